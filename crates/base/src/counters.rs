@@ -1,0 +1,69 @@
+//! Counters without contention: one row names each counter, each thread shard has its own cell.
+
+use crate::shard::{SHARDS, shard};
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One row per counter: what `shoal info --json` prints.
+macro_rules! counters {
+    ($($variant:ident $name:literal $what:literal;)*) => {
+        /// The counters of a volume.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $(#[doc = $what] $variant,)* }
+        impl Counter {
+            /// All counters, in order.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+            /// The counter's name in output.
+            pub fn name(self) -> &'static str { match self { $(Counter::$variant => $name,)* } }
+            /// What it counts.
+            pub fn what(self) -> &'static str { match self { $(Counter::$variant => $what,)* } }
+        }
+    };
+}
+
+counters! {
+    Transactions "transactions" "transactions committed to the journal";
+    JournalBytes "journal_bytes" "bytes of records staged";
+    JournalWrites "journal_writes" "journal batches written";
+    Flushes "flushes" "device flushes";
+    Checkpoints "checkpoints" "checkpoints completed";
+    CheckpointBytes "checkpoint_bytes" "bytes of nodes and inode blocks written by checkpoints";
+    NodeReads "node_reads" "tree nodes read from the device";
+    InodeBlockReads "inode_block_reads" "inode blocks read from the device";
+    NodeSplits "node_splits" "tree nodes split";
+    NodeEvictions "node_evictions" "tree nodes dropped from the cache";
+    InodeBlockEvictions "inode_block_evictions" "inode blocks dropped from the cache";
+    DataBytesWritten "data_bytes_written" "bytes of file data written to extents";
+    SegmentsCleaned "segments_cleaned" "segments emptied by the cleaner";
+    BytesMoved "bytes_moved" "live bytes that the cleaner moved";
+    Orphans "orphans" "orphan slots taken";
+}
+
+const COUNT: usize = Counter::ALL.len();
+
+/// A set of counters, sharded by thread.
+pub struct Counters {
+    shards: Box<[CachePadded<[AtomicU64; COUNT]>]>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let shards = (0..SHARDS)
+            .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))))
+            .collect();
+        Counters { shards }
+    }
+}
+
+impl Counters {
+    /// Adds `n` to the calling thread's cell.
+    #[inline]
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.shards[shard()][counter as usize].fetch_add(n, Ordering::Relaxed);
+    }
+    /// The sum over all threads.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.shards.iter().map(|s| s[counter as usize].load(Ordering::Relaxed)).sum()
+    }
+}

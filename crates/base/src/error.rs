@@ -1,0 +1,193 @@
+//! One error type for all layers: precise inside, one errno at the edge.
+//!
+//! `Error::Code` is what POSIX calls normally return (cheap: no allocation); the others carry the
+//! object, the place and the reason, and are what a damaged or failing volume produces.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Result of every fallible operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! codes {
+    ($($variant:ident $errno:literal $name:literal $text:literal;)*) => {
+        /// Ordinary outcomes of file-system calls: each folds to one errno.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        pub enum Code { $(#[doc = $text] $variant,)* }
+        impl Code {
+            /// Every code, for tables and tests.
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+            /// The Linux errno.
+            #[inline]
+            pub fn errno(self) -> i32 { match self { $(Code::$variant => $errno,)* } }
+            /// The errno's name, `ENOENT`.
+            pub fn name(self) -> &'static str { match self { $(Code::$variant => $name,)* } }
+            /// What it means, in a few words.
+            pub fn text(self) -> &'static str { match self { $(Code::$variant => $text,)* } }
+        }
+    };
+}
+
+codes! {
+    NotPermitted 1 "EPERM" "operation not permitted";
+    NotFound 2 "ENOENT" "no such file or directory";
+    Io 5 "EIO" "input/output error";
+    NoDevice 6 "ENXIO" "no such offset or device";
+    TooBig 7 "E2BIG" "argument too long";
+    BadHandle 9 "EBADF" "file is not open for that";
+    Again 11 "EAGAIN" "try again";
+    NoMemory 12 "ENOMEM" "out of memory";
+    Access 13 "EACCES" "permission denied";
+    Busy 16 "EBUSY" "resource busy";
+    Exists 17 "EEXIST" "file exists";
+    CrossRoot 18 "EXDEV" "link or rename across roots";
+    NotDirectory 20 "ENOTDIR" "not a directory";
+    IsDirectory 21 "EISDIR" "is a directory";
+    Invalid 22 "EINVAL" "invalid argument";
+    TextBusy 26 "ETXTBSY" "text file busy";
+    FileTooBig 27 "EFBIG" "file too large";
+    NoSpace 28 "ENOSPC" "no space left on the volume";
+    ReadOnly 30 "EROFS" "volume is read-only";
+    TooManyLinks 31 "EMLINK" "too many links";
+    NameTooLong 36 "ENAMETOOLONG" "name longer than 255 bytes, or path longer than 4096";
+    NotEmpty 39 "ENOTEMPTY" "directory not empty";
+    Loop 40 "ELOOP" "too many levels of symbolic links";
+    NoData 61 "ENODATA" "no such attribute";
+    Overflow 75 "EOVERFLOW" "value too large";
+    NotSupported 95 "EOPNOTSUPP" "operation not supported";
+    Stale 116 "ESTALE" "stale file handle";
+}
+
+/// A structure on the device that breaks a rule of the format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corrupt {
+    /// What it is: `inode block 17`, `dirents leaf`.
+    pub object: String,
+    /// Byte address on the device, when known.
+    pub addr: Option<u64>,
+    /// The rule it breaks, with what was found and what was expected.
+    pub rule: String,
+}
+
+/// An operation on the device that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFailure {
+    /// `read`, `write`, `flush`...
+    pub operation: &'static str,
+    /// Device name or path.
+    pub device: String,
+    /// Byte offset.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Errno of the operating system (0: unexpected end of the device).
+    pub errno: i32,
+}
+
+/// Everything that can go wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// An ordinary outcome.
+    Code(Code),
+    /// The volume's bytes break a rule; the file concerned is unreadable, the volume may be.
+    Corrupt(Box<Corrupt>),
+    /// The device failed.
+    Device(Box<DeviceFailure>),
+    /// The volume has been made read-only, for this reason.
+    Poisoned(Arc<str>),
+    /// A request that cannot be done, with object and remedy: for people, at mkfs, mount, open.
+    Refused {
+        /// The errno to return.
+        code: Code,
+        /// One line: object, reason, remedy.
+        message: String,
+    },
+}
+
+impl Error {
+    /// A corruption report.
+    #[cold]
+    pub fn corrupt(object: impl Into<String>, addr: Option<u64>, rule: impl Into<String>) -> Error {
+        Error::Corrupt(Box::new(Corrupt { object: object.into(), addr, rule: rule.into() }))
+    }
+    /// A refusal for people.
+    #[cold]
+    pub fn refused(code: Code, message: impl Into<String>) -> Error {
+        Error::Refused { code, message: message.into() }
+    }
+    /// The errno at the edge (positive).
+    pub fn errno(&self) -> i32 {
+        self.code().errno()
+    }
+    /// The code this error folds to.
+    pub fn code(&self) -> Code {
+        match self {
+            Error::Code(code) | Error::Refused { code, .. } => *code,
+            Error::Corrupt(_) => Code::Io,
+            Error::Device(failure) if failure.errno == Code::NoSpace.errno() => Code::NoSpace,
+            Error::Device(_) => Code::Io,
+            Error::Poisoned(_) => Code::ReadOnly,
+        }
+    }
+    /// Whether this is the ordinary outcome `code`.
+    #[inline]
+    pub fn is(&self, code: Code) -> bool {
+        matches!(self, Error::Code(c) if *c == code)
+    }
+}
+
+impl From<Code> for Error {
+    #[inline]
+    fn from(code: Code) -> Error {
+        Error::Code(code)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Code(code) => f.write_str(code.text()),
+            Error::Corrupt(c) => match c.addr {
+                Some(addr) => write!(f, "corrupt {} at byte {addr}: {}", c.object, c.rule),
+                None => write!(f, "corrupt {}: {}", c.object, c.rule),
+            },
+            Error::Device(d) => {
+                let DeviceFailure { operation, device, offset, len, errno } = d.as_ref();
+                write!(f, "{operation} of {len} bytes at byte {offset} of {device} failed: ")?;
+                match *errno {
+                    0 => f.write_str("unexpected end of the device"),
+                    n => write!(f, "{}", std::io::Error::from_raw_os_error(n)),
+                }
+            }
+            Error::Poisoned(why) => write!(f, "volume is read-only: {why}"),
+            Error::Refused { message, .. } => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errnos_are_unique() {
+        let mut seen = std::collections::HashSet::new();
+        for code in Code::ALL {
+            assert!(seen.insert(code.errno()), "{} twice", code.name());
+            assert_eq!(
+                std::io::Error::from_raw_os_error(code.errno()).raw_os_error(),
+                Some(code.errno())
+            );
+        }
+    }
+
+    #[test]
+    fn poisoned_folds_to_erofs_and_corrupt_to_eio() {
+        assert_eq!(Error::Poisoned("x".into()).errno(), 30);
+        assert_eq!(Error::corrupt("node", Some(3), "magic").errno(), 5);
+        assert!(Error::corrupt("node", Some(3), "magic").to_string().contains("byte 3"));
+    }
+}

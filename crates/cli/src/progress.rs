@@ -1,0 +1,128 @@
+//! Progress on a terminal, and error lines that do not tear it.
+//!
+//! A bar appears only when standard error is a terminal, and only for work that lasts: nothing is
+//! drawn during the first moments, so short commands stay quiet.
+
+use std::fmt::Display;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::printable;
+use crate::size::human;
+
+/// Work shorter than this shows nothing.
+const QUIET: Duration = Duration::from_millis(400);
+/// Time between two updates.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Redraws a second.
+const DRAWS_PER_SECOND: u8 = 10;
+
+/// Shows how far a command is, and takes its error lines.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    updated: Instant,
+    shown: bool,
+    failures: u64,
+}
+
+impl Progress {
+    /// For work whose amount is not known beforehand.
+    pub fn counting() -> Progress {
+        Progress::new("{spinner} {msg}")
+    }
+
+    /// For work of which a share is known.
+    pub fn share() -> Progress {
+        Progress::new("{msg} {wide_bar} {percent:>3} %  {eta} left")
+    }
+
+    fn new(template: &str) -> Progress {
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::no_length().with_style(style);
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+            bar
+        });
+        let now = Instant::now();
+        Progress { bar, started: now, updated: now, shown: false, failures: 0 }
+    }
+
+    /// Whether it is time to show something again; cheap enough to ask for each file.
+    fn due(&mut self) -> bool {
+        if self.bar.is_none() || self.updated.elapsed() < PERIOD {
+            return false;
+        }
+        self.updated = Instant::now();
+        if !self.shown && self.started.elapsed() >= QUIET {
+            self.shown = true;
+            if let Some(bar) = &self.bar {
+                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
+            }
+        }
+        self.shown
+    }
+
+    /// Tells how many files and bytes are done, and which file is worked on.
+    pub fn count(&mut self, files: u64, bytes: u64, current: &[u8]) {
+        if !self.due() {
+            return;
+        }
+        if let Some(bar) = &self.bar {
+            let per_second = files as f64 / self.started.elapsed().as_secs_f64();
+            let done = human(bytes);
+            let name = printable(current);
+            bar.set_message(format!("{files} files, {done}, {per_second:.0} files/s  {name}"));
+            bar.tick();
+        }
+    }
+
+    /// Tells which share of the work is done.
+    pub fn set(&mut self, what: &'static str, done: u64, total: u64) {
+        if !self.due() {
+            return;
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_message(what);
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
+    /// Reports the failure of one object; the command goes on.
+    pub fn failure(&mut self, object: impl Display, reason: impl Display) {
+        self.failures += 1;
+        self.note(&format!("{object}: {reason}"));
+    }
+
+    /// Writes a line to standard error, above the bar.
+    pub fn note(&self, line: &str) {
+        match &self.bar {
+            Some(bar) if self.shown => bar.suspend(|| eprint_line(line)),
+            _ => eprint_line(line),
+        }
+    }
+
+    /// Failures reported so far.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Takes the bar away; the exit status that the failures ask for.
+    pub fn finish(&self) -> u8 {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        if self.failures == 0 { crate::failure::OK } else { crate::failure::SOME_FAILED }
+    }
+}
+
+/// Writes `shoal: LINE` to standard error. Unlike `eprintln!` it survives a closed standard error:
+/// there is nobody left to tell.
+pub fn eprint_line(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "shoal: {line}");
+}

@@ -1,0 +1,104 @@
+//! Sizes as people write and read them: binary multiples, `8G`, `64 MiB`.
+
+/// The letters, each 1024 times the one before.
+const UNITS: &[u8] = b"KMGTPE";
+
+/// Parses `8G`, `512`, `64MiB`, `1t`: a whole number and an optional binary unit.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let explain = |what: &str| {
+        format!("'{text}' {what}: write a whole number of bytes, or one with K, M, G or T, as 8G")
+    };
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    if digits == 0 {
+        return Err(explain("is not a size"));
+    }
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| explain("is too large"))?;
+    let power = unit_power(unit).ok_or_else(|| explain("is not a size"))?;
+    1024u64
+        .checked_pow(power)
+        .and_then(|factor| number.checked_mul(factor))
+        .filter(|bytes| i64::try_from(*bytes).is_ok())
+        .ok_or_else(|| explain("is too large"))
+}
+
+/// The power of 1024 that a unit stands for; `None` when it is no unit.
+fn unit_power(unit: &str) -> Option<u32> {
+    let upper = unit.trim_start().to_ascii_uppercase();
+    let letter = match upper.as_str() {
+        "" | "B" => return Some(0),
+        other => {
+            other.strip_suffix("IB").or_else(|| other.strip_suffix('B')).unwrap_or(other).as_bytes()
+        }
+    };
+    match letter {
+        [one] => UNITS.iter().position(|unit| unit == one).map(|at| at as u32 + 1),
+        _ => None,
+    }
+}
+
+/// `8.0 GiB`, `512 B`: three significant digits for a reader.
+pub fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let letter = char::from(UNITS[unit - 1]);
+    if value < 100.0 { format!("{value:.1} {letter}iB") } else { format!("{value:.0} {letter}iB") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_parse() {
+        let cases: &[(&str, u64)] = &[
+            ("0", 0),
+            ("512", 512),
+            ("4K", 4096),
+            ("4k", 4096),
+            ("64M", 64 << 20),
+            ("64MiB", 64 << 20),
+            ("64 MiB", 64 << 20),
+            ("8G", 8 << 30),
+            ("8GB", 8 << 30),
+            ("2T", 2 << 40),
+            ("12b", 12),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse(text), Ok(*bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_explained() {
+        for text in ["", "G", "-1", "8X", "1.5G", "8GG", "0x10", "8 G B", "é"] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains("is not a size") && error.contains("8G"), "{text}: {error}");
+        }
+        for text in ["99999999999999999999", "9999999T", "8E"] {
+            assert!(parse(text).expect_err(text).contains("too large"), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        let cases: &[(u64, &str)] = &[
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (8 << 30, "8.0 GiB"),
+            (150 << 20, "150 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(human(*bytes), *text);
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! A volume in a file or on a block device.
+
+use crate::lock::{busy, lock};
+use crate::{Device, failure, foreign_signature};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
+use rustix::io::{Errno, pread, pwrite, pwritev};
+use shoal_base::{Code, Error, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, IoSlice};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Start of a device that must be empty for `mkfs` to go on without `--force`, and that `--force`
+/// wipes (at both ends), so that no old signature survives.
+const WIPE: u64 = 1 << 20;
+
+/// How to open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenMode {
+    /// For a mount: nobody else may have it open.
+    ReadWrite,
+    /// For inspection: other readers may have it open, no writer.
+    ReadOnly,
+}
+
+/// A file or block device, locked against other processes while open.
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    capacity: u64,
+    block: bool,
+    read_only: bool,
+}
+
+impl FileDevice {
+    /// Prepares `path` for a new volume of `size` bytes. A missing file is created, sparse; a
+    /// smaller file grows to `size`; of a larger one the first `size` bytes are used. `size` 0 means
+    /// all of an existing file or of a block device.
+    ///
+    /// Without `force`, anything that looks like data is refused; with it, both ends are wiped.
+    pub fn create(path: &Path, size: u64, force: bool) -> Result<FileDevice> {
+        let existed = path.exists();
+        let name = path.display();
+        if !existed && size == 0 {
+            let message = format!("{name} does not exist: give --size to create it");
+            return Err(Error::refused(Code::NotFound, message));
+        }
+        let (file, block) = open(path, OpenMode::ReadWrite, !existed)?;
+        let dev = FileDevice { file, path: path.into(), capacity: 0, block, read_only: false };
+        let made = dev.prepare(size, force, existed);
+        if made.is_err() && !existed {
+            // Nothing was in it; leaving an empty file behind would only confuse the next attempt.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    /// Opens an existing volume.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<FileDevice> {
+        let (file, block) = open(path, mode, false)?;
+        let read_only = mode == OpenMode::ReadOnly;
+        let mut dev = FileDevice { file, path: path.into(), capacity: 0, block, read_only };
+        dev.capacity = dev.length()?;
+        if dev.capacity == 0 {
+            let message = format!("{} is empty: make a volume with `shoal mkfs`", path.display());
+            return Err(Error::refused(Code::Invalid, message));
+        }
+        Ok(dev)
+    }
+
+    fn prepare(mut self, size: u64, force: bool, existed: bool) -> Result<FileDevice> {
+        let length = self.length()?;
+        self.capacity = length;
+        if existed && !force {
+            self.refuse_if_used()?;
+        }
+        if existed && force {
+            self.wipe(0, length)?;
+            self.wipe(length.saturating_sub(WIPE), length)?;
+        }
+        let name = self.path.display();
+        if size > length {
+            if self.block {
+                let message = format!("{name} has only {length} bytes: give a smaller --size");
+                return Err(Error::refused(Code::NoSpace, message));
+            }
+            let grown = self.file.set_len(size);
+            grown.map_err(|e| self.failed("resize", 0, size, e.raw_os_error().unwrap_or(0)))?;
+        }
+        self.capacity = if size == 0 { length } else { size };
+        if self.capacity == 0 {
+            let message = format!("{name} is empty: give --size");
+            return Err(Error::refused(Code::Invalid, message));
+        }
+        Ok(self)
+    }
+
+    fn refuse_if_used(&self) -> Result<()> {
+        let found = match foreign_signature(self)? {
+            Some(name) => format!("a {name} signature"),
+            None if self.block || !self.starts_with_data()? => return Ok(()),
+            None => "data".into(),
+        };
+        let path = self.path.display();
+        let message = format!("{path} holds {found}: --force overwrites it");
+        Err(Error::refused(Code::Exists, message))
+    }
+
+    fn starts_with_data(&self) -> Result<bool> {
+        let mut start = vec![0; self.capacity.min(WIPE) as usize];
+        self.read_at(&mut start, 0)?;
+        Ok(start.iter().any(|b| *b != 0))
+    }
+
+    /// Zeroes up to [`WIPE`] bytes from `from`.
+    fn wipe(&self, from: u64, length: u64) -> Result<()> {
+        let zeros = vec![0; (length - from).min(WIPE) as usize];
+        self.write_at(&zeros, from)
+    }
+
+    fn length(&self) -> Result<u64> {
+        seek(&self.file, SeekFrom::End(0))
+            .map_err(|errno| self.failed("seek to the end", 0, 0, errno.raw_os_error()))
+    }
+
+    fn failed(&self, operation: &'static str, offset: u64, len: u64, errno: i32) -> Error {
+        failure(operation, self.describe(), offset, len, errno)
+    }
+
+    /// Refuses what lies outside the device, before any of it is done.
+    fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.capacity => Ok(()),
+            _ => Err(self.failed(operation, offset, len, 0)),
+        }
+    }
+}
+
+/// Opens and locks; says whether it is a block device.
+fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
+    let read_write = mode == OpenMode::ReadWrite;
+    let kind = std::fs::metadata(path).map(|m| m.file_type());
+    let block = kind.as_ref().is_ok_and(|k| k.is_block_device());
+    let name = path.display();
+    if let Ok(kind) = kind
+        && !block
+        && !kind.is_file()
+    {
+        let what = if kind.is_dir() { "a directory" } else { "not a file" };
+        let code = if kind.is_dir() { Code::IsDirectory } else { Code::Invalid };
+        let message = format!("{name} is {what}: a volume lives in a file or on a block device");
+        return Err(Error::refused(code, message));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(read_write).create(create);
+    if block && read_write {
+        // On a block device O_EXCL makes the kernel refuse while it is mounted or in a RAID.
+        options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
+    }
+    let file = options.open(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            Error::refused(Code::NotFound, format!("{name} does not exist: check the path"))
+        }
+        ErrorKind::PermissionDenied => {
+            let message = format!("{name} cannot be opened: permission denied; check its mode");
+            Error::refused(Code::Access, message)
+        }
+        _ if block && e.raw_os_error() == Some(Code::Busy.errno()) => busy(path, None),
+        _ => failure("open", name.to_string(), 0, 0, e.raw_os_error().unwrap_or(0)),
+    })?;
+    lock(&file, path, !read_write)?;
+    Ok((file, block))
+}
+
+/// Calls `step(done)` until `len` bytes are done; it returns how many it did.
+fn until_done(
+    len: usize,
+    mut step: impl FnMut(usize) -> std::result::Result<usize, Errno>,
+) -> std::result::Result<(), i32> {
+    let mut done = 0;
+    while done < len {
+        match step(done) {
+            Ok(0) => return Err(0),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.raw_os_error()),
+        }
+    }
+    Ok(())
+}
+
+impl Device for FileDevice {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let len = buf.len();
+        self.check("read", offset, len as u64)?;
+        let mut end_of_file = None;
+        let read = until_done(len, |done| {
+            let n = pread(&self.file, &mut buf[done..], offset + done as u64)?;
+            if n == 0 {
+                end_of_file = Some(done);
+            }
+            Ok(n)
+        });
+        match (read, end_of_file) {
+            // The file is shorter than the volume: what was never written reads as zero.
+            (Err(0), Some(done)) if !self.block => {
+                buf[done..].fill(0);
+                Ok(())
+            }
+            (read, _) => read.map_err(|e| self.failed("read", offset, len as u64, e)),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let len = buf.len();
+        self.check("write", offset, len as u64)?;
+        until_done(len, |done| pwrite(&self.file, &buf[done..], offset + done as u64))
+            .map_err(|e| self.failed("write", offset, len as u64, e))
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        let len = bufs.iter().map(|b| b.len()).sum();
+        self.check("write", offset, len as u64)?;
+        let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
+        let mut rest = &mut slices[..];
+        let mut counted = 0;
+        until_done(len, |done| {
+            IoSlice::advance_slices(&mut rest, done - counted);
+            counted = done;
+            pwritev(&self.file, &rest[..rest.len().min(MAX_SLICES)], offset + done as u64)
+        })
+        .map_err(|e| self.failed("write", offset, len as u64, e))
+    }
+
+    fn flush(&self) -> Result<()> {
+        // Not repeated after a failure: the kernel may have dropped the pages it could not write.
+        fdatasync(&self.file).map_err(|e| self.failed("flush", 0, 0, e.raw_os_error()))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check("discard", offset, len)?;
+        if self.block || len == 0 {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, mode, offset, len) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
+            Err(errno) => Err(self.failed("discard", offset, len, errno.raw_os_error())),
+        }
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Slices that one `pwritev` takes (`IOV_MAX`).
+const MAX_SLICES: usize = 1024;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A directory that goes away with the test.
+    pub(crate) struct TempDir(PathBuf);
+
+    impl TempDir {
+        pub(crate) fn new(name: &str) -> TempDir {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let leaf = format!("shoal-device-{name}-{}-{n}", std::process::id());
+            let path = std::env::temp_dir().join(leaf);
+            std::fs::create_dir_all(&path).unwrap();
+            TempDir(path)
+        }
+        pub(crate) fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for TempDir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn message(result: Result<FileDevice>) -> (Code, String) {
+        match result {
+            Err(e) => (e.code(), e.to_string()),
+            Ok(_) => panic!("must be refused"),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_after_reopening() {
+        let dir = TempDir::new("rw");
+        let path = dir.path().join("v");
+        let dev = FileDevice::create(&path, 8 << 20, false).unwrap();
+        assert_eq!(dev.capacity(), 8 << 20);
+        dev.write_at(b"one", 4095).unwrap();
+        let many: Vec<Vec<u8>> = (0..3000).map(|i| vec![i as u8; 7]).collect();
+        let slices: Vec<_> = many.iter().map(|v| IoSlice::new(v)).collect();
+        dev.write_vectored_at(&slices, 100_000).unwrap();
+        dev.flush().unwrap();
+        drop(dev);
+        let dev = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+        let mut back = [0; 3];
+        dev.read_at(&mut back, 4095).unwrap();
+        assert_eq!(&back, b"one");
+        let mut back = vec![0; 21_000];
+        dev.read_at(&mut back, 100_000).unwrap();
+        assert_eq!(back, many.concat());
+        assert!(dev.read_only() && dev.write_at(b"x", 0).is_err());
+    }
+
+    #[test]
+    fn discard_reads_zero_and_past_the_end_is_an_error() {
+        let dir = TempDir::new("discard");
+        let dev = FileDevice::create(&dir.path().join("v"), 1 << 20, false).unwrap();
+        dev.write_at(&[9; 8192], 0).unwrap();
+        dev.discard(4096, 4096).unwrap();
+        let mut back = [1; 8192];
+        dev.read_at(&mut back, 0).unwrap();
+        assert!(back[..4096].iter().all(|b| *b == 9));
+        assert!(back[4096..].iter().all(|b| *b == 0 || *b == 9));
+        assert!(dev.read_at(&mut back, (1 << 20) - 100).is_err());
+        assert!(dev.write_at(&back, (1 << 20) - 100).is_err());
+    }
+
+    #[test]
+    fn a_file_cut_short_reads_zeros() {
+        let dir = TempDir::new("short");
+        let path = dir.path().join("v");
+        let dev = FileDevice::create(&path, 1 << 20, false).unwrap();
+        dev.write_at(&[5; 100], 0).unwrap();
+        dev.file.set_len(50).unwrap();
+        let mut back = [1; 100];
+        dev.read_at(&mut back, 0).unwrap();
+        assert_eq!((back[49], back[50], back[99]), (5, 0, 0));
+    }
+
+    #[test]
+    fn create_refuses_what_holds_data_and_force_wipes_it() {
+        let dir = TempDir::new("force");
+        let path = dir.path().join("v");
+        let mut bytes = vec![0; 3 << 20];
+        bytes[70_000] = 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let (code, text) = message(FileDevice::create(&path, 0, false));
+        assert_eq!(code, Code::Exists);
+        assert!(text.contains("holds data: --force"), "{text}");
+        bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        std::fs::write(&path, &bytes).unwrap();
+        let (_, text) = message(FileDevice::create(&path, 0, false));
+        assert!(text.contains("ext2/ext3/ext4 signature"), "{text}");
+        let dev = FileDevice::create(&path, 0, true).unwrap();
+        assert_eq!(dev.capacity(), 3 << 20);
+        assert!(!dev.starts_with_data().unwrap());
+        drop(dev);
+        let dev = FileDevice::create(&path, 4 << 20, false).unwrap();
+        assert_eq!((dev.capacity(), dev.length().unwrap()), (4 << 20, 4 << 20));
+        drop(dev);
+        let dev = FileDevice::create(&path, 2 << 20, false).unwrap();
+        assert_eq!((dev.capacity(), dev.length().unwrap()), (2 << 20, 4 << 20));
+    }
+
+    #[test]
+    fn refusals_name_path_and_remedy() {
+        let dir = TempDir::new("refuse");
+        let path = dir.path().join("v");
+        let (code, text) = message(FileDevice::open(&path, OpenMode::ReadWrite));
+        assert!(code == Code::NotFound && text.contains("does not exist"), "{text}");
+        let (code, text) = message(FileDevice::create(&path, 0, false));
+        assert!(code == Code::NotFound && text.contains("--size"), "{text}");
+        assert!(!path.exists());
+        let (code, text) = message(FileDevice::open(dir.path(), OpenMode::ReadOnly));
+        assert!(code == Code::IsDirectory && text.contains("directory"), "{text}");
+        std::fs::write(&path, b"").unwrap();
+        let (code, text) = message(FileDevice::open(&path, OpenMode::ReadWrite));
+        assert!(code == Code::Invalid && text.contains("empty"), "{text}");
+        let (_, text) = message(FileDevice::open(Path::new("/dev/null"), OpenMode::ReadOnly));
+        assert!(text.contains("not a file"), "{text}");
+    }
+
+    #[test]
+    fn one_writer_or_many_readers_and_the_holder_is_named() {
+        let dir = TempDir::new("lock");
+        let path = dir.path().join("v");
+        let writer = FileDevice::create(&path, 1 << 20, false).unwrap();
+        for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
+            let (code, text) = message(FileDevice::open(&path, mode));
+            assert_eq!(code, Code::Busy);
+            assert!(text.contains("this process") && text.contains("unmount"), "{text}");
+        }
+        drop(writer);
+        let one = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+        let two = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+        assert_eq!(message(FileDevice::open(&path, OpenMode::ReadWrite)).0, Code::Busy);
+        drop((one, two));
+        FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    }
+
+    #[test]
+    fn another_process_that_holds_it_is_named_with_its_command() {
+        use std::process::{Command, Stdio};
+        let dir = TempDir::new("holder");
+        let path = dir.path().join("v");
+        drop(FileDevice::create(&path, 1 << 20, false).unwrap());
+        let spawned = Command::new("flock")
+            .args(["-x", "--no-fork"])
+            .arg(&path)
+            .args(["sleep", "30"])
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(mut child) = spawned else { return eprintln!("SKIPPED: no `flock` command") };
+        let mut seen = String::new();
+        for _ in 0..200 {
+            match FileDevice::open(&path, OpenMode::ReadWrite) {
+                Err(e) if e.to_string().contains("sleep") => {
+                    seen = e.to_string();
+                    break;
+                }
+                _ => std::thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let process = format!("process {} (", child.id());
+        assert!(seen.contains(&process) && seen.contains("sleep 30)"), "{seen}");
+    }
+}

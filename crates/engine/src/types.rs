@@ -1,0 +1,407 @@
+//! What goes in and out of calls: attributes, entries, callers, options.
+
+use shoal_base::{Code, Error, Generation, Ino, Result};
+use std::sync::Arc;
+
+/// Seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Time {
+    /// Seconds, may be negative.
+    pub sec: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nsec: u32,
+}
+
+/// The seven types of file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// Named pipe.
+    Fifo = 1,
+    /// Character device.
+    CharDevice = 2,
+    /// Directory.
+    Directory = 4,
+    /// Block device.
+    BlockDevice = 6,
+    /// Regular file.
+    Regular = 8,
+    /// Symbolic link.
+    Symlink = 10,
+    /// Socket.
+    Socket = 12,
+}
+
+impl FileKind {
+    /// The type bits of a mode (`S_IFMT`), or `None`.
+    #[inline]
+    pub fn from_mode(mode: u32) -> Option<FileKind> {
+        FileKind::from_dirent_type(((mode >> 12) & 15) as u8)
+    }
+    /// From a dirent type (`DT_*`), which is also how it is stored.
+    #[inline]
+    pub fn from_dirent_type(byte: u8) -> Option<FileKind> {
+        Some(match byte {
+            1 => FileKind::Fifo,
+            2 => FileKind::CharDevice,
+            4 => FileKind::Directory,
+            6 => FileKind::BlockDevice,
+            8 => FileKind::Regular,
+            10 => FileKind::Symlink,
+            12 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+    /// The `S_IFMT` bits.
+    #[inline]
+    pub fn mode_bits(self) -> u32 {
+        (self as u32) << 12
+    }
+}
+
+/// Attributes of an inode, as `stat` shows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Generation of the number.
+    pub generation: Generation,
+    /// Type.
+    pub kind: FileKind,
+    /// Full mode, type bits included.
+    pub mode: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number, for device files.
+    pub rdev: u32,
+    /// Size in bytes (directories: number of entries).
+    pub size: u64,
+    /// Space used, in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Birth.
+    pub btime: Time,
+}
+
+/// What a lookup or creation returns.
+pub type Entry = Attr;
+
+/// One time in `SetAttr`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// The volume's clock (`UTIME_NOW`).
+    Now,
+    /// This time.
+    To(Time),
+}
+
+/// What `setattr` shall change; `None` leaves as is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits, with set-id and sticky (type bits are ignored).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size: truncates or extends with a hole.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time (only the kernel's FUSE client sets it).
+    pub ctime: Option<Time>,
+    /// The caller holds the file open for writing: truncation needs no write permission.
+    pub by_handle: bool,
+}
+
+/// On whose behalf a call is made.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Effective (file-system) user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+    /// Umask, applied by create, mkdir, mknod when the directory has no default ACL. 0 when the
+    /// front end has applied it.
+    pub umask: u32,
+    /// Permissions have been checked elsewhere (`default_permissions`): skip the checks here, but
+    /// keep the ownership and set-id rules.
+    pub checked: bool,
+}
+
+impl Caller {
+    /// The superuser.
+    pub fn root() -> Caller {
+        Caller::user(0, 0)
+    }
+    /// An ordinary user without supplementary groups.
+    pub fn user(uid: u32, gid: u32) -> Caller {
+        Caller { uid, gid, groups: Arc::from([]), umask: 0, checked: false }
+    }
+    /// Whether the caller is in `gid`.
+    #[inline]
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+    /// Whether permission checks are skipped altogether.
+    #[inline]
+    pub fn bypasses(&self) -> bool {
+        self.uid == 0 || self.checked
+    }
+}
+
+/// One entry of a directory listing. Cookies stay valid while the directory changes.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// Name, without NUL.
+    pub name: &'a [u8],
+    /// Child.
+    pub ino: Ino,
+    /// Child's type.
+    pub kind: FileKind,
+    /// Pass it to continue after this entry.
+    pub cookie: u64,
+}
+
+/// Flags of `rename`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RenameFlags {
+    /// Fail with `EEXIST` when the target exists.
+    pub noreplace: bool,
+    /// Swap the two.
+    pub exchange: bool,
+}
+
+/// Modes of `fallocate`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallocate {
+    /// Reserve space; extend the size unless `keep_size`.
+    Allocate {
+        /// Do not change the size.
+        keep_size: bool,
+    },
+    /// Make the range a hole; the size stays.
+    PunchHole,
+    /// Make the range read as zeros; extend the size unless `keep_size`.
+    ZeroRange {
+        /// Do not change the size.
+        keep_size: bool,
+    },
+}
+
+/// `SEEK_DATA` or `SEEK_HOLE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// First byte of data at or after the offset.
+    Data,
+    /// First byte of a hole (the end of the file counts) at or after the offset.
+    Hole,
+}
+
+/// What `statfs` reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StatFs {
+    /// Size of the volume in bytes.
+    pub bytes_total: u64,
+    /// Bytes free, the reserve included.
+    pub bytes_free: u64,
+    /// Bytes free for ordinary calls.
+    pub bytes_available: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+    /// Inodes that could still be made.
+    pub inodes_free: u64,
+    /// Served read-only.
+    pub read_only: bool,
+}
+
+/// Choices of `mkfs`.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    /// Size in bytes; 0 takes that of the existing file or device (and 8 GiB for a new file).
+    pub size: u64,
+    /// Bytes of an inode: 256, 512, 1024 or 2048.
+    pub inode_size: u32,
+    /// Bytes of a segment: a power of two from 1 to 64 MiB; 0 chooses.
+    pub segment_size: u64,
+    /// Overwrite what looks like a filesystem.
+    pub force: bool,
+    /// Owner and mode of the top directory.
+    pub root_uid: u32,
+    /// Group of the top directory.
+    pub root_gid: u32,
+    /// Permission bits of the top directory.
+    pub root_mode: u32,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> Self {
+        MkfsOptions {
+            size: 0,
+            inode_size: 512,
+            segment_size: 0,
+            force: false,
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+        }
+    }
+}
+
+/// Choices when a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Refuse every change, write nothing.
+    pub read_only: bool,
+    /// Bytes for tree nodes and inode blocks; 0: a quarter of the machine's memory.
+    pub cache_bytes: u64,
+    /// Longest time that an acknowledged call stays only in memory, in milliseconds.
+    pub commit_interval_ms: u64,
+    /// Journal bytes after which a checkpoint starts; 0: chosen by the volume's size.
+    pub checkpoint_bytes: u64,
+    /// Run the background threads (journal writer, checkpoints, cleaner). Without them the same
+    /// work is done by the calls that need it, deterministically: for simulation.
+    pub background: bool,
+    /// Checkpoints follow each other without pause (a measuring aid).
+    pub checkpoint_always: bool,
+    /// Never update access times.
+    pub noatime: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read_only: false,
+            cache_bytes: 0,
+            commit_interval_ms: 5000,
+            checkpoint_bytes: 0,
+            background: true,
+            checkpoint_always: false,
+            noatime: false,
+        }
+    }
+}
+
+/// A file handle that survives a remount (`name_to_handle_at`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Handle {
+    /// Inode.
+    pub ino: Ino,
+    /// Its generation when the handle was made.
+    pub generation: Generation,
+}
+
+/// Facts about a volume for `shoal info`: (name, value) rows, in order, plus counters.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeInfo {
+    /// Volume id, as a UUID string.
+    pub id: String,
+    /// Format version.
+    pub version: u32,
+    /// Names of feature bits set.
+    pub features: Vec<&'static str>,
+    /// Bytes of a segment.
+    pub segment_size: u64,
+    /// Number of segments.
+    pub segments: u32,
+    /// Segments that are free.
+    pub segments_free: u32,
+    /// Bytes of an inode.
+    pub inode_size: u32,
+    /// Live bytes of metadata and data.
+    pub live_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Number of the newest checkpoint.
+    pub checkpoint: u64,
+    /// Its LSN.
+    pub checkpoint_lsn: u64,
+    /// Newest LSN.
+    pub lsn: u64,
+    /// Orphans.
+    pub orphans: u64,
+    /// Bytes of cache in use.
+    pub cache_bytes: u64,
+    /// Why the volume is read-only, if it is.
+    pub read_only: Option<String>,
+    /// Counters since it was opened.
+    pub counters: Vec<(&'static str, u64)>,
+    /// What recovery did when the volume was opened.
+    pub recovery: RecoveryReport,
+}
+
+/// What recovery did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecoveryReport {
+    /// The volume had not been closed.
+    pub needed: bool,
+    /// Records replayed.
+    pub records: u64,
+    /// Bytes of journal read.
+    pub bytes: u64,
+    /// Orphans reaped.
+    pub orphans: u64,
+    /// Where and why the journal's tail was cut, if it was.
+    pub torn: Option<String>,
+    /// Time it took.
+    pub seconds: f64,
+}
+
+/// A problem that a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Stable short name of the rule: `dirent-child-missing`.
+    pub rule: &'static str,
+    /// What is wrong, and where.
+    pub message: String,
+}
+
+/// Result of a check.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Inodes seen in use.
+    pub inodes: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Directory entries.
+    pub dirents: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Bytes of file data whose checksum was verified.
+    pub data_bytes: u64,
+    /// Tree nodes and inode blocks read.
+    pub blocks: u64,
+    /// What is wrong; empty: clean.
+    pub problems: Vec<Problem>,
+}
+
+/// Checks a name for a directory entry.
+#[inline]
+pub fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > shoal_base::limits::NAME_MAX {
+        return Err(Error::Code(Code::NameTooLong));
+    }
+    if name.is_empty() {
+        return Err(Error::Code(Code::NotFound));
+    }
+    if name == b"." || name == b".." {
+        return Err(Error::Code(Code::Exists));
+    }
+    if name.iter().any(|b| *b == b'/' || *b == 0) {
+        return Err(Error::Code(Code::Invalid));
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Feature bits in three words. An unknown *incompat* bit refuses the volume by name; an unknown
+//! *read-only-compat* bit lets it be read; unknown *compat* bits are ignored.
+
+/// One feature of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Which word it is in.
+    pub word: Word,
+    /// Bit number in that word; never reused.
+    pub bit: u8,
+    /// Name shown to people.
+    pub name: &'static str,
+    /// What a reader that does not know it would get wrong.
+    pub what: &'static str,
+}
+
+/// The three words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Harmless when unknown.
+    Compat,
+    /// Readable when unknown.
+    ReadOnlyCompat,
+    /// Unusable when unknown.
+    Incompat,
+}
+
+/// Incompat bit 0: the names of directory entries are hashed with the volume's seed.
+pub const INCOMPAT_SEEDED_NAMES: u64 = 1 << 0;
+/// Incompat bits this code understands.
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES;
+/// Read-only-compat bits this code understands.
+pub const RO_COMPAT_KNOWN: u64 = 0;
+
+/// Every feature, a row each.
+pub const FEATURES: &[Feature] = &[Feature {
+    word: Word::Incompat,
+    bit: 0,
+    name: "seeded-names",
+    what: "name hashes are XXH3-64 seeded with the volume id; without it no name would be found",
+}];
+
+/// Names of the bits set in `word`, unknown ones as `None`.
+pub fn names(word: Word, bits: u64) -> impl Iterator<Item = (u8, Option<&'static str>)> {
+    (0..64u8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| {
+        let known = FEATURES.iter().find(|f| f.word == word && f.bit == bit);
+        (bit, known.map(|f| f.name))
+    })
+}

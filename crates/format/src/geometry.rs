@@ -1,0 +1,46 @@
+//! The fixed shape of a volume, chosen by `mkfs`.
+
+use shoal_base::{Addr, SegNo, limits};
+
+/// Geometry of a volume, from its superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Bytes of a segment (a power of two).
+    pub segment_size: u64,
+    /// Number of segments; the volume's size is their product.
+    pub segments: u32,
+    /// Bytes of an inode slot: its core and literal area (a power of two).
+    pub inode_size: u32,
+}
+
+impl Geometry {
+    /// The largest geometry that fits `bytes`, or `None` when that is below the smallest volume.
+    pub fn fit(bytes: u64, segment_size: u64, inode_size: u32) -> Option<Geometry> {
+        let segments = bytes / segment_size;
+        if segments < limits::SEGMENTS_MIN || segments > u64::from(u32::MAX) {
+            return None;
+        }
+        Some(Geometry { segment_size, segments: segments as u32, inode_size })
+    }
+    /// Size of the volume in bytes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.segment_size * u64::from(self.segments)
+    }
+    /// The segment that holds this address.
+    #[inline]
+    pub fn segment_of(&self, addr: Addr) -> SegNo {
+        SegNo((addr.0 / self.segment_size) as u32)
+    }
+    /// First byte of a segment.
+    #[inline]
+    pub fn start_of(&self, seg: SegNo) -> Addr {
+        Addr(u64::from(seg.0) * self.segment_size)
+    }
+    /// Whether `[addr, addr + len)` lies inside one segment other than segment 0.
+    #[inline]
+    pub fn contains(&self, addr: Addr, len: u64) -> bool {
+        let start = addr.0 % self.segment_size;
+        addr.0 >= self.segment_size && addr.0 < self.bytes() && start + len <= self.segment_size
+    }
+}

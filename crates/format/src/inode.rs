@@ -1,0 +1,316 @@
+//! Inodes: a fixed core of 112 bytes and a literal area that a *data fork* and an *attribute fork*
+//! share (after XFS). Stored 32 to a block, trimmed: the unused end of each literal area is not
+//! written.
+//!
+//! ```text
+//! inode block := header (48) | lengths (32 × 2) | 32 trimmed inodes
+//! inode       := core (112) | data fork | attribute fork
+//! ```
+
+use crate::bytes::{Put, Reader};
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Addr, Error, Ino, Result};
+
+/// `SIB1`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB1");
+/// Bytes of a block's header: magic 4, inode size 2, root 2, volume 8, number 8, address 8, epoch 8, reserved 8.
+pub const BLOCK_HEADER: usize = 48;
+/// Bytes of an inode's core.
+pub const CORE: usize = 112;
+
+/// What a fork holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Form {
+    /// Nothing.
+    #[default]
+    Empty = 0,
+    /// The contents themselves: file bytes, symlink target, or attributes.
+    Inline = 1,
+    /// Extent records (data fork only).
+    Extents = 2,
+    /// The contents are in the `extents` or `attrs` tree.
+    Tree = 3,
+}
+
+impl Form {
+    fn from_u8(n: u8) -> Option<Form> {
+        Some(match n {
+            0 => Form::Empty,
+            1 => Form::Inline,
+            2 => Form::Extents,
+            3 => Form::Tree,
+            _ => return None,
+        })
+    }
+}
+
+/// A point in time: seconds since 1970 and nanoseconds. 12 bytes on disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Stamp {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds.
+    pub nsec: u32,
+}
+
+impl Stamp {
+    fn decode(r: &mut Reader<'_>) -> Option<Stamp> {
+        Some(Stamp { sec: r.i64()?, nsec: r.u32()? })
+    }
+    /// Appends the 12 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_i64(self.sec);
+        out.put_u32(self.nsec);
+    }
+}
+
+/// The fixed part of an inode. 112 bytes on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Core {
+    /// Type and permissions; 0: the slot is free.
+    pub mode: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Generation of the number; kept while the slot is free.
+    pub generation: u32,
+    /// Reserved for flags; zero.
+    pub flags: u32,
+    /// Bytes; for a directory, its number of entries.
+    pub size: u64,
+    /// Bytes of data extents that are this file's.
+    pub bytes: u64,
+    /// Directory: its parent. Device file: the device number.
+    pub parent_or_rdev: u64,
+    /// Last access.
+    pub atime: Stamp,
+    /// Last change of contents.
+    pub mtime: Stamp,
+    /// Last change of the inode.
+    pub ctime: Stamp,
+    /// Birth.
+    pub btime: Stamp,
+    /// LSN before the last change.
+    pub lsn: u64,
+    /// What the data fork holds.
+    pub data_form: Form,
+    /// What the attribute fork holds.
+    pub attr_form: Form,
+    /// Bytes of the data fork: the fork offset.
+    pub data_len: u16,
+    /// Bytes of the attribute fork.
+    pub attr_len: u16,
+}
+
+impl Core {
+    /// Whether the slot holds an inode.
+    #[inline]
+    pub fn in_use(&self) -> bool {
+        self.mode != 0
+    }
+    /// Type bits, as in `DT_*`.
+    #[inline]
+    pub fn kind(&self) -> u8 {
+        ((self.mode >> 12) & 15) as u8
+    }
+    /// Whether it is a directory.
+    #[inline]
+    pub fn is_dir(&self) -> bool {
+        self.kind() == 4
+    }
+    /// Whether it is a regular file.
+    #[inline]
+    pub fn is_file(&self) -> bool {
+        self.kind() == 8
+    }
+    /// Appends the 112 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for v in [self.mode, self.nlink, self.uid, self.gid, self.generation, self.flags] {
+            out.put_u32(v);
+        }
+        for v in [self.size, self.bytes, self.parent_or_rdev] {
+            out.put_u64(v);
+        }
+        for stamp in [self.atime, self.mtime, self.ctime, self.btime] {
+            stamp.encode(out);
+        }
+        out.put_u64(self.lsn);
+        out.put_u8(self.data_form as u8);
+        out.put_u8(self.attr_form as u8);
+        out.put_u16(self.data_len);
+        out.put_u16(self.attr_len);
+        out.put_u16(0);
+    }
+    /// Reads the 112 bytes.
+    pub fn decode(r: &mut Reader<'_>) -> Option<Core> {
+        let core = Core {
+            mode: r.u32()?,
+            nlink: r.u32()?,
+            uid: r.u32()?,
+            gid: r.u32()?,
+            generation: r.u32()?,
+            flags: r.u32()?,
+            size: r.u64()?,
+            bytes: r.u64()?,
+            parent_or_rdev: r.u64()?,
+            atime: Stamp::decode(r)?,
+            mtime: Stamp::decode(r)?,
+            ctime: Stamp::decode(r)?,
+            btime: Stamp::decode(r)?,
+            lsn: r.u64()?,
+            data_form: Form::from_u8(r.u8()?)?,
+            attr_form: Form::from_u8(r.u8()?)?,
+            data_len: r.u16()?,
+            attr_len: r.u16()?,
+        };
+        let _reserved = r.u16()?;
+        Some(core)
+    }
+}
+
+/// An inode in memory: core and forks. About 150 bytes and the forks' contents.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Inode {
+    /// Fixed part; `data_len` and `attr_len` are set when it is encoded.
+    pub core: Core,
+    /// Data fork.
+    pub data: Box<[u8]>,
+    /// Attribute fork.
+    pub attr: Box<[u8]>,
+}
+
+impl Inode {
+    /// Bytes of the trimmed inode.
+    pub fn encoded_len(&self) -> usize {
+        match self.core.in_use() || self.core.generation != 0 {
+            true => CORE + self.data.len() + self.attr.len(),
+            false => 0,
+        }
+    }
+    /// Appends the trimmed inode (nothing for a slot that was never used).
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if self.encoded_len() == 0 {
+            return;
+        }
+        let core = Core {
+            data_len: self.data.len() as u16,
+            attr_len: self.attr.len() as u16,
+            ..self.core
+        };
+        core.encode(out);
+        out.put_bytes(&self.data);
+        out.put_bytes(&self.attr);
+    }
+    /// Reads a trimmed inode of a volume with this inode size.
+    pub fn decode(raw: &[u8], inode_size: u32) -> Option<Inode> {
+        if raw.is_empty() {
+            return Some(Inode::default());
+        }
+        if raw.len() > inode_size as usize {
+            return None;
+        }
+        let mut r = Reader::new(raw);
+        let core = Core::decode(&mut r)?;
+        let data = r.take(core.data_len as usize)?.into();
+        let attr = r.take(core.attr_len as usize)?.into();
+        r.is_empty().then_some(Inode { core, data, attr })
+    }
+    /// For logs and fsck.
+    pub fn to_text(&self) -> String {
+        let c = &self.core;
+        format!(
+            "mode {:o} links {} size {} generation {} data {:?}/{} attr {:?}/{}",
+            c.mode,
+            c.nlink,
+            c.size,
+            c.generation,
+            c.data_form,
+            self.data.len(),
+            c.attr_form,
+            self.attr.len()
+        )
+    }
+}
+
+/// Where an inode block stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockId {
+    /// Low half of the volume id.
+    pub volume: u64,
+    /// First inode of the block; its index is `number × 32`.
+    pub first: Ino,
+    /// Inode size of the volume.
+    pub inode_size: u32,
+}
+
+impl BlockId {
+    /// Number of the block in its root.
+    pub fn number(&self) -> u64 {
+        self.first.index() / INODES_PER_BLOCK as u64
+    }
+}
+
+/// Encodes a block of trimmed inodes; returns the mask of free slots.
+pub fn encode_block(
+    id: BlockId,
+    addr: Addr,
+    epoch: u64,
+    slots: &[Vec<u8>; INODES_PER_BLOCK],
+    out: &mut Vec<u8>,
+) {
+    out.put_u32(MAGIC);
+    out.put_u16(id.inode_size as u16);
+    out.put_u16(id.first.root().0);
+    out.put_u64(id.volume);
+    out.put_u64(id.number());
+    out.put_u64(addr.0);
+    out.put_u64(epoch);
+    out.put_u64(0);
+    for slot in slots {
+        out.put_u16(slot.len() as u16);
+    }
+    for slot in slots {
+        out.put_bytes(slot);
+    }
+}
+
+/// Length on disk of a block whose trimmed inodes have these lengths in total.
+pub fn block_len(inodes: usize) -> usize {
+    BLOCK_HEADER + INODES_PER_BLOCK * 2 + inodes
+}
+
+/// Decodes a block whose checksum has been verified.
+pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
+    let bad = |rule: String| {
+        Error::corrupt(format!("inode block {} of root {}", id.number(), id.first.root().0),
+            Some(addr.0), rule)
+    };
+    let mut r = Reader::new(raw);
+    let head = || -> Option<(u32, u16, u16, u64, u64, u64)> {
+        let mut r = Reader::new(raw);
+        Some((r.u32()?, r.u16()?, r.u16()?, r.u64()?, r.u64()?, r.u64()?))
+    };
+    let (magic, size, root, volume, number, at) = head().ok_or_else(|| bad("length".into()))?;
+    if magic != MAGIC || u32::from(size) != id.inode_size {
+        return Err(bad("magic or inode size".into()));
+    }
+    if root != id.first.root().0 || volume != id.volume || number != id.number() || at != addr.0 {
+        return Err(bad(format!("written as block {number} of root {root} for byte {at}")));
+    }
+    let lens = r.take(BLOCK_HEADER).and_then(|_| r.take(INODES_PER_BLOCK * 2));
+    let mut lens = Reader::new(lens.ok_or_else(|| bad("length".into()))?);
+    let mut inodes = Vec::with_capacity(INODES_PER_BLOCK);
+    while let Some(len) = lens.u16() {
+        let slot = inodes.len();
+        let inode = r.take(len as usize).and_then(|raw| Inode::decode(raw, id.inode_size));
+        inodes.push(inode.ok_or_else(|| bad(format!("slot {slot} of {len} bytes")))?);
+    }
+    match r.is_empty() {
+        true => Ok(inodes),
+        false => Err(bad(format!("{} bytes too long", r.rest().len()))),
+    }
+}

@@ -1,0 +1,226 @@
+//! Items: what a transaction's record is made of. They are absolute ("this is now so"), so that
+//! replaying a record twice changes nothing.
+//!
+//! ```text
+//! record := item...          item := type 1 | fields
+//! ```
+
+use crate::bytes::{Put, Reader};
+use crate::inode::{Core, Form, Stamp};
+use crate::node::{Key, TreeId};
+use shoal_base::Ino;
+
+/// One change. The number in the table is the byte on disk; numbers are never reused.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Item<'a> {
+    /// 1: the inode's core is now this.
+    Core {
+        /// Inode.
+        ino: Ino,
+        /// Its core.
+        core: Core,
+    },
+    /// 2: the inode's data fork is now this.
+    DataFork {
+        /// Inode.
+        ino: Ino,
+        /// What it holds.
+        form: Form,
+        /// Contents.
+        bytes: &'a [u8],
+    },
+    /// 3: the inode's attribute fork is now this.
+    AttrFork {
+        /// Inode.
+        ino: Ino,
+        /// What it holds.
+        form: Form,
+        /// Contents.
+        bytes: &'a [u8],
+    },
+    /// 4: an entry was added to or removed from this directory.
+    DirTouch {
+        /// Directory.
+        ino: Ino,
+        /// Its links.
+        nlink: u32,
+        /// Its number of entries.
+        size: u64,
+        /// Its mtime and ctime.
+        stamp: Stamp,
+    },
+    /// 5: the number is free; generation of its last user.
+    Free {
+        /// Inode.
+        ino: Ino,
+        /// Generation that was freed.
+        generation: u32,
+    },
+    /// 6: the tree holds this value under this key.
+    TreePut {
+        /// Any inode of the root concerned.
+        tree: TreeId,
+        /// Key.
+        key: Key,
+        /// Value.
+        value: &'a [u8],
+    },
+    /// 7: the tree holds nothing under this key.
+    TreeDel {
+        /// Tree.
+        tree: TreeId,
+        /// Key.
+        key: Key,
+    },
+    /// 8: the tree holds nothing from `key` to before `key.hi, end`.
+    TreeDelRange {
+        /// Tree.
+        tree: TreeId,
+        /// First key.
+        key: Key,
+        /// One past the last lower half.
+        end: u64,
+    },
+    /// 9: the inode has no name but is in use: it is in the orphan table.
+    OrphanAdd {
+        /// Inode.
+        ino: Ino,
+    },
+    /// 10: it is not in the orphan table any more.
+    OrphanDel {
+        /// Inode.
+        ino: Ino,
+    },
+    /// 11: links and change time of an inode.
+    Links {
+        /// Inode.
+        ino: Ino,
+        /// Its links.
+        nlink: u32,
+        /// Its ctime.
+        ctime: Stamp,
+    },
+    // 12 to 15 are kept for intents: log, progress, done, and the attr variants.
+}
+
+impl<'a> Item<'a> {
+    /// Appends the item.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Item::Core { ino, ref core } => {
+                head(out, 1, ino);
+                core.encode(out);
+            }
+            Item::DataFork { ino, form, bytes } => fork(out, 2, ino, form, bytes),
+            Item::AttrFork { ino, form, bytes } => fork(out, 3, ino, form, bytes),
+            Item::DirTouch { ino, nlink, size, stamp } => {
+                head(out, 4, ino);
+                out.put_u32(nlink);
+                out.put_u64(size);
+                stamp.encode(out);
+            }
+            Item::Free { ino, generation } => {
+                head(out, 5, ino);
+                out.put_u32(generation);
+            }
+            Item::TreePut { tree, key, value } => {
+                tree_head(out, 6, tree, key);
+                out.put_u16(value.len() as u16);
+                out.put_bytes(value);
+            }
+            Item::TreeDel { tree, key } => tree_head(out, 7, tree, key),
+            Item::TreeDelRange { tree, key, end } => {
+                tree_head(out, 8, tree, key);
+                out.put_u64(end);
+            }
+            Item::OrphanAdd { ino } => head(out, 9, ino),
+            Item::OrphanDel { ino } => head(out, 10, ino),
+            Item::Links { ino, nlink, ctime } => {
+                head(out, 11, ino);
+                out.put_u32(nlink);
+                ctime.encode(out);
+            }
+        }
+    }
+
+    /// Reads the next item; `None`: the bytes are not an item.
+    pub fn decode(r: &mut Reader<'a>) -> Option<Item<'a>> {
+        let kind = r.u8()?;
+        if (6..=8).contains(&kind) {
+            let tree = TreeId::from_u8(r.u8()?)?;
+            let key = Key::new(r.u64()?, r.u64()?);
+            return Some(match kind {
+                6 => {
+                    let len = r.u16()? as usize;
+                    Item::TreePut { tree, key, value: r.take(len)? }
+                }
+                7 => Item::TreeDel { tree, key },
+                _ => Item::TreeDelRange { tree, key, end: r.u64()? },
+            });
+        }
+        let ino = Ino(r.u64()?);
+        Some(match kind {
+            1 => Item::Core { ino, core: Core::decode(r)? },
+            2 | 3 => {
+                let form = match r.u8()? {
+                    0 => Form::Empty,
+                    1 => Form::Inline,
+                    2 => Form::Extents,
+                    3 => Form::Tree,
+                    _ => return None,
+                };
+                let len = r.u16()? as usize;
+                let bytes = r.take(len)?;
+                match kind {
+                    2 => Item::DataFork { ino, form, bytes },
+                    _ => Item::AttrFork { ino, form, bytes },
+                }
+            }
+            4 => Item::DirTouch {
+                ino,
+                nlink: r.u32()?,
+                size: r.u64()?,
+                stamp: Stamp { sec: r.i64()?, nsec: r.u32()? },
+            },
+            5 => Item::Free { ino, generation: r.u32()? },
+            9 => Item::OrphanAdd { ino },
+            10 => Item::OrphanDel { ino },
+            11 => Item::Links {
+                ino,
+                nlink: r.u32()?,
+                ctime: Stamp { sec: r.i64()?, nsec: r.u32()? },
+            },
+            _ => return None,
+        })
+    }
+
+    /// For logs and fsck.
+    pub fn to_text(&self) -> String {
+        match self {
+            Item::TreePut { tree: TreeId::Dirents, key, value } => {
+                let entry = crate::dirent::Dirent::decode(value).map(|d| d.to_text());
+                format!("dirents put {key:?} {}", entry.unwrap_or_default())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+fn head(out: &mut Vec<u8>, kind: u8, ino: Ino) {
+    out.put_u8(kind);
+    out.put_u64(ino.0);
+}
+
+fn tree_head(out: &mut Vec<u8>, kind: u8, tree: TreeId, key: Key) {
+    out.put_u8(kind);
+    out.put_u8(tree as u8);
+    out.put_u64(key.hi);
+    out.put_u64(key.lo);
+}
+
+fn fork(out: &mut Vec<u8>, kind: u8, ino: Ino, form: Form, bytes: &[u8]) {
+    head(out, kind, ino);
+    out.put_u8(form as u8);
+    out.put_u16(bytes.len() as u16);
+    out.put_bytes(bytes);
+}

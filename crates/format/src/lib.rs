@@ -1,0 +1,37 @@
+//! Every byte that Shoal puts on disk. No I/O, no behaviour: structures, their sizes and offsets
+//! (asserted in [`layout`]), feature bits, and one registry row per record type.
+//!
+//! A tour of a volume, outside in:
+//!
+//! | structure | module | found at |
+//! | --- | --- | --- |
+//! | superblock, two copies | [`superblock`] | byte 0 and byte 65,536 of segment 0 |
+//! | checkpoint | [`checkpoint`] | named by the superblock |
+//! | segment usage | [`usage`] | named by the checkpoint |
+//! | orphan table blocks | [`orphan`] | named by the checkpoint |
+//! | B+tree nodes of the four trees | [`node`] | roots named by the checkpoint |
+//! | inode blocks | [`inode`] | named by values of the `imap` tree |
+//! | directory entries, extents | [`dirent`], [`extent`] | values of the trees, or inline in an inode |
+//! | journal batches, records, items | [`batch`], [`item`] | start named by the checkpoint |
+//! | data extents with their headers | [`extent`] | named by extent records |
+//!
+//! Integers are little-endian. Every structure carries a magic, or sits in a checksummed block.
+
+pub mod batch;
+pub mod bytes;
+pub mod checkpoint;
+pub mod dirent;
+pub mod extent;
+pub mod features;
+pub mod geometry;
+pub mod inode;
+pub mod item;
+pub mod layout;
+pub mod node;
+pub mod orphan;
+pub mod ptr;
+pub mod superblock;
+pub mod usage;
+
+pub use geometry::Geometry;
+pub use ptr::Ptr;

@@ -1,0 +1,437 @@
+//! B+tree nodes: 16 KiB slotted pages, the same bytes on disk and in memory.
+//!
+//! ```text
+//! node := header (64) | slots (20 each, by ascending key) | free | heap of values, growing down
+//! slot := key hi 8 | key lo 8 | offset of the value 2 | length 2
+//! ```
+//!
+//! Leaves (level 0) hold the tree's values; inner nodes hold 24-byte pointers, the key being the
+//! lowest key of the child. Removed values leave garbage in the heap, which is squeezed out when an
+//! insertion needs the room.
+
+use crate::bytes::{u16_at, u64_at};
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Addr, Error, Result, RootId};
+use std::cmp::Ordering;
+
+/// `SND1`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SND1");
+/// Bytes of the header.
+pub const HEADER: usize = 64;
+/// Bytes of a slot.
+pub const SLOT: usize = 20;
+
+const AT_TREE: usize = 4;
+const AT_LEVEL: usize = 5;
+const AT_ROOT: usize = 6;
+const AT_VOLUME: usize = 8;
+const AT_ADDR: usize = 16;
+const AT_EPOCH: usize = 24;
+const AT_COUNT: usize = 32;
+const AT_HEAP: usize = 34;
+const AT_GARBAGE: usize = 36;
+const AT_LOW: usize = 40;
+
+/// The four trees of a root; the number is the index in the checkpoint's root record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum TreeId {
+    /// Inode block number → pointer to the block, free-slot mask.
+    Imap = 0,
+    /// Directory, name hash → entry.
+    Dirents = 1,
+    /// Inode, attribute hash → attribute.
+    Attrs = 2,
+    /// Inode, file offset → extent.
+    Extents = 3,
+}
+
+impl TreeId {
+    /// All trees, by number.
+    pub const ALL: [TreeId; 4] =
+        [TreeId::Imap, TreeId::Dirents, TreeId::Attrs, TreeId::Extents];
+    /// From the stored number.
+    pub fn from_u8(n: u8) -> Option<TreeId> {
+        TreeId::ALL.get(n as usize).copied()
+    }
+    /// For messages.
+    pub fn name(self) -> &'static str {
+        ["imap", "dirents", "attrs", "extents"][self as usize]
+    }
+}
+
+/// A key: two 64-bit halves, ordered by the first, then the second.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Key {
+    /// Object: directory, inode, block number.
+    pub hi: u64,
+    /// Hash or offset.
+    pub lo: u64,
+}
+
+impl Key {
+    /// Smallest key.
+    pub const MIN: Key = Key { hi: 0, lo: 0 };
+    /// Largest key; never stored.
+    pub const MAX: Key = Key { hi: u64::MAX, lo: u64::MAX };
+    /// From its halves.
+    #[inline]
+    pub fn new(hi: u64, lo: u64) -> Key {
+        Key { hi, lo }
+    }
+    /// The next larger key (`MAX` stays).
+    #[inline]
+    pub fn next(self) -> Key {
+        match self.lo.checked_add(1) {
+            Some(lo) => Key { hi: self.hi, lo },
+            None if self.hi < u64::MAX => Key { hi: self.hi + 1, lo: 0 },
+            None => Key::MAX,
+        }
+    }
+}
+
+/// Where a node stands, for its header and for checking it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeId {
+    /// Low half of the volume id.
+    pub volume: u64,
+    /// Root it belongs to.
+    pub root: RootId,
+    /// Tree it belongs to.
+    pub tree: TreeId,
+}
+
+/// A node's bytes, known to be well-formed.
+pub struct Node {
+    raw: Box<[u8; NODE_SIZE]>,
+}
+
+impl Node {
+    /// Makes an empty node in `raw` (whatever it holds).
+    pub fn init(mut raw: Box<[u8; NODE_SIZE]>, id: NodeId, level: u8, low: Key) -> Node {
+        raw[..HEADER].fill(0);
+        raw[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        raw[AT_TREE] = id.tree as u8;
+        raw[AT_LEVEL] = level;
+        raw[AT_ROOT..AT_ROOT + 2].copy_from_slice(&id.root.0.to_le_bytes());
+        raw[AT_VOLUME..AT_VOLUME + 8].copy_from_slice(&id.volume.to_le_bytes());
+        raw[AT_LOW..AT_LOW + 8].copy_from_slice(&low.hi.to_le_bytes());
+        raw[AT_LOW + 8..AT_LOW + 16].copy_from_slice(&low.lo.to_le_bytes());
+        let mut node = Node { raw };
+        node.set_u16(AT_HEAP, NODE_SIZE as u16);
+        node
+    }
+    /// A fresh zeroed frame.
+    pub fn frame() -> Box<[u8; NODE_SIZE]> {
+        Box::new([0; NODE_SIZE])
+    }
+    /// Gives the frame back for reuse.
+    pub fn into_frame(self) -> Box<[u8; NODE_SIZE]> {
+        self.raw
+    }
+    /// A copy in another frame.
+    pub fn copy_into(&self, mut frame: Box<[u8; NODE_SIZE]>) -> Node {
+        frame.copy_from_slice(&self.raw[..]);
+        Node { raw: frame }
+    }
+    /// The bytes as they go to the device.
+    pub fn bytes(&self) -> &[u8] {
+        &self.raw[..]
+    }
+    /// Stamps address and epoch, just before writing.
+    pub fn stamp(&mut self, addr: Addr, epoch: u64) {
+        self.raw[AT_ADDR..AT_ADDR + 8].copy_from_slice(&addr.0.to_le_bytes());
+        self.raw[AT_EPOCH..AT_EPOCH + 8].copy_from_slice(&epoch.to_le_bytes());
+    }
+
+    #[inline]
+    fn set_u16(&mut self, at: usize, v: u16) {
+        self.raw[at..at + 2].copy_from_slice(&v.to_le_bytes());
+    }
+    #[inline]
+    fn heap(&self) -> usize {
+        u16_at(&self.raw[..], AT_HEAP) as usize
+    }
+    #[inline]
+    fn garbage(&self) -> usize {
+        u16_at(&self.raw[..], AT_GARBAGE) as usize
+    }
+    /// Number of entries.
+    #[inline]
+    pub fn count(&self) -> usize {
+        u16_at(&self.raw[..], AT_COUNT) as usize
+    }
+    /// 0 for a leaf.
+    pub fn level(&self) -> u8 {
+        self.raw[AT_LEVEL]
+    }
+    /// Lowest key this node may hold.
+    pub fn low(&self) -> Key {
+        Key::new(u64_at(&self.raw[..], AT_LOW), u64_at(&self.raw[..], AT_LOW + 8))
+    }
+    /// The `i`-th key.
+    #[inline]
+    pub fn key(&self, i: usize) -> Key {
+        let at = HEADER + i * SLOT;
+        let slot = &self.raw[at..at + 16];
+        Key::new(u64_at(slot, 0), u64_at(slot, 8))
+    }
+    #[inline]
+    fn slot(&self, i: usize) -> (usize, usize) {
+        let at = HEADER + i * SLOT + 16;
+        (u16_at(&self.raw[..], at) as usize, u16_at(&self.raw[..], at + 2) as usize)
+    }
+    /// The `i`-th value.
+    #[inline]
+    pub fn value(&self, i: usize) -> &[u8] {
+        let (offset, len) = self.slot(i);
+        &self.raw[offset..offset + len]
+    }
+    /// `Ok(i)`: the key is entry `i`; `Err(i)`: it would become entry `i`.
+    #[inline]
+    pub fn search(&self, key: Key) -> std::result::Result<usize, usize> {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let mid = (low + high) / 2;
+            match self.key(mid).cmp(&key) {
+                Ordering::Less => low = mid + 1,
+                Ordering::Greater => high = mid,
+                Ordering::Equal => return Ok(mid),
+            }
+        }
+        Err(low)
+    }
+    /// Bytes free, garbage included.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.heap() - (HEADER + self.count() * SLOT) + self.garbage()
+    }
+    /// Bytes in use by entries.
+    pub fn used(&self) -> usize {
+        NODE_SIZE - HEADER - self.room()
+    }
+    /// Whether an entry with a value of `len` bytes fits.
+    #[inline]
+    pub fn fits(&self, len: usize) -> bool {
+        self.room() >= SLOT + len
+    }
+
+    fn push_heap(&mut self, value: &[u8], slots: usize) -> usize {
+        if self.heap() - (HEADER + slots * SLOT) < value.len() {
+            self.compact();
+        }
+        let at = self.heap() - value.len();
+        self.raw[at..at + value.len()].copy_from_slice(value);
+        self.set_u16(AT_HEAP, at as u16);
+        at
+    }
+
+    /// Inserts an entry at `i`, as found by `search`; `false`, and nothing done, when it does not fit.
+    pub fn insert(&mut self, i: usize, key: Key, value: &[u8]) -> bool {
+        if !self.fits(value.len()) {
+            return false;
+        }
+        let count = self.count();
+        let end = HEADER + count * SLOT;
+        // The slot array grows first: the heap must not be in its way.
+        if self.heap() < end + SLOT + value.len() {
+            self.compact();
+        }
+        let at = self.push_heap(value, count + 1);
+        let start = HEADER + i * SLOT;
+        self.raw.copy_within(start..end, start + SLOT);
+        let slot = &mut self.raw[start..start + SLOT];
+        slot[..8].copy_from_slice(&key.hi.to_le_bytes());
+        slot[8..16].copy_from_slice(&key.lo.to_le_bytes());
+        slot[16..18].copy_from_slice(&(at as u16).to_le_bytes());
+        slot[18..20].copy_from_slice(&(value.len() as u16).to_le_bytes());
+        self.set_u16(AT_COUNT, count as u16 + 1);
+        true
+    }
+
+    /// Replaces the value of entry `i`; `false`, and nothing done, when it does not fit.
+    pub fn replace(&mut self, i: usize, value: &[u8]) -> bool {
+        let (offset, len) = self.slot(i);
+        if value.len() > len && self.room() + len < value.len() {
+            return false;
+        }
+        let at = HEADER + i * SLOT + 16;
+        if value.len() <= len {
+            self.raw[offset..offset + value.len()].copy_from_slice(value);
+            self.add_garbage(len - value.len());
+        } else {
+            // Emptied first, so that a compaction does not carry the old value along.
+            self.set_u16(at + 2, 0);
+            self.add_garbage(len);
+            let offset = self.push_heap(value, self.count());
+            self.set_u16(at, offset as u16);
+        }
+        self.set_u16(at + 2, value.len() as u16);
+        true
+    }
+
+    /// Removes entry `i`.
+    pub fn remove(&mut self, i: usize) {
+        let (_, len) = self.slot(i);
+        let count = self.count();
+        let start = HEADER + i * SLOT;
+        self.raw.copy_within(start + SLOT..HEADER + count * SLOT, start);
+        self.set_u16(AT_COUNT, count as u16 - 1);
+        self.add_garbage(len);
+    }
+
+    fn add_garbage(&mut self, len: usize) {
+        let total = self.garbage() + len;
+        self.set_u16(AT_GARBAGE, total as u16);
+    }
+
+    /// Squeezes the garbage out of the heap.
+    fn compact(&mut self) {
+        let old = self.raw.clone();
+        let mut heap = NODE_SIZE;
+        for i in 0..self.count() {
+            let (offset, len) = self.slot(i);
+            heap -= len;
+            self.raw[heap..heap + len].copy_from_slice(&old[offset..offset + len]);
+            self.set_u16(HEADER + i * SLOT + 16, heap as u16);
+        }
+        self.set_u16(AT_HEAP, heap as u16);
+        self.set_u16(AT_GARBAGE, 0);
+    }
+
+    /// Moves the entries from `at` on into a new node made in `frame`, whose low key is `low`.
+    pub fn split_off(&mut self, at: usize, low: Key, frame: Box<[u8; NODE_SIZE]>) -> Node {
+        let mut right = Node { raw: frame };
+        right.raw[..HEADER].copy_from_slice(&self.raw[..HEADER]);
+        right.raw[AT_LOW..AT_LOW + 8].copy_from_slice(&low.hi.to_le_bytes());
+        right.raw[AT_LOW + 8..AT_LOW + 16].copy_from_slice(&low.lo.to_le_bytes());
+        right.set_u16(AT_COUNT, 0);
+        right.set_u16(AT_HEAP, NODE_SIZE as u16);
+        right.set_u16(AT_GARBAGE, 0);
+        let count = self.count();
+        for i in at..count {
+            let fitted = right.insert(i - at, self.key(i), self.value(i));
+            assert!(fitted, "half a node does not fit in a node");
+        }
+        let moved: usize = (at..count).map(|i| self.slot(i).1).sum();
+        self.set_u16(AT_COUNT, at as u16);
+        self.add_garbage(moved);
+        right
+    }
+
+    /// Appends all entries of `right`, whose keys are all larger. The caller knows that they fit.
+    pub fn append_all(&mut self, right: &Node) {
+        for i in 0..right.count() {
+            let fitted = self.insert(self.count(), right.key(i), right.value(i));
+            assert!(fitted, "merged node does not fit");
+        }
+    }
+
+    /// Takes bytes read from the device, whose checksum has been verified, if they obey the rules.
+    pub fn from_disk(
+        raw: Box<[u8; NODE_SIZE]>,
+        id: NodeId,
+        level: Option<u8>,
+        addr: Addr,
+    ) -> Result<Node> {
+        let node = Node { raw };
+        match node.broken_rule(id, level, addr) {
+            None => Ok(node),
+            Some(rule) => {
+                Err(Error::corrupt(format!("{} node", id.tree.name()), Some(addr.0), rule))
+            }
+        }
+    }
+
+    fn broken_rule(&self, id: NodeId, level: Option<u8>, addr: Addr) -> Option<String> {
+        let raw = &self.raw[..];
+        if raw[..4] != MAGIC.to_le_bytes() {
+            return Some("magic".into());
+        }
+        let root = u16_at(raw, AT_ROOT);
+        if raw[AT_TREE] != id.tree as u8 || root != id.root.0 {
+            return Some(format!("belongs to tree {} of root {root}", raw[AT_TREE]));
+        }
+        if u64_at(raw, AT_VOLUME) != id.volume || u64_at(raw, AT_ADDR) != addr.0 {
+            return Some("written for another volume or address".into());
+        }
+        if level.is_some_and(|l| l != raw[AT_LEVEL]) {
+            return Some(format!("level {}, expected {level:?}", raw[AT_LEVEL]));
+        }
+        let (count, heap, end) = (self.count(), self.heap(), HEADER + self.count() * SLOT);
+        if heap > NODE_SIZE || end > heap {
+            return Some(format!("{count} entries, heap at {heap}"));
+        }
+        let mut used = 0;
+        for i in 0..count {
+            let (offset, len) = self.slot(i);
+            if offset < heap || offset + len > NODE_SIZE {
+                return Some(format!("value {i} at {offset}+{len}"));
+            }
+            used += len;
+            let after = if i == 0 { self.low() } else { self.key(i - 1).next() };
+            if self.key(i) < after {
+                return Some(format!("key {i} out of order"));
+            }
+        }
+        if used + self.garbage() != NODE_SIZE - heap {
+            return Some(format!("{used} bytes of values, {} of garbage", self.garbage()));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+
+    fn random(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    #[test]
+    fn behaves_as_a_map_until_full() {
+        for seed in 1..50u64 {
+            let mut rng = seed * 7919;
+            let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
+            let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
+            for _ in 0..3000 {
+                let key = Key::new(random(&mut rng) % 4, random(&mut rng) % 100);
+                let value = vec![random(&mut rng) as u8; (random(&mut rng) % 120) as usize];
+                match (random(&mut rng) % 3, node.search(key)) {
+                    (0, Ok(i)) => {
+                        node.remove(i);
+                        model.remove(&key);
+                    }
+                    (_, Ok(i)) => {
+                        if node.replace(i, &value) {
+                            model.insert(key, value);
+                        }
+                    }
+                    (_, Err(i)) => {
+                        if node.insert(i, key, &value) {
+                            model.insert(key, value);
+                        }
+                    }
+                }
+            }
+            let got: Vec<_> =
+                (0..node.count()).map(|i| (node.key(i), node.value(i).to_vec())).collect();
+            assert_eq!(got, model.into_iter().collect::<Vec<_>>(), "seed {seed}");
+            assert_eq!(node.broken_rule(ID, Some(0), Addr(0)), None, "seed {seed}");
+            let at = node.count() / 2;
+            let low = node.key(at);
+            let right = node.split_off(at, low, Node::frame());
+            assert_eq!(node.broken_rule(ID, Some(0), Addr(0)), None);
+            assert_eq!(right.broken_rule(ID, Some(0), Addr(0)), None);
+            node.append_all(&right);
+            assert_eq!(got.len(), node.count());
+        }
+    }
+}

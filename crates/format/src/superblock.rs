@@ -1,0 +1,171 @@
+//! The superblock: two copies, written alternately (copy = sequence mod 2). The newest valid copy
+//! wins. It is the only structure ever overwritten in place, and its swing publishes a checkpoint.
+
+use crate::bytes::{Put, Reader};
+use crate::features::{self, Word};
+use crate::{Geometry, Ptr};
+use shoal_base::checksum::checksum_of_body;
+use shoal_base::{Code, Error, Result, limits};
+
+/// Byte addresses of the two copies, 64 KiB apart so that no single bad sector or erase block has both.
+pub const COPIES: [u64; 2] = [0, 65_536];
+/// `SHOALFS1` at the start of each copy.
+pub const MAGIC: [u8; 8] = *b"SHOALFS1";
+/// Version of the format.
+pub const VERSION: u32 = 1;
+/// Bytes of a copy; the rest of its 4096-byte block is zero.
+pub const SIZE: usize = 256;
+
+/// Contents of a superblock copy. 256 bytes on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Random id of the volume (a UUID).
+    pub id: [u8; 16],
+    /// Shape of the volume.
+    pub geometry: Geometry,
+    /// Compat feature bits.
+    pub compat: u64,
+    /// Read-only-compat feature bits.
+    pub ro_compat: u64,
+    /// Incompat feature bits.
+    pub incompat: u64,
+    /// Raised by one at every write.
+    pub sequence: u64,
+    /// Raised at every read-write open: journal batches of older incarnations are not replayed.
+    pub incarnation: u32,
+    /// The volume was closed; nothing to replay.
+    pub clean: bool,
+    /// The newest checkpoint.
+    pub checkpoint: Ptr,
+    /// Seconds since 1970 at mkfs.
+    pub created: i64,
+}
+
+impl Superblock {
+    /// The low 64 bits of the id: stamped into journal batches and nodes, and the seed of name hashes.
+    pub fn volume(&self) -> u64 {
+        crate::bytes::u64_at(&self.id, 0)
+    }
+
+    /// Encodes: magic 8, version 4, state 4, id 16, segment size 8, segments 4, inode size 4, compat 8,
+    /// ro-compat 8, incompat 8, sequence 8, incarnation 4, reserved 4, checkpoint 24, created 8,
+    /// reserved to 248, checksum 8.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SIZE);
+        out.put_bytes(&MAGIC);
+        out.put_u32(VERSION);
+        out.put_u32(u32::from(self.clean));
+        out.put_bytes(&self.id);
+        out.put_u64(self.geometry.segment_size);
+        out.put_u32(self.geometry.segments);
+        out.put_u32(self.geometry.inode_size);
+        out.put_u64(self.compat);
+        out.put_u64(self.ro_compat);
+        out.put_u64(self.incompat);
+        out.put_u64(self.sequence);
+        out.put_u32(self.incarnation);
+        out.put_u32(0);
+        self.checkpoint.encode(&mut out);
+        out.put_i64(self.created);
+        out.resize(SIZE, 0);
+        let sum = checksum_of_body(&out);
+        out[SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Decodes and verifies one copy. `Ok(None)`: no superblock here at all (no magic).
+    pub fn decode(raw: &[u8], addr: u64) -> Result<Option<Superblock>> {
+        let bad = |rule: String| Err(Error::corrupt("superblock", Some(addr), rule));
+        if raw.len() < SIZE || raw[..8] != MAGIC {
+            return Ok(None);
+        }
+        let raw = &raw[..SIZE];
+        let (sum, found) = (crate::bytes::u64_at(raw, SIZE - 8), checksum_of_body(raw));
+        if sum != found {
+            return bad(format!("checksum is {found:#018x}, stored {sum:#018x}"));
+        }
+        let Some((version, sb)) = Superblock::fields(raw) else {
+            return bad("too short".into());
+        };
+        if version != VERSION {
+            let message = format!("volume has format version {version}, this shoal knows {VERSION}");
+            return Err(Error::refused(Code::NotSupported, message + ": use a newer shoal"));
+        }
+        if let Some(rule) = sb.geometry_rule() {
+            return bad(rule);
+        }
+        Ok(Some(sb))
+    }
+
+    fn fields(raw: &[u8]) -> Option<(u32, Superblock)> {
+        let mut r = Reader::new(&raw[8..]);
+        let version = r.u32()?;
+        let state = r.u32()?;
+        let mut id = [0; 16];
+        id.copy_from_slice(r.take(16)?);
+        let geometry =
+            Geometry { segment_size: r.u64()?, segments: r.u32()?, inode_size: r.u32()? };
+        let (compat, ro_compat, incompat, sequence) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let incarnation = r.u32()?;
+        let _reserved = r.u32()?;
+        let checkpoint = Ptr::decode(&mut r)?;
+        let created = r.i64()?;
+        let clean = state & 1 == 1;
+        let sb = Superblock {
+            id,
+            geometry,
+            compat,
+            ro_compat,
+            incompat,
+            sequence,
+            incarnation,
+            clean,
+            checkpoint,
+            created,
+        };
+        Some((version, sb))
+    }
+
+    fn geometry_rule(&self) -> Option<String> {
+        let g = &self.geometry;
+        let segment_ok = g.segment_size.is_power_of_two()
+            && (limits::SEGMENT_SIZE_MIN..=limits::SEGMENT_SIZE_MAX).contains(&g.segment_size);
+        if !segment_ok {
+            return Some(format!("segment size {}", g.segment_size));
+        }
+        if u64::from(g.segments) < limits::SEGMENTS_MIN {
+            return Some(format!("{} segments", g.segments));
+        }
+        let inode = g.inode_size as usize;
+        let inode_ok = inode.is_power_of_two()
+            && (limits::INODE_SIZE_MIN..=limits::INODE_SIZE_MAX).contains(&inode);
+        if !inode_ok {
+            return Some(format!("inode size {inode}"));
+        }
+        let ptr = &self.checkpoint;
+        if ptr.is_null() || !g.contains(ptr.addr, u64::from(ptr.len)) {
+            return Some(format!("checkpoint at {} of {} bytes", ptr.addr.0, ptr.len));
+        }
+        None
+    }
+
+    /// Refuses features this code does not know; returns whether the volume may be written.
+    pub fn check_features(&self) -> Result<bool> {
+        let unknown = self.incompat & !features::INCOMPAT_KNOWN;
+        if unknown != 0 {
+            let list = describe_bits(Word::Incompat, unknown);
+            let message = format!("volume needs features this shoal does not know: {list}");
+            return Err(Error::refused(Code::NotSupported, message + ": use a newer shoal"));
+        }
+        Ok(self.ro_compat & !features::RO_COMPAT_KNOWN == 0)
+    }
+}
+
+/// `name` or `incompat bit 7` for every bit set, comma separated.
+pub fn describe_bits(word: Word, bits: u64) -> String {
+    let one = |(bit, name): (u8, Option<&str>)| match name {
+        Some(name) => name.to_string(),
+        None => format!("{word:?} bit {bit}").to_lowercase(),
+    };
+    features::names(word, bits).map(one).collect::<Vec<_>>().join(", ")
+}

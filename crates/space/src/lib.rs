@@ -1,0 +1,421 @@
+//! Segments: who gets which, how many live bytes each holds, when one is free again.
+//!
+//! The volume is cut into segments. Segment 0 holds the superblocks; every other one is free, or
+//! belongs to the journal, or is appended to by a *stream* ([`Stream`]): one for metadata, a few for
+//! data. A stream fills its open segment from the start to the end, then *seals* it and takes the
+//! free segment with the lowest number, so that a sparse file stays small.
+//!
+//! # When a segment is free again
+//!
+//! A crash brings back the newest checkpoint and replays the journal after it. So nothing may be
+//! overwritten that (a) the newest durable checkpoint points to, or (b) a record after it points to,
+//! or (c) is being written and will be pointed to. The rules that follow from this:
+//!
+//! 1. Live counts may drop to zero at any time; the segment stays taken. Only [`Space::committed`],
+//!    called when a newer checkpoint has become durable, frees segments.
+//! 2. It frees a data segment only if, at the *freeze* of that checkpoint, it was sealed and had
+//!    no live byte. (a) The checkpoint, which is the state at the freeze, does not point to it.
+//!    (b) Later records could point to it only through bytes allocated in it later, and it was
+//!    sealed. A segment sealed after the freeze is left for the next checkpoint, whatever it holds.
+//! 3. It frees a metadata segment if the checkpoint, as written, has no live byte in it and no
+//!    stream appends to it. Journal records never point to metadata, so (b) does not arise.
+//! 4. In both cases the live count *now* must be zero too: (c), and a second opinion on 2 and 3.
+//! 5. Journal segments are freed by the caller, who knows which ones the newest checkpoint needs.
+//!
+//! For (c) to hold the caller promises that an allocation and the [`Space::add_live`] of what was
+//! written to it happen within one transaction, that is, with no freeze between them.
+//!
+//! # What the table on disk says
+//!
+//! The usage table is part of the checkpoint, so it must describe the state *after* it is durable:
+//! segments that rule 2 or 3 will free are `Free` in it already. Journal segments are `Journal`,
+//! which at load means free: recovery [`claim`](Space::claim)s those that it finds it still needs,
+//! and the segments that replayed records point to, before anything is allocated.
+
+mod checkpoint;
+mod free;
+
+pub use checkpoint::{Frozen, encoded_len};
+pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
+
+use free::FreeMap;
+use parking_lot::Mutex;
+use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
+use shoal_format::Geometry;
+use shoal_format::usage::{STREAMS, stream_kind};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Number of data streams. Threads spread over them so that they do not wait for each other.
+pub const DATA_STREAMS: u8 = (STREAMS - 1) as u8;
+
+/// Who appends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Tree nodes, inode blocks, tables, checkpoints.
+    Meta,
+    /// File data; the number is taken modulo [`DATA_STREAMS`].
+    Data(u8),
+}
+
+impl Stream {
+    fn index(self) -> usize {
+        match self {
+            Stream::Meta => 0,
+            Stream::Data(n) => 1 + usize::from(n % DATA_STREAMS),
+        }
+    }
+}
+
+/// Whether an allocation may use the reserve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Not: fails with `ENOSPC` while the reserve is still whole.
+    Ordinary,
+    /// Yes: a checkpoint, the journal, the cleaner; what must succeed on a full volume.
+    Reserved,
+}
+
+/// Segments held back so that a checkpoint, an unlink or a truncate succeeds on a full volume: two
+/// in a hundred, at least 6 and at most 64. They must hold the metadata that one checkpoint writes
+/// while the previous one's is still there, the journal meanwhile, and a segment for the cleaner;
+/// an engine that lets more metadata get dirty sets more with [`Space::set_reserve`].
+pub const fn default_reserve(geometry: &Geometry) -> u32 {
+    match geometry.segments / 50 {
+        ..6 => 6,
+        share @ 6..=64 => share,
+        _ => 64,
+    }
+}
+
+/// State of one segment. The kind changes under the lock of the free map.
+struct Segment {
+    live: AtomicI64,
+    kind: AtomicU8,
+    sealed: AtomicBool,
+}
+
+impl Segment {
+    fn kind(&self) -> SegKind {
+        // The byte is only ever written by `set_kind`.
+        SegKind::from_disk(self.kind.load(Ordering::Acquire)).unwrap_or_default()
+    }
+    fn set_kind(&self, kind: SegKind, sealed: bool) {
+        self.sealed.store(sealed, Ordering::Release);
+        self.kind.store(kind as u8, Ordering::Release);
+    }
+    fn live(&self, geometry: &Geometry) -> u32 {
+        // Out of range only after an accounting error, which has been counted.
+        self.live.load(Ordering::Relaxed).clamp(0, geometry.segment_size as i64) as u32
+    }
+}
+
+/// The open segment of a stream, and the offset in it of the next object.
+#[derive(Clone, Copy)]
+struct Open {
+    seg: SegNo,
+    next: u64,
+}
+
+/// The segments of a volume.
+///
+/// Locks: a stream's, then the free map's; several streams' only in ascending order.
+pub struct Space {
+    geometry: Geometry,
+    segments: Box<[Segment]>,
+    streams: [Mutex<Option<Open>>; STREAMS],
+    free: Mutex<FreeMap>,
+    /// Copy of the free map's count, readable without its lock.
+    free_count: AtomicU32,
+    reserve: AtomicU32,
+    accounting_errors: AtomicU64,
+}
+
+impl Space {
+    /// An empty volume: all segments free but the first.
+    pub fn fresh(geometry: Geometry) -> Space {
+        let segments: Box<[Segment]> = (0..geometry.segments)
+            .map(|n| Segment {
+                live: AtomicI64::new(0),
+                kind: AtomicU8::new(if n == 0 { SegKind::Super } else { SegKind::Free } as u8),
+                sealed: AtomicBool::new(false),
+            })
+            .collect();
+        let mut free = FreeMap::new(geometry.segments);
+        (1..geometry.segments).for_each(|n| free.insert(n));
+        Space {
+            free_count: AtomicU32::new(free.len()),
+            reserve: AtomicU32::new(default_reserve(&geometry)),
+            geometry,
+            segments,
+            streams: [const { Mutex::new(None) }; STREAMS],
+            free: Mutex::new(free),
+            accounting_errors: AtomicU64::new(0),
+        }
+    }
+
+    /// The state that a checkpoint's usage table describes. Streams go on where they were.
+    pub fn load(geometry: Geometry, table: &[u8]) -> Result<Space> {
+        let table = UsageTable::decode(table, &geometry)?;
+        let space = Space::fresh(geometry);
+        let mut free = space.free.lock();
+        for (n, entry) in table.entries.iter().enumerate() {
+            let in_use = matches!(entry.kind, SegKind::Meta | SegKind::Data)
+                && (entry.live > 0 || !entry.sealed);
+            if in_use {
+                free.remove(n as u32);
+                space.segments[n].set_kind(entry.kind, entry.sealed);
+                space.segments[n].live.store(i64::from(entry.live), Ordering::Relaxed);
+            }
+        }
+        space.free_count.store(free.len(), Ordering::Relaxed);
+        drop(free);
+        for (stream, position) in table.positions.iter().enumerate() {
+            if position.0 != 0 {
+                let seg = geometry.segment_of(*position);
+                let next = position.0 - geometry.start_of(seg).0;
+                *space.streams[stream].lock() = Some(Open { seg, next });
+            }
+        }
+        Ok(space)
+    }
+
+    /// Recovery: marks a segment as in use, because a journal record or the journal itself is found
+    /// to live there, though the checkpoint calls it free. Doing it twice changes nothing.
+    pub fn claim(&self, seg: SegNo, kind: SegKind) -> Result<()> {
+        let broken = |rule: String| Err(Error::corrupt(format!("segment {}", seg.0), None, rule));
+        let Some(segment) = self.segments.get(seg.0 as usize) else {
+            return broken(format!("journal names it, the volume has {}", self.geometry.segments));
+        };
+        let mut free = self.free.lock();
+        let current = segment.kind();
+        if current == kind {
+            return Ok(());
+        }
+        if current != SegKind::Free {
+            let (is, wanted) = (current.name(), kind.name());
+            return broken(format!("journal says it holds {wanted}, checkpoint says {is}"));
+        }
+        free.remove(seg.0);
+        segment.set_kind(kind, kind != SegKind::Journal);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Recovery: an object found in the journal ends at `end`; if that is in a stream's open
+    /// segment, the stream goes on after it.
+    pub fn bump(&self, end: Addr) {
+        let Some(last) = end.0.checked_sub(1) else { return };
+        let seg = self.geometry.segment_of(Addr(last));
+        let next = (end.0 - self.geometry.start_of(seg).0).next_multiple_of(limits::ALIGN as u64);
+        for stream in &self.streams {
+            let mut open = stream.lock();
+            if let Some(at) = open.as_mut()
+                && at.seg == seg
+            {
+                at.next = at.next.max(next);
+                self.seal_if_full(&mut open);
+            }
+        }
+    }
+
+    /// Room for `len` bytes in one segment, at a multiple of 8. Does not change live bytes.
+    ///
+    /// Fails with `ENOSPC` when a segment would have to be taken and `class` may not.
+    pub fn alloc(&self, stream: Stream, len: u32, class: Class) -> Result<Addr> {
+        let size = u64::from(len).next_multiple_of(limits::ALIGN as u64);
+        if size > self.geometry.segment_size {
+            return Err(Code::TooBig.into());
+        }
+        let own = stream.index();
+        let refused = match self.alloc_in(own, size, Some(class)) {
+            Ok(addr) => return Ok(addr),
+            Err(error) => error,
+        };
+        // The last bytes of a nearly full volume are in the open segments of the other streams.
+        let others = (1..STREAMS).filter(|other| own != 0 && *other != own);
+        for other in others {
+            if let Ok(addr) = self.alloc_in(other, size, None) {
+                return Ok(addr);
+            }
+        }
+        Err(refused)
+    }
+
+    /// As `alloc`, in this stream only; without a class no segment is taken.
+    fn alloc_in(&self, stream: usize, size: u64, class: Option<Class>) -> Result<Addr> {
+        let mut open = self.streams[stream].lock();
+        let fits = open.is_some_and(|at| at.next + size <= self.geometry.segment_size);
+        if !fits {
+            let Some(class) = class else { return Err(Code::NoSpace.into()) };
+            let seg = self.take(stream_kind(stream), class)?;
+            if let Some(full) = open.replace(Open { seg, next: 0 }) {
+                self.segments[full.seg.0 as usize].sealed.store(true, Ordering::Release);
+            }
+        }
+        let Some(at) = open.as_mut() else { return Err(Code::NoSpace.into()) };
+        let addr = Addr(self.geometry.start_of(at.seg).0 + at.next);
+        at.next += size;
+        self.seal_if_full(&mut open);
+        Ok(addr)
+    }
+
+    /// A position at the very end would be an address in the next segment, so it is never kept.
+    fn seal_if_full(&self, open: &mut Option<Open>) {
+        if let Some(at) = *open
+            && at.next >= self.geometry.segment_size
+        {
+            self.segments[at.seg.0 as usize].sealed.store(true, Ordering::Release);
+            *open = None;
+        }
+    }
+
+    /// Takes the lowest free segment.
+    fn take(&self, kind: SegKind, class: Class) -> Result<SegNo> {
+        let mut free = self.free.lock();
+        let keep = match class {
+            Class::Ordinary => self.reserve.load(Ordering::Relaxed) + 1,
+            Class::Reserved => 0,
+        };
+        if free.len() <= keep {
+            return Err(Code::NoSpace.into());
+        }
+        let seg = free.take_lowest().ok_or(Code::NoSpace)?;
+        let segment = &self.segments[seg as usize];
+        debug_assert_eq!(
+            segment.live.load(Ordering::Relaxed),
+            0,
+            "free segment {seg} has live bytes"
+        );
+        segment.set_kind(kind, false);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+        Ok(SegNo(seg))
+    }
+
+    /// A segment for the journal; may use the reserve.
+    pub fn take_journal_segment(&self) -> Result<SegNo> {
+        self.take(SegKind::Journal, Class::Reserved)
+    }
+
+    /// Frees journal segments at once: a checkpoint that does not need them is durable. Segments
+    /// that are not the journal's are left alone and counted as an accounting error.
+    pub fn release_journal_segments(&self, segments: &[SegNo]) {
+        for seg in segments {
+            let kind = self.segments.get(seg.0 as usize).map(Segment::kind);
+            if kind == Some(SegKind::Journal) {
+                self.release(*seg);
+            } else {
+                self.accounting_error();
+            }
+        }
+    }
+
+    fn release(&self, seg: SegNo) {
+        let mut free = self.free.lock();
+        self.segments[seg.0 as usize].set_kind(SegKind::Free, false);
+        free.insert(seg.0);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+    }
+
+    /// Something now points to these bytes.
+    #[inline]
+    pub fn add_live(&self, addr: Addr, len: u32) {
+        self.change_live(addr, i64::from(len));
+    }
+
+    /// Something that pointed to these bytes no longer does.
+    #[inline]
+    pub fn sub_live(&self, addr: Addr, len: u32) {
+        self.change_live(addr, -i64::from(len));
+    }
+
+    fn change_live(&self, addr: Addr, by: i64) {
+        let seg = self.geometry.segment_of(addr).0 as usize;
+        let Some(segment) = self.segments.get(seg) else { return self.accounting_error() };
+        let now = segment.live.fetch_add(by, Ordering::Relaxed) + by;
+        if now < 0 || now > self.geometry.segment_size as i64 {
+            self.accounting_error();
+            debug_assert!(false, "segment {seg} has {now} live bytes after {by} at {}", addr.0);
+        }
+    }
+
+    #[cold]
+    fn accounting_error(&self) {
+        self.accounting_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Times that live bytes went below zero or above a segment's size, or a segment was released
+    /// by who did not own it: bugs, shown by `fsck`, harmless to what is stored since a segment is
+    /// freed only when its count is exactly zero.
+    pub fn accounting_errors(&self) -> u64 {
+        self.accounting_errors.load(Ordering::Relaxed)
+    }
+
+    /// Free segments, the reserve included.
+    pub fn free_segments(&self) -> u32 {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Segments held back from ordinary allocations.
+    pub fn reserve_segments(&self) -> u32 {
+        self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// Changes the reserve.
+    pub fn set_reserve(&self, segments: u32) {
+        self.reserve.store(segments, Ordering::Relaxed);
+    }
+
+    /// Bytes that ordinary allocations can still get without cleaning: free segments beyond the
+    /// reserve, and the rest of the open data segments.
+    pub fn free_bytes(&self) -> u64 {
+        let keep = self.reserve_segments() + 1;
+        let size = self.geometry.segment_size;
+        let open: u64 = self.streams[1..]
+            .iter()
+            .map(|stream| stream.lock().map_or(0, |at| size - at.next))
+            .sum();
+        u64::from(self.free_segments().saturating_sub(keep)) * size + open
+    }
+
+    /// Bytes that something points to.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| u64::from(s.live(&self.geometry))).sum()
+    }
+
+    /// Every segment: number, kind, live bytes, whether sealed.
+    pub fn usage(&self) -> Vec<(SegNo, SegKind, u32, bool)> {
+        let row = |(n, segment): (usize, &Segment)| {
+            let sealed = segment.sealed.load(Ordering::Acquire);
+            (SegNo(n as u32), segment.kind(), segment.live(&self.geometry), sealed)
+        };
+        self.segments.iter().enumerate().map(row).collect()
+    }
+
+    /// Up to `max` sealed segments worth emptying: those with the fewest live bytes first, none with
+    /// more than `max_live_fraction` of the segment. Segments with no live byte are not listed: the
+    /// next checkpoint frees them.
+    pub fn victims(&self, max: usize, max_live_fraction: f64) -> Vec<SegNo> {
+        let most = (self.geometry.segment_size as f64 * max_live_fraction) as u32;
+        let mut found: Vec<(u32, SegNo)> = self
+            .usage()
+            .into_iter()
+            .filter(|(_, kind, live, sealed)| {
+                matches!(kind, SegKind::Data | SegKind::Meta)
+                    && *sealed
+                    && (1..=most).contains(live)
+            })
+            .map(|(seg, _, live, _)| (live, seg))
+            .collect();
+        found.sort_unstable();
+        found.truncate(max);
+        found.into_iter().map(|(_, seg)| seg).collect()
+    }
+
+    /// The shape of the volume.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Writing a tree to the device: a checkpoint walks the cells as they were at the end of its epoch,
+//! writes the nodes that changed to new addresses, children before parents, and returns the new root.
+
+use crate::cell::{Children, InnerCell, InnerData, LeafCell};
+use crate::tree::{Dead, Tree};
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Addr, Epoch, Result, checksum};
+use shoal_format::Ptr;
+use shoal_format::node::Node;
+use std::sync::Arc;
+
+/// Where a checkpoint puts what it writes.
+pub trait NodeWriter {
+    /// An address for `len` bytes.
+    fn alloc(&mut self, len: usize) -> Result<Addr>;
+    /// Writes `bytes` at an address from `alloc`; may be buffered until the checkpoint's end.
+    fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
+    /// What this pointed to is not part of the new image.
+    fn retire(&mut self, ptr: Ptr);
+}
+
+impl Tree {
+    /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more.
+    pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
+        self.write_inner(&self.root, epoch, writer)?;
+        let mut dead = self.dead.lock();
+        let mut later = Vec::new();
+        for (died, cell) in dead.drain(..) {
+            if died > epoch {
+                later.push((died, cell));
+                continue;
+            }
+            writer.retire(match &cell {
+                Dead::Leaf(leaf) => leaf.state.read().disk,
+                Dead::Inner(inner) => inner.meta.lock().disk,
+            });
+        }
+        *dead = later;
+        let root = self.root.meta.lock().disk;
+        Ok(root)
+    }
+
+    /// The version of an inner cell that belongs to `epoch`, and whether its shape is unwritten.
+    fn version(&self, cell: &InnerCell, epoch: Epoch) -> Option<(Arc<InnerData>, bool)> {
+        let mut meta = cell.meta.lock();
+        if meta.epoch > epoch {
+            return meta.old.clone();
+        }
+        meta.old = None;
+        cell.now.load_full().map(|data| (data, meta.dirty))
+    }
+
+    /// Returns whether the node got a new address.
+    fn write_inner(
+        &self,
+        cell: &InnerCell,
+        epoch: Epoch,
+        writer: &mut dyn NodeWriter,
+    ) -> Result<bool> {
+        // Not in memory: nothing below it can have changed.
+        let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
+        match &data.children {
+            Children::Leaves(leaves) => {
+                for leaf in leaves {
+                    changed |= self.write_leaf_node(leaf, epoch, writer)?;
+                }
+            }
+            Children::Inners(inners) => {
+                for inner in inners {
+                    changed |= self.write_inner(inner, epoch, writer)?;
+                }
+            }
+        }
+        if !changed {
+            return Ok(false);
+        }
+        let mut node = self.encode_inner(&data);
+        let ptr = write_node(&mut node, epoch, writer)?;
+        self.cache.recycle(node);
+        let mut meta = cell.meta.lock();
+        writer.retire(meta.disk);
+        meta.disk = ptr;
+        if meta.epoch <= epoch {
+            meta.dirty = false;
+        } else {
+            meta.old = None;
+        }
+        Ok(true)
+    }
+
+    fn encode_inner(&self, data: &InnerData) -> Node {
+        let mut node = Node::init(self.cache.frame(), self.id, data.level, data.keys[0]);
+        let mut value = Vec::with_capacity(Ptr::SIZE);
+        for (i, key) in data.keys.iter().enumerate() {
+            let disk = match &data.children {
+                Children::Leaves(v) => v[i].state.read().disk,
+                Children::Inners(v) => v[i].meta.lock().disk,
+            };
+            assert!(!disk.is_null(), "child {i} of an inner node has not been written");
+            value.clear();
+            disk.encode(&mut value);
+            assert!(node.insert(i, *key, &value), "inner node over its fan-out");
+        }
+        node
+    }
+
+    fn write_leaf_node(
+        &self,
+        leaf: &Arc<LeafCell>,
+        epoch: Epoch,
+        writer: &mut dyn NodeWriter,
+    ) -> Result<bool> {
+        let clean = {
+            let state = leaf.state.read();
+            !state.dirty && state.old.is_none()
+        };
+        if clean {
+            return Ok(false);
+        }
+        let mut state = leaf.state.write();
+        let ptr = if state.epoch <= epoch {
+            let dirty = state.dirty;
+            match &mut state.node {
+                Some(node) if dirty => write_node(node, epoch, writer)?,
+                _ => return Ok(false),
+            }
+        } else {
+            let Some(mut old) = state.old.take() else { return Ok(false) };
+            let ptr = write_node(&mut old, epoch, writer)?;
+            self.cache.recycle(old);
+            ptr
+        };
+        if state.epoch <= epoch {
+            state.dirty = false;
+        }
+        self.cache.cleaned();
+        writer.retire(state.disk);
+        state.disk = ptr;
+        state.wrote = epoch;
+        Ok(true)
+    }
+}
+
+fn write_node(node: &mut Node, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
+    let addr = writer.alloc(NODE_SIZE)?;
+    node.stamp(addr, epoch);
+    let ptr = Ptr { addr, len: NODE_SIZE as u32, checksum: checksum(node.bytes()) };
+    writer.write(addr, node.bytes())?;
+    Ok(ptr)
+}

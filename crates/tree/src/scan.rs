@@ -1,0 +1,170 @@
+//! Ranges: reading and removing many entries, a leaf at a time. No lock is held between leaves, nor
+//! while the caller looks at what was read.
+
+use crate::tree::Tree;
+use shoal_base::{Epoch, Result};
+use shoal_format::node::Key;
+
+/// Entries copied out of a tree; its memory is reused from call to call.
+#[derive(Default)]
+pub struct Batch {
+    keys: Vec<Key>,
+    ends: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+    /// The entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let spans = starts.zip(self.ends.iter().copied());
+        self.keys.iter().copied().zip(spans).map(|(key, (a, b))| (key, &self.bytes[a..b]))
+    }
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.ends.clear();
+        self.bytes.clear();
+    }
+    fn push(&mut self, key: Key, value: &[u8]) {
+        self.keys.push(key);
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
+    }
+}
+
+impl Tree {
+    /// Copies the entries of `[from, to)`, at most `limit` (at least 1), into `batch`. Returns where
+    /// to go on, or `None` at the end of the range.
+    pub fn scan(
+        &self,
+        from: Key,
+        to: Key,
+        limit: usize,
+        batch: &mut Batch,
+    ) -> Result<Option<Key>> {
+        batch.clear();
+        let mut at = from;
+        while at < to {
+            let next = self.read_leaf(at, |state, node| {
+                let (Ok(first) | Err(first)) = node.search(at);
+                for i in first..node.count() {
+                    let key = node.key(i);
+                    if key >= to {
+                        return Some(to);
+                    }
+                    if batch.len() >= limit {
+                        return None;
+                    }
+                    batch.push(key, node.value(i));
+                }
+                Some(state.high)
+            })?;
+            match next {
+                Some(key) => at = key,
+                None => return Ok(batch.keys.last().map(|last| last.next())),
+            }
+            if batch.len() >= limit && at < to {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `visit` with the entries of `[from, to)` until it returns `false`. The entries are
+    /// copies: `visit` may use the tree.
+    pub fn for_each(
+        &self,
+        from: Key,
+        to: Key,
+        visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        let mut next = Some(from);
+        while let Some(at) = next {
+            next = self.scan(at, to, 256, &mut batch)?;
+            for (key, value) in batch.iter() {
+                if !visit(key, value)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Largest key below `key` and its value, looked for in `[floor, key)`.
+    pub fn before<R>(
+        &self,
+        floor: Key,
+        key: Key,
+        f: impl Fn(Key, &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let mut at = key;
+        while at > floor {
+            // The leaf that answers for the key just below `at`.
+            let below = match at.lo.checked_sub(1) {
+                Some(lo) => Key::new(at.hi, lo),
+                None => Key::new(at.hi - 1, u64::MAX),
+            };
+            let found = self.read_leaf(below, |state, node| {
+                let (Ok(place) | Err(place)) = node.search(at);
+                match place.checked_sub(1).map(|i| (node.key(i), i)) {
+                    Some((k, _)) if k < floor => Err(floor),
+                    Some((k, i)) => Ok(f(k, node.value(i))),
+                    None => Err(state.low),
+                }
+            })?;
+            match found {
+                Ok(r) => return Ok(Some(r)),
+                Err(low) => at = low,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the entries of `[from, to)`, showing each to `gone`. Returns how many there were.
+    pub fn delete_range(
+        &self,
+        from: Key,
+        to: Key,
+        epoch: Epoch,
+        gone: &mut dyn FnMut(Key, &[u8]),
+    ) -> Result<u64> {
+        let (mut at, mut removed) = (from, 0);
+        while at < to {
+            let start = at;
+            let emptied;
+            (at, emptied) = self.write_leaf(at, |state| {
+                let mut emptied = false;
+                let (Ok(first) | Err(first)) = match &state.node {
+                    Some(node) => node.search(start),
+                    None => Err(0),
+                };
+                while let Some(node) = &state.node
+                    && first < node.count()
+                    && node.key(first) < to
+                {
+                    gone(node.key(first), node.value(first));
+                    state.touch(epoch, &self.cache);
+                    if let Some(node) = &mut state.node {
+                        node.remove(first);
+                        emptied = node.count() == 0;
+                    }
+                    removed += 1;
+                }
+                (state.high, emptied)
+            })?;
+            if emptied {
+                self.merge(start, epoch)?;
+            }
+        }
+        Ok(removed)
+    }
+}

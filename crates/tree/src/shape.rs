@@ -1,0 +1,281 @@
+//! Splits and merges. One thread at a time changes a tree's shape; it publishes new arrays of
+//! children bottom-up, and holds the locks of the leaves concerned until readers can find them.
+
+use crate::cell::{Children, InnerCell, InnerData, LeafCell, LeafState};
+use crate::tree::{Dead, Tree};
+use shoal_base::counters::Counter;
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Epoch, Result};
+use shoal_format::Ptr;
+use shoal_format::node::{HEADER, Key, Node, SLOT};
+use std::sync::Arc;
+
+/// Children of an inner node at which it is split: as many as fit on disk.
+const FANOUT_MAX: usize = (NODE_SIZE - HEADER) / (SLOT + Ptr::SIZE);
+/// Bytes that a merged leaf may use, so that it is not split again at once.
+const MERGED_MAX: usize = NODE_SIZE * 3 / 4;
+
+/// The inner cells from the root to the parent of a leaf, with the child taken in each.
+type Path = Vec<(Arc<InnerCell>, Arc<InnerData>, usize)>;
+
+impl Tree {
+    /// The way to the leaf for `key`. Under the shape lock nothing on it changes.
+    fn path_to(&self, key: Key) -> Result<Path> {
+        let mut path: Path = Vec::with_capacity(4);
+        let mut cell = self.root.clone();
+        loop {
+            self.with_inner(&cell, |_| ())?;
+            let Some(data) = cell.now.load_full() else { continue };
+            let i = data.child_for(key);
+            let next = match &data.children {
+                Children::Leaves(_) => None,
+                Children::Inners(v) => Some(v[i].clone()),
+            };
+            path.push((cell, data, i));
+            match next {
+                None => return Ok(path),
+                Some(inner) => cell = inner,
+            }
+        }
+    }
+
+    /// Splits the leaf for `key` unless a value of `len` bytes fits there by now.
+    pub(crate) fn split(&self, key: Key, epoch: Epoch, len: usize) -> Result<()> {
+        let _shape = self.shape.lock();
+        let path = self.path_to(key)?;
+        let Some((_, data, i)) = path.last() else { return Ok(()) };
+        let Children::Leaves(leaves) = &data.children else { return Ok(()) };
+        let left = &leaves[*i];
+        let mut state = left.state.write();
+        self.load_leaf(left, &mut state)?;
+        let Some(at) = state.node.as_ref().and_then(|node| split_point(node, key, len)) else {
+            return Ok(());
+        };
+        let right = self.split_leaf(&mut state, at, key, epoch);
+        let low = state.high;
+        self.cache.counters.add(Counter::NodeSplits, 1);
+        self.insert_child(&path, low, right, epoch);
+        Ok(())
+    }
+
+    /// Moves the entries from `at` on into a new leaf; the left one's range ends where that begins.
+    fn split_leaf(
+        &self,
+        state: &mut LeafState,
+        at: usize,
+        key: Key,
+        epoch: Epoch,
+    ) -> Arc<LeafCell> {
+        state.touch(epoch, &self.cache);
+        let high = state.high;
+        let frame = self.cache.frame();
+        let (low, node) = match &mut state.node {
+            // An insertion behind the last entry: the new leaf starts with it, the left stays full.
+            Some(node) if at == node.count() => {
+                (key, Node::init(frame, self.id, 0, key))
+            }
+            Some(node) => {
+                let low = node.key(at);
+                (low, node.split_off(at, low, frame))
+            }
+            None => (high, Node::init(frame, self.id, 0, high)),
+        };
+        state.high = low;
+        let right = LeafCell::fresh(node, low, high, epoch, &self.cache);
+        self.cache.loaded(&right);
+        right
+    }
+
+    /// Inserts a leaf behind the end of `path`, splitting inner nodes as needed.
+    fn insert_child(&self, path: &Path, low: Key, leaf: Arc<LeafCell>, epoch: Epoch) {
+        let mut pending = Some((low, Child::Leaf(leaf)));
+        for (depth, (cell, data, i)) in path.iter().enumerate().rev() {
+            let Some((low, child)) = pending.take() else { return };
+            let mut grown = InnerData::clone(data);
+            grown.keys.insert(i + 1, low);
+            match (&mut grown.children, child) {
+                (Children::Leaves(v), Child::Leaf(leaf)) => v.insert(i + 1, leaf),
+                (Children::Inners(v), Child::Inner(inner)) => v.insert(i + 1, inner),
+                _ => unreachable!("levels of a path descend by one"),
+            }
+            if grown.keys.len() <= FANOUT_MAX {
+                cell.publish(grown, epoch);
+                return;
+            }
+            let high = cell.meta.lock().high;
+            // Growing at the right end leaves the left node nearly full.
+            let at = if *i + 2 == grown.keys.len() { FANOUT_MAX * 9 / 10 } else { FANOUT_MAX / 2 };
+            let right = InnerData {
+                level: grown.level,
+                keys: grown.keys.split_off(at),
+                children: grown.children.split_off(at),
+            };
+            let middle = right.keys[0];
+            if depth == 0 {
+                self.grow_root(grown, right, high, epoch);
+                return;
+            }
+            let right = InnerCell::fresh(right, high, epoch);
+            // The left half shrinks only once the parent knows the right one: see below.
+            pending = Some((middle, Child::Inner(right)));
+            cell.publish(grown, epoch);
+            cell.meta.lock().high = middle;
+        }
+    }
+
+    /// The root splits into two cells below it; it stays the root.
+    fn grow_root(&self, left: InnerData, right: InnerData, high: Key, epoch: Epoch) {
+        let (level, low, middle) = (left.level + 1, left.keys[0], right.keys[0]);
+        let left = InnerCell::fresh(left, middle, epoch);
+        let right = InnerCell::fresh(right, high, epoch);
+        let children = Children::Inners(vec![left, right]);
+        self.root.publish(InnerData { level, keys: vec![low, middle], children }, epoch);
+    }
+
+    /// Merges the leaf for `key` with a neighbour below the same parent, if they fit in one.
+    pub(crate) fn merge(&self, key: Key, epoch: Epoch) -> Result<()> {
+        let _shape = self.shape.lock();
+        let path = self.path_to(key)?;
+        let Some((_, data, i)) = path.last() else { return Ok(()) };
+        let Children::Leaves(leaves) = &data.children else { return Ok(()) };
+        for left in [i.checked_sub(1), Some(*i)].into_iter().flatten() {
+            if let Some(right) = leaves.get(left + 1)
+                && self.merge_leaves(&leaves[left], right, epoch)?
+            {
+                self.remove_child(&path, left + 1, epoch);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the right leaf's entries into the left one, if they fit; both stay locked meanwhile.
+    fn merge_leaves(
+        &self,
+        left: &Arc<LeafCell>,
+        right: &Arc<LeafCell>,
+        epoch: Epoch,
+    ) -> Result<bool> {
+        let mut l = left.state.write();
+        self.load_leaf(left, &mut l)?;
+        let mut r = right.state.write();
+        self.load_leaf(right, &mut r)?;
+        let used = |s: &LeafState| s.node.as_ref().map_or(NODE_SIZE, Node::used);
+        // An empty leaf always goes; otherwise leave room, so that it is not split again at once.
+        if used(&l).min(used(&r)) > 0 && used(&l) + used(&r) > MERGED_MAX {
+            return Ok(false);
+        }
+        l.touch(epoch, &self.cache);
+        r.touch(epoch, &self.cache);
+        if let (Some(into), Some(from)) = (&mut l.node, r.node.take()) {
+            into.append_all(&from);
+            self.cache.recycle(from);
+            self.cache.unloaded();
+        }
+        // What `touch` kept aside of the right leaf is still written by the checkpoint under way.
+        r.dirty = false;
+        self.cache.cleaned();
+        r.dead = true;
+        l.high = r.high;
+        self.dead.lock().push((epoch, Dead::Leaf(right.clone())));
+        Ok(true)
+    }
+
+    /// Takes child `gone` out of the parent at the end of `path`; an inner node left without
+    /// children goes too, and a root with a single inner child takes its place.
+    fn remove_child(&self, path: &Path, gone: usize, epoch: Epoch) {
+        let mut gone = gone;
+        for (depth, (cell, data, i)) in path.iter().enumerate().rev() {
+            let mut smaller = InnerData::clone(data);
+            let low = smaller.keys.remove(gone);
+            match &mut smaller.children {
+                Children::Leaves(v) => drop(v.remove(gone)),
+                Children::Inners(v) => drop(v.remove(gone)),
+            }
+            if !smaller.keys.is_empty() {
+                if gone == 0 {
+                    smaller.keys[0] = low;
+                }
+                cell.publish(smaller, epoch);
+                break;
+            }
+            // Cannot happen to the parent of a merged pair, nor to the root: both keep a child.
+            debug_assert!(depth > 0 && *i == 0);
+            self.dead.lock().push((epoch, Dead::Inner(cell.clone())));
+            gone = path[depth - 1].2;
+        }
+        self.lower_root(epoch);
+        self.merge_inner(path, epoch);
+    }
+
+    fn lower_root(&self, epoch: Epoch) {
+        let Some(top) = self.root.now.load_full() else { return };
+        if let Children::Inners(v) = &top.children
+            && let [only] = &v[..]
+            && let Some(data) = only.now.load_full()
+        {
+            self.root.publish(InnerData::clone(&data), epoch);
+            self.dead.lock().push((epoch, Dead::Inner(only.clone())));
+        }
+    }
+
+    /// Joins the lowest inner node of `path` with its right neighbour when both are small.
+    fn merge_inner(&self, path: &Path, epoch: Epoch) {
+        let [.., (parent, _, i), (cell, _, _)] = &path[..] else { return };
+        let Some(above) = parent.now.load_full() else { return };
+        let Children::Inners(cells) = &above.children else { return };
+        let (Some(left), Some(right)) = (cells.get(*i), cells.get(*i + 1)) else { return };
+        if !Arc::ptr_eq(left, cell) {
+            return;
+        }
+        let (Some(a), Some(b)) = (left.now.load_full(), right.now.load_full()) else { return };
+        if a.keys.len() + b.keys.len() > FANOUT_MAX / 2 {
+            return;
+        }
+        let mut joined = InnerData::clone(&a);
+        joined.keys.extend(&b.keys);
+        match (&mut joined.children, &b.children) {
+            (Children::Leaves(x), Children::Leaves(y)) => x.extend(y.iter().cloned()),
+            (Children::Inners(x), Children::Inners(y)) => x.extend(y.iter().cloned()),
+            _ => unreachable!("neighbours are of one level"),
+        }
+        let high = right.meta.lock().high;
+        let right = right.clone();
+        left.publish(joined, epoch);
+        left.meta.lock().high = high;
+        let mut smaller = InnerData::clone(&above);
+        smaller.keys.remove(i + 1);
+        if let Children::Inners(v) = &mut smaller.children {
+            v.remove(i + 1);
+        }
+        parent.publish(smaller, epoch);
+        self.dead.lock().push((epoch, Dead::Inner(right)));
+        self.lower_root(epoch);
+    }
+}
+
+enum Child {
+    Leaf(Arc<LeafCell>),
+    Inner(Arc<InnerCell>),
+}
+
+/// Where to split a leaf into which `key` with a value of `len` bytes shall go; `None`: it fits.
+fn split_point(node: &Node, key: Key, len: usize) -> Option<usize> {
+    let count = node.count();
+    let place = match node.search(key) {
+        Err(_) if node.fits(len) => return None,
+        Ok(i) if node.room() + node.value(i).len() >= len => return None,
+        Ok(i) | Err(i) => i,
+    };
+    if place == count {
+        return Some(count);
+    }
+    // In the middle by bytes, with at least one entry on either side.
+    let half = node.used() / 2;
+    let mut sum = 0;
+    let by_bytes = (0..count).find(|i| {
+        sum += SLOT + node.value(*i).len();
+        sum > half
+    });
+    Some(by_bytes.unwrap_or(count / 2).clamp(1, count.saturating_sub(1).max(1)))
+}

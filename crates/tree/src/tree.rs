@@ -1,0 +1,335 @@
+//! One tree: lookups and changes of single entries.
+
+use crate::cache::NodeCache;
+use crate::cell::{Children, InnerCell, InnerData, LeafCell, LeafState};
+use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
+use shoal_base::counters::Counter;
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Epoch, Error, Result};
+use shoal_device::Device;
+use shoal_format::node::{Key, Node, NodeId};
+use shoal_format::{Geometry, Ptr};
+use std::sync::Arc;
+
+/// What a change shall do with an entry.
+pub enum Action<'v> {
+    /// Leave it as it is.
+    Keep,
+    /// It now holds this value, of at most `limits::TREE_VALUE_MAX` bytes.
+    Put(&'v [u8]),
+    /// Remove it.
+    Delete,
+}
+
+/// Entries below which a leaf is merged with a neighbour, in bytes used.
+const MERGE_BELOW: usize = NODE_SIZE / 4;
+
+/// A B+tree of one root.
+pub struct Tree {
+    pub(crate) id: NodeId,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) cache: Arc<NodeCache>,
+    pub(crate) root: Arc<InnerCell>,
+    /// Held by whoever splits or merges: shapes change one at a time.
+    pub(crate) shape: Mutex<()>,
+    /// Cells merged away, until the checkpoint of their epoch retires their addresses.
+    pub(crate) dead: Mutex<Vec<(Epoch, Dead)>>,
+}
+
+pub(crate) enum Dead {
+    Leaf(Arc<LeafCell>),
+    Inner(Arc<InnerCell>),
+}
+
+impl Tree {
+    /// An empty tree, to be written by the checkpoint of `epoch`.
+    pub fn create(
+        id: NodeId,
+        device: Arc<dyn Device>,
+        geometry: Geometry,
+        cache: Arc<NodeCache>,
+        epoch: Epoch,
+    ) -> Tree {
+        let node = Node::init(cache.frame(), id, 0, Key::MIN);
+        let leaf = LeafCell::fresh(node, Key::MIN, Key::MAX, epoch, &cache);
+        cache.loaded(&leaf);
+        let children = Children::Leaves(vec![leaf]);
+        let root =
+            InnerCell::fresh(InnerData { level: 1, keys: vec![Key::MIN], children }, Key::MAX, epoch);
+        Tree::on(id, device, geometry, cache, root)
+    }
+
+    /// The tree whose root node is at `root`; reads and checks that node.
+    pub fn open(
+        id: NodeId,
+        device: Arc<dyn Device>,
+        geometry: Geometry,
+        cache: Arc<NodeCache>,
+        root: Ptr,
+    ) -> Result<Tree> {
+        let tree = Tree::on(id, device, geometry, cache, InnerCell::on_disk(root, 0, Key::MAX));
+        let node = tree.read_node(root, None)?;
+        if node.level() == 0 {
+            let object = format!("{} root", id.tree.name());
+            return Err(Error::corrupt(object, Some(root.addr.0), "is a leaf"));
+        }
+        let data = tree.inner_from(&node, Key::MAX)?;
+        tree.root.now.store(Some(Arc::new(data)));
+        Ok(tree)
+    }
+
+    fn on(
+        id: NodeId,
+        device: Arc<dyn Device>,
+        geometry: Geometry,
+        cache: Arc<NodeCache>,
+        root: Arc<InnerCell>,
+    ) -> Tree {
+        Tree { id, device, geometry, cache, root, shape: Mutex::new(()), dead: Mutex::default() }
+    }
+
+    /// Which tree this is.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Reads, verifies and returns the node at `ptr`; `level` if known.
+    pub(crate) fn read_node(&self, ptr: Ptr, level: Option<u8>) -> Result<Node> {
+        let object = || format!("{} node", self.id.tree.name());
+        if ptr.len as usize != NODE_SIZE || !self.geometry.contains(ptr.addr, NODE_SIZE as u64) {
+            let rule = format!("pointer to {} bytes", ptr.len);
+            return Err(Error::corrupt(object(), Some(ptr.addr.0), rule));
+        }
+        let mut frame = self.cache.frame();
+        self.device.read_at(&mut frame[..], ptr.addr.0)?;
+        self.cache.counters.add(Counter::NodeReads, 1);
+        ptr.verify(&frame[..], &object())?;
+        Node::from_disk(frame, self.id, level, ptr.addr)
+    }
+
+    /// The in-memory form of an inner node.
+    pub(crate) fn inner_from(&self, node: &Node, high: Key) -> Result<InnerData> {
+        let count = node.count();
+        let bad = |rule: &str| {
+            Error::corrupt(format!("{} inner node", self.id.tree.name()), None, rule)
+        };
+        if count == 0 || node.key(0) != node.low() {
+            return Err(bad("no child for its lowest key"));
+        }
+        let keys: Vec<Key> = (0..count).map(|i| node.key(i)).collect();
+        if keys.last().is_some_and(|last| *last >= high) {
+            return Err(bad("key beyond its range"));
+        }
+        let high_of = |i: usize| keys.get(i + 1).copied().unwrap_or(high);
+        let ptr_of = |i: usize| {
+            let mut r = shoal_format::bytes::Reader::new(node.value(i));
+            let ptr = Ptr::decode(&mut r).filter(|p| r.is_empty() && !p.is_null());
+            ptr.ok_or_else(|| bad("value is not a pointer"))
+        };
+        let level = node.level();
+        let children = if level == 1 {
+            let leaf = |i| Ok(LeafCell::on_disk(ptr_of(i)?, keys[i], high_of(i)));
+            Children::Leaves((0..count).map(leaf).collect::<Result<_>>()?)
+        } else {
+            let inner = |i| Ok(InnerCell::on_disk(ptr_of(i)?, level - 1, high_of(i)));
+            Children::Inners((0..count).map(inner).collect::<Result<_>>()?)
+        };
+        Ok(InnerData { level, keys, children })
+    }
+
+    /// Brings an inner cell into memory.
+    #[cold]
+    fn load_inner(&self, cell: &InnerCell) -> Result<()> {
+        let meta = cell.meta.lock();
+        if cell.now.load().is_none() {
+            let node = self.read_node(meta.disk, Some(cell.level))?;
+            cell.now.store(Some(Arc::new(self.inner_from(&node, meta.high)?)));
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with the current version of an inner cell.
+    #[inline]
+    pub(crate) fn with_inner<R>(
+        &self,
+        cell: &InnerCell,
+        f: impl FnOnce(&InnerData) -> R,
+    ) -> Result<R> {
+        loop {
+            if let Some(data) = cell.now.load().as_deref() {
+                return Ok(f(data));
+            }
+            self.load_inner(cell)?;
+        }
+    }
+
+    /// The leaf that answers for `key`, as far as can be told without its lock.
+    #[inline]
+    pub(crate) fn find_leaf(&self, key: Key) -> Result<Arc<LeafCell>> {
+        enum Next {
+            Leaf(Arc<LeafCell>),
+            Inner(Arc<InnerCell>),
+        }
+        let step = |data: &InnerData| {
+            let i = data.child_for(key);
+            match &data.children {
+                Children::Leaves(v) => Next::Leaf(v[i].clone()),
+                Children::Inners(v) => Next::Inner(v[i].clone()),
+            }
+        };
+        let mut next = self.with_inner(&self.root, step)?;
+        loop {
+            match next {
+                Next::Leaf(leaf) => return Ok(leaf),
+                Next::Inner(cell) => next = self.with_inner(&cell, step)?,
+            }
+        }
+    }
+
+    /// Brings a leaf's node into memory; the caller holds its lock for writing.
+    #[cold]
+    pub(crate) fn load_leaf(&self, leaf: &Arc<LeafCell>, state: &mut LeafState) -> Result<()> {
+        if state.node.is_none() {
+            let node = self.read_node(state.disk, Some(0))?;
+            if node.count() > 0 && node.key(node.count() - 1) >= state.high {
+                let rule = "key beyond the leaf's range";
+                return Err(Error::corrupt("tree leaf", Some(state.disk.addr.0), rule));
+            }
+            state.node = Some(node);
+            leaf.mark_used();
+            self.cache.loaded(leaf);
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with the leaf for `key`, locked for reading and in memory.
+    #[inline]
+    pub(crate) fn read_leaf<R>(
+        &self,
+        key: Key,
+        f: impl FnOnce(&RwLockReadGuard<'_, LeafState>, &Node) -> R,
+    ) -> Result<R> {
+        loop {
+            let leaf = self.find_leaf(key)?;
+            let state = leaf.state.read();
+            if !state.covers(key) {
+                continue;
+            }
+            if let Some(node) = &state.node {
+                leaf.mark_used();
+                return Ok(f(&state, node));
+            }
+            drop(state);
+            let mut state = leaf.state.write();
+            if state.covers(key) {
+                self.load_leaf(&leaf, &mut state)?;
+            }
+        }
+    }
+
+    /// Calls `f` with the leaf for `key`, locked for writing and in memory.
+    #[inline]
+    pub(crate) fn write_leaf<R>(
+        &self,
+        key: Key,
+        f: impl FnOnce(&mut RwLockWriteGuard<'_, LeafState>) -> R,
+    ) -> Result<R> {
+        loop {
+            let leaf = self.find_leaf(key)?;
+            let mut state = leaf.state.write();
+            if !state.covers(key) {
+                continue;
+            }
+            self.load_leaf(&leaf, &mut state)?;
+            leaf.mark_used();
+            return Ok(f(&mut state));
+        }
+    }
+
+    /// Looks `key` up and calls `f` with its value.
+    pub fn get<R>(&self, key: Key, f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.read_leaf(key, |_, node| node.search(key).ok().map(|i| f(node.value(i))))
+    }
+
+    /// Changes the entry of `key` as `decide`, called with its present value, says; it may be called
+    /// again when the leaf has to be split first. Returns whether anything changed.
+    pub fn update<'v>(
+        &self,
+        key: Key,
+        epoch: Epoch,
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Action<'v>,
+    ) -> Result<bool> {
+        loop {
+            match self.write_leaf(key, |state| self.update_leaf(state, key, epoch, decide))? {
+                Outcome::Unchanged => return Ok(false),
+                Outcome::Changed => return Ok(true),
+                Outcome::Sparse => {
+                    self.merge(key, epoch)?;
+                    return Ok(true);
+                }
+                Outcome::Full(len) => self.split(key, epoch, len)?,
+            }
+        }
+    }
+
+    fn update_leaf<'v>(
+        &self,
+        state: &mut LeafState,
+        key: Key,
+        epoch: Epoch,
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Action<'v>,
+    ) -> Outcome {
+        let Some(node) = &state.node else { return Outcome::Unchanged };
+        let found = node.search(key);
+        match decide(found.ok().map(|i| node.value(i))) {
+            Action::Keep => Outcome::Unchanged,
+            Action::Put(value) => {
+                let fits = match found {
+                    Err(_) => node.fits(value.len()),
+                    Ok(i) => node.room() + node.value(i).len() >= value.len(),
+                };
+                if !fits {
+                    return Outcome::Full(value.len());
+                }
+                state.touch(epoch, &self.cache);
+                if let Some(node) = &mut state.node {
+                    let done = match found {
+                        Ok(i) => node.replace(i, value),
+                        Err(i) => node.insert(i, key, value),
+                    };
+                    assert!(done, "entry that fits was not taken");
+                }
+                Outcome::Changed
+            }
+            Action::Delete => {
+                let Ok(i) = found else { return Outcome::Unchanged };
+                state.touch(epoch, &self.cache);
+                let Some(node) = &mut state.node else { return Outcome::Unchanged };
+                node.remove(i);
+                // Looked at now and then only: a merge that finds its neighbours full is in vain.
+                let sparse = node.used() < MERGE_BELOW && node.count().is_multiple_of(16);
+                if sparse { Outcome::Sparse } else { Outcome::Changed }
+            }
+        }
+    }
+
+    /// Puts `value` under `key`, whatever was there.
+    pub fn put(&self, key: Key, value: &[u8], epoch: Epoch) -> Result<()> {
+        self.update(key, epoch, &mut |_| Action::Put(value)).map(|_| ())
+    }
+    /// Removes `key`; returns whether it was there.
+    pub fn delete(&self, key: Key, epoch: Epoch) -> Result<bool> {
+        self.update(key, epoch, &mut |_| Action::Delete)
+    }
+}
+
+/// What became of a change in a leaf.
+enum Outcome {
+    Unchanged,
+    Changed,
+    /// Done, and the leaf is nearly empty.
+    Sparse,
+    /// Not done: a value of this length does not fit.
+    Full(usize),
+}
