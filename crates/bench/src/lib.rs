@@ -1,1 +1,59 @@
-//! Placeholder.
+//! Workloads with two drivers: system calls on any mounted directory, or the Shoal library on a
+//! volume. This is what `shoal bench` runs, and what every number in `docs/performance.md` is from.
+//!
+//! Both drivers run the same workload code, monomorphised, so that a comparison of Shoal with
+//! another filesystem compares the filesystems. Modules, bottom-up:
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `error`, `resources` | the one error type; processor time and resident memory of this process |
+//! | `args` | the command line |
+//! | `layout` | which files there are: names, directories, who owns which |
+//! | `meter` | sampled latency and progress marks of one thread, and their sum |
+//! | `driver` | what a workload may ask of a target |
+//! | `syscalls`, `library` | the two drivers |
+//! | `workload` | the workloads, and the phases they run in |
+//! | `special` | `recover` and `memory`: workloads that open the volume twice |
+//! | `report` | JSON lines, or a table and a histogram |
+
+mod args;
+mod driver;
+mod error;
+mod layout;
+mod library;
+mod meter;
+mod report;
+mod resources;
+mod special;
+mod syscalls;
+mod workload;
+
+pub use args::{Args, Target, Workload};
+pub use error::BenchError;
+
+use error::Result;
+
+/// Runs one workload as the arguments say and prints its results on standard output.
+pub fn run(args: Args) -> Result<()> {
+    run_into(&args, &mut std::io::stdout().lock())
+}
+
+/// The same, printing to `out`.
+pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
+    args.check()?;
+    let mut report = report::Report::new(args, out);
+    match (&args.target, args.workload) {
+        (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
+        (Target::Volume(path), Workload::Memory) => special::memory(args, path, &mut report),
+        (Target::Volume(path), _) => {
+            let target = library::VolumeTarget::prepare(args, path)?;
+            workload::run_rounds(args, &target, &mut report)?;
+            target.finish()
+        }
+        (Target::Directory(path), _) => {
+            let target = syscalls::DirectoryTarget::prepare(args, path)?;
+            workload::run_rounds(args, &target, &mut report)?;
+            target.finish()
+        }
+    }
+}

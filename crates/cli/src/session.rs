@@ -208,10 +208,7 @@ impl Sessions {
     }
 
     /// Runs a command's work and closes the volumes behind it. The work's own failure comes first.
-    pub fn run(
-        access: Access,
-        work: impl FnOnce(&mut Sessions) -> Result<u8>,
-    ) -> Result<u8> {
+    pub fn run(access: Access, work: impl FnOnce(&mut Sessions) -> Result<u8>) -> Result<u8> {
         let mut sessions = Sessions::new(access);
         let result = work(&mut sessions);
         let closed = sessions.close();

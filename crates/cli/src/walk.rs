@@ -27,7 +27,7 @@ struct Frame {
 
 /// What the walk has come to.
 pub enum Step {
-    /// An entry of directory `dir`. A directory's contents come next, unless `skip` is called.
+    /// An entry of directory `dir`. A directory's contents come next.
     Found {
         /// The directory that holds it.
         dir: Ino,
@@ -72,16 +72,6 @@ impl<'a> Walk<'a> {
     /// Path of what was handed out last.
     pub fn path(&self) -> &[u8] {
         &self.path
-    }
-
-    /// Directories between the top and what was handed out last.
-    pub fn depth(&self) -> usize {
-        self.stack.len()
-    }
-
-    /// Does not enter the directory that was found last.
-    pub fn skip(&mut self) {
-        self.entering = None;
     }
 
     /// The next step; `None` at the end.

@@ -1,6 +1,30 @@
 //! POSIX meaning on top of transactions.
+//!
+//! Modules bottom-up; each uses only those above it in this list (and the crates below).
+
 pub mod types;
+
+mod clock;
 mod volume;
+
+mod attr;
+mod dir;
+mod holds;
+mod perm;
+
+mod data;
+mod orphan;
+
+mod namei;
+
+mod background;
+mod check;
+mod clean;
+mod mkfs;
+mod open;
+
+pub use mkfs::{mkfs, mkfs_on};
+pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits};
+pub use shoal_device::{Device, FileDevice, MemDevice, OpenMode};
 pub use types::*;
-pub use volume::{Volume, mkfs, mkfs_on};
-pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result};
+pub use volume::{Inner, Volume};

@@ -183,18 +183,29 @@ pub struct Inode {
     pub attr: Box<[u8]>,
 }
 
+/// Bytes of a slot that has been used and is free: the generation.
+pub const FREED: usize = 4;
+
 impl Inode {
+    /// A free slot whose last user had this generation.
+    pub fn free(generation: u32) -> Inode {
+        Inode { core: Core { generation, ..Core::default() }, ..Inode::default() }
+    }
     /// Bytes of the trimmed inode.
     pub fn encoded_len(&self) -> usize {
-        match self.core.in_use() || self.core.generation != 0 {
-            true => CORE + self.data.len() + self.attr.len(),
-            false => 0,
+        match (self.core.in_use(), self.core.generation) {
+            (true, _) => CORE + self.data.len() + self.attr.len(),
+            (false, 0) => 0,
+            (false, _) => FREED,
         }
     }
-    /// Appends the trimmed inode (nothing for a slot that was never used).
+    /// Appends the trimmed inode: nothing for a slot that was never used, the generation alone for
+    /// one that is free.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if self.encoded_len() == 0 {
-            return;
+        match self.encoded_len() {
+            0 => return,
+            FREED => return out.put_u32(self.core.generation),
+            _ => {}
         }
         let core = Core {
             data_len: self.data.len() as u16,
@@ -209,6 +220,10 @@ impl Inode {
     pub fn decode(raw: &[u8], inode_size: u32) -> Option<Inode> {
         if raw.is_empty() {
             return Some(Inode::default());
+        }
+        if raw.len() == FREED {
+            let generation = Reader::new(raw).u32()?;
+            return Some(Inode::free(generation));
         }
         if raw.len() > inode_size as usize {
             return None;
@@ -254,7 +269,7 @@ impl BlockId {
     }
 }
 
-/// Encodes a block of trimmed inodes; returns the mask of free slots.
+/// Appends a block of trimmed inodes.
 pub fn encode_block(
     id: BlockId,
     addr: Addr,

@@ -1,1 +1,21 @@
-//! Placeholder.
+//! The inode table of a root: inode blocks in memory by number, loaded through the `imap` tree when
+//! missed, written back by checkpoints in inode order, dropped when clean and the cache is full.
+//!
+//! What must hold:
+//!
+//! 1. An inode is changed only under its own lock, in a transaction of the current epoch, through
+//!    [`Locked::edit`], which keeps aside what a checkpoint has still to write.
+//! 2. The `imap` tree is changed by checkpoints alone.
+//! 3. A block leaves memory only when it is clean, what was written of it can be read back, and
+//!    nobody holds a reference; and only as "this block", never by number alone.
+//! 4. A free slot keeps the generation of its last user, in memory and on the device.
+
+mod alloc;
+mod block;
+mod map;
+mod persist;
+mod table;
+
+pub use block::{InodeBlock, InodeRef, Locked, Slot};
+pub use persist::Written;
+pub use table::{InodeTable, TableConfig};

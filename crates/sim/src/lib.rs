@@ -1,1 +1,23 @@
-//! Placeholder.
+//! Deterministic simulation of Shoal: everything random comes from a seed, so every failure can be
+//! replayed, shortened and kept.
+//!
+//! * [`device`]: a device that records what is done to it, fails on demand, and yields the image of
+//!   a crash at any moment. The fault contract is the head of that file.
+//! * [`model`]: a plain POSIX filesystem in memory, the oracle.
+//! * [`op`], [`workload`]: operations as data, and their random generation.
+//! * [`exec`]: one operation on volume and model in lockstep, results compared.
+//! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
+//! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
+//! * [`shrink`], [`cli`]: shorter failing runs, and the command.
+//! * [`threads`]: the same comparison for several threads at once, in directories of their own.
+
+pub mod checks;
+pub mod crash;
+pub mod device;
+pub mod exec;
+pub mod image;
+pub mod model;
+pub mod op;
+pub mod rng;
+pub mod walk;
+pub mod workload;

@@ -117,12 +117,6 @@ pub(crate) enum Children {
 }
 
 impl Children {
-    pub fn len(&self) -> usize {
-        match self {
-            Children::Leaves(v) => v.len(),
-            Children::Inners(v) => v.len(),
-        }
-    }
     pub fn split_off(&mut self, at: usize) -> Children {
         match self {
             Children::Leaves(v) => Children::Leaves(v.split_off(at)),

@@ -6,7 +6,7 @@ use crate::tree::{Dead, Tree};
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result, checksum};
 use shoal_format::Ptr;
-use shoal_format::node::Node;
+use shoal_format::node::{Key, Node};
 use std::sync::Arc;
 
 /// Where a checkpoint puts what it writes.
@@ -88,6 +88,34 @@ impl Tree {
         Ok(true)
     }
 
+    /// For the cleaner: the node of `level` for the key `low`, if it is still at `addr`, is written
+    /// elsewhere by the checkpoint of `epoch`, the current one.
+    pub fn rewrite(&self, low: Key, level: u8, addr: Addr, epoch: Epoch) -> Result<()> {
+        if level == 0 {
+            return self.write_leaf(low, |state| {
+                if state.disk.addr == addr {
+                    state.touch(epoch, &self.cache);
+                }
+            });
+        }
+        let _shape = self.shape.lock();
+        let mut cell = self.root.clone();
+        loop {
+            self.with_inner(&cell, |_| ())?;
+            let Some(data) = cell.now.load_full() else { continue };
+            if data.level == level {
+                if cell.meta.lock().disk.addr == addr {
+                    cell.publish(InnerData::clone(&data), epoch);
+                }
+                return Ok(());
+            }
+            match &data.children {
+                Children::Inners(v) if data.level > level => cell = v[data.child_for(low)].clone(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
     fn encode_inner(&self, data: &InnerData) -> Node {
         let mut node = Node::init(self.cache.frame(), self.id, data.level, data.keys[0]);
         let mut value = Vec::with_capacity(Ptr::SIZE);
@@ -147,4 +175,30 @@ fn write_node(node: &mut Node, epoch: Epoch, writer: &mut dyn NodeWriter) -> Res
     let ptr = Ptr { addr, len: NODE_SIZE as u32, checksum: checksum(node.bytes()) };
     writer.write(addr, node.bytes())?;
     Ok(ptr)
+}
+
+impl Tree {
+    /// For checks: every node of the tree that is on the device, each once; reads inner nodes as needed.
+    /// Not while anything changes.
+    pub fn for_each_node(&self, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
+        self.visit_nodes(&self.root, visit)?;
+        for (_, cell) in self.dead.lock().iter() {
+            visit(match cell {
+                Dead::Leaf(leaf) => leaf.state.read().disk,
+                Dead::Inner(inner) => inner.meta.lock().disk,
+            });
+        }
+        Ok(())
+    }
+
+    fn visit_nodes(&self, cell: &InnerCell, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
+        visit(cell.meta.lock().disk);
+        self.with_inner(cell, |data| match &data.children {
+            Children::Leaves(v) => {
+                v.iter().for_each(|leaf| visit(leaf.state.read().disk));
+                Ok(())
+            }
+            Children::Inners(v) => v.iter().try_for_each(|inner| self.visit_nodes(inner, visit)),
+        })?
+    }
 }

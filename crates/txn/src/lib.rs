@@ -1,1 +1,25 @@
-//! Placeholder.
+//! Transactions over the trees and the inode table of a volume.
+//!
+//! A call begins a transaction, changes nodes and inodes in memory under its locks, gathers the
+//! same changes as items, and commits: the items become one journal record, numbered while the
+//! locks are held. A checkpoint closes the gate for the moment in which calls in flight finish,
+//! raises the epoch, and writes the image of the epoch that ended while new calls run.
+//!
+//! Where is...? The order of a checkpoint: [`checkpoint`]. What opening a volume reads: [`open`].
+//! How a record is replayed: [`replay`]. What a call waits for: [`begin`].
+
+mod begin;
+mod checkpoint;
+mod gate;
+mod open;
+mod orphans;
+mod replay;
+mod store;
+mod writer;
+
+pub use begin::{Need, Txn};
+pub use gate::Gate;
+pub use open::{Opened, Recovered, create, open, read_checkpoint, read_superblock};
+pub use orphans::Orphans;
+pub use replay::{ExtentChange, fork_extents};
+pub use store::{Root, Store, StoreOptions};

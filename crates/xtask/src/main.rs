@@ -1,2 +1,86 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask …`: one command for everything that a contributor runs beside `cargo` itself.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use xtask::{format_doc, ladder, repository::Repository, rules};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  tidy                     check the house rules (also run by cargo test)
+  ladder [--check]         write, or check, the ladder of crates in ARCHITECTURE.md
+  format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
+  sim --seed N [...]       run the simulation in release mode; further options go to it
+  tour [...]               run scripts/tour.sh
+  ci                       run .ci/run
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<ExitCode, String> {
+    let repository = Repository::find()?;
+    let root = repository.root();
+    let (command, rest) = match words.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", words),
+    };
+    let check = rest.iter().any(|word| word == "--check");
+    match command {
+        "tidy" => {
+            let problems = rules::check_all(&repository)?;
+            let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+            text.push_str(&format!("tidy: {} problems\n", problems.len()));
+            // Whoever reads may have seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            Ok(ExitCode::from(u8::from(!problems.is_empty())))
+        }
+        "ladder" => done("ARCHITECTURE.md", ladder::refresh(&repository, check)?),
+        "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
+        "sim" => {
+            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+            let mut words: Vec<&str> =
+                "run --quiet --release --package shoal-sim --".split(' ').collect();
+            words.extend(rest.iter().map(String::as_str));
+            start(root, &cargo, &words)
+        }
+        "tour" => {
+            start(root, "scripts/tour.sh", &rest.iter().map(String::as_str).collect::<Vec<_>>())
+        }
+        "ci" => start(root, ".ci/run", &[]),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => Err(format!("no command '{other}'; cargo xtask help lists them")),
+    }
+}
+
+/// Says whether a generated document was fresh; a stale one fails a check.
+fn done(path: &str, fresh: Result<bool, String>) -> Result<ExitCode, String> {
+    match fresh {
+        Ok(true) => println!("{path} is up to date"),
+        Ok(false) => println!("{path} rewritten"),
+        Err(stale) => {
+            println!("{stale}");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(root: &Path, program: &str, words: &[&str]) -> Result<ExitCode, String> {
+    let program = if program.contains('/') { root.join(program) } else { program.into() };
+    let status = Command::new(&program).args(words).current_dir(root).status();
+    let status = status.map_err(|e| format!("{}: {e}", program.display()))?;
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}

@@ -1,0 +1,257 @@
+//! The command line of `shoal bench`.
+
+use crate::error::{BenchError, Result};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What to run, on what, and how.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What to do
+    #[arg(value_enum)]
+    pub workload: Workload,
+    /// What to do it on: `dir:PATH`, system calls in a fresh subdirectory of any mounted directory;
+    /// or `vol:FILE`, the library on a fresh volume
+    #[arg(long, value_name = "TARGET")]
+    pub target: Target,
+    /// Threads, each with a top directory of its own
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub threads: usize,
+    /// Files for each thread
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub files: u64,
+    /// Do it again so many times; set-up is not timed (create: more files in the same directories)
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub rounds: u32,
+    /// Files that go to one subdirectory before the next one's turn (fs_mark's -N)
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub per_dir: u64,
+    /// Subdirectories for each thread at most, used in turn (fs_mark's -D)
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub dirs: u64,
+    /// Time every N-th operation; the others are counted only. 1 times all of them, and sees
+    /// every stall
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub sample: u32,
+    /// `stat`: in a scattered order instead of that of creation
+    #[arg(long)]
+    pub shuffle: bool,
+    /// One JSON object a line, one for each round, then the whole
+    #[arg(long)]
+    pub json: bool,
+    /// Leave the volume or the files where they are
+    #[arg(long)]
+    pub keep: bool,
+    /// `vol:` use the volume that is there and the files that an earlier run with --keep and the
+    /// same numbers left in it
+    #[arg(long)]
+    pub reuse: bool,
+    /// `vol:` overwrite what FILE holds, even if it looks like a filesystem
+    #[arg(long, conflicts_with = "reuse")]
+    pub force: bool,
+    /// `vol:` bytes for cached metadata (64M, 2G; default: a quarter of memory)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub cache: Option<u64>,
+    /// `vol:` size of the volume (default: 8G, more where the files need it)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// `vol:` let checkpoints follow each other without pause
+    #[arg(long)]
+    pub checkpoint_always: bool,
+}
+
+/// The workloads.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Make empty files with names of 40 bytes, spread over subdirectories, no sync: fs_mark's
+    /// pattern
+    Create,
+    /// The same with an fsync of each file
+    CreateSync,
+    /// Attributes of every file by its full path, all warm
+    Stat,
+    /// List the tree with all attributes; an operation is an entry, a latency that of a directory
+    /// divided by its entries
+    Readdirplus,
+    /// Give every file another name in its directory
+    Rename,
+    /// Remove every file
+    Unlink,
+    /// Make files of 4 KiB: create and write
+    WriteSmall,
+    /// Read files of 4 KiB whole: look up, open, read
+    ReadSmall,
+    /// `vol:` make files, none in a checkpoint; drop the volume as a crash would; time opening it
+    Recover,
+    /// `vol:` resident bytes for each cached inode: after making the files, and after opening the
+    /// volume again and a `stat` of each
+    Memory,
+}
+
+impl Workload {
+    /// The name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Create => "create",
+            Workload::CreateSync => "create-sync",
+            Workload::Stat => "stat",
+            Workload::Readdirplus => "readdirplus",
+            Workload::Rename => "rename",
+            Workload::Unlink => "unlink",
+            Workload::WriteSmall => "write-small",
+            Workload::ReadSmall => "read-small",
+            Workload::Recover => "recover",
+            Workload::Memory => "memory",
+        }
+    }
+
+    /// Bytes of each file that the workload makes or needs.
+    pub fn file_size(self) -> u64 {
+        match self {
+            Workload::WriteSmall | Workload::ReadSmall => crate::layout::SMALL as u64,
+            _ => 0,
+        }
+    }
+
+    /// Whether it opens the volume twice, which only the library can.
+    pub fn needs_volume(self) -> bool {
+        matches!(self, Workload::Recover | Workload::Memory)
+    }
+}
+
+/// What the workload runs on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// System calls below this directory.
+    Directory(PathBuf),
+    /// The library on this volume file.
+    Volume(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        match text.split_once(':') {
+            Some((_, "")) => Err(format!("'{text}' names no path")),
+            Some(("dir", path)) => Ok(Target::Directory(path.into())),
+            Some(("vol", path)) => Ok(Target::Volume(path.into())),
+            _ => Err(format!("'{text}' is neither dir:PATH nor vol:FILE")),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Directory(path) => write!(f, "dir:{}", path.display()),
+            Target::Volume(path) => write!(f, "vol:{}", path.display()),
+        }
+    }
+}
+
+impl Args {
+    /// Refuses combinations that mean nothing.
+    pub(crate) fn check(&self) -> Result<()> {
+        let zero = [
+            ("--threads", self.threads as u64),
+            ("--files", self.files),
+            ("--rounds", u64::from(self.rounds)),
+            ("--per-dir", self.per_dir),
+            ("--dirs", self.dirs),
+            ("--sample", u64::from(self.sample)),
+        ];
+        if let Some((name, _)) = zero.iter().find(|(_, value)| *value == 0) {
+            return Err(BenchError::new(format!("{name} must be at least 1")));
+        }
+        if self.workload.needs_volume() {
+            let name = self.workload.name();
+            if matches!(self.target, Target::Directory(_)) {
+                return Err(BenchError::new(format!("{name} needs a vol: target")));
+            }
+            if self.reuse || self.rounds > 1 {
+                let message = format!("{name} takes neither --reuse nor --rounds");
+                return Err(BenchError::new(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Size of a fresh volume: what was asked for, or room for every file twice over (the old and
+    /// the new copy of metadata live side by side until a checkpoint is done), 8 GiB at least.
+    pub(crate) fn volume_size(&self) -> u64 {
+        const METADATA: u64 = 1024;
+        let files = self.files.saturating_mul(self.threads as u64 * u64::from(self.rounds));
+        let need = files.saturating_mul((self.workload.file_size() + METADATA) * 2);
+        self.size.unwrap_or(need.max(8 << 30).next_multiple_of(1 << 30))
+    }
+}
+
+/// `64M`, `2G`, `4096`: a number with an optional binary unit.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("'{unit}' is no unit: use K, M, G or T")),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| format!("'{text}' is no size: write 64M or 2G"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Args, String> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        let parsed = <Command as clap::Parser>::try_parse_from(words);
+        parsed.map(|c| c.args).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        for bad in ["", "M", "1X", "99999999999T"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn targets_and_refusals() {
+        let args = parse("create-sync --target vol:/x:y --threads 2").expect("parses");
+        assert_eq!(args.target, Target::Volume("/x:y".into()));
+        assert_eq!(args.target.to_string(), "vol:/x:y");
+        assert!(parse("create --target /x").is_err());
+        assert!(parse("create --target dir:").is_err());
+        for refused in [
+            "memory --target dir:/x",
+            "create --target dir:/x --threads 0",
+            "recover --target vol:/x --rounds 2",
+        ] {
+            assert!(parse(refused).expect("parses").check().is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn every_workload_has_the_name_that_the_command_line_takes() {
+        for workload in <Workload as clap::ValueEnum>::value_variants() {
+            let args = parse(&format!("{} --target vol:/x", workload.name())).expect("parses");
+            assert_eq!(args.workload, *workload);
+        }
+    }
+}

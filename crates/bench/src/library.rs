@@ -1,0 +1,238 @@
+//! The library on a volume file: what a program that links Shoal gets, without any system call.
+
+use crate::args::Args;
+use crate::driver::{Driver, Target, Usage};
+use crate::error::{BenchError, Result};
+use shoal::{Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, Volume};
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A volume, fresh unless it is to be reused.
+pub(crate) struct VolumeTarget {
+    volume: Arc<Volume>,
+    reused: bool,
+    scratch: Scratch,
+}
+
+/// Removes the volume file when dropped, if this run made it and it is not to stay.
+struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cold]
+fn failed(what: &str, path: &Path, error: impl std::fmt::Display) -> BenchError {
+    BenchError::failed(what, path.display(), error)
+}
+
+impl VolumeTarget {
+    /// Makes the volume, unless it is to be reused, and opens it.
+    pub fn prepare(args: &Args, path: &Path) -> Result<VolumeTarget> {
+        Self::prepare_with(args, path, &open_options(args))
+    }
+
+    /// The same with other choices for opening.
+    pub fn prepare_with(args: &Args, path: &Path, options: &OpenOptions) -> Result<VolumeTarget> {
+        // A file that was there before stays: only what this run made is this run's to remove.
+        let keep = args.keep || args.reuse || path.exists();
+        if !args.reuse {
+            let size = match path.metadata() {
+                // A device, or a file that somebody gave a size, keeps it.
+                Ok(meta) if args.size.is_none() && (!meta.is_file() || meta.len() > 0) => 0,
+                _ => args.volume_size(),
+            };
+            let mkfs = MkfsOptions { size, force: args.force, ..MkfsOptions::default() };
+            shoal::mkfs(path, &mkfs).map_err(|e| failed("mkfs of", path, e))?;
+        }
+        let scratch = Scratch { path: path.into(), keep };
+        let volume = Volume::open(path, options).map_err(|e| failed("opening", path, e))?;
+        Ok(VolumeTarget { volume: Arc::new(volume), reused: args.reuse, scratch })
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Closes the volume and opens it again with these choices; `crash`: without closing it first.
+    pub fn reopen(self, crash: bool, options: &OpenOptions) -> Result<VolumeTarget> {
+        let VolumeTarget { volume, reused, scratch } = self;
+        if crash {
+            drop(volume);
+        } else {
+            close(volume, &scratch.path)?;
+        }
+        let volume = Volume::open(&scratch.path, options)
+            .map_err(|e| failed("opening again", &scratch.path, e))?;
+        Ok(VolumeTarget { volume: Arc::new(volume), reused, scratch })
+    }
+
+    /// Closes the volume and removes its file, unless it shall stay.
+    pub fn finish(self) -> Result<()> {
+        close(self.volume, &self.scratch.path)
+    }
+}
+
+fn close(volume: Arc<Volume>, path: &Path) -> Result<()> {
+    let volume = Arc::into_inner(volume).expect("every thread's handle is gone");
+    volume.close().map_err(|e| failed("closing", path, e))
+}
+
+/// How the arguments want the volume opened.
+pub(crate) fn open_options(args: &Args) -> OpenOptions {
+    OpenOptions {
+        cache_bytes: args.cache.unwrap_or(0),
+        checkpoint_always: args.checkpoint_always,
+        ..OpenOptions::default()
+    }
+}
+
+impl Target for VolumeTarget {
+    type Driver = VolumeDriver;
+
+    fn driver(&self) -> Result<VolumeDriver> {
+        Ok(VolumeDriver { volume: self.volume.clone(), who: Caller::root() })
+    }
+
+    fn settle(&self) -> Result<()> {
+        let settled = self.volume.sync().and_then(|()| self.volume.checkpoint());
+        settled.map_err(|e| failed("checkpoint of", &self.scratch.path, e))
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        let info = self.volume.info();
+        let counter = |name: &str| {
+            let row = info.counters.iter().find(|(n, _)| *n == name);
+            row.map_or(0, |(_, value)| *value)
+        };
+        Some(Usage {
+            volume_bytes: info.live_bytes,
+            journal_bytes: counter("journal_bytes"),
+            checkpoint_bytes: counter("checkpoint_bytes"),
+        })
+    }
+
+    fn reused(&self) -> bool {
+        self.reused
+    }
+}
+
+/// One thread's calls.
+pub(crate) struct VolumeDriver {
+    volume: Arc<Volume>,
+    who: Caller,
+}
+
+#[cold]
+fn refused(what: &str, name: &CStr, error: shoal::Error) -> BenchError {
+    BenchError::failed(what, name.to_string_lossy(), error)
+}
+
+impl VolumeDriver {
+    fn resolve(&self, path: &CStr) -> shoal::Result<shoal::Entry> {
+        self.volume.resolve(&self.who, Ino::ROOT, path.to_bytes(), true)
+    }
+}
+
+impl Driver for VolumeDriver {
+    type Dir = Ino;
+
+    fn mkdir(&mut self, path: &CStr) -> Result<()> {
+        let (parent, name) = shoal::split_parent(path.to_bytes());
+        // An empty path is no path to POSIX.
+        let parent = if parent.is_empty() { b"." } else { parent };
+        self.volume
+            .resolve(&self.who, Ino::ROOT, parent, true)
+            .and_then(|dir| self.volume.mkdir(&self.who, dir.ino, name, 0o755))
+            .map(drop)
+            .map_err(|e| refused("making directory", path, e))
+    }
+
+    fn open_dir(&mut self, path: &CStr) -> Result<Ino> {
+        self.resolve(path).map(|e| e.ino).map_err(|e| refused("opening directory", path, e))
+    }
+
+    #[inline]
+    fn create(&mut self, dir: &Ino, name: &CStr, sync: bool) -> Result<()> {
+        let made = self.volume.create(&self.who, *dir, name.to_bytes(), 0o644);
+        let file = made.map_err(|e| refused("creating", name, e))?;
+        if sync {
+            self.volume.fsync(file.ino, false).map_err(|e| refused("syncing", name, e))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write_new(&mut self, dir: &Ino, name: &CStr, data: &[u8]) -> Result<()> {
+        let made = self.volume.create(&self.who, *dir, name.to_bytes(), 0o644);
+        let file = made.map_err(|e| refused("creating", name, e))?;
+        let written = self.volume.write(file.ino, 0, data, false);
+        match written.map_err(|e| refused("writing", name, e))? {
+            n if n == data.len() => Ok(()),
+            n => Err(BenchError::new(format!("writing {name:?}: only {n} bytes taken"))),
+        }
+    }
+
+    #[inline]
+    fn read(&mut self, dir: &Ino, name: &CStr, buf: &mut [u8]) -> Result<usize> {
+        self.volume
+            .lookup(&self.who, *dir, name.to_bytes())
+            .and_then(|file| self.volume.read(file.ino, 0, buf))
+            .map_err(|e| refused("reading", name, e))
+    }
+
+    #[inline]
+    fn rename(&mut self, dir: &Ino, from: &CStr, to: &CStr) -> Result<()> {
+        let flags = RenameFlags::default();
+        self.volume
+            .rename(&self.who, *dir, from.to_bytes(), *dir, to.to_bytes(), flags)
+            .map_err(|e| refused("renaming", from, e))
+    }
+
+    #[inline]
+    fn unlink(&mut self, dir: &Ino, name: &CStr) -> Result<()> {
+        self.volume
+            .unlink(&self.who, *dir, name.to_bytes())
+            .map_err(|e| refused("removing", name, e))
+    }
+
+    #[inline]
+    fn stat(&mut self, path: &CStr) -> Result<bool> {
+        match self.resolve(path) {
+            Ok(attr) => {
+                std::hint::black_box(&attr);
+                Ok(true)
+            }
+            Err(e) if e.is(Code::NotFound) => Ok(false),
+            Err(e) => Err(refused("attributes of", path, e)),
+        }
+    }
+
+    fn list(&mut self, path: &CStr, subdirs: &mut Vec<CString>) -> Result<u64> {
+        let dir = self.open_dir(path)?;
+        let mut entries = 0;
+        self.volume
+            .readdirplus(dir, 0, &mut |entry, attr| {
+                if matches!(entry.name, b"." | b"..") {
+                    return true;
+                }
+                entries += 1;
+                if std::hint::black_box(attr).kind == FileKind::Directory {
+                    // Names hold no NUL, or the listing is broken.
+                    subdirs.extend(CString::new(entry.name));
+                }
+                true
+            })
+            .map_err(|e| refused("listing", path, e))?;
+        Ok(entries)
+    }
+}

@@ -1,0 +1,80 @@
+//! Workloads that open the volume twice: the time of recovery, and the memory of a cached inode.
+
+use crate::args::Args;
+use crate::driver::Target;
+use crate::error::{BenchError, Result};
+use crate::library::{VolumeTarget, open_options};
+use crate::meter::Measured;
+use crate::report::{Report, Results};
+use crate::resources;
+use crate::workload::{make_directories, make_files, run_phase, stat_all};
+use shoal::OpenOptions;
+use std::path::Path;
+use std::time::Instant;
+
+/// Makes files that are only in the journal, drops the volume as a crash would, and times opening
+/// it. Then looks at every file: a recovery that lost one has no time.
+pub(crate) fn recover(args: &Args, path: &Path, report: &mut Report) -> Result<()> {
+    let options = OpenOptions { checkpoint_bytes: u64::MAX, ..open_options(args) };
+    let target = VolumeTarget::prepare_with(args, path, &options)?;
+    make_directories(args, &target)?;
+    target.settle()?;
+    let before = target.usage();
+    make_files(args, &target, 0, false)?;
+    // What is not in the journal cannot be replayed: this is the fsync before the crash.
+    target.volume().sync().map_err(|e| BenchError::failed("sync of", path.display(), e))?;
+    let written = target.usage();
+    let (cpu, start) = (resources::cpu_seconds(), Instant::now());
+    let target = target.reopen(true, &open_options(args))?;
+    let mut measured = Measured::empty();
+    measured.seconds = start.elapsed().as_secs_f64();
+    measured.cpu_seconds = resources::cpu_seconds() - cpu;
+    measured.ops = args.files * args.threads as u64;
+    let recovery = target.volume().info().recovery;
+    if !recovery.needed {
+        return Err(BenchError::new("the volume was recovered without needing to: nothing timed"));
+    }
+    run_phase(args, &target, 0, |driver, share, meter| stat_all(driver, share, meter, false))?;
+    let mut results = Results::new(measured);
+    results.grow(before, written);
+    results.extra = vec![
+        ("recovery_records", recovery.records as f64),
+        ("recovery_bytes", recovery.bytes as f64),
+        ("recovery_seconds", recovery.seconds),
+    ];
+    report.whole(&results)?;
+    target.finish()
+}
+
+/// Resident bytes for each cached inode: as the files are made, and when a volume just opened has
+/// looked at each of them.
+///
+/// The process is the same, so memory that its allocator kept when the volume was closed counts
+/// for the second figure, which is an upper bound therefore.
+pub(crate) fn memory(args: &Args, path: &Path, report: &mut Report) -> Result<()> {
+    let empty = resources::resident_bytes();
+    let target = VolumeTarget::prepare(args, path)?;
+    make_directories(args, &target)?;
+    make_files(args, &target, 0, false)?;
+    target.settle()?;
+    let files = (args.files * args.threads as u64) as f64;
+    let grown = |now: u64| now.saturating_sub(empty) as f64 / files;
+    let created = grown(resources::resident_bytes());
+    let cache_created = target.volume().info().cache_bytes as f64 / files;
+    let target = target.reopen(false, &open_options(args))?;
+    let opened = grown(resources::resident_bytes());
+    let shuffle = args.shuffle;
+    let measured = run_phase(args, &target, 0, |d, s, m| stat_all(d, s, m, shuffle))?;
+    let resident = resources::resident_bytes();
+    let mut results = Results::new(measured);
+    results.rss_bytes = Some(resident as i64 - empty as i64);
+    results.extra = vec![
+        ("rss_per_inode_created", created),
+        ("rss_per_inode_opened", opened),
+        ("rss_per_inode_cached", grown(resident)),
+        ("cache_per_inode_created", cache_created),
+        ("cache_per_inode_cached", target.volume().info().cache_bytes as f64 / files),
+    ];
+    report.whole(&results)?;
+    target.finish()
+}

@@ -1,0 +1,125 @@
+//! Every workload runs to its end on both kinds of target and says what it did.
+
+use shoal_bench::{Args, Workload};
+use std::path::PathBuf;
+
+#[derive(clap::Parser)]
+struct Command {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// A place of its own for a test, removed at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("shoal-bench-{name}.{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for the test");
+        Place(path)
+    }
+    fn entries(&self) -> usize {
+        std::fs::read_dir(&self.0).expect("lists").count()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bench(line: &str) -> Result<Vec<serde_json::Value>, String> {
+    let words = std::iter::once("bench").chain(line.split_whitespace());
+    let command = <Command as clap::Parser>::try_parse_from(words).map_err(|e| e.to_string())?;
+    let mut out = Vec::new();
+    shoal_bench::run_into(&command.args, &mut out)?;
+    let text = String::from_utf8(out).expect("UTF-8");
+    if !command.args.json {
+        return Ok(vec![serde_json::Value::String(text)]);
+    }
+    Ok(text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+}
+
+fn number(line: &serde_json::Value, name: &str) -> f64 {
+    line[name].as_f64().unwrap_or_else(|| panic!("no {name} in {line}"))
+}
+
+fn every_workload(target: &str, volume: bool) {
+    for workload in <Workload as clap::ValueEnum>::value_variants() {
+        if workload.needs_volume() && !volume {
+            continue;
+        }
+        let name = workload.name();
+        let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";
+        let lines = bench(&format!("{name} --target {target} {line}")).expect(name);
+        let whole = lines.last().expect("a line");
+        assert_eq!(whole["workload"], name);
+        // A listing also meets the two subdirectories of each thread.
+        let ops = if *workload == Workload::Readdirplus { 124.0 } else { 120.0 };
+        assert_eq!(number(whole, "ops"), ops, "{whole}");
+        assert!(number(whole, "ops_per_second") > 0.0, "{whole}");
+        if *workload != Workload::Recover {
+            assert!(number(&whole["latency_ns"], "p99") > 0.0, "{whole}");
+        }
+    }
+}
+
+#[test]
+fn every_workload_runs_on_a_directory_and_leaves_nothing() {
+    let place = Place::new("directory");
+    every_workload(&format!("dir:{}", place.0.display()), false);
+    assert_eq!(place.entries(), 0);
+}
+
+#[test]
+fn every_workload_runs_on_a_volume_and_leaves_nothing() {
+    let place = Place::new("volume");
+    every_workload(&format!("vol:{}", place.0.join("v").display()), true);
+    assert_eq!(place.entries(), 0);
+}
+
+#[test]
+fn rounds_add_up() {
+    let place = Place::new("rounds");
+    for workload in ["create", "rename", "unlink", "stat", "write-small"] {
+        let target = place.0.display();
+        let line = format!("{workload} --target dir:{target} --files 50 --rounds 3 --json");
+        let lines = bench(&line).expect(workload);
+        assert_eq!(lines.len(), 4, "{workload}");
+        assert_eq!(number(&lines[0], "ops"), 50.0, "{workload}");
+        assert_eq!(number(&lines[3], "ops"), 150.0, "{workload}");
+        assert!(lines[3].get("round").is_none() && lines[2]["round"] == 2);
+    }
+}
+
+#[test]
+fn keep_leaves_the_files_and_a_table_is_for_people() {
+    let place = Place::new("keep");
+    let line = format!("create --target dir:{} --files 30 --keep", place.0.display());
+    let text = bench(&line).expect("runs").remove(0);
+    let text = text.as_str().expect("text");
+    assert!(text.contains("rate") && text.contains("operations  30"), "{text}");
+    assert_eq!(place.entries(), 1);
+}
+
+#[test]
+fn a_kept_volume_is_used_again() {
+    let place = Place::new("reuse");
+    let target = format!("--target vol:{} --files 100 --json", place.0.join("v").display());
+    bench(&format!("create {target} --keep")).expect("makes the files");
+    for workload in ["stat", "rename", "readdirplus", "create", "unlink"] {
+        let lines = bench(&format!("{workload} {target} --reuse")).expect(workload);
+        assert!(number(&lines[0], "ops") >= 100.0, "{workload}");
+    }
+    let refused = bench(&format!("create {target}")).expect_err("it looks like a filesystem");
+    assert!(refused.contains(&*place.0.join("v").to_string_lossy()), "{refused}");
+    bench(&format!("create {target} --force")).expect("overwrites it");
+    assert_eq!(place.entries(), 1);
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let refused = bench("create --target dir:/nonexistent/place").expect_err("refused");
+    assert!(refused.contains("/nonexistent/place"), "{refused}");
+}

@@ -1,0 +1,271 @@
+//! The one table of the command: parsing, `--help`, man pages and shell completions come from it.
+//!
+//! The structs hold what was typed; what it means is decided in `commands`. Text after the options
+//! is written as sections (`EXIT STATUS:` at the start of a line), which the man pages turn into
+//! sections of their own.
+
+mod files;
+mod helper;
+mod mount;
+mod volume;
+
+pub use files::{
+    CatArgs, CpArgs, FindArgs, LnArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TypeFilter,
+};
+pub use helper::HelperArgs;
+pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
+pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, MkfsArgs};
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+const AFTER_HELP: &str = "\
+PLACES IN A VOLUME:
+  Commands that look into a volume which is not mounted take VOLUME:/path, for example
+  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp also takes local
+  paths: there, an argument is a place in a volume if it contains ':/' or ends with ':'. A local
+  path that contains ':/' is written with ./ before it.
+
+EXIT STATUS:
+  0   Everything was done. A reader that closes the pipe early counts as success.
+  1   Some of it failed; each failure has a line of its own on standard error.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+  fsck has the exit statuses of fsck(8): see shoal fsck --help.
+
+FILES:
+  A volume is one file or one block device. It is used by one process at a time.
+
+EXAMPLES:
+  Make a volume and mount it:
+    shoal mkfs vol.img --size 8G
+    shoal mount vol.img /mnt
+
+  Copy a tree into a volume without mounting it, look at it, and take it out again:
+    shoal cp -r /usr/share/doc vol.img:/
+    shoal ls -lR vol.img:/doc
+    shoal cp -r vol.img:/doc /tmp/copy
+
+  Check a volume:
+    shoal fsck vol.img
+";
+
+const BENCH_AFTER: &str = "\
+TARGETS:
+  dir:PATH runs system calls in a fresh subdirectory of any directory, whatever filesystem it is
+  on; vol:FILE runs the library on a fresh volume. The workloads are the same code for both, so
+  that the filesystems are compared and not the programs.
+
+OUTPUT:
+  A table and a histogram of latencies; with --json one object a line, the last being the whole:
+  workload, target, threads, ops, seconds, cpu_seconds, ops_per_second and
+  latency_ns {mean, p50, p90, p99, max}.
+
+EXIT STATUS:
+  0   The workload ran to its end.
+  1   It did not.
+  2   Wrong usage.
+
+EXAMPLES:
+    shoal bench create --target vol:/tmp/bench.img --threads 2 --files 1000000
+    shoal bench create --target dir:/mnt --threads 2 --files 100000 --json
+";
+
+/// A filesystem for shoals of small files
+///
+/// Shoal keeps a POSIX filesystem in one file or block device, the volume, and serves hundreds of
+/// millions of small files fast. A volume can be mounted for all programs to use, or worked on
+/// directly by the commands below.
+#[derive(Parser, Debug)]
+#[command(name = "shoal", version, propagate_version = true, after_long_help = AFTER_HELP)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make a volume
+    Mkfs(MkfsArgs),
+    /// Mount a volume on a directory
+    Mount(MountArgs),
+    /// Unmount a volume, and return when it is on disk and released
+    Umount(UmountArgs),
+    /// Bring everything of a mounted volume onto the disk
+    Sync(SyncArgs),
+    /// Check a volume without changing it
+    Fsck(FsckArgs),
+    /// Show a volume's geometry, usage and features
+    Info(InfoArgs),
+    /// List directories of a volume
+    Ls(LsArgs),
+    /// Show all attributes of files in a volume
+    Stat(StatArgs),
+    /// Write files of a volume to standard output
+    Cat(CatArgs),
+    /// Find files in a volume
+    Find(FindArgs),
+    /// Copy files into, out of, or within a volume
+    Cp(CpArgs),
+    /// Rename or move files within a volume
+    Mv(MvArgs),
+    /// Remove files from a volume
+    Rm(RmArgs),
+    /// Make directories in a volume
+    Mkdir(MkdirArgs),
+    /// Make hard or symbolic links in a volume
+    Ln(LnArgs),
+    /// Measure workloads on any directory, or on a volume by the library
+    #[command(after_long_help = BENCH_AFTER)]
+    Bench(shoal_bench::Args),
+    /// Write the man pages or shell completions
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+/// Lets `find` take its options in the spelling that find(1) has, `-name` and `-type`.
+pub fn accept_find_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.get(1).is_some_and(|command| command == "find") {
+        for argument in arguments.iter_mut().skip(2) {
+            match argument.to_str() {
+                Some("--") => break,
+                Some("-name") => *argument = "--name".into(),
+                Some("-type") => *argument = "--type".into(),
+                _ => {}
+            }
+        }
+    }
+    arguments
+}
+
+/// A size argument.
+fn size(text: &str) -> Result<u64, String> {
+    crate::size::parse(text)
+}
+
+/// Permission bits in octal.
+fn octal_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 && !text.starts_with('+') => Ok(mode),
+        _ => Err(format!("'{text}' is not a mode: write octal permission bits, as 755 or 1777")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn commands() -> Vec<clap::Command> {
+        let mut top = Cli::command();
+        top.build();
+        let mut all: Vec<clap::Command> = top.get_subcommands().cloned().collect();
+        all.push(top);
+        all.push(HelperArgs::command());
+        all
+    }
+
+    #[test]
+    fn the_table_is_sound() {
+        Cli::command().debug_assert();
+        HelperArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_is_described() {
+        for command in commands() {
+            let name = command.get_name().to_owned();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(!about.is_empty(), "{name} has no description");
+            assert!(!about.ends_with('.'), "{name}: a title, not a sentence");
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some_and(|help| !help.to_string().is_empty()),
+                    "{name}: {} has no help text",
+                    argument.get_id()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_named_in_capitals() {
+        for command in commands() {
+            for argument in command.get_arguments().filter(|it| it.get_action().takes_values()) {
+                for value in argument.get_value_names().unwrap_or_default() {
+                    let upper = value.to_ascii_uppercase();
+                    assert_eq!(value.as_str(), upper, "{}", command.get_name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn volume_commands_explain_their_exit_status() {
+        for command in commands() {
+            let is_ours = command.get_name() != "generate";
+            let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!is_ours || after.contains("EXIT STATUS:"), "{}", command.get_name());
+            for line in after.lines() {
+                assert!(line.len() <= 100, "{}: long line: {line}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn typical_lines_parse() {
+        let good: &[&str] = &[
+            "shoal mkfs v --size 8G --inode-size 1024 --segment-size 4M --force",
+            "shoal mount v d -o ro,allow_other --foreground --cache 64M --threads 2 --read-only",
+            "shoal umount d",
+            "shoal sync d",
+            "shoal fsck v --json",
+            "shoal info v --json",
+            "shoal ls -laR v:/a v:/b",
+            "shoal cp -r a b v:/c",
+            "shoal rm -rf v:/a",
+            "shoal mkdir -p -m 1777 v:/a/b",
+            "shoal ln -s target v:/a",
+            "shoal mv v:/a v:/b",
+            "shoal find v:/ --name *.rs --type f",
+            "shoal generate man d",
+            "shoal bench create --target vol:v --threads 2 --files 10 --json",
+        ];
+        for line in good {
+            let parsed = Cli::try_parse_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+        let bad: &[&str] = &[
+            "shoal",
+            "shoal mkfs",
+            "shoal mkfs v --size 8X",
+            "shoal mkfs v --inode-size 300",
+            "shoal mount v",
+            "shoal mount v d --threads 0",
+            "shoal cp a",
+            "shoal mkdir -m 888 v:/a",
+            "shoal find v:/ --type z",
+            "shoal frobnicate",
+        ];
+        for line in bad {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn find_takes_the_classic_spelling() {
+        let spelled = |line: &str| {
+            accept_find_spelling(line.split(' ').map(OsString::from))
+                .join(&OsString::from(" "))
+                .into_string()
+                .expect("UTF-8")
+        };
+        assert_eq!(spelled("shoal find v -name x -type f"), "shoal find v --name x --type f");
+        assert_eq!(spelled("shoal find -- -name"), "shoal find -- -name");
+        assert_eq!(spelled("shoal ls -name"), "shoal ls -name");
+    }
+}

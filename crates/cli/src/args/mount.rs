@@ -1,0 +1,168 @@
+//! Arguments of the commands about mounts.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+const MOUNT_AFTER: &str = "\
+MOUNT OPTIONS:
+  -o takes a comma-separated list, as mount(8) does. For the volume:
+
+    ro, rw            change nothing; or allow changes (default)
+    noatime           do not update access times
+    cache=SIZE        as --cache
+    threads=N         as --threads
+    log=FILE          as --log
+    log_level=LEVEL   as --log-level
+
+  For the mount:
+
+    allow_other       let all users in; without it only the user who mounts may enter
+    default_permissions, no_default_permissions
+                      let the kernel check permissions, or Shoal; the kernel does it by default
+                      with allow_other, Shoal without
+    suid, nosuid, dev, nodev, exec, noexec, sync, dirsync
+                      as in mount(8); nosuid, nodev and exec are the default
+    fsname=NAME       what lists of mounts show as the source, instead of the volume's path
+    writeback         let the kernel collect small writes before it passes them on
+    open, no_open     pass each open(2) on, or not; chosen by who checks permissions
+
+  Options that only mount(8) and fstab(5) understand (defaults, auto, noauto, user, nofail,
+  _netdev, x-...) are ignored. An unknown option is refused by name.
+
+DURABILITY:
+  What a call has changed is on disk after at most five seconds. fsync(2) and fdatasync(2) wait
+  for the disk and mean it; as changes become durable in the order in which they were made,
+  everything acknowledged before is durable too.
+
+  sync(2), and so the command sync, does not reach a filesystem that is served by a process on
+  current kernels. Use fsync(2), or 'shoal sync DIR' for the whole volume.
+
+  'shoal umount DIR' returns when everything is on disk and the volume is released; umount(8)
+  returns earlier. If the serving process is killed, its callers get an error at once, what had
+  been synced is kept, and the next mount recovers by itself.
+
+SIGNALS:
+  SIGTERM and SIGINT unmount and close the volume. If files are in use, the mount leaves the tree
+  of directories at once and the volume is closed when the last file is; a second signal does not
+  wait for that.
+
+FSTAB:
+  Install the command once more under the name mount.shoal in /sbin, as a link:
+
+    ln -s \"$(command -v shoal)\" /sbin/mount.shoal
+
+  Then 'mount -t shoal VOLUME DIR' works, and lines as this in /etc/fstab:
+
+    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  0
+
+EXIT STATUS:
+  0   Mounted and usable. With --foreground: was mounted, and is now unmounted and closed.
+  1   The mount failed or ended badly, for example because the mount point is missing or busy.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
+EXAMPLES:
+  Mount for all users, with 2 GiB for metadata:
+    shoal mount vol.img /data -o allow_other --cache 2G
+
+  Watch what happens:
+    shoal mount vol.img /mnt --foreground --log-level debug
+";
+
+/// Mount a volume on a directory
+///
+/// Returns when the mount is usable; a process in the background serves it until it is unmounted.
+/// A volume that was not closed properly is recovered first, which takes time in proportion to
+/// what was in flight, never to the size of the volume.
+#[derive(Args, Debug)]
+#[command(after_long_help = MOUNT_AFTER)]
+pub struct MountArgs {
+    /// The volume's file or device
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// The directory to mount it on
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// Mount options, separated by commas; may be given several times
+    #[arg(short, long = "options", value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Serve the mount from this process, and return when it has been unmounted
+    #[arg(long, short)]
+    pub foreground: bool,
+    /// Memory for metadata, as 2G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    pub cache: Option<u64>,
+    /// Threads that serve requests [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Change nothing on the volume
+    #[arg(long, short)]
+    pub read_only: bool,
+    /// File that the log is appended to
+    ///
+    /// Without it a mount in the background logs to the system log, and one in the foreground to
+    /// standard error.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+    /// How much is logged
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+    /// Report on standard output when the mount is usable, to the process that started this one
+    #[arg(long, hide = true, requires = "foreground")]
+    pub report_ready: bool,
+}
+
+/// How much is logged.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    /// Only what needs attention at once
+    Error,
+    /// Also what may need attention
+    Warn,
+    /// Also mounts, recoveries and unmounts
+    Info,
+    /// Also checkpoints and other work in the background
+    Debug,
+    /// Also each request
+    Trace,
+}
+
+const UMOUNT_AFTER: &str = "\
+EXIT STATUS:
+  0   Unmounted; everything is on disk and the volume is released.
+  1   Not unmounted: DIR is not a mount of Shoal, or is busy.
+  2   Wrong usage.
+";
+
+/// Unmount a volume, and return when it is on disk and released
+///
+/// The process that serves the mount writes everything and closes the volume before this returns,
+/// so the volume can be mounted, checked or copied at once.
+#[derive(Args, Debug)]
+#[command(after_long_help = UMOUNT_AFTER)]
+pub struct UmountArgs {
+    /// The directory it is mounted on
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+}
+
+const SYNC_AFTER: &str = "\
+NOTES:
+  sync(2), and so the command sync, does not reach a filesystem that is served by a process on
+  current kernels. This command does; so does fsync(2) on any one file, because Shoal makes
+  changes durable in the order in which they were made.
+
+EXIT STATUS:
+  0   Everything acknowledged before is on disk.
+  1   It is not: DIR is not a mount of Shoal, or the disk failed.
+  2   Wrong usage.
+";
+
+/// Bring everything of a mounted volume onto the disk
+#[derive(Args, Debug)]
+#[command(after_long_help = SYNC_AFTER)]
+pub struct SyncArgs {
+    /// A directory of the mount
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+}

@@ -1,0 +1,150 @@
+//! Arguments of the commands about a whole volume.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+const MKFS_AFTER: &str = "\
+EXIT STATUS:
+  0   The volume was made.
+  2   It was not: the target looks like a filesystem or is not empty and --force was not given, is
+      in use, too small, or cannot be written. Nothing on it was changed.
+
+EXAMPLES:
+  A sparse file that grows up to 100 GiB as the volume fills:
+    shoal mkfs vol.img --size 100G
+
+  A whole block device, whatever was on it before:
+    shoal mkfs /dev/sdx1 --force
+";
+
+/// Make a volume
+///
+/// VOLUME is a new file, an existing file or a block device. A file is sparse: it takes disk space
+/// only as the volume fills. Whatever looks like a filesystem already is left alone unless --force
+/// is given. The top directory belongs to the user who runs the command.
+#[derive(Args, Debug)]
+#[command(after_long_help = MKFS_AFTER)]
+pub struct MkfsArgs {
+    /// File or block device that becomes the volume
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Size of the volume, as 8G; K, M, G and T are powers of 1024
+    ///
+    /// Without it, an existing file or device keeps its size and a new file gets 8G.
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    pub size: Option<u64>,
+    /// Bytes of an inode: larger ones hold larger files and more attributes within themselves
+    #[arg(long, value_name = "BYTES", default_value = "512")]
+    #[arg(value_parser = inode_size)]
+    pub inode_size: u32,
+    /// Bytes of a segment, a power of two from 1M to 64M [default: chosen by the size]
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    pub segment_size: Option<u64>,
+    /// Overwrite what looks like a filesystem or is not empty
+    #[arg(long, short)]
+    pub force: bool,
+    /// Print the result as JSON: the object that info --json prints
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The inode sizes that the format has.
+fn inode_size(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(size @ (256 | 512 | 1024 | 2048)) => Ok(size),
+        _ => Err(format!("'{text}' is not an inode size: choose 256, 512, 1024 or 2048")),
+    }
+}
+
+const FSCK_AFTER: &str = "\
+OUTPUT:
+  Each problem is one line: the short name of the rule that is broken, then what is wrong and
+  where. A summary follows. With --json, one object:
+
+    volume        path of the volume
+    clean         true if there is no problem
+    problems      list of {rule, message}
+    inodes, directories, dirents, extents, blocks, data_bytes
+                  what was checked
+    recovery      what the volume's journal held when it was opened: {needed, records, bytes,
+                  orphans, torn, seconds}; replayed in memory only
+
+EXIT STATUS:
+  0   The volume is clean.
+  4   Problems were found. They are left uncorrected.
+  8   The check could not be made: no such file, not a volume, in use, or a read error.
+  16  Wrong usage.
+
+EXAMPLES:
+    shoal fsck vol.img && shoal mount vol.img /mnt
+";
+
+/// Check a volume without changing it
+///
+/// Reads all metadata and file data, verifies every checksum and compares everything that is
+/// recorded in two places. The volume must not be mounted. If it was not closed properly, its
+/// journal is replayed in memory, and what the next mount would see is checked.
+#[derive(Args, Debug)]
+#[command(after_long_help = FSCK_AFTER)]
+pub struct FsckArgs {
+    /// The volume's file or device
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const INFO_AFTER: &str = "\
+OUTPUT:
+  With --json, one object:
+
+    volume, id, version, features
+    size, free, available, live_bytes        bytes
+    segment_size, segments, segments_free
+    inode_size, inodes, inodes_free, orphans
+    checkpoint, checkpoint_lsn, lsn          newest checkpoint, and positions in the journal
+    cache_bytes
+    read_only                                why, only if it is damaged or failing
+    recovery                                 {needed, records, bytes, orphans, torn, seconds}
+    counters                                 {name: value}, since the volume was opened
+
+EXIT STATUS:
+  0   Done.
+  2   The volume cannot be used: missing, damaged, or in use.
+";
+
+/// Show a volume's geometry, usage and features
+///
+/// The volume must not be mounted; nothing is changed.
+#[derive(Args, Debug)]
+#[command(after_long_help = INFO_AFTER)]
+pub struct InfoArgs {
+    /// The volume's file or device
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Write the man pages or shell completions
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// What to write
+    #[arg(value_name = "WHAT")]
+    pub what: GenerateWhat,
+    /// Directory to write the files into
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+}
+
+/// What `generate` can write.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GenerateWhat {
+    /// Man pages: one for the command, one for each subcommand, one for the mount helper
+    Man,
+    /// Completions for bash, zsh, fish and elvish
+    Completions,
+}

@@ -1,0 +1,19 @@
+//! What each command does. One file a command or a group of close relatives; each has functions
+//! that take its arguments and return the exit status, or the failure that ended it.
+
+pub mod bench;
+pub mod cat;
+pub mod copy;
+pub mod find;
+pub mod fsck;
+pub mod generate;
+pub mod info;
+pub mod link;
+pub mod list;
+pub mod mkdir;
+pub mod mkfs;
+pub mod mount;
+pub mod remove;
+pub mod rename;
+pub mod serve;
+pub mod stat;

@@ -1,0 +1,429 @@
+//! The copier: what is kept, what is overwritten, what is refused.
+//!
+//! The walk keeps a stack of open directories instead of recursing. A failure concerns one file
+//! and is reported; only a full destination or a volume that has become read-only ends it all.
+
+use std::collections::HashMap;
+use std::vec::IntoIter;
+
+use shoal::{Code, FileKind};
+
+use super::side::{Found, Id, Meta, Node, Operand, Outcome, Source, Target};
+use crate::failure::{Failure, Reason, Result};
+use crate::location::{join, push, split_last};
+use crate::output::Out;
+use crate::progress::Progress;
+
+/// Bytes read and written at once.
+const PIECE: usize = 1 << 20;
+
+/// Choices of the command line.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Copy directories.
+    pub recursive: bool,
+    /// Print each file.
+    pub verbose: bool,
+}
+
+/// Where the copies go.
+pub struct Destination<D> {
+    place: Operand<D>,
+    path: Vec<u8>,
+    /// An open directory that the copies are made in, under their own names.
+    into: Option<D>,
+    /// It was written with a slash at the end, so it can only be a directory.
+    slash: bool,
+}
+
+impl<D> Destination<D> {
+    /// Looks at what the destination is.
+    pub fn find<T: Target<Dir = D>>(
+        target: &T,
+        path: &[u8],
+        may_be_directory: bool,
+    ) -> Outcome<Destination<D>> {
+        let place = target.place(path)?;
+        let found = target.stat(&place.dir, &place.name, true)?;
+        let is_directory = found.is_some_and(|found| found.kind == FileKind::Directory);
+        let into = if is_directory && may_be_directory {
+            Some(target.enter(&place.dir, &place.name, true)?)
+        } else {
+            None
+        };
+        Ok(Destination { place, path: path.to_vec(), into, slash: split_last(path).slash })
+    }
+
+    /// Whether copies are made in it.
+    pub fn is_directory(&self) -> bool {
+        self.into.is_some()
+    }
+}
+
+/// A failure with the object it concerns.
+pub struct Fault {
+    object: String,
+    reason: Reason,
+}
+
+/// Remembered for hard links: where the file went, and how many names are still to come.
+struct Linked<L> {
+    link: L,
+    id: Id,
+    remaining: u32,
+}
+
+/// A directory that is being copied.
+struct Frame<S: Source, T: Target> {
+    from: S::Dir,
+    list: S::List,
+    pending: IntoIter<Found>,
+    to: T::Dir,
+    meta: Meta,
+    from_len: usize,
+    to_len: usize,
+}
+
+/// Copies trees to one target.
+pub struct Copier<'a, T: Target> {
+    pub(super) target: &'a T,
+    options: Options,
+    shunned: Vec<Id>,
+    links: HashMap<Id, Linked<T::Link>>,
+    pub(super) progress: Progress,
+    out: Option<Out>,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    pub(super) buffer: Vec<u8>,
+    /// Paths of the file at hand, for messages.
+    pub(super) from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl<'a, T: Target> Copier<'a, T> {
+    /// A copier that touches none of the files `shunned`.
+    pub fn new(target: &'a T, options: Options, shunned: Vec<Id>) -> Copier<'a, T> {
+        Copier {
+            target,
+            options,
+            shunned,
+            links: HashMap::new(),
+            progress: Progress::counting(),
+            out: options.verbose.then(Out::new),
+            files: 0,
+            bytes: 0,
+            buffer: vec![0; PIECE],
+            from: Vec::new(),
+            to: Vec::new(),
+        }
+    }
+
+    /// Ends the copy: the exit status.
+    pub fn finish(mut self) -> Result<u8> {
+        if let Some(out) = &mut self.out {
+            out.flush()?;
+        }
+        Ok(self.progress.finish())
+    }
+
+    /// Copies one operand with everything below it.
+    pub fn operand<S: Source>(
+        &mut self,
+        source: &S,
+        path: &[u8],
+        destination: &Destination<T::Dir>,
+    ) -> Result<()> {
+        self.from = path.to_vec();
+        let started = self.start(source, path, destination);
+        match started {
+            Ok(None) => Ok(()),
+            Ok(Some(frame)) => self.tree(source, frame),
+            Err(fault) => self.settle(fault),
+        }
+    }
+
+    fn start<S: Source>(
+        &mut self,
+        source: &S,
+        path: &[u8],
+        destination: &Destination<T::Dir>,
+    ) -> Result<Option<Frame<S, T>>, Fault> {
+        let operand = source.operand(path).map_err(|reason| self.at_source(source, reason))?;
+        let follow = !self.options.recursive;
+        let meta = source
+            .stat(&operand.dir, &operand.name, follow)
+            .map_err(|reason| self.at_source(source, reason))?;
+        let node = Node { name: operand.name, meta, followed: follow };
+        let (dir, name) = match &destination.into {
+            Some(dir) if operand.base.is_empty() => (dir, b".".to_vec()),
+            Some(dir) => (dir, operand.base),
+            None => (&destination.place.dir, destination.place.name.clone()),
+        };
+        self.to = match &destination.into {
+            Some(_) if name != b"." => join(&destination.path, &name),
+            _ => destination.path.clone(),
+        };
+        if destination.slash && destination.into.is_none() && meta.kind != FileKind::Directory {
+            return Err(self.at_target(shoal::Error::Code(Code::NotDirectory).into()));
+        }
+        if meta.kind == FileKind::Directory {
+            let inside =
+                self.target.is_inside(dir, meta.id).map_err(|reason| self.at_target(reason))?;
+            if inside && self.options.recursive {
+                let reason = format!("cannot be copied into itself, {}", self.target_label());
+                return Err(self.at_source(source, Reason::Text(reason)));
+            }
+        }
+        self.entry(source, &operand.dir, &node, dir, &name, true)
+    }
+
+    /// Copies everything below the first directory.
+    fn tree<S: Source>(&mut self, source: &S, first: Frame<S, T>) -> Result<()> {
+        let mut stack = vec![first];
+        while let Some(frame) = stack.last_mut() {
+            self.from.truncate(frame.from_len);
+            self.to.truncate(frame.to_len);
+            let Some(found) = frame.pending.next() else {
+                match source.next(&frame.from, &mut frame.list) {
+                    Ok(batch) if !batch.is_empty() => {
+                        frame.pending = batch.into_iter();
+                        continue;
+                    }
+                    Ok(_) => {}
+                    Err(reason) => self.settle(self.at_source(source, reason))?,
+                }
+                if let Err(reason) = self.target.finish_dir(&frame.to, &frame.meta) {
+                    self.settle(self.at_target(reason))?;
+                }
+                stack.pop();
+                continue;
+            };
+            push(&mut self.from, &found.name);
+            push(&mut self.to, &found.name);
+            let copied = match found.meta {
+                Ok(meta) => {
+                    let node = Node { name: found.name, meta, followed: false };
+                    self.entry(source, &frame.from, &node, &frame.to, &node.name, false)
+                }
+                Err(reason) => Err(self.at_source(source, reason)),
+            };
+            match copied {
+                Ok(Some(below)) => stack.push(below),
+                Ok(None) => {}
+                Err(fault) => self.settle(fault)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies one file, or starts on a directory.
+    fn entry<S: Source>(
+        &mut self,
+        source: &S,
+        from: &S::Dir,
+        node: &Node,
+        to: &T::Dir,
+        name: &[u8],
+        is_operand: bool,
+    ) -> Result<Option<Frame<S, T>>, Fault> {
+        let meta = &node.meta;
+        if self.shunned.contains(&meta.id) {
+            let reason = Reason::Text("holds the volume itself; not copied".into());
+            return Err(self.at_source(source, reason));
+        }
+        let found = self.existing(to, name, meta, is_operand)?;
+        if found.is_some_and(|found| found.id == meta.id) {
+            let reason = format!("is the same file as {}", self.target_label());
+            return Err(self.at_source(source, Reason::Text(reason)));
+        }
+        if found.is_some_and(|found| self.shunned.contains(&found.id)) {
+            return Err(self.at_target_text("holds the volume itself; not overwritten"));
+        }
+        self.show(source)?;
+        if meta.kind == FileKind::Directory {
+            return self.directory(source, from, node, to, name, found, is_operand).map(Some);
+        }
+        if found.is_some_and(|found| found.kind == FileKind::Directory) {
+            return Err(self.at_target_text("is a directory; not overwritten by a file"));
+        }
+        self.file_or_link(source, from, node, to, name, found)?;
+        self.files += 1;
+        self.progress.count(self.files, self.bytes, &self.from);
+        Ok(None)
+    }
+
+    /// What is in the copy's place already. A symlink is followed only if it is the operand.
+    fn existing(
+        &self,
+        to: &T::Dir,
+        name: &[u8],
+        meta: &Meta,
+        is_operand: bool,
+    ) -> Result<Option<Meta>, Fault> {
+        let stat =
+            |follow| self.target.stat(to, name, follow).map_err(|reason| self.at_target(reason));
+        let found = stat(false)?;
+        let is_link = found.is_some_and(|found| found.kind == FileKind::Symlink);
+        let through = matches!(meta.kind, FileKind::Regular | FileKind::Directory);
+        if !(is_link && through && is_operand) {
+            return Ok(found);
+        }
+        match stat(true)? {
+            Some(found) => Ok(Some(found)),
+            None => {
+                Err(self.at_target_text("is a symlink that leads nowhere; not written through"))
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the two ends, and what is found there")]
+    fn directory<S: Source>(
+        &mut self,
+        source: &S,
+        from: &S::Dir,
+        node: &Node,
+        to: &T::Dir,
+        name: &[u8],
+        found: Option<Meta>,
+        follow: bool,
+    ) -> Result<Frame<S, T>, Fault> {
+        if !self.options.recursive {
+            let reason = Reason::Text("is a directory (copy it with -r)".into());
+            return Err(self.at_source(source, reason));
+        }
+        let from = source.enter(from, node).map_err(|reason| self.at_source(source, reason))?;
+        let list = source.list(&from).map_err(|reason| self.at_source(source, reason))?;
+        let to = match found.map(|found| found.kind) {
+            None => self.target.make_dir(to, name),
+            Some(FileKind::Directory) => self.target.enter(to, name, follow),
+            Some(_) => Err(Reason::Text("is not a directory; not overwritten by one".into())),
+        };
+        let to = to.map_err(|reason| self.at_target(reason))?;
+        self.files += 1;
+        Ok(Frame {
+            from,
+            list,
+            pending: Vec::new().into_iter(),
+            to,
+            meta: node.meta,
+            from_len: self.from.len(),
+            to_len: self.to.len(),
+        })
+    }
+
+    /// Copies anything but a directory, or links it to a copy made before.
+    fn file_or_link<S: Source>(
+        &mut self,
+        source: &S,
+        from: &S::Dir,
+        node: &Node,
+        to: &T::Dir,
+        name: &[u8],
+        mut found: Option<Meta>,
+    ) -> Result<(), Fault> {
+        let shared = node.meta.nlink > 1;
+        if shared && let Some(linked) = self.links.get_mut(&node.meta.id) {
+            linked.remaining = linked.remaining.saturating_sub(1);
+            if found.is_some_and(|found| found.id == linked.id) {
+                return Ok(());
+            }
+            if found.take().is_some() {
+                self.target.remove(to, name).map_err(|reason| self.at_target(reason))?;
+            }
+            let linked = &self.links[&node.meta.id];
+            let made = self.target.link(&linked.link, to, name);
+            if linked.remaining == 0 {
+                self.links.remove(&node.meta.id);
+            }
+            match made {
+                Ok(()) => return Ok(()),
+                // This filesystem cannot: then the file becomes one of its own.
+                Err(reason) if cannot_link(&reason) => {}
+                Err(reason) => return Err(self.at_target(reason)),
+            }
+        }
+        self.one(source, from, node, to, name, found)?;
+        if shared && !self.links.contains_key(&node.meta.id) {
+            let made = self.target.remember(to, name);
+            let (link, id) = made.map_err(|reason| self.at_target(reason))?;
+            let remaining = node.meta.nlink - 1;
+            self.links.insert(node.meta.id, Linked { link, id, remaining });
+        }
+        Ok(())
+    }
+
+    /// Makes one copy.
+    fn one<S: Source>(
+        &mut self,
+        source: &S,
+        from: &S::Dir,
+        node: &Node,
+        to: &T::Dir,
+        name: &[u8],
+        found: Option<Meta>,
+    ) -> Result<(), Fault> {
+        if node.meta.kind == FileKind::Regular {
+            return self.regular(source, from, node, to, name, found);
+        }
+        let link_to = match node.meta.kind {
+            FileKind::Symlink => {
+                let read = source.readlink(from, node);
+                Some(read.map_err(|reason| self.at_source(source, reason))?)
+            }
+            _ => None,
+        };
+        if found.is_some() {
+            self.target.remove(to, name).map_err(|reason| self.at_target(reason))?;
+        }
+        let made = match link_to {
+            Some(link_to) => self.target.symlink(to, name, &link_to, &node.meta),
+            None => self.target.special(to, name, &node.meta),
+        };
+        made.map_err(|reason| self.at_target(reason))
+    }
+
+    /// Prints what is copied, if asked for.
+    fn show<S: Source>(&mut self, source: &S) -> Result<(), Fault> {
+        let Some(out) = &mut self.out else { return Ok(()) };
+        let line = format!("'{}' -> '{}'", source.label(&self.from), self.target.label(&self.to));
+        // A reader who has gone away does not stop the copy.
+        if out.line(&line).is_err() {
+            self.out = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn at_source<S: Source>(&self, source: &S, reason: Reason) -> Fault {
+        Fault { object: source.label(&self.from), reason }
+    }
+
+    pub(super) fn at_target(&self, reason: Reason) -> Fault {
+        Fault { object: self.target_label(), reason }
+    }
+
+    fn at_target_text(&self, reason: &str) -> Fault {
+        self.at_target(Reason::Text(reason.into()))
+    }
+
+    fn target_label(&self) -> String {
+        self.target.label(&self.to)
+    }
+
+    /// Reports a failure; an error in turn if it is of no use to go on.
+    fn settle(&mut self, fault: Fault) -> Result<()> {
+        let Fault { object, reason } = fault;
+        if reason.stops_everything() {
+            self.progress.finish();
+            return Err(Failure::failed(object, format!("{reason} (the copy is incomplete)")));
+        }
+        self.progress.failure(object, reason);
+        Ok(())
+    }
+}
+
+/// Whether a hard link failed because of what the filesystem is, not what the file is.
+fn cannot_link(reason: &Reason) -> bool {
+    [Code::TooManyLinks, Code::CrossRoot, Code::NotPermitted, Code::NotSupported, Code::NameTooLong]
+        .into_iter()
+        .any(|code| reason.is(code))
+}

@@ -1,0 +1,279 @@
+//! The end of a copy that lies in a volume: calls of the library, by inode number.
+
+use std::rc::Rc;
+
+use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, SetAttr, SetTime};
+
+use super::side::{Found, Id, Meta, Node, Operand, Outcome, Source, Target};
+use crate::failure::Reason;
+use crate::location::{Split, split_last};
+use crate::session::{Cursor, Session};
+
+/// Set where no device number of a local filesystem can be, so that ids never meet.
+const VOLUME_FILESYSTEM: u64 = 1 << 63;
+
+/// A volume.
+pub struct InVolume {
+    session: Rc<Session>,
+    who: Caller,
+    filesystem: u64,
+}
+
+impl InVolume {
+    /// Works in an open volume.
+    pub fn new(session: Rc<Session>) -> InVolume {
+        // Modes are set as they shall be; the umask has no say.
+        let who = Caller { umask: 0, ..session.who.clone() };
+        // Sessions live as long as the copy, so the address tells volumes apart.
+        let filesystem = VOLUME_FILESYSTEM | Rc::as_ptr(&session).addr() as u64;
+        InVolume { session, who, filesystem }
+    }
+
+    fn meta(&self, attr: &Attr) -> Meta {
+        Meta {
+            kind: attr.kind,
+            mode: attr.mode & 0o7777,
+            uid: attr.uid,
+            gid: attr.gid,
+            device: attr.rdev,
+            size: attr.size,
+            // Asking costs no system call, so there is nothing to save by a guess.
+            dense: false,
+            nlink: attr.nlink,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            id: Id { filesystem: self.filesystem, inode: attr.ino.0 },
+        }
+    }
+
+    fn attr(&self, dir: Ino, name: &[u8], follow: bool) -> shoal::Result<Attr> {
+        let volume = &self.session.volume;
+        match name {
+            b"." => volume.getattr(dir),
+            _ if follow => volume.resolve(&self.who, dir, name, true),
+            _ => volume.lookup(&self.who, dir, name),
+        }
+    }
+
+    fn directory(&self, path: &[u8]) -> Outcome<Ino> {
+        let entry = self.session.volume.resolve(&self.who, Ino::ROOT, path, true)?;
+        directory(&entry)
+    }
+
+    /// Gives a file its owner, mode and times.
+    fn finish(&self, ino: Ino, meta: &Meta) -> Outcome<()> {
+        let is_root = self.who.uid == 0;
+        let is_link = meta.kind == FileKind::Symlink;
+        let same_owner = is_root || (self.who.uid == meta.uid && self.who.gid == meta.gid);
+        // A file that changes hands must not run as its new owner.
+        let mode = if same_owner { meta.mode } else { meta.mode & 0o1777 };
+        let owner = SetAttr {
+            uid: is_root.then_some(meta.uid),
+            gid: is_root.then_some(meta.gid),
+            ..SetAttr::default()
+        };
+        let rest = SetAttr {
+            mode: (!is_link).then_some(mode),
+            atime: Some(SetTime::To(meta.atime)),
+            mtime: Some(SetTime::To(meta.mtime)),
+            ..SetAttr::default()
+        };
+        let volume = &self.session.volume;
+        if is_root && mode & 0o6000 != 0 {
+            // Changing the owner clears the set-id bits, so they come after it.
+            volume.setattr(&self.who, ino, &owner)?;
+            volume.setattr(&self.who, ino, &rest)?;
+        } else {
+            let all = SetAttr { uid: owner.uid, gid: owner.gid, ..rest };
+            volume.setattr(&self.who, ino, &all)?;
+        }
+        Ok(())
+    }
+}
+
+fn directory(entry: &Attr) -> Outcome<Ino> {
+    match entry.kind {
+        FileKind::Directory => Ok(entry.ino),
+        _ => Err(shoal::Error::Code(Code::NotDirectory).into()),
+    }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name.is_empty() || name == b"." || name == b".."
+}
+
+impl Source for InVolume {
+    type Dir = Ino;
+    type List = Cursor;
+    type File = Ino;
+
+    fn label(&self, path: &[u8]) -> String {
+        self.session.label(path)
+    }
+
+    fn operand(&self, path: &[u8]) -> Outcome<Operand<Ino>> {
+        let Split { name, slash, .. } = split_last(path);
+        if slash && !is_dots(name) {
+            let dir = self.directory(path)?;
+            return Ok(Operand { dir, name: b".".to_vec(), base: name.to_vec() });
+        }
+        self.place(path)
+    }
+
+    fn stat(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Meta> {
+        Ok(self.meta(&self.attr(*dir, name, follow)?))
+    }
+
+    fn enter(&self, _dir: &Ino, node: &Node) -> Outcome<Ino> {
+        Ok(Ino(node.meta.id.inode))
+    }
+
+    fn list(&self, _dir: &Ino) -> Outcome<Cursor> {
+        Ok(Cursor::After(0))
+    }
+
+    fn next(&self, dir: &Ino, list: &mut Cursor) -> Outcome<Vec<Found>> {
+        let entries = self.session.list(*dir, list)?;
+        let found = |entry: crate::session::Listed| Found {
+            meta: Ok(self.meta(&entry.attr)),
+            name: entry.name.into_vec(),
+        };
+        Ok(entries.into_iter().map(found).collect())
+    }
+
+    fn readlink(&self, _dir: &Ino, node: &Node) -> Outcome<Vec<u8>> {
+        Ok(self.session.volume.readlink(Ino(node.meta.id.inode))?)
+    }
+
+    fn open(&self, _dir: &Ino, node: &Node) -> Outcome<Ino> {
+        Ok(Ino(node.meta.id.inode))
+    }
+
+    fn read(&self, file: &Ino, offset: u64, buffer: &mut [u8]) -> Outcome<usize> {
+        Ok(self.session.volume.read(*file, offset, buffer)?)
+    }
+
+    fn data_after(&self, file: &Ino, offset: u64) -> Outcome<Option<(u64, u64)>> {
+        let volume = &self.session.volume;
+        match volume.seek(*file, offset, Seek::Data) {
+            Ok(start) => Ok(Some((start, volume.seek(*file, start, Seek::Hole)?))),
+            Err(error) if error.is(Code::NoDevice) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Target for InVolume {
+    type Dir = Ino;
+    type File = Ino;
+    type Link = Ino;
+
+    fn label(&self, path: &[u8]) -> String {
+        self.session.label(path)
+    }
+
+    fn place(&self, path: &[u8]) -> Outcome<Operand<Ino>> {
+        let Split { parent, name, .. } = split_last(path);
+        if is_dots(name) {
+            let dir = self.directory(path)?;
+            return Ok(Operand { dir, name: b".".to_vec(), base: Vec::new() });
+        }
+        let dir = self.directory(parent)?;
+        Ok(Operand { dir, name: name.to_vec(), base: name.to_vec() })
+    }
+
+    fn stat(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Option<Meta>> {
+        match self.attr(*dir, name, follow) {
+            Ok(attr) => Ok(Some(self.meta(&attr))),
+            Err(error) if error.is(Code::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn enter(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Ino> {
+        directory(&self.attr(*dir, name, follow)?)
+    }
+
+    fn make_dir(&self, dir: &Ino, name: &[u8]) -> Outcome<Ino> {
+        Ok(self.session.volume.mkdir(&self.who, *dir, name, 0o700)?.ino)
+    }
+
+    fn create(&self, dir: &Ino, name: &[u8]) -> Outcome<Ino> {
+        Ok(self.session.volume.create(&self.who, *dir, name, 0o600)?.ino)
+    }
+
+    fn overwrite(&self, _dir: &Ino, _name: &[u8], found: &Meta) -> Outcome<Ino> {
+        let ino = Ino(found.id.inode);
+        let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
+        self.session.volume.setattr(&self.who, ino, &set)?;
+        Ok(ino)
+    }
+
+    fn write(&self, file: &Ino, offset: u64, data: &[u8]) -> Outcome<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            match self.session.volume.write(*file, at, &data[done..], false)? {
+                0 => return Err(Reason::Text("nothing more can be written".into())),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, file: &Ino, len: u64) -> Outcome<()> {
+        let set = SetAttr { size: Some(len), by_handle: true, ..SetAttr::default() };
+        self.session.volume.setattr(&self.who, *file, &set)?;
+        Ok(())
+    }
+
+    fn finish_file(&self, file: &Ino, meta: &Meta) -> Outcome<()> {
+        self.finish(*file, meta)
+    }
+
+    fn finish_dir(&self, dir: &Ino, meta: &Meta) -> Outcome<()> {
+        self.finish(*dir, meta)
+    }
+
+    fn symlink(&self, dir: &Ino, name: &[u8], to: &[u8], meta: &Meta) -> Outcome<()> {
+        let made = self.session.volume.symlink(&self.who, *dir, name, to)?;
+        self.finish(made.ino, meta)
+    }
+
+    fn special(&self, dir: &Ino, name: &[u8], meta: &Meta) -> Outcome<()> {
+        let mode = meta.kind.mode_bits() | 0o600;
+        let made = self.session.volume.mknod(&self.who, *dir, name, mode, meta.device)?;
+        self.finish(made.ino, meta)
+    }
+
+    fn remember(&self, dir: &Ino, name: &[u8]) -> Outcome<(Ino, Id)> {
+        let made = self.session.volume.lookup(&self.who, *dir, name)?;
+        Ok((made.ino, self.meta(&made).id))
+    }
+
+    fn link(&self, link: &Ino, dir: &Ino, name: &[u8]) -> Outcome<()> {
+        self.session.volume.link(&self.who, *link, *dir, name)?;
+        Ok(())
+    }
+
+    fn remove(&self, dir: &Ino, name: &[u8]) -> Outcome<()> {
+        Ok(self.session.volume.unlink(&self.who, *dir, name)?)
+    }
+
+    fn is_inside(&self, dir: &Ino, id: Id) -> Outcome<bool> {
+        if id.filesystem != self.filesystem {
+            return Ok(false);
+        }
+        let mut at = *dir;
+        loop {
+            if at.0 == id.inode {
+                return Ok(true);
+            }
+            let parent = self.session.volume.parent_of(at)?;
+            if parent == at {
+                return Ok(false);
+            }
+            at = parent;
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The local end of a copy: system calls relative to open directories.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use shoal::{FileKind, Time};
+
+use super::side::{Found, Id, Meta, Node, Operand, Outcome, Source, Target};
+use crate::failure::Reason;
+use crate::location::{Split, join, split_last};
+use crate::output::printable;
+
+/// Entries looked at before they are copied.
+const BATCH: usize = 256;
+
+/// The local filesystem.
+pub struct Local {
+    uid: u32,
+    gid: u32,
+}
+
+/// An open directory and the path it was reached by, from which hard links are made.
+pub struct LocalDir {
+    fd: OwnedFd,
+    path: Vec<u8>,
+}
+
+impl Local {
+    /// On behalf of the user of this process.
+    pub fn new() -> Local {
+        Local { uid: geteuid().as_raw(), gid: getegid().as_raw() }
+    }
+
+    fn open_dir(&self, path: &[u8]) -> Outcome<LocalDir> {
+        let opened = if path.is_empty() { b"." } else { path };
+        Ok(LocalDir { fd: fs::open(opened, DIRECTORY, Mode::empty())?, path: path.to_vec() })
+    }
+
+    /// Gives an open file or directory its owner, mode and times.
+    fn finish(&self, fd: BorrowedFd<'_>, meta: &Meta) -> Outcome<()> {
+        if self.is_root() {
+            fs::fchown(fd, owner(meta), group(meta))?;
+        }
+        fs::fchmod(fd, Mode::from_raw_mode(self.mode(meta)))?;
+        fs::futimens(fd, &times(meta))?;
+        Ok(())
+    }
+
+    fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// The mode to set. A file that changes hands must not run as its new owner.
+    fn mode(&self, meta: &Meta) -> u32 {
+        let same_owner = self.is_root() || (self.uid == meta.uid && self.gid == meta.gid);
+        if same_owner { meta.mode } else { meta.mode & 0o1777 }
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl Source for Local {
+    type Dir = LocalDir;
+    type List = Dir;
+    type File = OwnedFd;
+
+    fn label(&self, path: &[u8]) -> String {
+        printable(path).into_owned()
+    }
+
+    fn operand(&self, path: &[u8]) -> Outcome<Operand<LocalDir>> {
+        let Split { name, slash, .. } = split_last(path);
+        if slash && !is_dots(name) {
+            let dir = self.open_dir(path)?;
+            return Ok(Operand { dir, name: b".".to_vec(), base: name.to_vec() });
+        }
+        self.place(path)
+    }
+
+    fn stat(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<Meta> {
+        Ok(meta(&fs::statat(&dir.fd, name, at_flags(follow))?))
+    }
+
+    fn enter(&self, dir: &LocalDir, node: &Node) -> Outcome<LocalDir> {
+        Target::enter(self, dir, &node.name, node.followed)
+    }
+
+    fn list(&self, dir: &LocalDir) -> Outcome<Dir> {
+        Ok(Dir::read_from(&dir.fd)?)
+    }
+
+    fn next(&self, dir: &LocalDir, list: &mut Dir) -> Outcome<Vec<Found>> {
+        let mut batch = Vec::new();
+        while batch.len() < BATCH
+            && let Some(entry) = list.next()
+        {
+            let name = CStr::to_bytes(entry?.file_name()).to_vec();
+            if !is_dots(&name) {
+                let meta = Source::stat(self, dir, &name, false);
+                batch.push(Found { name, meta });
+            }
+        }
+        Ok(batch)
+    }
+
+    fn readlink(&self, dir: &LocalDir, node: &Node) -> Outcome<Vec<u8>> {
+        let target = fs::readlinkat(&dir.fd, node.name.as_slice(), Vec::new())?;
+        Ok(target.into_bytes())
+    }
+
+    fn open(&self, dir: &LocalDir, node: &Node) -> Outcome<OwnedFd> {
+        let nofollow = if node.followed { OFlags::empty() } else { OFlags::NOFOLLOW };
+        // A file that has become a pipe meanwhile must not make us wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | nofollow;
+        Ok(fs::openat(&dir.fd, node.name.as_slice(), flags, Mode::empty())?)
+    }
+
+    fn read(&self, file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Outcome<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *buffer, offset))?)
+    }
+
+    fn data_after(&self, file: &OwnedFd, offset: u64) -> Outcome<Option<(u64, u64)>> {
+        match fs::seek(file, SeekFrom::Data(offset)) {
+            Ok(start) => Ok(Some((start, fs::seek(file, SeekFrom::Hole(start))?))),
+            Err(Errno::NXIO) => Ok(None),
+            // A filesystem that does not know: all is data, up to wherever the file ends.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some((offset, u64::MAX))),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Target for Local {
+    type Dir = LocalDir;
+    type File = OwnedFd;
+    type Link = Vec<u8>;
+
+    fn label(&self, path: &[u8]) -> String {
+        printable(path).into_owned()
+    }
+
+    fn place(&self, path: &[u8]) -> Outcome<Operand<LocalDir>> {
+        let Split { parent, name, .. } = split_last(path);
+        if is_dots(name) || name.is_empty() {
+            let dir = self.open_dir(path)?;
+            return Ok(Operand { dir, name: b".".to_vec(), base: Vec::new() });
+        }
+        let dir = self.open_dir(parent)?;
+        Ok(Operand { dir, name: name.to_vec(), base: name.to_vec() })
+    }
+
+    fn stat(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<Option<Meta>> {
+        match fs::statat(&dir.fd, name, at_flags(follow)) {
+            Ok(stat) => Ok(Some(meta(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn enter(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<LocalDir> {
+        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let fd = fs::openat(&dir.fd, name, DIRECTORY | nofollow, Mode::empty())?;
+        Ok(LocalDir { fd, path: join(&dir.path, name) })
+    }
+
+    fn make_dir(&self, dir: &LocalDir, name: &[u8]) -> Outcome<LocalDir> {
+        fs::mkdirat(&dir.fd, name, Mode::RWXU)?;
+        Target::enter(self, dir, name, false)
+    }
+
+    fn create(&self, dir: &LocalDir, name: &[u8]) -> Outcome<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(fs::openat(&dir.fd, name, flags, Mode::RUSR | Mode::WUSR)?)
+    }
+
+    fn overwrite(&self, dir: &LocalDir, name: &[u8], _found: &Meta) -> Outcome<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
+        Ok(fs::openat(&dir.fd, name, flags, Mode::empty())?)
+    }
+
+    fn write(&self, file: &OwnedFd, offset: u64, data: &[u8]) -> Outcome<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            match rustix::io::retry_on_intr(|| rustix::io::pwrite(file, &data[done..], at))? {
+                0 => return Err(Reason::Text("nothing more can be written".into())),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, file: &OwnedFd, len: u64) -> Outcome<()> {
+        Ok(fs::ftruncate(file, len)?)
+    }
+
+    fn finish_file(&self, file: &OwnedFd, meta: &Meta) -> Outcome<()> {
+        self.finish(file.as_fd(), meta)
+    }
+
+    fn finish_dir(&self, dir: &LocalDir, meta: &Meta) -> Outcome<()> {
+        self.finish(dir.fd.as_fd(), meta)
+    }
+
+    fn symlink(&self, dir: &LocalDir, name: &[u8], to: &[u8], meta: &Meta) -> Outcome<()> {
+        fs::symlinkat(to, &dir.fd, name)?;
+        self.finish_name(dir, name, meta)
+    }
+
+    fn special(&self, dir: &LocalDir, name: &[u8], meta: &Meta) -> Outcome<()> {
+        let kind = fs::FileType::from_raw_mode(meta.kind.mode_bits());
+        let mode = Mode::RUSR | Mode::WUSR;
+        fs::mknodat(&dir.fd, name, kind, mode, meta.device.into())?;
+        self.finish_name(dir, name, meta)?;
+        fs::chmodat(&dir.fd, name, Mode::from_raw_mode(self.mode(meta)), AtFlags::empty())?;
+        Ok(())
+    }
+
+    fn remember(&self, dir: &LocalDir, name: &[u8]) -> Outcome<(Vec<u8>, Id)> {
+        let made = meta(&fs::statat(&dir.fd, name, AtFlags::SYMLINK_NOFOLLOW)?);
+        Ok((join(&dir.path, name), made.id))
+    }
+
+    fn link(&self, link: &Vec<u8>, dir: &LocalDir, name: &[u8]) -> Outcome<()> {
+        Ok(fs::linkat(CWD, link.as_slice(), &dir.fd, name, AtFlags::empty())?)
+    }
+
+    fn remove(&self, dir: &LocalDir, name: &[u8]) -> Outcome<()> {
+        Ok(fs::unlinkat(&dir.fd, name, AtFlags::empty())?)
+    }
+
+    fn is_inside(&self, _dir: &LocalDir, _id: Id) -> Outcome<bool> {
+        // Sources of a copy to the local side are in volumes.
+        Ok(false)
+    }
+}
+
+impl Local {
+    /// Gives what cannot be opened its owner and times.
+    fn finish_name(&self, dir: &LocalDir, name: &[u8], meta: &Meta) -> Outcome<()> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        if self.is_root() {
+            fs::chownat(&dir.fd, name, owner(meta), group(meta), flags)?;
+        }
+        fs::utimensat(&dir.fd, name, &times(meta), flags)?;
+        Ok(())
+    }
+}
+
+/// Identity of the file at a path, if there is one.
+pub fn identify(path: &[u8]) -> Option<Id> {
+    fs::stat(path).ok().map(|stat| meta(&stat).id)
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+fn at_flags(follow: bool) -> AtFlags {
+    if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW }
+}
+
+fn owner(meta: &Meta) -> Option<Uid> {
+    Some(Uid::from_raw(meta.uid))
+}
+
+fn group(meta: &Meta) -> Option<Gid> {
+    Some(Gid::from_raw(meta.gid))
+}
+
+fn times(meta: &Meta) -> Timestamps {
+    let spec = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
+    Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) }
+}
+
+fn meta(stat: &Stat) -> Meta {
+    let time = |sec: i64, nsec: u64| Time { sec, nsec: nsec as u32 };
+    Meta {
+        // The kernel knows no other types.
+        kind: FileKind::from_mode(stat.st_mode).unwrap_or(FileKind::Regular),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: stat.st_rdev as u32,
+        size: stat.st_size as u64,
+        dense: stat.st_blocks as u64 * 512 >= stat.st_size as u64,
+        nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        id: Id { filesystem: stat.st_dev, inode: stat.st_ino },
+    }
+}

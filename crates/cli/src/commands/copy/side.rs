@@ -1,0 +1,151 @@
+//! What the copier asks of the two ends of a copy.
+//!
+//! A directory is a handle (an open descriptor, an inode number) and everything in it is reached
+//! by handle and name, so the length of paths does not matter. The name `.` is the directory.
+
+use shoal::{FileKind, Time};
+
+use crate::failure::Reason;
+
+/// Result of one operation on one file.
+pub type Outcome<T> = Result<T, Reason>;
+
+/// Identity of a file: equal for two names of one file, different on different sides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Id {
+    /// The filesystem.
+    pub filesystem: u64,
+    /// The inode in it.
+    pub inode: u64,
+}
+
+/// Attributes that a copy keeps or needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta {
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits, with set-id and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device file.
+    pub device: u32,
+    /// Bytes.
+    pub size: u64,
+    /// There is space for every byte, so there is no hole to look for.
+    pub dense: bool,
+    /// Links.
+    pub nlink: u32,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Identity.
+    pub id: Id,
+}
+
+/// A file to be copied.
+pub struct Node {
+    /// Name in its directory.
+    pub name: Vec<u8>,
+    /// Attributes.
+    pub meta: Meta,
+    /// The name is a symlink that has been followed to this file.
+    pub followed: bool,
+}
+
+/// An operand of the command: a directory handle and a name in it.
+pub struct Operand<D> {
+    /// The directory.
+    pub dir: D,
+    /// The name in it, `.` for the directory itself.
+    pub name: Vec<u8>,
+    /// The name that a copy gets; empty if the path has none (`/`, `.`, `..`).
+    pub base: Vec<u8>,
+}
+
+/// One entry of a listing; attributes may have been unreadable.
+pub struct Found {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Attributes.
+    pub meta: Outcome<Meta>,
+}
+
+/// Where files come from.
+pub trait Source {
+    /// A directory.
+    type Dir;
+    /// A listing in progress.
+    type List;
+    /// A file open for reading.
+    type File;
+
+    /// How messages name a path.
+    fn label(&self, path: &[u8]) -> String;
+    /// Finds an operand. A path that ends with a slash must be a directory.
+    fn operand(&self, path: &[u8]) -> Outcome<Operand<Self::Dir>>;
+    /// Attributes.
+    fn stat(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Meta>;
+    /// Opens a directory.
+    fn enter(&self, dir: &Self::Dir, node: &Node) -> Outcome<Self::Dir>;
+    /// Starts a listing.
+    fn list(&self, dir: &Self::Dir) -> Outcome<Self::List>;
+    /// The next entries, without `.` and `..`; none at the end.
+    fn next(&self, dir: &Self::Dir, list: &mut Self::List) -> Outcome<Vec<Found>>;
+    /// Target of a symlink.
+    fn readlink(&self, dir: &Self::Dir, node: &Node) -> Outcome<Vec<u8>>;
+    /// Opens a file.
+    fn open(&self, dir: &Self::Dir, node: &Node) -> Outcome<Self::File>;
+    /// Reads; 0 at the end.
+    fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Outcome<usize>;
+    /// Start and end of the first data at or behind `offset`; `None` if only a hole follows.
+    fn data_after(&self, file: &Self::File, offset: u64) -> Outcome<Option<(u64, u64)>>;
+}
+
+/// Where files go.
+pub trait Target {
+    /// A directory.
+    type Dir;
+    /// A file open for writing.
+    type File;
+    /// What a hard link to a file is made from.
+    type Link;
+
+    /// How messages name a path.
+    fn label(&self, path: &[u8]) -> String;
+    /// Finds where an operand shall be; it need not exist, but the directory above it must.
+    fn place(&self, path: &[u8]) -> Outcome<Operand<Self::Dir>>;
+    /// Attributes; `None` if there is no such file.
+    fn stat(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Option<Meta>>;
+    /// Opens a directory.
+    fn enter(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Self::Dir>;
+    /// Makes a directory and opens it; only its owner may enter until `finish_dir`.
+    fn make_dir(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<Self::Dir>;
+    /// Makes a file; only its owner may read it until `finish_file`.
+    fn create(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<Self::File>;
+    /// Opens an existing regular file and empties it.
+    fn overwrite(&self, dir: &Self::Dir, name: &[u8], found: &Meta) -> Outcome<Self::File>;
+    /// Writes all of `data`.
+    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Outcome<()>;
+    /// Sets the size, for a hole at the end.
+    fn set_len(&self, file: &Self::File, len: u64) -> Outcome<()>;
+    /// Gives a file its owner, mode and times.
+    fn finish_file(&self, file: &Self::File, meta: &Meta) -> Outcome<()>;
+    /// Gives a directory its owner, mode and times.
+    fn finish_dir(&self, dir: &Self::Dir, meta: &Meta) -> Outcome<()>;
+    /// Makes a symlink with owner and times.
+    fn symlink(&self, dir: &Self::Dir, name: &[u8], to: &[u8], meta: &Meta) -> Outcome<()>;
+    /// Makes a device file, pipe or socket with owner, mode and times.
+    fn special(&self, dir: &Self::Dir, name: &[u8], meta: &Meta) -> Outcome<()>;
+    /// Remembers a file just made, for later links to it.
+    fn remember(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<(Self::Link, Id)>;
+    /// Makes another name for a remembered file.
+    fn link(&self, link: &Self::Link, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
+    /// Removes anything but a directory.
+    fn remove(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
+    /// Whether a directory is `id` or lies below it.
+    fn is_inside(&self, dir: &Self::Dir, id: Id) -> Outcome<bool>;
+}

@@ -1,0 +1,151 @@
+//! `shoal generate`: man pages and completions, from the table of the command.
+//!
+//! The text behind the options is written in sections, `EXIT STATUS:` and so on. On a terminal
+//! they stay as they are; a man page gets a real section for each.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::{Cli, GenerateArgs, GenerateWhat, HelperArgs};
+use crate::failure::{Failure, OK, Reason, Result};
+
+/// Title of the manual in the pages' heads.
+const MANUAL: &str = "Shoal Manual";
+
+/// Writes man pages or completions.
+pub fn run(args: &GenerateArgs) -> Result<u8> {
+    let written = fs::create_dir_all(&args.directory).and_then(|()| match args.what {
+        GenerateWhat::Man => man_pages(&args.directory),
+        GenerateWhat::Completions => completions(&args.directory),
+    });
+    written
+        .map_err(|error| Failure::failed(args.directory.display(), Reason::from(error)))
+        .map(|()| OK)
+}
+
+fn completions(directory: &Path) -> io::Result<()> {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish] {
+        clap_complete::generate_to(shell, &mut Cli::command(), "shoal", directory)?;
+    }
+    Ok(())
+}
+
+fn man_pages(directory: &Path) -> io::Result<()> {
+    let mut top = Cli::command();
+    top.build();
+    let commands: Vec<clap::Command> =
+        top.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    for command in commands {
+        let name = format!("shoal-{}", command.get_name());
+        let invoked = format!("shoal {}", command.get_name());
+        page(command.display_name(&name).bin_name(invoked), &name, "1", directory)?;
+    }
+    page(top, "shoal", "1", directory)?;
+    page(HelperArgs::command(), "mount.shoal", "8", directory)
+}
+
+/// Writes one page.
+fn page(command: clap::Command, name: &str, section: &str, directory: &Path) -> io::Result<()> {
+    let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
+    let source = format!("shoal {}", env!("CARGO_PKG_VERSION"));
+    let man =
+        Man::new(command).title(name.to_uppercase()).section(section).source(source).manual(MANUAL);
+    let file = File::create(directory.join(format!("{name}.{section}")))?;
+    let mut writer = BufWriter::new(file);
+    man.render_title(&mut writer)?;
+    man.render_name_section(&mut writer)?;
+    man.render_synopsis_section(&mut writer)?;
+    man.render_description_section(&mut writer)?;
+    man.render_options_section(&mut writer)?;
+    if has_commands {
+        man.render_subcommands_section(&mut writer)?;
+    }
+    writer.write_all(sections(&after).as_bytes())?;
+    writer.flush()
+}
+
+/// Turns the text behind the options into roff. A line that starts at the margin and ends with a
+/// colon opens a section; paragraphs are filled, deeper lines kept as they are.
+fn sections(text: &str) -> String {
+    let mut roff = String::new();
+    let mut kept = false;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let keep = indent > 2 || starts_row(line);
+        if kept && !keep {
+            roff.push_str(".fi\n.RE\n");
+        }
+        match line.strip_suffix(':') {
+            _ if line.trim().is_empty() => roff.push_str(if keep { "\n" } else { ".PP\n" }),
+            Some(title) if indent == 0 => roff.push_str(&format!(".SH \"{title}\"\n")),
+            _ if keep => {
+                if !kept {
+                    roff.push_str(".RS 2\n.nf\n");
+                }
+                roff.push_str(&escape(line.strip_prefix("  ").unwrap_or(line)));
+            }
+            _ => roff.push_str(&escape(line.trim_start())),
+        }
+        kept = keep;
+    }
+    if kept {
+        roff.push_str(".fi\n.RE\n");
+    }
+    roff
+}
+
+/// Whether a line is a row of a table of exit statuses: `  16  Wrong usage.`
+fn starts_row(line: &str) -> bool {
+    let word = line.split_whitespace().next().unwrap_or_default();
+    !word.is_empty()
+        && word.bytes().all(|byte| byte.is_ascii_digit())
+        && line.starts_with("  ")
+        && line[2 + word.len()..].starts_with("  ")
+}
+
+/// A line of text with what roff takes for its own made harmless.
+fn escape(line: &str) -> String {
+    let escaped = line.replace('\\', "\\e").replace('-', "\\-");
+    match escaped.starts_with(['.', '\'']) {
+        true => format!("\\&{escaped}\n"),
+        false => format!("{escaped}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_become_roff() {
+        let text = "NOTES:\n  One\n  two.\n\n  Three.\n\nEXIT STATUS:\n  0   Good.\n  16  Bad\n      \
+                    still.\n\nEXAMPLES:\n  So:\n    shoal -x\n    .dot\n";
+        let expected = ".SH \"NOTES\"\nOne\ntwo.\n.PP\nThree.\n.PP\n.SH \"EXIT STATUS\"\n\
+                        .RS 2\n.nf\n0   Good.\n16  Bad\n    still.\n.fi\n.RE\n.PP\n\
+                        .SH \"EXAMPLES\"\nSo:\n.RS 2\n.nf\n  shoal \\-x\n  .dot\n.fi\n.RE\n";
+        assert_eq!(sections(text), expected);
+    }
+
+    #[test]
+    fn every_page_has_its_sections() {
+        let name = format!("shoal-man-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("make a directory");
+        man_pages(&directory).expect("write the pages");
+        completions(&directory).expect("write the completions");
+        let mount = fs::read_to_string(directory.join("shoal-mount.1")).expect("read");
+        for part in [".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "sync(2)", "mount.shoal"] {
+            assert!(mount.contains(part), "shoal-mount.1 lacks {part}");
+        }
+        for file in ["shoal.1", "shoal-fsck.1", "mount.shoal.8", "shoal.bash", "_shoal"] {
+            assert!(directory.join(file).exists(), "{file} is missing");
+        }
+        fs::remove_dir_all(&directory).expect("remove the directory");
+    }
+}

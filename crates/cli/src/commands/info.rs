@@ -1,0 +1,189 @@
+//! `shoal info`: what a volume is and how it is used.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+use shoal::{RecoveryReport, StatFs, VolumeInfo};
+
+use crate::args::InfoArgs;
+use crate::failure::{OK, Result};
+use crate::output::{Out, json_name};
+use crate::session::{Access, Session};
+use crate::size::human;
+
+/// Width of the column of names.
+const NAME_WIDTH: usize = 16;
+
+/// Shows a volume's geometry, usage and features.
+pub fn run(args: &InfoArgs) -> Result<u8> {
+    let session = Session::open(&args.volume, Access::Read)?;
+    let info = session.volume.info();
+    let usage = session.volume.statfs();
+    session.close()?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&JsonInfo::new(&args.volume, &info, Some(&usage)))?;
+    } else {
+        for (name, value) in rows(&args.volume, &info, &usage) {
+            out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
+        }
+        for (name, value) in info.counters.iter().filter(|(_, value)| *value != 0) {
+            out.line(&format!("{:NAME_WIDTH$}{name} {value}", "counter"))?;
+        }
+    }
+    out.flush()?;
+    Ok(OK)
+}
+
+/// What is shown to a reader.
+fn rows(path: &Path, info: &VolumeInfo, usage: &StatFs) -> Vec<(&'static str, String)> {
+    let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
+    let features = if info.features.is_empty() { "none".into() } else { info.features.join(", ") };
+    let segments =
+        format!("{} of {}, {} free", info.segments, human(info.segment_size), info.segments_free);
+    let mut rows = vec![
+        ("volume", path.display().to_string()),
+        ("id", info.id.clone()),
+        ("format version", info.version.to_string()),
+        ("features", features),
+        ("size", bytes(usage.bytes_total)),
+        ("available", bytes(usage.bytes_available)),
+        ("live", bytes(info.live_bytes)),
+        ("segments", segments),
+        ("inodes", format!("{} of {} bytes", info.inodes, info.inode_size)),
+        ("orphans", info.orphans.to_string()),
+        ("checkpoint", format!("{} at LSN {}", info.checkpoint, info.checkpoint_lsn)),
+        ("newest LSN", info.lsn.to_string()),
+        ("closed", closed(&info.recovery)),
+    ];
+    if let Some(why) = &info.read_only {
+        rows.push(("read-only", why.clone()));
+    }
+    rows
+}
+
+/// How the volume was left, in words.
+pub fn closed(recovery: &RecoveryReport) -> String {
+    if !recovery.needed {
+        return "yes".into();
+    }
+    let mut text = format!(
+        "no; the next mount replays {} records ({})",
+        recovery.records,
+        human(recovery.bytes)
+    );
+    if let Some(torn) = &recovery.torn {
+        text.push_str("; the journal's tail was cut: ");
+        text.push_str(torn);
+    }
+    text
+}
+
+/// The volume in JSON.
+#[derive(Serialize)]
+pub struct JsonInfo<'a> {
+    volume: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume_bytes: Option<String>,
+    id: &'a str,
+    version: u32,
+    features: &'a [&'static str],
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available: Option<u64>,
+    live_bytes: u64,
+    segment_size: u64,
+    segments: u32,
+    segments_free: u32,
+    inode_size: u32,
+    inodes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inodes_free: Option<u64>,
+    orphans: u64,
+    checkpoint: u64,
+    checkpoint_lsn: u64,
+    lsn: u64,
+    cache_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_only: Option<&'a str>,
+    recovery: JsonRecovery<'a>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> JsonInfo<'a> {
+    /// Describes the volume at `path`.
+    pub fn new(path: &Path, info: &'a VolumeInfo, usage: Option<&StatFs>) -> JsonInfo<'a> {
+        let (volume, volume_bytes) = json_name(path.as_os_str().as_encoded_bytes());
+        let geometry = u64::from(info.segments) * info.segment_size;
+        JsonInfo {
+            volume,
+            volume_bytes,
+            id: &info.id,
+            version: info.version,
+            features: &info.features,
+            size: usage.map_or(geometry, |usage| usage.bytes_total),
+            free: usage.map(|usage| usage.bytes_free),
+            available: usage.map(|usage| usage.bytes_available),
+            live_bytes: info.live_bytes,
+            segment_size: info.segment_size,
+            segments: info.segments,
+            segments_free: info.segments_free,
+            inode_size: info.inode_size,
+            inodes: info.inodes,
+            inodes_free: usage.map(|usage| usage.inodes_free),
+            orphans: info.orphans,
+            checkpoint: info.checkpoint,
+            checkpoint_lsn: info.checkpoint_lsn,
+            lsn: info.lsn,
+            cache_bytes: info.cache_bytes,
+            read_only: info.read_only.as_deref(),
+            recovery: JsonRecovery::from(&info.recovery),
+            counters: info.counters.iter().copied().collect(),
+        }
+    }
+}
+
+/// What recovery did, in JSON.
+#[derive(Serialize)]
+pub struct JsonRecovery<'a> {
+    needed: bool,
+    records: u64,
+    bytes: u64,
+    orphans: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    torn: Option<&'a str>,
+    seconds: f64,
+}
+
+impl<'a> From<&'a RecoveryReport> for JsonRecovery<'a> {
+    fn from(report: &'a RecoveryReport) -> JsonRecovery<'a> {
+        JsonRecovery {
+            needed: report.needed,
+            records: report.records,
+            bytes: report.bytes,
+            orphans: report.orphans,
+            torn: report.torn.as_deref(),
+            seconds: report.seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unclean_volume_is_described() {
+        let mut report = RecoveryReport::default();
+        assert_eq!(closed(&report), "yes");
+        report.needed = true;
+        report.records = 3;
+        report.bytes = 2048;
+        report.torn = Some("at byte 9".into());
+        let text = closed(&report);
+        assert!(text.contains("3 records (2.0 KiB)") && text.ends_with("at byte 9"), "{text}");
+    }
+}

@@ -1,0 +1,93 @@
+//! `shoal mkdir`.
+
+use shoal::{Caller, Code, FileKind, Ino, SetAttr};
+
+use crate::args::MkdirArgs;
+use crate::failure::{Reason, Result};
+use crate::location::{Location, Split, split_last};
+use crate::progress::Progress;
+use crate::session::{Access, Session, Sessions};
+
+/// Write and search for the owner, which every directory above a new one must have.
+const OWNER_WRITE_SEARCH: u32 = 0o300;
+
+/// Makes directories.
+pub fn run(args: &MkdirArgs) -> Result<u8> {
+    Sessions::run(Access::Write, |sessions| {
+        let mut progress = Progress::counting();
+        for place in &args.places {
+            let location = Location::parse(place);
+            let session = sessions.get(&location)?;
+            let result = if args.parents {
+                make_all(&session, &location.path, args.mode)
+            } else {
+                make_one(&session, &location.path, args.mode)
+            };
+            if let Err(reason) = result {
+                progress.failure(location.label(), reason);
+            }
+        }
+        Ok(progress.finish())
+    })
+}
+
+fn make_one(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Reason> {
+    let Split { parent, name, .. } = split_last(path);
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(shoal::Error::Code(Code::Exists).into());
+    }
+    let dir = session.volume.resolve(&session.who, Ino::ROOT, parent, true)?;
+    make(session, dir.ino, name, mode)?;
+    Ok(())
+}
+
+/// Makes the directory and those above it that are missing.
+fn make_all(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Reason> {
+    let mut at = 0;
+    while at < path.len() {
+        let start = at + path[at..].iter().take_while(|byte| **byte == b'/').count();
+        let end = start + path[start..].iter().take_while(|byte| **byte != b'/').count();
+        at = end;
+        if start == end {
+            break;
+        }
+        let is_last = path[end..].iter().all(|byte| *byte == b'/');
+        // Resolved from the top each time: a component may be a symlink or `..`.
+        match session.find(&path[..end], true) {
+            Ok(found) if found.kind == FileKind::Directory => continue,
+            Ok(_) if is_last => return Err(shoal::Error::Code(Code::Exists).into()),
+            Ok(_) => return Err(shoal::Error::Code(Code::NotDirectory).into()),
+            Err(error) if error.is(Code::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let above = if start <= 1 { &b"/"[..] } else { &path[..start] };
+        let dir = session.find(above, true)?;
+        let made = make(session, dir.ino, &path[start..end], mode.filter(|_| is_last))?;
+        if !is_last && made.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH {
+            let mode = Some((made.mode & 0o7777) | OWNER_WRITE_SEARCH);
+            let set = SetAttr { mode, ..SetAttr::default() };
+            session.volume.setattr(&session.who, made.ino, &set)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes one directory; a given mode is not cut by the umask.
+fn make(
+    session: &Session,
+    dir: Ino,
+    name: &[u8],
+    mode: Option<u32>,
+) -> shoal::Result<shoal::Entry> {
+    let umask = if mode.is_some() { 0 } else { session.who.umask };
+    let who = Caller { umask, ..session.who.clone() };
+    let made = session.volume.mkdir(&who, dir, name, mode.unwrap_or(0o777))?;
+    match mode {
+        // mkdir takes no set-id bits from the caller, as mkdir(2) does not.
+        Some(mode) if made.mode & 0o7777 != mode => {
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            session.volume.setattr(&who, made.ino, &set)
+        }
+        _ => Ok(made),
+    }
+}

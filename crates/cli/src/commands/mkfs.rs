@@ -1,0 +1,45 @@
+//! `shoal mkfs`.
+
+use rustix::process::{getegid, geteuid};
+use shoal::MkfsOptions;
+
+use crate::args::MkfsArgs;
+use crate::commands::info;
+use crate::failure::{Failure, OK, Result};
+use crate::output::Out;
+use crate::size::human;
+
+/// Makes a volume.
+pub fn run(args: &MkfsArgs) -> Result<u8> {
+    let volume = args.volume.display();
+    if args.size == Some(0) {
+        return Err(Failure::usage("--size", "must not be 0"));
+    }
+    let options = MkfsOptions {
+        size: args.size.unwrap_or(0),
+        inode_size: args.inode_size,
+        segment_size: args.segment_size.unwrap_or(0),
+        force: args.force,
+        root_uid: geteuid().as_raw(),
+        root_gid: getegid().as_raw(),
+        ..MkfsOptions::default()
+    };
+    let made =
+        shoal::mkfs(&args.volume, &options).map_err(|error| Failure::volume(&volume, &error))?;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&info::JsonInfo::new(&args.volume, &made, None))?;
+    } else {
+        let size = u64::from(made.segments) * made.segment_size;
+        out.line(&format!(
+            "{volume}: made a volume of {} ({} segments of {}, inodes of {} bytes), id {}",
+            human(size),
+            made.segments,
+            human(made.segment_size),
+            made.inode_size,
+            made.id
+        ))?;
+    }
+    out.flush()?;
+    Ok(OK)
+}

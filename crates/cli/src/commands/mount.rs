@@ -1,0 +1,254 @@
+//! `shoal mount`, `shoal umount`, `shoal sync`, and the helper `mount.shoal`.
+//!
+//! A mount in the background is a second process of this same program, started with `--foreground`
+//! and a pipe as its standard output. It writes one line there when the mount is usable; until then
+//! it shares our standard error, so that it tells the user itself what goes wrong, and its exit
+//! status becomes ours. A process forked off without starting the program anew would be left with
+//! one thread of several, which safe code cannot do.
+
+use std::fs;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use shoal_fuse::MountOptions;
+
+use crate::args::{HelperArgs, LogLevel, MountArgs, SyncArgs, UmountArgs};
+use crate::commands::serve::{self, READY};
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
+use crate::progress::eprint_line;
+
+/// Exit status of a mount helper whose mount failed, by the rules of mount(8).
+const HELPER_FAILED: u8 = 32;
+/// Exit status of a mount helper that was called wrongly.
+pub const HELPER_USAGE: u8 = 1;
+
+/// What a mount shall be, from the command line and `-o` together.
+pub struct Plan {
+    /// The volume, as an absolute path.
+    pub volume: PathBuf,
+    /// The mount point, as an absolute path.
+    pub directory: PathBuf,
+    /// Options of the mount and of opening the volume.
+    pub options: MountOptions,
+    /// Where the log goes; `None` for the default.
+    pub log: Option<PathBuf>,
+    /// How much is logged.
+    pub log_level: LogLevel,
+}
+
+/// Mounts a volume.
+pub fn mount(args: &MountArgs) -> Result<u8> {
+    let plan = Plan::new(args, false)?;
+    if args.foreground { serve::run(&plan, args.report_ready) } else { background(&plan, args) }
+}
+
+/// Does what mount(8) asks for.
+pub fn helper(args: &HelperArgs) -> Result<u8> {
+    let mount = MountArgs {
+        volume: args.source.clone(),
+        directory: args.directory.clone(),
+        options: args.options.clone(),
+        foreground: false,
+        cache: None,
+        threads: None,
+        read_only: false,
+        log: None,
+        log_level: LogLevel::Info,
+        report_ready: false,
+    };
+    let plan =
+        Plan::new(&mount, args.sloppy).map_err(|failure| failure.with_status(HELPER_USAGE))?;
+    if args.verbose && std::io::stderr().is_terminal() {
+        eprint_line(&format!("{} on {}", plan.volume.display(), plan.directory.display()));
+    }
+    if args.fake {
+        return Ok(OK);
+    }
+    match background(&plan, &mount) {
+        Ok(OK) => Ok(OK),
+        Ok(_) => Ok(HELPER_FAILED),
+        Err(failure) => Err(failure.with_status(HELPER_FAILED)),
+    }
+}
+
+/// Unmounts, and waits until the volume is released.
+pub fn umount(args: &UmountArgs) -> Result<u8> {
+    shoal_fuse::unmount_and_wait(&args.directory)
+        .map_err(|error| Failure::volume(args.directory.display(), &error))
+        .map_err(|failure| failure.with_status(SOME_FAILED))?;
+    Ok(OK)
+}
+
+/// Makes a mounted volume durable.
+pub fn sync(args: &SyncArgs) -> Result<u8> {
+    shoal_fuse::sync(&args.directory)
+        .map_err(|error| Failure::volume(args.directory.display(), &error))
+        .map_err(|failure| failure.with_status(SOME_FAILED))?;
+    Ok(OK)
+}
+
+impl Plan {
+    /// Puts the options together: those of `-o` in order, then those with a flag of their own.
+    /// `sloppy` ignores the unknown.
+    fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
+        let mut plan = Plan {
+            volume: absolute(&args.volume),
+            directory: absolute(&args.directory),
+            options: MountOptions::default(),
+            log: args.log.as_deref().map(absolute),
+            log_level: args.log_level,
+        };
+        for list in &args.options {
+            for option in list.split(',') {
+                match plan.option(option) {
+                    Err(_) if sloppy => {}
+                    result => result?,
+                }
+            }
+        }
+        plan.options.read_only |= args.read_only;
+        if let Some(cache) = args.cache {
+            plan.options.cache_bytes = cache;
+        }
+        if let Some(threads) = args.threads {
+            plan.options.threads = threads.into();
+        }
+        Ok(plan)
+    }
+
+    fn option(&mut self, option: &str) -> Result<()> {
+        match option.split_once('=') {
+            Some(("log", file)) if !file.is_empty() => self.log = Some(absolute(Path::new(file))),
+            Some(("log_level", level)) => {
+                self.log_level = clap::ValueEnum::from_str(level, true).map_err(|_| {
+                    let levels = "needs error, warn, info, debug or trace";
+                    Failure::usage(format!("mount option \"{option}\""), levels)
+                })?;
+            }
+            _ => self.options.add(option).map_err(|error| Failure::usage("-o", error))?,
+        }
+        Ok(())
+    }
+}
+
+/// The path from the top, since a server does not stay where it was started. What cannot be
+/// resolved is left to whoever opens it, who says why.
+fn absolute(path: &Path) -> PathBuf {
+    let resolved = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    resolved.unwrap_or_else(|_| path.to_owned())
+}
+
+/// Starts the server and waits until it is ready, or has failed.
+fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
+    let cannot = |error| {
+        Failure::failed(plan.directory.display(), format!("no server: {}", Reason::System(error)))
+    };
+    let program = std::env::current_exe().map_err(cannot)?;
+    let mut server = Command::new(program)
+        .arg0("shoal")
+        .args(server_arguments(plan, args))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let mut line = String::new();
+    if let Some(output) = server.stdout.take() {
+        // Unreadable is the same as silent: the exit status tells more.
+        let _ = BufReader::new(output).read_line(&mut line);
+    }
+    if line.trim_end() == READY {
+        return Ok(OK);
+    }
+    let status = server.wait().map_err(cannot)?;
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
+        // It has said why.
+        Some(status @ (SOME_FAILED | UNUSABLE)) => Ok(status),
+        _ => Err(Failure::failed(
+            plan.directory.display(),
+            format!("the server ended before the mount was usable ({status})"),
+        )),
+    }
+}
+
+/// The command line of the server.
+fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
+    let mut arguments: Vec<std::ffi::OsString> =
+        vec!["mount".into(), "--foreground".into(), "--report-ready".into()];
+    for list in &args.options {
+        arguments.extend(["-o".into(), list.into()]);
+    }
+    let flags = [
+        ("--cache", args.cache.map(|bytes| bytes.to_string())),
+        ("--threads", args.threads.map(|threads| threads.to_string())),
+    ];
+    for (flag, value) in flags {
+        arguments.extend(value.map(|value| format!("{flag}={value}").into()));
+    }
+    if args.read_only {
+        arguments.push("--read-only".into());
+    }
+    if let Some(log) = &plan.log {
+        arguments.extend(["--log".into(), log.into()]);
+    }
+    arguments.extend(["--log-level".into(), log_level_name(plan.log_level).into()]);
+    arguments.extend(["--".into(), plan.volume.clone().into(), plan.directory.clone().into()]);
+    arguments
+}
+
+fn log_level_name(level: LogLevel) -> String {
+    use clap::ValueEnum;
+    level.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn args(line: &str) -> MountArgs {
+        match Cli::try_parse_from(line.split(' ')).expect(line).command {
+            Command::Mount(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_come_together() {
+        let args = args(
+            "shoal mount v /d -o ro,cache=1M,log=/l,log_level=debug -o allow_other --cache 2M",
+        );
+        let plan = Plan::new(&args, false).expect("good options");
+        assert!(plan.options.read_only && plan.options.allow_other);
+        assert_eq!(plan.options.cache_bytes, 2 << 20);
+        assert_eq!(plan.log.as_deref(), Some(Path::new("/l")));
+        assert_eq!(plan.log_level, LogLevel::Debug);
+        assert!(plan.volume.is_absolute());
+    }
+
+    #[test]
+    fn unknown_options_are_named_unless_sloppy() {
+        let args = args("shoal mount v /d -o ro,frobnicate");
+        let Err(Failure::Line { line, status }) = Plan::new(&args, false) else { panic!() };
+        assert!(line.contains("frobnicate") && status == UNUSABLE, "{line}");
+        assert!(Plan::new(&args, true).is_ok_and(|plan| plan.options.read_only));
+    }
+
+    #[test]
+    fn the_server_gets_the_same_plan() {
+        let args =
+            args("shoal mount v /d -o ro,noexec --threads 3 --cache 1M --log l --log-level trace");
+        let plan = Plan::new(&args, false).expect("good options");
+        let line = std::iter::once("shoal".into()).chain(server_arguments(&plan, &args));
+        let Command::Mount(again) = Cli::try_parse_from(line).expect("parses").command else {
+            panic!()
+        };
+        assert!(again.foreground && again.report_ready);
+        let again = Plan::new(&again, false).expect("good options");
+        assert_eq!(again.options, plan.options);
+        assert_eq!((&again.volume, &again.log), (&plan.volume, &plan.log));
+        assert_eq!(again.log_level, plan.log_level);
+    }
+}

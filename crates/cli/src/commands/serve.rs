@@ -1,0 +1,215 @@
+//! The process that serves a mount, from opening the volume to closing it.
+//!
+//! How it ends:
+//!
+//! - unmounted by anybody: the server's threads end, the volume is closed;
+//! - SIGTERM or SIGINT: unmount, lazily if files are in use, then the same; a second signal makes
+//!   everything durable and exits without waiting for the last user;
+//! - a panic in any thread: what is in memory cannot be trusted any more, so nothing of it is
+//!   written. The mount is detached and the process exits, as after a crash: callers get an error
+//!   instead of waiting for ever, and the next mount recovers what had been made durable.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::panic;
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::stdio;
+use shoal::Volume;
+use shoal_fuse::Mount;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::commands::mount::Plan;
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::logging::{self, Destination};
+
+/// What the server writes to its standard output when the mount is usable.
+pub const READY: &str = "ready";
+
+/// Time for the other threads to let go of the volume after the mount has ended.
+const LET_GO: Duration = Duration::from_secs(5);
+/// Time to detach the mount after a panic before the process exits anyway.
+const DETACH: Duration = Duration::from_secs(2);
+
+/// Serves a mount until it is unmounted. `report`: standard output is a pipe to the process that
+/// waits for the mount to be usable.
+pub fn run(plan: &Plan, report: bool) -> Result<u8> {
+    if report {
+        // A session of its own: the terminal's signals are not meant for it. It fails only if
+        // this has been done already.
+        let _ = rustix::process::setsid();
+    }
+    logging::start(destination(plan, report)?, plan.log_level);
+    let volume = open(plan)?;
+    let source = plan.volume.display().to_string();
+    let mounted = Mount::new(Arc::clone(&volume), &plan.directory, &source, &plan.options);
+    let mount = match mounted {
+        Ok(mount) => mount,
+        Err(error) => {
+            close(volume, plan)?;
+            return Err(Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED));
+        }
+    };
+    let directory = mount.dir().to_owned();
+    end_on_panic(&directory);
+    end_on_signal(&directory, Arc::downgrade(&volume))?;
+    tracing::info!(volume = %source, directory = %directory.display(), "mounted");
+    if report && !detach_from_starter() {
+        // Nobody waits for this mount any more: it was interrupted while it was being made.
+        tracing::warn!("the mount was given up by the process that asked for it");
+        drop(mount);
+    } else {
+        mount.wait();
+    }
+    if shoal_fuse::server_pid(&directory) == Some(std::process::id()) {
+        // The threads have ended and the mount has not.
+        leave(&directory);
+    }
+    close(volume, plan)?;
+    tracing::info!(volume = %source, directory = %directory.display(), "unmounted");
+    Ok(OK)
+}
+
+/// Where the log goes. In the background standard error is shared with the starter only until
+/// the mount is usable, and may be a pipe that nobody reads after that.
+fn destination(plan: &Plan, background: bool) -> Result<Destination> {
+    match &plan.log {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = file.map_err(|error| Failure::usage(path.display(), Reason::from(error)))?;
+            Ok(Destination::File(file))
+        }
+        None if background => Ok(Destination::system_log()),
+        None => Ok(Destination::StandardError),
+    }
+}
+
+/// Opens the volume, which recovers it if need be.
+fn open(plan: &Plan) -> Result<Arc<Volume>> {
+    let volume = Volume::open(&plan.volume, &plan.options.open_options())
+        .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
+    let recovery = volume.info().recovery;
+    if recovery.needed {
+        tracing::info!(
+            volume = %plan.volume.display(),
+            records = recovery.records,
+            bytes = recovery.bytes,
+            orphans = recovery.orphans,
+            seconds = recovery.seconds,
+            torn = recovery.torn.as_deref().unwrap_or("no"),
+            "the volume had not been closed; recovered"
+        );
+    }
+    Ok(Arc::new(volume))
+}
+
+/// Closes the volume once nobody else holds it.
+fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
+    let started = Instant::now();
+    let result = loop {
+        match Arc::try_unwrap(volume) {
+            Ok(volume) => break volume.close(),
+            Err(shared) if started.elapsed() < LET_GO => {
+                volume = shared;
+                thread::sleep(Duration::from_millis(1));
+            }
+            // Still durable, only not marked as closed.
+            Err(shared) => break shared.sync(),
+        }
+    };
+    result.map_err(|error| {
+        tracing::error!(volume = %plan.volume.display(), %error, "closing failed");
+        Failure::volume(plan.volume.display(), &error)
+    })
+}
+
+/// Tells the starter that the mount is usable, and lets go of everything shared with it. `false`
+/// if it is gone.
+fn detach_from_starter() -> bool {
+    let mut output = std::io::stdout();
+    let told = writeln!(output, "{READY}").and_then(|()| output.flush());
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        // A pipe kept open would make its reader wait for the end of the mount.
+        let _ = stdio::dup2_stdout(null.as_fd());
+        let _ = stdio::dup2_stderr(null.as_fd());
+    }
+    // Nor shall the directory it was started in be kept busy.
+    let _ = std::env::set_current_dir("/");
+    told.is_ok()
+}
+
+/// Detaches the mount, whether it is in use or not.
+fn leave(directory: &Path) {
+    let left = shoal_fuse::unmount(directory).or_else(|_| shoal_fuse::unmount_lazy(directory));
+    if let Err(error) = left {
+        tracing::error!(%error, "not unmounted");
+    }
+}
+
+/// Ends the mount when the process is told to terminate.
+fn end_on_signal(directory: &Path, volume: Weak<Volume>) -> Result<()> {
+    let cannot =
+        |error| Failure::failed("signals", format!("cannot be caught: {}", Reason::System(error)));
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+    let directory = directory.to_owned();
+    let wait = move || {
+        let mut signals = signals.forever();
+        if let Some(signal) = signals.next() {
+            tracing::info!(signal, "unmounting");
+            leave(&directory);
+        }
+        if let Some(signal) = signals.next() {
+            tracing::warn!(signal, "ending before the last user has left");
+            match volume.upgrade().map(|volume| volume.sync()) {
+                Some(Err(error)) => tracing::error!(%error, "not everything is on disk"),
+                Some(Ok(())) | None => {}
+            }
+            std::process::exit(SOME_FAILED.into());
+        }
+    };
+    spawn("shoal-signals", wait).map_err(cannot)
+}
+
+/// Ends the process when any of its threads panics.
+fn end_on_panic(directory: &Path) {
+    let (panicked, panics): (Sender<()>, _) = mpsc::channel();
+    let directory = directory.to_owned();
+    // The thread that panics may hold any lock, so another one does the work.
+    let wait = move || {
+        if panics.recv().is_ok() {
+            let (done, detached) = mpsc::channel();
+            let detach = move || {
+                let _ = shoal_fuse::unmount_lazy(&directory);
+                let _ = done.send(());
+            };
+            if spawn("shoal-detach", detach).is_ok() {
+                let _ = detached.recv_timeout(DETACH);
+            }
+            std::process::exit(SOME_FAILED.into());
+        }
+    };
+    if let Err(error) = spawn("shoal-panics", wait) {
+        tracing::warn!(%error, "a panic will not end the mount");
+        return;
+    }
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let thread = thread::current();
+        tracing::error!(
+            thread = thread.name().unwrap_or("unnamed"),
+            "internal error, ending the mount; what was synced is safe: {info}"
+        );
+        report(info);
+        let _ = panicked.send(());
+    }));
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(work).map(drop)
+}

@@ -1,0 +1,194 @@
+//! Attributes: `getattr`, `setattr`, `access`.
+
+use crate::clock::now;
+use crate::perm;
+use crate::types::{Attr, Caller, FileKind, SetAttr, SetTime, Time};
+use crate::volume::Inner;
+use shoal_base::limits::FILE_SIZE_MAX;
+use shoal_base::{Code, Error, Generation, Ino, Result};
+use shoal_format::inode::{Core, Inode, Stamp};
+use shoal_format::item::Item;
+use shoal_itable::Locked;
+use shoal_txn::Txn;
+
+impl From<Stamp> for Time {
+    fn from(s: Stamp) -> Time {
+        Time { sec: s.sec, nsec: s.nsec }
+    }
+}
+
+fn stamp(t: Time) -> Result<Stamp> {
+    match t.nsec {
+        0..1_000_000_000 => Ok(Stamp { sec: t.sec, nsec: t.nsec }),
+        _ => Err(Error::Code(Code::Invalid)),
+    }
+}
+
+/// What `stat` shows of an inode in use.
+#[inline]
+pub(crate) fn attr_of(ino: Ino, inode: &Inode) -> Result<Attr> {
+    let c = &inode.core;
+    if !c.in_use() {
+        return Err(Error::Code(Code::Stale));
+    }
+    let Some(kind) = FileKind::from_mode(c.mode) else {
+        let rule = format!("mode {:o} has no file type", c.mode);
+        return Err(Error::corrupt(format!("inode {ino}"), None, rule));
+    };
+    let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+    Ok(Attr {
+        ino,
+        generation: Generation(c.generation),
+        kind,
+        mode: c.mode,
+        nlink: c.nlink,
+        uid: c.uid,
+        gid: c.gid,
+        rdev: if device { c.parent_or_rdev as u32 } else { 0 },
+        size: c.size,
+        blocks: c.bytes.div_ceil(512),
+        atime: c.atime.into(),
+        mtime: c.mtime.into(),
+        ctime: c.ctime.into(),
+        btime: c.btime.into(),
+    })
+}
+
+impl Inner {
+    /// Attributes of an inode.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        let slot = inode.read();
+        attr_of(ino, &slot.inode)
+    }
+
+    /// Whether `who` may read (4), write (2), execute or search (1).
+    pub fn access(&self, who: &Caller, ino: Ino, mask: u32) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let slot = inode.read();
+        attr_of(ino, &slot.inode)?;
+        if mask & 2 != 0
+            && (slot.inode.core.is_file() || slot.inode.core.is_dir())
+        {
+            self.store.writable()?;
+        }
+        perm::check(who, &slot.inode.core, mask)
+    }
+
+    /// Changes attributes: all of `set`, or nothing.
+    pub fn setattr(&self, who: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        if let Some(size) = set.size {
+            if size > FILE_SIZE_MAX {
+                return Err(Error::Code(Code::FileTooBig));
+            }
+        }
+        let mut txn = self.begin()?;
+        let inode = self.inode(ino)?;
+        let mut locked = inode.write();
+        attr_of(ino, locked.inode())?;
+        let core = changed_core(who, &locked.inode().core, set)?;
+        if let Some(size) = set.size {
+            self.set_size(&mut txn, &mut locked, size)?;
+        }
+        let core = Core {
+            size: locked.inode().core.size,
+            bytes: locked.inode().core.bytes,
+            data_form: locked.inode().core.data_form,
+            lsn: txn.lsn_before(),
+            ..core
+        };
+        self.put_core(&mut txn, &mut locked, core)?;
+        let attr = attr_of(ino, locked.inode())?;
+        txn.commit()?;
+        Ok(attr)
+    }
+
+    /// Replaces the core of a locked inode, in memory and in the record.
+    pub(crate) fn put_core(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        core: Core,
+    ) -> Result<()> {
+        let ino = locked.ino();
+        locked.edit(self.table(ino)?, txn.epoch).core = core;
+        txn.log(Item::Core { ino, core });
+        Ok(())
+    }
+}
+
+/// The core as `set` would make it, if `who` may do that.
+fn changed_core(who: &Caller, core: &Core, set: &SetAttr) -> Result<Core> {
+    let time = now();
+    let mut new = Core { ctime: time, ..*core };
+    let owner = who.bypasses() || who.uid == core.uid;
+    let denied = |code: Code| Err(Error::Code(code));
+    if let Some(mode) = set.mode {
+        if !owner {
+            return denied(Code::NotPermitted);
+        }
+        new.mode = core.mode & !0o7777 | mode & 0o7777;
+        if !who.bypasses() && !who.in_group(core.gid) && !core.is_dir() {
+            new.mode &= !0o2000;
+        }
+    }
+    if set.uid.is_some() || set.gid.is_some() {
+        change_owner(who, core, set, &mut new)?;
+    }
+    if let Some(size) = set.size {
+        match core.kind() {
+            8 => {}
+            4 => return denied(Code::IsDirectory),
+            _ => return denied(Code::Invalid),
+        }
+        if !set.by_handle {
+            perm::check(who, core, 2)?;
+        }
+        if size != core.size || set.mtime.is_none() {
+            new.mtime = time;
+        }
+        if who.uid != 0 {
+            perm::kill_set_id(&mut new);
+        }
+    }
+    let explicit = |t: &Option<SetTime>| matches!(t, Some(SetTime::To(_)));
+    if (explicit(&set.atime) || explicit(&set.mtime)) && !owner {
+        return denied(Code::NotPermitted);
+    }
+    if (set.atime.is_some() || set.mtime.is_some()) && !owner && set.size.is_none() {
+        perm::check(who, core, 2)?;
+    }
+    let resolve = |t: SetTime| match t {
+        SetTime::Now => Ok(time),
+        SetTime::To(t) => stamp(t),
+    };
+    if let Some(t) = set.atime {
+        new.atime = resolve(t)?;
+    }
+    if let Some(t) = set.mtime {
+        new.mtime = resolve(t)?;
+    }
+    if let Some(t) = set.ctime {
+        new.ctime = stamp(t)?;
+    }
+    Ok(new)
+}
+
+fn change_owner(who: &Caller, core: &Core, set: &SetAttr, new: &mut Core) -> Result<()> {
+    let (uid, gid) = (set.uid.unwrap_or(core.uid), set.gid.unwrap_or(core.gid));
+    if !who.bypasses() {
+        let owner = who.uid == core.uid;
+        let group_ok = gid == core.gid || (owner && who.in_group(gid));
+        if uid != core.uid || !group_ok || (!owner && set.uid.is_some()) {
+            return Err(Error::Code(Code::NotPermitted));
+        }
+        if !owner {
+            return Err(Error::Code(Code::NotPermitted));
+        }
+    }
+    (new.uid, new.gid) = (uid, gid);
+    if !core.is_dir() && set.mode.is_none() {
+        perm::kill_set_id(new);
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Third pass: where file data is, and whether it is what was written.
+
+use super::Check;
+use crate::data::inline_extents;
+use shoal_base::{Addr, Ino, Result};
+use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_format::inode::Form;
+use shoal_format::node::Key;
+
+impl Check<'_> {
+    pub(super) fn extents(&mut self) -> Result<()> {
+        let volume = self.volume;
+        let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
+        inodes.sort_unstable();
+        for ino in inodes {
+            self.step();
+            let Ok(inode) = volume.inode(ino) else { continue };
+            let slot = inode.read();
+            let core = slot.inode.core;
+            if core.data_form == Form::Extents {
+                let list = self.damage("extents", inline_extents(ino, &slot.inode))?;
+                self.list(ino, &list.unwrap_or_default())?;
+            }
+        }
+        for root in &volume.store.roots {
+            let (mut owner, mut list) = (Ino(0), Vec::new());
+            let mut failed = None;
+            let walked = root.extents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
+                if Ino(key.hi) != owner {
+                    if let Err(e) = self.tree_list(owner, &list) {
+                        failed = Some(e);
+                        return Ok(false);
+                    }
+                    (owner, list) = (Ino(key.hi), Vec::new());
+                }
+                match Extent::decode_value(key.lo, value) {
+                    Some(extent) => list.push(extent),
+                    None => self.problem("extent", format!("record {} of {owner}", key.lo)),
+                }
+                Ok(true)
+            });
+            failed.map_or(Ok(()), Err)?;
+            self.damage("extents", walked)?;
+            self.tree_list(owner, &list)?;
+            let attrs = root.attrs.for_each(Key::MIN, Key::MAX, &mut |key, _| {
+                if !self.seen.contains_key(&Ino(key.hi)) {
+                    let message = format!("attribute {:#x} of free inode {}", key.lo, Ino(key.hi));
+                    self.problem("attr-owner", message);
+                }
+                Ok(true)
+            });
+            self.damage("attrs", attrs)?;
+        }
+        self.sums();
+        Ok(())
+    }
+
+    fn tree_list(&mut self, ino: Ino, list: &[Extent]) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        let form = match self.volume.inode(ino) {
+            Ok(inode) => inode.read().inode.core.data_form,
+            Err(_) => Form::Empty,
+        };
+        if form != Form::Tree || !self.seen.contains_key(&ino) {
+            self.problem("extent-owner", format!("{} records of inode {ino}", list.len()));
+        }
+        self.list(ino, list)
+    }
+
+    /// The extents of one file, in order.
+    fn list(&mut self, ino: Ino, list: &[Extent]) -> Result<()> {
+        let mut end = 0;
+        for extent in list {
+            self.report.extents += 1;
+            if extent.offset < end {
+                let text = extent.to_text();
+                self.problem("extent-overlap", format!("inode {ino}: {text} begins before {end}"));
+            }
+            end = extent.end();
+            if let Some(seen) = self.seen.get_mut(&ino) {
+                seen.found += u64::from(extent.len);
+            }
+            if extent.is_prealloc() {
+                self.prealloc += u64::from(extent.len);
+            } else {
+                self.data.push((extent.data_addr().0, extent.len));
+                self.object(ino, extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The object on the device: its header and its checksum.
+    fn object(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+        let store = &self.volume.store;
+        let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
+        let len = HEADER + extent.ptr.len as usize;
+        if !store.geometry.contains(at, len as u64) {
+            let text = extent.to_text();
+            self.problem("extent-address", format!("inode {ino}: {text} is outside any segment"));
+            return Ok(());
+        }
+        let mut raw = vec![0; len];
+        store.device.read_at(&mut raw, at.0)?;
+        let header = DataHeader::decode(&raw, store.volume);
+        if header.is_none_or(|h| h.ino != ino || h.len != extent.ptr.len) {
+            let text = extent.to_text();
+            self.problem("data-header", format!("inode {ino}: {text}: the object is another's"));
+        }
+        let sum = extent.ptr.verify(&raw[HEADER..], &format!("data of inode {ino}"));
+        if self.damage("data-checksum", sum)?.is_some() {
+            self.report.data_bytes += u64::from(extent.len);
+        }
+        Ok(())
+    }
+
+    /// What the inodes say of their bytes.
+    fn sums(&mut self) {
+        let wrong = self.seen.iter().filter(|(_, s)| s.kind != 4 && s.found != s.parent_or_bytes);
+        let line = |(ino, s): (&Ino, &super::Seen)| {
+            format!("inode {ino}: {} bytes of extents, says {}", s.found, s.parent_or_bytes)
+        };
+        let mut lines: Vec<String> = wrong.map(line).collect();
+        lines.sort();
+        lines.into_iter().for_each(|l| self.problem("inode-bytes", l));
+    }
+}

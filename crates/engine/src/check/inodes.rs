@@ -1,0 +1,96 @@
+//! First pass: every inode block, every inode.
+
+use super::{Check, Seen};
+use crate::types::FileKind;
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Code, Ino, Result};
+use shoal_format::inode::{CORE, Form, Inode};
+use shoal_txn::Root;
+
+impl Check<'_> {
+    pub(super) fn inodes(&mut self) -> Result<()> {
+        let volume = self.volume;
+        for root in &volume.store.roots {
+            let mut blocks = 0;
+            let walked = root.table.for_each_block(&mut |_, ptr, _| {
+                blocks += 1;
+                self.meta.push(ptr);
+                Ok(true)
+            });
+            self.report.blocks += blocks;
+            self.damage("imap", walked)?;
+            for number in 0..root.table.next_block() {
+                self.block(root, number)?;
+            }
+            let (found, said) = (self.seen.len() as u64, root.table.inodes());
+            if found != said && self.report.problems.is_empty() {
+                self.problem("inode-count", format!("{found} inodes in use, counted {said}"));
+            }
+        }
+        self.report.inodes = self.seen.len() as u64;
+        for ino in volume.store.orphans.all() {
+            match self.seen.get_mut(&ino) {
+                Some(seen) if seen.nlink == 0 => seen.names = u32::MAX,
+                Some(_) => self.problem("orphan-linked", format!("orphan {ino} has links")),
+                None => self.problem("orphan-free", format!("orphan {ino} is a free inode")),
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, root: &Root, number: u64) -> Result<()> {
+        for slot in 0..INODES_PER_BLOCK as u64 {
+            let ino = Ino::new(root.id, number * INODES_PER_BLOCK as u64 + slot);
+            let inode = match root.table.get(ino) {
+                // Begun by a thread and never written.
+                Err(e) if e.is(Code::Stale) => return Ok(()),
+                other => match self.damage("inode-block", other)? {
+                    Some(inode) => inode,
+                    None => return Ok(()),
+                },
+            };
+            let locked = inode.read();
+            if locked.inode.core.in_use() {
+                self.inode(ino, &locked.inode);
+            }
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, ino: Ino, inode: &Inode) {
+        self.step();
+        let core = &inode.core;
+        let kind = FileKind::from_mode(core.mode);
+        if kind.is_none() || ino.index() == 0 {
+            self.problem("inode-mode", format!("inode {ino}: {}", inode.to_text()));
+            return;
+        }
+        let size = self.volume.store.geometry.inode_size as usize;
+        if CORE + inode.data.len() + inode.attr.len() > size {
+            self.problem("inode-forks", format!("inode {ino}: forks exceed {size} bytes"));
+        }
+        let data_ok = match kind {
+            Some(FileKind::Regular) => match core.data_form {
+                Form::Inline => inode.data.len() as u64 <= core.size,
+                Form::Empty | Form::Tree => inode.data.is_empty(),
+                Form::Extents => true,
+            },
+            Some(FileKind::Symlink) => core.size > 0 && core.data_form != Form::Empty,
+            _ => core.data_form == Form::Empty && inode.data.is_empty(),
+        };
+        if !data_ok {
+            self.problem("inode-data-fork", format!("inode {ino}: {}", inode.to_text()));
+        }
+        let parent_or_bytes = if core.is_dir() { core.parent_or_rdev } else { core.bytes };
+        let seen = Seen {
+            kind: core.kind(),
+            nlink: core.nlink,
+            names: 0,
+            size: core.size,
+            parent_or_bytes,
+            found: 0,
+            entries: 0,
+        };
+        self.seen.insert(ino, seen);
+    }
+}

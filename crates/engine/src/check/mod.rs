@@ -1,0 +1,111 @@
+//! The check behind `shoal fsck`: every invariant of the design that exists so far, over the whole
+//! volume, changing nothing.
+//!
+//! | pass | file | rules |
+//! | --- | --- | --- |
+//! | inodes | `inodes.rs` | every inode block and inode can be read; fork forms are possible; orphans |
+//! | names | `names.rs` | every entry names an inode of its type; link counts, entry counts, parents; no loops |
+//! | extents | `extents.rs` | records are valid and in order; objects say whose they are; checksums; sums |
+//! | space | `space.rs` | no two extents overlap; live bytes of every segment are the sum of what points into it |
+
+mod extents;
+mod inodes;
+mod names;
+mod space;
+
+use crate::types::{CheckReport, Problem};
+use crate::volume::{Inner, Volume};
+use shoal_base::{Error, Ino, Result};
+use shoal_format::Ptr;
+use std::collections::HashMap;
+
+/// Problems after which a check stops counting details.
+const PROBLEMS_MAX: usize = 10_000;
+
+/// What one pass leaves for the next, of each inode in use: about 48 bytes.
+struct Seen {
+    kind: u8,
+    nlink: u32,
+    /// Names found.
+    names: u32,
+    /// Directory: entries it says it has.
+    size: u64,
+    /// Directory: its parent; otherwise bytes that the core says its extents have.
+    parent_or_bytes: u64,
+    /// Directory: subdirectories found; otherwise bytes of extents found.
+    found: u64,
+    /// Directory: entries found.
+    entries: u64,
+}
+
+/// A check under way.
+struct Check<'v> {
+    volume: &'v Inner,
+    report: CheckReport,
+    seen: HashMap<Ino, Seen>,
+    /// What points to the device: data extents, then metadata, for the space pass.
+    data: Vec<(u64, u32)>,
+    meta: Vec<Ptr>,
+    prealloc: u64,
+    progress: &'v mut dyn FnMut(u64, u64),
+    done: u64,
+    total: u64,
+}
+
+impl Volume {
+    /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets the
+    /// work done and in all, in inodes and entries, about.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        self.store.quiesced(|| {
+            let total = self.store.inodes() * 3;
+            let mut check = Check {
+                volume: &self.inner,
+                report: CheckReport::default(),
+                seen: HashMap::new(),
+                data: Vec::new(),
+                meta: Vec::new(),
+                prealloc: 0,
+                progress,
+                done: 0,
+                total,
+            };
+            check.inodes()?;
+            check.names()?;
+            check.extents()?;
+            check.space()?;
+            Ok(check.report)
+        })
+    }
+}
+
+impl Check<'_> {
+    fn problem(&mut self, rule: &'static str, message: String) {
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(Problem { rule, message });
+        }
+    }
+
+    /// A step that may find damage: that is a problem, not the end of the check. Failures of the
+    /// device end it.
+    fn damage<T>(&mut self, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
+        match step {
+            Ok(value) => Ok(Some(value)),
+            Err(e @ Error::Corrupt(_)) => {
+                self.problem(rule, e.to_string());
+                Ok(None)
+            }
+            Err(e @ Error::Code(_)) => {
+                self.problem(rule, e.to_string());
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn step(&mut self) {
+        self.done += 1;
+        if self.done.is_multiple_of(1024) {
+            (self.progress)(self.done, self.total.max(self.done));
+        }
+    }
+}

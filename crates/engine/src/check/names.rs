@@ -1,0 +1,121 @@
+//! Second pass: entries against inodes, both ways.
+
+use super::Check;
+use shoal_base::{Ino, Result};
+use shoal_format::dirent::{Dirent, SUFFIX_MASK, name_hash};
+use shoal_format::node::Key;
+use std::collections::HashSet;
+
+const DIRECTORY: u8 = 4;
+
+impl Check<'_> {
+    pub(super) fn names(&mut self) -> Result<()> {
+        let volume = self.volume;
+        for root in &volume.store.roots {
+            let walked = root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
+                self.entry(key, value);
+                Ok(true)
+            });
+            self.damage("dirents", walked)?;
+        }
+        self.links();
+        self.loops();
+        Ok(())
+    }
+
+    fn entry(&mut self, key: Key, value: &[u8]) {
+        self.step();
+        self.report.dirents += 1;
+        let dir = Ino(key.hi);
+        let Some(entry) = Dirent::decode(value) else {
+            return self.problem("dirent", format!("entry {:#x} of directory {dir}", key.lo));
+        };
+        let name = String::from_utf8_lossy(entry.name).into_owned();
+        if name_hash(self.volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
+            self.problem("dirent-hash", format!("{name:?} in directory {dir}: wrong key"));
+        }
+        match self.seen.get_mut(&dir) {
+            Some(seen) if seen.kind == DIRECTORY => seen.entries += 1,
+            _ => {
+                self.problem("dirent-dir-missing", format!("{name:?} in {dir}, no directory"));
+            }
+        }
+        let kind = entry.kind & 0x7f;
+        let Some(child) = self.seen.get_mut(&entry.child) else {
+            let message = format!("{name:?} in directory {dir}: inode {} is free", entry.child);
+            return self.problem("dirent-child-missing", message);
+        };
+        child.names = child.names.saturating_add(1);
+        if child.kind != kind {
+            let message = format!("{name:?} in directory {dir}: type {kind}, not {}", child.kind);
+            return self.problem("dirent-type", message);
+        }
+        if kind == DIRECTORY {
+            let parent = Ino(child.parent_or_bytes);
+            if parent != dir {
+                let message = format!("directory {} says {parent}, its name is in {dir}", entry.child);
+                self.problem("dir-parent", message);
+            }
+            if let Some(seen) = self.seen.get_mut(&dir) {
+                seen.found += 1;
+            }
+        }
+    }
+
+    /// Link counts and entry counts.
+    fn links(&mut self) {
+        let mut problems = Vec::new();
+        for (ino, seen) in &self.seen {
+            let orphan = seen.names == u32::MAX;
+            if seen.kind == DIRECTORY {
+                self.report.directories += 1;
+                let wanted = if *ino == Ino::ROOT { 0 } else { 1 };
+                if !orphan && seen.names != wanted {
+                    problems.push(("dir-names", format!("directory {ino} has {} names", seen.names)));
+                }
+                let links = if orphan { 0 } else { 2 + seen.found };
+                if u64::from(seen.nlink) != links {
+                    let message = format!("directory {ino}: {} links, not {links}", seen.nlink);
+                    problems.push(("dir-links", message));
+                }
+                if seen.size != seen.entries {
+                    let message =
+                        format!("directory {ino}: {} entries, says {}", seen.entries, seen.size);
+                    problems.push(("dir-size", message));
+                }
+            } else if !orphan && seen.names != seen.nlink {
+                let message = format!("inode {ino}: {} names, {} links", seen.names, seen.nlink);
+                problems.push(("links", message));
+            }
+        }
+        problems.sort();
+        problems.into_iter().for_each(|(rule, message)| self.problem(rule, message));
+    }
+
+    /// Every directory leads to the top.
+    fn loops(&mut self) {
+        let mut good: HashSet<Ino> = HashSet::from([Ino::ROOT]);
+        let mut problems = Vec::new();
+        for (ino, seen) in &self.seen {
+            if seen.kind != DIRECTORY || seen.names == u32::MAX {
+                continue;
+            }
+            let (mut at, mut path) = (*ino, Vec::new());
+            let mut here = HashSet::new();
+            while !good.contains(&at) {
+                path.push(at);
+                let parent = self.seen.get(&at).filter(|s| s.kind == DIRECTORY);
+                match parent.map(|s| Ino(s.parent_or_bytes)) {
+                    Some(up) if here.insert(at) => at = up,
+                    _ => {
+                        problems.push(format!("directory {ino} does not lead to the top"));
+                        break;
+                    }
+                }
+            }
+            good.extend(path);
+        }
+        problems.sort();
+        problems.into_iter().for_each(|p| self.problem("dir-loop", p));
+    }
+}

@@ -1,0 +1,43 @@
+//! Copying between files of one volume.
+
+use crate::volume::Inner;
+use shoal_base::limits::EXTENT_MAX;
+use shoal_base::{Code, Error, Ino, Result};
+
+impl Inner {
+    /// Copies up to `len` bytes; returns how many (fewer at the end of the source).
+    pub fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let size = self.getattr(from)?.size;
+        let len = len.min(size.saturating_sub(from_offset));
+        let ends = from_offset.checked_add(len).zip(to_offset.checked_add(len));
+        let (from_end, to_end) = ends.ok_or(Error::Code(Code::Overflow))?;
+        if from == to && from_offset < to_end && to_offset < from_end {
+            return Err(Error::Code(Code::Invalid));
+        }
+        let mut buf = vec![0; EXTENT_MAX.min(len as usize)];
+        let mut copied = 0;
+        while copied < len {
+            // Pieces end at the target's windows, so that each is one object.
+            let at = to_offset + copied;
+            let room = EXTENT_MAX as u64 - at % EXTENT_MAX as u64;
+            let want = room.min(len - copied) as usize;
+            let got = self.read(from, from_offset + copied, &mut buf[..want])?;
+            if got == 0 {
+                break;
+            }
+            match self.write(to, at, &buf[..got], false) {
+                Ok(n) => copied += n as u64,
+                Err(e) if copied == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(copied)
+    }
+}

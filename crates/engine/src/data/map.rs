@@ -1,0 +1,209 @@
+//! The map of a file: which extents it has, and the one function that changes them.
+
+use crate::volume::Inner;
+use shoal_base::{Error, Ino, Result};
+use shoal_format::extent::{Extent, INLINE_SIZE, VALUE_SIZE};
+use shoal_format::inode::{CORE, Form, Inode};
+use shoal_format::item::Item;
+use shoal_format::node::{Key, TreeId};
+use shoal_itable::Locked;
+use shoal_txn::{ExtentChange, Txn, fork_extents};
+
+/// One past the largest offset of a file.
+pub(crate) const END: u64 = u64::MAX;
+
+fn broken(ino: Ino, rule: &str) -> Error {
+    Error::corrupt(format!("extents of inode {ino}"), None, rule)
+}
+
+/// The records in an inode's data fork of form `Extents`.
+pub(crate) fn inline_extents(ino: Ino, inode: &Inode) -> Result<Vec<Extent>> {
+    fork_extents(&inode.data).ok_or_else(|| broken(ino, "not records"))
+}
+
+impl Inner {
+    /// Bytes that a data fork can take in a new inode.
+    pub(crate) fn inline_max(&self) -> usize {
+        self.store.geometry.inode_size as usize - CORE
+    }
+
+    /// Bytes that this inode's data fork can take beside its attribute fork.
+    fn fork_room(&self, inode: &Inode) -> usize {
+        self.inline_max() - inode.attr.len()
+    }
+
+    /// Whether `len` bytes of contents fit into the inode.
+    pub(crate) fn fits_inline(&self, inode: &Inode, len: u64) -> bool {
+        len <= self.fork_room(inode) as u64
+    }
+
+    /// The extents that overlap `[from, to)`, whole, in order.
+    pub(crate) fn extents_in(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Extent>> {
+        match inode.core.data_form {
+            Form::Empty | Form::Inline => Ok(Vec::new()),
+            Form::Extents => {
+                let mut extents = inline_extents(ino, inode)?;
+                extents.retain(|e| e.offset < to && e.end() > from);
+                Ok(extents)
+            }
+            Form::Tree => self.tree_extents_in(ino, from, to),
+        }
+    }
+
+    fn tree_extents_in(&self, ino: Ino, from: u64, to: u64) -> Result<Vec<Extent>> {
+        let tree = &self.root(ino)?.extents;
+        let decode = |key: Key, raw: &[u8]| Extent::decode_value(key.lo, raw);
+        let (floor, at) = (Key::new(ino.0, 0), Key::new(ino.0, from));
+        let mut found = Vec::new();
+        if let Some(before) = tree.before(floor, at, decode)? {
+            let before = before.ok_or_else(|| broken(ino, "not a record"))?;
+            if before.end() > from {
+                found.push(before);
+            }
+        }
+        tree.for_each(at, Key::new(ino.0, to), &mut |key, raw| {
+            found.push(decode(key, raw).ok_or_else(|| broken(ino, "not a record"))?);
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Makes `[from, to)` of the file consist of `new` (extents inside the range, in order; holes
+    /// between them). Extents that reach over the ends keep what is outside. Counts what appears and
+    /// goes, keeps `bytes` of the core, and logs all but the core.
+    pub(crate) fn replace_extents(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        from: u64,
+        to: u64,
+        new: &[Extent],
+    ) -> Result<()> {
+        let ino = locked.ino();
+        debug_assert!(locked.inode().core.data_form != Form::Inline);
+        // Reading can fail, so it comes before the first change.
+        let mut old = Vec::new();
+        let whole = to == END && new.is_empty() && locked.inode().core.data_form == Form::Tree;
+        if whole {
+            // Only the extent that reaches over the cut is read; the rest is removed as a range.
+            old.extend(self.tree_extents_in(ino, from, from + 1)?);
+            old.retain(|e| e.offset < from);
+        } else {
+            old = self.extents_in(ino, locked.inode(), from, to)?;
+        }
+        let mut kept = Vec::new();
+        for extent in &old {
+            if extent.offset < from {
+                kept.push(extent.slice(extent.offset, from));
+            }
+            if extent.end() > to {
+                kept.push(extent.slice(to, extent.end()));
+            }
+        }
+        let mut after: Vec<Extent> = kept.iter().chain(new).copied().collect();
+        after.sort_unstable_by_key(|e| e.offset);
+        let mut bytes = locked.inode().core.bytes;
+        if whole {
+            bytes -= self.remove_tail(txn, ino, from)?;
+        }
+        match locked.inode().core.data_form {
+            Form::Tree => self.replace_in_tree(txn, ino, &old, &after)?,
+            _ => self.replace_in_fork(txn, locked, &old, &after)?,
+        }
+        for extent in &after {
+            self.store.account(extent, ExtentChange::Appears);
+            bytes += u64::from(extent.len);
+        }
+        for extent in &old {
+            self.store.account(extent, ExtentChange::Goes);
+            bytes -= u64::from(extent.len);
+        }
+        locked.edit(self.table(ino)?, txn.epoch).core.bytes = bytes;
+        Ok(())
+    }
+
+    /// Removes all records from `from` on; returns their bytes.
+    fn remove_tail(&self, txn: &mut Txn<'_>, ino: Ino, from: u64) -> Result<u64> {
+        let (key, mut bytes) = (Key::new(ino.0, from), 0);
+        let tree = &self.root(ino)?.extents;
+        tree.delete_range(key, Key::new(ino.0, END), txn.epoch, &mut |key, raw| {
+            if let Some(extent) = Extent::decode_value(key.lo, raw) {
+                self.store.account(&extent, ExtentChange::Goes);
+                bytes += u64::from(extent.len);
+            }
+        })?;
+        txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end: END });
+        Ok(bytes)
+    }
+
+    fn replace_in_tree(
+        &self,
+        txn: &mut Txn<'_>,
+        ino: Ino,
+        old: &[Extent],
+        after: &[Extent],
+    ) -> Result<()> {
+        let tree = &self.root(ino)?.extents;
+        for extent in old {
+            if !after.iter().any(|a| a.offset == extent.offset) {
+                let key = Key::new(ino.0, extent.offset);
+                tree.delete(key, txn.epoch)?;
+                txn.log(Item::TreeDel { tree: TreeId::Extents, key });
+            }
+        }
+        let mut value = Vec::with_capacity(VALUE_SIZE);
+        for extent in after {
+            value.clear();
+            extent.encode_value(&mut value);
+            let key = Key::new(ino.0, extent.offset);
+            tree.put(key, &value, txn.epoch)?;
+            txn.log(Item::TreePut { tree: TreeId::Extents, key, value: &value });
+        }
+        Ok(())
+    }
+
+    /// The records stay in the inode while they fit, and go to the tree when they do not.
+    fn replace_in_fork(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        old: &[Extent],
+        after: &[Extent],
+    ) -> Result<()> {
+        let ino = locked.ino();
+        let mut all = match locked.inode().core.data_form {
+            Form::Extents => inline_extents(ino, locked.inode())?,
+            _ => Vec::new(),
+        };
+        all.retain(|e| !old.iter().any(|o| o.offset == e.offset));
+        all.extend(after);
+        all.sort_unstable_by_key(|e| e.offset);
+        let mut fork = Vec::with_capacity(all.len() * INLINE_SIZE);
+        let form = if all.len() * INLINE_SIZE <= self.fork_room(locked.inode()) {
+            all.iter().for_each(|e| e.encode_inline(&mut fork));
+            if all.is_empty() { Form::Empty } else { Form::Extents }
+        } else {
+            Form::Tree
+        };
+        let inode = locked.edit(self.table(ino)?, txn.epoch);
+        inode.core.data_form = form;
+        inode.data = fork.into();
+        // The fork first: replaying it takes back what it counted, the tree's records count anew.
+        txn.log(Item::DataFork { ino, form, bytes: &inode.data });
+        if form == Form::Tree {
+            self.replace_in_tree(txn, ino, &[], &all)?;
+        }
+        Ok(())
+    }
+}
+
+/// Key of the record at `offset`.
+pub(super) fn key(ino: Ino, offset: u64) -> Key {
+    Key::new(ino.0, offset)
+}

@@ -1,0 +1,19 @@
+//! File data: where the bytes of a file are, and changing that.
+//!
+//! A regular file's data fork takes one of four forms, from small to large: empty, the bytes
+//! themselves, extent records, or records in the `extents` tree. Bytes without a record are a hole.
+//! Data is written out of place: new bytes go to a new object on the device, then one transaction
+//! makes the file point to it. That transaction's journal batch is not written before the data is
+//! durable, so a record never points to bytes that are not there.
+
+mod cache;
+mod copy;
+mod fallocate;
+mod map;
+mod object;
+mod read;
+mod truncate;
+mod write;
+
+pub(crate) use cache::ObjectCache;
+pub(crate) use map::inline_extents;

@@ -1,0 +1,101 @@
+//! Data objects on the device: writing one, reading part of one.
+
+use crate::volume::Inner;
+use shoal_base::counters::Counter;
+use shoal_base::limits::EXTENT_MAX;
+use shoal_base::shard::shard;
+use shoal_base::{Addr, Error, Ino, Result};
+use shoal_format::Ptr;
+use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_space::{Class, Stream};
+use std::io::IoSlice;
+use std::sync::Arc;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Data streams in use: threads spread over them, so that they do not wait for each other.
+const STREAMS: usize = 4;
+
+impl Inner {
+    /// Writes the pieces as one object for `[offset, …)` of a file. It is nobody's until a transaction
+    /// points to it; if none does, its space is found again when its segment is.
+    pub(crate) fn write_object(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pieces: &[&[u8]],
+    ) -> Result<Extent> {
+        self.write_object_as(ino, offset, pieces, Class::Ordinary)
+    }
+
+    pub(crate) fn write_object_as(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pieces: &[&[u8]],
+        class: Class,
+    ) -> Result<Extent> {
+        let len: usize = pieces.iter().map(|p| p.len()).sum();
+        assert!(len > 0 && len <= EXTENT_MAX, "object of {len} bytes");
+        let stream = Stream::Data((shard() % STREAMS) as u8);
+        let addr = self.store.space.alloc(stream, (HEADER + len) as u32, class)?;
+        let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);
+        let mut sum = Xxh3::new();
+        let mut slices = Vec::with_capacity(pieces.len() + 1);
+        slices.push(IoSlice::new(&header));
+        for piece in pieces {
+            sum.update(piece);
+            slices.push(IoSlice::new(piece));
+        }
+        self.store.device.write_vectored_at(&slices, addr.0)?;
+        self.store.journal()?.note_data_written();
+        self.store.counters.add(Counter::DataBytesWritten, len as u64);
+        let addr = Addr(addr.0 + HEADER as u64);
+        let ptr = Ptr { addr, len: len as u32, checksum: sum.digest() };
+        Ok(Extent { offset, len: len as u32, skip: 0, ptr })
+    }
+
+    /// Fills `out` with the bytes of an extent from its byte `from` on.
+    pub(crate) fn read_extent(
+        &self,
+        ino: Ino,
+        extent: &Extent,
+        from: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        if extent.is_prealloc() {
+            out.fill(0);
+            return Ok(());
+        }
+        let (ptr, skip) = (extent.ptr, extent.skip as usize + from);
+        if skip == 0 && out.len() == ptr.len as usize {
+            self.check_ptr(ino, &ptr)?;
+            self.store.device.read_at(out, ptr.addr.0)?;
+            return ptr.verify(out, &format!("data of inode {ino}"));
+        }
+        let object = self.read_object(ino, &ptr)?;
+        out.copy_from_slice(&object[skip..skip + out.len()]);
+        Ok(())
+    }
+
+    /// The whole object, from the cache or the device.
+    pub(crate) fn read_object(&self, ino: Ino, ptr: &Ptr) -> Result<Arc<[u8]>> {
+        if let Some(object) = self.extents.get(ptr) {
+            return Ok(object);
+        }
+        self.check_ptr(ino, ptr)?;
+        let mut object = vec![0; ptr.len as usize];
+        self.store.device.read_at(&mut object, ptr.addr.0)?;
+        ptr.verify(&object, &format!("data of inode {ino}"))?;
+        let object: Arc<[u8]> = object.into();
+        self.extents.put(*ptr, object.clone());
+        Ok(object)
+    }
+
+    fn check_ptr(&self, ino: Ino, ptr: &Ptr) -> Result<()> {
+        if self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) {
+            return Ok(());
+        }
+        let object = format!("extent of inode {ino}");
+        Err(Error::corrupt(object, Some(ptr.addr.0), "points outside any segment"))
+    }
+}

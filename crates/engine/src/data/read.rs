@@ -1,0 +1,178 @@
+//! Reading, and looking for data and holes.
+
+use crate::attr::attr_of;
+use crate::clock::now;
+use crate::types::Seek;
+use crate::volume::Inner;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::inode::{Core, Form, Inode, Stamp};
+use shoal_format::item::Item;
+
+/// Access times older than this are renewed even without a change (as the kernel's `relatime`).
+const ATIME_SECONDS: i64 = 24 * 3600;
+
+impl Inner {
+    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let stale = {
+            let inode = self.inode(ino)?;
+            let slot = inode.read();
+            let core = &slot.inode.core;
+            match core.kind() {
+                8 => {}
+                4 => return Err(Error::Code(Code::IsDirectory)),
+                _ => {
+                    attr_of(ino, &slot.inode)?;
+                    return Err(Error::Code(Code::Invalid));
+                }
+            }
+            let read = self.read_locked(ino, &slot.inode, offset, buf)?;
+            if read == 0 || !self.atime_is_stale(core) {
+                return Ok(read);
+            }
+            read
+        };
+        self.renew_atime(ino)?;
+        Ok(stale)
+    }
+
+    /// Reads the contents of any inode that has some (symlinks).
+    pub(crate) fn read_any(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(ino)?;
+        let slot = inode.read();
+        self.read_locked(ino, &slot.inode, offset, buf)
+    }
+
+    /// Reads from an inode whose lock is held.
+    pub(crate) fn read_locked(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let left = inode.core.size.saturating_sub(offset);
+        let len = left.min(buf.len() as u64) as usize;
+        let buf = &mut buf[..len];
+        if len == 0 {
+            return Ok(0);
+        }
+        match inode.core.data_form {
+            Form::Empty => buf.fill(0),
+            Form::Inline => {
+                let have = inode.data.get(offset as usize..).unwrap_or_default();
+                let n = have.len().min(len);
+                buf[..n].copy_from_slice(&have[..n]);
+                buf[n..].fill(0);
+            }
+            Form::Extents | Form::Tree => self.read_extents(ino, inode, offset, buf)?,
+        }
+        Ok(len)
+    }
+
+    fn read_extents(&self, ino: Ino, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let mut at = offset;
+        for extent in self.extents_in(ino, inode, offset, end)? {
+            let (from, to) = (extent.offset.max(offset), extent.end().min(end));
+            if from < at || from >= to {
+                let rule = format!("overlapping extents at {from}");
+                return Err(Error::corrupt(format!("inode {ino}"), None, rule));
+            }
+            buf[(at - offset) as usize..(from - offset) as usize].fill(0);
+            let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            self.read_extent(ino, &extent, (from - extent.offset) as usize, out)?;
+            at = to;
+        }
+        buf[(at - offset) as usize..].fill(0);
+        Ok(())
+    }
+
+    fn atime_is_stale(&self, core: &Core) -> bool {
+        if self.options.noatime || self.store.writable().is_err() {
+            return false;
+        }
+        let old = now().sec - core.atime.sec >= ATIME_SECONDS;
+        core.atime <= core.mtime || core.atime <= core.ctime || old
+    }
+
+    fn renew_atime(&self, ino: Ino) -> Result<()> {
+        let mut txn = match self.begin() {
+            Ok(txn) => txn,
+            // Reading goes on when nothing can be written any more.
+            Err(_) => return Ok(()),
+        };
+        let inode = self.inode(ino)?;
+        let mut locked = inode.write();
+        let core = locked.inode().core;
+        if core.in_use() && self.atime_is_stale(&core) {
+            let time: Stamp = now();
+            // Strictly after the times it is compared with, though the clock is coarse.
+            let floor = core.mtime.max(core.ctime);
+            let atime = if time > floor { time } else { Stamp { nsec: floor.nsec, ..floor } };
+            if atime != core.atime {
+                let core = Core { atime, ..core };
+                locked.edit(self.table(ino)?, txn.epoch).core = core;
+                txn.log(Item::Core { ino, core });
+            }
+        }
+        txn.commit().map(|_| ())
+    }
+
+    /// First data or hole at or after `offset`; `ENXIO` at or past the end. Preallocated space counts
+    /// as data.
+    pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        let slot = inode.read();
+        let (core, size) = (&slot.inode.core, slot.inode.core.size);
+        if !core.is_file() {
+            return Err(Error::Code(Code::Invalid));
+        }
+        if offset >= size {
+            return Err(Error::Code(Code::NoDevice));
+        }
+        if core.data_form == Form::Inline {
+            let data_end = (slot.inode.data.len() as u64).min(size);
+            return match what {
+                Seek::Data if offset < data_end => Ok(offset),
+                Seek::Data => Err(Error::Code(Code::NoDevice)),
+                Seek::Hole => Ok(if offset < data_end { data_end } else { offset }),
+            };
+        }
+        let mut at = offset;
+        // In windows, so that a large file's map is not read whole.
+        let mut from = offset;
+        while from < size {
+            let to = from.saturating_add(64 << 20).min(size);
+            for extent in self.extents_in(ino, &slot.inode, from, to)? {
+                match what {
+                    Seek::Data => return Ok(extent.offset.max(offset)),
+                    Seek::Hole if extent.offset > at => return Ok(at),
+                    Seek::Hole => at = at.max(extent.end()),
+                }
+            }
+            if what == Seek::Hole && at < to {
+                return Ok(at);
+            }
+            from = self.skip_hole(ino, &slot.inode, what, to)?;
+        }
+        match what {
+            Seek::Hole => Ok(at.min(size)),
+            Seek::Data => Err(Error::Code(Code::NoDevice)),
+        }
+    }
+
+    /// Looking for data: where the next record begins, however far. Looking for a hole: `to`.
+    fn skip_hole(&self, ino: Ino, inode: &Inode, what: Seek, to: u64) -> Result<u64> {
+        if what == Seek::Hole || inode.core.data_form != Form::Tree {
+            return Ok(to);
+        }
+        let (from, end) = (crate::data::map::key(ino, to), crate::data::map::key(ino, u64::MAX));
+        let mut next = u64::MAX;
+        self.root(ino)?.extents.for_each(from, end, &mut |key, _| {
+            next = key.lo;
+            Ok(false)
+        })?;
+        Ok(next.max(to))
+    }
+}

@@ -1,0 +1,259 @@
+//! Directory entries in the `dirents` tree: finding, inserting, removing, listing.
+//!
+//! Names whose hashes collide take suffixes 0, 1, 2… without gaps: the entry before each further one
+//! carries a mark, and removing one moves the last into its place. So a name is absent as soon as a
+//! suffix is. (Cookies of other entries never change; of two colliding names one may.)
+
+use crate::attr::attr_of;
+use crate::types::{Attr, DirEntry, FileKind};
+use crate::volume::Inner;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::dirent::{Dirent, FIRST_COOKIE, SUFFIX_MASK, first_key, name_hash};
+use shoal_format::item::Item;
+use shoal_format::node::{Key, TreeId};
+use shoal_tree::{Action, Batch};
+use shoal_txn::Txn;
+
+/// Set in an entry's type when the next suffix is taken too.
+const CHAINED: u8 = 0x80;
+/// Entries read at a time by a listing.
+const LIST: usize = 256;
+
+/// An entry that was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub key: Key,
+    pub child: Ino,
+    /// Type of the child.
+    pub kind: u8,
+    chained: bool,
+}
+
+fn broken(key: Key) -> Error {
+    Error::corrupt(format!("entry of directory {}", Ino(key.hi)), None, "not an entry")
+}
+
+impl Inner {
+    /// Looks `name` up in `dir`.
+    #[inline]
+    pub(crate) fn find_entry(&self, dir: Ino, name: &[u8]) -> Result<Option<Found>> {
+        let base = name_hash(self.store.volume, name);
+        let dirents = &self.root(dir)?.dirents;
+        for suffix in 0..=SUFFIX_MASK {
+            let key = Key::new(dir.0, base | suffix);
+            let look = |raw: &[u8]| {
+                let entry = Dirent::decode(raw).ok_or_else(|| broken(key))?;
+                let found = Found {
+                    key,
+                    child: entry.child,
+                    kind: entry.kind & !CHAINED,
+                    chained: entry.kind & CHAINED != 0,
+                };
+                Ok::<_, Error>((entry.name == name, found))
+            };
+            match dirents.get(key, look)?.transpose()? {
+                None => return Ok(None),
+                Some((true, found)) => return Ok(Some(found)),
+                Some((false, found)) if !found.chained => return Ok(None),
+                Some(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Inserts an entry; `EEXIST`, and nothing done, when the name is there. Only the call's first
+    /// change may be this one: it can fail.
+    pub(crate) fn insert_entry(
+        &self,
+        txn: &mut Txn<'_>,
+        dir: Ino,
+        name: &[u8],
+        child: Ino,
+        kind: u8,
+    ) -> Result<()> {
+        let dirents = &self.root(dir)?.dirents;
+        let base = Key::new(dir.0, name_hash(self.store.volume, name));
+        let mut value = [0u8; 9 + 255];
+        value[..8].copy_from_slice(&child.0.to_le_bytes());
+        value[8] = kind;
+        value[9..9 + name.len()].copy_from_slice(name);
+        let value = &value[..9 + name.len()];
+        let put = dirents.update(base, txn.epoch, &mut |was| match was {
+            None => Action::Put(value),
+            Some(_) => Action::Keep,
+        })?;
+        if put {
+            txn.log(Item::TreePut { tree: TreeId::Dirents, key: base, value });
+            return Ok(());
+        }
+        self.insert_collision(txn, base, name, value)
+    }
+
+    /// The name's hash is taken: by the name itself, or by others.
+    #[cold]
+    fn insert_collision(
+        &self,
+        txn: &mut Txn<'_>,
+        base: Key,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let mut last = base;
+        for suffix in 0..=SUFFIX_MASK {
+            let key = Key::new(base.hi, base.lo | suffix);
+            let same = |raw: &[u8]| Dirent::decode(raw).is_some_and(|d| d.name == name);
+            match self.root(Ino(base.hi))?.dirents.get(key, same)? {
+                Some(true) => return Err(Error::Code(Code::Exists)),
+                Some(false) => last = key,
+                None => {
+                    self.put_entry(txn, key, value)?;
+                    return self.mark_chained(txn, last, true);
+                }
+            }
+        }
+        Err(Error::Code(Code::NoSpace))
+    }
+
+    fn put_entry(&self, txn: &mut Txn<'_>, key: Key, value: &[u8]) -> Result<()> {
+        self.root(Ino(key.hi))?.dirents.put(key, value, txn.epoch)?;
+        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value });
+        Ok(())
+    }
+
+    fn mark_chained(&self, txn: &mut Txn<'_>, key: Key, chained: bool) -> Result<()> {
+        let dirents = &self.root(Ino(key.hi))?.dirents;
+        let value = dirents.get(key, <[u8]>::to_vec)?;
+        let mut value = value.filter(|v| v.len() > 9).ok_or_else(|| broken(key))?;
+        value[8] = if chained { value[8] | CHAINED } else { value[8] & !CHAINED };
+        self.put_entry(txn, key, &value)
+    }
+
+    /// Lets an entry name another child.
+    pub(crate) fn replace_entry(
+        &self,
+        txn: &mut Txn<'_>,
+        found: &Found,
+        name: &[u8],
+        child: Ino,
+        kind: u8,
+    ) -> Result<()> {
+        let mut value = Vec::with_capacity(9 + name.len());
+        let kind = if found.chained { kind | CHAINED } else { kind };
+        Dirent { child, kind, name }.encode(&mut value);
+        self.put_entry(txn, found.key, &value)
+    }
+
+    /// Removes an entry that was found under the directory's lock.
+    pub(crate) fn remove_entry(&self, txn: &mut Txn<'_>, found: &Found) -> Result<()> {
+        let key = found.key;
+        let dirents = &self.root(Ino(key.hi))?.dirents;
+        if found.chained || key.lo & SUFFIX_MASK != 0 {
+            return self.remove_collision(txn, key);
+        }
+        if !dirents.delete(key, txn.epoch)? {
+            return Err(broken(key));
+        }
+        txn.log(Item::TreeDel { tree: TreeId::Dirents, key });
+        Ok(())
+    }
+
+    /// Removes one of several names of one hash: the last takes its place.
+    #[cold]
+    fn remove_collision(&self, txn: &mut Txn<'_>, key: Key) -> Result<()> {
+        let dirents = &self.root(Ino(key.hi))?.dirents;
+        let base = key.lo & !SUFFIX_MASK;
+        let mut chain = Vec::new();
+        for suffix in 0..=SUFFIX_MASK {
+            let at = Key::new(key.hi, base | suffix);
+            match dirents.get(at, <[u8]>::to_vec)? {
+                Some(value) => chain.push((at, value)),
+                None => break,
+            }
+        }
+        let Some((last, moved)) = chain.pop() else { return Err(broken(key)) };
+        dirents.delete(last, txn.epoch)?;
+        txn.log(Item::TreeDel { tree: TreeId::Dirents, key: last });
+        if last != key {
+            self.put_entry(txn, key, &moved)?;
+            // It was the last; in its new place it may not be.
+            let after = chain.last().map(|(at, _)| *at).filter(|at| *at != key);
+            self.mark_chained(txn, key, after.is_some())?;
+        }
+        match chain.last() {
+            Some((end, _)) => self.mark_chained(txn, *end, false),
+            None => Ok(()),
+        }
+    }
+
+    /// Lists entries after `cookie` (0: from the start), "." and ".." first, until `each` returns
+    /// `false`; that entry counts as not delivered.
+    pub fn readdir(
+        &self,
+        dir: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let parent = self.parent_of(dir)?;
+        let kind = FileKind::Directory;
+        let dots = [(&b"."[..], dir, 1), (&b".."[..], parent, 2)];
+        for (name, ino, at) in dots {
+            if cookie < at && !each(DirEntry { name, ino, kind, cookie: at }) {
+                return Ok(());
+            }
+        }
+        let dirents = &self.root(dir)?.dirents;
+        let end = Key::new(dir.0 + 1, 0);
+        let mut next = Some(match cookie < FIRST_COOKIE {
+            true => first_key(dir),
+            false => Key::new(dir.0, cookie).next(),
+        });
+        let mut batch = Batch::default();
+        while let Some(from) = next {
+            next = dirents.scan(from, end, LIST, &mut batch)?;
+            for (key, raw) in batch.iter() {
+                let entry = Dirent::decode(raw).ok_or_else(|| broken(key))?;
+                let kind = FileKind::from_dirent_type(entry.kind & !CHAINED);
+                let kind = kind.ok_or_else(|| broken(key))?;
+                let entry = DirEntry { name: entry.name, ino: entry.child, kind, cookie: key.lo };
+                if !each(entry) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with the attributes of each entry.
+    pub fn readdirplus(
+        &self,
+        dir: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
+    ) -> Result<()> {
+        let mut failed = None;
+        self.readdir(dir, cookie, &mut |entry| {
+            match self.getattr(entry.ino) {
+                Ok(attr) => each(entry, &attr),
+                // Removed since it was read: not there any more.
+                Err(Error::Code(Code::Stale)) => true,
+                Err(e) => {
+                    failed = Some(e);
+                    false
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Parent of a directory ("..").
+    pub fn parent_of(&self, dir: Ino) -> Result<Ino> {
+        let inode = self.inode(dir)?;
+        let slot = inode.read();
+        let core = &slot.inode.core;
+        attr_of(dir, &slot.inode)?;
+        if !core.is_dir() {
+            return Err(Error::Code(Code::NotDirectory));
+        }
+        Ok(Ino(core.parent_or_rdev))
+    }
+}

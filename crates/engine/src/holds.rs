@@ -1,0 +1,110 @@
+//! References to inodes from outside: open handles and the kernel's knowledge of them. What is held
+//! survives its last unlink until it is released.
+
+use crate::volume::Inner;
+use parking_lot::Mutex;
+use shoal_base::shard::spread;
+use shoal_base::{Code, Error, Ino, Result};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+const SHARDS: usize = 256;
+
+/// Inode numbers are spread by multiplication: they are not an adversary's choice.
+#[derive(Default)]
+pub(crate) struct InoHasher(u64);
+
+impl Hasher for InoHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.0 = spread(self.0 ^ u64::from(*b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = spread(n);
+    }
+}
+
+type Shard = Mutex<HashMap<Ino, u64, BuildHasherDefault<InoHasher>>>;
+
+/// Reference counts above zero.
+pub(crate) struct Holds {
+    shards: Box<[Shard]>,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Holds { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+}
+
+impl Holds {
+    #[inline]
+    fn shard(&self, ino: Ino) -> &Shard {
+        &self.shards[(spread(ino.0) >> 40) as usize % SHARDS]
+    }
+    pub fn add(&self, ino: Ino, n: u64) {
+        *self.shard(ino).lock().entry(ino).or_insert(0) += n;
+    }
+    pub fn is_held(&self, ino: Ino) -> bool {
+        self.shard(ino).lock().contains_key(&ino)
+    }
+    /// Takes `n` off if something is left then; `false`, and nothing done, otherwise.
+    fn lower(&self, ino: Ino, n: u64) -> bool {
+        match self.shard(ino).lock().get_mut(&ino) {
+            Some(count) if *count > n => {
+                *count -= n;
+                true
+            }
+            _ => false,
+        }
+    }
+    /// Takes `n` off; returns whether nothing is left.
+    fn sub(&self, ino: Ino, n: u64) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let Some(count) = shard.get_mut(&ino) else { return false };
+        *count = count.saturating_sub(n);
+        let none = *count == 0;
+        if none {
+            shard.remove(&ino);
+        }
+        none
+    }
+}
+
+impl Inner {
+    /// Adds `n` references. `ESTALE` when the inode is free.
+    pub fn hold(&self, ino: Ino, n: u64) -> Result<()> {
+        let inode = self.inode(ino)?;
+        // Under the inode's lock, so that an unlink sees it or has already freed the inode.
+        let slot = inode.read();
+        if !slot.inode.core.in_use() {
+            return Err(Error::Code(Code::Stale));
+        }
+        self.holds.add(ino, n);
+        Ok(())
+    }
+
+    /// Drops `n` references; at zero an unlinked inode is freed.
+    pub fn release(&self, ino: Ino, n: u64) {
+        if self.holds.lower(ino, n) {
+            return;
+        }
+        let last = match self.inode(ino) {
+            // Under the inode's lock, so that an unlink either sees the reference and leaves an
+            // orphan for us, or does not see it and frees the inode itself.
+            Ok(inode) => {
+                let _slot = inode.read();
+                self.holds.sub(ino, n) && self.store.orphans.contains(ino)
+            }
+            Err(_) => {
+                self.holds.sub(ino, n);
+                false
+            }
+        };
+        if last && let Err(e) = self.reap(ino) {
+            tracing::warn!(%ino, error = %e, "orphan is left for the next recovery");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Making a volume.
+
+use crate::attr::attr_of;
+use crate::clock::now;
+use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
+use crate::volume::Volume;
+use shoal_base::{Code, Error, Ino, Result, limits};
+use shoal_device::{Device, FileDevice};
+use shoal_format::features::INCOMPAT_SEEDED_NAMES;
+use shoal_format::inode::Core;
+use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::{Geometry, Ptr};
+use shoal_txn::StoreOptions;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Size of a new file when none is given.
+const SIZE_DEFAULT: u64 = 8 << 30;
+/// Volumes smaller than this get small segments, so that there are enough of them.
+const SMALL: u64 = 512 << 20;
+
+/// Makes a volume in a new file, an existing file or a block device. Refuses what looks like a
+/// filesystem unless `force`.
+pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
+    let exists = path.exists();
+    let size = if options.size == 0 && !exists { SIZE_DEFAULT } else { options.size };
+    check_options(options)?;
+    let device: Arc<dyn Device> = Arc::new(FileDevice::create(path, size, options.force)?);
+    if let Err(e) = mkfs_on(device, options) {
+        if !exists {
+            // Ours, and of no use.
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(e);
+    }
+    let volume = Volume::open(path, &OpenOptions { read_only: true, ..OpenOptions::default() })?;
+    Ok(volume.info())
+}
+
+fn check_options(options: &MkfsOptions) -> Result<()> {
+    let bad = |message: String| Err(Error::refused(Code::Invalid, message));
+    let inode = options.inode_size as usize;
+    let range = limits::INODE_SIZE_MIN..=limits::INODE_SIZE_MAX;
+    if !inode.is_power_of_two() || !range.contains(&inode) {
+        return bad(format!("inode size {inode}: must be 256, 512, 1024 or 2048"));
+    }
+    let (segment, range) =
+        (options.segment_size, limits::SEGMENT_SIZE_MIN..=limits::SEGMENT_SIZE_MAX);
+    if segment != 0 && (!segment.is_power_of_two() || !range.contains(&segment)) {
+        return bad(format!("segment size {segment}: must be a power of two from 1M to 64M"));
+    }
+    Ok(())
+}
+
+fn geometry(device: &dyn Device, options: &MkfsOptions) -> Result<Geometry> {
+    let capacity = device.capacity();
+    let bytes = if options.size == 0 { capacity } else { options.size.min(capacity) };
+    let segment = match options.segment_size {
+        0 if bytes < SMALL => limits::SEGMENT_SIZE_MIN,
+        0 => limits::SEGMENT_SIZE_DEFAULT,
+        chosen => chosen,
+    };
+    Geometry::fit(bytes, segment, options.inode_size).ok_or_else(|| {
+        let smallest = limits::SEGMENTS_MIN * segment;
+        let message = format!(
+            "{}: {bytes} bytes is too small; a volume needs at least {smallest} (--size)",
+            device.describe()
+        );
+        Error::refused(Code::Invalid, message)
+    })
+}
+
+/// Makes a volume on an open device, whatever it holds.
+pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
+    check_options(options)?;
+    let mut id = [0u8; 16];
+    let random = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for the id: {e}")))?;
+    // A random UUID, version 4.
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    let geometry = geometry(&*device, options)?;
+    for addr in COPIES {
+        // An old superblock with a higher sequence must not win.
+        device.write_at(&[0; 4096], addr)?;
+    }
+    let superblock = Superblock {
+        id,
+        geometry,
+        compat: 0,
+        ro_compat: 0,
+        incompat: INCOMPAT_SEEDED_NAMES,
+        sequence: 0,
+        incarnation: 1,
+        clean: false,
+        checkpoint: Ptr::NULL,
+        created: now().sec,
+    };
+    let store_options = StoreOptions {
+        read_only: false,
+        cache_bytes: 8 << 20,
+        commit_interval_ms: 5000,
+        checkpoint_bytes: u64::MAX,
+        background: false,
+    };
+    let store = shoal_txn::create(device, superblock, store_options)?;
+    make_top(&store, options)?;
+    store.checkpoint_clean()
+}
+
+/// The top directory, in the first epoch.
+fn make_top(store: &shoal_txn::Store, options: &MkfsOptions) -> Result<()> {
+    let table = &store.root(Ino::ROOT)?.table;
+    let inode = table.allocate()?;
+    assert_eq!(inode.ino, Ino::ROOT, "the first inode of a volume is its top");
+    let stamp = now();
+    let mut locked = inode.write();
+    locked.edit(table, store.epoch()).core = Core {
+        mode: FileKind::Directory.mode_bits() | options.root_mode & 0o7777,
+        nlink: 2,
+        uid: options.root_uid,
+        gid: options.root_gid,
+        generation: 1,
+        parent_or_rdev: Ino::ROOT.0,
+        atime: stamp,
+        mtime: stamp,
+        ctime: stamp,
+        btime: stamp,
+        ..Core::default()
+    };
+    table.count_inodes(1);
+    attr_of(Ino::ROOT, locked.inode()).map(|_| ())
+}

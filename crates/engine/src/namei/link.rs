@@ -1,0 +1,56 @@
+//! Hard links.
+
+use super::{NAME_COST, check_change, set_links, touch_dir};
+use crate::attr::attr_of;
+use crate::clock::now;
+use crate::types::{Caller, Entry, check_name};
+use crate::volume::Inner;
+use shoal_base::limits::LINK_MAX;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::item::Item;
+
+impl Inner {
+    /// Gives `ino` one more name. A file made by `tmpfile` gets its first.
+    pub fn link(&self, who: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
+        check_name(name)?;
+        if ino.root() != dir.root() {
+            return Err(Error::Code(Code::CrossRoot));
+        }
+        if ino == dir {
+            return Err(Error::Code(Code::NotPermitted));
+        }
+        let mut txn = self.begin_space(NAME_COST)?;
+        let root = self.root(dir)?;
+        let (dir_ref, file_ref) = (root.table.get(dir)?, root.table.get(ino)?);
+        // A directory is refused before `dir` is locked: it could be above it.
+        if file_ref.read().inode.core.is_dir() {
+            return Err(Error::Code(Code::NotPermitted));
+        }
+        let mut parent = dir_ref.write();
+        check_change(who, &parent.inode().core)?;
+        let mut file = file_ref.write();
+        let core = file.inode().core;
+        attr_of(ino, file.inode())?;
+        if core.is_dir() {
+            return Err(Error::Code(Code::NotPermitted));
+        }
+        let orphan = core.nlink == 0;
+        if orphan && !self.store.orphans.contains(ino) {
+            return Err(Error::Code(Code::NotFound));
+        }
+        if core.nlink == LINK_MAX {
+            return Err(Error::Code(Code::TooManyLinks));
+        }
+        self.insert_entry(&mut txn, dir, name, ino, core.kind())?;
+        let stamp = now();
+        set_links(&mut txn, &root.table, &mut file, core.nlink + 1, stamp);
+        if orphan {
+            self.store.orphans.remove(ino);
+            txn.log(Item::OrphanDel { ino });
+        }
+        touch_dir(&mut txn, &root.table, &mut parent, 1, 0, stamp);
+        let entry = attr_of(ino, file.inode())?;
+        txn.commit()?;
+        Ok(entry)
+    }
+}

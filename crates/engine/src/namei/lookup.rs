@@ -1,0 +1,112 @@
+//! Looking names and paths up.
+
+use super::check_dir;
+use crate::perm;
+use crate::types::{Attr, Caller, Entry, FileKind, Handle};
+use crate::volume::Inner;
+use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
+use shoal_base::{Code, Error, Ino, Result};
+
+impl Inner {
+    /// Looks `name` up in `dir`; "." and ".." too.
+    pub fn lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
+        let child = self.lookup_ino(who, dir, name)?;
+        match self.getattr(child) {
+            // Removed between the two: it was not there.
+            Err(Error::Code(Code::Stale)) => Err(Error::Code(Code::NotFound)),
+            other => other,
+        }
+    }
+
+    #[inline]
+    fn lookup_ino(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
+        if name.len() > NAME_MAX {
+            return Err(Error::Code(Code::NameTooLong));
+        }
+        let inode = self.inode(dir)?;
+        let slot = inode.read();
+        let core = &slot.inode.core;
+        check_dir(core)?;
+        perm::check(who, core, perm::EXEC)?;
+        match name {
+            b"." => return Ok(dir),
+            b".." => return Ok(Ino(core.parent_or_rdev)),
+            _ => {}
+        }
+        match self.find_entry(dir, name)? {
+            Some(found) => Ok(found.child),
+            None => Err(Error::Code(Code::NotFound)),
+        }
+    }
+
+    /// Resolves a handle: `ESTALE` when the inode is gone or its number was used again.
+    pub fn by_handle(&self, handle: Handle) -> Result<Attr> {
+        let attr = self.getattr(handle.ino)?;
+        match attr.generation == handle.generation {
+            true => Ok(attr),
+            false => Err(Error::Code(Code::Stale)),
+        }
+    }
+
+    /// Walks `path` from `start` (from the top if it begins with `/`), following symlinks in the
+    /// middle always and at the end if `follow`. Checks search permission.
+    pub fn resolve(&self, who: &Caller, start: Ino, path: &[u8], follow: bool) -> Result<Entry> {
+        if path.len() > PATH_MAX {
+            return Err(Error::Code(Code::NameTooLong));
+        }
+        if path.is_empty() {
+            return Err(Error::Code(Code::NotFound));
+        }
+        self.walk(who, start, path, follow, 0)
+    }
+
+    fn walk(
+        &self,
+        who: &Caller,
+        start: Ino,
+        path: &[u8],
+        follow: bool,
+        links: usize,
+    ) -> Result<Entry> {
+        let mut at = if path.first() == Some(&b'/') { Ino::ROOT } else { start };
+        // A trailing slash asks for a directory, behind a link if need be.
+        let must_be_dir = path.last() == Some(&b'/');
+        let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).peekable();
+        let mut entry = None;
+        while let Some(part) = parts.next() {
+            let child = self.lookup(who, at, part)?;
+            let last = parts.peek().is_none();
+            let here = match child.kind {
+                FileKind::Symlink if !last || follow || must_be_dir => {
+                    if links >= SYMLOOP_MAX {
+                        return Err(Error::Code(Code::Loop));
+                    }
+                    let target = self.readlink(child.ino)?;
+                    self.walk(who, at, &target, true, links + 1)?
+                }
+                _ => child,
+            };
+            if (!last || must_be_dir) && here.kind != FileKind::Directory {
+                return Err(Error::Code(Code::NotDirectory));
+            }
+            at = here.ino;
+            entry = Some(here);
+        }
+        match entry {
+            Some(entry) => Ok(entry),
+            None => self.getattr(at),
+        }
+    }
+
+    /// Target of a symlink.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let attr = self.getattr(ino)?;
+        if attr.kind != FileKind::Symlink {
+            return Err(Error::Code(Code::Invalid));
+        }
+        let mut target = vec![0; attr.size as usize];
+        let len = self.read_any(ino, 0, &mut target)?;
+        target.truncate(len);
+        Ok(target)
+    }
+}

@@ -1,0 +1,79 @@
+//! The namespace: one file for each kind of call.
+//!
+//! Locks: a directory before its children; two directories of a rename without waiting for the
+//! second while holding the first; children of a rename directories first, then by number.
+
+mod create;
+mod link;
+mod lookup;
+mod rename;
+mod unlink;
+
+use crate::perm;
+use crate::types::Caller;
+use shoal_base::{Code, Error, Result};
+use shoal_format::inode::{Core, Stamp};
+use shoal_format::item::Item;
+use shoal_itable::{InodeTable, Locked};
+use shoal_txn::Txn;
+
+/// Bytes that a call which makes a name is taken to want: its share of nodes and inode blocks.
+const NAME_COST: u64 = 1024;
+
+/// Checks that entries of this directory may be added or removed.
+#[inline]
+fn check_change(who: &Caller, core: &Core) -> Result<()> {
+    check_dir(core)?;
+    if core.nlink == 0 {
+        return Err(Error::Code(Code::NotFound));
+    }
+    perm::check(who, core, perm::WRITE | perm::EXEC)
+}
+
+/// Checks that it is a directory in use.
+#[inline]
+fn check_dir(core: &Core) -> Result<()> {
+    if !core.in_use() {
+        return Err(Error::Code(Code::Stale));
+    }
+    if !core.is_dir() {
+        return Err(Error::Code(Code::NotDirectory));
+    }
+    Ok(())
+}
+
+/// Notes in a directory that its entries changed: counts and times, in memory and in the record.
+#[inline]
+fn touch_dir(
+    txn: &mut Txn<'_>,
+    table: &InodeTable,
+    dir: &mut Locked<'_>,
+    entries: i64,
+    links: i64,
+    stamp: Stamp,
+) {
+    let (ino, lsn) = (dir.ino(), txn.lsn_before());
+    let core = &mut dir.edit(table, txn.epoch).core;
+    core.size = core.size.wrapping_add_signed(entries);
+    core.nlink = (i64::from(core.nlink) + links) as u32;
+    core.mtime = stamp;
+    core.ctime = stamp;
+    core.lsn = lsn;
+    txn.log(Item::DirTouch { ino, nlink: core.nlink, size: core.size, stamp });
+}
+
+/// Sets the links of an inode, and its ctime, in memory and in the record.
+fn set_links(
+    txn: &mut Txn<'_>,
+    table: &InodeTable,
+    inode: &mut Locked<'_>,
+    nlink: u32,
+    ctime: Stamp,
+) {
+    let (ino, lsn) = (inode.ino(), txn.lsn_before());
+    let core = &mut inode.edit(table, txn.epoch).core;
+    core.nlink = nlink;
+    core.ctime = ctime;
+    core.lsn = lsn;
+    txn.log(Item::Links { ino, nlink, ctime });
+}

@@ -1,0 +1,370 @@
+//! Rename: within a directory and across, replacing, exchanging.
+
+use super::unlink::Freed;
+use super::{NAME_COST, check_change, touch_dir};
+use crate::clock::now;
+use crate::dir::Found;
+use crate::perm;
+use crate::types::{Caller, FileKind, RenameFlags, check_name};
+use crate::volume::Inner;
+use shoal_base::limits::NAME_MAX;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::inode::{Core, Stamp};
+use shoal_format::item::Item;
+use shoal_itable::{InodeRef, Locked};
+use shoal_txn::{Root, Txn};
+
+/// The two names of a rename.
+struct Names<'a> {
+    from_dir: Ino,
+    from: &'a [u8],
+    to_dir: Ino,
+    to: &'a [u8],
+}
+
+/// The directories of a rename, locked; `to` is `None` when they are one.
+struct Dirs<'a> {
+    from: Locked<'a>,
+    to: Option<Locked<'a>>,
+}
+
+impl Dirs<'_> {
+    fn to_core(&self) -> Core {
+        self.to.as_ref().unwrap_or(&self.from).inode().core
+    }
+}
+
+/// What was found about the names of a rename across directories before anything was locked.
+struct Ancestry {
+    source: Option<Ino>,
+    target: Option<Ino>,
+    /// What moves is the new directory or above it.
+    source_above: bool,
+    /// What is replaced is the old directory or above it.
+    target_above: bool,
+}
+
+/// A directory must not move into itself or below; what is replaced must not be above.
+fn check_loops(ancestry: Option<&Ancestry>, exchange: bool) -> Result<()> {
+    match ancestry {
+        Some(a) if a.source_above => Err(Error::Code(Code::Invalid)),
+        Some(a) if a.target_above && exchange => Err(Error::Code(Code::Invalid)),
+        Some(a) if a.target_above => Err(Error::Code(Code::NotEmpty)),
+        _ => Ok(()),
+    }
+}
+
+fn is_dir(found: &Found) -> bool {
+    found.kind == FileKind::Directory as u8
+}
+
+impl Inner {
+    /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing what is there as POSIX says.
+    pub fn rename(
+        &self,
+        who: &Caller,
+        from_dir: Ino,
+        from: &[u8],
+        to_dir: Ino,
+        to: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        for name in [from, to] {
+            if name.len() > NAME_MAX {
+                return Err(Error::Code(Code::NameTooLong));
+            }
+            if name == b"." || name == b".." {
+                return Err(Error::Code(Code::Busy));
+            }
+            check_name(name)?;
+        }
+        if flags.noreplace && flags.exchange {
+            return Err(Error::Code(Code::Invalid));
+        }
+        if from_dir.root() != to_dir.root() {
+            return Err(Error::Code(Code::CrossRoot));
+        }
+        let names = Names { from_dir, from, to_dir, to };
+        loop {
+            if let Some(done) = self.try_rename(who, &names, flags)? {
+                return self.give_back(done);
+            }
+        }
+    }
+
+    /// `None`: the names came to mean something else while their ancestors were looked at.
+    fn try_rename(
+        &self,
+        who: &Caller,
+        names: &Names<'_>,
+        flags: RenameFlags,
+    ) -> Result<Option<Option<Freed>>> {
+        let across = names.from_dir != names.to_dir;
+        let _shape = across.then(|| self.rename.lock());
+        let mut txn = self.begin_space(NAME_COST)?;
+        let root = self.root(names.from_dir)?;
+        // Ancestors are looked at before anything is locked: waiting for one while holding the lock
+        // of a directory below it could be for ever. Under the mutex they stay ancestors.
+        let ancestry = if across { Some(self.ancestry(names)?) } else { None };
+        let from_ref = root.table.get(names.from_dir)?;
+        let to_ref = root.table.get(names.to_dir)?;
+        let mut dirs = lock_both(&from_ref, &to_ref, across);
+        let step = self.rename_locked(who, &mut txn, root, &mut dirs, names, flags, ancestry)?;
+        let Some(freed) = step else { return Ok(None) };
+        txn.commit()?;
+        Ok(Some(freed))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call, cut at the locks")]
+    fn rename_locked(
+        &self,
+        who: &Caller,
+        txn: &mut Txn<'_>,
+        root: &Root,
+        dirs: &mut Dirs<'_>,
+        names: &Names<'_>,
+        flags: RenameFlags,
+        ancestry: Option<Ancestry>,
+    ) -> Result<Option<Option<Freed>>> {
+        let source = self.source_of(who, dirs, names)?;
+        let target = self.find_entry(names.to_dir, names.to)?;
+        let seen = Some((Some(source.child), target.map(|t| t.child)));
+        if ancestry.as_ref().map(|a| (a.source, a.target)).is_some_and(|a| Some(a) != seen) {
+            return Ok(None);
+        }
+        match (&target, flags.exchange) {
+            (Some(_), _) if flags.noreplace => return Err(Error::Code(Code::Exists)),
+            (None, true) => return Err(Error::Code(Code::NotFound)),
+            _ => {}
+        }
+        check_change(who, &dirs.to_core())?;
+        if target.is_some_and(|t| t.child == source.child) {
+            // Two names of one file: nothing to do, says POSIX.
+            return Ok(Some(None));
+        }
+        check_loops(ancestry.as_ref(), flags.exchange)?;
+        target.map_or(Ok(()), |t| self.check_not_itself(names.to_dir, &t))?;
+        let source_ref = root.table.get(source.child)?;
+        let target_ref = target.map(|t| root.table.get(t.child)).transpose()?;
+        let (mut source_inode, mut target_inode) =
+            lock_children(&source_ref, target_ref.as_ref(), &source, target.as_ref());
+        self.check_child(&source, &source_inode)?;
+        self.check_moved(who, &dirs.from.inode().core, &source_inode, names)?;
+        if let (Some(found), Some(inode)) = (&target, &target_inode) {
+            self.check_child(found, inode)?;
+            perm::check_sticky(who, &dirs.to_core(), &inode.inode().core)?;
+        }
+        let stamp = now();
+        if flags.exchange
+            && let (Some(found), Some(inode)) = (&target, &mut target_inode)
+        {
+            self.check_moved(who, &dirs.to_core(), inode, names)?;
+            self.exchange(txn, root, dirs, names, (&source, &mut source_inode), (found, inode), stamp)?;
+            return Ok(Some(None));
+        }
+        let replaced = target.as_ref().zip(target_ref.as_ref()).zip(target_inode.as_mut());
+        if let Some(((found, _), inode)) = &replaced {
+            check_replace(&source, found, inode)?;
+        }
+        let moved = (&source, &mut source_inode);
+        self.move_entry(txn, root, dirs, names, moved, replaced, stamp).map(Some)
+    }
+
+    fn source_of(&self, who: &Caller, dirs: &Dirs<'_>, names: &Names<'_>) -> Result<Found> {
+        let core = &dirs.from.inode().core;
+        super::check_dir(core)?;
+        super::check_dir(&dirs.to_core())?;
+        perm::check(who, core, perm::EXEC)?;
+        let source = self.find_entry(names.from_dir, names.from)?;
+        let source = source.ok_or(Error::Code(Code::NotFound))?;
+        self.check_not_itself(names.from_dir, &source)?;
+        check_change(who, core)?;
+        Ok(source)
+    }
+
+    /// How the two names stand to each other's directories. Under the rename mutex, without locks.
+    fn ancestry(&self, names: &Names<'_>) -> Result<Ancestry> {
+        let source = self.find_entry(names.from_dir, names.from)?;
+        let target = self.find_entry(names.to_dir, names.to)?;
+        let above = |found: &Option<Found>, dir| match found {
+            Some(f) if is_dir(f) => self.is_above(f.child, dir),
+            _ => Ok(false),
+        };
+        Ok(Ancestry {
+            source: source.map(|f| f.child),
+            target: target.map(|f| f.child),
+            source_above: above(&source, names.to_dir)?,
+            target_above: above(&target, names.from_dir)?,
+        })
+    }
+
+    /// Whether `above` is `dir` or one of its ancestors.
+    fn is_above(&self, above: Ino, dir: Ino) -> Result<bool> {
+        let mut at = dir;
+        // Far deeper than anything real; a damaged volume may have a loop.
+        for _ in 0..1 << 20 {
+            if at == above {
+                return Ok(true);
+            }
+            if at == Ino::ROOT {
+                return Ok(false);
+            }
+            at = self.parent_of(at)?;
+        }
+        Err(Error::corrupt(format!("directory {dir}"), None, "its parents form a loop"))
+    }
+
+    /// A directory that changes its parent needs write permission itself: its ".." changes.
+    fn check_moved(
+        &self,
+        who: &Caller,
+        dir: &Core,
+        inode: &Locked<'_>,
+        names: &Names<'_>,
+    ) -> Result<()> {
+        let core = &inode.inode().core;
+        perm::check_sticky(who, dir, core)?;
+        if core.is_dir() && names.from_dir != names.to_dir {
+            perm::check(who, core, perm::WRITE)?;
+        }
+        Ok(())
+    }
+
+    fn move_entry(
+        &self,
+        txn: &mut Txn<'_>,
+        root: &Root,
+        dirs: &mut Dirs<'_>,
+        names: &Names<'_>,
+        (source, source_inode): (&Found, &mut Locked<'_>),
+        replaced: Option<((&Found, &InodeRef), &mut Locked<'_>)>,
+        stamp: Stamp,
+    ) -> Result<Option<Freed>> {
+        let (moves_dir, mut freed) = (is_dir(source), None);
+        let replaces = replaced.is_some();
+        match replaced {
+            Some(((found, inode_ref), inode)) => {
+                self.replace_entry(txn, found, names.to, source.child, source.kind)?;
+                freed = self.drop_link(txn, inode_ref, inode, stamp)?;
+            }
+            None => self.insert_entry(txn, names.to_dir, names.to, source.child, source.kind)?,
+        }
+        // Found again: the insertion may have moved a name of the same hash.
+        let source_now = self.find_entry(names.from_dir, names.from)?;
+        self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?)?;
+        self.moved(txn, root, source_inode, names.to_dir, stamp);
+        let gone = i64::from(replaces);
+        match &mut dirs.to {
+            None => {
+                let links = -i64::from(moves_dir && replaces);
+                touch_dir(txn, &root.table, &mut dirs.from, -gone, links, stamp);
+            }
+            Some(to) => {
+                let links = i64::from(moves_dir);
+                touch_dir(txn, &root.table, &mut dirs.from, -1, -links, stamp);
+                let links = if replaces { 0 } else { links };
+                touch_dir(txn, &root.table, to, 1 - gone, links, stamp);
+            }
+        }
+        Ok(freed)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "both sides of the exchange")]
+    fn exchange(
+        &self,
+        txn: &mut Txn<'_>,
+        root: &Root,
+        dirs: &mut Dirs<'_>,
+        names: &Names<'_>,
+        (source, source_inode): (&Found, &mut Locked<'_>),
+        (target, target_inode): (&Found, &mut Locked<'_>),
+        stamp: Stamp,
+    ) -> Result<()> {
+        self.replace_entry(txn, source, names.from, target.child, target.kind)?;
+        // Found again: read after the first change, in case the two share a hash.
+        self.replace_entry(txn, target, names.to, source.child, source.kind)?;
+        self.moved(txn, root, source_inode, names.to_dir, stamp);
+        self.moved(txn, root, target_inode, names.from_dir, stamp);
+        let links = i64::from(is_dir(target)) - i64::from(is_dir(source));
+        match &mut dirs.to {
+            None => touch_dir(txn, &root.table, &mut dirs.from, 0, 0, stamp),
+            Some(to) => {
+                touch_dir(txn, &root.table, &mut dirs.from, 0, links, stamp);
+                touch_dir(txn, &root.table, to, 0, -links, stamp);
+            }
+        }
+        Ok(())
+    }
+
+    /// The moved inode's ctime, and a directory's parent.
+    fn moved(
+        &self,
+        txn: &mut Txn<'_>,
+        root: &Root,
+        inode: &mut Locked<'_>,
+        parent: Ino,
+        stamp: Stamp,
+    ) {
+        let (ino, lsn) = (inode.ino(), txn.lsn_before());
+        let core = &mut inode.edit(&root.table, txn.epoch).core;
+        core.ctime = stamp;
+        core.lsn = lsn;
+        if core.is_dir() && core.parent_or_rdev != parent.0 {
+            core.parent_or_rdev = parent.0;
+            let core = *core;
+            txn.log(Item::Core { ino, core });
+        } else {
+            let nlink = core.nlink;
+            txn.log(Item::Links { ino, nlink, ctime: stamp });
+        }
+    }
+}
+
+/// What may replace what.
+fn check_replace(source: &Found, target: &Found, inode: &Locked<'_>) -> Result<()> {
+    match (is_dir(source), is_dir(target)) {
+        (true, false) => Err(Error::Code(Code::NotDirectory)),
+        (false, true) => Err(Error::Code(Code::IsDirectory)),
+        (true, true) if inode.inode().core.size != 0 => Err(Error::Code(Code::NotEmpty)),
+        _ if target.child == Ino::ROOT => Err(Error::Code(Code::Busy)),
+        _ => Ok(()),
+    }
+}
+
+/// Locks one or two directories, never waiting for one while holding the other.
+fn lock_both<'a>(from: &'a InodeRef, to: &'a InodeRef, across: bool) -> Dirs<'a> {
+    if !across {
+        return Dirs { from: from.write(), to: None };
+    }
+    loop {
+        let first = from.write();
+        if let Some(second) = to.try_write() {
+            return Dirs { from: first, to: Some(second) };
+        }
+        drop(first);
+        let second = to.write();
+        if let Some(first) = from.try_write() {
+            return Dirs { from: first, to: Some(second) };
+        }
+        drop(second);
+        std::thread::yield_now();
+    }
+}
+
+/// Locks the moved inode and the one at its new name: directories first, then by number.
+fn lock_children<'a>(
+    source: &'a InodeRef,
+    target: Option<&'a InodeRef>,
+    source_found: &Found,
+    target_found: Option<&Found>,
+) -> (Locked<'a>, Option<Locked<'a>>) {
+    let Some(target) = target else { return (source.write(), None) };
+    let rank = |f: &Found| (!is_dir(f), f.child);
+    if target_found.is_none_or(|t| rank(source_found) < rank(t)) {
+        let first = source.write();
+        (first, Some(target.write()))
+    } else {
+        let second = target.write();
+        (source.write(), Some(second))
+    }
+}

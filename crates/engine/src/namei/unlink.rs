@@ -1,0 +1,137 @@
+//! Removing names: unlink, rmdir.
+
+use super::{check_change, set_links, touch_dir};
+use crate::clock::now;
+use crate::dir::Found;
+use crate::perm;
+use crate::types::{Caller, FileKind, check_name};
+use crate::volume::Inner;
+use shoal_base::counters::Counter;
+use shoal_base::limits::NAME_MAX;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::inode::Stamp;
+use shoal_format::item::Item;
+use shoal_itable::{InodeRef, Locked};
+use shoal_txn::Txn;
+
+/// An inode whose number is free once its transaction's record is staged.
+pub(super) struct Freed(InodeRef);
+
+impl Inner {
+    /// Removes a name of a file that is not a directory; its last makes the file go, at once or when
+    /// nothing holds it any more.
+    pub fn unlink(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        self.remove(who, dir, name, false)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => Err(Error::Code(Code::Invalid)),
+            b".." => Err(Error::Code(Code::NotEmpty)),
+            _ => self.remove(who, dir, name, true),
+        }
+    }
+
+    fn remove(&self, who: &Caller, dir: Ino, name: &[u8], want_dir: bool) -> Result<()> {
+        if name.len() > NAME_MAX {
+            return Err(Error::Code(Code::NameTooLong));
+        }
+        if check_name(name).is_err() {
+            let code = if name.is_empty() { Code::NotFound } else { Code::IsDirectory };
+            return Err(Error::Code(code));
+        }
+        let mut txn = self.begin()?;
+        let root = self.root(dir)?;
+        let dir_ref = root.table.get(dir)?;
+        let mut parent = dir_ref.write();
+        let found = self.entry_to_remove(who, &parent, name)?;
+        let is_dir = found.kind == FileKind::Directory as u8;
+        match (is_dir, want_dir) {
+            (true, false) => return Err(Error::Code(Code::IsDirectory)),
+            (false, true) => return Err(Error::Code(Code::NotDirectory)),
+            _ => {}
+        }
+        self.check_not_itself(dir, &found)?;
+        let child_ref = root.table.get(found.child)?;
+        let mut child = child_ref.write();
+        self.check_child(&found, &child)?;
+        perm::check_sticky(who, &parent.inode().core, &child.inode().core)?;
+        if is_dir && child.inode().core.size != 0 {
+            return Err(Error::Code(Code::NotEmpty));
+        }
+        if found.child == Ino::ROOT {
+            return Err(Error::Code(Code::Busy));
+        }
+        self.remove_entry(&mut txn, &found)?;
+        let stamp = now();
+        let freed = self.drop_link(&mut txn, &child_ref, &mut child, stamp)?;
+        touch_dir(&mut txn, &root.table, &mut parent, -1, -i64::from(is_dir), stamp);
+        txn.commit()?;
+        drop(child);
+        self.give_back(freed)
+    }
+
+    fn entry_to_remove(&self, who: &Caller, dir: &Locked<'_>, name: &[u8]) -> Result<Found> {
+        let core = &dir.inode().core;
+        super::check_dir(core)?;
+        perm::check(who, core, perm::EXEC)?;
+        let found = self.find_entry(dir.ino(), name)?.ok_or(Error::Code(Code::NotFound))?;
+        check_change(who, core)?;
+        Ok(found)
+    }
+
+    /// An entry that names its own directory is damage, and locking it would never end.
+    pub(super) fn check_not_itself(&self, dir: Ino, found: &Found) -> Result<()> {
+        if found.child == dir {
+            let object = format!("entry of directory {dir}");
+            return Err(Error::corrupt(object, None, "names the directory itself"));
+        }
+        Ok(())
+    }
+
+    /// What an entry names must be an inode of that type: a damaged volume may say otherwise.
+    pub(super) fn check_child(&self, found: &Found, child: &Locked<'_>) -> Result<()> {
+        let core = &child.inode().core;
+        if !core.in_use() || core.kind() != found.kind || core.nlink == 0 {
+            let object = format!("entry of directory {}", Ino(found.key.hi));
+            let rule = format!("names inode {}: {}", found.child, child.inode().to_text());
+            return Err(Error::corrupt(object, None, rule));
+        }
+        Ok(())
+    }
+
+    /// Takes one link off a locked inode (a directory loses its only name). Without links it is freed
+    /// in this transaction, or, when something holds it, becomes an orphan.
+    pub(super) fn drop_link(
+        &self,
+        txn: &mut Txn<'_>,
+        child_ref: &InodeRef,
+        child: &mut Locked<'_>,
+        stamp: Stamp,
+    ) -> Result<Option<Freed>> {
+        let (ino, core) = (child.ino(), child.inode().core);
+        let left = if core.is_dir() { 0 } else { core.nlink - 1 };
+        if left > 0 {
+            set_links(txn, self.table(ino)?, child, left, stamp);
+            return Ok(None);
+        }
+        if self.holds.is_held(ino) {
+            set_links(txn, self.table(ino)?, child, 0, stamp);
+            self.store.orphans.add(ino);
+            self.store.counters.add(Counter::Orphans, 1);
+            txn.log(Item::OrphanAdd { ino });
+            return Ok(None);
+        }
+        self.free_inode(txn, child)?;
+        Ok(Some(Freed(child_ref.clone())))
+    }
+
+    /// Numbers freed by a committed transaction may be used again.
+    pub(super) fn give_back(&self, freed: impl IntoIterator<Item = Freed>) -> Result<()> {
+        for Freed(inode) in freed {
+            self.table(inode.ino)?.give_back(&inode);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Opening, closing, syncing, and what a volume tells about itself.
+
+use crate::background::Background;
+use crate::data::ObjectCache;
+use crate::holds::Holds;
+use crate::types::{OpenOptions, RecoveryReport, StatFs, VolumeInfo};
+use crate::volume::{Inner, Volume};
+use parking_lot::Mutex;
+use shoal_base::counters::Counter;
+use shoal_base::{Ino, Lsn, Result};
+use shoal_device::{Device, FileDevice, OpenMode};
+use shoal_format::features::Word;
+use shoal_format::superblock;
+use shoal_txn::{Opened, StoreOptions};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bounds of the journal length at which a checkpoint is due when none is given.
+const CHECKPOINT_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(256 << 20);
+
+fn cache_default() -> u64 {
+    let pages = rustix::param::page_size() as u64;
+    let info = rustix::system::sysinfo();
+    let total = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
+    (total / 4).max(pages * 16 * 1024)
+}
+
+impl Volume {
+    /// Opens the volume in a file or on a block device; recovers it if it was not closed.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
+        let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        Volume::open_on(Arc::new(FileDevice::open(path, mode)?), options)
+    }
+
+    /// Opens the volume on a device.
+    pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
+        let start = Instant::now();
+        let cache_bytes = match options.cache_bytes {
+            0 => cache_default(),
+            bytes => bytes.max(4 << 20),
+        };
+        let sb = shoal_txn::read_superblock(&*device)?;
+        let bounds = CHECKPOINT_BYTES;
+        let store_options = StoreOptions {
+            read_only: options.read_only,
+            cache_bytes,
+            commit_interval_ms: options.commit_interval_ms,
+            checkpoint_bytes: match options.checkpoint_bytes {
+                0 => (sb.geometry.bytes() / 32).clamp(*bounds.start(), *bounds.end()),
+                bytes => bytes,
+            },
+            background: options.background,
+        };
+        let Opened { store, recovered } = shoal_txn::open(device, store_options)?;
+        let inner = Arc::new(Inner {
+            store,
+            holds: Holds::default(),
+            rename: Mutex::new(()),
+            cleaning: Mutex::new(()),
+            extents: ObjectCache::default(),
+            options: options.clone(),
+            recovery: Mutex::default(),
+        });
+        let writable = inner.store.writable().is_ok();
+        let orphans = if writable { inner.reap_all()? } else { 0 };
+        *inner.recovery.lock() = RecoveryReport {
+            needed: recovered.needed,
+            records: recovered.records,
+            bytes: recovered.bytes,
+            orphans,
+            torn: recovered.torn,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        let background = match writable && options.background {
+            true => Some(Background::start(inner.clone())?),
+            false => None,
+        };
+        Ok(Volume { inner, background: Mutex::new(background) })
+    }
+
+    fn stop(&self) {
+        if let Some(background) = self.background.lock().take() {
+            background.stop(&self.inner);
+        }
+    }
+
+    /// Checkpoints, marks the volume closed, stops the threads. What is still held without a name is
+    /// freed.
+    pub fn close(self) -> Result<()> {
+        self.stop();
+        if self.store.writable().is_ok() {
+            for ino in self.store.orphans.all() {
+                self.release(ino, u64::MAX);
+            }
+            self.store.checkpoint_clean()?;
+        }
+        match self.store.failure() {
+            Some(reason) if !self.options.read_only => Err(shoal_base::Error::Poisoned(reason)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.stop();
+        if let Ok(journal) = self.store.journal() {
+            journal.shutdown();
+        }
+    }
+}
+
+impl Inner {
+    /// Everything acknowledged so far is durable on return.
+    pub fn sync(&self) -> Result<()> {
+        self.store.writable()?;
+        let journal = self.store.journal()?;
+        journal.commit(journal.staged_lsn())
+    }
+
+    /// Writes a checkpoint now.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.store.checkpoint()
+    }
+
+    /// Makes what was done to an inode durable. The journal is strictly ordered: so is everything
+    /// that was acknowledged before.
+    pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        let _ = datasync;
+        let inode = self.inode(ino)?;
+        crate::attr::attr_of(ino, &inode.read().inode)?;
+        self.sync()
+    }
+
+    /// Newest LSN.
+    pub fn staged_lsn(&self) -> Lsn {
+        self.store.lsn()
+    }
+    /// LSN up to which everything is durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.store.journal().map_or(self.store.checkpoint_lsn(), |j| j.durable_lsn())
+    }
+    /// Why the volume is read-only, if it is.
+    pub fn read_only_reason(&self) -> Option<Arc<str>> {
+        self.store.failure()
+    }
+
+    /// What `statfs` reports.
+    pub fn statfs(&self) -> StatFs {
+        let inode = u64::from(self.store.geometry.inode_size);
+        let free = self.store.space.free_bytes();
+        let available = self.store.available();
+        StatFs {
+            bytes_total: self.store.geometry.bytes(),
+            bytes_free: free.max(available),
+            bytes_available: available,
+            inodes_used: self.store.inodes(),
+            inodes_free: available / inode,
+            read_only: self.store.failure().is_some(),
+        }
+    }
+
+    /// Facts about the volume.
+    pub fn info(&self) -> VolumeInfo {
+        let sb = self.store.superblock();
+        let words =
+            [(Word::Compat, sb.compat), (Word::ReadOnlyCompat, sb.ro_compat), (Word::Incompat, sb.incompat)];
+        let features = words.into_iter().flat_map(|(word, bits)| {
+            shoal_format::features::names(word, bits).map(|(_, name)| name.unwrap_or("unknown"))
+        });
+        let counters = Counter::ALL.iter().map(|c| (c.name(), self.store.counters.get(*c)));
+        VolumeInfo {
+            id: uuid(&sb.id),
+            version: superblock::VERSION,
+            features: features.collect(),
+            segment_size: sb.geometry.segment_size,
+            segments: sb.geometry.segments,
+            segments_free: self.store.space.free_segments(),
+            inode_size: sb.geometry.inode_size,
+            live_bytes: self.store.space.live_bytes(),
+            inodes: self.store.inodes(),
+            checkpoint: self.store.checkpoint_epoch(),
+            checkpoint_lsn: self.store.checkpoint_lsn().0,
+            lsn: self.store.lsn().0,
+            orphans: self.store.orphans.len() as u64,
+            cache_bytes: self.store.cache_bytes(),
+            read_only: self.store.failure().map(|r| r.to_string()),
+            counters: counters.collect(),
+            recovery: self.recovery.lock().clone(),
+        }
+    }
+}
+
+fn uuid(id: &[u8; 16]) -> String {
+    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

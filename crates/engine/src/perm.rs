@@ -1,0 +1,67 @@
+//! Permission bits: who may do what, and when set-id bits go.
+
+use crate::types::Caller;
+use shoal_base::{Code, Error, Result};
+use shoal_format::inode::Core;
+
+/// Write, and execute or search, as in `access(2)`; 4 is read.
+pub(crate) const WRITE: u32 = 2;
+pub(crate) const EXEC: u32 = 1;
+
+/// Checks `mask` against the mode of an inode.
+#[inline]
+pub(crate) fn check(who: &Caller, core: &Core, mask: u32) -> Result<()> {
+    if who.checked {
+        return Ok(());
+    }
+    if who.uid == 0 {
+        // The superuser executes only what somebody may execute.
+        let plain = mask & EXEC == 0 || core.is_dir() || core.mode & 0o111 != 0;
+        return if plain { Ok(()) } else { Err(Error::Code(Code::Access)) };
+    }
+    let granted = if who.uid == core.uid {
+        core.mode >> 6
+    } else if who.in_group(core.gid) {
+        core.mode >> 3
+    } else {
+        core.mode
+    };
+    if mask & !granted & 7 == 0 { Ok(()) } else { Err(Error::Code(Code::Access)) }
+}
+
+/// Whether `who` may take `child`'s name out of the directory `dir`: the sticky bit leaves that to
+/// the owners.
+#[inline]
+pub(crate) fn check_sticky(who: &Caller, dir: &Core, child: &Core) -> Result<()> {
+    let sticky = dir.mode & 0o1000 != 0;
+    if sticky && !who.bypasses() && who.uid != dir.uid && who.uid != child.uid {
+        return Err(Error::Code(Code::NotPermitted));
+    }
+    Ok(())
+}
+
+/// Clears the set-id bits as for a writer or new owner without privilege.
+pub(crate) fn kill_set_id(core: &mut Core) {
+    core.mode &= !0o4000;
+    // Without group execution the bit means mandatory locking, and stays.
+    if core.mode & 0o010 != 0 {
+        core.mode &= !0o2000;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_do_not_add_up() {
+        let core = Core { mode: 0o100_047, uid: 5, gid: 7, ..Core::default() };
+        let owner = Caller::user(5, 7);
+        let group = Caller { groups: std::sync::Arc::from([7]), ..Caller::user(6, 1) };
+        let other = Caller::user(6, 1);
+        assert!(check(&owner, &core, 4).is_err(), "the owner class alone decides");
+        assert!(check(&group, &core, 4).is_ok());
+        assert!(check(&group, &core, WRITE).is_err());
+        assert!(check(&other, &core, 7).is_ok());
+    }
+}

@@ -1,0 +1,253 @@
+//! A mount from its beginning to its end: attach to a directory, shake hands with the kernel, serve
+//! until unmounted.
+
+mod helper;
+pub(crate) mod kernel;
+pub mod options;
+pub(crate) mod table;
+
+use crate::protocol::init::{Wish, negotiate};
+use crate::protocol::reply::put;
+use crate::protocol::wire::{InitIn, OutHeader};
+use crate::protocol::{Opcode, Request};
+use crate::session::{Rules, Session};
+use crate::transport::device::{self, HEADROOM, Server};
+use options::MountOptions;
+use rustix::io::Errno as Os;
+use shoal::{Code, Error, Result, Volume};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Largest write of the ordinary transport in bytes: the kernel's own limit for a request.
+const MAX_WRITE: u32 = 1 << 20;
+/// Readahead of a mount in KiB; the kernel's default of 128 makes many small requests of a scan.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// A volume served at a directory.
+///
+/// Dropping it unmounts the directory as soon as nobody uses it. [`Mount::wait`] is how to end in
+/// an orderly way.
+#[must_use = "dropping a mount unmounts it"]
+pub struct Mount {
+    dir: PathBuf,
+    server: Server,
+    ended: bool,
+}
+
+impl Mount {
+    /// Mounts `volume` on `dir`, shown as `source_name` in the list of mounts unless the options
+    /// say otherwise. On return requests are being served.
+    ///
+    /// The server shares ownership of the volume until [`Mount::wait`] has returned. A program
+    /// must not touch its own mount while it holds a lock that the server's threads may need.
+    pub fn new(
+        volume: Arc<Volume>,
+        dir: &Path,
+        source_name: &str,
+        options: &MountOptions,
+    ) -> Result<Mount> {
+        let dir = check_dir(dir)?;
+        let source = options.fsname.as_deref().unwrap_or(source_name);
+        let device = attach(&dir, source, options)?;
+        let result = shake_hands(volume, device, options).and_then(|(session, device)| {
+            Server::start(session, device, thread_count(options))
+                .map_err(|error| refused(Code::Io, "cannot start the server's threads", &error))
+        });
+        match result {
+            Ok(server) => {
+                raise_readahead(&dir);
+                Ok(Mount { dir, server, ended: false })
+            }
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = detach(&dir);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it is mounted, as an absolute path without symlinks.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Waits until it is unmounted, by whomever, and the last request has been answered. Then the
+    /// server has let go of the volume, which is the caller's to close.
+    pub fn wait(mut self) {
+        self.server.wait();
+        self.ended = true;
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Err(error) = detach(&self.dir)
+        {
+            tracing::debug!(%error, dir = %self.dir.display(), "not unmounted");
+        }
+    }
+}
+
+/// Number of threads that read requests.
+fn thread_count(options: &MountOptions) -> usize {
+    match options.threads {
+        0 => std::thread::available_parallelism().map_or(2, |n| n.get().max(2)),
+        threads => threads,
+    }
+}
+
+/// An error of the operating system as one line for people.
+#[cold]
+pub(crate) fn refused(code: Code, what: &str, error: &io::Error) -> Error {
+    // Ours carry their text only; the system's end with "(os error 13)", which nobody needs.
+    let reason = error.to_string();
+    let reason = reason.split(" (os error").next().unwrap_or_default();
+    Error::refused(code, format!("{what}: {reason}"))
+}
+
+/// The mount point: a directory on which nothing of the kind is mounted yet.
+fn check_dir(dir: &Path) -> Result<PathBuf> {
+    let shown = dir.display();
+    let path = table::canonical(dir)
+        .map_err(|error| refused(Code::NotFound, &format!("mount point {shown}"), &error))?;
+    if let Ok(Some(there)) = table::mount_at(&path)
+        && there.fs_type.starts_with("fuse")
+    {
+        let source = there.source.display();
+        let dead = matches!(rustix::fs::stat(&path), Err(Os::NOTCONN | Os::CONNABORTED));
+        let state = if dead { " and has lost its server: unmount it first" } else { "" };
+        let message = format!("mount point {shown} is busy: {source} is mounted there{state}");
+        return Err(Error::refused(Code::Busy, message));
+    }
+    let facts = std::fs::metadata(&path)
+        .map_err(|error| refused(Code::NotFound, &format!("mount point {shown}"), &error))?;
+    if !facts.is_dir() {
+        let message = format!("mount point {shown} is not a directory");
+        return Err(Error::refused(Code::NotDirectory, message));
+    }
+    Ok(path)
+}
+
+/// Attaches a new connection to `dir`.
+fn attach(dir: &Path, source: &str, options: &MountOptions) -> Result<OwnedFd> {
+    let what = format!("cannot mount on {}", dir.display());
+    if rustix::process::geteuid().is_root() {
+        let mounted = device::open()
+            .and_then(|device| kernel::mount(&device, dir, source, options).map(|()| device));
+        match mounted {
+            Ok(device) => return Ok(device),
+            // Root of a container without the right to mount may still be allowed the helper.
+            Err(error) if Os::from_io_error(&error) == Some(Os::PERM) => {}
+            Err(error) => return Err(refused(code_of(&error), &what, &error)),
+        }
+    } else if options.suid || options.dev {
+        let message = format!("{what}: only root can use the options suid and dev");
+        return Err(Error::refused(Code::NotPermitted, message));
+    }
+    helper::mount(dir, source, options).map_err(|error| refused(Code::NotPermitted, &what, &error))
+}
+
+/// Detaches what was attached to `dir`.
+fn detach(dir: &Path) -> io::Result<()> {
+    match kernel::unmount(dir, true) {
+        Err(error) if Os::from_io_error(&error) == Some(Os::PERM) => helper::unmount(dir, true),
+        outcome => outcome,
+    }
+}
+
+/// Unmounts `dir` by system call, or by the helper where that is not allowed.
+pub(crate) fn unmount_dir(dir: &Path, lazy: bool) -> io::Result<()> {
+    match kernel::unmount(dir, lazy) {
+        Err(error) if Os::from_io_error(&error) == Some(Os::PERM) => helper::unmount(dir, lazy),
+        outcome => outcome,
+    }
+}
+
+/// The code that comes closest to an error of the system.
+pub(crate) fn code_of(error: &io::Error) -> Code {
+    let errno = error.raw_os_error().unwrap_or(0);
+    Code::ALL.iter().copied().find(|code| code.errno() == errno).unwrap_or(Code::Io)
+}
+
+/// Answers INIT, which is the first request of every connection.
+fn shake_hands(
+    volume: Arc<Volume>,
+    device: OwnedFd,
+    options: &MountOptions,
+) -> Result<(Arc<Session>, OwnedFd)> {
+    let failed = |error: io::Error| refused(Code::Io, "handshake with the kernel failed", &error);
+    let rules = rules(options);
+    let wish = Wish {
+        max_write: MAX_WRITE,
+        writeback: options.writeback,
+        no_open: rules.no_open,
+        rings: false,
+    };
+    let mut buffer = vec![0u8; 2 * HEADROOM + HEADROOM];
+    let filled = loop {
+        match rustix::io::read(&device, &mut buffer[..]) {
+            Err(Os::INTR | Os::AGAIN) => {}
+            outcome => break outcome.map_err(|os| failed(os.into()))?,
+        }
+    };
+    let nonsense = || Error::refused(Code::Io, "handshake with the kernel failed: no INIT came");
+    let (request, start) = Request::split(&mut buffer, filled).map_err(|_| nonsense())?;
+    let (Some(Opcode::Init), Ok(offer)) = (request.opcode, request.arg::<InitIn>()) else {
+        return Err(nonsense());
+    };
+    let unique = request.header.unique;
+    let (out, agreed) = negotiate(&offer, &wish).map_err(|why| Error::refused(Code::Io, why))?;
+    let at = start - size_of::<OutHeader>();
+    let end = put(&mut buffer, start, &out).map_err(|_| nonsense())?;
+    let head = OutHeader { len: (end - at) as u32, error: 0, unique };
+    buffer[at..start].copy_from_slice(head.as_bytes());
+    rustix::io::write(&device, &buffer[at..end]).map_err(|os| failed(os.into()))?;
+    tracing::debug!(?agreed, ?rules, "mounted");
+    Ok((Arc::new(Session { volume, rules, agreed }), device))
+}
+
+/// Who checks what.
+fn rules(options: &MountOptions) -> Rules {
+    let kernel_checks = options.kernel_checks();
+    // Everybody who gets in is root, or has been checked by the kernel: nothing to check at open.
+    let root_only = !options.allow_other && rustix::process::getuid().is_root();
+    let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
+    Rules { kernel_checks, no_open: !send_open }
+}
+
+/// Makes the kernel read ahead in larger steps, where it lets us.
+fn raise_readahead(dir: &Path) {
+    let Ok(Some(entry)) = table::mount_at(dir) else { return };
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
+    if let Err(error) = std::fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        tracing::debug!(%error, path, "readahead not raised");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_mount_points_are_refused_in_one_line() {
+        let missing = check_dir(Path::new("/no/such/dir")).unwrap_err();
+        assert!(missing.code() == Code::NotFound, "{missing}");
+        let file = std::env::current_exe().unwrap();
+        let file = check_dir(&file).unwrap_err();
+        assert!(file.to_string().ends_with("is not a directory"), "{file}");
+    }
+
+    #[test]
+    fn who_checks() {
+        let rules = |list| super::rules(&MountOptions::parse(list).unwrap());
+        let shared = rules("allow_other");
+        assert!(shared.kernel_checks && shared.no_open);
+        let ours = rules("allow_other,no_default_permissions");
+        assert!(!ours.kernel_checks && !ours.no_open);
+        assert!(!rules("open").no_open && rules("no_open").no_open);
+    }
+}

@@ -1,0 +1,215 @@
+//! The options of a mount, as they stand after `-o` or in `/etc/fstab`.
+
+use shoal::{Code, Error, Result};
+
+/// How to mount. Parsed from a list, or filled in by a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// `ro`: no changes.
+    pub read_only: bool,
+    /// `allow_other`: users other than the mounting one may come in. Permissions are then checked
+    /// by the kernel, unless `no_default_permissions`.
+    pub allow_other: bool,
+    /// `default_permissions`, `no_default_permissions`: whether the kernel checks permissions;
+    /// `None`: it does if `allow_other`. Checking in Shoal saves the kernel a question after each
+    /// change of a directory, but the right to search a directory that the kernel knows already
+    /// is then not asked for again when another user comes.
+    pub default_permissions: Option<bool>,
+    /// `noatime`: times of access stay.
+    pub noatime: bool,
+    /// `writeback`: the kernel collects small writes before it sends them.
+    pub writeback: bool,
+    /// `open`, `no_open`: whether opens are sent to the server; `None`: only where Shoal checks
+    /// permissions and somebody other than root can come in.
+    pub send_open: Option<bool>,
+    /// `threads=N`: threads that serve requests; 0: one for each processor, at least two.
+    pub threads: usize,
+    /// `cache=SIZE`: bytes of metadata kept in memory; 0: the volume's choice.
+    pub cache_bytes: u64,
+    /// `fsname=NAME`: what the list of mounts shows as the source, instead of the volume's path.
+    pub fsname: Option<String>,
+    /// `suid`: set-id bits count (root only).
+    pub suid: bool,
+    /// `dev`: device files work (root only).
+    pub dev: bool,
+    /// `noexec`: nothing can be executed.
+    pub noexec: bool,
+    /// `sync`, `dirsync`: accepted by the kernel for every write, or every change of a directory.
+    pub sync: bool,
+    /// See `sync`.
+    pub dirsync: bool,
+}
+
+/// Options that a list may contain and that mean nothing to us: for `mount` and `fstab`, defaults,
+/// and what the end of the server does anyway.
+const IGNORED: &str = "defaults auto noauto user nouser users nousers group owner _netdev nofail \
+    relatime norelatime atime strictatime nostrictatime diratime nodiratime lazytime nolazytime \
+    async auto_unmount nonempty loud silent iversion noiversion mand nomand";
+
+impl MountOptions {
+    /// Parses a comma-separated list. An option that is not known is refused by name.
+    pub fn parse(list: &str) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        options.add(list)?;
+        Ok(options)
+    }
+
+    /// Adds the options of another list; later ones win.
+    pub fn add(&mut self, list: &str) -> Result<()> {
+        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some((name, value)) => self.add_value(option, name, value)?,
+                None => self.add_flag(option)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Options for opening the volume that this mount is to serve.
+    pub fn open_options(&self) -> shoal::OpenOptions {
+        shoal::OpenOptions {
+            read_only: self.read_only,
+            cache_bytes: self.cache_bytes,
+            noatime: self.noatime,
+            ..shoal::OpenOptions::default()
+        }
+    }
+
+    /// Whether the kernel is to check permissions.
+    pub fn kernel_checks(&self) -> bool {
+        self.default_permissions.unwrap_or(self.allow_other)
+    }
+
+    fn add_flag(&mut self, option: &str) -> Result<()> {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = Some(true),
+            "no_default_permissions" => self.default_permissions = Some(false),
+            "noatime" => self.noatime = true,
+            "writeback" => self.writeback = true,
+            "open" => self.send_open = Some(true),
+            "no_open" => self.send_open = Some(false),
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "noexec" => self.noexec = true,
+            "exec" => self.noexec = false,
+            "sync" => self.sync = true,
+            "dirsync" => self.dirsync = true,
+            _ if option.starts_with("x-") => {}
+            _ if IGNORED.split_ascii_whitespace().any(|ignored| ignored == option) => {}
+            _ => return Err(unknown(option)),
+        }
+        Ok(())
+    }
+
+    fn add_value(&mut self, option: &str, name: &str, value: &str) -> Result<()> {
+        match name {
+            "threads" => {
+                self.threads = value
+                    .parse()
+                    .ok()
+                    .filter(|threads| (1..=THREADS_MAX).contains(threads))
+                    .ok_or_else(|| bad(option, &format!("a number from 1 to {THREADS_MAX}")))?;
+            }
+            "cache" => {
+                self.cache_bytes =
+                    parse_size(value).ok_or_else(|| bad(option, "a size, like 512M or 4G"))?;
+            }
+            "fsname" if !value.is_empty() => self.fsname = Some(value.to_owned()),
+            "fsname" => return Err(bad(option, "a name")),
+            // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.
+            "subtype" if value == "shoal" => {}
+            _ if name.starts_with("x-") => {}
+            _ => return Err(unknown(option)),
+        }
+        Ok(())
+    }
+}
+
+/// Most threads that can be asked for.
+const THREADS_MAX: usize = 1024;
+
+#[cold]
+fn unknown(option: &str) -> Error {
+    Error::refused(Code::Invalid, format!("unknown mount option \"{option}\""))
+}
+
+#[cold]
+fn bad(option: &str, wanted: &str) -> Error {
+    Error::refused(Code::Invalid, format!("mount option \"{option}\" needs {wanted}"))
+}
+
+/// A number of bytes with an optional unit of 1024s: `K`, `M`, `G`, `T`.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.strip_suffix("iB").or_else(|| text.strip_suffix('B')).unwrap_or(text);
+    let shift = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        'T' => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_lists() {
+        assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
+        let fstab =
+            "rw,nosuid,nodev,relatime,defaults,_netdev,user,noauto,nofail,x-systemd.automount";
+        assert_eq!(MountOptions::parse(fstab).unwrap(), MountOptions::default());
+        let options =
+            MountOptions::parse("ro,allow_other,threads=4,cache=256M,fsname=a b").unwrap();
+        assert!(options.read_only && options.allow_other && options.kernel_checks());
+        assert_eq!((options.threads, options.cache_bytes), (4, 256 << 20));
+        assert_eq!(options.fsname.as_deref(), Some("a b"));
+        let open = options.open_options();
+        assert!(open.read_only && open.cache_bytes == 256 << 20 && !open.noatime);
+    }
+
+    #[test]
+    fn later_options_win() {
+        let options = MountOptions::parse("ro,rw,noexec,exec,suid,nosuid,no_open,open").unwrap();
+        assert_eq!(options, MountOptions { send_open: Some(true), ..MountOptions::default() });
+        let options = MountOptions::parse("allow_other,no_default_permissions").unwrap();
+        assert!(!options.kernel_checks());
+    }
+
+    #[test]
+    fn unknown_and_bad_options_are_named() {
+        for (list, wanted) in [
+            ("rw,frobnicate", "unknown mount option \"frobnicate\""),
+            ("quota=7", "unknown mount option \"quota=7\""),
+            ("threads=0", "\"threads=0\" needs a number"),
+            ("threads=x", "needs a number"),
+            ("cache=lots", "\"cache=lots\" needs a size"),
+            ("cache=99999999999G", "needs a size"),
+            ("fsname=", "needs a name"),
+            ("subtype=other", "unknown"),
+        ] {
+            let error = MountOptions::parse(list).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{list}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("1K", 1024), ("2m", 2 << 20)] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        assert_eq!(parse_size("3GiB"), Some(3 << 30));
+        assert_eq!(parse_size("1T"), Some(1 << 40));
+        for bad in ["", "K", "-1", "1X", "1.5G"] {
+            assert_eq!(parse_size(bad), None, "{bad}");
+        }
+    }
+}

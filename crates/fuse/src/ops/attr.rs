@@ -1,0 +1,165 @@
+//! Attributes of an inode, symlink targets, permission questions, and the volume's figures.
+
+use super::{Context, Outcome, kill_set_id};
+use crate::protocol::flags::*;
+use crate::protocol::reply::{attr_out, put, statx_out};
+use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
+use crate::protocol::{Errno, Request};
+use shoal::{Attr, SetAttr, SetTime, Time};
+
+/// Unit of STATFS in bytes.
+const STATFS_BLOCK: u32 = 4096;
+
+/// GETATTR.
+pub fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let attr = cx.volume.getattr(request.node())?;
+    put(request.body(), 0, &attr_out(&attr))
+}
+
+/// STATX: GETATTR with the time of birth.
+pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let _: StatxIn = request.arg()?;
+    let attr = cx.volume.getattr(request.node())?;
+    put(request.body(), 0, &statx_out(&attr))
+}
+
+/// SETATTR. With nothing to change it asks for the attributes: the kernel sends that after a
+/// write by an unprivileged user to a file with set-id bits, which the write has cleared.
+pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: SetattrIn = request.arg()?;
+    let set = wanted(&arg)?;
+    let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
+    let mut attr: Attr = match set == nothing {
+        true => cx.volume.getattr(request.node())?,
+        false => cx.volume.setattr(cx.who, request.node(), &set)?,
+    };
+    if arg.valid & SETATTR_KILL_SUIDGID != 0 && set.mode.is_none() {
+        attr = kill_set_id(cx, attr)?;
+    }
+    put(request.body(), 0, &attr_out(&attr))
+}
+
+/// What a SETATTR asks for.
+fn wanted(arg: &SetattrIn) -> Result<SetAttr, Errno> {
+    let has = |bit: u32| arg.valid & bit != 0;
+    let time = |sec: u64, nsec: u32| match nsec {
+        0..1_000_000_000 => Ok(Time { sec: sec as i64, nsec }),
+        _ => Err(Errno::EINVAL),
+    };
+    let mut set = SetAttr { by_handle: has(SETATTR_FH), ..SetAttr::default() };
+    if has(SETATTR_MODE) {
+        set.mode = Some(arg.mode & 0o7777);
+    }
+    if has(SETATTR_UID) {
+        set.uid = Some(arg.uid);
+    }
+    if has(SETATTR_GID) {
+        set.gid = Some(arg.gid);
+    }
+    if has(SETATTR_SIZE) {
+        set.size = Some(arg.size);
+    }
+    if has(SETATTR_ATIME_NOW) {
+        set.atime = Some(SetTime::Now);
+    } else if has(SETATTR_ATIME) {
+        set.atime = Some(SetTime::To(time(arg.atime, arg.atimensec)?));
+    }
+    if has(SETATTR_MTIME_NOW) {
+        set.mtime = Some(SetTime::Now);
+    } else if has(SETATTR_MTIME) {
+        set.mtime = Some(SetTime::To(time(arg.mtime, arg.mtimensec)?));
+    }
+    if has(SETATTR_CTIME) {
+        set.ctime = Some(time(arg.ctime, arg.ctimensec)?);
+    }
+    Ok(set)
+}
+
+/// ACCESS; not sent when the kernel checks permissions.
+pub fn access(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: AccessIn = request.arg()?;
+    cx.volume.access(cx.who, request.node(), arg.mask & (MAY_READ | MAY_WRITE | MAY_EXEC))?;
+    Ok(0)
+}
+
+/// READLINK. The kernel keeps the target, so the copy here is made once per link.
+pub fn readlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let target = cx.volume.readlink(request.node())?;
+    let room = request.body().get_mut(..target.len()).ok_or(Errno::EIO)?;
+    room.copy_from_slice(&target);
+    Ok(target.len())
+}
+
+/// STATFS.
+pub fn statfs(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let facts = cx.volume.statfs();
+    let block = u64::from(STATFS_BLOCK);
+    let out = StatfsOut {
+        blocks: facts.bytes_total / block,
+        bfree: facts.bytes_free / block,
+        bavail: facts.bytes_available / block,
+        files: facts.inodes_used.saturating_add(facts.inodes_free),
+        ffree: facts.inodes_free,
+        bsize: STATFS_BLOCK,
+        namelen: 255,
+        frsize: STATFS_BLOCK,
+        ..StatfsOut::default()
+    };
+    put(request.body(), 0, &out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arg(valid: u32) -> SetattrIn {
+        SetattrIn {
+            valid,
+            size: 7,
+            mode: 0o104_755,
+            uid: 1,
+            gid: 2,
+            atime: 10,
+            atimensec: 11,
+            mtime: u64::MAX,
+            mtimensec: 13,
+            ctime: 14,
+            ctimensec: 15,
+            ..SetattrIn::default()
+        }
+    }
+
+    #[test]
+    fn the_combinations_that_the_kernel_sends() {
+        let nothing = SetAttr::default();
+        assert_eq!(wanted(&arg(0)), Ok(nothing));
+        let chmod = SetAttr { mode: Some(0o4755), ..nothing };
+        assert_eq!(wanted(&arg(0x1)), Ok(chmod));
+        let chown = SetAttr { uid: Some(1), gid: Some(2), ..nothing };
+        assert_eq!(wanted(&arg(0x806)), Ok(chown));
+        let truncate = SetAttr { size: Some(7), ..nothing };
+        assert_eq!(wanted(&arg(0x208)), Ok(truncate));
+        let ftruncate = SetAttr { by_handle: true, ..truncate };
+        assert_eq!(wanted(&arg(0x248)), Ok(ftruncate));
+        let times = SetAttr {
+            atime: Some(SetTime::To(Time { sec: 10, nsec: 11 })),
+            mtime: Some(SetTime::To(Time { sec: -1, nsec: 13 })),
+            ..nothing
+        };
+        assert_eq!(wanted(&arg(0x30)), Ok(times));
+        let now = SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..nothing };
+        assert_eq!(wanted(&arg(0x1b0)), Ok(now));
+        let writeback = SetAttr {
+            mtime: Some(SetTime::To(Time { sec: -1, nsec: 13 })),
+            ctime: Some(Time { sec: 14, nsec: 15 }),
+            ..nothing
+        };
+        assert_eq!(wanted(&arg(0x420)), Ok(writeback));
+    }
+
+    #[test]
+    fn bad_nanoseconds_are_refused() {
+        let bad = SetattrIn { mtimensec: 1_000_000_000, ..arg(SETATTR_MTIME) };
+        assert_eq!(wanted(&bad), Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,23 @@
+//! Ioctls: two of our own (for [`crate::sync`] and [`crate::server_pid`]), no others.
+
+use super::{Context, Outcome};
+use crate::protocol::flags::{IOCTL_SERVER_PID, IOCTL_SYNC};
+use crate::protocol::reply::put;
+use crate::protocol::wire::{IoctlIn, IoctlOut};
+use crate::protocol::{Errno, Request};
+
+/// IOCTL.
+pub fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: IoctlIn = request.arg()?;
+    match arg.cmd {
+        IOCTL_SYNC => {
+            cx.volume.sync()?;
+            put(request.body(), 0, &IoctlOut::default())
+        }
+        IOCTL_SERVER_PID => {
+            let end = put(request.body(), 0, &IoctlOut::default())?;
+            put(request.body(), end, &std::process::id())
+        }
+        _ => Err(Errno::ENOTTY),
+    }
+}

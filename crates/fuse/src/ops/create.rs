@@ -1,0 +1,84 @@
+//! New files, directories, links. The umask comes beside the mode, for the volume to apply: a
+//! directory's default ACL takes its place.
+
+use super::open::{check_open, truncate_at_open};
+use super::{Context, Outcome, reply_entry};
+use crate::protocol::flags::{O_EXCL, O_TRUNC};
+use crate::protocol::reply::{entry, open_out, put};
+use crate::protocol::wire::{CreateIn, LinkIn, MkdirIn, MknodIn};
+use crate::protocol::{Errno, Request};
+use shoal::{Attr, Code, FileKind, Ino};
+
+/// CREATE: creates and opens.
+pub fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: CreateIn = request.arg()?;
+    cx.who.umask = arg.umask;
+    let (dir, name) = (request.node(), request.name()?);
+    let made = match cx.volume.create(cx.who, dir, name, arg.mode & 0o7777) {
+        Err(error) if error.is(Code::Exists) && arg.flags & O_EXCL == 0 => {
+            open_existing(cx, dir, name, &arg)?
+        }
+        made => made?,
+    };
+    let end = reply_entry(cx, request, &made)?;
+    put(request.body(), end, &open_out())
+}
+
+/// The name appeared between the kernel's lookup and its CREATE, through the library: opens it.
+#[cold]
+fn open_existing(cx: &Context<'_>, dir: Ino, name: &[u8], arg: &CreateIn) -> Result<Attr, Errno> {
+    let attr = cx.volume.lookup(cx.who, dir, name)?;
+    if attr.kind != FileKind::Regular {
+        // The kernel must look again: it would open this as a file.
+        return Err(Errno::ESTALE);
+    }
+    check_open(cx, attr.ino, arg.flags)?;
+    match arg.flags & O_TRUNC {
+        0 => Ok(attr),
+        _ => truncate_at_open(cx, attr.ino, arg.open_flags),
+    }
+}
+
+/// TMPFILE: a file without a name, already held once by the volume. The name in the request means
+/// nothing.
+pub fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: CreateIn = request.arg()?;
+    cx.who.umask = arg.umask;
+    let made = cx.volume.tmpfile(cx.who, request.node(), arg.mode & 0o7777)?;
+    let sent =
+        put(request.body(), 0, &entry(&made)).and_then(|end| put(request.body(), end, &open_out()));
+    if sent.is_err() {
+        cx.volume.release(made.ino, 1);
+    }
+    sent
+}
+
+/// MKNOD.
+pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: MknodIn = request.arg()?;
+    cx.who.umask = arg.umask;
+    let made = cx.volume.mknod(cx.who, request.node(), request.name()?, arg.mode, arg.rdev)?;
+    reply_entry(cx, request, &made)
+}
+
+/// MKDIR.
+pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: MkdirIn = request.arg()?;
+    cx.who.umask = arg.umask;
+    let made = cx.volume.mkdir(cx.who, request.node(), request.name()?, arg.mode & 0o7777)?;
+    reply_entry(cx, request, &made)
+}
+
+/// SYMLINK.
+pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let (name, target) = request.name_and_target()?;
+    let made = cx.volume.symlink(cx.who, request.node(), name, target)?;
+    reply_entry(cx, request, &made)
+}
+
+/// LINK. The request is about the directory; the inode is its argument.
+pub fn link(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: LinkIn = request.arg()?;
+    let linked = cx.volume.link(cx.who, Ino(arg.oldnodeid), request.node(), request.name()?)?;
+    reply_entry(cx, request, &linked)
+}

@@ -1,0 +1,96 @@
+//! Contents of files.
+
+use super::{Context, Outcome};
+use crate::protocol::flags::*;
+use crate::protocol::reply::put;
+use crate::protocol::wire::*;
+use crate::protocol::{Errno, Opcode, Request};
+use shoal::{Fallocate, Ino, Seek};
+
+/// Bytes that one COPY_FILE_RANGE copies at most, so that it cannot keep a thread for minutes; the
+/// caller goes on from there.
+const COPY_MAX: u64 = 64 << 20;
+
+/// READ.
+pub fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: ReadIn = request.arg()?;
+    let node = request.node();
+    let body = request.body();
+    let size = (arg.size as usize).min(body.len());
+    Ok(cx.volume.read(node, arg.offset, &mut body[..size])?)
+}
+
+/// WRITE. Also with `O_APPEND` the offset is right as sent: the kernel holds the file's lock and
+/// knows its size, because all writers come through this mount.
+pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: ReadIn = request.arg()?;
+    let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
+    let kill = arg.bits & WRITE_KILL_SUIDGID != 0;
+    let written = cx.volume.write(request.node(), arg.offset, data, kill)?;
+    put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
+}
+
+/// FALLOCATE.
+pub fn fallocate(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: FallocateIn = request.arg()?;
+    cx.volume.fallocate(request.node(), fallocate_mode(arg.mode)?, arg.offset, arg.length)?;
+    Ok(0)
+}
+
+/// The modes of `fallocate` that there are.
+fn fallocate_mode(bits: u32) -> Result<Fallocate, Errno> {
+    const PUNCH: u32 = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
+    const ZERO_KEEP: u32 = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
+    match bits {
+        0 => Ok(Fallocate::Allocate { keep_size: false }),
+        FALLOC_KEEP_SIZE => Ok(Fallocate::Allocate { keep_size: true }),
+        PUNCH => Ok(Fallocate::PunchHole),
+        FALLOC_ZERO_RANGE => Ok(Fallocate::ZeroRange { keep_size: false }),
+        ZERO_KEEP => Ok(Fallocate::ZeroRange { keep_size: true }),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+/// LSEEK; the kernel does the other kinds itself.
+pub fn lseek(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: LseekIn = request.arg()?;
+    let what = match arg.whence {
+        SEEK_DATA => Seek::Data,
+        SEEK_HOLE => Seek::Hole,
+        _ => return Err(Errno::EINVAL),
+    };
+    let value = cx.volume.seek(request.node(), arg.offset, what)?;
+    put(request.body(), 0, &OffsetOut { value })
+}
+
+/// COPY_FILE_RANGE and COPY_FILE_RANGE_64, which differ in the reply only.
+pub fn copy(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: CopyRangeIn = request.arg()?;
+    if arg.flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (from, to) = (request.node(), Ino(arg.nodeid_out));
+    let len = arg.len.min(COPY_MAX);
+    let copied = cx.volume.copy_range(from, arg.off_in, to, arg.off_out, len)?;
+    match request.opcode {
+        Some(Opcode::CopyFileRange64) => put(request.body(), 0, &OffsetOut { value: copied }),
+        _ => put(request.body(), 0, &WriteOut { size: copied as u32, padding: 0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fallocate_modes() {
+        assert_eq!(fallocate_mode(0), Ok(Fallocate::Allocate { keep_size: false }));
+        assert_eq!(fallocate_mode(1), Ok(Fallocate::Allocate { keep_size: true }));
+        assert_eq!(fallocate_mode(3), Ok(Fallocate::PunchHole));
+        assert_eq!(fallocate_mode(0x10), Ok(Fallocate::ZeroRange { keep_size: false }));
+        assert_eq!(fallocate_mode(0x11), Ok(Fallocate::ZeroRange { keep_size: true }));
+        for bad in [2, 8, 0x20, 0x13, 0x40] {
+            assert_eq!(fallocate_mode(bad), Err(Errno::EOPNOTSUPP), "{bad:#x}");
+        }
+    }
+}

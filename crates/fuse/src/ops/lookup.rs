@@ -1,0 +1,43 @@
+//! Names to inodes, and the end of the kernel's interest in them.
+
+use super::{Context, Outcome, reply_entry};
+use crate::protocol::Request;
+use crate::protocol::reply::{negative_entry, put};
+use crate::protocol::wire::{BatchForgetIn, ForgetIn, ForgetOne};
+use shoal::{Code, Ino};
+use zerocopy::FromBytes;
+
+/// LOOKUP. "." and ".." come only for inodes that the kernel had forgotten and somebody holds a
+/// handle of: any live number is good, also one never seen since the mount began.
+pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let node = request.node();
+    let found = match request.name()? {
+        b"." => cx.volume.getattr(node),
+        b".." => cx.volume.parent_of(node).and_then(|parent| cx.volume.getattr(parent)),
+        name => cx.volume.lookup(cx.who, node, name),
+    };
+    match found {
+        Ok(attr) => reply_entry(cx, request, &attr),
+        Err(error) if error.is(Code::NotFound) => put(request.body(), 0, &negative_entry()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// FORGET.
+pub fn forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: ForgetIn = request.arg()?;
+    cx.volume.release(request.node(), arg.nlookup);
+    Ok(0)
+}
+
+/// BATCH_FORGET.
+pub fn batch_forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: BatchForgetIn = request.arg()?;
+    let mut rest = request.payload();
+    for _ in 0..arg.count {
+        let Ok((one, tail)) = ForgetOne::read_from_prefix(rest) else { break };
+        cx.volume.release(Ino(one.nodeid), one.nlookup);
+        rest = tail;
+    }
+    Ok(0)
+}

@@ -1,0 +1,75 @@
+//! One handler for each request: takes its arguments from the request, calls the volume, leaves
+//! the reply in the request's body and returns its length.
+//!
+//! Every reply that names an inode gives the kernel a reference to it, so it is held
+//! ([`shoal::Volume::hold`]) before the reply is sent; FORGET releases it.
+
+pub mod attr;
+pub mod control;
+pub mod create;
+pub mod data;
+pub mod dir;
+pub mod lookup;
+pub mod open;
+pub mod remove;
+pub mod rename;
+pub mod sync;
+pub mod xattr;
+
+use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
+use crate::protocol::reply::{entry, put};
+use crate::protocol::{Errno, Request};
+use crate::session::Session;
+use shoal::{Attr, Caller, FileKind, SetAttr, Volume};
+
+/// Length of the reply, or why there is none.
+pub type Outcome = Result<usize, Errno>;
+
+/// What handlers work with besides the request.
+pub struct Context<'a> {
+    /// The mount.
+    pub session: &'a Session,
+    /// Its volume.
+    pub volume: &'a Volume,
+    /// Whose request it is.
+    pub who: &'a mut Caller,
+}
+
+/// Replies with `attr` as an entry, and takes the reference that goes with it.
+#[inline]
+fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
+    let end = put(request.body(), 0, &entry(attr))?;
+    cx.volume.hold(attr.ino, 1)?;
+    Ok(end)
+}
+
+/// The set-id bits that a change by an unprivileged user takes away from `mode`.
+fn set_id_bits(mode: u32) -> u32 {
+    // A set-group-id bit without group execution once meant mandatory locking, and stays.
+    let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+    mode & (S_ISUID | group)
+}
+
+/// Clears the set-id bits of a file as part of a truncation or change of owner by `who`, who need
+/// not be allowed to change the mode as such.
+fn kill_set_id(cx: &Context<'_>, attr: Attr) -> Result<Attr, Errno> {
+    let bits = set_id_bits(attr.mode);
+    if attr.kind != FileKind::Regular || bits == 0 {
+        return Ok(attr);
+    }
+    let set = SetAttr { mode: Some(attr.mode & 0o7777 & !bits), ..SetAttr::default() };
+    Ok(cx.volume.setattr(&Caller::root(), attr.ino, &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_set_id_bits_go() {
+        assert_eq!(set_id_bits(0o104_755), S_ISUID);
+        assert_eq!(set_id_bits(0o106_755), S_ISUID | S_ISGID);
+        assert_eq!(set_id_bits(0o102_744), 0);
+        assert_eq!(set_id_bits(0o100_777), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! Opening. There is nothing to remember: a handle is 0, and reads and writes name the inode.
+
+use super::{Context, Outcome, kill_set_id};
+use crate::protocol::flags::*;
+use crate::protocol::reply::{open_out, put};
+use crate::protocol::wire::{OpenIn, OpenOut};
+use crate::protocol::{Errno, Request};
+use shoal::{Attr, Ino, SetAttr};
+
+/// OPEN. Not sent again once refused (see [`crate::session::Rules::no_open`]).
+pub fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    if cx.session.rules.no_open {
+        return Err(Errno::ENOSYS);
+    }
+    let arg: OpenIn = request.arg()?;
+    check_open(cx, request.node(), arg.flags)?;
+    if arg.flags & O_TRUNC != 0 {
+        let _: Attr = truncate_at_open(cx, request.node(), arg.open_flags)?;
+    }
+    put(request.body(), 0, &open_out())
+}
+
+/// OPENDIR. Listings are not cached by the kernel: a cached one brings no attributes, so that
+/// `ls -l` would look up name after name.
+pub fn opendir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let _: OpenIn = request.arg()?;
+    if !cx.who.bypasses() {
+        cx.volume.access(cx.who, request.node(), MAY_READ)?;
+    }
+    put(request.body(), 0, &OpenOut::default())
+}
+
+/// Whether the caller may open `ino` with `flags`, unless the kernel has found out already.
+pub fn check_open(cx: &Context<'_>, ino: Ino, flags: u32) -> Result<(), Errno> {
+    if cx.who.bypasses() {
+        return Ok(());
+    }
+    Ok(cx.volume.access(cx.who, ino, access_mask(flags))?)
+}
+
+/// What must be allowed for an open with `flags`.
+fn access_mask(flags: u32) -> u32 {
+    let mask = match flags & O_ACCMODE {
+        _ if flags & O_EXEC != 0 => MAY_EXEC,
+        O_WRONLY => MAY_WRITE,
+        0 => MAY_READ,
+        // O_RDWR, and the value 3, which some drivers take for ioctls: Linux wants both.
+        _ => MAY_READ | MAY_WRITE,
+    };
+    if flags & O_TRUNC != 0 { mask | MAY_WRITE } else { mask }
+}
+
+/// `O_TRUNC`. The right to write has been checked.
+pub fn truncate_at_open(cx: &Context<'_>, ino: Ino, open_flags: u32) -> Result<Attr, Errno> {
+    let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
+    let attr = cx.volume.setattr(cx.who, ino, &set)?;
+    match open_flags & OPEN_KILL_SUIDGID {
+        0 => Ok(attr),
+        _ => kill_set_id(cx, attr),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks() {
+        assert_eq!(access_mask(0), MAY_READ);
+        assert_eq!(access_mask(O_WRONLY), MAY_WRITE);
+        assert_eq!(access_mask(O_RDWR), MAY_READ | MAY_WRITE);
+        assert_eq!(access_mask(3), MAY_READ | MAY_WRITE);
+        assert_eq!(access_mask(O_TRUNC), MAY_READ | MAY_WRITE);
+        assert_eq!(access_mask(O_EXEC), MAY_EXEC);
+    }
+}

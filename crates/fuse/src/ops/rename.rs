@@ -1,0 +1,53 @@
+//! Names that move.
+
+use super::{Context, Outcome};
+use crate::protocol::flags::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+use crate::protocol::wire::{Rename2In, RenameIn};
+use crate::protocol::{Errno, Request};
+use shoal::{Ino, RenameFlags};
+
+/// RENAME.
+pub fn rename(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: RenameIn = request.arg()?;
+    run(cx, request, Ino(arg.newdir), RenameFlags::default())
+}
+
+/// RENAME2.
+pub fn rename2(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let arg: Rename2In = request.arg()?;
+    run(cx, request, Ino(arg.newdir), rename_flags(arg.flags)?)
+}
+
+fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> Outcome {
+    let (old, new) = request.names()?;
+    cx.volume.rename(cx.who, request.node(), old, to, new, flags)?;
+    Ok(0)
+}
+
+/// The flags of `renameat2`. A whiteout is for overlays that keep their upper layer here, which
+/// needs a device file in the same transaction; it is refused like any unknown flag.
+fn rename_flags(bits: u32) -> Result<RenameFlags, Errno> {
+    let known = RENAME_NOREPLACE | RENAME_EXCHANGE;
+    if bits & !known != 0 || bits & known == known {
+        return Err(Errno::EINVAL);
+    }
+    Ok(RenameFlags {
+        noreplace: bits & RENAME_NOREPLACE != 0,
+        exchange: bits & RENAME_EXCHANGE != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags() {
+        assert_eq!(rename_flags(0), Ok(RenameFlags::default()));
+        assert!(rename_flags(1).unwrap().noreplace);
+        assert!(rename_flags(2).unwrap().exchange);
+        for bad in [3, 4, 5, 8, u32::MAX] {
+            assert_eq!(rename_flags(bad), Err(Errno::EINVAL), "{bad}");
+        }
+    }
+}

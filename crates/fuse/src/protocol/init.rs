@@ -1,0 +1,247 @@
+//! The handshake: every capability the kernel can offer, with the decision and the reason.
+
+use super::flags::{OPEN_KILL_SUIDGID, WRITE_KILL_SUIDGID};
+use super::wire::{InitIn, InitOut};
+
+/// Protocol version that we speak.
+pub const MAJOR: u32 = 7;
+/// Its revision.
+pub const MINOR: u32 = 45;
+/// Oldest revision that has everything we rely on (`KILLPRIV_V2`, 64-bit flags): kernel 5.17.
+pub const MINOR_OLDEST: u32 = 36;
+
+/// When a capability is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Take {
+    /// Whenever it is offered.
+    Always,
+    /// Unless opens are not sent to us (see [`Wish::no_open`]).
+    UnlessNoOpen,
+    /// With the mount option `writeback` only.
+    IfWriteback,
+    /// By a transport that can do it.
+    IfRings,
+    /// Never.
+    Never,
+}
+
+macro_rules! capabilities {
+    ($($name:ident $bit:literal $take:ident $why:literal;)*) => {
+        $(#[doc = $why] pub const $name: u64 = 1 << $bit;)*
+        /// Every capability: bit, name, decision, reason.
+        pub const CAPABILITIES: &[(u64, &str, Take, &str)] =
+            &[$(($name, stringify!($name), Take::$take, $why),)*];
+    };
+}
+
+capabilities! {
+    ASYNC_READ 0 Always "Readahead goes out in the background.";
+    POSIX_LOCKS 1 Never "One mount: the kernel's own fcntl locks are right and cost nothing.";
+    FILE_OPS 2 Never "Meaningless in this century.";
+    ATOMIC_O_TRUNC 3 UnlessNoOpen
+        "O_TRUNC comes with OPEN. Fatal when OPEN is answered ENOSYS: the truncation gets lost.";
+    EXPORT_SUPPORT 4 Always "Handles work after the inode left the kernel's cache.";
+    BIG_WRITES 5 Always "Writes of more than a page.";
+    DONT_MASK 6 Always
+        "The umask comes beside the mode: a directory's default ACL replaces it, so only the volume can apply it.";
+    SPLICE_WRITE 7 Never "We read and write the device directly; rings could not splice.";
+    SPLICE_MOVE 8 Never "As SPLICE_WRITE.";
+    SPLICE_READ 9 Never "As SPLICE_WRITE.";
+    FLOCK_LOCKS 10 Never "As POSIX_LOCKS.";
+    HAS_IOCTL_DIR 11 Never "An advertisement; ioctls on directories arrive in any case.";
+    AUTO_INVAL_DATA 12 Never
+        "Each change of mtime, one's own writes included, would empty the page cache.";
+    DO_READDIRPLUS 13 Always "Listings bring attributes: no LOOKUP per name afterwards.";
+    READDIRPLUS_AUTO 14 Never
+        "Would fall back to plain listings for tools that read a directory before stat-ing it.";
+    ASYNC_DIO 15 Always "Direct I/O in parallel.";
+    WRITEBACK_CACHE 16 IfWriteback
+        "The kernel owns size and times: pays for many small writes to one open file, costs a SETATTR per file otherwise.";
+    NO_OPEN_SUPPORT 17 Never "An advertisement; what counts is answering OPEN with ENOSYS.";
+    PARALLEL_DIROPS 18 Always "Lookups and listings of one directory run side by side.";
+    HANDLE_KILLPRIV 19 Never "Superseded by HANDLE_KILLPRIV_V2.";
+    POSIX_ACL 20 Never "Comes with extended attributes.";
+    ABORT_ERROR 21 Never "An abort looks like an unmount to us: we end in both cases.";
+    MAX_PAGES 22 Always "Requests of more than 128 KiB.";
+    CACHE_SYMLINKS 23 Always "Targets never change: readlink once.";
+    NO_OPENDIR_SUPPORT 24 Never "As NO_OPEN_SUPPORT.";
+    EXPLICIT_INVAL_DATA 25 Always "Only we decide when cached data is stale: one writer.";
+    MAP_ALIGNMENT 26 Never "DAX, for virtual machines.";
+    SUBMOUNTS 27 Never "No mounts within a mount.";
+    HANDLE_KILLPRIV_V2 28 Always
+        "We clear set-id bits, and the kernel need not ask for security.capability before each write.";
+    SETXATTR_EXT 29 Always "The long form of SETXATTR, which ACLs need.";
+    INIT_EXT 30 Always "The high word of this handshake counts.";
+    INIT_RESERVED 31 Never "Reserved by the protocol.";
+    SECURITY_CTX 32 Never "Labels of security modules at creation; not stored yet.";
+    HAS_INODE_DAX 33 Never "DAX, for virtual machines.";
+    CREATE_SUPP_GROUP 34 Always
+        "A creation tells whether the caller is in the directory's group by a supplementary group.";
+    HAS_EXPIRE_ONLY 35 Always "Names can be made to expire without being dropped.";
+    DIRECT_IO_ALLOW_MMAP 36 Always "Shared mappings of files open for direct I/O.";
+    PASSTHROUGH 37 Never "File data does not live in files of another file system.";
+    NO_EXPORT_SUPPORT 38 Never "Would switch handles off.";
+    HAS_RESEND 39 Never "A server that dies takes its mount along; nobody takes over.";
+    ALLOW_IDMAP 40 Never "Needs default_permissions and callers without ids.";
+    OVER_IO_URING 41 IfRings "Requests by shared rings.";
+    REQUEST_TIMEOUT 42 Never "A slow device would abort the whole mount.";
+}
+
+// Values that other parts of the protocol share must not drift.
+const _: () = assert!(WRITE_KILL_SUIDGID == 4 && OPEN_KILL_SUIDGID == 1);
+const _: () = assert!(INIT_EXT == 0x4000_0000 && OVER_IO_URING == 1 << 41);
+
+/// What we would like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    /// Largest write, and with it the largest request, in bytes.
+    pub max_write: u32,
+    /// Ask for the write-back cache.
+    pub writeback: bool,
+    /// OPEN will be answered ENOSYS.
+    pub no_open: bool,
+    /// The transport can use rings.
+    pub rings: bool,
+}
+
+/// What was agreed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// Capabilities taken.
+    pub capabilities: u64,
+    /// Largest write in bytes.
+    pub max_write: u32,
+    /// The kernel's revision of the protocol.
+    pub minor: u32,
+}
+
+impl Agreed {
+    /// Whether `capability` was taken.
+    #[inline]
+    pub fn has(&self, capability: u64) -> bool {
+        self.capabilities & capability != 0
+    }
+}
+
+/// Requests the kernel may have under way in the background.
+const MAX_BACKGROUND: u16 = 64;
+/// Page size of the protocol's `max_pages`.
+const PAGE: u32 = 4096;
+/// Readahead asked for; the kernel's limit for the mount applies as well.
+const MAX_READAHEAD: u32 = 1 << 20;
+
+/// Answers the kernel's offer; an error names what is missing.
+pub fn negotiate(offer: &InitIn, wish: &Wish) -> Result<(InitOut, Agreed), String> {
+    if offer.major != MAJOR || offer.minor < MINOR_OLDEST {
+        return Err(format!(
+            "the kernel speaks FUSE {}.{}, but {MAJOR}.{MINOR_OLDEST} or newer is needed",
+            offer.major, offer.minor
+        ));
+    }
+    let mut offered = u64::from(offer.flags);
+    if offered & INIT_EXT != 0 {
+        offered |= u64::from(offer.flags2) << 32;
+    }
+    let capabilities = offered & wanted(wish);
+    let max_pages = wish.max_write.div_ceil(PAGE).clamp(1, u32::from(u16::MAX));
+    // Without MAX_PAGES the kernel stays with 32 pages.
+    let max_write = match capabilities & MAX_PAGES {
+        0 => wish.max_write.min(32 * PAGE),
+        _ => wish.max_write,
+    };
+    let out = InitOut {
+        major: MAJOR,
+        minor: MINOR,
+        max_readahead: offer.max_readahead.max(MAX_READAHEAD),
+        flags: capabilities as u32,
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: MAX_BACKGROUND / 4 * 3,
+        max_write,
+        time_gran: 1,
+        max_pages: max_pages as u16,
+        flags2: (capabilities >> 32) as u32,
+        ..InitOut::default()
+    };
+    Ok((out, Agreed { capabilities, max_write, minor: offer.minor }))
+}
+
+/// The capabilities that `wish` takes when offered.
+fn wanted(wish: &Wish) -> u64 {
+    let mut wanted = 0;
+    for (bit, _, take, _) in CAPABILITIES {
+        let take = match take {
+            Take::Always => true,
+            Take::UnlessNoOpen => !wish.no_open,
+            Take::IfWriteback => wish.writeback,
+            Take::IfRings => wish.rings,
+            Take::Never => false,
+        };
+        if take {
+            wanted |= bit;
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISH: Wish = Wish { max_write: 1 << 20, writeback: false, no_open: false, rings: false };
+
+    fn offer(bits: u64) -> InitIn {
+        InitIn {
+            major: 7,
+            minor: 45,
+            max_readahead: 131_072,
+            flags: bits as u32,
+            flags2: (bits >> 32) as u32,
+            ..InitIn::default()
+        }
+    }
+
+    #[test]
+    fn capabilities_are_dense_and_in_order() {
+        for (at, (bit, name, ..)) in CAPABILITIES.iter().enumerate() {
+            assert_eq!(*bit, 1 << at, "{name}");
+        }
+    }
+
+    #[test]
+    fn everything_offered_gives_the_base_word() {
+        let (out, agreed) = negotiate(&offer(0x7fd_73ff_fffb), &WISH).unwrap();
+        assert_eq!(out.flags, 0x72c4_a039 | DONT_MASK as u32, "{:#x}", out.flags);
+        assert_eq!(out.flags2, 0x1c);
+        assert_eq!((out.max_write, out.max_pages, out.minor), (1 << 20, 256, 45));
+        assert!(agreed.has(EXPORT_SUPPORT) && !agreed.has(WRITEBACK_CACHE));
+    }
+
+    #[test]
+    fn only_what_was_offered_is_taken() {
+        let bits = u64::from(ASYNC_READ as u32) | EXPORT_SUPPORT;
+        let (out, _) = negotiate(&offer(bits), &WISH).unwrap();
+        assert_eq!((out.flags, out.flags2), (bits as u32, 0));
+        assert_eq!(out.max_write, 131_072, "without MAX_PAGES");
+        // The high word counts only with INIT_EXT.
+        let (out, _) = negotiate(&offer(CREATE_SUPP_GROUP), &WISH).unwrap();
+        assert_eq!((out.flags, out.flags2), (0, 0));
+    }
+
+    #[test]
+    fn no_open_excludes_atomic_truncation() {
+        let wish = Wish { no_open: true, ..WISH };
+        let (_, agreed) = negotiate(&offer(u64::MAX), &wish).unwrap();
+        assert!(!agreed.has(ATOMIC_O_TRUNC));
+        assert!(!agreed.has(OVER_IO_URING));
+        let wish = Wish { rings: true, writeback: true, ..WISH };
+        let (_, agreed) = negotiate(&offer(u64::MAX), &wish).unwrap();
+        assert!(agreed.has(ATOMIC_O_TRUNC | OVER_IO_URING | WRITEBACK_CACHE));
+    }
+
+    #[test]
+    fn an_old_kernel_is_refused_by_name() {
+        let old = InitIn { minor: 31, ..offer(u64::MAX) };
+        assert!(negotiate(&old, &WISH).unwrap_err().contains("7.31"));
+        assert!(negotiate(&InitIn { major: 8, ..old }, &WISH).is_err());
+    }
+}

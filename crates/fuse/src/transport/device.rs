@@ -1,0 +1,203 @@
+//! The ordinary transport: one `read` of `/dev/fuse` is one request, one `write` is its reply.
+//!
+//! Several threads read, each through a descriptor of its own (a clone, with a queue of its own
+//! for what it has read): a single one halves the throughput even for a single caller, since the
+//! kernel can hand the next request over while the last reply is still being written.
+
+use super::crew::{Crew, Relief};
+use crate::dispatch::Worker;
+use crate::protocol::wire::{InHeader, OutHeader};
+use crate::protocol::{Errno, Opcode, Reply, Request};
+use crate::session::Session;
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno as Os;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Where the kernel's FUSE client is reached.
+pub const DEVICE: &str = "/dev/fuse";
+/// Room for the header and the operation's structure in front of the largest write.
+pub const HEADROOM: usize = 4096;
+/// `FUSE_DEV_IOC_CLONE`: makes a fresh descriptor serve the connection of another.
+const IOC_CLONE: rustix::ioctl::Opcode = 0x8004_e500;
+/// Bytes of a reply's header.
+const OUT: usize = size_of::<OutHeader>();
+
+/// Opens the device.
+pub fn open() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Another descriptor of the same connection.
+fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let new = open()?;
+    // SAFETY: the ioctl reads a u32 through its pointer argument, which is what a setter passes.
+    let request = unsafe { rustix::ioctl::Setter::<IOC_CLONE, u32>::new(of.as_raw_fd() as u32) };
+    // SAFETY: both descriptors are open; the request changes nothing in this process's memory.
+    unsafe { rustix::ioctl::ioctl(&new, request)? };
+    Ok(new)
+}
+
+/// The threads that serve one mount.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    session: Arc<Session>,
+    main: OwnedFd,
+    crew: Crew,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Starts `threads` threads on the connection of `main`, whose handshake is done.
+    pub fn start(session: Arc<Session>, main: OwnedFd, threads: usize) -> io::Result<Server> {
+        let crew = Crew::new(threads);
+        let shared = Arc::new(Shared { session, main, crew, threads: Mutex::new(Vec::new()) });
+        for _ in 0..threads {
+            if let Err(error) = hire(&shared, false) {
+                // Those that run end with the connection, when the caller unmounts.
+                shared.crew.close();
+                return Err(error);
+            }
+        }
+        Ok(Server { shared })
+    }
+
+    /// Waits until the connection has ended and every thread is done with its last request.
+    pub fn wait(&self) {
+        // Threads add spares while others are waited for.
+        loop {
+            let Some(thread) = self.shared.threads.lock().pop() else { return };
+            // A panic outside the handlers has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts a thread.
+fn hire(shared: &Arc<Shared>, spare: bool) -> io::Result<()> {
+    let fd = clone(shared.main.as_fd()).or_else(|error| {
+        tracing::debug!(%error, "no cloned descriptor: sharing one");
+        shared.main.try_clone()
+    })?;
+    let mut threads = shared.threads.lock();
+    let name = format!("shoal-fuse-{}", threads.len());
+    let inner = shared.clone();
+    let thread = std::thread::Builder::new().name(name).spawn(move || serve(&inner, &fd, spare))?;
+    threads.push(thread);
+    Ok(())
+}
+
+/// Life of a thread.
+fn serve(shared: &Arc<Shared>, fd: &OwnedFd, spare: bool) {
+    let max_write = shared.session.agreed.max_write as usize;
+    let mut buffer = vec![0u8; max_write + HEADROOM];
+    let mut worker = Worker::new(shared.session.clone());
+    while !spare || shared.crew.rest() {
+        let filled = match rustix::io::read(fd, &mut buffer[..]) {
+            Ok(filled) => filled,
+            // A signal; a request that was interrupted before we got it.
+            Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
+            Err(Os::NODEV) => break,
+            Err(error) => {
+                tracing::error!(%error, "reading requests failed");
+                break;
+            }
+        };
+        if !serve_one(shared, fd.as_fd(), &mut worker, &mut buffer, filled) {
+            break;
+        }
+    }
+    shared.crew.close();
+}
+
+/// Answers the request in the first `filled` bytes of `buffer`; `false` when the mount is gone.
+#[inline]
+fn serve_one(
+    shared: &Arc<Shared>,
+    fd: BorrowedFd<'_>,
+    worker: &mut Worker,
+    buffer: &mut [u8],
+    filled: usize,
+) -> bool {
+    let (mut request, start) = match Request::split(buffer, filled) {
+        Ok(split) => split,
+        Err(errno) => return refuse(fd, buffer, filled, errno),
+    };
+    let (unique, op) = (request.header.unique, request.opcode);
+    let blocks = op.is_some_and(Opcode::may_block);
+    if blocks {
+        relieve(shared);
+    }
+    let reply = worker.handle(&mut request);
+    if blocks {
+        shared.crew.step_in();
+    }
+    let (len, error) = match reply {
+        Reply::Silent => return true,
+        Reply::Body(len) => (len, 0),
+        Reply::Error(errno) => (0, -errno.0),
+    };
+    // The reply's header goes right in front of its body, over what came with the request.
+    let head = OutHeader { len: (OUT + len) as u32, error, unique };
+    buffer[start - OUT..start].copy_from_slice(head.as_bytes());
+    let Err(os) = send(fd, &buffer[start - OUT..start + len]) else { return true };
+    worker.undo(op, &mut buffer[start..start + len]);
+    not_sent(&head, os)
+}
+
+/// Sends one reply.
+#[inline]
+fn send(fd: BorrowedFd<'_>, reply: &[u8]) -> Result<(), Os> {
+    loop {
+        match rustix::io::write(fd, reply) {
+            Ok(_) => return Ok(()),
+            Err(Os::INTR | Os::AGAIN) => {}
+            Err(os) => return Err(os),
+        }
+    }
+}
+
+/// Somebody must serve while this thread blocks.
+fn relieve(shared: &Arc<Shared>) {
+    if shared.crew.step_out() == Relief::Hire
+        && let Err(error) = hire(shared, true)
+    {
+        tracing::debug!(%error, "no spare thread");
+        shared.crew.hire_failed();
+    }
+}
+
+/// A reply did not reach its caller. `false` when the mount is gone.
+#[cold]
+fn not_sent(head: &OutHeader, os: Os) -> bool {
+    match os {
+        // Its caller is gone.
+        Os::NOENT => true,
+        Os::NODEV => false,
+        // The kernel has refused the reply and told the caller EIO: our mistake.
+        os => {
+            tracing::error!(unique = head.unique, len = head.len, error = %os, "reply refused");
+            true
+        }
+    }
+}
+
+/// Answers a request that makes no sense, if it has a number.
+#[cold]
+fn refuse(fd: BorrowedFd<'_>, buffer: &[u8], filled: usize, errno: Errno) -> bool {
+    tracing::error!(bytes = filled, "malformed request");
+    let request = buffer.get(..filled).unwrap_or_default();
+    let Ok((header, _)) = InHeader::read_from_prefix(request) else { return true };
+    if Opcode::from_number(header.opcode).is_some_and(Opcode::is_silent) {
+        return true;
+    }
+    let head = OutHeader { len: OUT as u32, error: -errno.0, unique: header.unique };
+    !matches!(send(fd, head.as_bytes()), Err(Os::NODEV))
+}

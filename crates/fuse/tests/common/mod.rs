@@ -1,0 +1,399 @@
+//! Harness of the mount's tests: a fresh volume, mounted, for each test.
+//!
+//! The server runs in a process of its own (this test program again, entered at `serve_helper`),
+//! so that a test may do anything to the mount without waiting for itself, and can kill it. Tests
+//! need root and `/dev/fuse`; without them they say SKIPPED and pass.
+//!
+//! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own file
+//! system instead: that is how their expectations are checked.
+#![allow(dead_code)]
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// An ordinary user of the tests, and another.
+pub const USER: u32 = 61001;
+pub const OTHER: u32 = 61002;
+
+/// Where the server is entered: each test file must have this "test".
+#[macro_export]
+macro_rules! harness {
+    () => {
+        #[test]
+        fn serve_helper() {
+            common::serve();
+        }
+    };
+}
+
+/// Asserts that a call fails with an errno.
+#[macro_export]
+macro_rules! fails {
+    ($errno:ident, $call:expr) => {
+        match $call {
+            Err(errno) => {
+                assert_eq!(errno, rustix::io::Errno::$errno, "{}", stringify!($call));
+            }
+            Ok(_) => panic!("{} succeeded, wanted {}", stringify!($call), stringify!($errno)),
+        }
+    };
+}
+
+/// A volume mounted for one test.
+pub struct TestMount {
+    pub dir: PathBuf,
+    base: PathBuf,
+    options: String,
+    server: Option<Child>,
+    native: bool,
+}
+
+/// Mounts a fresh volume; `None`: cannot be tested here, and has said so.
+pub fn mount(options: &str) -> Option<TestMount> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    rustix::process::umask(Mode::empty());
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("shoal-fuse-test-{}-{number}", std::process::id());
+    let native = std::env::var_os("SHOAL_TEST_NATIVE");
+    let parent = native.clone().map_or_else(std::env::temp_dir, PathBuf::from);
+    let base = parent.join(name);
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        println!("SKIPPED: needs root and /dev/fuse");
+        eprintln!("SKIPPED: needs root and /dev/fuse");
+        return None;
+    }
+    let dir = base.join("mnt");
+    std::fs::create_dir_all(&dir).unwrap();
+    chmod(&base, 0o755);
+    chmod(&dir, 0o755);
+    let options = options.to_owned();
+    let mut mount = TestMount { dir, base, options, server: None, native: native.is_some() };
+    if !mount.native {
+        mount.start(0);
+    }
+    Some(mount)
+}
+
+/// For tests of the mount itself, which mean nothing in a native directory.
+pub fn mount_only(options: &str) -> Option<TestMount> {
+    if std::env::var_os("SHOAL_TEST_NATIVE").is_some() {
+        println!("SKIPPED: not for a native directory");
+        return None;
+    }
+    mount(options)
+}
+
+impl TestMount {
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn volume(&self) -> PathBuf {
+        self.base.join("volume")
+    }
+
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    pub fn is_native(&self) -> bool {
+        self.native
+    }
+
+    /// Process id of the server.
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("a server").id()
+    }
+
+    /// Starts a server as user `uid` and waits until it serves.
+    pub fn start(&mut self, uid: u32) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "serve_helper", "--nocapture", "--test-threads=1"])
+            .env("SHOAL_TEST_SERVE_VOLUME", self.volume())
+            .env("SHOAL_TEST_SERVE_DIR", &self.dir)
+            .env("SHOAL_TEST_SERVE_OPTIONS", &self.options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if uid != 0 {
+            command.uid(uid).gid(uid);
+        }
+        let mut server = command.spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let ready = lines.any(|line| line.unwrap().contains("SERVING"));
+        // The server's further words go nowhere, but must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        self.server = Some(server);
+        assert!(ready, "the server has not started");
+    }
+
+    /// Unmounts; the volume has been closed on return.
+    pub fn stop(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        let asked = Instant::now();
+        let unmounted = loop {
+            match shoal_fuse::unmount_and_wait(&self.dir) {
+                // A thread that has just been joined may still hold a file for a moment.
+                Err(error) if error.code() == shoal::Code::Busy => {
+                    if asked.elapsed() > Duration::from_secs(5) {
+                        break Err(error);
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                outcome => break outcome,
+            }
+        };
+        if let Err(error) = &unmounted {
+            eprintln!("unmounting {}: {error}", self.dir.display());
+            let _ = shoal_fuse::unmount_lazy(&self.dir);
+            let _ = server.kill();
+        }
+        let status = server.wait().unwrap();
+        if !std::thread::panicking() {
+            unmounted.unwrap();
+            assert!(status.success(), "the server ended with {status}");
+        }
+    }
+
+    /// Unmounts and mounts again.
+    pub fn remount(&mut self) {
+        if !self.native {
+            self.stop();
+            self.start(0);
+        }
+    }
+
+    /// Kills the server and takes the dead mount away.
+    pub fn kill(&mut self) {
+        let mut server = self.server.take().expect("a server");
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// Waits for a server whose mount has been taken away by other means.
+    pub fn wait_for_server(&mut self) -> std::process::ExitStatus {
+        self.server.take().expect("a server").wait().unwrap()
+    }
+
+    /// Unmounts as the user who mounted.
+    pub fn stop_as(&mut self, uid: u32) {
+        let mut server = self.server.take().expect("a server");
+        let dir = self.dir.clone();
+        let status = Command::new("fusermount3").arg("-u").arg(&dir).uid(uid).gid(uid).status();
+        assert!(status.unwrap().success());
+        assert!(server.wait().unwrap().success());
+    }
+
+    /// Checks the unmounted volume.
+    fn check(&self) {
+        let options = shoal::OpenOptions { read_only: true, ..shoal::OpenOptions::default() };
+        let volume = shoal::Volume::open(&self.volume(), &options).unwrap();
+        let report = volume.check(&mut |_, _| {}).unwrap();
+        assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    }
+}
+
+impl Drop for TestMount {
+    fn drop(&mut self) {
+        self.stop();
+        if !self.native && !std::thread::panicking() && self.volume().exists() {
+            self.check();
+        }
+        let _ = std::fs::remove_dir_all(&self.base);
+    }
+}
+
+/// The server's side: serves what the environment says, if it says something.
+pub fn serve() {
+    let Some(path) = std::env::var_os("SHOAL_TEST_SERVE_VOLUME").map(PathBuf::from) else { return };
+    let dir = std::env::var_os("SHOAL_TEST_SERVE_DIR").unwrap();
+    let options = std::env::var("SHOAL_TEST_SERVE_OPTIONS").unwrap();
+    let options = shoal_fuse::MountOptions::parse(&options).unwrap();
+    if !path.exists() {
+        let uid = rustix::process::getuid().as_raw();
+        let wish = shoal::MkfsOptions {
+            size: 256 << 20,
+            root_uid: uid,
+            root_gid: uid,
+            ..shoal::MkfsOptions::default()
+        };
+        shoal::mkfs(&path, &wish).unwrap();
+    }
+    let volume = Arc::new(shoal::Volume::open(&path, &options.open_options()).unwrap());
+    let name = path.display().to_string();
+    let mount =
+        shoal_fuse::Mount::new(volume.clone(), Path::new(&dir), &name, &options).unwrap();
+    println!("SERVING");
+    mount.wait();
+    let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");
+    volume.close().unwrap();
+}
+
+/// Runs `call` on a thread of its own as another user, with a working directory and umask of its
+/// own. Credentials belong to threads in Linux; only the C library hides it.
+pub fn as_user<T: Send>(uid: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
+    let outcome = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: plain system calls on valid arguments; they change this thread only.
+            let results = unsafe {
+                [
+                    libc::syscall(libc::SYS_unshare, libc::CLONE_FS),
+                    libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()),
+                    libc::syscall(libc::SYS_setresgid, uid, uid, uid),
+                    libc::syscall(libc::SYS_setresuid, uid, uid, uid),
+                ]
+            };
+            assert_eq!(results, [0; 4]);
+            call()
+        });
+        thread.join()
+    });
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Runs `call` with a umask.
+pub fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -> T {
+    as_user(0, &[], || {
+        rustix::process::umask(Mode::from_raw_mode(umask));
+        call()
+    })
+}
+
+pub type Res<T> = Result<T, Errno>;
+
+pub fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
+    rustix::fs::open(path.as_ref(), flags, Mode::empty())
+}
+
+pub fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<OwnedFd> {
+    let flags = flags | OFlags::CREATE;
+    rustix::fs::open(path.as_ref(), flags, Mode::from_raw_mode(mode))
+}
+
+/// Makes an empty file.
+pub fn touch(path: impl AsRef<Path>) {
+    drop(create(path, OFlags::WRONLY, 0o644).unwrap());
+}
+
+pub fn mkdir(path: impl AsRef<Path>, mode: u32) -> Res<()> {
+    rustix::fs::mkdir(path.as_ref(), Mode::from_raw_mode(mode))
+}
+
+pub fn rmdir(path: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::rmdir(path.as_ref())
+}
+
+pub fn unlink(path: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::unlink(path.as_ref())
+}
+
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::rename(from.as_ref(), to.as_ref())
+}
+
+pub fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::link(from.as_ref(), to.as_ref())
+}
+
+pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::symlink(target.as_ref(), path.as_ref())
+}
+
+pub fn stat(path: impl AsRef<Path>) -> Res<Stat> {
+    rustix::fs::stat(path.as_ref())
+}
+
+pub fn lstat(path: impl AsRef<Path>) -> Res<Stat> {
+    rustix::fs::lstat(path.as_ref())
+}
+
+pub fn try_chmod(path: impl AsRef<Path>, mode: u32) -> Res<()> {
+    rustix::fs::chmod(path.as_ref(), Mode::from_raw_mode(mode))
+}
+
+pub fn chmod(path: impl AsRef<Path>, mode: u32) {
+    try_chmod(path, mode).unwrap();
+}
+
+pub fn try_chown(path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Res<()> {
+    let uid = uid.map(rustix::fs::Uid::from_raw);
+    let gid = gid.map(rustix::fs::Gid::from_raw);
+    rustix::fs::chownat(CWD, path.as_ref(), uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+pub fn chown(path: impl AsRef<Path>, uid: u32, gid: u32) {
+    try_chown(path, Some(uid), Some(gid)).unwrap();
+}
+
+/// Permission bits, with set-id and sticky.
+pub fn mode(path: impl AsRef<Path>) -> u32 {
+    lstat(path).unwrap().st_mode & 0o7777
+}
+
+/// `truncate` by path.
+pub fn truncate(path: impl AsRef<Path>, size: i64) -> Res<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = CString::new(path.as_ref().as_os_str().as_bytes()).unwrap();
+    // SAFETY: a valid string and a number.
+    match unsafe { libc::truncate(path.as_ptr(), size) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
+    }
+}
+
+/// Sorted names in a directory.
+pub fn list(path: impl AsRef<Path>) -> Vec<String> {
+    let entries = std::fs::read_dir(path).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Makes the kernel forget every inode that nobody uses.
+pub fn drop_caches() {
+    std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// A file's contents at a range of offsets.
+pub fn pread(fd: &OwnedFd, offset: u64, len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    let mut got = 0;
+    while got < len {
+        let n = rustix::io::pread(fd, &mut data[got..], offset + got as u64).unwrap();
+        if n == 0 {
+            break;
+        }
+        got += n;
+    }
+    data.truncate(got);
+    data
+}
+
+pub fn pwrite(fd: &OwnedFd, offset: u64, data: &[u8]) {
+    let mut sent = 0;
+    while sent < data.len() {
+        sent += rustix::io::pwrite(fd, &data[sent..], offset + sent as u64).unwrap();
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| step()).collect()
+}

@@ -1,0 +1,155 @@
+//! Inode numbers: dense, a directory's children next to each other because each thread takes them
+//! from a block of its own; freed numbers are used again before new blocks are begun.
+
+use crate::block::{InodeBlock, InodeRef};
+use crate::table::{InodeTable, decode_imap};
+use parking_lot::Mutex;
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::shard::{SHARDS, shard};
+use shoal_base::{Ino, Result};
+use shoal_format::Ptr;
+use shoal_format::inode::Inode;
+use shoal_tree::{Batch, Key};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `imap` entries looked at for free slots at a time.
+const SEARCH: usize = 512;
+
+/// State of the allocation of numbers.
+pub(crate) struct Allocator {
+    next_block: AtomicU64,
+    /// The block each thread shard takes from.
+    cursors: Box<[Mutex<Option<Arc<InodeBlock>>>]>,
+    /// Blocks that may have free slots.
+    pool: Mutex<Pool>,
+}
+
+struct Pool {
+    numbers: VecDeque<u64>,
+    /// `imap` has been searched for free slots up to here, and has to be up to `until`.
+    searched: u64,
+    until: u64,
+}
+
+impl Allocator {
+    pub fn new(next_block: u64) -> Allocator {
+        let pool = Pool { numbers: VecDeque::new(), searched: 0, until: next_block };
+        Allocator {
+            next_block: AtomicU64::new(next_block),
+            cursors: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            pool: Mutex::new(pool),
+        }
+    }
+    pub fn next_block(&self) -> u64 {
+        self.next_block.load(Ordering::Relaxed)
+    }
+}
+
+/// Takes the lowest free slot of a block.
+fn take(block: &InodeBlock) -> Option<usize> {
+    let mut free = block.free.load(Ordering::Acquire);
+    while free != 0 {
+        let bit = free & free.wrapping_neg();
+        let before = block.free.fetch_and(!bit, Ordering::AcqRel);
+        if before & bit != 0 {
+            return Some(bit.trailing_zeros() as usize);
+        }
+        free = before & !bit;
+    }
+    None
+}
+
+impl InodeTable {
+    /// Takes a free number. It is the caller's alone until a record makes it an inode, or
+    /// [`InodeTable::give_back`].
+    pub fn allocate(&self) -> Result<InodeRef> {
+        let mut cursor = self.alloc.cursors[shard()].lock();
+        loop {
+            if let Some(block) = &*cursor
+                && let Some(slot) = take(block)
+            {
+                let index = block.number * INODES_PER_BLOCK as u64 + slot as u64;
+                let ino = Ino::new(self.config.root, index);
+                return Ok(InodeRef { block: block.clone(), ino });
+            }
+            *cursor = Some(self.block_with_room()?);
+        }
+    }
+
+    /// A number is free again: after the record that frees it was staged, or because the call that
+    /// took it failed.
+    pub fn give_back(&self, inode: &InodeRef) {
+        let bit = 1u32 << (inode.ino.0 as usize % INODES_PER_BLOCK);
+        if inode.block.free.fetch_or(bit, Ordering::AcqRel) == 0 {
+            self.alloc.pool.lock().numbers.push_back(inode.block.number);
+        }
+    }
+
+    fn block_with_room(&self) -> Result<Arc<InodeBlock>> {
+        loop {
+            let known = self.alloc.pool.lock().numbers.pop_front();
+            match known {
+                Some(number) => {
+                    let block = self.block(number)?;
+                    if block.free.load(Ordering::Acquire) != 0 {
+                        return Ok(block);
+                    }
+                }
+                None if self.search_imap()? => {}
+                None => {
+                    let number = self.alloc.next_block.fetch_add(1, Ordering::Relaxed);
+                    return Ok(self.fresh_block(number));
+                }
+            }
+        }
+    }
+
+    fn fresh_block(&self, number: u64) -> Arc<InodeBlock> {
+        let inodes = (0..INODES_PER_BLOCK).map(|_| Inode::default()).collect();
+        let block = InodeBlock::new(number, inodes, Ptr::NULL);
+        if number == 0 {
+            // Inode 0 does not exist.
+            block.free.fetch_and(!1, Ordering::AcqRel);
+        }
+        self.enter(block)
+    }
+
+    /// Looks at the next entries of `imap` for free slots; `false`: all have been looked at.
+    fn search_imap(&self) -> Result<bool> {
+        let mut pool = self.alloc.pool.lock();
+        if pool.searched >= pool.until {
+            return Ok(false);
+        }
+        let mut batch = Batch::default();
+        let (from, to) = (Key::new(pool.searched, 0), Key::new(pool.until, 0));
+        let next = self.imap.scan(from, to, SEARCH, &mut batch)?;
+        for (key, value) in batch.iter() {
+            let free = decode_imap(value).map_or(0, |(_, free)| free);
+            if free & if key.hi == 0 { !1 } else { !0 } != 0 {
+                pool.numbers.push_back(key.hi);
+            }
+        }
+        pool.searched = next.map_or(pool.until, |key| key.hi);
+        Ok(true)
+    }
+
+    /// For replay: the place of an inode that the journal names, in a block that may be new. Marks
+    /// the slot as taken.
+    pub fn claim(&self, ino: Ino) -> Result<InodeRef> {
+        let number = ino.index() / INODES_PER_BLOCK as u64;
+        let known = self.alloc.next_block.fetch_max(number + 1, Ordering::Relaxed);
+        let block = match self.block(number) {
+            Ok(block) => block,
+            // Skipped by the threads' cursors, or begun after the checkpoint.
+            Err(e) if e.is(shoal_base::Code::Stale) => {
+                let _ = known;
+                self.fresh_block(number)
+            }
+            Err(e) => return Err(e),
+        };
+        block.free.fetch_and(!(1u32 << (ino.0 as usize % INODES_PER_BLOCK)), Ordering::AcqRel);
+        Ok(InodeRef { block, ino })
+    }
+}

@@ -1,0 +1,136 @@
+//! An inode block in memory: 32 inodes, each behind its own reader-writer lock.
+//!
+//! Beyond an inode's own bytes (core and forks) a slot costs about 60 bytes: the lock's word, the
+//! epoch, the place for a version kept aside, two fork lengths and pointers.
+
+use crate::table::InodeTable;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Epoch, Ino};
+use shoal_format::Ptr;
+use shoal_format::inode::Inode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// The block is in the dirty list of even or odd epochs.
+pub(crate) const DIRTY: [u8; 2] = [1, 2];
+/// A checkpoint has written it, but it cannot be read back yet.
+pub(crate) const WRITING: u8 = 4;
+
+/// 32 inodes.
+pub struct InodeBlock {
+    /// Number of the block: index of its first inode / 32.
+    pub number: u64,
+    pub(crate) slots: Box<[RwLock<Slot>]>,
+    pub(crate) flags: AtomicU8,
+    /// Bit set: the slot is free to be allocated.
+    pub(crate) free: AtomicU32,
+    pub(crate) used: AtomicBool,
+    pub(crate) disk: Mutex<Ptr>,
+}
+
+/// One inode, behind its lock.
+#[derive(Default)]
+pub struct Slot {
+    /// The inode as it is now. Change it through [`Locked::edit`] only.
+    pub inode: Inode,
+    /// Epoch of the last change.
+    pub(crate) epoch: Epoch,
+    /// The inode as it was at the end of the epoch before, when its block was still to be written.
+    pub(crate) old: Option<Box<Inode>>,
+}
+
+impl InodeBlock {
+    pub(crate) fn new(number: u64, inodes: Vec<Inode>, disk: Ptr) -> Arc<InodeBlock> {
+        let mut free = 0;
+        for (i, inode) in inodes.iter().enumerate() {
+            free |= u32::from(!inode.core.in_use()) << i;
+        }
+        let slot = |inode| RwLock::new(Slot { inode, epoch: 0, old: None });
+        let slots: Box<[_]> = inodes.into_iter().map(slot).collect();
+        assert_eq!(slots.len(), INODES_PER_BLOCK);
+        Arc::new(InodeBlock {
+            number,
+            slots,
+            flags: AtomicU8::new(0),
+            free: AtomicU32::new(free),
+            used: AtomicBool::new(true),
+            disk: Mutex::new(disk),
+        })
+    }
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.flags.load(Ordering::Acquire) != 0
+    }
+}
+
+/// A counted reference to an inode in memory.
+#[derive(Clone)]
+pub struct InodeRef {
+    pub(crate) block: Arc<InodeBlock>,
+    /// The inode.
+    pub ino: Ino,
+}
+
+impl InodeRef {
+    #[inline]
+    pub(crate) fn slot(&self) -> &RwLock<Slot> {
+        &self.block.slots[(self.ino.0 as usize) % INODES_PER_BLOCK]
+    }
+    /// Locks the inode for reading.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, Slot> {
+        self.slot().read()
+    }
+    /// Locks the inode for writing.
+    #[inline]
+    pub fn write(&self) -> Locked<'_> {
+        Locked { at: self, slot: self.slot().write() }
+    }
+    /// Locks the inode for writing if that can be done at once.
+    #[inline]
+    pub fn try_write(&self) -> Option<Locked<'_>> {
+        self.slot().try_write().map(|slot| Locked { at: self, slot })
+    }
+}
+
+/// An inode locked for writing.
+pub struct Locked<'a> {
+    at: &'a InodeRef,
+    slot: RwLockWriteGuard<'a, Slot>,
+}
+
+impl Locked<'_> {
+    /// Its number.
+    #[inline]
+    pub fn ino(&self) -> Ino {
+        self.at.ino
+    }
+    /// The inode, to look at.
+    #[inline]
+    pub fn inode(&self) -> &Inode {
+        &self.slot.inode
+    }
+    /// The inode, to change in a transaction of `epoch`.
+    #[inline]
+    pub fn edit(&mut self, table: &InodeTable, epoch: Epoch) -> &mut Inode {
+        if self.slot.epoch != epoch {
+            self.first_edit(table, epoch);
+        }
+        &mut self.slot.inode
+    }
+
+    /// The first change in an epoch: keeps the inode aside if its block has still to be written as
+    /// it was, and enters the block in the list of this epoch's checkpoint.
+    fn first_edit(&mut self, table: &InodeTable, epoch: Epoch) {
+        debug_assert!(self.slot.epoch < epoch);
+        let block = &self.at.block;
+        let pending = DIRTY[(epoch as usize + 1) % 2];
+        let keep = block.flags.load(Ordering::Acquire) & pending != 0;
+        self.slot.old = keep.then(|| Box::new(self.slot.inode.clone()));
+        self.slot.epoch = epoch;
+        let bit = DIRTY[epoch as usize % 2];
+        if block.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            table.dirtied(block, epoch);
+        }
+    }
+}

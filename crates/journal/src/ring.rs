@@ -1,0 +1,446 @@
+//! The ring in which records wait to be written: many threads copy into it at once, one reader
+//! takes out what is complete. The only unsafe code of the journal.
+//!
+//! Positions are LSNs: they only grow, and position `p` lives at byte `p % capacity`.
+//!
+//! # Protocol
+//!
+//! ```text
+//! stager   t = tail                         reader   end = tail
+//!          cell: IDLE -> t  (claims it)              safe = min(end, every cell)
+//!          start = tail; tail += len                 reads consumed .. safe
+//!          waits until end - consumed <= capacity    consumed = safe
+//!          copies into start .. end
+//!          cell: t -> IDLE
+//! ```
+//!
+//! *Everything below `safe` is complete.* Take a reservation with `start < safe`. Then its
+//! `tail += len` came before the reader's load of `tail`, and the claim of its cell before that. So
+//! the reader sees in that cell either `t`, which is at most `start`, and `safe` would not be above
+//! it; or a later value, and then the copy has happened before, because cells change hands only
+//! after the copy (release), and are read with acquire.
+//!
+//! *Nobody copies over what is still to be read*, because a copy waits for `consumed`.
+//!
+//! A thread that waits for room has set its cell to `start` first, so everything below `start` can be
+//! taken out; with records no longer than the ring, the waiter with the lowest `start` gets room.
+//!
+//! Cells are found by thread, but any free one will do: threads that share a shard do not wait.
+
+// `loom` is set only by the command that runs the model checker (Cargo.toml).
+#![allow(unexpected_cfgs)]
+
+use crossbeam_utils::CachePadded;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Content of a cell that no reservation holds.
+const IDLE: u64 = u64::MAX;
+
+/// The ring.
+pub(crate) struct Ring {
+    bytes: Bytes,
+    capacity: u64,
+    /// End of the last reservation.
+    tail: CachePadded<AtomicU64>,
+    /// Everything below has been taken out.
+    consumed: CachePadded<AtomicU64>,
+    /// A lower bound of each unfinished reservation.
+    cells: Box<[CachePadded<AtomicU64>]>,
+}
+
+/// The right to take out of the ring it was made with: there is one.
+pub(crate) struct Reader {
+    consumed: u64,
+    safe: u64,
+}
+
+/// Room for one record, to be filled. A reservation that is dropped instead stops the ring for good:
+/// its cell is never released. That is what a poisoned journal wants.
+pub(crate) struct Reservation<'a> {
+    ring: &'a Ring,
+    cell: usize,
+    /// First position.
+    pub(crate) start: u64,
+    /// Position after the last.
+    pub(crate) end: u64,
+}
+
+impl Ring {
+    /// A ring of `capacity` bytes (a power of two) that starts at position `start`, for up to `cells`
+    /// unfinished reservations, and its reader.
+    pub(crate) fn new(capacity: usize, start: u64, cells: usize) -> (Ring, Reader) {
+        assert!(capacity.is_power_of_two() && cells > 0);
+        let ring = Ring {
+            bytes: Bytes::zeroed(capacity),
+            capacity: capacity as u64,
+            tail: CachePadded::new(AtomicU64::new(start)),
+            consumed: CachePadded::new(AtomicU64::new(start)),
+            cells: (0..cells).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+        };
+        (ring, Reader { consumed: start, safe: start })
+    }
+
+    /// End of what has been reserved.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// End of what has been taken out.
+    #[inline]
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed.load(Ordering::Acquire)
+    }
+
+    /// Reserves `len` bytes; `hint` chooses the cell to try first. `None`: all cells are taken.
+    #[inline]
+    pub(crate) fn reserve(&self, hint: usize, len: usize) -> Option<Reservation<'_>> {
+        debug_assert!(len as u64 <= self.capacity);
+        let cell = self.claim(hint)?;
+        let start = self.tail.fetch_add(len as u64, Ordering::AcqRel);
+        Some(Reservation { ring: self, cell, start, end: start + len as u64 })
+    }
+
+    /// Puts a lower bound of the coming reservation into an idle cell.
+    #[inline]
+    fn claim(&self, hint: usize) -> Option<usize> {
+        let count = self.cells.len();
+        (0..count).map(|n| (hint + n) % count).find(|cell| {
+            let bound = self.tail.load(Ordering::Acquire);
+            let swap = self.cells[*cell].compare_exchange(
+                IDLE,
+                bound,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            swap.is_ok()
+        })
+    }
+
+    /// Looks how far the ring can be read now.
+    pub(crate) fn look(&self, reader: &mut Reader) -> u64 {
+        let end = self.tail.load(Ordering::Acquire);
+        let cells = self.cells.iter().map(|c| c.load(Ordering::Acquire));
+        let safe = cells.fold(end, u64::min);
+        // A thread may publish a bound that it loaded long ago; what has been seen stays seen.
+        reader.safe = reader.safe.max(safe);
+        reader.safe
+    }
+
+    /// Calls `f` with the bytes of `from .. to`, in two pieces when they lie across the ring's end.
+    pub(crate) fn read<T>(
+        &self,
+        reader: &Reader,
+        from: u64,
+        to: u64,
+        f: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> T {
+        assert!(reader.consumed <= from && from <= to && to <= reader.safe);
+        let (at, head, rest) = self.pieces(from, (to - from) as usize);
+        // SAFETY: `consumed <= from` and `to <= safe`, so by the protocol every copy into these bytes
+        // has happened before, and none starts before `consume`, which needs `&mut Reader`.
+        unsafe { f(&self.bytes.get(at, head), &self.bytes.get(0, rest)) }
+    }
+
+    /// Gives everything below `upto` back to the stagers.
+    pub(crate) fn consume(&self, reader: &mut Reader, upto: u64) {
+        assert!(reader.consumed <= upto && upto <= reader.safe);
+        reader.consumed = upto;
+        self.consumed.store(upto, Ordering::Release);
+    }
+
+    /// Where `len` bytes from `from` lie: offset, bytes there, bytes at the start of the ring.
+    #[inline]
+    fn pieces(&self, from: u64, len: usize) -> (usize, usize, usize) {
+        let at = (from & (self.capacity - 1)) as usize;
+        let head = len.min(self.capacity as usize - at);
+        (at, head, len - head)
+    }
+}
+
+impl Reader {
+    /// The first position not yet taken out.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+}
+
+impl Reservation<'_> {
+    /// Whether the ring has room for it now. Once true it stays true.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.end - self.ring.consumed().min(self.end) <= self.ring.capacity
+    }
+
+    /// Lets everything below this reservation be taken out while it waits.
+    pub(crate) fn publish_start(&self) {
+        self.ring.cells[self.cell].store(self.start, Ordering::Release);
+    }
+
+    /// Copies `head`, then `body`, which together have the reserved length, and finishes. There must
+    /// be room.
+    #[inline]
+    pub(crate) fn fill(self, head: &[u8], body: &[u8]) {
+        assert_eq!((head.len() + body.len()) as u64, self.end - self.start);
+        assert!(self.has_room());
+        self.copy(self.start, head);
+        self.copy(self.start + head.len() as u64, body);
+        self.ring.cells[self.cell].store(IDLE, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn copy(&self, from: u64, bytes: &[u8]) {
+        let (at, head, rest) = self.ring.pieces(from, bytes.len());
+        // SAFETY: the bytes belong to this reservation alone (`fetch_add` gave them once), the reader
+        // is done with what was there before (`has_room`), and does not read them before the cell is
+        // released.
+        unsafe {
+            self.ring.bytes.put(at, &bytes[..head]);
+            if rest > 0 {
+                self.ring.bytes.put(0, &bytes[head..]);
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+use plain::Bytes;
+
+#[cfg(not(loom))]
+mod plain {
+    //! The bytes, shared by reservations that do not overlap.
+
+    use std::cell::UnsafeCell;
+
+    pub(super) struct Bytes(Box<[UnsafeCell<u8>]>);
+
+    // SAFETY: access is only through `put` and `get`, whose callers promise that no two accesses of
+    // which one writes overlap without one happening before the other.
+    unsafe impl Sync for Bytes {}
+
+    impl Bytes {
+        pub(super) fn zeroed(capacity: usize) -> Bytes {
+            let plain = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
+            // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, and the box was just given up. (Built
+            // this way because zeroed memory then comes from the system without being touched.)
+            Bytes(unsafe { Box::from_raw(plain as *mut [UnsafeCell<u8>]) })
+        }
+
+        /// # Safety
+        /// No other access to these bytes at the same time.
+        #[inline]
+        pub(super) unsafe fn put(&self, at: usize, bytes: &[u8]) {
+            let place = &self.0[at..at + bytes.len()];
+            // SAFETY: `place` is exactly as long as `bytes`, and nobody else accesses it (caller).
+            unsafe {
+                let place = UnsafeCell::raw_get(place.as_ptr());
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+            }
+        }
+
+        /// # Safety
+        /// No write to these bytes while the slice lives.
+        #[inline]
+        pub(super) unsafe fn get(
+            &self,
+            at: usize,
+            len: usize,
+        ) -> impl std::ops::Deref<Target = [u8]> {
+            let place = &self.0[at..at + len];
+            // SAFETY: as long as `place`; nobody writes to it meanwhile (caller).
+            let bytes: &[u8] =
+                unsafe { std::slice::from_raw_parts(UnsafeCell::raw_get(place.as_ptr()), len) };
+            bytes
+        }
+    }
+}
+
+#[cfg(loom)]
+use checked::Bytes;
+
+#[cfg(loom)]
+mod checked {
+    //! The bytes under the model checker, which sees every access to each.
+
+    use loom::cell::UnsafeCell;
+
+    pub(super) struct Bytes(Vec<UnsafeCell<u8>>);
+
+    // SAFETY: as the plain one; here loom proves it.
+    unsafe impl Sync for Bytes {}
+    // SAFETY: bytes may move to another thread.
+    unsafe impl Send for Bytes {}
+
+    impl Bytes {
+        pub(super) fn zeroed(capacity: usize) -> Bytes {
+            Bytes((0..capacity).map(|_| UnsafeCell::new(0)).collect())
+        }
+
+        /// # Safety
+        /// As the plain one.
+        pub(super) unsafe fn put(&self, at: usize, bytes: &[u8]) {
+            for (cell, byte) in self.0[at..].iter().zip(bytes) {
+                // SAFETY: the pointer is valid; loom checks that nobody else accesses it.
+                cell.with_mut(|p| unsafe { *p = *byte });
+            }
+        }
+
+        /// # Safety
+        /// As the plain one.
+        pub(super) unsafe fn get(&self, at: usize, len: usize) -> Vec<u8> {
+            // SAFETY: the pointer is valid; loom checks that nobody writes to it.
+            self.0[at..at + len].iter().map(|cell| cell.with(|p| unsafe { *p })).collect()
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    //! Every interleaving, and every value that the memory model allows a load to see.
+
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Reads what is complete and checks that it is: each byte is its writer's, in whole records.
+    fn drain(ring: &Ring, reader: &mut Reader, seen: &mut Vec<u8>) {
+        let from = reader.consumed();
+        let safe = ring.look(reader);
+        ring.read(reader, from, safe, |head, rest| {
+            seen.extend_from_slice(head);
+            seen.extend_from_slice(rest);
+        });
+        ring.consume(reader, safe);
+    }
+
+    /// Stages a record of two bytes; false when there is no cell or no room. (The real callers try
+    /// again; a model that spins has no end.)
+    fn stage(ring: &Ring, hint: usize, byte: u8) -> bool {
+        let Some(reservation) = ring.reserve(hint, 2) else { return false };
+        if !reservation.has_room() {
+            reservation.publish_start();
+            if !reservation.has_room() {
+                return false;
+            }
+        }
+        reservation.fill(&[byte], &[byte]);
+        true
+    }
+
+    /// `full` records are in the ring already; two threads stage while this one reads.
+    fn check(capacity: usize, cells: usize, full: u8) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let (ring, mut reader) = Ring::new(capacity, 6, cells);
+            let ring = Arc::new(ring);
+            let mut staged: Vec<u8> = (0..full).map(|n| 10 + n).collect();
+            staged.iter().for_each(|byte| assert!(stage(&ring, 0, *byte)));
+            let spawn = |byte: u8| {
+                let ring = ring.clone();
+                thread::spawn(move || stage(&ring, byte.into(), byte).then_some(byte))
+            };
+            let (one, two) = (spawn(1), spawn(2));
+            let mut seen = Vec::new();
+            drain(&ring, &mut reader, &mut seen);
+            drain(&ring, &mut reader, &mut seen);
+            let outcomes = [one.join().unwrap(), two.join().unwrap()];
+            staged.extend(outcomes.iter().flatten());
+            drain(&ring, &mut reader, &mut seen);
+            assert!(seen.chunks(2).all(|pair| pair[0] == pair[1] && pair[0] != 0));
+            let mut records: Vec<u8> = seen.chunks(2).map(|pair| pair[0]).collect();
+            records.sort();
+            staged.sort();
+            // A reservation that found no room is a hole: nothing behind it may come out.
+            let hole = ring.tail() - reader.consumed() > 0;
+            assert!(records == staged || hole && records.iter().all(|r| staged.contains(r)));
+        });
+    }
+
+    #[test]
+    fn two_stagers_with_cells_of_their_own() {
+        check(8, 2, 0);
+    }
+
+    #[test]
+    fn two_stagers_share_a_cell() {
+        check(8, 1, 0);
+    }
+
+    #[test]
+    fn two_stagers_and_room_for_one_record_more() {
+        check(4, 2, 1);
+    }
+
+    #[test]
+    fn two_stagers_and_no_room_until_the_reader_makes_some() {
+        check(2, 2, 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_wrap_around_and_come_out_in_order() {
+        let (ring, mut reader) = Ring::new(64, 1000, 2);
+        let mut expected = Vec::new();
+        let mut found = Vec::new();
+        for n in 0..200u8 {
+            let body = vec![n; usize::from(n % 23)];
+            let reservation = ring.reserve(n.into(), 1 + body.len()).unwrap();
+            assert!(reservation.has_room());
+            reservation.fill(&[n], &body);
+            expected.extend(std::iter::repeat_n(n, 1 + body.len()));
+            if n % 3 == 2 || ring.tail() - reader.consumed() > 30 {
+                let from = reader.consumed();
+                let safe = ring.look(&mut reader);
+                assert_eq!(safe, ring.tail());
+                ring.read(&reader, from, safe, |a, b| {
+                    found.extend_from_slice(a);
+                    found.extend_from_slice(b);
+                });
+                ring.consume(&mut reader, safe);
+            }
+        }
+        assert_eq!(found, expected[..found.len()]);
+        assert!(expected.len() - found.len() < 64);
+    }
+
+    #[test]
+    fn an_unfinished_reservation_holds_the_reader_back_but_only_there() {
+        let (ring, mut reader) = Ring::new(64, 0, 2);
+        ring.reserve(0, 4).unwrap().fill(b"abcd", b"");
+        let open = ring.reserve(0, 4).unwrap();
+        ring.reserve(0, 4).unwrap().fill(b"ij", b"kl");
+        assert_eq!(ring.look(&mut reader), 4);
+        assert!(open.has_room());
+        let second = ring.reserve(1, 1).unwrap();
+        assert!(ring.reserve(0, 1).is_none(), "both cells are taken");
+        open.fill(b"efgh", b"");
+        assert_eq!(ring.look(&mut reader), 12);
+        second.fill(b"m", b"");
+        assert_eq!(ring.look(&mut reader), 13);
+        ring.read(&reader, 2, 13, |a, b| assert_eq!((a, b), (&b"cdefghijklm"[..], &b""[..])));
+    }
+
+    #[test]
+    fn a_full_ring_has_room_again_after_consume() {
+        let (ring, mut reader) = Ring::new(8, 0, 4);
+        ring.reserve(0, 8).unwrap().fill(&[1; 8], b"");
+        let waiting = ring.reserve(0, 5).unwrap();
+        assert!(!waiting.has_room());
+        waiting.publish_start();
+        assert_eq!(ring.look(&mut reader), 8);
+        ring.consume(&mut reader, 5);
+        assert!(waiting.has_room());
+        waiting.fill(&[2; 5], b"");
+        assert_eq!(ring.look(&mut reader), 13);
+        ring.read(&reader, 5, 13, |a, b| assert_eq!((a, b), (&[1; 3][..], &[2; 5][..])));
+    }
+}

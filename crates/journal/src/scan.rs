@@ -1,0 +1,235 @@
+//! Reading the journal after a crash, and telling its torn tail from corruption.
+//!
+//! Batches are read one after another from the checkpoint's position. At each place one number (LSN)
+//! is expected; a batch is *ours* when magic, volume, incarnation and checksum agree. What is found
+//! decides:
+//!
+//! | case | found at the expected place | means |
+//! | --- | --- | --- |
+//! | A | our records, expected number | they are delivered; go on behind them |
+//! | B | our link, expected number, to the start of a segment not yet visited | go on there |
+//! | C | our link, expected number, to anywhere else | corruption: no writer makes it |
+//! | D | our records, expected number, but empty, cut off, or leaving no room for a link | corruption |
+//! | E | a place where no batch can be | corruption (of the checkpoint that named it) |
+//! | F | anything else, and later a batch of ours that says the expected number was durable | corruption: acknowledged records are lost |
+//! | G | a header with the expected number whose checksum is wrong, and not F | torn tail: it was being written |
+//! | H | anything else, and later batches of ours, and not F | torn tail: written, not flushed, so in any order |
+//! | I | anything else | the end; everything written was read |
+//! | J | the device fails | its error; nothing is known |
+//!
+//! *Later* is: at the next multiples of 4096 in this segment, then in the segments that links found
+//! there, or the batches read before, name as next. Numbers below the expected one are old and prove
+//! nothing. A batch carries the number up to which the journal was durable when it was written
+//! (`durable`): if that is above the expected number, a flush had returned after the expected batch
+//! was written, and its loss is not a crash's doing.
+//!
+//! What cannot be told: whether the very last batches, behind which nothing was written, were
+//! acknowledged and then damaged, or torn.
+
+use crate::JournalPos;
+use shoal_base::limits::JOURNAL_ALIGN;
+use shoal_base::{Addr, Error, Lsn, Result, SegNo};
+use shoal_device::Device;
+use shoal_format::Geometry;
+use shoal_format::batch::{BatchHeader, BatchKind, RECORD_HEADER, records};
+use std::collections::HashSet;
+
+const ALIGN: u64 = JOURNAL_ALIGN as u64;
+
+/// What a scan found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanEnd {
+    /// Behind the last good batch.
+    pub end: JournalPos,
+    /// Segments that hold the journal, in order.
+    pub segments: Vec<SegNo>,
+    /// Records delivered.
+    pub records: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+    /// What a crash left behind the end, for people; `None`: nothing.
+    pub torn: Option<String>,
+}
+
+/// Reads the journal from `start` and calls `each` with every record, in order, and the number just
+/// past it. See the table at the head of this file for how it ends.
+pub fn scan(
+    device: &dyn Device,
+    geometry: &Geometry,
+    volume: u64,
+    incarnation: u32,
+    start: JournalPos,
+    mut each: impl FnMut(Lsn, &[u8]) -> Result<()>,
+) -> Result<ScanEnd> {
+    if !is_place(geometry, start.addr) {
+        return Err(corrupt(start, 'E', "no batch can be at this address".into()));
+    }
+    let mut source = Source { device, geometry, volume, incarnation, batch: Vec::new() };
+    let segments = vec![geometry.segment_of(start.addr)];
+    let mut found = ScanEnd { end: start, segments, records: 0, bytes: 0, torn: None };
+    // The segment that the batches of this one name as next.
+    let mut announced = None;
+    loop {
+        let at = found.end;
+        match source.read(at.addr)? {
+            Some(header) if header.lsn_start == at.lsn => match header.kind {
+                BatchKind::Records => {
+                    source.deliver(&header, &mut found, &mut each)?;
+                    announced = source.target(&header);
+                }
+                BatchKind::Link => {
+                    let seg = source.target(&header).filter(|seg| !found.segments.contains(seg));
+                    let rule = || format!("link to byte {}, not a new segment", header.next.0);
+                    let seg = seg.ok_or_else(|| corrupt(at, 'C', rule()))?;
+                    found.segments.push(seg);
+                    found.end.addr = header.next;
+                    announced = None;
+                }
+            },
+            _ => {
+                found.torn = source.judge(&found, announced)?;
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// Whether a batch can be at this address, a link at least.
+fn is_place(geometry: &Geometry, addr: Addr) -> bool {
+    geometry.contains(addr, ALIGN) && addr.0.is_multiple_of(ALIGN)
+}
+
+fn corrupt(at: JournalPos, case: char, rule: String) -> Error {
+    let object = format!("journal at LSN {} (case {case})", at.lsn.0);
+    Error::corrupt(object, Some(at.addr.0), rule)
+}
+
+struct Source<'a> {
+    device: &'a dyn Device,
+    geometry: &'a Geometry,
+    volume: u64,
+    incarnation: u32,
+    /// The batch read last: header and records.
+    batch: Vec<u8>,
+}
+
+impl Source<'_> {
+    /// The batch at this place if it is ours, whatever its number.
+    fn read(&mut self, addr: Addr) -> Result<Option<BatchHeader>> {
+        self.batch.resize(BatchHeader::SIZE, 0);
+        self.device.read_at(&mut self.batch, addr.0)?;
+        let Some(header) = self.header() else { return Ok(None) };
+        let whole = BatchHeader::SIZE as u64 + u64::from(header.len);
+        if whole > self.segment_end(addr) - addr.0 {
+            return Ok(None);
+        }
+        self.batch.resize(whole as usize, 0);
+        let (_, rest) = self.batch.split_at_mut(BatchHeader::SIZE);
+        self.device.read_at(rest, addr.0 + BatchHeader::SIZE as u64)?;
+        let (head, records) = self.batch.split_at(BatchHeader::SIZE);
+        Ok(BatchHeader::sum_matches(head, records).then_some(header))
+    }
+
+    /// The header in the buffer, if volume and incarnation are ours; its checksum may be wrong.
+    fn header(&self) -> Option<BatchHeader> {
+        let header = BatchHeader::decode(&self.batch)?;
+        let ours = header.volume == self.volume && header.incarnation == self.incarnation;
+        ours.then_some(header)
+    }
+
+    /// Cases A and D.
+    fn deliver(
+        &self,
+        header: &BatchHeader,
+        found: &mut ScanEnd,
+        each: &mut impl FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let at = found.end;
+        let end = at.lsn.0.checked_add(u64::from(header.len)).filter(|_| header.len > 0);
+        let broken = |rule: &str| corrupt(at, 'D', rule.into());
+        let end = end.ok_or_else(|| broken("a batch of impossible length"))?;
+        let next = Addr(at.addr.0 + BatchHeader::padded(header.len as usize) as u64);
+        if next.0 + ALIGN > self.segment_end(at.addr) {
+            return Err(broken("a batch that leaves no room for the link behind it"));
+        }
+        let mut lsn = at.lsn.0;
+        for record in records(&self.batch[BatchHeader::SIZE..]) {
+            let record = record.ok_or_else(|| broken("a record that runs past its batch"))?;
+            lsn += (RECORD_HEADER + record.len()) as u64;
+            each(Lsn(lsn), record)?;
+            found.records += 1;
+        }
+        found.bytes += u64::from(header.len);
+        found.end = JournalPos { addr: next, lsn: Lsn(end) };
+        Ok(())
+    }
+
+    /// The segment at whose start `next` points.
+    fn target(&self, header: &BatchHeader) -> Option<SegNo> {
+        let seg = self.geometry.segment_of(header.next);
+        let valid = is_place(self.geometry, header.next);
+        (valid && self.geometry.start_of(seg) == header.next).then_some(seg)
+    }
+
+    /// Cases F to I: nothing that can be delivered is at the end.
+    fn judge(&mut self, found: &ScanEnd, announced: Option<SegNo>) -> Result<Option<String>> {
+        let at = found.end;
+        self.batch.resize(BatchHeader::SIZE, 0);
+        self.device.read_at(&mut self.batch, at.addr.0)?;
+        let begun = self.header().is_some_and(|h| h.lsn_start == at.lsn);
+        let later = self.later(found, announced)?;
+        if let Some((addr, header)) = later.filter(|(_, h)| h.durable > at.lsn) {
+            let (start, durable) = (header.lsn_start.0, header.durable.0);
+            let rule = format!(
+                "no valid batch here, but the one at byte {} (LSN {start}) says that everything \
+                 below LSN {durable} was durable",
+                addr.0
+            );
+            return Err(corrupt(at, 'F', rule));
+        }
+        let place = format!("at byte {}, LSN {}", at.addr.0, at.lsn.0);
+        Ok(match later {
+            _ if begun => Some(format!("torn batch {place} (case G)")),
+            Some(_) => Some(format!("batch missing {place}, later ones written (case H)")),
+            None => None,
+        })
+    }
+
+    /// The first batch of ours behind the end that proves case F; else the first of any.
+    fn later(
+        &mut self,
+        found: &ScanEnd,
+        announced: Option<SegNo>,
+    ) -> Result<Option<(Addr, BatchHeader)>> {
+        let at = found.end;
+        let mut visited: HashSet<SegNo> = found.segments.iter().copied().collect();
+        let mut first = None;
+        let mut place = at.addr;
+        let mut next = announced;
+        loop {
+            let end = self.segment_end(place);
+            while place.0 + ALIGN <= end {
+                let header = self.read(place)?.filter(|h| h.lsn_start >= at.lsn);
+                let Some(header) = header else {
+                    place.0 += ALIGN;
+                    continue;
+                };
+                if header.durable > at.lsn {
+                    return Ok(Some((place, header)));
+                }
+                first = first.or(Some((place, header)));
+                next = self.target(&header).or(next);
+                place.0 += BatchHeader::padded(header.len as usize) as u64;
+            }
+            let Some(seg) = next.take().filter(|seg| visited.insert(*seg)) else {
+                return Ok(first);
+            };
+            place = self.geometry.start_of(seg);
+        }
+    }
+
+    fn segment_end(&self, addr: Addr) -> u64 {
+        let start = self.geometry.start_of(self.geometry.segment_of(addr));
+        start.0 + self.geometry.segment_size
+    }
+}

@@ -1,0 +1,221 @@
+//! From the ring to the device: cutting complete records into batches and placing them.
+
+use crate::SegmentSource;
+use crate::core::Core;
+use crate::ring::{Reader, Ring};
+use shoal_base::counters::{Counter, Counters};
+use shoal_base::limits::JOURNAL_ALIGN;
+use shoal_base::{Addr, Error, Lsn, Result, SegNo};
+use shoal_device::Device;
+use shoal_format::Geometry;
+use shoal_format::batch::{BatchHeader, BatchKind, RECORD_HEADER};
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes kept free at the end of a segment for the link to the next.
+const LINK_ROOM: u64 = JOURNAL_ALIGN as u64;
+
+static PADDING: [u8; JOURNAL_ALIGN] = [0; JOURNAL_ALIGN];
+
+/// What batches are written with and to.
+pub(crate) struct Io {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) volume: u64,
+    pub(crate) incarnation: u32,
+    pub(crate) segments: Arc<dyn SegmentSource>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Who writes. Under a lock: batches are placed one after another.
+pub(crate) struct Writer {
+    reader: Reader,
+    /// Where the next batch goes.
+    addr: Addr,
+    /// The segment after this one, when it could be had.
+    next: Option<SegNo>,
+    batch_max: usize,
+    /// For batches that lie across the end of the ring.
+    scratch: Vec<u8>,
+}
+
+impl Writer {
+    /// A writer whose first batch goes to `addr`.
+    pub(crate) fn new(reader: Reader, addr: Addr, batch_max: usize) -> Writer {
+        Writer { reader, addr, next: None, batch_max, scratch: Vec::new() }
+    }
+
+    /// End of what has been written.
+    pub(crate) fn written(&self) -> u64 {
+        self.reader.consumed()
+    }
+
+    /// Where the next batch goes.
+    pub(crate) fn addr(&self) -> Addr {
+        self.addr
+    }
+}
+
+impl Core {
+    /// Writes what is complete; does nothing when somebody else is at it.
+    pub(crate) fn write_some(&self) -> Result<()> {
+        match self.writer.try_lock() {
+            Some(mut writer) => self.write_up_to(&mut writer, 0),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes all that is complete, at least up to `lsn`: waits for records below it whose copy is
+    /// still under way.
+    pub(crate) fn write_up_to(&self, writer: &mut Writer, lsn: u64) -> Result<()> {
+        let mut rounds = 0u32;
+        loop {
+            self.check_poison()?;
+            let safe = self.ring.look(&mut writer.reader);
+            if safe > writer.written() {
+                self.flush_data(writer)?;
+                while writer.written() < safe {
+                    self.write_batch(writer, safe)?;
+                }
+            }
+            if writer.written() >= lsn {
+                return Ok(());
+            }
+            // Usually a copy of some hundred bytes; at worst a thread that was interrupted in it.
+            rounds += 1;
+            if rounds < 64 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Data before the record that points to it: to be called after looking at the ring, and before
+    /// writing any of what was found there.
+    fn flush_data(&self, writer: &Writer) -> Result<()> {
+        // Cleared only here, under the writer's lock, and the flush is done before it is released:
+        // whoever finds it clear knows that the data is durable.
+        if self.data_dirty.swap(false, Ordering::AcqRel) {
+            let written = writer.written();
+            self.flush()?;
+            self.durable.fetch_max(written, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Writes one batch of records below `safe`, or a link when no record fits here any more.
+    fn write_batch(&self, writer: &mut Writer, safe: u64) -> Result<()> {
+        let start = writer.written();
+        let end = self.boundary(writer, start).min(safe);
+        let segment_end = self.segment_end(writer.addr);
+        let room = (segment_end - writer.addr.0 - LINK_ROOM) as usize;
+        let max = writer.batch_max.min(room).saturating_sub(BatchHeader::SIZE);
+        let end = whole_records(&self.ring, &writer.reader, start, end, max as u64);
+        if end == start {
+            return self.write_link(writer);
+        }
+        if writer.next.is_none() {
+            // Taken early so that the batches can name it; when none is to be had, the link tries.
+            writer.next = self.io.segments.take().ok();
+        }
+        let header = BatchHeader {
+            len: (end - start) as u32,
+            next: writer.next.map_or(Addr(0), |seg| self.io.geometry.start_of(seg)),
+            ..self.header(BatchKind::Records, start)
+        };
+        let Writer { reader, scratch, addr, .. } = writer;
+        let written = self.ring.read(reader, start, end, |head, rest| {
+            if rest.is_empty() {
+                return self.put(*addr, &header, head);
+            }
+            scratch.clear();
+            scratch.extend_from_slice(head);
+            scratch.extend_from_slice(rest);
+            self.put(*addr, &header, scratch)
+        });
+        writer.addr.0 += written?;
+        self.ring.consume(&mut writer.reader, end);
+        self.io.counters.add(Counter::JournalBytes, end - start);
+        Ok(())
+    }
+
+    /// The next batch starts at `start`: notes where, if a checkpoint asked for it, and tells where
+    /// that batch must end at the latest.
+    fn boundary(&self, writer: &Writer, start: u64) -> u64 {
+        let mut cuts = self.cuts.lock();
+        if let Some(place) = cuts.get_mut(&start) {
+            place.get_or_insert(writer.addr);
+        }
+        cuts.range(start + 1..).next().map_or(u64::MAX, |(cut, _)| *cut)
+    }
+
+    /// Continues the journal in another segment.
+    fn write_link(&self, writer: &mut Writer) -> Result<()> {
+        let seg = match writer.next {
+            Some(seg) => seg,
+            None => self.io.segments.take()?,
+        };
+        // Kept until the link is written, so that a failure does not lose it.
+        writer.next = Some(seg);
+        let next = self.io.geometry.start_of(seg);
+        let header = BatchHeader { next, ..self.header(BatchKind::Link, writer.written()) };
+        self.put(writer.addr, &header, &[])?;
+        writer.addr = next;
+        writer.next = None;
+        self.chain.lock().push_back(seg);
+        Ok(())
+    }
+
+    fn header(&self, kind: BatchKind, lsn_start: u64) -> BatchHeader {
+        BatchHeader {
+            kind,
+            volume: self.io.volume,
+            incarnation: self.io.incarnation,
+            len: 0,
+            lsn_start: Lsn(lsn_start),
+            durable: Lsn(self.durable.load(Ordering::Acquire)),
+            next: Addr(0),
+        }
+    }
+
+    /// Writes a batch, padded; returns its length on the device. A failure poisons.
+    fn put(&self, addr: Addr, header: &BatchHeader, records: &[u8]) -> Result<u64> {
+        let head = header.encode(records);
+        let padded = BatchHeader::padded(records.len());
+        debug_assert!(addr.0 + padded as u64 <= self.segment_end(addr));
+        let padding = &PADDING[..padded - head.len() - records.len()];
+        let slices = [IoSlice::new(&head), IoSlice::new(records), IoSlice::new(padding)];
+        let written = self.io.device.write_vectored_at(&slices, addr.0);
+        written.map_err(|e: Error| self.poison(&format!("journal: {e}")))?;
+        self.io.counters.add(Counter::JournalWrites, 1);
+        Ok(padded as u64)
+    }
+
+    fn segment_end(&self, addr: Addr) -> u64 {
+        let geometry = &self.io.geometry;
+        geometry.start_of(geometry.segment_of(addr)).0 + geometry.segment_size
+    }
+}
+
+/// The end of the last record that lies within `start .. end` and is at most `max` bytes after
+/// `start`.
+fn whole_records(ring: &Ring, reader: &Reader, start: u64, end: u64, max: u64) -> u64 {
+    if end - start <= max {
+        return end;
+    }
+    let mut at = start;
+    loop {
+        let mut raw = [0; RECORD_HEADER];
+        ring.read(reader, at, at + RECORD_HEADER as u64, |head, rest| {
+            raw[..head.len()].copy_from_slice(head);
+            raw[head.len()..].copy_from_slice(rest);
+        });
+        let next = at + RECORD_HEADER as u64 + u64::from(u32::from_le_bytes(raw));
+        if next > end || next - start > max {
+            return at;
+        }
+        at = next;
+    }
+}

@@ -1,0 +1,372 @@
+//! The faulty device: a volume's bytes in memory, every operation recorded, and everything that a
+//! real device may do to them when the power goes.
+//!
+//! The fault contract. What the device MAY do, and the engine must survive:
+//!
+//! 1. After a crash, each write since the last successful flush is there, missing, or *torn*: each
+//!    of the 512-byte sectors it touches (counted from the start of the device) is old or new,
+//!    independently of the others. So later writes may survive earlier ones (reordering), and of
+//!    two writes to the same sector any may win.
+//! 2. A read, write, flush or discard fails with EIO or ENOSPC, once or from then on. A failed write
+//!    may have changed any of its sectors. A failed flush leaves the writes before it *in limbo*: a
+//!    later flush that succeeds does not cover them, as with kernels that drop dirty pages which
+//!    they could not write.
+//! 3. Discarded bytes read as zero, or as what they were, whichever is worse, also after a flush.
+//! 4. In the corruption tests only: bits flip, ranges become zero, the device is cut short.
+//!
+//! What it MUST NOT do, so the engine may rely on it: tear inside a sector; lose or change a write
+//! that a later successful flush covers; change a sector that no write touched; return other bytes
+//! than the newest written ones while it runs.
+//!
+//! Crash images of *any* moment are made from the recorded operations afterwards, so one run serves
+//! for as many crashes as it had device operations.
+
+use crate::crash::CrashCursor;
+use crate::image::Image;
+use parking_lot::Mutex;
+use shoal_base::error::DeviceFailure;
+use shoal_base::{Error, Result};
+use shoal_device::Device;
+use std::sync::Arc;
+
+/// What a torn write may leave old or new, in bytes.
+pub const SECTOR: u64 = 512;
+
+/// Errno of an injected I/O error.
+pub const EIO: i32 = 5;
+/// Errno of an injected lack of space.
+pub const ENOSPC: i32 = 28;
+
+/// The kinds of device operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// `read_at`.
+    Read,
+    /// `write_at`, `write_vectored_at`.
+    Write,
+    /// `flush`.
+    Flush,
+    /// `discard`.
+    Discard,
+}
+
+/// One recorded operation. Reads are counted, not recorded: they change nothing.
+#[derive(Clone, Debug)]
+pub enum LogOp {
+    /// A write; `ok` false: it was made to fail, and may have changed any of its sectors.
+    Write {
+        /// Where.
+        offset: u64,
+        /// What.
+        data: Arc<[u8]>,
+        /// Whether it succeeded.
+        ok: bool,
+    },
+    /// A flush.
+    Flush {
+        /// Whether it succeeded.
+        ok: bool,
+    },
+    /// A discard.
+    Discard {
+        /// Where.
+        offset: u64,
+        /// How much.
+        len: u64,
+    },
+}
+
+/// A failure to inject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Which operations count.
+    pub on: Kind,
+    /// The how-manieth of them from now on fails (1: the next).
+    pub nth: u64,
+    /// With which errno.
+    pub errno: i32,
+    /// Whether all later ones of the kind fail too.
+    pub sticky: bool,
+}
+
+/// How many operations there were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Operations that were made to fail.
+    pub failed: u64,
+}
+
+struct State {
+    /// What reads see.
+    current: Image,
+    /// What was durable when the log began.
+    base: Image,
+    log: Vec<LogOp>,
+    /// Number of the log's first operation.
+    log_start: u64,
+    keep_log: bool,
+    counts: Counts,
+    faults: Vec<Fault>,
+}
+
+/// A device in memory that records, fails and crashes as the head of this file says.
+pub struct FaultyDevice {
+    state: Mutex<State>,
+    capacity: u64,
+}
+
+impl FaultyDevice {
+    /// An empty device.
+    pub fn new(capacity: u64) -> FaultyDevice {
+        FaultyDevice::from_image(Image::new(capacity))
+    }
+
+    /// A device whose durable bytes are `image`: what the machine finds after a crash.
+    pub fn from_image(image: Image) -> FaultyDevice {
+        let capacity = image.capacity();
+        let state = State {
+            current: image.clone(),
+            base: image,
+            log: Vec::new(),
+            log_start: 0,
+            keep_log: true,
+            counts: Counts::default(),
+            faults: Vec::new(),
+        };
+        FaultyDevice { state: Mutex::new(state), capacity }
+    }
+
+    /// The same, but operations covered by a flush are forgotten: for long runs, which can then be
+    /// crashed only at the present moment.
+    pub fn forgetful(self) -> FaultyDevice {
+        self.state.lock().keep_log = false;
+        self
+    }
+
+    /// Number of writes, flushes and discards so far: the present moment, as a crash point.
+    pub fn position(&self) -> u64 {
+        let state = self.state.lock();
+        state.log_start + state.log.len() as u64
+    }
+
+    /// Operations so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// Makes an operation fail later on.
+    pub fn inject(&self, fault: Fault) {
+        assert!(fault.nth > 0);
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// What reads see now: also what remains after the process was killed but not the machine.
+    pub fn image(&self) -> Image {
+        self.state.lock().current.clone()
+    }
+
+    /// A cursor over the crash points of the recorded operations, from the oldest to the present.
+    /// What a failed flush or a discard left in doubt is decided by `seed`.
+    pub fn crashes(&self, seed: u64) -> CrashCursor {
+        let state = self.state.lock();
+        CrashCursor::new(state.base.clone(), state.log.clone(), state.log_start, seed)
+    }
+
+    /// The image of a crash right now, and its position, taken in one step while others write.
+    pub fn crash_now(&self, seed: u64) -> (u64, Image) {
+        let mut cursor = self.crashes(seed);
+        let position = cursor.last();
+        (position, cursor.image_at(position, seed))
+    }
+
+    /// Counts an operation and says with which errno it shall fail, if it shall.
+    fn count(state: &mut State, kind: Kind) -> Option<i32> {
+        let counts = &mut state.counts;
+        *match kind {
+            Kind::Read => &mut counts.reads,
+            Kind::Write => &mut counts.writes,
+            Kind::Flush => &mut counts.flushes,
+            Kind::Discard => &mut counts.discards,
+        } += 1;
+        let mut failing = None;
+        for fault in state.faults.iter_mut().filter(|f| f.on == kind) {
+            match fault.nth {
+                0 => {}
+                1 => {
+                    failing = Some(fault.errno);
+                    fault.nth = u64::from(fault.sticky);
+                }
+                _ => fault.nth -= 1,
+            }
+        }
+        counts.failed += u64::from(failing.is_some());
+        failing
+    }
+
+    fn failure(&self, operation: &'static str, offset: u64, len: u64, errno: i32) -> Error {
+        let device = self.describe();
+        Error::Device(Box::new(DeviceFailure { operation, device, offset, len, errno }))
+    }
+
+    fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.capacity => Ok(()),
+            _ => Err(self.failure(operation, offset, len, 0)),
+        }
+    }
+}
+
+impl Device for FaultyDevice {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let len = buf.len() as u64;
+        self.check("read", offset, len)?;
+        let mut state = self.state.lock();
+        if let Some(errno) = FaultyDevice::count(&mut state, Kind::Read) {
+            return Err(self.failure("read", offset, len, errno));
+        }
+        state.current.read(buf, offset);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let len = buf.len() as u64;
+        self.check("write", offset, len)?;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let failing = FaultyDevice::count(state, Kind::Write);
+        let ok = failing.is_none();
+        state.log.push(LogOp::Write { offset, data: Arc::from(buf), ok });
+        if let Some(errno) = failing {
+            // Half of a failed write arrives: enough for a reader to see neither old nor new.
+            let half = (offset + len / 2) / SECTOR * SECTOR;
+            let arrived = half.saturating_sub(offset).min(len) as usize;
+            state.current.write(&buf[..arrived], offset);
+            return Err(self.failure("write", offset, len, errno));
+        }
+        state.current.write(buf, offset);
+        state.counts.bytes_written += len;
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, bufs: &[std::io::IoSlice<'_>], offset: u64) -> Result<()> {
+        let whole: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
+        self.write_at(&whole, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let failing = FaultyDevice::count(&mut state, Kind::Flush);
+        state.log.push(LogOp::Flush { ok: failing.is_none() });
+        match failing {
+            Some(errno) => Err(self.failure("flush", 0, 0, errno)),
+            None => {
+                if !state.keep_log {
+                    forget(&mut state);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check("discard", offset, len)?;
+        let mut state = self.state.lock();
+        if let Some(errno) = FaultyDevice::count(&mut state, Kind::Discard) {
+            return Err(self.failure("discard", offset, len, errno));
+        }
+        state.current.zero(offset, len);
+        state.log.push(LogOp::Discard { offset, len });
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        "the simulated device".into()
+    }
+}
+
+/// Folds a log that ends in a successful flush into the base. Writes in limbo are taken as done:
+/// a run that injects failures keeps its log.
+fn forget(state: &mut State) {
+    for op in std::mem::take(&mut state.log) {
+        state.log_start += 1;
+        match op {
+            LogOp::Write { offset, data, .. } => state.base.write(&data, offset),
+            LogOp::Discard { offset, len } => state.base.zero(offset, len),
+            LogOp::Flush { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(device: &FaultyDevice, offset: u64) -> u8 {
+        let mut byte = [0];
+        device.read_at(&mut byte, offset).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    fn the_nth_operation_fails_once_or_from_then_on() {
+        let device = FaultyDevice::new(1 << 20);
+        device.inject(Fault { on: Kind::Write, nth: 2, errno: EIO, sticky: false });
+        device.inject(Fault { on: Kind::Flush, nth: 1, errno: ENOSPC, sticky: true });
+        device.write_at(&[1; 2048], 0).unwrap();
+        let error = device.write_at(&[2; 2048], 0).unwrap_err();
+        assert_eq!(error.code(), shoal_base::Code::Io);
+        assert_eq!((read(&device, 0), read(&device, 1024)), (2, 1), "half arrives");
+        device.write_at(&[3; 2048], 0).unwrap();
+        for _ in 0..3 {
+            assert_eq!(device.flush().unwrap_err().code(), shoal_base::Code::NoSpace);
+        }
+        device.heal();
+        device.flush().unwrap();
+        let counts = device.counts();
+        assert_eq!((counts.writes, counts.flushes, counts.failed), (3, 4, 4));
+        assert_eq!(device.position(), 7);
+    }
+
+    #[test]
+    fn a_forgetful_device_still_crashes_now() {
+        let device = FaultyDevice::new(1 << 20).forgetful();
+        device.write_at(&[1; 512], 0).unwrap();
+        device.flush().unwrap();
+        device.write_at(&[2; 512], 512).unwrap();
+        for seed in 0..32 {
+            let (position, image) = device.crash_now(seed);
+            let mut bytes = [0; 1024];
+            image.read(&mut bytes, 0);
+            assert_eq!((position, bytes[0]), (3, 1));
+            assert!(bytes[512] == 0 || bytes[512] == 2);
+        }
+    }
+
+    #[test]
+    fn nothing_lies_past_the_end() {
+        let device = FaultyDevice::new(4096);
+        assert!(device.write_at(&[0; 2], 4095).is_err());
+        assert!(device.read_at(&mut [0; 2], u64::MAX).is_err());
+        assert!(device.discard(4000, 97).is_err());
+        assert_eq!(device.counts(), Counts::default());
+    }
+}

@@ -1,0 +1,354 @@
+//! Operations as data: what a run is made of, and what a failing run is printed as. Files are named
+//! by path (or by the number of an open slot), never by inode number, so that an operation still
+//! means something after others have been cut out of the list before it.
+
+use shoal::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time};
+use std::fmt;
+use std::sync::Arc;
+
+/// Slots for open files in a run.
+pub const SLOTS: usize = 6;
+
+/// On whose behalf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// The superuser.
+    Root,
+    /// User 1000 in group 1000.
+    One,
+    /// User 1001 in groups 1001, 1000 and 100.
+    Two,
+}
+
+impl Who {
+    /// Everyone.
+    pub const ALL: [Who; 3] = [Who::Root, Who::One, Who::Two];
+
+    /// As the volume wants it. User 1000 has a umask, so that it is tested.
+    pub fn caller(self) -> Caller {
+        match self {
+            Who::Root => Caller::root(),
+            Who::One => Caller { umask: 0o022, ..Caller::user(1000, 1000) },
+            Who::Two => Caller { groups: Arc::from([1000, 100]), ..Caller::user(1001, 1001) },
+        }
+    }
+}
+
+/// Which inode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// By plain names from the top.
+    Path(Vec<u8>),
+    /// The file open in this slot.
+    Slot(usize),
+}
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The directory.
+    pub dir: Target,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+/// Bytes to write, made from a seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Data {
+    /// Which bytes.
+    pub seed: u64,
+    /// How many.
+    pub len: u32,
+}
+
+impl Data {
+    /// The bytes: one of zeros, one value repeated, text that compresses, noise.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut rng = crate::rng::Rng::new(self.seed);
+        let len = self.len as usize;
+        match self.seed % 8 {
+            0 => vec![0; len],
+            1 => vec![rng.next() as u8 | 1; len],
+            2 => format!("{:016x} ", self.seed).bytes().cycle().take(len).collect(),
+            _ => {
+                let mut bytes = Vec::with_capacity(len + 8);
+                while bytes.len() < len {
+                    bytes.extend_from_slice(&rng.next().to_le_bytes());
+                }
+                bytes.truncate(len);
+                bytes
+            }
+        }
+    }
+}
+
+/// One step of a run. The first target is the inode or directory acted upon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are the parameters of the volume's calls")]
+pub enum Op {
+    // Names.
+    Create { who: Who, at: Place, mode: u32 },
+    Mkdir { who: Who, at: Place, mode: u32 },
+    Mknod { who: Who, at: Place, mode: u32, rdev: u32 },
+    Symlink { who: Who, at: Place, target: Vec<u8> },
+    Link { who: Who, from: Target, at: Place },
+    Unlink { who: Who, at: Place },
+    Rmdir { who: Who, at: Place },
+    Rename { who: Who, from: Place, to: Place, flags: RenameFlags },
+    Tmpfile { who: Who, dir: Target, mode: u32, slot: usize },
+    Open { file: Target, slot: usize },
+    Close { slot: usize },
+    // Attributes.
+    Chmod { who: Who, file: Target, mode: u32 },
+    Chown { who: Who, file: Target, uid: Option<u32>, gid: Option<u32> },
+    Utimes { who: Who, file: Target, atime: Option<SetTime>, mtime: Option<SetTime> },
+    Truncate { who: Who, file: Target, size: u64, by_handle: bool },
+    // Contents.
+    Write { file: Target, offset: u64, data: Data, kill_priv: bool },
+    Append { file: Target, data: Data, kill_priv: bool },
+    Fallocate { file: Target, mode: Fallocate, offset: u64, len: u64 },
+    CopyRange { from: Target, from_offset: u64, to: Target, to_offset: u64, len: u64 },
+    // Questions.
+    Lookup { who: Who, at: Place },
+    Getattr { file: Target },
+    Access { who: Who, file: Target, mask: u32 },
+    Resolve { who: Who, start: Target, path: Vec<u8>, follow: bool },
+    Read { file: Target, offset: u64, len: u64 },
+    Readlink { file: Target },
+    Readdir { dir: Target, page: usize },
+    Seek { file: Target, offset: u64, what: Seek },
+    /// The handle of an inode that is gone must be stale.
+    Stale { which: usize },
+    // Durability.
+    Fsync { file: Target, datasync: bool },
+    Sync,
+    Checkpoint,
+    /// Close and open; with `release`, open files are released first.
+    Reopen { release: bool },
+    /// The power goes; `seed` chooses the moment and the losses.
+    Crash { seed: u64 },
+}
+
+impl Op {
+    /// The operation's name, as printed and as in the table of allowed differences.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Create { .. } => "create",
+            Op::Mkdir { .. } => "mkdir",
+            Op::Mknod { .. } => "mknod",
+            Op::Symlink { .. } => "symlink",
+            Op::Link { .. } => "link",
+            Op::Unlink { .. } => "unlink",
+            Op::Rmdir { .. } => "rmdir",
+            Op::Rename { .. } => "rename",
+            Op::Tmpfile { .. } => "tmpfile",
+            Op::Open { .. } => "open",
+            Op::Close { .. } => "close",
+            Op::Chmod { .. } => "chmod",
+            Op::Chown { .. } => "chown",
+            Op::Utimes { .. } => "utimes",
+            Op::Truncate { .. } => "truncate",
+            Op::Write { .. } => "write",
+            Op::Append { .. } => "append",
+            Op::Fallocate { .. } => "fallocate",
+            Op::CopyRange { .. } => "copy_range",
+            Op::Lookup { .. } => "lookup",
+            Op::Getattr { .. } => "getattr",
+            Op::Access { .. } => "access",
+            Op::Resolve { .. } => "resolve",
+            Op::Read { .. } => "read",
+            Op::Readlink { .. } => "readlink",
+            Op::Readdir { .. } => "readdir",
+            Op::Seek { .. } => "seek",
+            Op::Stale { .. } => "stale",
+            Op::Fsync { .. } => "fsync",
+            Op::Sync => "sync",
+            Op::Checkpoint => "checkpoint",
+            Op::Reopen { .. } => "reopen",
+            Op::Crash { .. } => "crash",
+        }
+    }
+
+    /// The inodes that must exist for the operation to make sense, in the order in which the
+    /// executors take them.
+    pub fn targets(&self) -> Vec<&Target> {
+        match self {
+            Op::Create { at, .. }
+            | Op::Mkdir { at, .. }
+            | Op::Mknod { at, .. }
+            | Op::Symlink { at, .. }
+            | Op::Unlink { at, .. }
+            | Op::Rmdir { at, .. }
+            | Op::Lookup { at, .. } => vec![&at.dir],
+            Op::Link { from, at, .. } => vec![from, &at.dir],
+            Op::Rename { from, to, .. } => vec![&from.dir, &to.dir],
+            Op::CopyRange { from, to, .. } => vec![from, to],
+            Op::Tmpfile { dir: file, .. }
+            | Op::Open { file, .. }
+            | Op::Chmod { file, .. }
+            | Op::Chown { file, .. }
+            | Op::Utimes { file, .. }
+            | Op::Truncate { file, .. }
+            | Op::Write { file, .. }
+            | Op::Append { file, .. }
+            | Op::Fallocate { file, .. }
+            | Op::Getattr { file }
+            | Op::Access { file, .. }
+            | Op::Resolve { start: file, .. }
+            | Op::Read { file, .. }
+            | Op::Readlink { file }
+            | Op::Readdir { dir: file, .. }
+            | Op::Seek { file, .. }
+            | Op::Fsync { file, .. } => vec![file],
+            Op::Close { .. }
+            | Op::Stale { .. }
+            | Op::Sync
+            | Op::Checkpoint
+            | Op::Reopen { .. }
+            | Op::Crash { .. } => vec![],
+        }
+    }
+
+    /// Where the operation makes a name, if it does: how to find the inode of a creation whose
+    /// result was lost with the process.
+    pub fn makes(&self) -> Option<&Place> {
+        match self {
+            Op::Create { at, .. }
+            | Op::Mkdir { at, .. }
+            | Op::Mknod { at, .. }
+            | Op::Symlink { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+}
+
+/// A time without its field names.
+pub fn at(sec: i64, nsec: u32) -> Time {
+    Time { sec, nsec }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Path(path) => write!(f, "/{}", path.escape_ascii()),
+            Target::Slot(slot) => write!(f, "open#{slot}"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.escape_ascii().to_string();
+        let (shown, rest) = if name.len() > 40 { (&name[..16], name.len()) } else { (&*name, 0) };
+        match &self.dir {
+            Target::Path(path) if path.is_empty() => write!(f, "/{shown}")?,
+            dir => write!(f, "{dir}/{shown}")?,
+        }
+        if rest > 0 { write!(f, "...({rest} bytes)") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes (seed {:#x})", self.len, self.seed)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Op::Create { who, at, mode } | Op::Mkdir { who, at, mode } => {
+                write!(f, " {at} {mode:#o} by {who:?}")
+            }
+            Op::Mknod { who, at, mode, rdev } => {
+                write!(f, " {at} {mode:#o} device {rdev:#x} by {who:?}")
+            }
+            Op::Symlink { who, at, target } => {
+                write!(f, " {at} -> {} by {who:?}", target.escape_ascii())
+            }
+            Op::Link { who, from, at } => write!(f, " {from} as {at} by {who:?}"),
+            Op::Unlink { who, at } | Op::Rmdir { who, at } | Op::Lookup { who, at } => {
+                write!(f, " {at} by {who:?}")
+            }
+            Op::Rename { who, from, to, flags } => {
+                write!(f, " {from} to {to} by {who:?}")?;
+                f.write_str(if flags.exchange { " exchange" } else { "" })?;
+                f.write_str(if flags.noreplace { " noreplace" } else { "" })
+            }
+            Op::Tmpfile { who, dir, mode, slot } => {
+                write!(f, " in {dir} {mode:#o} as open#{slot} by {who:?}")
+            }
+            Op::Open { file, slot } => write!(f, " {file} as open#{slot}"),
+            Op::Close { slot } => write!(f, " open#{slot}"),
+            Op::Chmod { who, file, mode } => write!(f, " {file} {mode:#o} by {who:?}"),
+            Op::Chown { who, file, uid, gid } => write!(f, " {file} {uid:?}:{gid:?} by {who:?}"),
+            Op::Utimes { who, file, atime, mtime } => {
+                write!(f, " {file} {atime:?} {mtime:?} by {who:?}")
+            }
+            Op::Truncate { who, file, size, by_handle } => {
+                let how = if *by_handle { "open" } else { "by path" };
+                write!(f, " {file} to {size} ({how}) by {who:?}")
+            }
+            Op::Write { file, offset, data, kill_priv } => {
+                write!(f, " {file} at {offset}: {data}{}", privileges(*kill_priv))
+            }
+            Op::Append { file, data, kill_priv } => {
+                write!(f, " {file}: {data}{}", privileges(*kill_priv))
+            }
+            _ => self.fmt_rest(f),
+        }
+    }
+}
+
+fn privileges(kill: bool) -> &'static str {
+    if kill { " dropping set-id" } else { "" }
+}
+
+impl Op {
+    fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Fallocate { file, mode, offset, len } => {
+                write!(f, " {file} {mode:?} at {offset}, {len} bytes")
+            }
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                write!(f, " {from} at {from_offset} to {to} at {to_offset}, {len} bytes")
+            }
+            Op::Getattr { file } | Op::Readlink { file } => write!(f, " {file}"),
+            Op::Access { who, file, mask } => write!(f, " {file} {mask} by {who:?}"),
+            Op::Resolve { who, start, path, follow } => {
+                let how = if *follow { "follow" } else { "nofollow" };
+                write!(f, " {} from {start} {how} by {who:?}", path.escape_ascii())
+            }
+            Op::Read { file, offset, len } => write!(f, " {file} at {offset}, {len} bytes"),
+            Op::Readdir { dir, page } => write!(f, " {dir} by {page}"),
+            Op::Seek { file, offset, what } => write!(f, " {file} {what:?} from {offset}"),
+            Op::Stale { which } => write!(f, " number {which}"),
+            Op::Fsync { file, datasync } => {
+                write!(f, " {file}{}", if *datasync { " data only" } else { "" })
+            }
+            Op::Reopen { release } => {
+                f.write_str(if *release { " after releasing" } else { "" })
+            }
+            Op::Crash { seed } => write!(f, " (seed {seed:#x})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_read_like_a_program() {
+        let at = Place { dir: Target::Path(b"a/b".to_vec()), name: b"c\xff".to_vec() };
+        let op = Op::Create { who: Who::One, at: at.clone(), mode: 0o644 };
+        assert_eq!(op.to_string(), r"create /a/b/c\xff 0o644 by One");
+        assert_eq!(op.makes(), Some(&at));
+        let data = Data { seed: 9, len: 5 };
+        assert_eq!(data.bytes(), Data { seed: 9, len: 5 }.bytes());
+        let op = Op::Write { file: Target::Slot(2), offset: 7, data, kill_priv: false };
+        assert_eq!(op.to_string(), "write open#2 at 7: 5 bytes (seed 0x9)");
+    }
+}

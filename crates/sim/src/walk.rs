@@ -1,0 +1,165 @@
+//! Reads everything that a volume shows below a directory, through the same calls as anyone else,
+//! and checks on the way that the calls agree with each other.
+
+use crate::model::{Content, Model, State, seen};
+use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, Volume};
+use std::collections::BTreeMap;
+
+/// Entries asked for at a time: few, so that cookies are used a lot.
+const PAGE: usize = 7;
+/// Bytes read at a time.
+const STRETCH: u64 = 256 << 10;
+
+/// What a walk found.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    /// Names and attributes, contents as hashes.
+    pub state: State,
+    /// Contents of regular files.
+    pub contents: BTreeMap<Ino, Content>,
+}
+
+impl Walk {
+    /// The hash to compare with [`Model::digest`].
+    pub fn digest(&self) -> u64 {
+        self.state.digest()
+    }
+    /// A model in this state.
+    pub fn model(&self) -> Model {
+        Model::from_state(&self.state, &self.contents)
+    }
+}
+
+/// Walks everything below `root`. With `with_times`, times are part of the state.
+pub fn walk(volume: &Volume, root: Ino, with_times: bool) -> Result<Walk, String> {
+    let mut walk = Walk { state: State { root, ..State::default() }, contents: BTreeMap::new() };
+    let attr = volume.getattr(root).map_err(|e| format!("getattr of inode {root}: {e}"))?;
+    walk.visit(volume, &attr, with_times)?;
+    let mut queue = vec![(root, volume.parent_of(root).map_err(|e| format!("parent: {e}"))?)];
+    while let Some((dir, parent)) = queue.pop() {
+        for (name, attr) in read_directory(volume, dir, parent)? {
+            walk.state.entries.insert((dir, name.clone()), attr.ino);
+            let found = volume.lookup(&Caller::root(), dir, &name);
+            let found = found.map_err(|e| {
+                format!("{} is listed in inode {dir}, but lookup says: {e}", name.escape_ascii())
+            })?;
+            if found != attr {
+                return Err(format!("lookup shows {found:?}, readdirplus {attr:?}"));
+            }
+            if walk.state.nodes.contains_key(&attr.ino) {
+                if attr.kind == FileKind::Directory {
+                    return Err(format!("directory {} has two names", attr.ino));
+                }
+                continue;
+            }
+            walk.visit(volume, &attr, with_times)?;
+            if attr.kind == FileKind::Directory {
+                queue.push((attr.ino, dir));
+            }
+        }
+    }
+    Ok(walk)
+}
+
+impl Walk {
+    fn visit(&mut self, volume: &Volume, attr: &Attr, with_times: bool) -> Result<(), String> {
+        let ino = attr.ino;
+        if FileKind::from_mode(attr.mode) != Some(attr.kind) {
+            return Err(format!("inode {ino}: kind {:?}, mode {:#o}", attr.kind, attr.mode));
+        }
+        let mut target = Vec::new();
+        let mut hash = 0;
+        match attr.kind {
+            FileKind::Symlink => {
+                target = volume.readlink(ino).map_err(|e| format!("readlink of {ino}: {e}"))?;
+            }
+            FileKind::Regular => {
+                let content = read_file(volume, ino, attr.size)?;
+                hash = content.hash();
+                self.contents.insert(ino, content);
+            }
+            _ => {}
+        }
+        self.state.nodes.insert(ino, seen(attr, hash, target, with_times));
+        Ok(())
+    }
+}
+
+/// All entries of a directory with attributes, in pages; `readdir` must list the same.
+fn read_directory(
+    volume: &Volume,
+    dir: Ino,
+    parent: Ino,
+) -> Result<Vec<(Vec<u8>, Attr)>, String> {
+    let mut entries: BTreeMap<Vec<u8>, Attr> = BTreeMap::new();
+    let (mut cookie, mut wrong) = (0, None);
+    loop {
+        let mut taken = 0;
+        let listed = volume.readdirplus(dir, cookie, &mut |entry, attr| {
+            if taken == PAGE {
+                return false;
+            }
+            taken += 1;
+            cookie = entry.cookie;
+            let name = entry.name.escape_ascii();
+            let dots = match entry.name {
+                b"." => Some(dir),
+                b".." => Some(parent),
+                _ => None,
+            };
+            if dots.is_some_and(|right| right != entry.ino) {
+                wrong = Some(format!("{name} of inode {dir} is inode {}", entry.ino));
+            }
+            if entry.ino != attr.ino || entry.kind != attr.kind {
+                wrong = Some(format!("entry {name} of inode {dir} disagrees with its inode"));
+            }
+            if dots.is_none() && entries.insert(entry.name.to_vec(), *attr).is_some() {
+                wrong = Some(format!("{name} is listed twice in inode {dir}"));
+            }
+            true
+        });
+        listed.map_err(|e| format!("readdirplus of inode {dir}: {e}"))?;
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if taken < PAGE {
+            break;
+        }
+    }
+    let names = crate::exec::list(volume, dir, 100).map_err(|e| format!("readdir: {e}"))?;
+    if !names.iter().map(|(name, ino)| (name, ino)).eq(entries.iter().map(|(n, a)| (n, &a.ino))) {
+        return Err(format!("readdir and readdirplus of inode {dir} list different names"));
+    }
+    Ok(entries.into_iter().collect())
+}
+
+/// Reads a file, holes skipped by `seek`: a hole that hides data shows as wrong content.
+fn read_file(volume: &Volume, ino: Ino, size: u64) -> Result<Content, String> {
+    let mut content = Content::default();
+    let mut at = 0;
+    while at < size {
+        let start = match volume.seek(ino, at, Seek::Data) {
+            Ok(start) => start,
+            Err(error) if error.is(Code::NoDevice) => break,
+            Err(error) => return Err(format!("seek in inode {ino}: {error}")),
+        };
+        let hole = volume.seek(ino, start, Seek::Hole).map_err(|e| format!("seek: {e}"))?;
+        if start < at || hole <= start || hole > size {
+            return Err(format!("inode {ino}: data from {start} to {hole} of {size}, asked {at}"));
+        }
+        at = start;
+        while at < hole {
+            let mut buf = vec![0xA5; (hole - at).min(STRETCH) as usize];
+            let n = volume.read(ino, at, &mut buf).map_err(|e| {
+                format!("read of {} bytes at {at} of inode {ino}: {e}", buf.len())
+            })?;
+            if n != buf.len() {
+                return Err(format!("inode {ino}: {n} bytes at {at}, asked {}", buf.len()));
+            }
+            content.write(at, &buf);
+            at += n as u64;
+        }
+    }
+    content.resize(size);
+    Ok(content)
+}

@@ -1,0 +1,179 @@
+//! Beginning and committing a transaction.
+
+use crate::gate::Inside;
+use crate::store::Store;
+use shoal_base::counters::Counter;
+use shoal_base::{Code, Epoch, Error, Lsn, Result};
+use shoal_format::item::Item;
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+/// What a transaction is going to want.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// New space: about this many bytes of data. Refused (`ENOSPC`) when only the reserve is left.
+    Space(u64),
+    /// It gives space back, or changes what exists: may use the reserve.
+    Release,
+}
+
+thread_local! {
+    /// The record under construction; its memory is used again and again.
+    static RECORD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A transaction. It must be committed; one that is dropped after it has changed something leaves
+/// memory and journal apart, and makes the volume read-only.
+#[must_use = "a transaction that is not committed makes the volume read-only"]
+pub struct Txn<'s> {
+    store: &'s Store,
+    record: Vec<u8>,
+    _inside: Inside<'s>,
+    /// Epoch in which its changes are made.
+    pub epoch: Epoch,
+}
+
+impl Store {
+    /// Begins a transaction. Take no inode lock before: this may wait for a checkpoint.
+    #[inline]
+    pub fn begin(&self, need: Need) -> Result<Txn<'_>> {
+        self.writable()?;
+        if self.due.load(Ordering::Relaxed) {
+            self.throttle()?;
+        }
+        if let Need::Space(bytes) = need
+            && !self.has_room(bytes)
+        {
+            return Err(Error::Code(Code::NoSpace));
+        }
+        let inside = self.gate.enter();
+        let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
+        Ok(Txn { store: self, record, _inside: inside, epoch: self.epoch() })
+    }
+
+    /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints have
+    /// still to write, and what is promised to preallocated extents are not theirs.
+    #[inline]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.available() >= bytes + 4096
+    }
+
+    /// Bytes that ordinary calls may still take.
+    pub fn available(&self) -> u64 {
+        let segment = self.geometry.segment_size;
+        let spare = self.space.free_segments().saturating_sub(self.space.reserve_segments());
+        let promised = self.prealloc.load(Ordering::Relaxed).max(0) as u64;
+        // Nodes are written whole and with their parents; inode blocks trimmed.
+        let dirty = self.dirty_bytes();
+        (u64::from(spare) * segment).saturating_sub(dirty + dirty / 4 + promised)
+    }
+
+    /// Called when a checkpoint is due. With background threads, waits only when they have fallen
+    /// far behind; without, makes the checkpoint here.
+    #[cold]
+    fn throttle(&self) -> Result<()> {
+        if !self.options.background {
+            return self.checkpoint();
+        }
+        self.wake_checkpointer();
+        while self.far_behind() {
+            self.writable()?;
+            let mut done = self.checkpoints.lock();
+            let patience = std::time::Duration::from_millis(100);
+            self.checkpoint_done.wait_for(&mut done, patience);
+        }
+        self.writable()
+    }
+
+    fn far_behind(&self) -> bool {
+        let journal = self.lsn().0 - self.checkpoint_lsn().0;
+        self.due.load(Ordering::Relaxed)
+            && (self.dirty_bytes() > self.options.cache_bytes * 3 / 4
+                || journal > self.options.checkpoint_bytes.saturating_mul(4))
+    }
+
+    /// Notes that a checkpoint is due, if it is.
+    #[inline]
+    pub(crate) fn note_due(&self, lsn: Lsn) {
+        let journal = lsn.0.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
+        let due = journal > self.options.checkpoint_bytes
+            || self.dirty_bytes() > self.options.cache_bytes * 3 / 8;
+        if due && !self.due.swap(true, Ordering::Relaxed) && self.options.background {
+            self.wake_checkpointer();
+        }
+    }
+
+    /// Asks the background thread for a checkpoint.
+    pub fn wake_checkpointer(&self) {
+        *self.wake.0.lock() = true;
+        self.wake.1.notify_one();
+    }
+
+    /// For the background thread: waits until a checkpoint is asked for, at most this long.
+    pub fn wait_for_work(&self, at_most: std::time::Duration) -> bool {
+        let mut asked = self.wake.0.lock();
+        if !*asked {
+            self.wake.1.wait_for(&mut asked, at_most);
+        }
+        std::mem::take(&mut *asked)
+    }
+
+    /// Whether a checkpoint is due.
+    pub fn checkpoint_is_due(&self) -> bool {
+        self.due.load(Ordering::Relaxed)
+    }
+}
+
+impl Txn<'_> {
+    /// Adds an item. From the first item on the transaction has to be committed.
+    #[inline]
+    pub fn log(&mut self, item: Item<'_>) {
+        item.encode(&mut self.record);
+    }
+    /// LSN before this transaction, for the inode's core.
+    #[inline]
+    pub fn lsn_before(&self) -> u64 {
+        self.store.lsn().0
+    }
+    /// Bytes gathered so far.
+    pub fn len(&self) -> usize {
+        self.record.len()
+    }
+    /// Whether nothing has been gathered.
+    pub fn is_empty(&self) -> bool {
+        self.record.is_empty()
+    }
+    /// Numbers and stages the record. Call it with the locks of everything changed still held.
+    /// Returns the LSN to wait for if the change shall be durable.
+    #[inline]
+    pub fn commit(mut self) -> Result<Lsn> {
+        if self.record.is_empty() {
+            return Ok(self.store.lsn());
+        }
+        let staged = self.store.journal()?.stage(&self.record);
+        let lsn = match staged {
+            Ok(lsn) => lsn,
+            Err(e) => {
+                self.store.poison(&format!("journal: {e}"));
+                self.record.clear();
+                return Err(e);
+            }
+        };
+        self.store.counters.add(Counter::Transactions, 1);
+        self.store.counters.add(Counter::JournalBytes, self.record.len() as u64);
+        self.store.note_due(lsn);
+        self.record.clear();
+        Ok(lsn)
+    }
+}
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        if !self.record.is_empty() {
+            self.store.poison("a transaction failed half-way; the last record is whole: reopen");
+            self.record.clear();
+        }
+        let record = std::mem::take(&mut self.record);
+        RECORD.with(|cell| *cell.borrow_mut() = record);
+    }
+}

@@ -1,0 +1,186 @@
+//! The checkpoint: open, quiesce, sync (after ZFS's transaction groups).
+//!
+//! | step | what | when it fails or the machine stops here |
+//! | --- | --- | --- |
+//! | 1 | close the gate: calls in flight finish | nothing has changed |
+//! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
+//! | 3 | write inode blocks, `imap`, the other trees, orphan blocks to new addresses | the same: nothing old was overwritten |
+//! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
+//! | 5 | write the usage table and the checkpoint record; flush the device | the same |
+//! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
+//! | 7 | free the segments that only the old checkpoint used | the new checkpoint is whole |
+//!
+//! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried as
+//! if it had succeeded.
+
+use crate::store::{Published, Store};
+use crate::writer::MetaWriter;
+use shoal_base::counters::Counter;
+use shoal_base::{Addr, Epoch, Lsn, Result};
+use shoal_format::checkpoint::{Checkpoint, RootRecord};
+use shoal_format::superblock::{self, Superblock};
+use shoal_format::{Ptr, orphan};
+use shoal_journal::JournalPos;
+use shoal_space::encoded_len;
+use shoal_tree::NodeWriter;
+use std::sync::atomic::Ordering;
+
+/// What was noted while the gate was closed.
+struct Moment {
+    epoch: Epoch,
+    lsn: Lsn,
+    orphans: Vec<shoal_base::Ino>,
+    prealloc: u64,
+    /// `next_block` and `inodes` of each root.
+    roots: Vec<(u64, u64)>,
+}
+
+impl Store {
+    /// Writes a checkpoint. Other calls go on meanwhile, except for the moment of step 1.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_as(false)
+    }
+
+    /// The last checkpoint before closing: the superblock says that there is nothing to replay.
+    pub fn checkpoint_clean(&self) -> Result<()> {
+        self.checkpoint_as(true)
+    }
+
+    fn checkpoint_as(&self, clean: bool) -> Result<()> {
+        let mut published = self.published.lock();
+        self.writable()?;
+        let done = self.checkpoint_steps(&mut published, clean);
+        if let Err(e) = &done {
+            self.poison(&format!("checkpoint failed: {e}"));
+        }
+        *self.checkpoints.lock() += 1;
+        self.checkpoint_done.notify_all();
+        done
+    }
+
+    fn checkpoint_steps(&self, published: &mut Published, clean: bool) -> Result<()> {
+        let journal = self.journal()?;
+        self.gate.close();
+        let moment = Moment {
+            epoch: self.epoch(),
+            lsn: journal.cut(),
+            orphans: self.orphans.all(),
+            prealloc: self.prealloc.load(Ordering::Relaxed).max(0) as u64,
+            roots: self.roots.iter().map(|r| (r.table.next_block(), r.table.inodes())).collect(),
+        };
+        let frozen = self.space.freeze();
+        self.epoch.store(moment.epoch + 1, Ordering::Relaxed);
+        self.due.store(false, Ordering::Relaxed);
+        self.gate.open();
+
+        self.cache.writing(moment.epoch);
+        let mut writer = MetaWriter::new(self, frozen);
+        let mut next = Checkpoint {
+            volume: self.volume,
+            epoch: moment.epoch,
+            lsn: moment.lsn,
+            prealloc: moment.prealloc,
+            ..Checkpoint::default()
+        };
+        let mut written = Vec::with_capacity(self.roots.len());
+        for (root, (next_block, inodes)) in self.roots.iter().zip(&moment.roots) {
+            let (imap, blocks) = root.table.checkpoint(moment.epoch, &mut writer)?;
+            let trees = [
+                imap,
+                root.dirents.checkpoint(moment.epoch, &mut writer)?,
+                root.attrs.checkpoint(moment.epoch, &mut writer)?,
+                root.extents.checkpoint(moment.epoch, &mut writer)?,
+            ];
+            let (id, name) = (root.id, root.name.clone());
+            next.roots.push(RootRecord { id, name, trees, next_block: *next_block, inodes: *inodes });
+            written.push(blocks);
+        }
+        for (i, slots) in moment.orphans.chunks(orphan::SLOTS).enumerate() {
+            next.orphans.push(writer.place(&orphan::encode(self.volume, i as u32, slots))?);
+        }
+        let pos = journal.flush_cut(moment.lsn)?;
+        let ptr = self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
+        self.device.flush()?;
+        self.publish(published, next, ptr, clean)?;
+
+        self.cache.written();
+        for (root, blocks) in self.roots.iter().zip(written) {
+            root.table.finish(blocks);
+        }
+        self.space.committed(writer.frozen);
+        self.space.release_journal_segments(&journal.segments_before(pos));
+        self.checkpoint_lsn.store(moment.lsn.0, Ordering::Release);
+        self.counters.add(Counter::Checkpoints, 1);
+        Ok(())
+    }
+
+    /// Step 5: retires the previous record and what only it named, then writes the usage table, whose
+    /// own bytes and those of the record are counted in it, and the record.
+    fn write_record(
+        &self,
+        writer: &mut MetaWriter<'_>,
+        next: &mut Checkpoint,
+        before: &Checkpoint,
+        before_at: Ptr,
+        pos: JournalPos,
+    ) -> Result<Ptr> {
+        before.orphans.iter().for_each(|ptr| writer.retire(*ptr));
+        writer.retire(before.usage);
+        writer.retire(before_at);
+        next.journal = pos.addr;
+        let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
+        let record_addr = writer.alloc(next.encoded_len())?;
+        let table = writer.frozen.encode(&self.space);
+        next.usage = sealed(usage_addr, &table);
+        writer.write(usage_addr, &table)?;
+        let record = next.encode();
+        writer.write(record_addr, &record)?;
+        writer.flush()?;
+        Ok(sealed(record_addr, &record))
+    }
+
+    /// Step 6: the swing of the superblock.
+    fn publish(
+        &self,
+        published: &mut Published,
+        checkpoint: Checkpoint,
+        ptr: Ptr,
+        clean: bool,
+    ) -> Result<()> {
+        let next = Superblock {
+            sequence: published.superblock.sequence + 1,
+            checkpoint: ptr,
+            clean,
+            ..published.superblock
+        };
+        write_superblock(self, &next)?;
+        *published = Published { superblock: next, checkpoint, ptr };
+        Ok(())
+    }
+}
+
+fn sealed(addr: Addr, bytes: &[u8]) -> Ptr {
+    Ptr { addr, len: bytes.len() as u32, checksum: shoal_base::checksum(bytes) }
+}
+
+/// Writes the copy whose turn it is, and flushes.
+pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result<()> {
+    let mut raw = superblock.encode();
+    raw.resize(4096, 0);
+    let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
+    store.device.write_at(&raw, copy)?;
+    store.device.flush()?;
+    store.counters.add(Counter::Flushes, 2);
+    Ok(())
+}
+
+impl Store {
+    /// Runs `f` while no transaction and no checkpoint is in flight. `f` must begin none.
+    pub fn quiesced<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _published = self.published.lock();
+        self.gate.close();
+        let result = f();
+        self.gate.open();
+        result
+    }
+}

@@ -1,0 +1,304 @@
+//! Opening a volume: the order in which a mount reads it.
+//!
+//! | step | what | refused when |
+//! | --- | --- | --- |
+//! | 1 | both superblock copies; the newest valid one wins | neither is valid; unknown incompat feature |
+//! | 2 | the checkpoint it names | checksum, volume id |
+//! | 3 | usage table, roots of the trees, orphan blocks | checksum, rules |
+//! | 4 | the journal from the checkpoint's LSN, record by record ([`crate::replay`]) | a bad batch *before* a good one |
+//! | 5 | a checkpoint of a new incarnation, so that old journal batches are never replayed again | |
+//!
+//! Completing intents and reaping orphans is the engine's, through ordinary transactions.
+
+use crate::gate::Gate;
+use crate::orphans::Orphans;
+use crate::store::{JournalSegments, Published, Root, Store, StoreOptions};
+use parking_lot::{Condvar, Mutex};
+use shoal_base::counters::{Counter, Counters};
+use shoal_base::{Code, Error, Lsn, Result, RootId};
+use shoal_device::Device;
+use shoal_format::checkpoint::{Checkpoint, RootRecord};
+use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::usage::SegKind;
+use shoal_format::{Geometry, Ptr};
+use shoal_itable::{InodeTable, TableConfig};
+use shoal_journal::{Config, Journal, JournalPos, StartAt};
+use shoal_space::Space;
+use shoal_tree::{NodeCache, NodeId, Tree, TreeId};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Reads an object that a checkpoint names and verifies its checksum.
+pub(crate) fn read_object(
+    device: &dyn Device,
+    geometry: &Geometry,
+    ptr: Ptr,
+    object: &str,
+) -> Result<Vec<u8>> {
+    if ptr.is_null() || !geometry.contains(ptr.addr, u64::from(ptr.len)) {
+        let rule = format!("pointer to {} bytes outside any segment", ptr.len);
+        return Err(Error::corrupt(object, Some(ptr.addr.0), rule));
+    }
+    let mut raw = vec![0; ptr.len as usize];
+    device.read_at(&mut raw, ptr.addr.0)?;
+    ptr.verify(&raw, object)?;
+    Ok(raw)
+}
+
+/// Step 1: the newest valid superblock.
+pub fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+    let name = device.describe();
+    let mut newest: Option<Superblock> = None;
+    let mut broken = None;
+    for addr in COPIES {
+        let mut raw = vec![0; 4096];
+        if device.capacity() < addr + raw.len() as u64 {
+            continue;
+        }
+        device.read_at(&mut raw, addr)?;
+        match Superblock::decode(&raw, addr) {
+            Ok(Some(sb)) if newest.is_none_or(|n| sb.sequence > n.sequence) => newest = Some(sb),
+            Ok(_) => {}
+            Err(e) => broken = Some(e),
+        }
+    }
+    let Some(sb) = newest else {
+        return Err(broken.unwrap_or_else(|| {
+            let message = format!("{name} is not a Shoal volume; make one with 'shoal mkfs'");
+            Error::refused(Code::Invalid, message)
+        }));
+    };
+    if device.capacity() < sb.geometry.bytes() {
+        let (has, wants) = (device.capacity(), sb.geometry.bytes());
+        let message = format!(
+            "{name} is truncated: {has} bytes, the volume has {wants}; restore it from a copy"
+        );
+        return Err(Error::refused(Code::Invalid, message));
+    }
+    Ok(sb)
+}
+
+/// Step 2: the checkpoint that a superblock names.
+pub fn read_checkpoint(device: &dyn Device, sb: &Superblock) -> Result<Checkpoint> {
+    let raw = read_object(device, &sb.geometry, sb.checkpoint, "checkpoint")?;
+    Checkpoint::decode(&raw, sb.checkpoint.addr, sb.volume())
+}
+
+/// What replay found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recovered {
+    /// The volume had not been closed.
+    pub needed: bool,
+    /// Records replayed.
+    pub records: u64,
+    /// Bytes of journal read.
+    pub bytes: u64,
+    /// Why the tail was cut, if it was.
+    pub torn: Option<String>,
+}
+
+/// An opened volume.
+pub struct Opened {
+    /// The volume.
+    pub store: Store,
+    /// What replay found.
+    pub recovered: Recovered,
+}
+
+struct Parts {
+    device: Arc<dyn Device>,
+    sb: Superblock,
+    options: StoreOptions,
+    counters: Arc<Counters>,
+    cache: Arc<NodeCache>,
+}
+
+impl Parts {
+    fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
+        let counters = Arc::new(Counters::default());
+        let cache = NodeCache::new(options.cache_bytes / 2, counters.clone());
+        Parts { device, sb, options, counters, cache }
+    }
+
+    fn table_config(&self, root: RootId) -> TableConfig {
+        TableConfig {
+            root,
+            volume: self.sb.volume(),
+            geometry: self.sb.geometry,
+            device: self.device.clone(),
+            cache_bytes: self.options.cache_bytes / 2,
+            counters: self.counters.clone(),
+        }
+    }
+
+    /// The trees and table of a root; `None`: a new, empty one, written in epoch 1.
+    fn root(&self, id: RootId, record: Option<&RootRecord>) -> Result<Root> {
+        let tree = |tree: TreeId| {
+            let id = NodeId { volume: self.sb.volume(), root: id, tree };
+            let (device, geometry) = (self.device.clone(), self.sb.geometry);
+            match record {
+                None => Ok(Tree::create(id, device, geometry, self.cache.clone(), 1)),
+                Some(r) => {
+                    Tree::open(id, device, geometry, self.cache.clone(), r.trees[tree as usize])
+                }
+            }
+        };
+        let (next_block, inodes) = record.map_or((0, 0), |r| (r.next_block, r.inodes));
+        let imap = tree(TreeId::Imap)?;
+        Ok(Root {
+            id,
+            name: record.map(|r| r.name.clone()).unwrap_or_default(),
+            table: InodeTable::new(self.table_config(id), imap, next_block, inodes),
+            dirents: tree(TreeId::Dirents)?,
+            attrs: tree(TreeId::Attrs)?,
+            extents: tree(TreeId::Extents)?,
+        })
+    }
+
+    fn store(
+        self,
+        space: Space,
+        roots: Vec<Root>,
+        orphans: Orphans,
+        checkpoint: Checkpoint,
+    ) -> Store {
+        Store {
+            geometry: self.sb.geometry,
+            volume: self.sb.volume(),
+            space: Arc::new(space),
+            cache: self.cache,
+            counters: self.counters,
+            roots,
+            orphans,
+            prealloc: AtomicI64::new(checkpoint.prealloc as i64),
+            options: self.options,
+            journal: OnceLock::new(),
+            gate: Gate::default(),
+            epoch: AtomicU64::new(checkpoint.epoch + 1),
+            failed: OnceLock::new(),
+            checkpoint_lsn: AtomicU64::new(checkpoint.lsn.0),
+            published: Mutex::new(Published {
+                ptr: self.sb.checkpoint,
+                superblock: self.sb,
+                checkpoint,
+            }),
+            checkpoints: Mutex::new(0),
+            checkpoint_done: Condvar::new(),
+            due: AtomicBool::new(false),
+            wake: (Mutex::new(false), Condvar::new()),
+            device: self.device,
+        }
+    }
+}
+
+impl Store {
+    /// Starts the journal for `incarnation`.
+    fn start_journal(&self, incarnation: u32, at: StartAt) -> Result<()> {
+        let config = Config {
+            interval: Duration::from_millis(self.options.commit_interval_ms.max(1)),
+            background: self.options.background,
+            ..Config::default()
+        };
+        let journal = Journal::start(
+            self.device.clone(),
+            self.geometry,
+            self.volume,
+            incarnation,
+            at,
+            Arc::new(JournalSegments(self.space.clone())),
+            self.counters.clone(),
+            config,
+        )?;
+        assert!(self.journal.set(journal).is_ok(), "journal started twice");
+        Ok(())
+    }
+}
+
+/// A new volume in memory: empty trees, nothing on the device yet. The caller makes the top
+/// directory in epoch 1 and checkpoints.
+pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Result<Store> {
+    let parts = Parts::new(device, sb, options);
+    let root = parts.root(RootId(0), None)?;
+    let checkpoint = Checkpoint { volume: sb.volume(), ..Checkpoint::default() };
+    let space = Space::fresh(sb.geometry);
+    let store = parts.store(space, vec![root], Orphans::default(), checkpoint);
+    store.start_journal(sb.incarnation, StartAt::Fresh { lsn: Lsn(1) })?;
+    Ok(store)
+}
+
+/// Opens a volume, steps 1 to 5.
+pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
+    let sb = read_superblock(&*device)?;
+    let writable = sb.check_features()?;
+    let read_only = options.read_only || !writable || device.read_only();
+    let checkpoint = read_checkpoint(&*device, &sb)?;
+    let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
+    let space = Space::load(sb.geometry, &usage)?;
+    let orphans = Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
+    let parts = Parts::new(device, sb, StoreOptions { read_only, ..options });
+    let mut roots = Vec::new();
+    for (i, record) in checkpoint.roots.iter().enumerate() {
+        if record.id != RootId(i as u16) {
+            let rule = format!("root {} in place {i}", record.id.0);
+            return Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule));
+        }
+        roots.push(parts.root(record.id, Some(record))?);
+    }
+    let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
+    let store = parts.store(space, roots, orphans, checkpoint);
+    let recovered = if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };
+    Ok(Opened { store, recovered })
+}
+
+/// A volume that was closed: the journal goes on where it ended, under a new incarnation.
+fn resume(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
+    if store.options.read_only {
+        return Ok(Recovered::default());
+    }
+    store.space.claim(store.geometry.segment_of(start.addr), SegKind::Journal)?;
+    let mut published = store.published.lock();
+    let next = Superblock {
+        sequence: sb.sequence + 1,
+        incarnation: sb.incarnation.wrapping_add(1),
+        clean: false,
+        ..*sb
+    };
+    crate::checkpoint::write_superblock(store, &next)?;
+    published.superblock = next;
+    drop(published);
+    store.start_journal(next.incarnation, StartAt::At(start))?;
+    Ok(Recovered::default())
+}
+
+/// A volume that was not closed: replay, then a checkpoint of the next incarnation.
+fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
+    let mut replay = crate::replay::Replay::new(store);
+    let mut each = |lsn: Lsn, record: &[u8]| replay.record(lsn, record);
+    let end = shoal_journal::scan(
+        &*store.device,
+        &store.geometry,
+        store.volume,
+        sb.incarnation,
+        start,
+        &mut each,
+    )?;
+    replay.finish()?;
+    let recovered =
+        Recovered { needed: true, records: end.records, bytes: end.bytes, torn: end.torn };
+    if store.options.read_only {
+        return Ok(recovered);
+    }
+    for seg in &end.segments {
+        store.space.claim(*seg, SegKind::Journal)?;
+    }
+    // Journal batches of the old incarnation stay readable until the new checkpoint is published:
+    // should the machine stop before, they are replayed again.
+    let incarnation = sb.incarnation.wrapping_add(1);
+    store.start_journal(incarnation, StartAt::Fresh { lsn: end.end.lsn })?;
+    store.published.lock().superblock.incarnation = incarnation;
+    store.checkpoint()?;
+    store.space.release_journal_segments(&end.segments);
+    store.counters.add(Counter::Checkpoints, 0);
+    Ok(recovered)
+}

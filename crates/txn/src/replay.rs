@@ -1,0 +1,254 @@
+//! Replaying records: every item is applied as it stands, in order, to the image of the checkpoint.
+//! Doing it twice changes nothing.
+//!
+//! Space is not in the journal: what an item makes of a file's extents is compared with what was
+//! there, and the difference is added to and taken from the segments' live bytes.
+
+use crate::store::Store;
+use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
+use shoal_format::bytes::Reader;
+use shoal_format::extent::{Extent, HEADER};
+use shoal_format::inode::{Core, Form, Inode};
+use shoal_format::item::Item;
+use shoal_format::node::{Key, TreeId};
+use shoal_format::usage::SegKind;
+use shoal_tree::Action;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Whether an extent record appears or goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExtentChange {
+    /// It is now in use.
+    Appears,
+    /// It is not any more.
+    Goes,
+}
+
+/// The extent records in a data fork of form [`Form::Extents`]; `None`: broken.
+pub fn fork_extents(fork: &[u8]) -> Option<Vec<Extent>> {
+    let mut r = Reader::new(fork);
+    let mut extents = Vec::with_capacity(fork.len() / shoal_format::extent::INLINE_SIZE);
+    while !r.is_empty() {
+        extents.push(Extent::decode_inline(&mut r)?);
+    }
+    Some(extents)
+}
+
+impl Store {
+    /// Counts an extent's bytes as live, or no longer.
+    #[inline]
+    pub fn account(&self, extent: &Extent, change: ExtentChange) {
+        let len = extent.len;
+        match (extent.is_prealloc(), change) {
+            (true, ExtentChange::Appears) => {
+                self.prealloc.fetch_add(i64::from(len), Ordering::Relaxed);
+            }
+            (true, ExtentChange::Goes) => {
+                self.prealloc.fetch_sub(i64::from(len), Ordering::Relaxed);
+            }
+            (false, ExtentChange::Appears) => self.space.add_live(extent.data_addr(), len),
+            (false, ExtentChange::Goes) => self.space.sub_live(extent.data_addr(), len),
+        }
+    }
+}
+
+/// A replay under way.
+pub(crate) struct Replay<'s> {
+    store: &'s Store,
+    lsn: Lsn,
+    /// Inodes whose slots the records freed last: free for allocation when the replay is over.
+    freed: HashSet<Ino>,
+}
+
+impl<'s> Replay<'s> {
+    pub fn new(store: &'s Store) -> Replay<'s> {
+        Replay { store, lsn: Lsn(0), freed: HashSet::new() }
+    }
+
+    /// Applies one record.
+    pub fn record(&mut self, lsn: Lsn, record: &[u8]) -> Result<()> {
+        self.lsn = lsn;
+        let mut r = Reader::new(record);
+        while !r.is_empty() {
+            let item = Item::decode(&mut r).ok_or_else(|| self.broken("item of unknown shape"))?;
+            self.item(&item)?;
+        }
+        Ok(())
+    }
+
+    /// The end of the journal: numbers that are free can be given out.
+    pub fn finish(self) -> Result<()> {
+        for ino in &self.freed {
+            let root = self.store.root(*ino)?;
+            root.table.give_back(&root.table.get(*ino)?);
+        }
+        Ok(())
+    }
+
+    fn broken(&self, rule: &str) -> Error {
+        Error::corrupt(format!("journal record that ends at LSN {}", self.lsn.0), None, rule)
+    }
+
+    fn item(&mut self, item: &Item<'_>) -> Result<()> {
+        match *item {
+            Item::Core { ino, ref core } => self.core(ino, core),
+            Item::DataFork { ino, form, bytes } => self.data_fork(ino, form, bytes),
+            Item::AttrFork { ino, form, bytes } => self.edit(ino, |inode| {
+                inode.core.attr_form = form;
+                inode.attr = bytes.into();
+            }),
+            Item::DirTouch { ino, nlink, size, stamp } => self.edit(ino, |inode| {
+                inode.core.nlink = nlink;
+                inode.core.size = size;
+                inode.core.mtime = stamp;
+                inode.core.ctime = stamp;
+            }),
+            Item::Links { ino, nlink, ctime } => self.edit(ino, |inode| {
+                inode.core.nlink = nlink;
+                inode.core.ctime = ctime;
+            }),
+            Item::Free { ino, generation } => self.free(ino, generation),
+            Item::TreePut { tree, key, value } => self.put(tree, key, value),
+            Item::TreeDel { tree, key } => self.delete(tree, key, key.next()),
+            Item::TreeDelRange { tree, key, end } => {
+                self.delete(tree, key, Key::new(key.hi, end))
+            }
+            Item::OrphanAdd { ino } => {
+                self.store.orphans.add(ino);
+                Ok(())
+            }
+            Item::OrphanDel { ino } => {
+                self.store.orphans.remove(ino);
+                Ok(())
+            }
+        }
+    }
+
+    fn edit(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) -> Result<()> {
+        let root = self.store.root(ino).map_err(|_| self.broken("inode of a missing root"))?;
+        let inode = root.table.claim(ino)?;
+        let mut locked = inode.write();
+        let before = locked.inode().core.in_use();
+        let inode = locked.edit(&root.table, self.store.epoch());
+        change(inode);
+        let after = inode.core.in_use();
+        root.table.count_inodes(i64::from(after) - i64::from(before));
+        if after {
+            self.freed.remove(&ino);
+        }
+        Ok(())
+    }
+
+    fn core(&mut self, ino: Ino, core: &Core) -> Result<()> {
+        self.edit(ino, |inode| {
+            // Forms and fork lengths belong to the fork items.
+            let Core { data_form, attr_form, data_len, attr_len, .. } = inode.core;
+            let fresh = !inode.core.in_use() || inode.core.generation != core.generation;
+            inode.core = *core;
+            if fresh {
+                inode.core.data_form = Form::Empty;
+                inode.core.attr_form = Form::Empty;
+                inode.data = Box::default();
+                inode.attr = Box::default();
+            } else {
+                inode.core.data_form = data_form;
+                inode.core.attr_form = attr_form;
+                inode.core.data_len = data_len;
+                inode.core.attr_len = attr_len;
+            }
+        })
+    }
+
+    fn data_fork(&mut self, ino: Ino, form: Form, bytes: &[u8]) -> Result<()> {
+        let after = match form {
+            Form::Extents => fork_extents(bytes).ok_or_else(|| self.broken("extent records"))?,
+            _ => Vec::new(),
+        };
+        for extent in &after {
+            self.appears(extent)?;
+        }
+        let mut before = Some(Vec::new());
+        self.edit(ino, |inode| {
+            if inode.core.data_form == Form::Extents {
+                before = fork_extents(&inode.data);
+            }
+            inode.core.data_form = form;
+            inode.data = bytes.into();
+        })?;
+        for extent in before.ok_or_else(|| self.broken("extent records it replaces"))? {
+            self.store.account(&extent, ExtentChange::Goes);
+        }
+        Ok(())
+    }
+
+    /// An extent comes into use: its segment may have been free at the checkpoint.
+    fn appears(&self, extent: &Extent) -> Result<()> {
+        if !extent.is_prealloc() {
+            let (ptr, geometry) = (&extent.ptr, &self.store.geometry);
+            let header = Addr(ptr.addr.0.saturating_sub(HEADER as u64));
+            if !geometry.contains(header, u64::from(ptr.len) + HEADER as u64) {
+                return Err(self.broken("extent outside any segment"));
+            }
+            self.store.space.claim(geometry.segment_of(ptr.addr), SegKind::Data)?;
+            self.store.space.bump(Addr(ptr.addr.0 + u64::from(ptr.len)));
+        }
+        self.store.account(extent, ExtentChange::Appears);
+        Ok(())
+    }
+
+    fn free(&mut self, ino: Ino, generation: u32) -> Result<()> {
+        let mut before = Some(Vec::new());
+        self.edit(ino, |inode| {
+            if inode.core.data_form == Form::Extents {
+                before = fork_extents(&inode.data);
+            }
+            *inode = Inode::free(generation);
+        })?;
+        for extent in before.ok_or_else(|| self.broken("extents of the inode it frees"))? {
+            self.store.account(&extent, ExtentChange::Goes);
+        }
+        self.freed.insert(ino);
+        Ok(())
+    }
+
+    fn put(&mut self, tree: TreeId, key: Key, value: &[u8]) -> Result<()> {
+        if tree == TreeId::Imap || value.len() > shoal_base::limits::TREE_VALUE_MAX {
+            return Err(self.broken("tree entry that no transaction makes"));
+        }
+        let root = self.store.root(Ino(key.hi)).map_err(|_| self.broken("a missing root"))?;
+        let mut before = None;
+        if tree == TreeId::Extents {
+            let extent = Extent::decode_value(key.lo, value);
+            self.appears(&extent.ok_or_else(|| self.broken("extent record"))?)?;
+        }
+        root.tree(tree).update(key, self.store.epoch(), &mut |was| {
+            before = was.map(<[u8]>::to_vec);
+            Action::Put(value)
+        })?;
+        if tree == TreeId::Extents
+            && let Some(was) = before
+        {
+            let extent = Extent::decode_value(key.lo, &was);
+            let extent = extent.ok_or_else(|| self.broken("extent record it replaces"))?;
+            self.store.account(&extent, ExtentChange::Goes);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, tree: TreeId, from: Key, to: Key) -> Result<()> {
+        if tree == TreeId::Imap {
+            return Err(Error::Code(Code::Io));
+        }
+        let store = self.store;
+        let root = store.root(Ino(from.hi)).map_err(|_| self.broken("a missing root"))?;
+        root.tree(tree).delete_range(from, to, store.epoch(), &mut |key, value| {
+            if tree == TreeId::Extents
+                && let Some(extent) = Extent::decode_value(key.lo, value)
+            {
+                store.account(&extent, ExtentChange::Goes);
+            }
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! The open volume below POSIX: trees, inode tables, space, journal, and what holds them together.
+
+use crate::gate::Gate;
+use crate::orphans::Orphans;
+use parking_lot::{Condvar, Mutex};
+use shoal_base::counters::Counters;
+use shoal_base::{Code, Epoch, Error, Ino, Lsn, Result, RootId, SegNo};
+use shoal_device::Device;
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::superblock::Superblock;
+use shoal_format::{Geometry, Ptr};
+use shoal_itable::InodeTable;
+use shoal_journal::{Journal, SegmentSource};
+use shoal_space::Space;
+use shoal_tree::{NodeCache, Tree, TreeId};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What an open volume may use and when it checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// Write nothing.
+    pub read_only: bool,
+    /// Bytes for nodes and inode blocks together.
+    pub cache_bytes: u64,
+    /// Longest time that a record stays only in memory, in milliseconds.
+    pub commit_interval_ms: u64,
+    /// Journal bytes after which a checkpoint is due.
+    pub checkpoint_bytes: u64,
+    /// A thread writes the journal in the background.
+    pub background: bool,
+}
+
+/// A root (subvolume): its own numbers, trees and table.
+pub struct Root {
+    /// Its number.
+    pub id: RootId,
+    /// Its name; empty for root 0.
+    pub name: Vec<u8>,
+    /// Inodes.
+    pub table: InodeTable,
+    /// Directory entries.
+    pub dirents: Tree,
+    /// Attributes that do not fit in inodes.
+    pub attrs: Tree,
+    /// Extents that do not fit in inodes.
+    pub extents: Tree,
+}
+
+impl Root {
+    /// One of the three trees that transactions change.
+    pub fn tree(&self, id: TreeId) -> &Tree {
+        match id {
+            TreeId::Dirents => &self.dirents,
+            TreeId::Attrs => &self.attrs,
+            TreeId::Extents => &self.extents,
+            TreeId::Imap => self.table.imap(),
+        }
+    }
+}
+
+/// The newest checkpoint and the superblock that names it; held by whoever writes the next.
+pub(crate) struct Published {
+    pub superblock: Superblock,
+    pub checkpoint: Checkpoint,
+    /// Where `checkpoint` is.
+    pub ptr: Ptr,
+}
+
+/// An open volume.
+pub struct Store {
+    /// Where the bytes are.
+    pub device: Arc<dyn Device>,
+    /// Shape.
+    pub geometry: Geometry,
+    /// Low half of the volume id; seed of name hashes.
+    pub volume: u64,
+    /// Segments.
+    pub space: Arc<Space>,
+    /// Nodes in memory.
+    pub cache: Arc<NodeCache>,
+    /// Counters.
+    pub counters: Arc<Counters>,
+    /// Roots by number.
+    pub roots: Vec<Root>,
+    /// Inodes without a name, still in use.
+    pub orphans: Orphans,
+    /// Bytes promised to preallocated extents.
+    pub prealloc: AtomicI64,
+    /// What it was opened with.
+    pub options: StoreOptions,
+    pub(crate) journal: OnceLock<Arc<Journal>>,
+    pub(crate) gate: Gate,
+    pub(crate) epoch: AtomicU64,
+    pub(crate) failed: OnceLock<Arc<str>>,
+    pub(crate) published: Mutex<Published>,
+    /// LSN of the newest checkpoint.
+    pub(crate) checkpoint_lsn: AtomicU64,
+    pub(crate) checkpoints: Mutex<u64>,
+    pub(crate) checkpoint_done: Condvar,
+    pub(crate) due: AtomicBool,
+    pub(crate) wake: (Mutex<bool>, Condvar),
+}
+
+impl Store {
+    /// The root that an inode lives in.
+    #[inline]
+    pub fn root(&self, ino: Ino) -> Result<&Root> {
+        self.roots.get(ino.root().0 as usize).ok_or(Error::Code(Code::Stale))
+    }
+    /// The journal; `EROFS` on a volume opened read-only.
+    #[inline]
+    pub fn journal(&self) -> Result<&Arc<Journal>> {
+        self.journal.get().ok_or(Error::Code(Code::ReadOnly))
+    }
+    /// The current epoch; stable inside a transaction.
+    #[inline]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch.load(Ordering::Relaxed)
+    }
+    /// Why the volume is read-only, if it is.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        let opened = || self.options.read_only.then(|| Arc::from("opened read-only"));
+        let journal = || self.journal.get().and_then(|j| j.poisoned());
+        self.failed.get().cloned().or_else(journal).or_else(opened)
+    }
+    /// Makes the volume read-only for this reason; the first reason stays.
+    #[cold]
+    pub fn poison(&self, reason: &str) {
+        let _ = self.failed.set(Arc::from(reason));
+        if let Some(journal) = self.journal.get() {
+            journal.poison(reason);
+        }
+        self.checkpoint_done.notify_all();
+    }
+    /// Fails with `EROFS` and the reason when the volume takes no changes.
+    #[inline]
+    pub fn writable(&self) -> Result<()> {
+        match self.failed.get() {
+            None if !self.options.read_only => Ok(()),
+            Some(reason) => Err(Error::Poisoned(reason.clone())),
+            None => Err(Error::Code(Code::ReadOnly)),
+        }
+    }
+    /// Newest LSN.
+    pub fn lsn(&self) -> Lsn {
+        match self.journal.get() {
+            Some(journal) => journal.staged_lsn(),
+            None => Lsn(self.checkpoint_lsn.load(Ordering::Relaxed)),
+        }
+    }
+    /// LSN of the newest checkpoint.
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        Lsn(self.checkpoint_lsn.load(Ordering::Acquire))
+    }
+    /// Number of the newest checkpoint.
+    pub fn checkpoint_epoch(&self) -> Epoch {
+        self.published.lock().checkpoint.epoch
+    }
+    /// The superblock as last written.
+    pub fn superblock(&self) -> Superblock {
+        self.published.lock().superblock
+    }
+    /// The newest checkpoint and where it is.
+    pub fn newest_checkpoint(&self) -> (Checkpoint, Ptr) {
+        let published = self.published.lock();
+        (published.checkpoint.clone(), published.ptr)
+    }
+    /// Metadata bytes that the next checkpoints have to write, at most about this many.
+    pub fn dirty_bytes(&self) -> u64 {
+        let tables: u64 = self.roots.iter().map(|r| r.table.dirty_bytes()).sum();
+        self.cache.dirty_bytes() + tables
+    }
+    /// Bytes of cache in use.
+    pub fn cache_bytes(&self) -> u64 {
+        let tables: u64 = self.roots.iter().map(|r| r.table.used_bytes()).sum();
+        self.cache.used_bytes() + tables
+    }
+    /// Inodes in use.
+    pub fn inodes(&self) -> u64 {
+        self.roots.iter().map(|r| r.table.inodes()).sum()
+    }
+}
+
+/// Journal segments come from the volume's space.
+pub(crate) struct JournalSegments(pub Arc<Space>);
+
+impl SegmentSource for JournalSegments {
+    fn take(&self) -> Result<SegNo> {
+        self.0.take_journal_segment()
+    }
+}

@@ -1,0 +1,117 @@
+//! The byte tables of docs/on-disk-format.md, from the `format` crate's own layout.
+//!
+//! A table stands between `<!-- table NAME -->` and `<!-- end NAME -->`; the prose around it, which
+//! gives the reasons, is written by hand. Hand-drawn layouts go stale; these cannot, because the
+//! check fails, both for a stale table and for a structure that the document leaves out.
+
+use crate::repository::Repository;
+use std::path::Path;
+
+/// The document.
+pub const PATH: &str = "docs/on-disk-format.md";
+
+/// One structure on disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Its name, as in the markers.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub doc: String,
+    /// Its bytes; 0: they vary.
+    pub size: usize,
+    /// Offset, length (0: what follows varies), name, meaning.
+    pub fields: Vec<(usize, usize, String, String)>,
+}
+
+impl Table {
+    fn render(&self) -> String {
+        let size = match self.size {
+            0 => "of varying length".into(),
+            size => format!("{size} bytes"),
+        };
+        let mut text = format!("**{}**, {size}. {}\n\n", self.name, self.doc);
+        text.push_str("| offset | bytes | field | what it is |\n| ---: | ---: | --- | --- |\n");
+        for (offset, len, name, what) in &self.fields {
+            let len = if *len == 0 { "…".to_string() } else { len.to_string() };
+            text.push_str(&format!("| {offset} | {len} | `{name}` | {what} |\n"));
+        }
+        text
+    }
+}
+
+/// The tables of the format.
+pub fn tables() -> Vec<Table> {
+    Vec::new()
+}
+
+/// Puts the tables into the text, each between its markers.
+fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    let mut seen = Vec::new();
+    while let Some((before, after)) = rest.split_once("<!-- table ") {
+        let (name, body) = after
+            .split_once(" -->\n")
+            .ok_or(format!("{PATH}: a table's marker does not end its line"))?;
+        let end = format!("<!-- end {name} -->");
+        let at = body.find(&end).ok_or(format!("{PATH}: no line {end}"))?;
+        let table = tables
+            .iter()
+            .find(|table| table.name == name)
+            .ok_or(format!("{PATH}: the format has no table '{name}'"))?;
+        out.push_str(&format!("{before}<!-- table {name} -->\n{}{end}", table.render()));
+        seen.push(name.to_string());
+        rest = &body[at + end.len()..];
+    }
+    out.push_str(rest);
+    for table in tables.iter().filter(|table| !seen.contains(&table.name)) {
+        let name = &table.name;
+        if !out.ends_with("\n\n") {
+            out.push('\n');
+        }
+        out.push_str(&format!("<!-- table {name} -->\n{}<!-- end {name} -->\n", table.render()));
+    }
+    Ok(out)
+}
+
+/// Writes the tables afresh: whether they were up to date, or, with `check`, an error message when
+/// they are not. Structures without markers are added at the end.
+pub fn refresh(repository: &Repository, check: bool) -> Result<Result<bool, String>, String> {
+    let path = Path::new(PATH);
+    let text = repository.read(path)?;
+    let fresh = fill(&text, &tables())?;
+    if fresh == text {
+        return Ok(Ok(true));
+    }
+    if check {
+        return Ok(Err(format!("{PATH}: tables are stale: run cargo xtask format-doc")));
+    }
+    repository.write(path, &fresh)?;
+    Ok(Ok(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(name: &str) -> Table {
+        let field = (0, 8, "magic".to_string(), "says what it is".to_string());
+        Table { name: name.into(), doc: "A thing.".into(), size: 8, fields: vec![field] }
+    }
+
+    #[test]
+    fn tables_are_replaced_between_their_markers_and_stable() {
+        let text = "why\n<!-- table a -->\nold\n<!-- end a -->\nafter\n";
+        let once = fill(text, &[table("a"), table("b")]).expect("fills");
+        assert!(once.starts_with("why\n<!-- table a -->\n**a**, 8 bytes. A thing.\n"));
+        assert!(once.contains("| 0 | 8 | `magic` | says what it is |\n<!-- end a -->\nafter\n"));
+        assert!(once.contains("<!-- table b -->"), "added at the end");
+        assert_eq!(fill(&once, &[table("a"), table("b")]).as_deref(), Ok(once.as_str()));
+    }
+
+    #[test]
+    fn unknown_and_unclosed_tables_are_refused() {
+        assert!(fill("<!-- table z -->\n<!-- end z -->\n", &[table("a")]).is_err());
+        assert!(fill("<!-- table a -->\n", &[table("a")]).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Words that must not stay: notes to self, machine paths, unsafe code outside its few files.
+
+use super::Problem;
+use crate::repository::Repository;
+use crate::source::Source;
+use std::path::Path;
+
+/// The only files that may hold unsafe code, each with the reason.
+const UNSAFE_FILES: &[(&str, &str)] = &[
+    ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
+    ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
+    ("crates/fuse/src/control.rs", "the ioctls by which a mount is synced and its server found"),
+];
+
+/// Words and macros of work that is not finished, in halves so that this file does not hold them.
+const UNFINISHED: &[(&str, &str)] = &[("FIX", "ME"), ("TO", "DO"), ("XX", "X")];
+const UNFINISHED_MACROS: &[(&str, &str)] = &[("to", "do!"), ("unimple", "mented!"), ("db", "g!")];
+
+/// Where build machines keep checkouts and homes, in halves for the same reason.
+const MACHINE_PATHS: &[(&str, &str)] =
+    &[("/wo", "rk/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/bui", "lds/")];
+
+/// Lines above `unsafe` in which its reason may begin.
+const SAFETY_WITHIN: usize = 8;
+
+/// Checks the code of one Rust file.
+pub(super) fn check_rust(path: &Path, source: &Source, problems: &mut Vec<Problem>) {
+    for (head, tail) in UNFINISHED_MACROS {
+        let word = format!("{head}{tail}");
+        for (at, _) in source.code.match_indices(&word) {
+            problems.push(Problem::new(path, source.line_of(at), format!("{word}: finish it")));
+        }
+    }
+    let allowed = UNSAFE_FILES.iter().any(|(file, _)| path == Path::new(file));
+    let lines: Vec<&str> = source.text.lines().collect();
+    for at in source.words("unsafe") {
+        let line = source.line_of(at);
+        if !allowed {
+            let message = "unsafe code outside the files that the tidy rule lists for it";
+            problems.push(Problem::new(path, line, message));
+        }
+        let above = &lines[line.saturating_sub(SAFETY_WITHIN)..line];
+        if !above.iter().any(|text| text.contains("SAFETY:") || text.contains("# Safety")) {
+            let message = "unsafe without `// SAFETY:` above it, saying why it holds";
+            problems.push(Problem::new(path, line, message));
+        }
+    }
+}
+
+/// Checks any text file.
+pub(super) fn check_text(
+    repository: &Repository,
+    path: &Path,
+    problems: &mut Vec<Problem>,
+) -> Result<(), String> {
+    let text = repository.read(path)?;
+    check_lines(path, &text, problems);
+    Ok(())
+}
+
+fn check_lines(path: &Path, text: &str, problems: &mut Vec<Problem>) {
+    for (number, line) in text.lines().enumerate() {
+        for (head, tail) in UNFINISHED {
+            let word = format!("{head}{tail}");
+            if stands_alone(line, &word) {
+                let message = format!("{word}: finish it, or open an issue");
+                problems.push(Problem::new(path, number + 1, message));
+            }
+        }
+        for (head, tail) in MACHINE_PATHS {
+            let place = format!("{head}{tail}");
+            if begins_a_path(line, &place) {
+                let message = format!("{place}… is a path of one machine");
+                problems.push(Problem::new(path, number + 1, message));
+            }
+        }
+    }
+}
+
+fn stands_alone(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let part_of_word = |c: Option<char>| c.is_some_and(|c| c == '_' || c.is_alphanumeric());
+        !part_of_word(before) && !part_of_word(after)
+    })
+}
+
+fn begins_a_path(line: &str, place: &str) -> bool {
+    line.match_indices(place).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || "._-/}".contains(c))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_text(text: &str) -> usize {
+        let mut problems = Vec::new();
+        check_lines(Path::new("a.md"), text, &mut problems);
+        problems.len()
+    }
+
+    fn of_rust(path: &str, text: &str) -> usize {
+        let mut problems = Vec::new();
+        check_rust(Path::new(path), &Source::new(text), &mut problems);
+        problems.len()
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        assert_eq!(of_text(concat!("// TO", "DO: later")), 1);
+        assert_eq!(of_text(concat!("MASTO", "DON")), 0);
+        assert_eq!(of_rust("a.rs", concat!("fn f() { to", "do!() }")), 1);
+        assert_eq!(of_rust("a.rs", concat!("fn f() { \"to", "do!()\"; }")), 0);
+    }
+
+    #[test]
+    fn machine_paths_are_found() {
+        assert_eq!(of_text(concat!("see /wo", "rk/main")), 1);
+        assert_eq!(of_text(concat!("crates/wo", "rk/a and mnt/ho", "me/b")), 0);
+    }
+
+    #[test]
+    fn unsafe_code_needs_its_file_and_its_reason() {
+        let ring = "crates/journal/src/ring.rs";
+        assert_eq!(of_rust(ring, "// SAFETY: one writer.\nunsafe { f() }"), 0);
+        assert_eq!(of_rust(ring, "unsafe { f() }"), 1);
+        assert_eq!(of_rust("crates/a.rs", "// SAFETY: one writer.\nunsafe { f() }"), 1);
+        assert_eq!(of_rust("crates/a.rs", "#![forbid(unsafe_code)] // unsafe"), 0);
+    }
+}

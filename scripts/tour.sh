@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# A tour of Shoal on a real directory tree: make a volume, fill it, mount it, list it, kill the
+# daemon without warning, recover, check, remove. Where FUSE is not to be had, the same without the
+# mount, saying so. Leaves nothing behind.
+#
+#   scripts/tour.sh [--tree DIR] [--files N] [--keep]
+#
+#   --tree DIR   what to fill the volume with (default: /usr/share)
+#   --files N    stop filling after about so many files (default: 50000)
+#   --keep       leave volume and scratch folder
+#   SHOAL=FILE   use this binary instead of building one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib.sh
+
+tree=/usr/share files=50000 keep=''
+while (($#)); do
+  case $1 in
+    --tree) tree=${2:?} && shift 2 ;;
+    --files) files=${2:?} && shift 2 ;;
+    --keep) keep=1 && shift ;;
+    *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2 ;;
+  esac
+done
+[[ -d $tree ]] || die "$tree is not a directory"
+
+# Entries of the tree until there are enough files.
+choose_entries() {
+  local entry count=0
+  entries=()
+  for entry in "$tree"/*; do
+    ((count >= files)) && break
+    entries+=("$entry")
+    count=$((count + $(find "$entry" -xdev | wc -l)))
+  done
+  ((${#entries[@]})) || die "$tree is empty"
+  echo "$count files and directories, $(du -sch -x "${entries[@]}" | tail -1 | cut -f1), from $tree"
+}
+
+# Everything about a tree that must survive a copy: types, modes, sizes, times, targets, contents.
+fingerprint() {
+  (cd "$1" && find . -mindepth 1 \( -type d -printf '%p %y %m\n' \) -o \
+    \( -type l -printf '%p %y %l\n' \) -o -printf '%p %y %m %s %T@\n' | LC_ALL=C sort | cksum
+   find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cksum | cksum)
+}
+
+library_part() {
+  step "Look into it without a mount"
+  run "$shoal" ls -l "$volume:/tree" | tail -n 6
+  run "$shoal" stat "$volume:/tree/${entries[0]##*/}"
+  step "Take it out again: is it the same?"
+  run "$shoal" cp -r "$volume:/tree" "$work/out"
+  compare "$work/out"
+  step "Check everything"
+  run "$shoal" fsck "$volume"
+  step "Remove it"
+  run "$shoal" rm -r "$volume:/tree"
+  run "$shoal" fsck "$volume"
+}
+
+compare() {
+  mkdir -p "$work/in"
+  [[ -e $work/in/done ]] || { cp -a "${entries[@]}" "$work/in/"; fingerprint "$work/in" >"$work/want"; }
+  touch "$work/in/done"
+  if [[ $(fingerprint "$1") == "$(cat "$work/want")" ]]; then
+    echo "identical: names, types, modes, times, contents"
+  else
+    die "$1 differs from the original"
+  fi
+}
+
+mount_part() {
+  local mnt=$work/mnt acknowledged=$work/acknowledged
+  step "Mount it, and use it with the system's own programs"
+  run mount_volume "$volume" "$mnt"
+  run ls -l "$mnt"
+  echo "$(run find "$mnt" -ls | wc -l) lines of find -ls"
+  run stat -c '%n: %F, %s bytes, inode %i' "$mnt/tree/${entries[0]##*/}"
+  compare "$mnt/tree"
+  step "Write files, each acknowledged by fsync; kill -9 the daemon in the middle"
+  (for ((n = 0; ; n++)); do
+    dd if=/dev/urandom of="$mnt/note.$n" bs=900 count=1 conv=fsync status=none 2>/dev/null || exit 0
+    cksum <"$mnt/note.$n" 2>/dev/null | sed "s/$/ note.$n/" >>"$acknowledged" || exit 0
+  done) 2>/dev/null &
+  local writer=$!
+  sleep 1
+  run kill_daemon "$mnt"
+  wait "$writer" 2>/dev/null || true
+  step "Mount again: recovery, then every acknowledged file must be there"
+  run mount_volume "$volume" "$mnt"
+  local lost=0 sum size name
+  while read -r sum size name; do
+    [[ -n $name && "$(cksum <"$mnt/$name")" != "$sum $size" ]] && lost=$((lost + 1))
+  done <"$acknowledged"
+  echo "$(wc -l <"$acknowledged") files were acknowledged, $lost are missing or wrong"
+  ((lost == 0)) || die "acknowledged files were lost"
+  compare "$mnt/tree"
+  run unmount_volume "$mnt"
+  step "Check everything"
+  run "$shoal" fsck "$volume"
+  step "Remove the tree"
+  run mount_volume "$volume" "$mnt"
+  run rm -r "$mnt/tree"
+  run df -h "$mnt"
+  run unmount_volume "$mnt"
+  run "$shoal" fsck "$volume"
+}
+
+scripts/setup.sh || echo "going on with what there is"
+build_shoal
+make_work
+volume=$work/vol.img
+step "Make a volume"
+run "$shoal" mkfs "$volume" --size 8G
+step "Fill it with a real tree"
+choose_entries
+run "$shoal" mkdir "$volume:/tree"
+run "$shoal" cp -r "${entries[@]}" "$volume:/tree" | tail -n 3
+du -h "$volume" | sed "s|$work/||"
+if can_mount; then
+  mount_part
+else
+  echo "no /dev/fuse, or no right to use it: going on without a mount"
+  library_part
+fi
+step "How fast is it here? (library, 2 threads; shoal bench --help for more)"
+run "$shoal" bench create --target "vol:$work/bench.img" --threads 2 --files 200000
+step "The tour is done: all checks passed"
