@@ -85,43 +85,28 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
+/// The commands. Their descriptions stand at the structs of their arguments: a doc comment here
+/// would take the place of the whole text there.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Make a volume
     Mkfs(MkfsArgs),
-    /// Mount a volume on a directory
     Mount(MountArgs),
-    /// Unmount a volume, and return when it is on disk and released
     Umount(UmountArgs),
-    /// Bring everything of a mounted volume onto the disk
     Sync(SyncArgs),
-    /// Check a volume without changing it
     Fsck(FsckArgs),
-    /// Show a volume's geometry, usage and features
     Info(InfoArgs),
-    /// List directories of a volume
     Ls(LsArgs),
-    /// Show all attributes of files in a volume
     Stat(StatArgs),
-    /// Write files of a volume to standard output
     Cat(CatArgs),
-    /// Find files in a volume
     Find(FindArgs),
-    /// Copy files into, out of, or within a volume
     Cp(CpArgs),
-    /// Rename or move files within a volume
     Mv(MvArgs),
-    /// Remove files from a volume
     Rm(RmArgs),
-    /// Make directories in a volume
     Mkdir(MkdirArgs),
-    /// Make hard or symbolic links in a volume
     Ln(LnArgs),
     /// Measure workloads on any directory, or on a volume by the library
     #[command(after_long_help = BENCH_AFTER)]
     Bench(shoal_bench::Args),
-    /// Write the man pages or shell completions
     #[command(hide = true)]
     Generate(GenerateArgs),
 }

@@ -186,12 +186,17 @@ impl Sessions {
 
     /// The session for a location's volume, opened if it is the first time.
     pub fn get(&mut self, location: &Location) -> Result<Rc<Session>> {
+        self.get_for(location, self.access)
+    }
+
+    /// The same; `access` says what for if it has to be opened.
+    pub fn get_for(&mut self, location: &Location, access: Access) -> Result<Rc<Session>> {
         // A path that cannot be resolved is left to the opening, which says why.
         let real = location.volume.canonicalize().unwrap_or_else(|_| location.volume.clone());
         if let Some((_, session)) = self.open.iter().find(|(path, _)| *path == real) {
             return Ok(Rc::clone(session));
         }
-        let session = Rc::new(Session::open(&location.volume, self.access)?);
+        let session = Rc::new(Session::open(&location.volume, access)?);
         self.open.push((real, Rc::clone(&session)));
         Ok(session)
     }

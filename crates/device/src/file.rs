@@ -34,8 +34,8 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Prepares `path` for a new volume of `size` bytes. A missing file is created, sparse; a
-    /// smaller file grows to `size`; of a larger one the first `size` bytes are used. `size` 0 means
-    /// all of an existing file or of a block device.
+    /// smaller file grows to `size`; of a larger one the first `size` bytes are used. `size` 0
+    /// means all of an existing file or of a block device.
     ///
     /// Without `force`, anything that looks like data is refused; with it, both ends are wiped.
     pub fn create(path: &Path, size: u64, force: bool) -> Result<FileDevice> {

@@ -1,5 +1,6 @@
-//! What already lives on a device: well-known signatures, so that `mkfs` does not destroy somebody's
-//! data by a typing slip. A table, because adding a row must be all that a new format takes.
+//! What already lives on a device: well-known signatures, so that `mkfs` does not destroy
+//! somebody's data by a typing slip. A table, because adding a row must be all that a new format
+//! takes.
 
 use crate::Device;
 use shoal_base::Result;

@@ -8,7 +8,8 @@
 //! of kind `Link` whose `next` names the address of the following batch, in another segment.
 //! A batch is valid when magic, volume id, incarnation, expected `lsn_start` and checksum agree.
 //! `durable` is the LSN up to which the journal was known durable when this batch was written: a
-//! broken batch below a later batch's `durable` is corruption, any other broken batch is a torn tail.
+//! broken batch below a later batch's `durable` is corruption, any other broken batch is a torn
+//! tail.
 
 use crate::bytes::{Put, Reader, u32_at, u64_at};
 use shoal_base::{Addr, Lsn, checksum};
@@ -37,7 +38,8 @@ pub struct BatchHeader {
     pub lsn_start: Lsn,
     /// Journal known durable up to here when this was written.
     pub durable: Lsn,
-    /// Address of the next batch (links only, else 0).
+    /// Links: address of the next batch. Records: start of the segment that will follow this one,
+    /// so that a lost link does not hide what is behind it; 0 when not yet known.
     pub next: Addr,
 }
 

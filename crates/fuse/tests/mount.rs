@@ -133,16 +133,18 @@ fn a_dead_server() {
     touch(m.path("synced"));
     shoal_fuse::sync(&m.dir).unwrap();
     m.kill();
-    fails!(NOTCONN, stat(m.path("synced")).map_err(|errno| match errno {
-        rustix::io::Errno::CONNABORTED => rustix::io::Errno::NOTCONN,
-        errno => errno,
-    }));
+    fails!(
+        NOTCONN,
+        stat(m.path("synced")).map_err(|errno| match errno {
+            rustix::io::Errno::CONNABORTED => rustix::io::Errno::NOTCONN,
+            errno => errno,
+        })
+    );
     assert!(shoal_fuse::is_mounted(&m.dir), "the dead mount is still found");
     assert_eq!(shoal_fuse::server_pid(&m.dir), None);
     // A new server must not be hidden under it.
-    let volume = Arc::new(
-        shoal::Volume::open(&m.volume(), &shoal::OpenOptions::default()).unwrap(),
-    );
+    let volume =
+        Arc::new(shoal::Volume::open(&m.volume(), &shoal::OpenOptions::default()).unwrap());
     let options = MountOptions::default();
     match shoal_fuse::Mount::new(volume.clone(), &m.dir, "x", &options) {
         Ok(_) => panic!("mounted"),
@@ -180,10 +182,7 @@ fn unknown_ioctls_and_attributes() {
         assert!(text.contains("Inappropriate ioctl"), "{text}");
     }
     let fd = open(m.path("file"), OFlags::RDONLY).unwrap();
-    fails!(
-        NOTSUP,
-        rustix::fs::fgetxattr(&fd, "user.x", &mut [0u8; 10][..])
-    );
+    fails!(NOTSUP, rustix::fs::fgetxattr(&fd, "user.x", &mut [0u8; 10][..]));
 }
 
 /// More callers in `fsync` than there are threads: the others are served meanwhile, and all end.

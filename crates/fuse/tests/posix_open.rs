@@ -208,10 +208,7 @@ fn special_files() {
         assert_eq!(facts.st_mode, bits | 0o620, "{name}");
         assert_eq!(facts.st_rdev, device, "{name}");
         assert_eq!(facts.st_size, 0, "{name}");
-        fails!(
-            EXIST,
-            rustix::fs::mknodat(rustix::fs::CWD, m.path(name), kind, mode, device)
-        );
+        fails!(EXIST, rustix::fs::mknodat(rustix::fs::CWD, m.path(name), kind, mode, device));
     }
     let pid = std::process::id();
     assert!(pid > 0);

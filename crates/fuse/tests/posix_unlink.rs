@@ -172,10 +172,7 @@ fn temporary_files_without_a_name() {
     // O_EXCL: it may never get a name.
     let fd = rustix::fs::open(&m.dir, flags | OFlags::EXCL, mode).unwrap();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
-    fails!(
-        NOENT,
-        rustix::fs::linkat(CWD, &path, CWD, m.path("other"), AtFlags::SYMLINK_FOLLOW)
-    );
+    fails!(NOENT, rustix::fs::linkat(CWD, &path, CWD, m.path("other"), AtFlags::SYMLINK_FOLLOW));
     fails!(INVAL, rustix::fs::open(&m.dir, OFlags::TMPFILE, mode));
     // The umask applies.
     with_umask(0o077, || {

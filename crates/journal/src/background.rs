@@ -39,8 +39,8 @@ fn run(core: &Core, interval: Duration) {
             }
             wake.write = false;
         }
-        // A failure of the device poisons the journal, which tells everybody. When no segment can be
-        // had, the next commit says so, and a checkpoint may free some before the next round.
+        // A failure of the device poisons the journal, which tells everybody. When no segment can
+        // be had, the next commit says so, and a checkpoint may free some before the next round.
         let staged = core.ring.tail();
         if Instant::now() >= deadline {
             if core.durable.load(Ordering::Acquire) < staged {

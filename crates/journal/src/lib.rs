@@ -13,18 +13,18 @@
 //!
 //! 1. Records are durable in the order of their numbers: after a crash, [`scan`] finds a prefix.
 //! 2. When [`Journal::commit`] returns `Ok`, every record up to that number is durable.
-//! 3. Data that was announced by [`Journal::note_data_written`] before a record was staged is durable
-//!    before the record can be.
+//! 3. Data that was announced by [`Journal::note_data_written`] before a record was staged is
+//!    durable before the record can be.
 //! 4. A write or flush that fails is never repeated: what it left on the device is unknown, and the
 //!    kernel may report success for pages that it dropped. The journal is *poisoned*: nothing more
 //!    becomes durable, and every caller is told why.
 //!
 //! # Segments
 //!
-//! Batches follow each other in a segment, at multiples of 4096 so that a torn write cannot touch an
-//! earlier one. Room for one more block is always kept for the link to the next segment, which is
-//! chosen when a segment is begun: every batch in it names it already, so that a lost link does not
-//! hide acknowledged records behind it ([`scan`], case F).
+//! Batches follow each other in a segment, at multiples of 4096 so that a torn write cannot touch
+//! an earlier one. Room for one more block is always kept for the link to the next segment, which
+//! is chosen when a segment is begun: every batch in it names it already, so that a lost link does
+//! not hide acknowledged records behind it ([`scan`], case F).
 
 mod background;
 mod commit;
@@ -86,8 +86,8 @@ pub struct Config {
     pub interval: Duration,
     /// The background thread writes when about so many bytes are staged.
     pub write_behind: usize,
-    /// Whether there is a background thread. Without one, everything is done by callers, in an order
-    /// that a simulation can repeat.
+    /// Whether there is a background thread. Without one, everything is done by callers, in an
+    /// order that a simulation can repeat.
     pub background: bool,
 }
 
@@ -110,9 +110,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts writing. `volume` is the low half of the volume id; `incarnation` must be new, so that
-    /// batches of an earlier mount are never taken for this one's.
-    #[expect(clippy::too_many_arguments, reason = "named once, at mount")]
+    /// Starts writing. `volume` is the low half of the volume id; `incarnation` must be new, so
+    /// that batches of an earlier mount are never taken for this one's.
     pub fn start(
         device: Arc<dyn Device>,
         geometry: Geometry,
@@ -198,7 +197,8 @@ impl Journal {
         self.core.commit(lsn.0)
     }
 
-    /// Writes what has been staged to the device, without waiting for it to be durable.
+    /// Writes what has been staged to the device, without making it durable. Does nothing when
+    /// another thread is writing.
     pub fn write_out(&self) -> Result<()> {
         self.core.write_some()
     }
@@ -213,14 +213,14 @@ impl Journal {
         Lsn(lsn)
     }
 
-    /// Makes everything up to a cut durable and tells where reading would begin there. Forgets older
-    /// cuts. Staging may go on meanwhile.
+    /// Makes everything up to a cut durable and tells where reading would begin there. Forgets
+    /// older cuts. Staging may go on meanwhile.
     pub fn flush_cut(&self, lsn: Lsn) -> Result<JournalPos> {
         self.core.flush_cut(lsn.0).map(|addr| JournalPos { addr, lsn })
     }
 
-    /// Segments that are no longer needed once a checkpoint at `pos` is durable. The journal forgets
-    /// them: the caller gives them back.
+    /// Segments that are no longer needed once a checkpoint at `pos` is durable. The journal
+    /// forgets them: the caller gives them back.
     pub fn segments_before(&self, pos: JournalPos) -> Vec<SegNo> {
         let needed = self.core.io.geometry.segment_of(pos.addr);
         let mut chain = self.core.chain.lock();

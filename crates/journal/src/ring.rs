@@ -22,8 +22,9 @@
 //!
 //! *Nobody copies over what is still to be read*, because a copy waits for `consumed`.
 //!
-//! A thread that waits for room has set its cell to `start` first, so everything below `start` can be
-//! taken out; with records no longer than the ring, the waiter with the lowest `start` gets room.
+//! A thread that waits for room has set its cell to `start` first, so everything below `start` can
+//! be taken out; with records no longer than the ring, the waiter with the lowest `start` gets
+//! room.
 //!
 //! Cells are found by thread, but any free one will do: threads that share a shard do not wait.
 
@@ -58,8 +59,8 @@ pub(crate) struct Reader {
     safe: u64,
 }
 
-/// Room for one record, to be filled. A reservation that is dropped instead stops the ring for good:
-/// its cell is never released. That is what a poisoned journal wants.
+/// Room for one record, to be filled. A reservation that is dropped instead stops the ring for
+/// good: its cell is never released. That is what a poisoned journal wants.
 pub(crate) struct Reservation<'a> {
     ring: &'a Ring,
     cell: usize,
@@ -70,8 +71,8 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Ring {
-    /// A ring of `capacity` bytes (a power of two) that starts at position `start`, for up to `cells`
-    /// unfinished reservations, and its reader.
+    /// A ring of `capacity` bytes (a power of two) that starts at position `start`, for up to
+    /// `cells` unfinished reservations, and its reader.
     pub(crate) fn new(capacity: usize, start: u64, cells: usize) -> (Ring, Reader) {
         assert!(capacity.is_power_of_two() && cells > 0);
         let ring = Ring {
@@ -141,8 +142,8 @@ impl Ring {
     ) -> T {
         assert!(reader.consumed <= from && from <= to && to <= reader.safe);
         let (at, head, rest) = self.pieces(from, (to - from) as usize);
-        // SAFETY: `consumed <= from` and `to <= safe`, so by the protocol every copy into these bytes
-        // has happened before, and none starts before `consume`, which needs `&mut Reader`.
+        // SAFETY: `consumed <= from` and `to <= safe`, so by the protocol every copy into these
+        // bytes has happened before, and none starts before `consume`, which needs `&mut Reader`.
         unsafe { f(&self.bytes.get(at, head), &self.bytes.get(0, rest)) }
     }
 
@@ -181,23 +182,23 @@ impl Reservation<'_> {
         self.ring.cells[self.cell].store(self.start, Ordering::Release);
     }
 
-    /// Copies `head`, then `body`, which together have the reserved length, and finishes. There must
-    /// be room.
+    /// Copies `head`, then `body`, which together have the reserved length, and finishes. There
+    /// must be room.
     #[inline]
     pub(crate) fn fill(self, head: &[u8], body: &[u8]) {
         assert_eq!((head.len() + body.len()) as u64, self.end - self.start);
         assert!(self.has_room());
         self.copy(self.start, head);
         self.copy(self.start + head.len() as u64, body);
-        self.ring.cells[self.cell].store(IDLE, Ordering::Relaxed);
+        self.ring.cells[self.cell].store(IDLE, Ordering::Release);
     }
 
     #[inline]
     fn copy(&self, from: u64, bytes: &[u8]) {
         let (at, head, rest) = self.ring.pieces(from, bytes.len());
-        // SAFETY: the bytes belong to this reservation alone (`fetch_add` gave them once), the reader
-        // is done with what was there before (`has_room`), and does not read them before the cell is
-        // released.
+        // SAFETY: the bytes belong to this reservation alone (`fetch_add` gave them once), the
+        // reader is done with what was there before (`has_room`), and does not read them before the
+        // cell is released.
         unsafe {
             self.ring.bytes.put(at, &bytes[..head]);
             if rest > 0 {
@@ -225,8 +226,9 @@ mod plain {
     impl Bytes {
         pub(super) fn zeroed(capacity: usize) -> Bytes {
             let plain = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
-            // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, and the box was just given up. (Built
-            // this way because zeroed memory then comes from the system without being touched.)
+            // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, and the box was just given up.
+            // (Built this way because zeroed memory then comes from the system without being
+            // touched.)
             Bytes(unsafe { Box::from_raw(plain as *mut [UnsafeCell<u8>]) })
         }
 

@@ -1,8 +1,8 @@
 //! Reading the journal after a crash, and telling its torn tail from corruption.
 //!
-//! Batches are read one after another from the checkpoint's position. At each place one number (LSN)
-//! is expected; a batch is *ours* when magic, volume, incarnation and checksum agree. What is found
-//! decides:
+//! Batches are read one after another from the checkpoint's position. At each place one number
+//! (LSN) is expected; a batch is *ours* when magic, volume, incarnation and checksum agree. What is
+//! found decides:
 //!
 //! | case | found at the expected place | means |
 //! | --- | --- | --- |
@@ -18,10 +18,10 @@
 //! | J | the device fails | its error; nothing is known |
 //!
 //! *Later* is: at the next multiples of 4096 in this segment, then in the segments that links found
-//! there, or the batches read before, name as next. Numbers below the expected one are old and prove
-//! nothing. A batch carries the number up to which the journal was durable when it was written
-//! (`durable`): if that is above the expected number, a flush had returned after the expected batch
-//! was written, and its loss is not a crash's doing.
+//! there, or the batches read before, name as next. Numbers below the expected one are old and
+//! prove nothing. A batch carries the number up to which the journal was durable when it was
+//! written (`durable`): if that is above the expected number, a flush had returned after the
+//! expected batch was written, and its loss is not a crash's doing.
 //!
 //! What cannot be told: whether the very last batches, behind which nothing was written, were
 //! acknowledged and then damaged, or torn.

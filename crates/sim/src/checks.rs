@@ -1,6 +1,6 @@
 //! Checkers: each one rule that must hold of a volume in any state, without a model.
 
-use crate::model::{State, entry_hash};
+use crate::model::State;
 use crate::walk::Walk;
 use shoal::{FileKind, Volume};
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ pub fn inodes_are_counted(volume: &Volume, state: &State) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
+    use crate::model::{Model, entry_hash};
     use shoal::{Caller, Ino};
 
     #[test]

@@ -1,7 +1,7 @@
 //! One operation on the volume and on the model, in lockstep, everything compared: the result, the
 //! attributes of every inode that the operation touched, and those times it must not touch.
 
-use crate::model::{Model, Outcome, same_attr};
+use crate::model::{Model, Outcome, State, same_attr};
 use crate::op::{Op, SLOTS, Target};
 use shoal::{Attr, Code, Error, Handle, Ino, Seek, SetAttr, Volume};
 
@@ -110,6 +110,23 @@ impl Lockstep {
             return None;
         }
         Some(self.on_model(op, &inos, answer))
+    }
+
+    /// The run after `op`, if that is the state which `found` shows: was an operation done whose
+    /// result nobody received?
+    pub fn after(&self, op: &Op, found: &State) -> Option<Lockstep> {
+        let mut run = self.clone();
+        let made = op.makes().and_then(|place| {
+            let dir = run.resolve(&place.dir)?;
+            found.entries.get(&(dir, place.name.clone())).copied().map(Answer::Node)
+        });
+        run.replay(op, made.as_ref())?.ok()?;
+        for ino in run.model.touched().map(|(ino, _)| ino).collect::<Vec<_>>() {
+            if let Some(seen) = found.nodes.get(&ino) {
+                run.model.adopt_seen(seen);
+            }
+        }
+        (run.model.digest() == found.digest()).then_some(run)
     }
 
     /// Whether the slots are as the operation needs them.

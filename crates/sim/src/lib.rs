@@ -8,16 +8,24 @@
 //! * [`exec`]: one operation on volume and model in lockstep, results compared.
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
+//! * [`faults`]: runs on a device that fails.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
 //! * [`threads`]: the same comparison for several threads at once, in directories of their own.
 
 pub mod checks;
+pub mod cli;
 pub mod crash;
 pub mod device;
 pub mod exec;
+pub mod faults;
+pub mod history;
 pub mod image;
 pub mod model;
 pub mod op;
+pub mod recovery;
 pub mod rng;
+pub mod runner;
+pub mod shrink;
+pub mod threads;
 pub mod walk;
 pub mod workload;

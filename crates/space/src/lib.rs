@@ -1,15 +1,15 @@
 //! Segments: who gets which, how many live bytes each holds, when one is free again.
 //!
 //! The volume is cut into segments. Segment 0 holds the superblocks; every other one is free, or
-//! belongs to the journal, or is appended to by a *stream* ([`Stream`]): one for metadata, a few for
-//! data. A stream fills its open segment from the start to the end, then *seals* it and takes the
-//! free segment with the lowest number, so that a sparse file stays small.
+//! belongs to the journal, or is appended to by a *stream* ([`Stream`]): one for metadata, a few
+//! for data. A stream fills its open segment from the start to the end, then *seals* it and takes
+//! the free segment with the lowest number, so that a sparse file stays small.
 //!
 //! # When a segment is free again
 //!
 //! A crash brings back the newest checkpoint and replays the journal after it. So nothing may be
-//! overwritten that (a) the newest durable checkpoint points to, or (b) a record after it points to,
-//! or (c) is being written and will be pointed to. The rules that follow from this:
+//! overwritten that (a) the newest durable checkpoint points to, or (b) a record after it points
+//! to, or (c) is being written and will be pointed to. The rules that follow from this:
 //!
 //! 1. Live counts may drop to zero at any time; the segment stays taken. Only [`Space::committed`],
 //!    called when a newer checkpoint has become durable, frees segments.
@@ -391,9 +391,9 @@ impl Space {
         self.segments.iter().enumerate().map(row).collect()
     }
 
-    /// Up to `max` sealed segments worth emptying: those with the fewest live bytes first, none with
-    /// more than `max_live_fraction` of the segment. Segments with no live byte are not listed: the
-    /// next checkpoint frees them.
+    /// Up to `max` sealed segments worth emptying: those with the fewest live bytes first, none
+    /// with more than `max_live_fraction` of the segment. Segments with no live byte are not
+    /// listed: the next checkpoint frees them.
     pub fn victims(&self, max: usize, max_live_fraction: f64) -> Vec<SegNo> {
         let most = (self.geometry.segment_size as f64 * max_live_fraction) as u32;
         let mut found: Vec<(u32, SegNo)> = self

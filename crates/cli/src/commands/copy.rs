@@ -73,7 +73,11 @@ enum Opened {
 fn open_sources(places: &[Place], sessions: &mut Sessions) -> Result<Vec<Opened>> {
     let open = |place: &Place| match place {
         Place::Local(path) => Ok(Opened::Local(path.as_os_str().as_bytes().to_vec())),
-        Place::Volume(place) => Ok(Opened::Volume(sessions.get(place)?, place.path.clone())),
+        Place::Volume(place) => {
+            // The destination's volume is open for writing by now.
+            let session = sessions.get_for(place, Access::Read)?;
+            Ok(Opened::Volume(session, place.path.clone()))
+        }
     };
     places.iter().map(open).collect()
 }

@@ -124,8 +124,11 @@ mod tests {
 
     #[test]
     fn sections_become_roff() {
-        let text = "NOTES:\n  One\n  two.\n\n  Three.\n\nEXIT STATUS:\n  0   Good.\n  16  Bad\n      \
-                    still.\n\nEXAMPLES:\n  So:\n    shoal -x\n    .dot\n";
+        let text = concat!(
+            "NOTES:\n  One\n  two.\n\n  Three.\n\n",
+            "EXIT STATUS:\n  0   Good.\n  16  Bad\n      still.\n\n",
+            "EXAMPLES:\n  So:\n    shoal -x\n    .dot\n"
+        );
         let expected = ".SH \"NOTES\"\nOne\ntwo.\n.PP\nThree.\n.PP\n.SH \"EXIT STATUS\"\n\
                         .RS 2\n.nf\n0   Good.\n16  Bad\n    still.\n.fi\n.RE\n.PP\n\
                         .SH \"EXAMPLES\"\nSo:\n.RS 2\n.nf\n  shoal \\-x\n  .dot\n.fi\n.RE\n";

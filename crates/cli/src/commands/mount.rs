@@ -32,6 +32,8 @@ pub struct Plan {
     pub directory: PathBuf,
     /// Options of the mount and of opening the volume.
     pub options: MountOptions,
+    /// Those of `-o` that count, as they were written.
+    accepted: Vec<String>,
     /// Where the log goes; `None` for the default.
     pub log: Option<PathBuf>,
     /// How much is logged.
@@ -41,6 +43,7 @@ pub struct Plan {
 /// Mounts a volume.
 pub fn mount(args: &MountArgs) -> Result<u8> {
     let plan = Plan::new(args, false)?;
+    check_mount_point(&plan.directory)?;
     if args.foreground { serve::run(&plan, args.report_ready) } else { background(&plan, args) }
 }
 
@@ -66,7 +69,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
     if args.fake {
         return Ok(OK);
     }
-    match background(&plan, &mount) {
+    match check_mount_point(&plan.directory).and_then(|()| background(&plan, &mount)) {
         Ok(OK) => Ok(OK),
         Ok(_) => Ok(HELPER_FAILED),
         Err(failure) => Err(failure.with_status(HELPER_FAILED)),
@@ -97,14 +100,16 @@ impl Plan {
             volume: absolute(&args.volume),
             directory: absolute(&args.directory),
             options: MountOptions::default(),
+            accepted: Vec::new(),
             log: args.log.as_deref().map(absolute),
             log_level: args.log_level,
         };
         for list in &args.options {
             for option in list.split(',') {
                 match plan.option(option) {
+                    Ok(()) => plan.accepted.push(option.to_owned()),
                     Err(_) if sloppy => {}
-                    result => result?,
+                    Err(failure) => return Err(failure),
                 }
             }
         }
@@ -138,6 +143,19 @@ impl Plan {
 fn absolute(path: &Path) -> PathBuf {
     let resolved = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     resolved.unwrap_or_else(|_| path.to_owned())
+}
+
+/// Refuses a mount point that cannot be one before the volume is opened and perhaps recovered. What
+/// else may be wrong with it, the mounting itself finds.
+fn check_mount_point(directory: &Path) -> Result<()> {
+    let reason = match fs::metadata(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "no such directory (make the mount point first)"
+        }
+        Ok(found) if !found.is_dir() => "is not a directory (a mount point must be one)",
+        _ => return Ok(()),
+    };
+    Err(Failure::failed(directory.display(), reason))
 }
 
 /// Starts the server and waits until it is ready, or has failed.
@@ -176,8 +194,8 @@ fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
 fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<std::ffi::OsString> =
         vec!["mount".into(), "--foreground".into(), "--report-ready".into()];
-    for list in &args.options {
-        arguments.extend(["-o".into(), list.into()]);
+    for option in &plan.accepted {
+        arguments.extend(["-o".into(), option.into()]);
     }
     let flags = [
         ("--cache", args.cache.map(|bytes| bytes.to_string())),
@@ -233,7 +251,9 @@ mod tests {
         let args = args("shoal mount v /d -o ro,frobnicate");
         let Err(Failure::Line { line, status }) = Plan::new(&args, false) else { panic!() };
         assert!(line.contains("frobnicate") && status == UNUSABLE, "{line}");
-        assert!(Plan::new(&args, true).is_ok_and(|plan| plan.options.read_only));
+        let plan = Plan::new(&args, true).expect("sloppy");
+        assert!(plan.options.read_only);
+        assert!(!server_arguments(&plan, &args).contains(&"frobnicate".into()));
     }
 
     #[test]

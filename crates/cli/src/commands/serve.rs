@@ -166,9 +166,8 @@ fn end_on_signal(directory: &Path, volume: Weak<Volume>) -> Result<()> {
         }
         if let Some(signal) = signals.next() {
             tracing::warn!(signal, "ending before the last user has left");
-            match volume.upgrade().map(|volume| volume.sync()) {
-                Some(Err(error)) => tracing::error!(%error, "not everything is on disk"),
-                Some(Ok(())) | None => {}
+            if let Some(Err(error)) = volume.upgrade().map(|volume| volume.sync()) {
+                tracing::error!(%error, "not everything is on disk");
             }
             std::process::exit(SOME_FAILED.into());
         }

@@ -215,6 +215,8 @@ impl Drop for TestMount {
 /// The server's side: serves what the environment says, if it says something.
 pub fn serve() {
     let Some(path) = std::env::var_os("SHOAL_TEST_SERVE_VOLUME").map(PathBuf::from) else { return };
+    let level = std::env::var("SHOAL_TEST_LOG").unwrap_or_else(|_| "warn".to_owned());
+    tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).init();
     let dir = std::env::var_os("SHOAL_TEST_SERVE_DIR").unwrap();
     let options = std::env::var("SHOAL_TEST_SERVE_OPTIONS").unwrap();
     let options = shoal_fuse::MountOptions::parse(&options).unwrap();
@@ -230,8 +232,7 @@ pub fn serve() {
     }
     let volume = Arc::new(shoal::Volume::open(&path, &options.open_options()).unwrap());
     let name = path.display().to_string();
-    let mount =
-        shoal_fuse::Mount::new(volume.clone(), Path::new(&dir), &name, &options).unwrap();
+    let mount = shoal_fuse::Mount::new(volume.clone(), Path::new(&dir), &name, &options).unwrap();
     println!("SERVING");
     mount.wait();
     let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");

@@ -207,8 +207,8 @@ proptest! {
         let _ = scan(&device, &geometry, VOLUME, INCARNATION, pos, each);
     }
 
-    /// One damaged byte in a flushed journal: what is delivered is a prefix of what was written, and
-    /// only damage in the last batch (or in padding) goes unreported.
+    /// One damaged byte in a flushed journal: what is delivered is a prefix of what was written,
+    /// and only damage in the last batch (or in padding) goes unreported.
     #[test]
     fn one_damaged_byte_is_found(at in 0..(30u64 * 4096), bit in 0..8u8) {
         let (rig, places) = sample(30, 700);

@@ -65,13 +65,18 @@ impl Random {
     }
 }
 
-/// Gives segments 2, 3, 4 …
+/// Gives the segments that were given back to it, then 2, 3, 4 …
 pub(super) struct Source {
+    returned: Mutex<VecDeque<SegNo>>,
     next: AtomicU32,
     left: AtomicU32,
 }
 
 impl Source {
+    pub(super) fn give_back(&self, segments: &[SegNo]) {
+        self.returned.lock().extend(segments);
+        self.left.fetch_add(segments.len() as u32, Ordering::SeqCst);
+    }
     pub(super) fn set_left(&self, left: u32) {
         self.left.store(left, Ordering::SeqCst);
     }
@@ -82,6 +87,9 @@ impl SegmentSource for Source {
         self.left
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
             .map_err(|_| Error::from(Code::NoSpace))?;
+        if let Some(seg) = self.returned.lock().pop_front() {
+            return Ok(seg);
+        }
         Ok(SegNo(self.next.fetch_add(1, Ordering::SeqCst)))
     }
 }
@@ -99,7 +107,7 @@ impl Rig {
     pub(super) fn new(geometry: Geometry, config: Config) -> Rig {
         let device = Arc::new(CrashDevice::new(geometry.bytes()));
         let left = AtomicU32::new(geometry.segments - 2);
-        let source = Arc::new(Source { next: AtomicU32::new(2), left });
+        let source = Arc::new(Source { returned: Mutex::default(), next: AtomicU32::new(2), left });
         let counters = Arc::new(Counters::default());
         let fresh = StartAt::Fresh { lsn: START };
         let parts = (device.clone(), source.clone(), counters.clone());

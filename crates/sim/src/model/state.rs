@@ -77,15 +77,34 @@ impl State {
         nodes.chain(entries).fold(0, u64::wrapping_add)
     }
 
+    /// What can be reached from `dir`.
+    pub fn below(&self, dir: Ino) -> State {
+        let mut state = State { root: dir, ..State::default() };
+        let mut queue = vec![dir];
+        while let Some(ino) = queue.pop() {
+            let Some(node) = self.nodes.get(&ino) else { continue };
+            if state.nodes.insert(ino, node.clone()).is_some() {
+                continue;
+            }
+            for ((_, name), child) in self.entries_of(ino) {
+                state.entries.insert((ino, name.clone()), *child);
+                queue.push(*child);
+            }
+        }
+        state
+    }
+
+    fn entries_of(&self, dir: Ino) -> impl Iterator<Item = (&(Ino, Name), &Ino)> {
+        self.entries.range((dir, Name::new())..).take_while(move |((d, _), _)| *d == dir)
+    }
+
     /// Every inode's first path, for messages.
     pub fn paths(&self) -> BTreeMap<Ino, String> {
         let mut paths = BTreeMap::from([(self.root, "/".to_string())]);
         let mut queue = vec![self.root];
         while let Some(dir) = queue.pop() {
             let prefix = paths[&dir].trim_end_matches('/').to_string();
-            let from = (dir, Name::new());
-            let inside = self.entries.range(from..).take_while(|((d, _), _)| *d == dir);
-            for ((_, name), child) in inside {
+            for ((_, name), child) in self.entries_of(dir) {
                 if !paths.contains_key(child) {
                     paths.insert(*child, format!("{prefix}/{}", name.escape_ascii()));
                     queue.push(*child);
@@ -215,6 +234,14 @@ impl Model {
             node.times = Some(Times::of(attr));
         }
         self.reckon(ino);
+    }
+
+    /// The same from what a walk saw; without times if the walk was.
+    pub fn adopt_seen(&mut self, seen: &NodeState) {
+        if let Some(node) = self.nodes.get_mut(&seen.ino) {
+            (node.generation, node.times) = (seen.generation, seen.times);
+        }
+        self.reckon(seen.ino);
     }
 
     /// The model of a state that was found on a volume: nothing is held.

@@ -276,7 +276,6 @@ impl<'a, T: Target> Copier<'a, T> {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the two ends, and what is found there")]
     fn directory<S: Source>(
         &mut self,
         source: &S,

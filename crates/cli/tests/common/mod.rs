@@ -1,0 +1,184 @@
+//! A scratch directory and the built command, so that tests read like a shell session.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Size of the volumes that tests make: the smallest that any segment size allows, and more.
+pub const SIZE: &str = "256M";
+
+/// A directory of its own for each test, removed at the end.
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the directory.
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("shoal-cli-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("make the scratch directory");
+        Scratch { path }
+    }
+
+    /// Makes the directory and a volume `v` in it.
+    pub fn with_volume() -> Scratch {
+        let scratch = Scratch::new();
+        scratch.shoal(["mkfs", "v", "--size", SIZE]).ok();
+        scratch
+    }
+
+    /// The path of something in it.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file in it.
+    pub fn write(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).expect("make directories");
+        }
+        fs::write(&path, contents).expect("write a file");
+        path
+    }
+
+    /// Runs `shoal` in it.
+    pub fn shoal<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Ran {
+        let mut command = self.command(arguments);
+        let output = command.output().expect("run shoal");
+        Ran { line: format!("{command:?}"), output }
+    }
+
+    /// `shoal` in it, not yet running.
+    pub fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+        command.args(arguments).current_dir(&self.path).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a line of shell in it; `shoal` is the built command.
+    pub fn shell(&self, line: &str) -> Ran {
+        let binary = Path::new(env!("CARGO_BIN_EXE_shoal"));
+        let mut search = vec![binary.parent().expect("has a directory").to_owned()];
+        search.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(&self.path)
+            .env("PATH", std::env::join_paths(search).expect("a PATH"))
+            .stdin(Stdio::null())
+            .output()
+            .expect("run sh");
+        Ran { line: line.to_owned(), output }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A failed test may leave a mount behind; it must not take the next ones with it.
+        for directory in ["m", "n"] {
+            let directory = self.path.join(directory);
+            if directory.symlink_metadata().is_err() || is_mount(&directory) {
+                let _ = Command::new("umount").arg("-l").arg(&directory).output();
+            }
+        }
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Whether something is mounted there.
+pub fn is_mount(directory: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(directory))
+}
+
+/// A command that has run.
+pub struct Ran {
+    line: String,
+    output: Output,
+}
+
+impl Ran {
+    /// Standard output of a command that must have succeeded without a word of complaint.
+    #[track_caller]
+    pub fn ok(&self) -> String {
+        assert!(self.output.status.success(), "{self}");
+        assert!(self.output.stderr.is_empty(), "{self}");
+        self.stdout()
+    }
+
+    /// Standard error of a command that must have failed with `status` and one line that has all
+    /// of `parts` in it.
+    #[track_caller]
+    pub fn fails(&self, status: i32, parts: &[&str]) -> String {
+        assert_eq!(self.output.status.code(), Some(status), "{self}");
+        let error = self.stderr();
+        assert_eq!(error.lines().count(), 1, "{self}");
+        assert!(error.starts_with("shoal: "), "{self}");
+        for part in parts {
+            assert!(error.contains(part), "'{part}' is not in the message\n{self}");
+        }
+        error
+    }
+
+    /// Exit status.
+    pub fn status(&self) -> Option<i32> {
+        self.output.status.code()
+    }
+
+    /// Standard output.
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    /// Standard output as it is.
+    pub fn bytes(&self) -> &[u8] {
+        &self.output.stdout
+    }
+
+    /// Standard error.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (out, err) = (self.stdout(), self.stderr());
+        write!(f, "{}\n{}\nstdout:\n{out}\nstderr:\n{err}", self.line, self.output.status)
+    }
+}
+
+/// A deterministic stream of bytes that do not compress or repeat.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// Whether mounts can be tested here; says so loudly if not.
+pub fn can_mount(test: &str) -> bool {
+    let can = is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("SKIPPED {test}: it needs root and /dev/fuse");
+    }
+    can
+}

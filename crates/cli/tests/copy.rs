@@ -1,0 +1,241 @@
+//! `shoal cp` in both directions: what is kept, what is overwritten, what is refused.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+
+use common::{Scratch, is_root, noise};
+
+/// Everything `find` can tell of each file: type, mode, owner, size, links, time, target.
+const FACTS: &str = "find . -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort";
+
+/// Directories' sizes and link counts differ between filesystems.
+const FACTS_OF_DIRECTORIES_LESS: &str = concat!(
+    "find . -type d -printf '%P %y %m %U %G %T@\\n' , ",
+    "! -type d -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort"
+);
+
+/// A directory `t` with everything that a copy has to keep.
+fn rich_tree(scratch: &Scratch) {
+    scratch.write("t/empty", "");
+    scratch.write("t/small", "small\n");
+    scratch.write("t/large", noise(1, 2_500_000));
+    scratch.write("t/sub/deep/file", noise(2, 200_000));
+    fs::hard_link(scratch.path("t/small"), scratch.path("t/sub/same")).expect("link");
+    fs::hard_link(scratch.path("t/small"), scratch.path("t/sub/deep/same")).expect("link");
+    symlink("../small", scratch.path("t/sub/link")).expect("symlink");
+    symlink("nowhere/at/all", scratch.path("t/dangling")).expect("symlink");
+    symlink("x".repeat(1000), scratch.path("t/longlink")).expect("symlink");
+    let sparse = File::create(scratch.path("t/sparse")).expect("create");
+    sparse.write_all_at(b"start", 0).expect("write");
+    sparse.write_all_at(b"middle", 40 << 20).expect("write");
+    sparse.set_len(100 << 20).expect("extend");
+    let mode = |name: &str, mode| {
+        fs::set_permissions(scratch.path(name), fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    mode("t/small", 0o4711);
+    mode("t/empty", 0o000);
+    scratch.shell("mkfifo t/pipe && chmod 620 t/pipe").ok();
+    if is_root() {
+        scratch.shell("mknod t/null c 1 3 && mknod t/disk b 259 300").ok();
+        scratch.shell("chown 1234:567 t/large && chown -h 8:9 t/dangling t/sub").ok();
+    }
+    scratch.shell("touch -h -d '1999-12-31 23:59:59.123456789' t/dangling t/large").ok();
+    mode("t/sub/deep", 0o1750);
+    scratch.shell("touch -d '2001-02-03 04:05:06.5' t/sub/deep/file t/sub/deep t/sub t").ok();
+}
+
+#[test]
+fn a_tree_goes_in_and_comes_out_the_same() {
+    let scratch = Scratch::with_volume();
+    rich_tree(&scratch);
+    scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+    scratch.shoal(["cp", "-r", "v:/t", "out"]).ok();
+    let facts = |directory: &str| {
+        scratch.shell(&format!("cd {directory} && {FACTS_OF_DIRECTORIES_LESS}")).ok()
+    };
+    assert_eq!(facts("out"), facts("t"));
+    let same = "for f in $(cd t && find . -type f); do cmp t/$f out/$f || exit 1; done";
+    scratch.shell(same).ok();
+    let sparse = fs::metadata(scratch.path("out/sparse")).expect("sparse");
+    assert!(sparse.blocks() * 512 < 10 << 20, "holes were filled: {} blocks", sparse.blocks());
+    let links = |name: &str| fs::metadata(scratch.path(name)).expect("a file").ino();
+    assert_eq!(links("out/small"), links("out/sub/same"));
+    assert_eq!(links("out/small"), links("out/sub/deep/same"));
+    if is_root() {
+        let rdev = |name: &str| fs::metadata(scratch.path(name)).expect("a device").rdev();
+        assert_eq!(rdev("out/null"), rdev("t/null"));
+        assert_eq!(rdev("out/disk"), rdev("t/disk"));
+    }
+}
+
+#[test]
+fn within_a_volume_and_between_volumes() {
+    let scratch = Scratch::with_volume();
+    scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
+    rich_tree(&scratch);
+    scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
+    scratch.shoal(["cp", "-r", "v:/t", "v:/u"]).ok();
+    scratch.shoal(["cp", "-r", "v:/u", "w:/"]).ok();
+    scratch.shoal(["cp", "-r", "w:/u", "out"]).ok();
+    let facts = |directory: &str| {
+        scratch.shell(&format!("cd {directory} && {FACTS_OF_DIRECTORIES_LESS}")).ok()
+    };
+    assert_eq!(facts("out"), facts("t"));
+    scratch.shoal(["fsck", "v"]).ok();
+    scratch.shoal(["fsck", "w"]).ok();
+}
+
+#[test]
+fn copying_again_changes_nothing() {
+    let scratch = Scratch::with_volume();
+    rich_tree(&scratch);
+    scratch.shoal(["cp", "-r", "t", "out"]).fails(2, &["volume"]);
+    scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
+    let list = || scratch.shell("shoal ls -laR v:/t").ok();
+    let before = list();
+    scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
+    assert_eq!(list(), before);
+    scratch.shoal(["cp", "-r", "v:/t/.", "out"]).ok();
+    let facts = || scratch.shell(&format!("cd out && {FACTS}")).ok();
+    let before = facts();
+    scratch.shoal(["cp", "-r", "v:/t/.", "out"]).ok();
+    assert_eq!(facts(), before);
+}
+
+#[test]
+fn the_destination_decides_the_name() {
+    let scratch = Scratch::with_volume();
+    scratch.write("a", "a");
+    scratch.write("b", "b");
+    scratch.write("d/e", "e");
+    scratch.shoal(["cp", "a", "v:/x"]).ok();
+    scratch.shoal(["cp", "a", "b", "v:/"]).ok();
+    scratch.shoal(["cp", "-r", "d", "v:/new"]).ok();
+    scratch.shoal(["cp", "-r", "d/", "v:/"]).ok();
+    scratch.shoal(["cp", "-r", "d/.", "v:/merged"]).ok();
+    scratch.shoal(["cp", "-rT", "d", "v:/merged"]).ok();
+    let tree = scratch.shoal(["find", "v"]).ok();
+    let mut paths: Vec<&str> = tree.lines().collect();
+    paths.sort_unstable();
+    let expected = ["/", "/a", "/b", "/d", "/d/e", "/merged", "/merged/e", "/new", "/new/e", "/x"];
+    assert_eq!(paths, expected);
+    scratch.shoal(["cp", "a", "b", "v:/x"]).fails(2, &["v:/x", "not a directory"]);
+    scratch.shoal(["cp", "a", "v:/no/such"]).fails(1, &["v:/no/such", "no such file"]);
+    scratch.shoal(["cp", "a", "v:/nodir/"]).fails(1, &["v:/nodir/", "not a directory"]);
+    scratch.shoal(["cp", "v:/a", "v:/b", "out"]).fails(2, &["out", "not a directory"]);
+    scratch.shoal(["cp", "v:/x", "."]).ok();
+    assert_eq!(fs::read(scratch.path("x")).expect("read"), b"a");
+}
+
+#[test]
+fn a_local_name_with_a_colon_is_still_reachable() {
+    let scratch = Scratch::with_volume();
+    scratch.write("odd:/file", "odd");
+    scratch.shoal(["cp", "-r", "./odd:/file", "v:/"]).ok();
+    scratch.shoal(["cp", "./v:/file", "out"]).ok();
+    assert_eq!(fs::read(scratch.path("out")).expect("read"), b"odd");
+    scratch.shoal(["cp", "odd:/file", "v:/"]).fails(2, &["odd"]);
+}
+
+#[test]
+fn files_are_overwritten_and_kinds_are_respected() {
+    let scratch = Scratch::with_volume();
+    scratch.write("long", noise(1, 300_000));
+    scratch.write("short", "short");
+    scratch.write("d/short", "in d");
+    scratch.shoal(["cp", "long", "v:/f"]).ok();
+    scratch.shoal(["cp", "short", "v:/f"]).ok();
+    assert_eq!(scratch.shoal(["cat", "v:/f"]).ok(), "short");
+    // A second name keeps what it has.
+    scratch.shoal(["ln", "v:/f", "v:/g"]).ok();
+    scratch.shoal(["cp", "long", "v:/f"]).ok();
+    assert_eq!(scratch.shoal(["cat", "v:/g"]).ok(), "short");
+    scratch.shoal(["mkdir", "v:/short"]).ok();
+    scratch.shoal(["cp", "-T", "short", "v:/short"]).fails(1, &["v:/short", "is a directory"]);
+    scratch.shoal(["cp", "-rT", "d", "v:/f"]).fails(1, &["v:/f", "not a directory"]);
+    let ran = scratch.shoal(["cp", "d", "short", "v:/"]);
+    assert_eq!(ran.status(), Some(1), "{ran}");
+    assert!(ran.stderr().contains("shoal: d: is a directory (copy it with -r)"), "{ran}");
+}
+
+#[test]
+fn symlinks_in_the_way_are_not_written_through_below() {
+    let scratch = Scratch::with_volume();
+    scratch.write("d/f", "new");
+    scratch.shoal(["mkdir", "v:/d"]).ok();
+    scratch.write("victim", "precious");
+    scratch.shoal(["cp", "victim", "v:/victim"]).ok();
+    scratch.shoal(["ln", "-s", "/victim", "v:/d/f"]).ok();
+    scratch.shoal(["cp", "-r", "d", "v:/"]).ok();
+    assert_eq!(scratch.shoal(["cat", "v:/victim"]).ok(), "precious");
+    assert_eq!(scratch.shoal(["cat", "v:/d/f"]).ok(), "new");
+    // The operand itself is followed.
+    scratch.shoal(["ln", "-s", "victim", "v:/link"]).ok();
+    scratch.shoal(["cp", "d/f", "v:/link"]).ok();
+    assert_eq!(scratch.shoal(["cat", "v:/victim"]).ok(), "new");
+    scratch.shoal(["ln", "-s", "nowhere", "v:/dangling"]).ok();
+    scratch.shoal(["cp", "d/f", "v:/dangling"]).fails(1, &["v:/dangling", "leads nowhere"]);
+}
+
+#[test]
+fn a_symlink_operand_is_followed_without_r() {
+    let scratch = Scratch::with_volume();
+    scratch.write("f", "contents");
+    symlink("f", scratch.path("l")).expect("symlink");
+    scratch.shoal(["cp", "l", "v:/plain"]).ok();
+    scratch.shoal(["cp", "-r", "l", "v:/link"]).ok();
+    assert!(scratch.shoal(["ls", "-l", "v:/plain"]).ok().starts_with("-rw"));
+    assert!(scratch.shoal(["ls", "-l", "v:/link"]).ok().trim_end().ends_with("-> f"));
+}
+
+#[test]
+fn nothing_is_copied_into_itself() {
+    let scratch = Scratch::with_volume();
+    scratch.write("d/f", "f");
+    scratch.shoal(["cp", "-r", "d", "v:/"]).ok();
+    scratch.shoal(["cp", "-r", "v:/d", "v:/d"]).fails(1, &["v:/d", "into itself"]);
+    scratch.shoal(["cp", "-r", "v:/d", "v:/d/below"]).fails(1, &["v:/d", "into itself"]);
+    scratch.shoal(["cp", "-r", "v:/", "v:/d"]).fails(1, &["v:/", "into itself"]);
+    scratch.shoal(["cp", "v:/d/f", "v:/d/f"]).fails(1, &["same file"]);
+    // The directory that holds the volume: everything but the volume.
+    scratch.shoal(["cp", "-r", ".", "v:/all"]).fails(1, &["v", "the volume itself"]);
+    assert_eq!(scratch.shoal(["ls", "v:/all"]).ok(), "d\n");
+    scratch.shoal(["cp", "v:/d/f", "v"]).fails(1, &["v", "the volume itself"]);
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+#[test]
+fn copying_goes_on_after_a_failure() {
+    let scratch = Scratch::with_volume();
+    scratch.write("a", "a");
+    scratch.write("z", "z");
+    let ran = scratch.shoal(["cp", "a", "missing", "z", "v:/"]);
+    ran.fails(1, &["missing: no such file or directory"]);
+    assert_eq!(scratch.shoal(["ls", "v"]).ok(), "a\nz\n");
+    let ran = scratch.shoal(["cp", "v:/a", "v:/none", "v:/z", "."]);
+    ran.fails(1, &["v:/none: no such file or directory"]);
+}
+
+#[test]
+fn verbose_names_each_file_and_a_pipe_sees_no_progress() {
+    let scratch = Scratch::with_volume();
+    scratch.write("d/f", "f");
+    let said = scratch.shoal(["cp", "-rv", "d", "v:/"]).ok();
+    assert_eq!(said, "'d' -> 'v:/d'\n'd/f' -> 'v:/d/f'\n");
+    assert_eq!(scratch.shoal(["cp", "-r", "d", "v:/"]).ok(), "");
+}
+
+#[test]
+fn many_files_and_large_directories() {
+    let scratch = Scratch::with_volume();
+    for number in 0..5000u64 {
+        scratch.write(format!("t/{}/{number}", number % 7), noise(number, (number % 300) as usize));
+    }
+    scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+    scratch.shoal(["cp", "-r", "v:/t", "out"]).ok();
+    assert_eq!(scratch.shell("diff -r t out && echo same").ok(), "same\n");
+}

@@ -1,0 +1,281 @@
+//! Mounts: usable when the command returns, released when `umount` returns, safe when killed.
+//!
+//! They need root and `/dev/fuse`; without, each test says that it was skipped.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Scratch, can_mount, is_mount, noise};
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A volume `v` and mount points `m`, `n`.
+fn ready() -> Scratch {
+    let scratch = Scratch::with_volume();
+    fs::create_dir(scratch.path("m")).expect("mkdir");
+    fs::create_dir(scratch.path("n")).expect("mkdir");
+    scratch
+}
+
+/// Mounts in the foreground and waits until the mount is usable.
+fn serve(scratch: &Scratch, arguments: &[&str]) -> Child {
+    let mut command = scratch.command(["mount", "v", "m", "--foreground", "--report-ready"]);
+    let mut server = command.args(arguments).stdout(Stdio::piped()).spawn().expect("start");
+    let mut line = String::new();
+    let output = server.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("read");
+    assert_eq!(line, "ready\n");
+    server
+}
+
+fn wait(child: &mut Child) -> std::process::ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            return status;
+        }
+        assert!(started.elapsed() < PATIENCE, "the server does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([name, &pid]).status().expect("kill").success());
+}
+
+#[test]
+fn mount_use_umount_check() {
+    if !can_mount("mount_use_umount_check") {
+        return;
+    }
+    let scratch = ready();
+    scratch.shoal(["mount", "v", "m"]).ok();
+    assert!(is_mount(&scratch.path("m")));
+    scratch.write("m/d/file", "through the mount\n");
+    assert_eq!(scratch.shell("cat m/d/file").ok(), "through the mount\n");
+    scratch.shoal(["sync", "m/d"]).ok();
+    scratch.shoal(["ls", "v"]).fails(2, &["v", "in use"]);
+    scratch.shoal(["mount", "v", "n"]).fails(2, &["v", "in use"]);
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(!is_mount(&scratch.path("m")));
+    // Released at once.
+    assert_eq!(scratch.shoal(["cat", "v:/d/file"]).ok(), "through the mount\n");
+    let info = scratch.shoal(["info", "v"]).ok();
+    assert!(info.contains("closed          yes"), "{info}");
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+#[test]
+fn the_source_and_the_options_are_shown() {
+    if !can_mount("the_source_and_the_options_are_shown") {
+        return;
+    }
+    let scratch = ready();
+    scratch.shoal(["mount", "v", "m", "-o", "noexec,cache=64M", "--threads", "2"]).ok();
+    let line = scratch.shell("grep \"$PWD/m \" /proc/mounts").ok();
+    let volume = scratch.path("v");
+    assert!(line.starts_with(&format!("{} ", volume.display())), "{line}");
+    assert!(line.contains("fuse.shoal") && line.contains("noexec"), "{line}");
+    scratch.shoal(["umount", "m"]).ok();
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    if !can_mount("a_read_only_mount_changes_nothing") {
+        return;
+    }
+    let scratch = ready();
+    scratch.write("file", "f");
+    scratch.shoal(["cp", "file", "v:/"]).ok();
+    let before = fs::read(scratch.path("v")).expect("read the volume");
+    scratch.shoal(["mount", "v", "m", "--read-only"]).ok();
+    assert_eq!(scratch.shell("cat m/file").ok(), "f");
+    let refused = fs::write(scratch.path("m/new"), "").expect_err("read-only");
+    assert_eq!(refused.raw_os_error(), Some(30), "{refused}");
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(before == fs::read(scratch.path("v")).expect("read"), "the volume was changed");
+}
+
+#[test]
+fn bad_mounts_are_refused_in_one_line() {
+    let scratch = ready();
+    scratch.write("file", "no volume");
+    scratch.shoal(["mount", "missing", "m"]).fails(2, &["missing"]);
+    scratch.shoal(["mount", "file", "m"]).fails(2, &["file"]);
+    scratch.shoal(["mount", "v", "m", "-o", "frobnicate"]).fails(2, &["frobnicate"]);
+    scratch.shoal(["umount", "m"]).fails(1, &["m"]);
+    scratch.shoal(["umount", "missing"]).fails(1, &["missing"]);
+    scratch.shoal(["sync", "n"]).fails(1, &["n"]);
+    if !can_mount("bad_mounts_are_refused_in_one_line") {
+        return;
+    }
+    scratch.shoal(["mount", "v", "nodir"]).fails(1, &["nodir", "no such directory"]);
+    scratch.shoal(["mount", "v", "file"]).fails(1, &["file", "not a directory"]);
+    scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
+    scratch.shoal(["mount", "v", "m"]).ok();
+    scratch.shoal(["mount", "w", "m"]).fails(1, &["m", "busy"]);
+    // A failed mount lets go of its volume.
+    scratch.shoal(["ls", "w"]).ok();
+    let _open = File::create(scratch.path("m/open")).expect("create");
+    scratch.shoal(["umount", "m"]).fails(1, &["m", "in use"]);
+    drop(_open);
+    scratch.shoal(["umount", "m"]).ok();
+}
+
+#[test]
+fn the_command_returns_although_its_output_is_read_to_the_end() {
+    if !can_mount("the_command_returns_although_its_output_is_read_to_the_end") {
+        return;
+    }
+    let scratch = ready();
+    // cat ends only when the server has let go of the pipes.
+    scratch.shell("{ shoal mount v m 2>&1; } | timeout 20 cat").ok();
+    assert!(is_mount(&scratch.path("m")));
+    // Nor does the server keep the directory busy that it was started in.
+    let pid = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
+    let cwd = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
+    assert_eq!(cwd, std::path::Path::new("/"));
+    scratch.shoal(["umount", "m"]).ok();
+}
+
+#[test]
+fn a_signal_unmounts_and_closes() {
+    if !can_mount("a_signal_unmounts_and_closes") {
+        return;
+    }
+    for name in ["-TERM", "-INT"] {
+        let scratch = ready();
+        let mut server = serve(&scratch, &[]);
+        scratch.write("m/file", "kept");
+        signal(&server, name);
+        assert_eq!(wait(&mut server).code(), Some(0));
+        assert!(!is_mount(&scratch.path("m")));
+        assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "kept");
+        assert!(scratch.shoal(["info", "v"]).ok().contains("closed          yes"));
+    }
+}
+
+#[test]
+fn a_signal_while_files_are_in_use_waits_and_a_second_does_not() {
+    if !can_mount("a_signal_while_files_are_in_use_waits_and_a_second_does_not") {
+        return;
+    }
+    let scratch = ready();
+    let mut server = serve(&scratch, &[]);
+    let mut open = File::create(scratch.path("m/open")).expect("create");
+    signal(&server, "-TERM");
+    let started = Instant::now();
+    while is_mount(&scratch.path("m")) {
+        assert!(started.elapsed() < PATIENCE, "still mounted");
+        thread::sleep(Duration::from_millis(10));
+    }
+    open.write_all(b"still works").expect("write");
+    drop(open);
+    assert_eq!(wait(&mut server).code(), Some(0));
+    assert_eq!(scratch.shoal(["cat", "v:/open"]).ok(), "still works");
+
+    let mut server = serve(&scratch, &[]);
+    let mut open = File::create(scratch.path("m/second")).expect("create");
+    open.write_all(b"kept").expect("write");
+    signal(&server, "-TERM");
+    thread::sleep(Duration::from_millis(300));
+    signal(&server, "-TERM");
+    assert_eq!(wait(&mut server).code(), Some(1));
+    drop(open);
+    assert_eq!(scratch.shoal(["cat", "v:/second"]).ok(), "kept");
+}
+
+#[test]
+fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
+    if !can_mount("a_killed_server_hangs_nobody_and_loses_nothing_synced") {
+        return;
+    }
+    let scratch = ready();
+    for round in 0..5u64 {
+        let mut server = serve(&scratch, &[]);
+        let contents = noise(round, 100_000);
+        let mut file = File::create(scratch.path(format!("m/{round}"))).expect("create");
+        file.write_all(&contents).expect("write");
+        file.sync_all().expect("fsync");
+        scratch.write(format!("m/unsynced-{round}"), &contents);
+        signal(&server, "-KILL");
+        assert_eq!(wait(&mut server).signal(), Some(9));
+        let refused = fs::metadata(scratch.path("m")).expect_err("no server");
+        assert!(matches!(refused.raw_os_error(), Some(103 | 107)), "{refused}");
+        drop(file);
+        scratch.shoal(["umount", "m"]).ok();
+        scratch.shoal(["fsck", "v"]).ok();
+        for earlier in 0..=round {
+            let kept = scratch.shoal(["cat", &format!("v:/{earlier}")]);
+            assert!(kept.bytes() == noise(earlier, 100_000), "round {round}: {earlier} is gone");
+        }
+    }
+}
+
+#[test]
+fn the_helper_does_what_mount_asks_for() {
+    if !can_mount("the_helper_does_what_mount_asks_for") {
+        return;
+    }
+    let scratch = ready();
+    let binary = env!("CARGO_BIN_EXE_shoal");
+    std::os::unix::fs::symlink(binary, scratch.path("mount.shoal")).expect("symlink");
+    scratch.shell("./mount.shoal v m -f -o rw,nofail").ok();
+    assert!(!is_mount(&scratch.path("m")));
+    scratch.shell("./mount.shoal v m -n -o ro,user,x-systemd.automount").ok();
+    assert!(is_mount(&scratch.path("m")));
+    scratch.shoal(["umount", "m"]).ok();
+    assert_eq!(scratch.shell("./mount.shoal v m -o frobnicate").status(), Some(1));
+    scratch.shell("./mount.shoal v m -s -o frobnicate").ok();
+    scratch.shoal(["umount", "m"]).ok();
+    assert_eq!(scratch.shell("./mount.shoal missing m").status(), Some(32));
+    assert_eq!(scratch.shell("./mount.shoal v nodir").status(), Some(32));
+    assert_eq!(scratch.shell("./mount.shoal").status(), Some(1));
+}
+
+/// Installs the helper over `/sbin` in a mount namespace of its own, so that nothing is changed.
+#[test]
+fn mount_t_shoal_works() {
+    if !can_mount("mount_t_shoal_works") {
+        return;
+    }
+    let scratch = ready();
+    let sbin = fs::canonicalize("/sbin").expect("a /sbin");
+    let script = format!(
+        "mount -t tmpfs none n && mkdir n/up n/work || exit 77
+         mount -t overlay -o lowerdir={sbin},upperdir=n/up,workdir=n/work none {sbin} || exit 77
+         ln -s {binary} {sbin}/mount.shoal || exit 77
+         mount -t shoal \"$PWD/v\" m -o cache=64M && echo hello > m/file && shoal umount m",
+        sbin = sbin.display(),
+        binary = env!("CARGO_BIN_EXE_shoal"),
+    );
+    scratch.write("script", script);
+    let ran = scratch.shell("unshare -m --propagation private sh script");
+    if ran.status() == Some(77) {
+        eprintln!("SKIPPED mount_t_shoal_works: no namespaces or no overlay here: {ran}");
+        return;
+    }
+    ran.ok();
+    assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "hello\n");
+}
+
+#[test]
+fn the_log_goes_where_it_is_told() {
+    if !can_mount("the_log_goes_where_it_is_told") {
+        return;
+    }
+    let scratch = ready();
+    scratch.shoal(["mount", "v", "m", "--log", "log"]).ok();
+    scratch.shoal(["umount", "m"]).ok();
+    let log = fs::read_to_string(scratch.path("log")).expect("a log");
+    assert!(log.contains(" mounted") && log.contains("unmounted"), "{log}");
+    scratch.shoal(["mount", "v", "m", "--log", "no/such/log"]).fails(2, &["no/such/log"]);
+}

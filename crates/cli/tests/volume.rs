@@ -1,0 +1,217 @@
+//! Making, checking and describing volumes; and what is no volume, or no good one.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Stdio;
+
+use common::{SIZE, Scratch, noise};
+
+#[test]
+fn mkfs_makes_a_sparse_file_that_is_clean() {
+    let scratch = Scratch::new();
+    let said = scratch.shoal(["mkfs", "v", "--size", "1G"]).ok();
+    assert!(said.starts_with("v: made a volume of 1.0 GiB") && said.contains(" id "), "{said}");
+    let made = fs::metadata(scratch.path("v")).expect("made");
+    assert!(made.blocks() * 512 < 64 << 20, "takes {} blocks", made.blocks());
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+    assert_eq!(scratch.shoal(["ls", "v"]).ok(), "");
+}
+
+#[test]
+fn mkfs_takes_its_options() {
+    let scratch = Scratch::new();
+    let line = "mkfs v --size 512M --inode-size 1024 --segment-size 8M --json";
+    let made = scratch.shoal(line.split(' ')).ok();
+    for part in [r#""inode_size":1024"#, r#""segment_size":8388608"#, r#""segments":64"#] {
+        assert!(made.contains(part), "{part}: {made}");
+    }
+    let info = scratch.shoal(["info", "v", "--json"]).ok();
+    assert!(info.contains(r#""inode_size":1024"#), "{info}");
+}
+
+#[test]
+fn mkfs_keeps_the_size_of_an_existing_file() {
+    let scratch = Scratch::new();
+    File::create(scratch.path("v")).and_then(|file| file.set_len(256 << 20)).expect("a file");
+    let said = scratch.shoal(["mkfs", "v"]).ok();
+    assert!(said.contains("256 MiB"), "{said}");
+}
+
+#[test]
+fn mkfs_leaves_other_filesystems_alone() {
+    let scratch = Scratch::new();
+    let image = |offset: u64, magic: &[u8]| {
+        let file = File::create(scratch.path("v")).expect("create");
+        file.set_len(256 << 20).expect("set the length");
+        file.write_all_at(magic, offset).expect("write the magic");
+    };
+    let images: &[(u64, &[u8], &str)] =
+        &[(1080, &[0x53, 0xef], "ext"), (0, b"XFSB", "XFS"), (0x10040, b"_BHRfS_M", "btrfs")];
+    for (offset, magic, name) in images {
+        image(*offset, magic);
+        let error = scratch.shoal(["mkfs", "v"]).fails(2, &["v", "--force"]);
+        assert!(error.to_lowercase().contains(&name.to_lowercase()), "{error}");
+        let mut kept = vec![0; magic.len()];
+        let file = File::open(scratch.path("v")).expect("open");
+        file.read_exact_at(&mut kept, *offset).expect("read");
+        assert_eq!(kept, *magic, "the file was changed");
+    }
+    scratch.shoal(["mkfs", "v", "--force"]).ok();
+    scratch.shoal(["mkfs", "v"]).fails(2, &["v", "--force"]);
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("clean"));
+}
+
+#[test]
+fn mkfs_leaves_a_file_with_contents_alone() {
+    let scratch = Scratch::new();
+    scratch.write("notes", "my only copy\n");
+    scratch.shoal(["mkfs", "notes", "--size", SIZE]).fails(2, &["notes", "--force"]);
+    assert_eq!(fs::read(scratch.path("notes")).expect("read"), b"my only copy\n");
+}
+
+#[test]
+fn mkfs_refuses_what_cannot_be() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "1M"]).fails(2, &["v"]);
+    assert!(!scratch.path("v").exists(), "a refused mkfs must leave no file");
+    scratch.shoal(["mkfs", "v", "--size", "0"]).fails(2, &["--size"]);
+    scratch.shoal(["mkfs", "v", "--size", SIZE, "--segment-size", "3M"]).fails(2, &["segment"]);
+    scratch.shoal(["mkfs", "no/such/dir/v", "--size", SIZE]).fails(2, &["no/such/dir/v"]);
+    scratch.shoal(["mkfs", ".", "--size", SIZE]).fails(2, &["."]);
+    let bad = scratch.shoal(["mkfs", "v", "--size", "8X"]);
+    assert_eq!(bad.status(), Some(2), "{bad}");
+    assert!(bad.stderr().contains("'8X' is not a size"), "{bad}");
+}
+
+#[test]
+fn info_describes_a_volume() {
+    let scratch = Scratch::with_volume();
+    scratch.write("file", noise(1, 300_000));
+    scratch.shoal(["cp", "file", "v:/"]).ok();
+    let text = scratch.shoal(["info", "v"]).ok();
+    for part in ["volume          v\n", "256 MiB", "inode", "512 bytes", "closed          yes"] {
+        assert!(text.contains(part), "'{part}' is missing in\n{text}");
+    }
+    let json = scratch.shoal(["info", "v", "--json"]).ok();
+    assert_eq!(json.lines().count(), 1, "{json}");
+    for part in [r#""volume":"v""#, r#""size":268435456"#, r#""inode_size":512"#, "counters"] {
+        assert!(json.contains(part), "'{part}' is missing in\n{json}");
+    }
+}
+
+#[test]
+fn what_is_no_volume_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("text", "no volume at all\n");
+    scratch.write("empty", "");
+    scratch.write("noise", noise(7, 1 << 20));
+    let cases = [("missing", 8), ("text", 8), ("empty", 8), ("noise", 8), (".", 8)];
+    for (name, fsck) in cases {
+        scratch.shoal(["ls", name]).fails(2, &[name]);
+        scratch.shoal(["info", name]).fails(2, &[name]);
+        scratch.shoal(["cp", "text", &format!("{name}:/")]).fails(2, &[name]);
+        scratch.shoal(["fsck", name]).fails(fsck, &[name]);
+    }
+    assert_eq!(scratch.shoal(["fsck"]).status(), Some(16));
+    assert_eq!(scratch.shoal(["fsck", "--frobnicate", "v"]).status(), Some(16));
+}
+
+#[test]
+fn a_truncated_volume_is_refused_or_reported() {
+    let scratch = Scratch::with_volume();
+    scratch.write("file", noise(2, 8 << 20));
+    scratch.shoal(["cp", "file", "v:/"]).ok();
+    let volume = scratch.path("v");
+    let length = fs::metadata(&volume).expect("a volume").len();
+    for keep in [length / 2, 1 << 20, 5000, 1] {
+        let file = OpenOptions::new().write(true).open(&volume).expect("open");
+        file.set_len(keep).expect("truncate");
+        let fsck = scratch.shoal(["fsck", "v"]);
+        assert!(matches!(fsck.status(), Some(4 | 8)), "{keep} bytes left: {fsck}");
+        assert!(!fsck.stderr().contains("panicked"), "{fsck}");
+        let list = scratch.shoal(["ls", "v"]);
+        assert!(!list.stderr().contains("panicked"), "{list}");
+    }
+}
+
+#[test]
+fn flipped_bytes_never_panic_and_damage_is_found() {
+    let scratch = Scratch::with_volume();
+    for number in 0..50 {
+        scratch.write(format!("tree/{number}"), noise(number, 5000));
+    }
+    scratch.shoal(["cp", "-r", "tree", "v:/"]).ok();
+    let volume = scratch.path("v");
+    let whole = used_bytes(&volume);
+    let mut found = 0;
+    for (offset, byte) in whole.iter().step_by((whole.len() / 60).max(1)) {
+        let file = OpenOptions::new().write(true).open(&volume).expect("open");
+        file.write_all_at(&[byte ^ 0x41], *offset).expect("flip");
+        let fsck = scratch.shoal(["fsck", "v"]);
+        assert!(matches!(fsck.status(), Some(0 | 4 | 8)), "at {offset}: {fsck}");
+        assert!(!fsck.stderr().contains("panicked"), "at {offset}: {fsck}");
+        found += i32::from(fsck.status() != Some(0));
+        let list = scratch.shoal(["ls", "-lR", "v"]);
+        assert!(matches!(list.status(), Some(0..=2)), "at {offset}: {list}");
+        file.write_all_at(&[*byte], *offset).expect("restore");
+    }
+    // What is not referenced any more may be damaged without harm.
+    assert!(found > 0, "no damage was found at all");
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+/// Offsets and values of the bytes that are not zero.
+fn used_bytes(volume: &std::path::Path) -> Vec<(u64, u8)> {
+    let mut file = File::open(volume).expect("open");
+    let mut piece = vec![0; 1 << 20];
+    let mut used = Vec::new();
+    let mut at = 0;
+    loop {
+        file.seek(SeekFrom::Start(at)).expect("seek");
+        let read = file.read(&mut piece).expect("read");
+        if read == 0 {
+            return used;
+        }
+        let bytes = piece[..read].iter().enumerate().filter(|(_, byte)| **byte != 0);
+        used.extend(bytes.map(|(offset, byte)| (at + offset as u64, *byte)));
+        at += read as u64;
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_refused_by_name_of_its_user() {
+    let scratch = Scratch::with_volume();
+    // More than a pipe holds, so that cat waits with the volume open.
+    scratch.write("file", noise(3, 4 << 20));
+    scratch.shoal(["cp", "file", "v:/"]).ok();
+    let mut command = scratch.command(["cat", "v:/file"]);
+    let mut holder = command.stdout(Stdio::piped()).spawn().expect("start cat");
+    let mut output = holder.stdout.take().expect("a pipe");
+    output.read_exact(&mut [0; 1]).expect("cat has begun");
+    let pid = holder.id().to_string();
+    scratch.shoal(["rm", "v:/file"]).fails(2, &["v", "in use", &pid]);
+    scratch.shoal(["fsck", "v"]).fails(8, &["v", "in use", &pid]);
+    scratch.shoal(["mkfs", "v", "--force"]).fails(2, &["v", "in use", &pid]);
+    drop(output);
+    // Its reader has gone away: that is no failure.
+    assert_eq!(holder.wait().expect("wait").code(), Some(0));
+    scratch.shoal(["rm", "v:/file"]).ok();
+}
+
+#[test]
+fn a_full_volume_says_so_and_stays_sound() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "64M", "--segment-size", "1M"]).ok();
+    let mut file = File::create(scratch.path("big")).expect("create");
+    for piece in 0..128 {
+        file.write_all(&noise(piece, 1 << 20)).expect("write");
+    }
+    scratch.shoal(["cp", "big", "v:/"]).fails(1, &["v:/big", "no space", "incomplete"]);
+    assert_eq!(scratch.shoal(["ls", "v"]).ok(), "", "nothing incomplete stays");
+    scratch.write("small", "small\n");
+    scratch.shoal(["cp", "small", "v:/"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+}

@@ -1,0 +1,135 @@
+//! The command: runs seeds, prints how fast, and for a failing one the seed, a shortened list of
+//! operations, and the command that does it again.
+
+use crate::runner::{Failure, Report, Settings, run};
+use crate::shrink::shrink;
+use crate::workload::Workload;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a failing run is shortened.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A single run that takes longer than this hangs.
+const HANG: Duration = Duration::from_secs(300);
+
+/// What to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arguments {
+    /// First seed.
+    pub seed: u64,
+    /// Number of seeds.
+    pub seeds: u64,
+    /// Operations of each run.
+    pub ops: usize,
+    /// Stop after this many seconds, whatever `seeds` says; 0: never.
+    pub seconds: u64,
+}
+
+const USAGE: &str = "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S]";
+
+/// Reads the command line.
+pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments { seed: 0, seeds: 1, ops: 1000, seconds: 0 };
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
+        let number = match value.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => value.parse(),
+        };
+        let number = number.map_err(|_| format!("{word} {value}: not a number\n{USAGE}"))?;
+        match word.as_str() {
+            "--seed" => arguments.seed = number,
+            "--seeds" => arguments.seeds = number,
+            "--ops" => arguments.ops = number as usize,
+            "--seconds" => (arguments.seconds, arguments.seeds) = (number, u64::MAX),
+            _ => return Err(format!("{word}: unknown\n{USAGE}")),
+        }
+    }
+    Ok(arguments)
+}
+
+/// Runs seeds `seed`, `seed + 1`, and so on; stops at the first that fails. Returns whether all was
+/// well.
+pub fn cli(arguments: Arguments) -> bool {
+    let Arguments { seed, seeds, ops, seconds } = arguments;
+    let start = Instant::now();
+    let current = std::sync::Arc::new(AtomicU64::new(seed));
+    watch(std::sync::Arc::clone(&current), ops);
+    let (mut total, mut runs) = (Report::default(), 0);
+    for seed in (0..seeds).map(|i| seed.wrapping_add(i)) {
+        if seconds > 0 && start.elapsed().as_secs() >= seconds {
+            break;
+        }
+        current.store(seed, Ordering::Relaxed);
+        match run(seed, ops) {
+            Ok(report) => total += report,
+            Err(failure) => {
+                report_failure(seed, ops, failure);
+                return false;
+            }
+        }
+        runs += 1;
+        if runs % 100 == 0 {
+            print_progress(runs, start, &total);
+        }
+    }
+    print_progress(runs, start, &total);
+    true
+}
+
+fn print_progress(runs: u64, start: Instant, total: &Report) {
+    let seconds = start.elapsed().as_secs_f64();
+    let Report { steps, skipped, refused, crashes, images, device_ops } = total;
+    println!(
+        "{runs} runs in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
+         {refused} refused), {crashes} crashes, {images} crash images, {device_ops} device \
+         operations, 0 violations",
+        runs as f64 / seconds
+    );
+}
+
+fn report_failure(seed: u64, ops: usize, failure: Failure) {
+    let profile = Workload::new(seed).profile().name;
+    println!("seed {seed} ({profile}) fails at operation {}:", failure.ops.len());
+    println!("{}", failure.message);
+    println!("shortening...");
+    let mut settings = Settings::of_seed(seed);
+    let length = failure.ops.len();
+    let short = shrink(&settings, failure, PATIENCE);
+    settings.explain = true;
+    let explained = crate::runner::run_list(&settings, &short.ops).err().unwrap_or(short);
+    println!("shortened from {length} to {} operations:\n{explained}", explained.ops.len());
+    println!("replay: cargo xtask sim --seed {seed} --ops {ops}");
+}
+
+/// Aborts when one seed takes too long: a hang is a failure too, and nobody else would tell which.
+fn watch(current: std::sync::Arc<AtomicU64>, ops: usize) {
+    std::thread::spawn(move || {
+        let mut seen = (current.load(Ordering::Relaxed), Instant::now());
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let seed = current.load(Ordering::Relaxed);
+            if seed != seen.0 {
+                seen = (seed, Instant::now());
+            } else if seen.1.elapsed() > HANG {
+                println!("seed {seed} hangs\nreplay: cargo xtask sim --seed {seed} --ops {ops}");
+                std::process::abort();
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read() {
+        let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
+        let seven = Arguments { seed: 7, seeds: 1, ops: 50, seconds: 0 };
+        assert_eq!(words("--seed 0x7 --ops 50"), Ok(seven));
+        assert!(words("--seed").unwrap_err().contains("missing"));
+        assert!(words("--speed 3").unwrap_err().contains("unknown"));
+        assert!(words("--seed x").unwrap_err().contains("not a number"));
+    }
+}

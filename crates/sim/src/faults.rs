@@ -1,0 +1,211 @@
+//! Runs in which the device fails. What must hold whatever fails, and whenever:
+//!
+//! * no panic, no hang; each call succeeds or returns an error;
+//! * a call that returned an error has done everything or nothing;
+//! * after a failed flush the volume is read-only, with a reason, and refuses every change;
+//! * what was acknowledged before, during or after is there after the next recovery, and the
+//!   recovered state is one that there was.
+
+use crate::device::{Fault, FaultyDevice, Kind};
+use crate::exec::{Lockstep, Step, is_refusal};
+use crate::history::History;
+use crate::op::Op;
+use crate::recovery::recover;
+use crate::rng::Rng;
+use crate::runner::{Settings, panic_text};
+use crate::walk::walk;
+use crate::workload::Workload;
+use shoal::{Error, Ino, Volume, mkfs_on};
+use shoal_device::Device;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What came of a run with a failing device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Operations of the device that failed; 0: the run was over before the fault's turn came.
+    pub failures: u64,
+    /// Calls that returned an error because of it.
+    pub errors: u64,
+    /// The volume became read-only.
+    pub read_only: bool,
+}
+
+/// Runs `count` operations of a seed with `fault` armed after the volume was opened.
+pub fn run_with(
+    settings: &Settings,
+    seed: u64,
+    count: usize,
+    fault: Fault,
+) -> Result<Outcome, String> {
+    let ran = catch_unwind(AssertUnwindSafe(|| drive(settings, seed, count, fault)));
+    ran.unwrap_or_else(|panic| Err(format!("panic: {}", panic_text(&*panic))))
+}
+
+fn drive(settings: &Settings, seed: u64, count: usize, fault: Fault) -> Result<Outcome, String> {
+    let device = Arc::new(FaultyDevice::new(settings.capacity));
+    mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs)
+        .map_err(|e| format!("mkfs: {e}"))?;
+    let volume = Volume::open_on(Arc::clone(&device) as Arc<dyn Device>, &settings.open)
+        .map_err(|e| format!("open: {e}"))?;
+    let run = Lockstep::new(&volume, Ino::ROOT)?;
+    let history = History::new(device.position(), &run.model, settings.explain);
+    let outcome = Outcome::default();
+    let mut failing =
+        Failing { device, volume, run, history, outcome, flushes_fail: fault.on == Kind::Flush };
+    let mut workload = Workload::new(seed).without_crashes();
+    failing.device.inject(fault);
+    for i in 0..count {
+        let op = workload.next(&failing.run);
+        let clear = failing.step(&op).map_err(|e| format!("operation {}: {op}: {e}", i + 1))?;
+        if !clear {
+            break;
+        }
+    }
+    failing.finish(settings, seed)
+}
+
+struct Failing {
+    device: Arc<FaultyDevice>,
+    volume: Volume,
+    run: Lockstep,
+    history: History,
+    outcome: Outcome,
+    flushes_fail: bool,
+}
+
+impl Failing {
+    /// One operation; `false` when the volume can no longer be read well enough to go on.
+    fn step(&mut self, op: &Op) -> Result<bool, String> {
+        let failed_before = self.device.counts().failed;
+        self.history.begin(self.device.position());
+        let before = self.run.clone();
+        let step = self.run.step(&self.volume, op);
+        let struck = self.device.counts().failed > failed_before;
+        let clear = match step {
+            Ok(Step::Refused(error)) => {
+                self.outcome.errors += 1;
+                self.judge(op, &error)?;
+                self.reconcile(op, before)?
+            }
+            // The comparison itself met the fault.
+            Err(_) if struck => self.reconcile(op, before)?,
+            Err(wrong) => return Err(wrong),
+            Ok(_) => true,
+        };
+        let durable = self.make_durable(op);
+        self.history.end(&self.run.model);
+        let position = self.device.position();
+        match durable {
+            Ok(None) => {}
+            Ok(Some(None)) => self.history.acknowledge_all(position),
+            Ok(Some(Some(ino))) => self.history.acknowledge(position, ino),
+            Err(error) => {
+                self.outcome.errors += 1;
+                self.judge(op, &error)?;
+            }
+        }
+        Ok(clear)
+    }
+
+    /// `Some(None)`: everything is durable; `Some(Some(ino))`: this inode.
+    fn make_durable(&self, op: &Op) -> Result<Option<Option<Ino>>, Error> {
+        match op {
+            Op::Fsync { file, datasync } => match self.run.resolve(file) {
+                None => Ok(None),
+                Some(ino) => self.volume.fsync(ino, *datasync).map(|()| Some(Some(ino))),
+            },
+            Op::Sync => self.volume.sync().map(|()| Some(None)),
+            Op::Checkpoint => self.volume.checkpoint().map(|()| Some(None)),
+            _ => Ok(None),
+        }
+    }
+
+    /// An error must have a cause.
+    fn judge(&mut self, op: &Op, error: &Error) -> Result<(), String> {
+        let failures = self.device.counts().failed;
+        if failures == 0 && error.code() != shoal::Code::NoSpace {
+            return Err(format!("{op} fails although the device did not: {error}"));
+        }
+        if !is_refusal(error) {
+            return Err(format!("{op} fails with an unlikely error: {error}"));
+        }
+        Ok(())
+    }
+
+    /// After an error: the operation must have been done, or not at all.
+    fn reconcile(&mut self, op: &Op, before: Lockstep) -> Result<bool, String> {
+        self.run = before;
+        let failed_before = self.device.counts().failed;
+        let found = match walk(&self.volume, Ino::ROOT, true) {
+            Ok(found) => found,
+            // Reads fail for good: what happened can be told only after recovery, by its prefix.
+            Err(_) if self.device.counts().failed > failed_before => return Ok(false),
+            Err(wrong) => return Err(wrong),
+        };
+        self.run.model.begin();
+        if found.digest() == self.run.model.digest() {
+            return Ok(true);
+        }
+        match self.run.after(op, &found.state) {
+            Some(after) => self.run = after,
+            None => {
+                let lines = crate::model::diff(&self.run.model.state(), &found.state, 8);
+                return Err(format!("half done: {}", lines.join("; ")));
+            }
+        }
+        Ok(true)
+    }
+
+    fn finish(mut self, settings: &Settings, seed: u64) -> Result<Outcome, String> {
+        self.outcome.failures = self.device.counts().failed;
+        self.outcome.read_only = self.volume.read_only_reason().is_some();
+        if self.outcome.failures == 0 && self.outcome.read_only {
+            return Err("read-only although nothing failed".into());
+        }
+        if self.flushes_fail && self.outcome.failures > 0 && !self.outcome.read_only {
+            return Err("a flush failed, but the volume is not read-only".into());
+        }
+        self.device.heal();
+        let mut rng = Rng::new(seed).fork(3);
+        for _ in 0..3 {
+            let (position, image) = self.device.crash_now(rng.next());
+            self.recovers(image, position, settings, "after a crash")?;
+        }
+        let closed = self.volume.close();
+        if self.outcome.read_only && closed.is_ok() && self.outcome.errors == 0 {
+            return Err("a failed volume closes as if nothing had happened".into());
+        }
+        if closed.is_ok() && !self.outcome.read_only {
+            self.history.acknowledge_all(self.device.position());
+        }
+        let (image, position) = (self.device.image(), self.device.position());
+        let recovered = recover(image, &settings.open).map_err(|e| format!("after closing: {e}"));
+        permitted(&self.history, position, &recovered?, "after closing")?;
+        Ok(self.outcome)
+    }
+
+    fn recovers(
+        &self,
+        image: crate::image::Image,
+        position: u64,
+        settings: &Settings,
+        when: &str,
+    ) -> Result<(), String> {
+        let recovered = recover(image, &settings.open).map_err(|e| format!("{when}: {e}"))?;
+        permitted(&self.history, position, &recovered, when)
+    }
+}
+
+fn permitted(
+    history: &History,
+    position: u64,
+    recovered: &crate::recovery::Recovered,
+    when: &str,
+) -> Result<(), String> {
+    let range = history.permitted(position);
+    match history.find(recovered.walk.digest(), range.clone()) {
+        Some(_) => Ok(()),
+        None => Err(format!("{when}: {}", history.explain(&recovered.walk.state, range))),
+    }
+}

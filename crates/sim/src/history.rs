@@ -1,0 +1,146 @@
+//! The states a run has been through since the device was last known to be in one of them, and which
+//! of them a crash at a given moment may leave behind.
+//!
+//! State `k` is the state after `k` operations. Recovery must yield a state between the *floor*, the
+//! newest one whose durability had been acknowledged when the power went, and the *ceiling*, the
+//! last operation that had begun to touch the device.
+
+use crate::model::{Model, State, diff};
+use shoal::Ino;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// States by number.
+pub struct History {
+    /// Digest of state `k`.
+    digests: Vec<u64>,
+    /// Device position when operation `k + 1` began.
+    starts: Vec<u64>,
+    /// (device position, k): from there on, state `k` is acknowledged.
+    acknowledged: Vec<(u64, usize)>,
+    /// The newest operation that changed an inode.
+    changed: BTreeMap<Ino, usize>,
+    /// The states in full, for explaining a failure; too slow for every run.
+    states: Option<Vec<State>>,
+}
+
+impl History {
+    /// A history that starts with the present state, known to be durable at `position`.
+    pub fn new(position: u64, model: &Model, keep_states: bool) -> History {
+        History {
+            digests: vec![model.digest()],
+            starts: Vec::new(),
+            acknowledged: vec![(position, 0)],
+            changed: BTreeMap::new(),
+            states: keep_states.then(|| vec![model.state()]),
+        }
+    }
+
+    /// The device position at which the history starts.
+    pub fn first_position(&self) -> u64 {
+        self.acknowledged[0].0
+    }
+
+    /// Number of operations so far.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether nothing happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// An operation begins with the device at `position`.
+    pub fn begin(&mut self, position: u64) {
+        assert_eq!(self.digests.len(), self.starts.len() + 1, "the previous one has ended");
+        self.starts.push(position);
+    }
+
+    /// It has ended, and left this.
+    pub fn end(&mut self, model: &Model) {
+        self.digests.push(model.digest());
+        let k = self.len();
+        self.changed.extend(model.touched().map(|(ino, _)| (ino, k)));
+        if let Some(states) = &mut self.states {
+            states.push(model.state());
+        }
+    }
+
+    /// Everything so far is acknowledged to be durable.
+    pub fn acknowledge_all(&mut self, position: u64) {
+        self.acknowledged.push((position, self.len()));
+    }
+
+    /// Everything up to the newest change of `ino` is.
+    pub fn acknowledge(&mut self, position: u64, ino: Ino) {
+        let newest = self.acknowledged.last().map_or(0, |(_, k)| *k);
+        let k = self.changed.get(&ino).copied().unwrap_or(0);
+        self.acknowledged.push((position, newest.max(k)));
+    }
+
+    /// The states that a crash at `position` may leave.
+    pub fn permitted(&self, position: u64) -> RangeInclusive<usize> {
+        let acknowledged = self.acknowledged.iter().take_while(|(at, _)| *at <= position);
+        let floor = acknowledged.map(|(_, k)| *k).max().unwrap_or(0);
+        let ceiling = self.starts.partition_point(|start| *start < position);
+        // An acknowledgement may need no device operation of its own.
+        floor..=ceiling.max(floor)
+    }
+
+    /// The newest permitted state with this digest.
+    pub fn find(&self, digest: u64, permitted: RangeInclusive<usize>) -> Option<usize> {
+        permitted.rev().find(|k| self.digests[*k] == digest)
+    }
+
+    /// Why `found` is none of the permitted states.
+    pub fn explain(&self, found: &State, permitted: RangeInclusive<usize>) -> String {
+        let digest = found.digest();
+        let mut text = format!("recovered state is none of {permitted:?}");
+        if let Some(k) = self.find(digest, 0..=self.len()) {
+            return format!("{text}: it is state {k}");
+        }
+        let Some(states) = &self.states else { return text };
+        let nearest = permitted
+            .map(|k| (diff(&states[k], found, 1000).len(), k))
+            .min()
+            .expect("a range holds at least one state");
+        text += &format!("; the nearest is {}:", nearest.1);
+        for line in diff(&states[nearest.1], found, 12) {
+            text += "\n    ";
+            text += &line;
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal::Caller;
+
+    #[test]
+    fn floor_and_ceiling_follow_the_device() {
+        let mut model = Model::new(Ino(1), 0o755, 0, 0);
+        let mut history = History::new(10, &model, true);
+        let mut made = Vec::new();
+        for (i, position) in [10, 10, 12, 15].into_iter().enumerate() {
+            history.begin(position);
+            model.begin();
+            let name = [b'a' + i as u8];
+            made.push(model.create(&Caller::root(), (Ino(1), &name), 0o644, None).unwrap());
+            model.settle();
+            history.end(&model);
+        }
+        history.acknowledge(18, made[1]);
+        assert_eq!(history.permitted(10), 0..=0);
+        assert_eq!(history.permitted(11), 0..=2);
+        assert_eq!(history.permitted(17), 0..=4);
+        assert_eq!(history.permitted(18), 2..=4);
+        history.acknowledge_all(18);
+        assert_eq!(history.permitted(18), 4..=4);
+        assert_eq!(history.find(model.digest(), 0..=4), Some(4));
+        assert_eq!(history.find(model.digest(), 0..=3), None);
+        assert!(history.explain(&model.state(), 0..=3).contains("it is state 4"));
+    }
+}

@@ -1,0 +1,380 @@
+//! A run: a fresh volume on a faulty device, a list of operations in lockstep with the model, and at
+//! every `crash` in the list several crash images, each recovered, checked, and compared with the
+//! states that may be there. The run goes on from one of them.
+
+use crate::checks;
+use crate::device::FaultyDevice;
+use crate::exec::{Lockstep, Step};
+use crate::history::History;
+use crate::op::Op;
+use crate::recovery::{recover, recover_hard};
+use crate::rng::Rng;
+use crate::walk::walk;
+use crate::workload::Workload;
+use shoal::{Code, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal_device::Device;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What a run runs on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes of the device.
+    pub capacity: u64,
+    /// How the volume is made.
+    pub mkfs: MkfsOptions,
+    /// How it is opened.
+    pub open: OpenOptions,
+    /// Images examined at each crash.
+    pub images: u64,
+    /// Keep every state in full, to explain a failure.
+    pub explain: bool,
+}
+
+impl Settings {
+    /// Small, deterministic, one MiB segments: the base of all simulation.
+    pub fn small(capacity: u64) -> Settings {
+        let mkfs = MkfsOptions {
+            size: capacity,
+            segment_size: 1 << 20,
+            root_mode: 0o777,
+            ..MkfsOptions::default()
+        };
+        let open = OpenOptions {
+            cache_bytes: 16 << 20,
+            // Never by the clock: a run must not depend on how fast it runs.
+            commit_interval_ms: 1 << 40,
+            background: false,
+            noatime: true,
+            ..OpenOptions::default()
+        };
+        Settings { capacity, mkfs, open, images: 4, explain: false }
+    }
+
+    /// Those of a seed: size, inode size, cache and checkpoint distance vary.
+    pub fn of_seed(seed: u64) -> Settings {
+        let mut rng = Rng::new(seed).fork(2);
+        let mut settings = Settings::small(*rng.pick(&[32, 64, 96, 128]) << 20);
+        settings.mkfs.inode_size = *rng.pick(&[256, 512, 512, 1024, 2048]);
+        settings.open.checkpoint_bytes = *rng.pick(&[0, 64 << 10, 256 << 10, 1 << 20]);
+        settings.open.cache_bytes = *rng.pick(&[4 << 20, 16 << 20, 64 << 20]);
+        settings
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Operations done.
+    pub steps: u64,
+    /// Operations that made no sense when their turn came.
+    pub skipped: u64,
+    /// Operations refused for lack of space.
+    pub refused: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Crash images examined.
+    pub images: u64,
+    /// Writes, flushes and discards of the device.
+    pub device_ops: u64,
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Report) {
+        self.steps += other.steps;
+        self.skipped += other.skipped;
+        self.refused += other.refused;
+        self.crashes += other.crashes;
+        self.images += other.images;
+        self.device_ops += other.device_ops;
+    }
+}
+
+/// A run that found something wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What.
+    pub message: String,
+    /// The operations up to and including the one at which it showed.
+    pub ops: Vec<Op>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{}", self.message)?;
+        for (i, op) in self.ops.iter().enumerate() {
+            writeln!(f, "  {:4}  {op}", i + 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a run's operations come from.
+pub enum Source {
+    /// Drawn as the run goes.
+    Random(Workload),
+    /// Given.
+    List(Vec<Op>),
+}
+
+/// Runs `count` operations of a seed.
+pub fn run(seed: u64, count: usize) -> Result<Report, Failure> {
+    run_from(&Settings::of_seed(seed), Source::Random(Workload::new(seed)), count)
+}
+
+/// Runs the operations of a list.
+pub fn run_list(settings: &Settings, ops: &[Op]) -> Result<Report, Failure> {
+    run_from(settings, Source::List(ops.to_vec()), ops.len())
+}
+
+/// Runs up to `count` operations, and reads everything at the end. Panics count as failures.
+pub fn run_from(settings: &Settings, source: Source, count: usize) -> Result<Report, Failure> {
+    let mut done = Vec::new();
+    let ran = catch_unwind(AssertUnwindSafe(|| drive(settings, source, count, &mut done)));
+    let result = match ran {
+        Ok(result) => result,
+        Err(panic) => Err(format!("panic: {}", panic_text(&*panic))),
+    };
+    result.map_err(|message| Failure { message, ops: done })
+}
+
+fn drive(
+    settings: &Settings,
+    mut source: Source,
+    count: usize,
+    done: &mut Vec<Op>,
+) -> Result<Report, String> {
+    let mut sim = Sim::new(settings)?;
+    for i in 0..count {
+        let op = match &mut source {
+            Source::Random(workload) => workload.next(&sim.run),
+            Source::List(ops) => match ops.get(i) {
+                Some(op) => op.clone(),
+                None => break,
+            },
+        };
+        done.push(op.clone());
+        sim.step(&op)?;
+    }
+    sim.finish()
+}
+
+/// The text of a panic.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?").to_string()
+}
+
+/// A run in progress.
+pub struct Sim {
+    settings: Settings,
+    device: Arc<FaultyDevice>,
+    volume: Option<Volume>,
+    /// The model, in lockstep.
+    pub run: Lockstep,
+    history: History,
+    report: Report,
+}
+
+impl Sim {
+    /// A fresh volume.
+    pub fn new(settings: &Settings) -> Result<Sim, String> {
+        let device = Arc::new(FaultyDevice::new(settings.capacity));
+        mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs)
+            .map_err(|e| format!("mkfs: {e}"))?;
+        let volume = open(&device, settings)?;
+        let run = Lockstep::new(&volume, Ino::ROOT)?;
+        let history = History::new(device.position(), &run.model, settings.explain);
+        let settings = settings.clone();
+        let report = Report::default();
+        Ok(Sim { settings, device, volume: Some(volume), run, history, report })
+    }
+
+    fn volume(&self) -> &Volume {
+        self.volume.as_ref().expect("open between steps")
+    }
+
+    /// One operation.
+    pub fn step(&mut self, op: &Op) -> Result<(), String> {
+        self.report.steps += 1;
+        match op {
+            Op::Crash { seed } => return self.crash(*seed),
+            Op::Reopen { release } => return self.reopen(*release),
+            _ => {}
+        }
+        self.history.begin(self.device.position());
+        let step = self.run.step(self.volume.as_ref().expect("open"), op)?;
+        match step {
+            Step::Done => {}
+            Step::Skipped => self.report.skipped += 1,
+            Step::Refused(error) => self.judge_refusal(op, &error)?,
+        }
+        let durable = self.make_durable(op);
+        self.history.end(&self.run.model);
+        match durable.map_err(|e| format!("{op}: {e}"))? {
+            None => {}
+            Some(Ack::All) => self.history.acknowledge_all(self.device.position()),
+            Some(Ack::Inode(ino)) => self.history.acknowledge(self.device.position(), ino),
+        }
+        Ok(())
+    }
+
+    fn make_durable(&self, op: &Op) -> Result<Option<Ack>, Error> {
+        match op {
+            Op::Fsync { file, datasync } => match self.run.resolve(file) {
+                None => Ok(None),
+                Some(ino) => {
+                    self.volume().fsync(ino, *datasync).map(|()| Some(Ack::Inode(ino)))
+                }
+            },
+            Op::Sync => self.volume().sync().map(|()| Some(Ack::All)),
+            Op::Checkpoint => self.volume().checkpoint().map(|()| Some(Ack::All)),
+            _ => Ok(None),
+        }
+    }
+
+    /// No operation may be refused but for lack of space, near the end of it, and never one that
+    /// frees some.
+    fn judge_refusal(&mut self, op: &Op, error: &Error) -> Result<(), String> {
+        self.report.refused += 1;
+        let fs = self.volume().statfs();
+        let frees = matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Close { .. });
+        if error.code() != Code::NoSpace || frees {
+            return Err(format!("{op}: {error}"));
+        }
+        let wanted = match op {
+            Op::Write { data, .. } | Op::Append { data, .. } => u64::from(data.len),
+            Op::Fallocate { len, .. } | Op::CopyRange { len, .. } => *len,
+            _ => 0,
+        };
+        if fs.bytes_available > self.settings.capacity / 10 + 2 * wanted {
+            let live = self.run.model.data_bytes();
+            return Err(format!("{op}: {error}, with {live} bytes of data in {fs:?}"));
+        }
+        Ok(())
+    }
+
+    /// Power loss: `images` crashes at random moments since the last one, then one right now, from
+    /// which the run continues.
+    fn crash(&mut self, seed: u64) -> Result<(), String> {
+        let mut rng = Rng::new(seed);
+        self.report.crashes += 1;
+        let mut crashes = self.device.crashes(rng.next());
+        self.report.device_ops += crashes.last();
+        drop(self.volume.take());
+        let first = self.history.first_position();
+        let last = crashes.last();
+        let mut moments: Vec<u64> =
+            (1..self.settings.images).map(|_| rng.range(first, last)).collect();
+        moments.sort_unstable();
+        for position in moments {
+            let image = crashes.image_at(position, rng.next());
+            self.examine(image, position, &mut rng, false)?;
+        }
+        let image = crashes.image_at(last, rng.next());
+        let recovered = self.examine(image, last, &mut rng, true)?;
+        self.device = recovered.device;
+        self.volume = Some(recovered.volume);
+        self.run = Lockstep { model: recovered.walk.model(), slots: Default::default() };
+        let position = self.device.position();
+        self.history = History::new(position, &self.run.model, self.settings.explain);
+        Ok(())
+    }
+
+    /// Recovers one image and finds its state among the permitted.
+    fn examine(
+        &mut self,
+        image: crate::image::Image,
+        position: u64,
+        rng: &mut Rng,
+        hard: bool,
+    ) -> Result<crate::recovery::Recovered, String> {
+        self.report.images += 1;
+        let permitted = self.history.permitted(position);
+        let context = |e| format!("crash after device operation {position}: {e}");
+        let recovered = if hard {
+            recover_hard(image, &self.settings.open, rng)
+        } else {
+            recover(image, &self.settings.open)
+        };
+        let recovered = recovered.map_err(context)?;
+        let found = self.history.find(recovered.walk.digest(), permitted.clone());
+        if found.is_none() {
+            let why = self.history.explain(&recovered.walk.state, permitted);
+            return Err(context(why));
+        }
+        Ok(recovered)
+    }
+
+    /// Examines a crash at every device operation so far, `each` times; returns how many.
+    pub fn crash_everywhere(&mut self, each: u64, seed: u64) -> Result<u64, String> {
+        let mut rng = Rng::new(seed);
+        let mut crashes = self.device.crashes(rng.next());
+        let mut examined = 0;
+        for position in self.history.first_position()..=crashes.last() {
+            for _ in 0..each {
+                let image = crashes.image_at(position, rng.next());
+                self.examine(image, position, &mut rng, false)?;
+                examined += 1;
+            }
+        }
+        Ok(examined)
+    }
+
+    /// Closes and opens: nothing may change but that what was held without a name is gone.
+    fn reopen(&mut self, release: bool) -> Result<(), String> {
+        self.history.begin(self.device.position());
+        let volume = self.volume.take().expect("open between steps");
+        for ino in std::mem::take(&mut self.run.slots).into_iter().flatten() {
+            if release {
+                volume.release(ino, 1);
+            }
+        }
+        volume.close().map_err(|e| format!("close: {e}"))?;
+        self.run.model.drop_holds();
+        self.history.end(&self.run.model);
+        self.history.acknowledge_all(self.device.position());
+        let volume = open(&self.device, &self.settings)?;
+        if volume.info().recovery.needed {
+            return Err("recovery was needed after a clean close".into());
+        }
+        self.volume = Some(volume);
+        self.compare_whole("after reopening")
+    }
+
+    fn compare_whole(&self, when: &str) -> Result<(), String> {
+        let found = walk(self.volume(), Ino::ROOT, true)?;
+        if found.digest() != self.run.model.digest() {
+            let lines = crate::model::diff(&self.run.model.state(), &found.state, 12);
+            return Err(format!("{when}, volume and model differ:\n    {}", lines.join("\n    ")));
+        }
+        checks::all(self.volume(), &found).map_err(|e| format!("{when}: {e}"))
+    }
+
+    /// The end of a run: nothing is held any more; everything is read and compared, before and after
+    /// a last clean close.
+    pub fn finish(mut self) -> Result<Report, String> {
+        for slot in 0..self.run.slots.len() {
+            if self.run.slots[slot].is_some() {
+                self.step(&Op::Close { slot })?;
+            }
+        }
+        self.compare_whole("at the end")?;
+        self.reopen(false)?;
+        self.report.device_ops += self.device.position();
+        let volume = self.volume.take().expect("open between steps");
+        volume.close().map_err(|e| format!("close: {e}"))?;
+        Ok(self.report)
+    }
+}
+
+/// What an operation acknowledges as durable.
+enum Ack {
+    All,
+    Inode(Ino),
+}
+
+fn open(device: &Arc<FaultyDevice>, settings: &Settings) -> Result<Volume, String> {
+    Volume::open_on(Arc::clone(device) as Arc<dyn Device>, &settings.open)
+        .map_err(|e| format!("open: {e}"))
+}
