@@ -174,7 +174,7 @@ fn a_full_volume_can_be_emptied_and_filled_again() {
                 }
             }
         }
-        assert!(made > 100, "round {round}: only {made} files");
+        assert!(made > 100, "round {round}: only {made} files: {:?}", volume.info());
         assert_clean(&volume);
         for i in 0..made {
             volume.unlink(&who, Ino::ROOT, format!("r{round}-{i}").as_bytes()).unwrap();

@@ -109,10 +109,6 @@ impl InodeTable {
     fn fresh_block(&self, number: u64) -> Arc<InodeBlock> {
         let inodes = (0..INODES_PER_BLOCK).map(|_| Inode::default()).collect();
         let block = InodeBlock::new(number, inodes, Ptr::NULL);
-        if number == 0 {
-            // Inode 0 does not exist.
-            block.free.fetch_and(!1, Ordering::AcqRel);
-        }
         self.enter(block)
     }
 
@@ -139,14 +135,11 @@ impl InodeTable {
     /// the slot as taken.
     pub fn claim(&self, ino: Ino) -> Result<InodeRef> {
         let number = ino.index() / INODES_PER_BLOCK as u64;
-        let known = self.alloc.next_block.fetch_max(number + 1, Ordering::Relaxed);
+        self.alloc.next_block.fetch_max(number + 1, Ordering::Relaxed);
         let block = match self.block(number) {
             Ok(block) => block,
             // Skipped by the threads' cursors, or begun after the checkpoint.
-            Err(e) if e.is(shoal_base::Code::Stale) => {
-                let _ = known;
-                self.fresh_block(number)
-            }
+            Err(e) if e.is(shoal_base::Code::Stale) => self.fresh_block(number),
             Err(e) => return Err(e),
         };
         block.free.fetch_and(!(1u32 << (ino.0 as usize % INODES_PER_BLOCK)), Ordering::AcqRel);

@@ -46,6 +46,10 @@ impl InodeBlock {
         for (i, inode) in inodes.iter().enumerate() {
             free |= u32::from(!inode.core.in_use()) << i;
         }
+        if number == 0 {
+            // Inode 0 does not exist.
+            free &= !1;
+        }
         let slot = |inode| RwLock::new(Slot { inode, epoch: 0, old: None });
         let slots: Box<[_]> = inodes.into_iter().map(slot).collect();
         assert_eq!(slots.len(), INODES_PER_BLOCK);

@@ -175,11 +175,12 @@ pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result
 }
 
 impl Store {
-    /// Runs `f` while no transaction and no checkpoint is in flight. `f` must begin none.
-    pub fn quiesced<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _published = self.published.lock();
+    /// Runs `f` with the newest checkpoint and where it is, while no transaction and no checkpoint is in
+    /// flight. `f` must begin none.
+    pub fn quiesced<R>(&self, f: impl FnOnce(&Checkpoint, Ptr) -> R) -> R {
+        let published = self.published.lock();
         self.gate.close();
-        let result = f();
+        let result = f(&published.checkpoint, published.ptr);
         self.gate.open();
         result
     }

@@ -56,7 +56,7 @@ impl Volume {
     /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets the
     /// work done and in all, in inodes and entries, about.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        self.store.quiesced(|| {
+        self.store.quiesced(|checkpoint, at| {
             let total = self.store.inodes() * 3;
             let mut check = Check {
                 volume: &self.inner,
@@ -72,7 +72,7 @@ impl Volume {
             check.inodes()?;
             check.names()?;
             check.extents()?;
-            check.space()?;
+            check.space(checkpoint, at)?;
             Ok(check.report)
         })
     }

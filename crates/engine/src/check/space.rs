@@ -2,12 +2,14 @@
 
 use super::Check;
 use shoal_base::{Addr, Result};
+use shoal_format::Ptr;
+use shoal_format::checkpoint::Checkpoint;
 use shoal_format::node::TreeId;
 use shoal_format::usage::SegKind;
 use std::sync::atomic::Ordering;
 
 impl Check<'_> {
-    pub(super) fn space(&mut self) -> Result<()> {
+    pub(super) fn space(&mut self, checkpoint: &Checkpoint, at: Ptr) -> Result<()> {
         let store = &self.volume.store;
         for root in &store.roots {
             for id in TreeId::ALL {
@@ -19,7 +21,6 @@ impl Check<'_> {
                 self.meta.append(&mut nodes);
             }
         }
-        let (checkpoint, at) = store.newest_checkpoint();
         self.meta.push(at);
         self.meta.push(checkpoint.usage);
         self.meta.extend(&checkpoint.orphans);

@@ -221,7 +221,8 @@ impl Inner {
         };
         let left = pieces(&around, window, at);
         let right = pieces(&around, to, window + WINDOW);
-        let join_all = left.len() + right.len() >= PIECES_MAX;
+        // A window that has been filled up is complete: it becomes one object.
+        let join_all = left.len() + right.len() >= PIECES_MAX || to == window + WINDOW;
         let (mut first, mut last, mut size) = (left.len(), 0, data.len() as u64);
         let mut edge = at;
         while first > 0 {

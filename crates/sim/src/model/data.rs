@@ -75,12 +75,14 @@ impl Model {
         let source = self.content(from)?;
         self.content(to)?;
         let ends = (from_offset.checked_add(len), to_offset.checked_add(len));
-        let (Some(from_end), Some(to_end)) = ends else { return Err(Code::Overflow) };
-        let overlap = from == to && from_offset < to_end && to_offset < from_end;
-        if overlap && len > 0 {
+        if ends.0.is_none() || ends.1.is_none() {
+            return Err(Code::Overflow);
+        }
+        // Cut at the end first: only what would be copied can overlap.
+        let most = len.min(source.size().saturating_sub(from_offset));
+        if from == to && from_offset < to_offset + most && to_offset < from_offset + most {
             return Err(Code::Invalid);
         }
-        let most = len.min(source.size().saturating_sub(from_offset));
         if most > 0 && to_offset + most > FILE_SIZE_MAX {
             return Err(Code::FileTooBig);
         }
