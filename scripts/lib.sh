@@ -17,6 +17,12 @@ run() {
   local shown="$*" start=${EPOCHREALTIME/./}
   shown=${shown//$shoal/shoal}
   shown=${shown//$work\//}
+  case $1 in
+    mount_volume) shown="shoal mount ${shown#* } --foreground &" ;;
+    unmount_volume) shown="shoal umount ${shown#* }" ;;
+    kill_daemon) shown="kill -9 $daemon; umount -l ${shown#* }" ;;
+  esac
+  ((${#shown} <= 110)) || shown="${shown:0:60} ... ${shown: -40}"
   printf '$ %s\n' "$shown" >&3
   "$@"
   printf '  %s(%d ms)%s\n' "$bold" $(((${EPOCHREALTIME/./} - start) / 1000)) "$plain" >&3

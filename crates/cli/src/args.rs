@@ -34,7 +34,8 @@ EXIT STATUS:
   fsck has the exit statuses of fsck(8): see shoal fsck --help.
 
 FILES:
-  A volume is one file or one block device. It is used by one process at a time.
+  A volume is one file or one block device. One process at a time may change it; several may look
+  at it while none does.
 
 EXAMPLES:
   Make a volume and mount it:

@@ -63,6 +63,7 @@ fn mount_use_umount_check() {
     assert_eq!(scratch.shell("cat m/d/file").ok(), "through the mount\n");
     scratch.shoal(["sync", "m/d"]).ok();
     scratch.shoal(["ls", "v"]).fails(2, &["v", "in use"]);
+    scratch.shoal(["fsck", "v"]).fails(8, &["v", "in use"]);
     scratch.shoal(["mount", "v", "n"]).fails(2, &["v", "in use"]);
     scratch.shoal(["umount", "m"]).ok();
     assert!(!is_mount(&scratch.path("m")));

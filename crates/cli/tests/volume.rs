@@ -193,7 +193,8 @@ fn a_volume_in_use_is_refused_by_name_of_its_user() {
     output.read_exact(&mut [0; 1]).expect("cat has begun");
     let pid = holder.id().to_string();
     scratch.shoal(["rm", "v:/file"]).fails(2, &["v", "in use", &pid]);
-    scratch.shoal(["fsck", "v"]).fails(8, &["v", "in use", &pid]);
+    // To look at it does no harm, and is the same for several.
+    scratch.shoal(["fsck", "v"]).ok();
     scratch.shoal(["mkfs", "v", "--force"]).fails(2, &["v", "in use", &pid]);
     drop(output);
     // Its reader has gone away: that is no failure.

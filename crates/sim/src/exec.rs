@@ -77,28 +77,35 @@ impl Lockstep {
 
     /// Runs `op` on both. `Err` says what is wrong with the volume.
     pub fn step(&mut self, volume: &Volume, op: &Op) -> Result<Step, String> {
+        self.step_with_answer(volume, op).map(|(step, _)| step)
+    }
+
+    /// The same, with the volume's answer if it succeeded: all that a replay needs.
+    pub fn step_with_answer(
+        &mut self,
+        volume: &Volume,
+        op: &Op,
+    ) -> Result<(Step, Option<Answer>), String> {
         self.model.begin();
-        let Some(inos) = self.resolve_all(op) else { return Ok(Step::Skipped) };
-        if !self.makes_sense(op) {
-            return Ok(Step::Skipped);
-        }
+        let inos = self.resolve_all(op).filter(|_| self.makes_sense(op));
+        let Some(inos) = inos else { return Ok((Step::Skipped, None)) };
         let found = on_volume(volume, op, &inos, &self.slots, &self.model);
         if let Err(error) = &found
             && is_refusal(error)
         {
-            return Ok(Step::Refused(error.clone()));
+            return Ok((Step::Refused(error.clone()), None));
         }
-        let hint = found.as_ref().ok();
-        if let Some(Answer::Node(ino)) = hint
+        let answer = found.as_ref().ok().cloned();
+        if let Some(Answer::Node(ino)) = &answer
             && makes_inode(op)
             && self.model.node(*ino).is_some()
         {
             return Err(format!("the new inode {ino} is one in use"));
         }
-        let expected = self.on_model(op, &inos, hint);
+        let expected = self.on_model(op, &inos, answer.as_ref());
         compare(op, &inos, &self.model, expected, found)?;
         self.look_at_touched(volume)?;
-        Ok(Step::Done)
+        Ok((Step::Done, answer))
     }
 
     /// Runs `op` on the model alone, given what the volume had answered (if it is known). For

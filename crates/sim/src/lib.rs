@@ -15,6 +15,7 @@
 pub mod checks;
 pub mod cli;
 pub mod crash;
+pub mod deadline;
 pub mod device;
 pub mod exec;
 pub mod faults;

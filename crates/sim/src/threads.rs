@@ -6,7 +6,7 @@
 //! "Before" and "after" are told by ticks: numbers drawn from one counter at the start and end of
 //! each operation (or positions in a shared log, when the threads are in another process).
 
-use crate::exec::{Answer, Lockstep, Step};
+use crate::exec::{Lockstep, Step};
 use crate::model::State;
 use crate::op::Op;
 use crate::workload::Workload;
@@ -205,16 +205,6 @@ pub fn sync(volume: &Volume, run: &Lockstep, op: &Op) -> shoal::Result<Synced> {
         Op::Sync => volume.sync().map(|()| Synced::All),
         Op::Checkpoint => volume.checkpoint().map(|()| Synced::All),
         _ => Ok(Synced::No),
-    }
-}
-
-/// One line of a log about an answer, for a process that will be killed.
-pub fn answer_to_text(answer: Option<&Answer>) -> String {
-    match answer {
-        Some(Answer::Node(ino)) => format!("node {}", ino.0),
-        Some(Answer::Number(n)) => format!("number {n}"),
-        Some(_) => "unit".into(),
-        None => "none".into(),
     }
 }
 

@@ -61,7 +61,8 @@ impl Store {
     /// Bytes that ordinary calls may still take.
     pub fn available(&self) -> u64 {
         let segment = self.geometry.segment_size;
-        let spare = self.space.free_segments().saturating_sub(self.space.reserve_segments());
+        // An ordinary call takes a segment only if more than the reserve is free after that.
+        let spare = self.space.free_segments().saturating_sub(self.space.reserve_segments() + 1);
         let promised = self.prealloc.load(Ordering::Relaxed).max(0) as u64;
         // Nodes are written whole and with their parents; inode blocks trimmed.
         let dirty = self.dirty_bytes();

@@ -1,0 +1,154 @@
+//! Crashes after every single device operation of short runs, with every kind of loss: the state
+//! found is always one that there was, and never older than what was acknowledged.
+
+use shoal::{Fallocate, RenameFlags};
+use shoal_sim::deadline::{from_environment, within};
+use shoal_sim::op::{Data, Op, Place, Target, Who};
+use shoal_sim::runner::{Settings, Sim};
+use shoal_sim::workload::Workload;
+
+fn at(dir: &str, name: &str) -> Place {
+    Place { dir: path(dir), name: name.into() }
+}
+
+fn path(path: &str) -> Target {
+    Target::Path(path.into())
+}
+
+fn create(dir: &str, name: &str) -> Op {
+    Op::Create { who: Who::Root, at: at(dir, name), mode: 0o644 }
+}
+
+fn mkdir(dir: &str, name: &str) -> Op {
+    Op::Mkdir { who: Who::Root, at: at(dir, name), mode: 0o755 }
+}
+
+fn rename(from: Place, to: Place, exchange: bool) -> Op {
+    Op::Rename { who: Who::Root, from, to, flags: RenameFlags { noreplace: false, exchange } }
+}
+
+fn write(file: &str, offset: u64, len: u32) -> Op {
+    let data = Data { seed: 1_000_003 + offset, len };
+    Op::Write { file: path(file), offset, data, kill_priv: false }
+}
+
+fn fsync(file: &str) -> Op {
+    Op::Fsync { file: path(file), datasync: false }
+}
+
+/// Runs `ops`, then crashes at every point of them.
+fn crash_everywhere(name: &'static str, settings: Settings, ops: Vec<Op>) -> u64 {
+    within(600, name, move || {
+        let mut sim = Sim::new(&settings).expect("a fresh volume");
+        for op in &ops {
+            sim.step(op).unwrap_or_else(|e| panic!("{name}: {op}: {e}"));
+        }
+        sim.crash_everywhere(3, 7).unwrap_or_else(|e| panic!("{name}: {e}"))
+    })
+}
+
+fn settings() -> Settings {
+    Settings { explain: true, ..Settings::small(32 << 20) }
+}
+
+#[test]
+fn replacing_a_file_by_rename_is_all_or_nothing() {
+    let ops = vec![
+        create("", "f"),
+        write("f", 0, 3_000),
+        fsync("f"),
+        create("", "f.new"),
+        write("f.new", 0, 200_000),
+        fsync("f.new"),
+        rename(at("", "f.new"), at("", "f"), false),
+        Op::Sync,
+        Op::Unlink { who: Who::Root, at: at("", "f") },
+        Op::Sync,
+    ];
+    assert!(crash_everywhere("replace", settings(), ops) > 20);
+}
+
+#[test]
+fn directories_move_whole() {
+    let ops = vec![
+        mkdir("", "a"),
+        mkdir("a", "b"),
+        create("a/b", "f"),
+        mkdir("", "z"),
+        Op::Sync,
+        rename(at("a", "b"), at("z", "b"), false),
+        fsync("z"),
+        rename(at("", "a"), at("z", "b"), true),
+        Op::Checkpoint,
+        Op::Link { who: Who::Root, from: path("a/f"), at: at("z", "g") },
+        Op::Unlink { who: Who::Root, at: at("a", "f") },
+        Op::Rmdir { who: Who::Root, at: at("", "a") },
+        Op::Sync,
+    ];
+    crash_everywhere("directories", settings(), ops);
+}
+
+#[test]
+fn contents_never_mix() {
+    let truncate = |size| Op::Truncate { who: Who::Root, file: path("f"), size, by_handle: true };
+    let punch = Op::Fallocate {
+        file: path("f"),
+        mode: Fallocate::PunchHole,
+        offset: 100_000,
+        len: 150_000,
+    };
+    let ops = vec![
+        create("", "f"),
+        write("f", 0, 100),
+        write("f", 50, 600_000),
+        fsync("f"),
+        write("f", 131_000, 300),
+        punch,
+        fsync("f"),
+        truncate(70_001),
+        write("f", 900_000, 10),
+        Op::Checkpoint,
+        truncate(0),
+        write("f", 0, 5),
+        Op::Sync,
+    ];
+    crash_everywhere("contents", settings(), ops);
+}
+
+#[test]
+fn many_small_checkpoints() {
+    let mut settings = settings();
+    settings.open.checkpoint_bytes = 64 << 10;
+    let mut ops = vec![mkdir("", "d")];
+    for i in 0..120 {
+        ops.push(create("d", &format!("file-{i}")));
+        if i % 3 == 0 {
+            ops.push(write(&format!("d/file-{i}"), 0, 700));
+        }
+        if i % 40 == 39 {
+            ops.push(Op::Checkpoint);
+        }
+        if i % 15 == 14 {
+            ops.push(fsync("d"));
+        }
+    }
+    crash_everywhere("checkpoints", settings, ops);
+}
+
+#[test]
+fn random_short_runs() {
+    for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24) / 4 {
+        within(600, &format!("seed {seed}"), move || {
+            let mut settings = Settings::of_seed(seed);
+            settings.explain = true;
+            let mut workload = Workload::new(seed).without_crashes();
+            let mut sim = Sim::new(&settings).expect("a fresh volume");
+            for i in 0..60 {
+                let op = workload.next(&sim.run);
+                sim.step(&op).unwrap_or_else(|e| panic!("seed {seed}, step {i}: {op}: {e}"));
+            }
+            sim.step(&Op::Checkpoint).expect("checkpoint");
+            sim.crash_everywhere(1, seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        });
+    }
+}
