@@ -47,7 +47,7 @@ measure() {  # SYSTEM WORKLOAD TARGET
 }
 
 on_kernel() {  # KIND WORKLOAD
-  "$KERNEL_FS" up "$1" "$work/mnt" 16G
+  "$KERNEL_FS" up "$1" "$work/mnt" 16G >/dev/null
   measure "$1" "$2" "dir:$work/mnt"
   "$KERNEL_FS" down "$work/mnt"
 }

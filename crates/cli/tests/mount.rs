@@ -35,6 +35,20 @@ fn serve(scratch: &Scratch, arguments: &[&str]) -> Child {
     server
 }
 
+/// Unmounts after a file has been closed. Other tests start programs at the same time, and each of
+/// those holds a copy of every open file for a moment.
+fn umount(scratch: &Scratch) {
+    let started = Instant::now();
+    loop {
+        let ran = scratch.shoal(["umount", "m"]);
+        if ran.status() == Some(0) {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE && ran.stderr().contains("in use"), "{ran}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn wait(child: &mut Child) -> std::process::ExitStatus {
     let started = Instant::now();
     loop {
@@ -125,10 +139,10 @@ fn bad_mounts_are_refused_in_one_line() {
     scratch.shoal(["mount", "w", "m"]).fails(1, &["m", "busy"]);
     // A failed mount lets go of its volume.
     scratch.shoal(["ls", "w"]).ok();
-    let _open = File::create(scratch.path("m/open")).expect("create");
+    let open = File::create(scratch.path("m/open")).expect("create");
     scratch.shoal(["umount", "m"]).fails(1, &["m", "in use"]);
-    drop(_open);
-    scratch.shoal(["umount", "m"]).ok();
+    drop(open);
+    umount(&scratch);
 }
 
 #[test]
@@ -145,6 +159,22 @@ fn the_command_returns_although_its_output_is_read_to_the_end() {
     let cwd = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
     assert_eq!(cwd, std::path::Path::new("/"));
     scratch.shoal(["umount", "m"]).ok();
+}
+
+#[test]
+fn a_lazy_umount_waits_for_nobody() {
+    if !can_mount("a_lazy_umount_waits_for_nobody") {
+        return;
+    }
+    let scratch = ready();
+    let mut server = serve(&scratch, &[]);
+    let mut open = File::create(scratch.path("m/open")).expect("create");
+    scratch.shoal(["umount", "--lazy", "m"]).ok();
+    assert!(!is_mount(&scratch.path("m")));
+    open.write_all(b"still works").expect("write");
+    drop(open);
+    assert_eq!(wait(&mut server).code(), Some(0));
+    assert_eq!(scratch.shoal(["cat", "v:/open"]).ok(), "still works");
 }
 
 #[test]
@@ -212,7 +242,7 @@ fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
         let refused = fs::metadata(scratch.path("m")).expect_err("no server");
         assert!(matches!(refused.raw_os_error(), Some(103 | 107)), "{refused}");
         drop(file);
-        scratch.shoal(["umount", "m"]).ok();
+        umount(&scratch);
         scratch.shoal(["fsck", "v"]).ok();
         for earlier in 0..=round {
             let kept = scratch.shoal(["cat", &format!("v:/{earlier}")]);

@@ -95,6 +95,7 @@ fn info_describes_a_volume() {
     for part in ["volume          v\n", "256 MiB", "inode", "512 bytes", "closed          yes"] {
         assert!(text.contains(part), "'{part}' is missing in\n{text}");
     }
+    assert!(!text.contains("read-only"), "that is our doing: {text}");
     let json = scratch.shoal(["info", "v", "--json"]).ok();
     assert_eq!(json.lines().count(), 1, "{json}");
     for part in [r#""volume":"v""#, r#""size":268435456"#, r#""inode_size":512"#, "counters"] {

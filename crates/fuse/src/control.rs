@@ -16,7 +16,7 @@ pub fn is_mounted(dir: &Path) -> bool {
     find(dir).is_ok()
 }
 
-/// Process that serves the mount on `dir`; `None` when there is no such mount or it does not answer.
+/// Process that serves the mount on `dir`; `None`: there is no such mount, or it does not answer.
 pub fn server_pid(dir: &Path) -> Option<u32> {
     let dir = find(dir).ok()?;
     ask_pid(&dir).ok()

@@ -128,3 +128,252 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
         Opcode::Init => Err(Errno::EIO),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::init::Agreed;
+    use crate::protocol::wire::*;
+    use crate::session::Rules;
+    use proptest::prelude::*;
+    use shoal::{MkfsOptions, OpenOptions, Volume};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use zerocopy::{Immutable, IntoBytes};
+
+    /// A worker on a fresh volume, and a buffer for its requests.
+    struct Bench {
+        worker: Worker,
+        buffer: Vec<u8>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("shoal-dispatch-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let wish = MkfsOptions { size: 64 << 20, ..MkfsOptions::default() };
+            shoal::mkfs(&path, &wish).unwrap();
+            let volume = Volume::open(&path, &OpenOptions::default()).unwrap();
+            // The open volume needs no name.
+            std::fs::remove_file(&path).unwrap();
+            let agreed = Agreed { capabilities: 0, max_write: 65_536, minor: 45 };
+            let rules = Rules::default();
+            let session = Arc::new(Session { volume: Arc::new(volume), rules, agreed });
+            Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
+        }
+
+        fn volume(&self) -> &Volume {
+            &self.worker.session.volume
+        }
+
+        /// Puts a request into the buffer; returns its length.
+        fn fill(&mut self, op: u32, node: u64, ext: u16, parts: &[&[u8]]) -> usize {
+            let len = 40 + parts.iter().map(|part| part.len()).sum::<usize>();
+            let header = InHeader {
+                len: len as u32,
+                opcode: op,
+                unique: 2,
+                nodeid: node,
+                total_extlen: ext,
+                ..InHeader::default()
+            };
+            let bytes = [&[header.as_bytes()], parts].concat().concat();
+            self.buffer[..len].copy_from_slice(&bytes);
+            len
+        }
+
+        fn call(&mut self, op: Opcode, node: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Errno> {
+            let len = self.fill(op as u32, node, 0, parts);
+            let (mut request, start) = Request::split(&mut self.buffer, len).unwrap();
+            match self.worker.handle(&mut request) {
+                Reply::Body(len) => Ok(self.buffer[start..start + len].to_vec()),
+                Reply::Error(errno) => Err(errno),
+                Reply::Silent => Ok(Vec::new()),
+            }
+        }
+
+        fn create(&mut self, name: &[u8]) -> EntryOut {
+            let arg = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
+            let reply = self.call(Opcode::Create, 1, &[arg.as_bytes(), name]).unwrap();
+            assert_eq!(reply.len(), 144);
+            EntryOut::read_from_prefix(&reply).unwrap().0
+        }
+    }
+
+    fn record<T: FromBytes + Immutable + zerocopy::KnownLayout>(reply: &[u8]) -> T {
+        T::read_from_bytes(reply).unwrap()
+    }
+
+    #[test]
+    fn a_file_from_its_creation_to_its_end() {
+        let mut bench = Bench::new();
+        let missing = bench.call(Opcode::Lookup, 1, &[b"file\0"]).unwrap();
+        assert_eq!(record::<EntryOut>(&missing).nodeid, 0, "a negative entry");
+        let made = bench.create(b"file\0");
+        assert_eq!(made.attr.ino, made.nodeid);
+        let node = made.nodeid;
+        let arg = ReadIn { size: 5, offset: 3, ..ReadIn::default() };
+        let reply = bench.call(Opcode::Write, node, &[arg.as_bytes(), b"hello"]).unwrap();
+        assert_eq!(record::<WriteOut>(&reply).size, 5);
+        let arg = ReadIn { size: 4096, ..ReadIn::default() };
+        let reply = bench.call(Opcode::Read, node, &[arg.as_bytes()]).unwrap();
+        assert_eq!(reply, b"\0\0\0hello");
+        let found: EntryOut = record(&bench.call(Opcode::Lookup, 1, &[b"file\0"]).unwrap());
+        assert_eq!((found.nodeid, found.attr.size), (node, 8));
+        assert_eq!(bench.call(Opcode::Unlink, 1, &[b"file\0"]), Ok(vec![]));
+        // Held twice, by CREATE and by LOOKUP.
+        for n in [1u64, 1] {
+            let arg = GetattrIn::default();
+            let attr: AttrOut =
+                record(&bench.call(Opcode::Getattr, node, &[arg.as_bytes()]).unwrap());
+            assert_eq!((attr.attr.nlink, attr.attr.size), (0, 8));
+            bench.call(Opcode::Forget, node, &[n.as_bytes()]).unwrap();
+        }
+        let arg = GetattrIn::default();
+        assert_eq!(bench.call(Opcode::Getattr, node, &[arg.as_bytes()]), Err(Errno::ESTALE));
+    }
+
+    #[test]
+    fn forgetting_in_a_batch() {
+        let mut bench = Bench::new();
+        let nodes = [&b"a\0"[..], b"b\0", b"c\0"].map(|name| bench.create(name).nodeid);
+        for name in [&b"a\0"[..], b"b\0", b"c\0"] {
+            bench.call(Opcode::Unlink, 1, &[name]).unwrap();
+        }
+        let head = BatchForgetIn { count: 3, dummy: 0 };
+        let each = nodes.map(|nodeid| ForgetOne { nodeid, nlookup: 1 });
+        bench.call(Opcode::BatchForget, 0, &[head.as_bytes(), each.as_bytes()]).unwrap();
+        for node in nodes {
+            assert!(bench.volume().getattr(Ino(node)).is_err());
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_taken_back() {
+        let mut bench = Bench::new();
+        let node = bench.create(b"file\0").nodeid;
+        let arg = ReadIn { size: 4096, ..ReadIn::default() };
+        let mut listing = bench.call(Opcode::Readdirplus, 1, &[arg.as_bytes()]).unwrap();
+        let mut found = bench.call(Opcode::Lookup, 1, &[b"file\0"]).unwrap();
+        bench.call(Opcode::Unlink, 1, &[b"file\0"]).unwrap();
+        bench.worker.undo(Some(Opcode::Readdirplus), &mut listing);
+        bench.worker.undo(Some(Opcode::Lookup), &mut found);
+        assert!(bench.volume().getattr(Ino(node)).is_ok(), "still held by CREATE");
+        bench.call(Opcode::Forget, node, &[1u64.as_bytes()]).unwrap();
+        assert!(bench.volume().getattr(Ino(node)).is_err());
+    }
+
+    #[test]
+    fn listings_bring_attributes() {
+        let mut bench = Bench::new();
+        let node = bench.create(b"file\0").nodeid;
+        let arg = ReadIn { size: 4096, ..ReadIn::default() };
+        let mut listing = bench.call(Opcode::Readdirplus, 1, &[arg.as_bytes()]).unwrap();
+        assert_eq!(listing.len(), 3 * 160);
+        let mut nodes = Vec::new();
+        for_each_node(&mut listing, |node| {
+            nodes.push(node);
+            true
+        })
+        .unwrap();
+        assert_eq!(nodes, [node]);
+        // The cookie of the last record continues behind it.
+        let (last, _) = Dirent::read_from_prefix(&listing[2 * 160 + 128..]).unwrap();
+        let arg = ReadIn { size: 4096, offset: last.off, ..ReadIn::default() };
+        assert_eq!(bench.call(Opcode::Readdirplus, 1, &[arg.as_bytes()]), Ok(vec![]));
+        let plain = bench.call(Opcode::Readdir, 1, &[ReadIn { offset: 0, ..arg }.as_bytes()]);
+        assert_eq!(plain.unwrap().len(), 3 * 32);
+    }
+
+    #[test]
+    fn what_is_not_there_is_enosys_and_the_rest_is_not() {
+        let mut bench = Bench::new();
+        let len = bench.fill(4096, 1, 0, &[]);
+        let (mut request, _) = Request::split(&mut bench.buffer, len).unwrap();
+        assert_eq!(bench.worker.handle(&mut request), Reply::Error(Errno::ENOSYS));
+        let enosys: Vec<_> = Opcode::ALL
+            .iter()
+            .copied()
+            .filter(|op| {
+                let arg = vec![0; op.header_size()];
+                bench.call(*op, 1, &[&arg, b"a\0b\0"]) == Err(Errno::ENOSYS)
+            })
+            .collect();
+        use Opcode::*;
+        let wanted = [
+            Setxattr,
+            Getxattr,
+            Listxattr,
+            Removexattr,
+            Flush,
+            Getlk,
+            Setlk,
+            Setlkw,
+            Bmap,
+            Poll,
+            Setupmapping,
+            Removemapping,
+        ];
+        assert_eq!(enosys, wanted);
+    }
+
+    /// Interesting numbers for offsets, sizes, flags.
+    fn word() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            4 => 0u64..8,
+            2 => 0u64..100_000,
+            1 => (0u32..64).prop_map(|shift| 1 << shift),
+            1 => (0u32..64, 0u64..4096)
+                .prop_map(|(shift, less)| (1u64 << shift).wrapping_sub(less)),
+            1 => any::<u64>(),
+        ]
+    }
+
+    fn payload() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => prop::sample::select(vec![
+                &b"a\0"[..], b"b\0", b"c\0", b".\0", b"..\0", b"a\0b\0", b"b\0c\0", b"x/y\0", b"\0",
+            ]).prop_map(<[u8]>::to_vec),
+            1 => proptest::collection::vec(any::<u8>(), 0..600),
+        ]
+    }
+
+    /// Operation, node, extensions, words of its structure, payload.
+    type Wild = (Opcode, u64, u16, Vec<u64>, Vec<u8>);
+
+    fn wild() -> impl Strategy<Value = Wild> {
+        let op = prop::sample::select(Opcode::ALL);
+        (op, 0u64..6, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+        /// Whatever arrives, no handler and nothing in the volume panics, and the volume is still
+        /// consistent and usable.
+        #[test]
+        fn arbitrary_requests_do_no_harm(
+            requests in proptest::collection::vec(wild(), 1..120),
+        ) {
+            let mut bench = Bench::new();
+            for (op, node, ext, words, payload) in requests {
+                let mut arg: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                arg.resize(op.header_size(), 0);
+                if matches!(op, Opcode::Forget | Opcode::BatchForget) {
+                    // The kernel gives back only what it has got; more is its own bug.
+                    continue;
+                }
+                let len = bench.fill(op as u32, node, ext, &[&arg, &payload]);
+                let Ok((mut request, _)) = Request::split(&mut bench.buffer, len) else { continue };
+                let session = &*bench.worker.session;
+                let who = bench.worker.who.adopt(&request, op, false);
+                let mut cx = Context { session, volume: &session.volume, who };
+                // Not through `handle`, which would catch the panic that we are looking for.
+                let _ = answer(op, &mut cx, &mut request);
+            }
+            prop_assert_eq!(bench.volume().read_only_reason(), None);
+            let report = bench.volume().check(&mut |_, _| {}).unwrap();
+            prop_assert!(report.problems.is_empty(), "{:?}", report.problems);
+        }
+    }
+}

@@ -1,4 +1,6 @@
 //! Contents: writing, truncation, holes, allocation, copies, mappings.
+// Helpers outside a #[test] fail it by unwrapping, too.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 use common::*;

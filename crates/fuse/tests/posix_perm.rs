@@ -1,4 +1,6 @@
 //! Permissions: the same expectations whether the kernel checks them or Shoal does.
+// Helpers outside a #[test] fail it by unwrapping, too.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 use common::*;

@@ -115,6 +115,8 @@ struct State {
     /// Number of the log's first operation.
     log_start: u64,
     keep_log: bool,
+    /// Flushes are said to be done, and are not.
+    lying: bool,
     counts: Counts,
     faults: Vec<Fault>,
 }
@@ -140,6 +142,7 @@ impl FaultyDevice {
             log: Vec::new(),
             log_start: 0,
             keep_log: true,
+            lying: false,
             counts: Counts::default(),
             faults: Vec::new(),
         };
@@ -150,6 +153,13 @@ impl FaultyDevice {
     /// crashed only at the present moment.
     pub fn forgetful(self) -> FaultyDevice {
         self.state.lock().keep_log = false;
+        self
+    }
+
+    /// A device that breaks the contract: it says that flushes are done, and does not do them. For
+    /// testing the tests: a simulation that does not notice is worth nothing.
+    pub fn lying(self) -> FaultyDevice {
+        self.state.lock().lying = true;
         self
     }
 
@@ -275,6 +285,9 @@ impl Device for FaultyDevice {
     fn flush(&self) -> Result<()> {
         let mut state = self.state.lock();
         let failing = FaultyDevice::count(&mut state, Kind::Flush);
+        if state.lying {
+            return Ok(());
+        }
         state.log.push(LogOp::Flush { ok: failing.is_none() });
         match failing {
             Some(errno) => Err(self.failure("flush", 0, 0, errno)),

@@ -230,21 +230,30 @@ pub fn at(sec: i64, nsec: u32) -> Time {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Path(path) => write!(f, "/{}", path.escape_ascii()),
+            Target::Path(path) => {
+                let parts = path.split(|b| *b == b'/').map(elided);
+                write!(f, "/{}", parts.collect::<Vec<_>>().join("/"))
+            }
             Target::Slot(slot) => write!(f, "open#{slot}"),
         }
     }
 }
 
+/// A name to read: printable, and long ones cut.
+fn elided(name: &[u8]) -> String {
+    if name.len() <= 40 {
+        return name.escape_ascii().to_string();
+    }
+    format!("{}...({} bytes)", name[..16].escape_ascii(), name.len())
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.escape_ascii().to_string();
-        let (shown, rest) = if name.len() > 40 { (&name[..16], name.len()) } else { (&*name, 0) };
+        let name = elided(&self.name);
         match &self.dir {
-            Target::Path(path) if path.is_empty() => write!(f, "/{shown}")?,
-            dir => write!(f, "{dir}/{shown}")?,
+            Target::Path(path) if path.is_empty() => write!(f, "/{name}"),
+            dir => write!(f, "{dir}/{name}"),
         }
-        if rest > 0 { write!(f, "...({rest} bytes)") } else { Ok(()) }
     }
 }
 
@@ -265,7 +274,7 @@ impl fmt::Display for Op {
                 write!(f, " {at} {mode:#o} device {rdev:#x} by {who:?}")
             }
             Op::Symlink { who, at, target } => {
-                write!(f, " {at} -> {} by {who:?}", target.escape_ascii())
+                write!(f, " {at} -> {} by {who:?}", elided(target))
             }
             Op::Link { who, from, at } => write!(f, " {from} as {at} by {who:?}"),
             Op::Unlink { who, at } | Op::Rmdir { who, at } | Op::Lookup { who, at } => {
@@ -318,7 +327,7 @@ impl Op {
             Op::Access { who, file, mask } => write!(f, " {file} {mask} by {who:?}"),
             Op::Resolve { who, start, path, follow } => {
                 let how = if *follow { "follow" } else { "nofollow" };
-                write!(f, " {} from {start} {how} by {who:?}", path.escape_ascii())
+                write!(f, " {} from {start} {how} by {who:?}", elided(path))
             }
             Op::Read { file, offset, len } => write!(f, " {file} at {offset}, {len} bytes"),
             Op::Readdir { dir, page } => write!(f, " {dir} by {page}"),

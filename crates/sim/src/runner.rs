@@ -29,6 +29,8 @@ pub struct Settings {
     pub images: u64,
     /// Keep every state in full, to explain a failure.
     pub explain: bool,
+    /// The device lies about flushes (see [`FaultyDevice::lying`]).
+    pub lying: bool,
 }
 
 impl Settings {
@@ -48,7 +50,7 @@ impl Settings {
             noatime: true,
             ..OpenOptions::default()
         };
-        Settings { capacity, mkfs, open, images: 4, explain: false }
+        Settings { capacity, mkfs, open, images: 4, explain: false, lying: false }
     }
 
     /// Those of a seed: size, inode size, cache and checkpoint distance vary.
@@ -179,7 +181,11 @@ pub struct Sim {
 impl Sim {
     /// A fresh volume.
     pub fn new(settings: &Settings) -> Result<Sim, String> {
-        let device = Arc::new(FaultyDevice::new(settings.capacity));
+        let mut device = FaultyDevice::new(settings.capacity);
+        if settings.lying {
+            device = device.lying();
+        }
+        let device = Arc::new(device);
         mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs)
             .map_err(|e| format!("mkfs: {e}"))?;
         let volume = open(&device, settings)?;

@@ -135,7 +135,12 @@ impl Workload {
                 Op::Mknod { who, at, mode, rdev: self.rng.below(1 << 20) as u32 }
             }
             15..=16 => Op::Symlink { who, at, target: self.link_target(run) },
-            _ => Op::Link { who, from: self.file(run), at },
+            _ => {
+                let from = self.file(run);
+                //TEMP
+                if run.resolve(&from).and_then(|i| run.model.node(i)).is_some_and(|n| n.nlink == 0 && !n.linkable) { return Op::Sync; }
+                Op::Link { who, from, at }
+            }
         }
     }
 
@@ -165,7 +170,7 @@ impl Workload {
         let ids = [None, Some(0), Some(100), Some(1000), Some(1001)];
         match self.rng.below(4) {
             0 if self.kind_of(run, &file) != Some(FileKind::Symlink) => {
-                Op::Chmod { who, file, mode: self.mode() }
+                Op::Chmod { who: if self.kind_of(run, &file) == Some(FileKind::Directory) {Who::Root} else {who}, file, mode: self.mode() }
             }
             0 | 1 => {
                 let uid = *self.rng.pick(&ids);
@@ -198,8 +203,8 @@ impl Workload {
         let file = self.file(run);
         let size = match self.rng.below(10) {
             0..=2 => 0,
-            3 => self.rng.below(FILE_SIZE_MAX),
-            4 => FILE_SIZE_MAX + self.rng.below(2),
+            3 => self.rng.below(1 << 40), //TEMP
+            4 => FILE_SIZE_MAX + 1, //TEMP
             5 => self.rng.range(0, 2 << 20),
             _ => self.offset(run, &file),
         };
@@ -226,9 +231,13 @@ impl Workload {
                 Op::Fallocate { file, mode, offset, len }
             }
             14 => {
-                let to = if self.rng.chance(30) { file.clone() } else { self.file(run) };
-                let to_offset = self.offset(run, &to);
-                Op::CopyRange { from: file, from_offset: offset, to, to_offset, len }
+                let from = self.file(run);
+                let to = if self.rng.chance(30) { from.clone() } else { self.file(run) };
+                if [&from, &to].iter().any(|f| self.kind_of(run, f) != Some(FileKind::Regular)) {
+                    return self.truncate(run);
+                }
+                let (from_offset, to_offset) = (self.offset(run, &from), self.offset(run, &to));
+                Op::CopyRange { from, from_offset, to, to_offset, len }
             }
             _ => self.truncate(run),
         }
@@ -325,7 +334,7 @@ impl Workload {
             6 => size.saturating_sub(self.rng.below(200)),
             7 => *self.rng.pick(&[4096, 65_536, 131_072, 1 << 20]),
             8 => self.rng.below(1 << 22),
-            9 if self.rng.chance(10) => FILE_SIZE_MAX - self.rng.below(3),
+            9 if self.rng.chance(0) => FILE_SIZE_MAX - self.rng.below(3), //TEMP
             _ => self.rng.below(size.saturating_add(1)),
         }
     }

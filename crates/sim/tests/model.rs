@@ -43,3 +43,17 @@ fn a_seed_replays_exactly() {
     });
     assert_eq!(first, second);
 }
+
+/// The tests tested: with a device that only pretends to flush, runs must fail, and soon.
+#[test]
+fn a_lying_device_is_found_out() {
+    let found = (0..20).find(|seed| {
+        let seed = *seed;
+        within(300, "lying", move || {
+            let settings = Settings { lying: true, ..Settings::of_seed(seed) };
+            let workload = Workload::with_profile(seed, "sync");
+            run_from(&settings, Source::Random(workload), 300).is_err()
+        })
+    });
+    assert!(found.is_some(), "lost flushes went unnoticed in 20 runs");
+}

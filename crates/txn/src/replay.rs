@@ -12,7 +12,6 @@ use shoal_format::inode::{Core, Form, Inode};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::usage::SegKind;
-use shoal_tree::Action;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
@@ -165,9 +164,6 @@ impl<'s> Replay<'s> {
             Form::Extents => fork_extents(bytes).ok_or_else(|| self.broken("extent records"))?,
             _ => Vec::new(),
         };
-        for extent in &after {
-            self.appears(extent)?;
-        }
         let mut before = Some(Vec::new());
         self.edit(ino, |inode| {
             if inode.core.data_form == Form::Extents {
@@ -176,10 +172,11 @@ impl<'s> Replay<'s> {
             inode.core.data_form = form;
             inode.data = bytes.into();
         })?;
+        // What goes is taken off first: parts of one object must not count twice.
         for extent in before.ok_or_else(|| self.broken("extent records it replaces"))? {
             self.store.account(&extent, ExtentChange::Goes);
         }
-        Ok(())
+        after.iter().try_for_each(|extent| self.appears(extent))
     }
 
     /// An extent comes into use: its segment may have been free at the checkpoint.
@@ -217,23 +214,16 @@ impl<'s> Replay<'s> {
             return Err(self.broken("tree entry that no transaction makes"));
         }
         let root = self.store.root(Ino(key.hi)).map_err(|_| self.broken("a missing root"))?;
-        let mut before = None;
         if tree == TreeId::Extents {
-            let extent = Extent::decode_value(key.lo, value);
-            self.appears(&extent.ok_or_else(|| self.broken("extent record"))?)?;
+            let decode = |raw: &[u8]| Extent::decode_value(key.lo, raw);
+            if let Some(was) = root.extents.get(key, decode)? {
+                let was = was.ok_or_else(|| self.broken("extent record it replaces"))?;
+                self.store.account(&was, ExtentChange::Goes);
+            }
+            let extent = decode(value).ok_or_else(|| self.broken("extent record"))?;
+            self.appears(&extent)?;
         }
-        root.tree(tree).update(key, self.store.epoch(), &mut |was| {
-            before = was.map(<[u8]>::to_vec);
-            Action::Put(value)
-        })?;
-        if tree == TreeId::Extents
-            && let Some(was) = before
-        {
-            let extent = Extent::decode_value(key.lo, &was);
-            let extent = extent.ok_or_else(|| self.broken("extent record it replaces"))?;
-            self.store.account(&extent, ExtentChange::Goes);
-        }
-        Ok(())
+        root.tree(tree).put(key, value, self.store.epoch())
     }
 
     fn delete(&mut self, tree: TreeId, from: Key, to: Key) -> Result<()> {

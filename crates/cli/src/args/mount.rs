@@ -129,7 +129,7 @@ pub enum LogLevel {
 
 const UMOUNT_AFTER: &str = "\
 EXIT STATUS:
-  0   Unmounted; everything is on disk and the volume is released.
+  0   Unmounted; everything is on disk and the volume is released. With --lazy: detached.
   1   Not unmounted: DIR is not a mount of Shoal, or is busy.
   2   Wrong usage.
 ";
@@ -141,6 +141,10 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = UMOUNT_AFTER)]
 pub struct UmountArgs {
+    /// Detach at once also while files are in use; the volume is released when the last one is
+    /// closed, and this does not wait for it
+    #[arg(long, short)]
+    pub lazy: bool,
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,

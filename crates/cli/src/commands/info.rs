@@ -15,6 +15,9 @@ use crate::size::human;
 /// Width of the column of names.
 const NAME_WIDTH: usize = 16;
 
+/// The library's reason for a volume opened read-only.
+const OUR_CHOICE: &str = "opened read-only";
+
 /// Shows a volume's geometry, usage and features.
 pub fn run(args: &InfoArgs) -> Result<u8> {
     let session = Session::open(&args.volume, Access::Read)?;
@@ -57,10 +60,15 @@ fn rows(path: &Path, info: &VolumeInfo, usage: &StatFs) -> Vec<(&'static str, St
         ("newest LSN", info.lsn.to_string()),
         ("closed", closed(&info.recovery)),
     ];
-    if let Some(why) = &info.read_only {
-        rows.push(("read-only", why.clone()));
+    if let Some(why) = damage(info) {
+        rows.push(("read-only", why.to_owned()));
     }
     rows
+}
+
+/// Why the volume can only be read, unless it is because we opened it so.
+fn damage(info: &VolumeInfo) -> Option<&str> {
+    info.read_only.as_deref().filter(|why| *why != OUR_CHOICE)
 }
 
 /// How the volume was left, in words.
@@ -139,7 +147,7 @@ impl<'a> JsonInfo<'a> {
             checkpoint_lsn: info.checkpoint_lsn,
             lsn: info.lsn,
             cache_bytes: info.cache_bytes,
-            read_only: info.read_only.as_deref(),
+            read_only: damage(info),
             recovery: JsonRecovery::from(&info.recovery),
             counters: info.counters.iter().copied().collect(),
         }

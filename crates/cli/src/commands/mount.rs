@@ -78,7 +78,12 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
 
 /// Unmounts, and waits until the volume is released.
 pub fn umount(args: &UmountArgs) -> Result<u8> {
-    shoal_fuse::unmount_and_wait(&args.directory)
+    let unmounted = if args.lazy {
+        shoal_fuse::unmount_lazy(&args.directory)
+    } else {
+        shoal_fuse::unmount_and_wait(&args.directory)
+    };
+    unmounted
         .map_err(|error| Failure::volume(args.directory.display(), &error))
         .map_err(|failure| failure.with_status(SOME_FAILED))?;
     Ok(OK)

@@ -11,7 +11,6 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::panic;
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
@@ -129,18 +128,21 @@ fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
     })
 }
 
-/// Tells the starter that the mount is usable, and lets go of everything shared with it. `false`
-/// if it is gone.
+/// Lets go of everything shared with the starter and tells it that the mount is usable. `false` if
+/// it is gone.
 fn detach_from_starter() -> bool {
-    let mut output = std::io::stdout();
-    let told = writeln!(output, "{READY}").and_then(|()| output.flush());
-    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
-        // A pipe kept open would make its reader wait for the end of the mount.
-        let _ = stdio::dup2_stdout(null.as_fd());
-        let _ = stdio::dup2_stderr(null.as_fd());
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    // A pipe kept open would make its reader wait for the end of the mount.
+    if let Ok(null) = &null {
+        let _ = stdio::dup2_stderr(null);
     }
     // Nor shall the directory it was started in be kept busy.
     let _ = std::env::set_current_dir("/");
+    let mut output = std::io::stdout();
+    let told = writeln!(output, "{READY}").and_then(|()| output.flush());
+    if let Ok(null) = &null {
+        let _ = stdio::dup2_stdout(null);
+    }
     told.is_ok()
 }
 

@@ -1,5 +1,6 @@
 //! Copying between files of one volume.
 
+use crate::types::FileKind;
 use crate::volume::Inner;
 use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Code, Error, Ino, Result};
@@ -14,7 +15,15 @@ impl Inner {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        let size = self.getattr(from)?.size;
+        let (source, target) = (self.getattr(from)?, self.getattr(to)?);
+        for kind in [source.kind, target.kind] {
+            match kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Error::Code(Code::IsDirectory)),
+                _ => return Err(Error::Code(Code::Invalid)),
+            }
+        }
+        let size = source.size;
         let len = len.min(size.saturating_sub(from_offset));
         let ends = from_offset.checked_add(len).zip(to_offset.checked_add(len));
         let (from_end, to_end) = ends.ok_or(Error::Code(Code::Overflow))?;

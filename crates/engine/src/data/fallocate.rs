@@ -42,7 +42,7 @@ impl Inner {
         attr_of(ino, locked.inode())?;
         if !locked.inode().core.is_file() {
             let dir = locked.inode().core.is_dir();
-            return Err(Error::Code(if dir { Code::IsDirectory } else { Code::NoDevice }));
+            return Err(Error::Code(if dir { Code::IsDirectory } else { Code::Invalid }));
         }
         let keep_size = match mode {
             Fallocate::Allocate { keep_size } => {

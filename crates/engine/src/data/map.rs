@@ -116,13 +116,14 @@ impl Inner {
             Form::Tree => self.replace_in_tree(txn, ino, &old, &after)?,
             _ => self.replace_in_fork(txn, locked, &old, &after)?,
         }
-        for extent in &after {
-            self.store.account(extent, ExtentChange::Appears);
-            bytes += u64::from(extent.len);
-        }
+        // What goes is taken off first: parts of one object must not count twice.
         for extent in &old {
             self.store.account(extent, ExtentChange::Goes);
             bytes -= u64::from(extent.len);
+        }
+        for extent in &after {
+            self.store.account(extent, ExtentChange::Appears);
+            bytes += u64::from(extent.len);
         }
         locked.edit(self.table(ino)?, txn.epoch).core.bytes = bytes;
         Ok(())

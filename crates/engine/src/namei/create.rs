@@ -1,6 +1,6 @@
 //! Making files: create, mkdir, mknod, symlink, tmpfile.
 
-use super::{NAME_COST, check_change, check_dir, touch_dir};
+use super::{NAME_COST, check_change, check_dir, check_search, touch_dir};
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::perm;
@@ -94,12 +94,13 @@ impl Inner {
 
     /// Allocates an inode and enters it in `dir`: one transaction.
     fn make(&self, who: &Caller, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
-        check_name(name)?;
         let mut txn = self.begin_space(NAME_COST + new.target.len() as u64)?;
         let root = self.root(dir)?;
         let dir_ref = root.table.get(dir)?;
         let mut parent = dir_ref.write();
         let above = parent.inode().core;
+        check_search(who, &above)?;
+        check_name(name)?;
         check_change(who, &above).map_err(|e| self.exists_first(e, dir, name))?;
         let is_dir = new.mode & 0o170_000 == FileKind::Directory.mode_bits();
         if is_dir && above.nlink == u32::MAX {
@@ -131,9 +132,10 @@ impl Inner {
         Ok(entry)
     }
 
-    /// A name that exists is reported before a missing permission, as Linux does.
+    /// Who may search the directory learns that a name exists before being told that writing is not
+    /// permitted, as on Linux.
     #[cold]
-    fn exists_first(&self, e: Error, dir: Ino, name: &[u8]) -> Error {
+    pub(super) fn exists_first(&self, e: Error, dir: Ino, name: &[u8]) -> Error {
         match e {
             Error::Code(Code::Access) if matches!(self.find_entry(dir, name), Ok(Some(_))) => {
                 Error::Code(Code::Exists)

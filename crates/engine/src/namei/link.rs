@@ -1,6 +1,6 @@
 //! Hard links.
 
-use super::{NAME_COST, check_change, set_links, touch_dir};
+use super::{NAME_COST, check_change, check_search, set_links, touch_dir};
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::types::{Caller, Entry, check_name};
@@ -12,22 +12,22 @@ use shoal_format::item::Item;
 impl Inner {
     /// Gives `ino` one more name. A file made by `tmpfile` gets its first.
     pub fn link(&self, who: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
-        check_name(name)?;
         if ino.root() != dir.root() {
             return Err(Error::Code(Code::CrossRoot));
-        }
-        if ino == dir {
-            return Err(Error::Code(Code::NotPermitted));
         }
         let mut txn = self.begin_space(NAME_COST)?;
         let root = self.root(dir)?;
         let (dir_ref, file_ref) = (root.table.get(dir)?, root.table.get(ino)?);
-        // A directory is refused before `dir` is locked: it could be above it.
-        if file_ref.read().inode.core.is_dir() {
-            return Err(Error::Code(Code::NotPermitted));
-        }
+        // A directory must not be locked after `dir`: it could be above it, or be it.
+        let is_dir = file_ref.read().inode.core.is_dir();
         let mut parent = dir_ref.write();
-        check_change(who, &parent.inode().core)?;
+        check_search(who, &parent.inode().core)?;
+        check_name(name)?;
+        check_change(who, &parent.inode().core).map_err(|e| self.exists_first(e, dir, name))?;
+        if is_dir {
+            let exists = self.find_entry(dir, name)?.is_some();
+            return Err(Error::Code(if exists { Code::Exists } else { Code::NotPermitted }));
+        }
         let mut file = file_ref.write();
         let core = file.inode().core;
         attr_of(ino, file.inode())?;

@@ -1,7 +1,6 @@
 //! Looking names and paths up.
 
-use super::check_dir;
-use crate::perm;
+use super::check_search;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use crate::volume::Inner;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
@@ -20,14 +19,13 @@ impl Inner {
 
     #[inline]
     fn lookup_ino(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
-        if name.len() > NAME_MAX {
-            return Err(Error::Code(Code::NameTooLong));
-        }
         let inode = self.inode(dir)?;
         let slot = inode.read();
         let core = &slot.inode.core;
-        check_dir(core)?;
-        perm::check(who, core, perm::EXEC)?;
+        check_search(who, core)?;
+        if name.len() > NAME_MAX {
+            return Err(Error::Code(Code::NameTooLong));
+        }
         match name {
             b"." => return Ok(dir),
             b".." => return Ok(Ino(core.parent_or_rdev)),

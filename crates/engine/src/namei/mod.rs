@@ -30,6 +30,13 @@ fn check_change(who: &Caller, core: &Core) -> Result<()> {
     perm::check(who, core, perm::WRITE | perm::EXEC)
 }
 
+/// Checks that names may be looked up in it: before anything is said of the name, as Linux does.
+#[inline]
+fn check_search(who: &Caller, core: &Core) -> Result<()> {
+    check_dir(core)?;
+    perm::check(who, core, perm::EXEC)
+}
+
 /// Checks that it is a directory in use.
 #[inline]
 fn check_dir(core: &Core) -> Result<()> {

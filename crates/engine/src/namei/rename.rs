@@ -1,13 +1,12 @@
 //! Rename: within a directory and across, replacing, exchanging.
 
 use super::unlink::Freed;
-use super::{NAME_COST, check_change, touch_dir};
+use super::{NAME_COST, check_change, check_search, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
 use crate::perm;
 use crate::types::{Caller, FileKind, RenameFlags, check_name};
 use crate::volume::Inner;
-use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Stamp};
 use shoal_format::item::Item;
@@ -69,14 +68,8 @@ impl Inner {
         to: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        for name in [from, to] {
-            if name.len() > NAME_MAX {
-                return Err(Error::Code(Code::NameTooLong));
-            }
-            if name == b"." || name == b".." {
-                return Err(Error::Code(Code::Busy));
-            }
-            check_name(name)?;
+        if [from, to].iter().any(|name| *name == b"." || *name == b"..") {
+            return Err(Error::Code(Code::Busy));
         }
         if flags.noreplace && flags.exchange {
             return Err(Error::Code(Code::Invalid));
@@ -127,6 +120,7 @@ impl Inner {
         ancestry: Option<Ancestry>,
     ) -> Result<Option<Option<Freed>>> {
         let source = self.source_of(who, dirs, names)?;
+        check_name(names.to)?;
         let target = self.find_entry(names.to_dir, names.to)?;
         let seen = Some((Some(source.child), target.map(|t| t.child)));
         if ancestry.as_ref().map(|a| (a.source, a.target)).is_some_and(|a| Some(a) != seen) {
@@ -137,12 +131,14 @@ impl Inner {
             (None, true) => return Err(Error::Code(Code::NotFound)),
             _ => {}
         }
-        check_change(who, &dirs.to_core())?;
+        check_loops(ancestry.as_ref(), flags.exchange)?;
         if target.is_some_and(|t| t.child == source.child) {
             // Two names of one file: nothing to do, says POSIX.
             return Ok(Some(None));
         }
-        check_loops(ancestry.as_ref(), flags.exchange)?;
+        // Permissions last, as on Linux.
+        check_change(who, &dirs.from.inode().core)?;
+        check_change(who, &dirs.to_core())?;
         target.map_or(Ok(()), |t| self.check_not_itself(names.to_dir, &t))?;
         let source_ref = root.table.get(source.child)?;
         let target_ref = target.map(|t| root.table.get(t.child)).transpose()?;
@@ -172,13 +168,12 @@ impl Inner {
 
     fn source_of(&self, who: &Caller, dirs: &Dirs<'_>, names: &Names<'_>) -> Result<Found> {
         let core = &dirs.from.inode().core;
-        super::check_dir(core)?;
-        super::check_dir(&dirs.to_core())?;
-        perm::check(who, core, perm::EXEC)?;
+        check_search(who, core)?;
+        check_search(who, &dirs.to_core())?;
+        check_name(names.from)?;
         let source = self.find_entry(names.from_dir, names.from)?;
         let source = source.ok_or(Error::Code(Code::NotFound))?;
         self.check_not_itself(names.from_dir, &source)?;
-        check_change(who, core)?;
         Ok(source)
     }
 

@@ -1,10 +1,10 @@
 //! Removing names: unlink, rmdir.
 
-use super::{check_change, set_links, touch_dir};
+use super::{check_change, check_search, set_links, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
 use crate::perm;
-use crate::types::{Caller, FileKind, check_name};
+use crate::types::{Caller, FileKind};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::limits::NAME_MAX;
@@ -34,13 +34,6 @@ impl Inner {
     }
 
     fn remove(&self, who: &Caller, dir: Ino, name: &[u8], want_dir: bool) -> Result<()> {
-        if name.len() > NAME_MAX {
-            return Err(Error::Code(Code::NameTooLong));
-        }
-        if check_name(name).is_err() {
-            let code = if name.is_empty() { Code::NotFound } else { Code::IsDirectory };
-            return Err(Error::Code(code));
-        }
         let mut txn = self.begin()?;
         let root = self.root(dir)?;
         let dir_ref = root.table.get(dir)?;
@@ -74,8 +67,13 @@ impl Inner {
 
     fn entry_to_remove(&self, who: &Caller, dir: &Locked<'_>, name: &[u8]) -> Result<Found> {
         let core = &dir.inode().core;
-        super::check_dir(core)?;
-        perm::check(who, core, perm::EXEC)?;
+        check_search(who, core)?;
+        match name {
+            b"" => return Err(Error::Code(Code::NotFound)),
+            b"." | b".." => return Err(Error::Code(Code::IsDirectory)),
+            _ if name.len() > NAME_MAX => return Err(Error::Code(Code::NameTooLong)),
+            _ => {}
+        }
         let found = self.find_entry(dir.ino(), name)?.ok_or(Error::Code(Code::NotFound))?;
         check_change(who, core)?;
         Ok(found)

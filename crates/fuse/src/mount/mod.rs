@@ -118,7 +118,8 @@ fn check_dir(dir: &Path) -> Result<PathBuf> {
         && there.fs_type.starts_with("fuse")
     {
         let source = there.source.display();
-        let dead = matches!(rustix::fs::stat(&path), Err(Os::NOTCONN | Os::CONNABORTED));
+        // Attributes may come from the kernel's cache; these figures do not.
+        let dead = matches!(rustix::fs::statfs(&path), Err(Os::NOTCONN | Os::CONNABORTED));
         let state = if dead { " and has lost its server: unmount it first" } else { "" };
         let message = format!("mount point {shown} is busy: {source} is mounted there{state}");
         return Err(Error::refused(Code::Busy, message));

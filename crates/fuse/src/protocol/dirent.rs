@@ -177,10 +177,14 @@ mod tests {
         assert_eq!(left, 1);
     }
 
+    fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        proptest::collection::vec(proptest::collection::vec(1u8..=255, 1..=255), 0..20)
+    }
+
     proptest! {
         #[test]
         fn records_never_leave_their_room(
-            names in proptest::collection::vec(proptest::collection::vec(1u8..=255, 1..=255), 0..20),
+            names in names(),
             size in 0usize..3000,
         ) {
             let mut room = vec![0u8; size];

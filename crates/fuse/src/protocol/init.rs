@@ -43,7 +43,7 @@ capabilities! {
     EXPORT_SUPPORT 4 Always "Handles work after the inode left the kernel's cache.";
     BIG_WRITES 5 Always "Writes of more than a page.";
     DONT_MASK 6 Always
-        "The umask comes beside the mode: a directory's default ACL replaces it, so only the volume can apply it.";
+        "The umask comes beside the mode: a default ACL takes its place, so only we can apply it.";
     SPLICE_WRITE 7 Never "We read and write the device directly; rings could not splice.";
     SPLICE_MOVE 8 Never "As SPLICE_WRITE.";
     SPLICE_READ 9 Never "As SPLICE_WRITE.";
@@ -53,10 +53,10 @@ capabilities! {
         "Each change of mtime, one's own writes included, would empty the page cache.";
     DO_READDIRPLUS 13 Always "Listings bring attributes: no LOOKUP per name afterwards.";
     READDIRPLUS_AUTO 14 Never
-        "Would fall back to plain listings for tools that read a directory before stat-ing it.";
+        "Plain listings for tools that read a directory before they stat: the wrong guess.";
     ASYNC_DIO 15 Always "Direct I/O in parallel.";
     WRITEBACK_CACHE 16 IfWriteback
-        "The kernel owns size and times: pays for many small writes to one open file, costs a SETATTR per file otherwise.";
+        "Pays for many small writes to an open file; else it costs a SETATTR for each file.";
     NO_OPEN_SUPPORT 17 Never "An advertisement; what counts is answering OPEN with ENOSYS.";
     PARALLEL_DIROPS 18 Always "Lookups and listings of one directory run side by side.";
     HANDLE_KILLPRIV 19 Never "Superseded by HANDLE_KILLPRIV_V2.";
@@ -69,7 +69,7 @@ capabilities! {
     MAP_ALIGNMENT 26 Never "DAX, for virtual machines.";
     SUBMOUNTS 27 Never "No mounts within a mount.";
     HANDLE_KILLPRIV_V2 28 Always
-        "We clear set-id bits, and the kernel need not ask for security.capability before each write.";
+        "We clear set-id bits, so that the kernel need not ask for capabilities at each write.";
     SETXATTR_EXT 29 Always "The long form of SETXATTR, which ACLs need.";
     INIT_EXT 30 Always "The high word of this handshake counts.";
     INIT_RESERVED 31 Never "Reserved by the protocol.";

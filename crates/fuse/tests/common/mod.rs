@@ -4,9 +4,10 @@
 //! so that a test may do anything to the mount without waiting for itself, and can kill it. Tests
 //! need root and `/dev/fuse`; without them they say SKIPPED and pass.
 //!
-//! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own file
-//! system instead: that is how their expectations are checked.
-#![allow(dead_code)]
+//! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own
+//! file system instead: that is how their expectations are checked.
+// Each test file uses a part of this; and outside a #[test] an unwrap is a failed test all the same.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;

@@ -41,10 +41,10 @@ impl Model {
 
     /// Allocates, punches or zeroes.
     pub fn fallocate(&mut self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Outcome<()> {
-        self.content(ino)?;
         if len == 0 {
             return Err(Code::Invalid);
         }
+        self.content(ino)?;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(Code::FileTooBig)?;
         self.change(ino, false, |content| {

@@ -101,10 +101,8 @@ impl Model {
         mode: u32,
         ino: Option<Ino>,
     ) -> Outcome<Ino> {
+        // A removed directory will do: it only says on which filesystem, and whose group.
         self.entries(dir)?;
-        if self.nodes[&dir].nlink == 0 {
-            return Err(Code::NotFound);
-        }
         self.permit(who, dir, WRITE_SEARCH)?;
         let body = Body::File(Content::default());
         let birth = Birth { kind: FileKind::Regular, perm: mode, rdev: 0, body };
@@ -163,6 +161,11 @@ impl Model {
     pub fn rename(&mut self, who: &Caller, from: At, to: At, flags: RenameFlags) -> Outcome<()> {
         if flags.noreplace && flags.exchange {
             return Err(Code::Invalid);
+        }
+        // Both walks end before either last name is looked up.
+        for dir in [from.0, to.0] {
+            self.entries(dir)?;
+            self.permit(who, dir, SEARCH)?;
         }
         let source = self.lookup(who, from.0, from.1)?;
         let target = match self.lookup(who, to.0, to.1) {

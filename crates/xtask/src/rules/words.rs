@@ -5,11 +5,12 @@ use crate::repository::Repository;
 use crate::source::Source;
 use std::path::Path;
 
-/// The only files that may hold unsafe code, each with the reason.
+/// The only files, or folders, that may hold unsafe code, each with the reason.
 const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     ("crates/fuse/src/control.rs", "the ioctls by which a mount is synced and its server found"),
+    ("crates/fuse/tests", "system calls that nobody has wrapped: file handles, forks"),
 ];
 
 /// Words and macros of work that is not finished, in halves so that this file does not hold them.
@@ -31,7 +32,7 @@ pub(super) fn check_rust(path: &Path, source: &Source, problems: &mut Vec<Proble
             problems.push(Problem::new(path, source.line_of(at), format!("{word}: finish it")));
         }
     }
-    let allowed = UNSAFE_FILES.iter().any(|(file, _)| path == Path::new(file));
+    let allowed = UNSAFE_FILES.iter().any(|(place, _)| path.starts_with(place));
     let lines: Vec<&str> = source.text.lines().collect();
     for at in source.words("unsafe") {
         let line = source.line_of(at);
