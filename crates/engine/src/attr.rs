@@ -67,9 +67,7 @@ impl Inner {
         let inode = self.inode(ino)?;
         let slot = inode.read();
         attr_of(ino, &slot.inode)?;
-        if mask & 2 != 0
-            && (slot.inode.core.is_file() || slot.inode.core.is_dir())
-        {
+        if mask & 2 != 0 && (slot.inode.core.is_file() || slot.inode.core.is_dir()) {
             self.store.writable()?;
         }
         perm::check(who, &slot.inode.core, mask)

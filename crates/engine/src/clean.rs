@@ -162,7 +162,8 @@ impl Inner {
     fn move_node(&self, bytes: &[u8], addr: Addr) -> Result<()> {
         let (tree, level) = (TreeId::from_u8(bytes[4]), bytes[5]);
         let low = Key::new(u64_at(bytes, 40), u64_at(bytes, 48));
-        let (Some(tree), Ok(root)) = (tree, self.root(Ino::new(RootId(u16_at(bytes, 6)), 0))) else {
+        let (Some(tree), Ok(root)) = (tree, self.root(Ino::new(RootId(u16_at(bytes, 6)), 0)))
+        else {
             return Ok(());
         };
         if tree == TreeId::Imap {

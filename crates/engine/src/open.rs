@@ -164,8 +164,11 @@ impl Inner {
     /// Facts about the volume.
     pub fn info(&self) -> VolumeInfo {
         let sb = self.store.superblock();
-        let words =
-            [(Word::Compat, sb.compat), (Word::ReadOnlyCompat, sb.ro_compat), (Word::Incompat, sb.incompat)];
+        let words = [
+            (Word::Compat, sb.compat),
+            (Word::ReadOnlyCompat, sb.ro_compat),
+            (Word::Incompat, sb.incompat),
+        ];
         let features = words.into_iter().flat_map(|(word, bits)| {
             shoal_format::features::names(word, bits).map(|(_, name)| name.unwrap_or("unknown"))
         });

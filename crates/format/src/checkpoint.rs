@@ -5,6 +5,11 @@ use crate::Ptr;
 use crate::bytes::{Put, Reader};
 use shoal_base::{Addr, Error, Lsn, Result, RootId};
 
+/// Bytes before the orphan pointers.
+pub const FIXED: usize = 80;
+/// Bytes of a root without its name.
+pub const ROOT_FIXED: usize = 4 + 4 * Ptr::SIZE + 16;
+
 /// `SCP1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SCP1");
 
@@ -47,8 +52,8 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Length on disk of this checkpoint.
     pub fn encoded_len(&self) -> usize {
-        let roots: usize = self.roots.iter().map(|r| 4 + r.name.len() + 4 * Ptr::SIZE + 16).sum();
-        4 + 4 + 8 * 4 + Ptr::SIZE + 8 + 8 + self.orphans.len() * Ptr::SIZE + roots
+        let roots: usize = self.roots.iter().map(|r| ROOT_FIXED + r.name.len()).sum();
+        FIXED + self.orphans.len() * Ptr::SIZE + roots
     }
 
     /// Encodes: magic 4, reserved 4, volume 8, epoch 8, lsn 8, journal 8, usage 24, prealloc 8,

@@ -51,8 +51,7 @@ impl Extent {
     pub fn slice(&self, from: u64, to: u64) -> Extent {
         let (start, end) = (self.offset.max(from), self.end().min(to));
         assert!(start < end, "slice of {self:?} by {from}..{to} is empty");
-        let skip =
-            if self.is_prealloc() { 0 } else { self.skip + (start - self.offset) as u32 };
+        let skip = if self.is_prealloc() { 0 } else { self.skip + (start - self.offset) as u32 };
         Extent { offset: start, len: (end - start) as u32, skip, ptr: self.ptr }
     }
     /// Address of the first byte used.

@@ -301,8 +301,11 @@ pub fn block_len(inodes: usize) -> usize {
 /// Decodes a block whose checksum has been verified.
 pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
     let bad = |rule: String| {
-        Error::corrupt(format!("inode block {} of root {}", id.number(), id.first.root().0),
-            Some(addr.0), rule)
+        Error::corrupt(
+            format!("inode block {} of root {}", id.number(), id.first.root().0),
+            Some(addr.0),
+            rule,
+        )
     };
     let mut r = Reader::new(raw);
     let head = || -> Option<(u32, u16, u16, u64, u64, u64)> {

@@ -185,11 +185,9 @@ impl<'a> Item<'a> {
             5 => Item::Free { ino, generation: r.u32()? },
             9 => Item::OrphanAdd { ino },
             10 => Item::OrphanDel { ino },
-            11 => Item::Links {
-                ino,
-                nlink: r.u32()?,
-                ctime: Stamp { sec: r.i64()?, nsec: r.u32()? },
-            },
+            11 => {
+                Item::Links { ino, nlink: r.u32()?, ctime: Stamp { sec: r.i64()?, nsec: r.u32()? } }
+            }
             _ => return None,
         })
     }

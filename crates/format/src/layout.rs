@@ -1,1 +1,317 @@
-//! Being written.
+//! The layout of every structure in one place: field after field, each offset the sum of the lengths
+//! before it. The sizes are proved here against what the other modules encode; the tables of
+//! `docs/on-disk-format.md` are printed from here.
+
+use crate::{Ptr, batch, checkpoint, extent, inode, node, orphan, superblock};
+
+/// A field: its name, its bytes (0: they vary, and it is the last), what it is.
+pub type Field = (&'static str, usize, &'static str);
+
+/// A structure on disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Name, a word.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub doc: &'static str,
+    /// Bytes; 0: they vary.
+    pub size: usize,
+    /// Fields in order.
+    pub fields: &'static [Field],
+}
+
+impl Table {
+    /// Offset, length, name and meaning of each field.
+    pub fn placed(&self) -> impl Iterator<Item = (usize, usize, &'static str, &'static str)> {
+        let mut offset = 0;
+        self.fields.iter().map(move |(name, len, what)| {
+            let at = offset;
+            offset += len;
+            (at, *len, *name, *what)
+        })
+    }
+}
+
+const fn total(fields: &[Field]) -> usize {
+    let (mut sum, mut i) = (0, 0);
+    while i < fields.len() {
+        sum += fields[i].1;
+        i += 1;
+    }
+    sum
+}
+
+macro_rules! tables {
+    ($($id:ident $name:literal $size:expr, $fixed:expr, $doc:literal { $($f:literal $len:literal $what:literal;)* })*) => {
+        $(
+            const $id: &[Field] = &[$(($f, $len, $what),)*];
+            const _: () = assert!(total($id) == $fixed, concat!("layout of ", $name));
+        )*
+        /// Every structure.
+        pub const TABLES: &[Table] =
+            &[$(Table { name: $name, doc: $doc, size: $size, fields: $id },)*];
+    };
+}
+
+tables! {
+    SUPERBLOCK "superblock" superblock::SIZE, superblock::SIZE,
+    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero." {
+        "magic" 8 "`SHOALFS1`";
+        "version" 4 "format version, 1";
+        "state" 4 "bit 0: closed cleanly";
+        "id" 16 "volume id (UUID); its first half is stamped everywhere and seeds name hashes";
+        "segment_size" 8 "bytes of a segment";
+        "segments" 4 "number of segments";
+        "inode_size" 4 "bytes of an inode slot";
+        "compat" 8 "compatible features";
+        "ro_compat" 8 "read-only compatible features";
+        "incompat" 8 "incompatible features";
+        "sequence" 8 "raised by one at every write; its lowest bit chooses the copy";
+        "incarnation" 4 "raised at every writable open";
+        "reserved" 4 "zero";
+        "checkpoint" 24 "pointer to the newest checkpoint";
+        "created" 8 "seconds since 1970";
+        "reserved" 128 "zero";
+        "checksum" 8 "XXH3-64 of all before";
+    }
+    POINTER "pointer" Ptr::SIZE, Ptr::SIZE, "Points to any object, and proves what is found there." {
+        "address" 8 "byte address, a multiple of 8";
+        "length" 4 "bytes; 0: points to nothing";
+        "reserved" 4 "zero";
+        "checksum" 8 "XXH3-64 of the object";
+    }
+    CHECKPOINT "checkpoint" 0, checkpoint::FIXED,
+    "The image of the volume at one LSN; then the orphan block pointers, then the roots." {
+        "magic" 4 "`SCP1`";
+        "reserved" 4 "zero";
+        "volume" 8 "first half of the volume id";
+        "epoch" 8 "number of the checkpoint";
+        "lsn" 8 "replay starts here";
+        "journal" 8 "address of the batch that starts there";
+        "usage" 24 "pointer to the segment usage table";
+        "prealloc" 8 "bytes promised to preallocated extents";
+        "orphan_blocks" 4 "number of pointers to orphan blocks";
+        "roots" 4 "number of roots";
+    }
+    ROOT "root" 0, checkpoint::ROOT_FIXED, "A root in a checkpoint; its name, of that many bytes, lies before the first pointer." {
+        "id" 2 "number of the root";
+        "name_len" 2 "bytes of the name that follows";
+        "imap" 24 "root node";
+        "dirents" 24 "root node";
+        "attrs" 24 "root node";
+        "extents" 24 "root node";
+        "next_block" 8 "inode blocks from here on are unused";
+        "inodes" 8 "inodes in use";
+    }
+    NODE "node" shoal_base::limits::NODE_SIZE, node::HEADER,
+    "Header of a B+tree node; slots of 20 bytes follow, values fill it from the end." {
+        "magic" 4 "`SND1`";
+        "tree" 1 "0 imap, 1 dirents, 2 attrs, 3 extents";
+        "level" 1 "0: leaf";
+        "root" 2 "root it belongs to";
+        "volume" 8 "first half of the volume id";
+        "address" 8 "where it was written";
+        "epoch" 8 "checkpoint that wrote it";
+        "count" 2 "entries";
+        "heap" 2 "offset of the lowest value";
+        "garbage" 2 "bytes of removed values";
+        "reserved" 2 "zero";
+        "low" 16 "lowest key it may hold";
+        "reserved" 8 "zero";
+    }
+    SLOT "slot" node::SLOT, node::SLOT, "An entry of a node." {
+        "key" 16 "two numbers of 8 bytes";
+        "offset" 2 "where the value is in the node";
+        "length" 2 "bytes of the value";
+    }
+    BLOCK "inode-block" 0, inode::BLOCK_HEADER,
+    "Header of an inode block; 32 lengths of 2 bytes and the trimmed inodes follow." {
+        "magic" 4 "`SIB1`";
+        "inode_size" 2 "of the volume";
+        "root" 2 "root it belongs to";
+        "volume" 8 "first half of the volume id";
+        "number" 8 "first inode's index / 32";
+        "address" 8 "where it was written";
+        "epoch" 8 "checkpoint that wrote it";
+        "reserved" 8 "zero";
+    }
+    CORE "inode" 0, inode::CORE,
+    "Core of an inode; data fork and attribute fork follow. A slot that is free but was used holds 4 bytes, its generation." {
+        "mode" 4 "type and permissions";
+        "nlink" 4 "links";
+        "uid" 4 "owner";
+        "gid" 4 "group";
+        "generation" 4 "raised when the number is used again";
+        "flags" 4 "zero";
+        "size" 8 "bytes; of a directory: entries";
+        "bytes" 8 "bytes of its extents";
+        "parent_or_rdev" 8 "parent of a directory, number of a device";
+        "atime" 12 "seconds 8, nanoseconds 4";
+        "mtime" 12 "the same";
+        "ctime" 12 "the same";
+        "btime" 12 "the same";
+        "lsn" 8 "LSN before the last change";
+        "data_form" 1 "0 empty, 1 inline, 2 extents, 3 in the tree";
+        "attr_form" 1 "0 empty, 1 inline, 3 in the tree";
+        "data_len" 2 "bytes of the data fork";
+        "attr_len" 2 "bytes of the attribute fork";
+        "reserved" 2 "zero";
+    }
+    DIRENT "dirent" 0, 9, "Value in the `dirents` tree; the name follows." {
+        "child" 8 "inode";
+        "type" 1 "as in `d_type`; bit 7: another name of the same hash follows";
+    }
+    EXTENT "extent" extent::VALUE_SIZE, extent::VALUE_SIZE,
+    "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before." {
+        "len" 4 "bytes of the file";
+        "skip" 4 "first byte used of the object";
+        "address" 8 "of the object's payload; 0: preallocated";
+        "object_len" 4 "bytes of the payload";
+        "checksum" 8 "XXH3-64 of the payload";
+    }
+    DATA "data-object" 0, extent::HEADER, "Header of a data object; the payload follows." {
+        "magic" 4 "`SDX1`";
+        "len" 4 "bytes of payload";
+        "inode" 8 "file it was written for";
+        "offset" 8 "file offset it was written for";
+        "checksum" 8 "XXH3-64 of the 24 bytes before, xor the volume";
+    }
+    BATCH "batch" 0, batch::BatchHeader::SIZE,
+    "Header of a journal batch; records follow, each after its length (4 bytes)." {
+        "magic" 4 "`SJB1`";
+        "kind" 4 "1 records, 2 link";
+        "volume" 8 "first half of the volume id";
+        "incarnation" 4 "of the mount that wrote it";
+        "len" 4 "bytes of records";
+        "lsn_start" 8 "LSN of the first record's first byte";
+        "durable" 8 "LSN known durable when this was written";
+        "next" 8 "address of the segment or batch after this one's segment";
+        "reserved" 8 "zero";
+        "checksum" 8 "of header and records";
+    }
+    ORPHANS "orphan-block" orphan::BLOCK_SIZE, orphan::HEADER,
+    "Header of an orphan block; slots of 8 bytes (inode or 0) follow, the last 8 bytes are the checksum." {
+        "magic" 4 "`SOR1`";
+        "shard" 4 "number of the block";
+        "volume" 8 "first half of the volume id";
+        "reserved" 8 "zero";
+    }
+}
+
+// A fork always fits the 16-bit lengths, and the largest inode its slot.
+const _: () = assert!(shoal_base::limits::INODE_SIZE_MAX < u16::MAX as usize);
+// Slots and header are what `node` computes with.
+const _: () = assert!(shoal_base::limits::NODE_SIZE <= u16::MAX as usize + 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytes::Reader;
+    use crate::checkpoint::{Checkpoint, RootRecord};
+    use crate::inode::{Core, Form, Stamp};
+    use crate::superblock::Superblock;
+    use crate::{Geometry, batch::*, extent::*};
+    use shoal_base::{Addr, Ino, Lsn, RootId};
+
+    fn ptr() -> Ptr {
+        Ptr { addr: Addr(8 << 20), len: 77, checksum: 0x1122_3344_5566_7788 }
+    }
+
+    #[test]
+    fn what_is_encoded_has_the_size_said_here_and_reads_back() {
+        let geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
+        let sb = Superblock {
+            id: [7; 16],
+            geometry,
+            compat: 1,
+            ro_compat: 2,
+            incompat: 1,
+            sequence: 9,
+            incarnation: 3,
+            clean: true,
+            checkpoint: ptr(),
+            created: -5,
+        };
+        let raw = sb.encode();
+        assert_eq!(raw.len(), superblock::SIZE);
+        assert_eq!(Superblock::decode(&raw, 0), Ok(Some(sb)));
+
+        let root = RootRecord {
+            id: RootId(0),
+            name: b"n".to_vec(),
+            trees: [ptr(); 4],
+            next_block: 5,
+            inodes: 6,
+        };
+        let cp = Checkpoint {
+            volume: 1,
+            epoch: 2,
+            lsn: Lsn(3),
+            journal: Addr(4),
+            usage: ptr(),
+            prealloc: 5,
+            orphans: vec![ptr(), ptr()],
+            roots: vec![root],
+        };
+        let raw = cp.encode();
+        assert_eq!(raw.len(), cp.encoded_len());
+        assert_eq!(Checkpoint::decode(&raw, Addr(0), 1), Ok(cp));
+
+        let stamp = Stamp { sec: -1, nsec: 5 };
+        let core = Core {
+            mode: 0o100_644,
+            generation: 8,
+            size: 1 << 40,
+            atime: stamp,
+            data_form: Form::Tree,
+            attr_form: Form::Inline,
+            ..Core::default()
+        };
+        let mut raw = Vec::new();
+        core.encode(&mut raw);
+        assert_eq!(raw.len(), inode::CORE);
+        assert_eq!(Core::decode(&mut Reader::new(&raw)), Some(core));
+
+        let extent = Extent { offset: 9, len: 70, skip: 7, ptr: ptr() };
+        let mut raw = Vec::new();
+        extent.encode_value(&mut raw);
+        assert_eq!(raw.len(), VALUE_SIZE);
+        assert_eq!(Extent::decode_value(9, &raw), Some(extent));
+        let header = DataHeader { len: 5, ino: Ino(6), offset: 7 };
+        assert_eq!(DataHeader::decode(&header.encode(42), 42), Some(header));
+        assert_eq!(DataHeader::decode(&header.encode(42), 43), None);
+        let batch = BatchHeader {
+            kind: BatchKind::Records,
+            volume: 1,
+            incarnation: 2,
+            len: 3,
+            lsn_start: Lsn(4),
+            durable: Lsn(5),
+            next: Addr(6),
+        };
+        assert_eq!(BatchHeader::decode(&batch.encode(b"abc")), Some(batch));
+    }
+
+    #[test]
+    fn a_bit_flip_in_a_superblock_is_found() {
+        let geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
+        let sb = Superblock {
+            id: [7; 16],
+            geometry,
+            compat: 0,
+            ro_compat: 0,
+            incompat: 1,
+            sequence: 9,
+            incarnation: 3,
+            clean: true,
+            checkpoint: ptr(),
+            created: 0,
+        };
+        let raw = sb.encode();
+        for bit in 0..raw.len() * 8 {
+            let mut bad = raw.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(Superblock::decode(&bad, 0), Ok(Some(_))), "bit {bit}");
+        }
+    }
+}

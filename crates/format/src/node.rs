@@ -48,8 +48,7 @@ pub enum TreeId {
 
 impl TreeId {
     /// All trees, by number.
-    pub const ALL: [TreeId; 4] =
-        [TreeId::Imap, TreeId::Dirents, TreeId::Attrs, TreeId::Extents];
+    pub const ALL: [TreeId; 4] = [TreeId::Imap, TreeId::Dirents, TreeId::Attrs, TreeId::Extents];
     /// From the stored number.
     pub fn from_u8(n: u8) -> Option<TreeId> {
         TreeId::ALL.get(n as usize).copied()

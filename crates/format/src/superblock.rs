@@ -88,7 +88,8 @@ impl Superblock {
             return bad("too short".into());
         };
         if version != VERSION {
-            let message = format!("volume has format version {version}, this shoal knows {VERSION}");
+            let message =
+                format!("volume has format version {version}, this shoal knows {VERSION}");
             return Err(Error::refused(Code::NotSupported, message + ": use a newer shoal"));
         }
         if let Some(rule) = sb.geometry_rule() {

@@ -43,7 +43,7 @@ fn handle(path: impl AsRef<Path>) -> Handle {
 }
 
 fn open_handle(mount: &OwnedFd, handle: &Handle, flags: OFlags) -> Res<OwnedFd> {
-    let flags = flags.bits() as i32;
+    let flags = (flags | OFlags::CLOEXEC).bits() as i32;
     // SAFETY: valid pointers; the call reads the handle.
     let fd =
         unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), handle, flags) };

@@ -243,6 +243,55 @@ fn a_storm() {
     assert_eq!(text, b"t3r10");
 }
 
+/// Whoever is in the middle of a call when the server is killed gets an error, not a hang; the
+/// next server finds a consistent volume with everything that had been synced.
+#[test]
+fn killed_under_load() {
+    let Some(mut m) = mount_only("") else { return };
+    for round in 0..3 {
+        let synced = m.path(&format!("synced{round}"));
+        std::fs::write(&synced, b"contents").unwrap();
+        shoal_fuse::sync(&m.dir).unwrap();
+        let dir = m.dir.clone();
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let own = dir.join(format!("load{round}-{thread}"));
+                std::thread::spawn(move || -> std::io::Result<()> {
+                    std::fs::create_dir(&own)?;
+                    for number in 0.. {
+                        let path = own.join(format!("file{number}"));
+                        std::fs::write(&path, vec![b'x'; number % 5000])?;
+                        std::fs::rename(&path, own.join(format!("moved{number}")))?;
+                        if number % 3 == 0 {
+                            std::fs::remove_file(own.join(format!("moved{number}")))?;
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        m.kill();
+        for thread in threads {
+            assert!(thread.join().unwrap().is_err());
+        }
+        shoal_fuse::unmount_lazy(&m.dir).unwrap();
+        m.start(0);
+        for before in 0..=round {
+            let path = m.path(&format!("synced{before}"));
+            assert_eq!(std::fs::read(path).unwrap(), b"contents");
+        }
+        // All that is there can be read and removed.
+        for name in list(&m.dir).iter().filter(|name| name.starts_with("load")) {
+            for file in std::fs::read_dir(m.path(name)).unwrap() {
+                let data = std::fs::read(file.unwrap().path()).unwrap();
+                assert!(data.iter().all(|byte| *byte == b'x'));
+            }
+        }
+        std::fs::remove_dir_all(m.path(&format!("load{round}-0"))).unwrap();
+    }
+}
+
 /// The helper wants a user with a name; this one exists everywhere.
 const NOBODY: u32 = 65_534;
 

@@ -12,9 +12,9 @@ harness!();
 /// Names, types and inodes as the kernel lists them.
 fn names(path: &std::path::Path) -> Vec<(String, FileType, u64)> {
     let fd = open(path, OFlags::DIRECTORY).unwrap();
-    let mut dir = rustix::fs::Dir::read_from(&fd).unwrap();
+    let dir = rustix::fs::Dir::read_from(&fd).unwrap();
     let mut found = Vec::new();
-    while let Some(entry) = dir.next() {
+    for entry in dir {
         let entry = entry.unwrap();
         let name = entry.file_name().to_str().unwrap().to_owned();
         found.push((name, entry.file_type(), entry.ino()));
@@ -86,10 +86,10 @@ fn reading_while_changing() {
         touch(m.path(&format!("dir/goes{number}")));
     }
     let fd = open(m.path("dir"), OFlags::DIRECTORY).unwrap();
-    let mut dir = rustix::fs::Dir::read_from(&fd).unwrap();
+    let dir = rustix::fs::Dir::read_from(&fd).unwrap();
     let mut found = Vec::new();
     let mut turn = 0;
-    while let Some(entry) = dir.next() {
+    for entry in dir {
         found.push(entry.unwrap().file_name().to_str().unwrap().to_owned());
         if turn < 3000 {
             unlink(m.path(&format!("dir/goes{turn}"))).unwrap();
@@ -113,8 +113,8 @@ fn removing_while_reading() {
         touch(m.path(&format!("dir/{number}")));
     }
     let fd = open(m.path("dir"), OFlags::DIRECTORY).unwrap();
-    let mut dir = rustix::fs::Dir::read_from(&fd).unwrap();
-    while let Some(entry) = dir.next() {
+    let dir = rustix::fs::Dir::read_from(&fd).unwrap();
+    for entry in dir {
         let entry = entry.unwrap();
         if entry.file_type() == FileType::RegularFile {
             rustix::fs::unlinkat(&fd, entry.file_name(), AtFlags::empty()).unwrap();
@@ -134,7 +134,7 @@ fn rewinding_and_seeking() {
     let mut dir = rustix::fs::Dir::read_from(&fd).unwrap();
     let mut first = Vec::new();
     let mut offsets = Vec::new();
-    while let Some(entry) = dir.next() {
+    for entry in dir.by_ref() {
         let entry = entry.unwrap();
         first.push(entry.file_name().to_owned());
         offsets.push(entry.offset());
@@ -184,12 +184,13 @@ fn a_rewound_listing_is_fresh() {
 #[test]
 fn deep_trees() {
     let Some(mut m) = mount("") else { return };
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut fd = open(&m.dir, OFlags::DIRECTORY).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o755);
     for depth in 0..300 {
         let name = format!("level{depth}");
         rustix::fs::mkdirat(&fd, &name, mode).unwrap();
-        fd = rustix::fs::openat(&fd, &name, OFlags::DIRECTORY, mode).unwrap();
+        fd = rustix::fs::openat(&fd, &name, flags, mode).unwrap();
     }
     rustix::fs::openat(&fd, "bottom", OFlags::CREATE | OFlags::WRONLY, mode).unwrap();
     drop(fd);
@@ -197,7 +198,7 @@ fn deep_trees() {
     let mut fd = open(&m.dir, OFlags::DIRECTORY).unwrap();
     for depth in 0..300 {
         let name = format!("level{depth}");
-        fd = rustix::fs::openat(&fd, &name, OFlags::DIRECTORY, mode).unwrap();
+        fd = rustix::fs::openat(&fd, &name, flags, mode).unwrap();
     }
     rustix::fs::statat(&fd, "bottom", AtFlags::empty()).unwrap();
     std::fs::remove_dir_all(m.path("level0")).unwrap();

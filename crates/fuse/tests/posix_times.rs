@@ -86,8 +86,8 @@ fn set_by_calls() {
     let sub = m.path("dir/sub");
     assert_eq!(moved(&dir, &|| mkdir(&sub, 0o755).unwrap()), [true, true], "mkdir");
     assert_eq!(moved(&dir, &|| symlink("x", &other).unwrap()), [true, true], "symlink");
-    assert_eq!(moved(&dir, &|| rename(&other, &sub.join("o")).unwrap()), [true, true], "rename");
-    assert_eq!(moved(&sub, &|| rename(&sub.join("o"), &other).unwrap()), [true, true], "rename");
+    assert_eq!(moved(&dir, &|| rename(&other, sub.join("o")).unwrap()), [true, true], "rename");
+    assert_eq!(moved(&sub, &|| rename(sub.join("o"), &other).unwrap()), [true, true], "rename");
     assert_eq!(moved(&dir, &|| rmdir(&sub).unwrap()), [true, true], "rmdir");
     assert_eq!(moved(&dir, &|| unlink(&other).unwrap()), [true, true], "unlink");
     let renamed = m.path("renamed");

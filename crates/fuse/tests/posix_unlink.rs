@@ -141,7 +141,7 @@ fn links_of_directories_are_counted() {
 #[test]
 fn temporary_files_without_a_name() {
     let Some(m) = mount("") else { return };
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let mode = rustix::fs::Mode::from_raw_mode(0o640);
     let fd = rustix::fs::open(&m.dir, flags, mode).unwrap();
     pwrite(&fd, 0, b"contents");

@@ -20,11 +20,7 @@ pub struct Written {
 impl InodeTable {
     /// Writes the blocks changed in `epoch`, in which no transaction runs any more, and `imap`.
     /// Returns the root of `imap`; call [`InodeTable::finish`] once the writer's bytes are on the device.
-    pub fn checkpoint(
-        &self,
-        epoch: Epoch,
-        writer: &mut dyn NodeWriter,
-    ) -> Result<(Ptr, Written)> {
+    pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<(Ptr, Written)> {
         let mut blocks = Vec::new();
         for list in &self.dirty[epoch as usize % 2] {
             blocks.append(&mut list.lock());

@@ -70,12 +70,7 @@ pub const ALLOWED: &[Allowed] = &[
         volume: Code::Access,
         reason: "a directory that may not be changed is no place to look for other mistakes",
     },
-    Allowed {
-        op: "link",
-        model: &[Code::Exists],
-        volume: Code::Access,
-        reason: "the same",
-    },
+    Allowed { op: "link", model: &[Code::Exists], volume: Code::Access, reason: "the same" },
     Allowed {
         op: "unlink",
         model: &[Code::NotPermitted],

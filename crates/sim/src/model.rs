@@ -310,7 +310,9 @@ impl Model {
                 Change::To(time) => after == time,
             };
             if !right {
-                return Err(format!("inode {ino}: {name} {before:?} -> {after:?}, must {change:?}"));
+                return Err(format!(
+                    "inode {ino}: {name} {before:?} -> {after:?}, must {change:?}"
+                ));
             }
         }
         Ok(())

@@ -87,46 +87,163 @@ impl Data {
 #[expect(missing_docs, reason = "the fields are the parameters of the volume's calls")]
 pub enum Op {
     // Names.
-    Create { who: Who, at: Place, mode: u32 },
-    Mkdir { who: Who, at: Place, mode: u32 },
-    Mknod { who: Who, at: Place, mode: u32, rdev: u32 },
-    Symlink { who: Who, at: Place, target: Vec<u8> },
-    Link { who: Who, from: Target, at: Place },
-    Unlink { who: Who, at: Place },
-    Rmdir { who: Who, at: Place },
-    Rename { who: Who, from: Place, to: Place, flags: RenameFlags },
-    Tmpfile { who: Who, dir: Target, mode: u32, slot: usize },
-    Open { file: Target, slot: usize },
-    Close { slot: usize },
+    Create {
+        who: Who,
+        at: Place,
+        mode: u32,
+    },
+    Mkdir {
+        who: Who,
+        at: Place,
+        mode: u32,
+    },
+    Mknod {
+        who: Who,
+        at: Place,
+        mode: u32,
+        rdev: u32,
+    },
+    Symlink {
+        who: Who,
+        at: Place,
+        target: Vec<u8>,
+    },
+    Link {
+        who: Who,
+        from: Target,
+        at: Place,
+    },
+    Unlink {
+        who: Who,
+        at: Place,
+    },
+    Rmdir {
+        who: Who,
+        at: Place,
+    },
+    Rename {
+        who: Who,
+        from: Place,
+        to: Place,
+        flags: RenameFlags,
+    },
+    Tmpfile {
+        who: Who,
+        dir: Target,
+        mode: u32,
+        slot: usize,
+    },
+    Open {
+        file: Target,
+        slot: usize,
+    },
+    Close {
+        slot: usize,
+    },
     // Attributes.
-    Chmod { who: Who, file: Target, mode: u32 },
-    Chown { who: Who, file: Target, uid: Option<u32>, gid: Option<u32> },
-    Utimes { who: Who, file: Target, atime: Option<SetTime>, mtime: Option<SetTime> },
-    Truncate { who: Who, file: Target, size: u64, by_handle: bool },
+    Chmod {
+        who: Who,
+        file: Target,
+        mode: u32,
+    },
+    Chown {
+        who: Who,
+        file: Target,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
+    Utimes {
+        who: Who,
+        file: Target,
+        atime: Option<SetTime>,
+        mtime: Option<SetTime>,
+    },
+    Truncate {
+        who: Who,
+        file: Target,
+        size: u64,
+        by_handle: bool,
+    },
     // Contents.
-    Write { file: Target, offset: u64, data: Data, kill_priv: bool },
-    Append { file: Target, data: Data, kill_priv: bool },
-    Fallocate { file: Target, mode: Fallocate, offset: u64, len: u64 },
-    CopyRange { from: Target, from_offset: u64, to: Target, to_offset: u64, len: u64 },
+    Write {
+        file: Target,
+        offset: u64,
+        data: Data,
+        kill_priv: bool,
+    },
+    Append {
+        file: Target,
+        data: Data,
+        kill_priv: bool,
+    },
+    Fallocate {
+        file: Target,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+    },
+    CopyRange {
+        from: Target,
+        from_offset: u64,
+        to: Target,
+        to_offset: u64,
+        len: u64,
+    },
     // Questions.
-    Lookup { who: Who, at: Place },
-    Getattr { file: Target },
-    Access { who: Who, file: Target, mask: u32 },
-    Resolve { who: Who, start: Target, path: Vec<u8>, follow: bool },
-    Read { file: Target, offset: u64, len: u64 },
-    Readlink { file: Target },
-    Readdir { dir: Target, page: usize },
-    Seek { file: Target, offset: u64, what: Seek },
+    Lookup {
+        who: Who,
+        at: Place,
+    },
+    Getattr {
+        file: Target,
+    },
+    Access {
+        who: Who,
+        file: Target,
+        mask: u32,
+    },
+    Resolve {
+        who: Who,
+        start: Target,
+        path: Vec<u8>,
+        follow: bool,
+    },
+    Read {
+        file: Target,
+        offset: u64,
+        len: u64,
+    },
+    Readlink {
+        file: Target,
+    },
+    Readdir {
+        dir: Target,
+        page: usize,
+    },
+    Seek {
+        file: Target,
+        offset: u64,
+        what: Seek,
+    },
     /// The handle of an inode that is gone must be stale.
-    Stale { which: usize },
+    Stale {
+        which: usize,
+    },
     // Durability.
-    Fsync { file: Target, datasync: bool },
+    Fsync {
+        file: Target,
+        datasync: bool,
+    },
     Sync,
     Checkpoint,
     /// Close and open; with `release`, open files are released first.
-    Reopen { release: bool },
+    Reopen {
+        release: bool,
+    },
     /// The power goes; `seed` chooses the moment and the losses.
-    Crash { seed: u64 },
+    Crash {
+        seed: u64,
+    },
 }
 
 impl Op {
@@ -336,9 +453,7 @@ impl Op {
             Op::Fsync { file, datasync } => {
                 write!(f, " {file}{}", if *datasync { " data only" } else { "" })
             }
-            Op::Reopen { release } => {
-                f.write_str(if *release { " after releasing" } else { "" })
-            }
+            Op::Reopen { release } => f.write_str(if *release { " after releasing" } else { "" }),
             Op::Crash { seed } => write!(f, " (seed {seed:#x})"),
             _ => Ok(()),
         }

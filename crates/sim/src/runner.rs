@@ -229,9 +229,7 @@ impl Sim {
         match op {
             Op::Fsync { file, datasync } => match self.run.resolve(file) {
                 None => Ok(None),
-                Some(ino) => {
-                    self.volume().fsync(ino, *datasync).map(|()| Some(Ack::Inode(ino)))
-                }
+                Some(ino) => self.volume().fsync(ino, *datasync).map(|()| Some(Ack::Inode(ino))),
             },
             Op::Sync => self.volume().sync().map(|()| Some(Ack::All)),
             Op::Checkpoint => self.volume().checkpoint().map(|()| Some(Ack::All)),

@@ -98,8 +98,7 @@ pub fn permitted(tracks: &[Track], from: u64, to: u64) -> Vec<(usize, usize)> {
 /// Finds each thread's state among those permitted, and checks that they fit together.
 pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), String> {
     let mut matching = Vec::new();
-    for (i, (track, (floor, ceiling))) in
-        tracks.iter().zip(permitted(tracks, from, to)).enumerate()
+    for (i, (track, (floor, ceiling))) in tracks.iter().zip(permitted(tracks, from, to)).enumerate()
     {
         let digest = found.below(track.dir).digest();
         let ks = floor..=ceiling.min(track.digests.len() - 1);

@@ -86,11 +86,7 @@ impl Walk {
 }
 
 /// All entries of a directory with attributes, in pages; `readdir` must list the same.
-fn read_directory(
-    volume: &Volume,
-    dir: Ino,
-    parent: Ino,
-) -> Result<Vec<(Vec<u8>, Attr)>, String> {
+fn read_directory(volume: &Volume, dir: Ino, parent: Ino) -> Result<Vec<(Vec<u8>, Attr)>, String> {
     let mut entries: BTreeMap<Vec<u8>, Attr> = BTreeMap::new();
     let (mut cookie, mut wrong) = (0, None);
     loop {
@@ -150,9 +146,9 @@ fn read_file(volume: &Volume, ino: Ino, size: u64) -> Result<Content, String> {
         at = start;
         while at < hole {
             let mut buf = vec![0xA5; (hole - at).min(STRETCH) as usize];
-            let n = volume.read(ino, at, &mut buf).map_err(|e| {
-                format!("read of {} bytes at {at} of inode {ino}: {e}", buf.len())
-            })?;
+            let n = volume
+                .read(ino, at, &mut buf)
+                .map_err(|e| format!("read of {} bytes at {at} of inode {ino}: {e}", buf.len()))?;
             if n != buf.len() {
                 return Err(format!("inode {ino}: {n} bytes at {at}, asked {}", buf.len()));
             }

@@ -138,7 +138,13 @@ impl Workload {
             _ => {
                 let from = self.file(run);
                 //TEMP
-                if run.resolve(&from).and_then(|i| run.model.node(i)).is_some_and(|n| n.nlink == 0 && !n.linkable) { return Op::Sync; }
+                if run
+                    .resolve(&from)
+                    .and_then(|i| run.model.node(i))
+                    .is_some_and(|n| n.nlink == 0 && !n.linkable)
+                {
+                    return Op::Sync;
+                }
                 Op::Link { who, from, at }
             }
         }
@@ -169,9 +175,15 @@ impl Workload {
         let (who, file) = (self.who(), self.any(run));
         let ids = [None, Some(0), Some(100), Some(1000), Some(1001)];
         match self.rng.below(4) {
-            0 if self.kind_of(run, &file) != Some(FileKind::Symlink) => {
-                Op::Chmod { who: if self.kind_of(run, &file) == Some(FileKind::Directory) {Who::Root} else {who}, file, mode: self.mode() }
-            }
+            0 if self.kind_of(run, &file) != Some(FileKind::Symlink) => Op::Chmod {
+                who: if self.kind_of(run, &file) == Some(FileKind::Directory) {
+                    Who::Root
+                } else {
+                    who
+                },
+                file,
+                mode: self.mode(),
+            },
             0 | 1 => {
                 let uid = *self.rng.pick(&ids);
                 let gid = *self.rng.pick(&ids);
@@ -204,7 +216,7 @@ impl Workload {
         let size = match self.rng.below(10) {
             0..=2 => 0,
             3 => self.rng.below(1 << 40), //TEMP
-            4 => FILE_SIZE_MAX + 1, //TEMP
+            4 => FILE_SIZE_MAX + 1,       //TEMP
             5 => self.rng.range(0, 2 << 20),
             _ => self.offset(run, &file),
         };

@@ -55,7 +55,13 @@ impl LeafCell {
         Arc::new(LeafCell { state: RwLock::new(state), used: AtomicBool::new(true) })
     }
     /// A leaf born in memory, dirty.
-    pub fn fresh(node: Node, low: Key, high: Key, epoch: Epoch, cache: &NodeCache) -> Arc<LeafCell> {
+    pub fn fresh(
+        node: Node,
+        low: Key,
+        high: Key,
+        epoch: Epoch,
+        cache: &NodeCache,
+    ) -> Arc<LeafCell> {
         cache.dirtied();
         let leaf = LeafCell::on_disk(Ptr::NULL, low, high);
         {

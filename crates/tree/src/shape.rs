@@ -71,9 +71,7 @@ impl Tree {
         let frame = self.cache.frame();
         let (low, node) = match &mut state.node {
             // An insertion behind the last entry: the new leaf starts with it, the left stays full.
-            Some(node) if at == node.count() => {
-                (key, Node::init(frame, self.id, 0, key))
-            }
+            Some(node) if at == node.count() => (key, Node::init(frame, self.id, 0, key)),
             Some(node) => {
                 let low = node.key(at);
                 (low, node.split_off(at, low, frame))

@@ -55,8 +55,11 @@ impl Tree {
         let leaf = LeafCell::fresh(node, Key::MIN, Key::MAX, epoch, &cache);
         cache.loaded(&leaf);
         let children = Children::Leaves(vec![leaf]);
-        let root =
-            InnerCell::fresh(InnerData { level: 1, keys: vec![Key::MIN], children }, Key::MAX, epoch);
+        let root = InnerCell::fresh(
+            InnerData { level: 1, keys: vec![Key::MIN], children },
+            Key::MAX,
+            epoch,
+        );
         Tree::on(id, device, geometry, cache, root)
     }
 
@@ -111,9 +114,8 @@ impl Tree {
     /// The in-memory form of an inner node.
     pub(crate) fn inner_from(&self, node: &Node, high: Key) -> Result<InnerData> {
         let count = node.count();
-        let bad = |rule: &str| {
-            Error::corrupt(format!("{} inner node", self.id.tree.name()), None, rule)
-        };
+        let bad =
+            |rule: &str| Error::corrupt(format!("{} inner node", self.id.tree.name()), None, rule);
         if count == 0 || node.key(0) != node.low() {
             return Err(bad("no child for its lowest key"));
         }

@@ -137,7 +137,8 @@ fn threads_in_one_tree() {
                 let mut rng = thread + 99;
                 let mut mine: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
                 for step in 0..30_000u64 {
-                    let key = Key::new(random(&mut rng) % 300, (random(&mut rng) % 64) * 4 + thread);
+                    let key =
+                        Key::new(random(&mut rng) % 300, (random(&mut rng) % 64) * 4 + thread);
                     match random(&mut rng) % 4 {
                         0 => assert_eq!(tree.delete(key, 1).unwrap(), mine.remove(&key).is_some()),
                         1 => {

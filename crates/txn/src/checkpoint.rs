@@ -92,14 +92,21 @@ impl Store {
                 root.extents.checkpoint(moment.epoch, &mut writer)?,
             ];
             let (id, name) = (root.id, root.name.clone());
-            next.roots.push(RootRecord { id, name, trees, next_block: *next_block, inodes: *inodes });
+            next.roots.push(RootRecord {
+                id,
+                name,
+                trees,
+                next_block: *next_block,
+                inodes: *inodes,
+            });
             written.push(blocks);
         }
         for (i, slots) in moment.orphans.chunks(orphan::SLOTS).enumerate() {
             next.orphans.push(writer.place(&orphan::encode(self.volume, i as u32, slots))?);
         }
         let pos = journal.flush_cut(moment.lsn)?;
-        let ptr = self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
+        let ptr =
+            self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
         self.device.flush()?;
         self.publish(published, next, ptr, clean)?;
 

@@ -247,7 +247,8 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     }
     let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
     let store = parts.store(space, roots, orphans, checkpoint);
-    let recovered = if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };
+    let recovered =
+        if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };
     Ok(Opened { store, recovered })
 }
 

@@ -110,9 +110,7 @@ impl<'s> Replay<'s> {
             Item::Free { ino, generation } => self.free(ino, generation),
             Item::TreePut { tree, key, value } => self.put(tree, key, value),
             Item::TreeDel { tree, key } => self.delete(tree, key, key.next()),
-            Item::TreeDelRange { tree, key, end } => {
-                self.delete(tree, key, Key::new(key.hi, end))
-            }
+            Item::TreeDelRange { tree, key, end } => self.delete(tree, key, Key::new(key.hi, end)),
             Item::OrphanAdd { ino } => {
                 self.store.orphans.add(ino);
                 Ok(())

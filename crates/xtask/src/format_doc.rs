@@ -41,7 +41,13 @@ impl Table {
 
 /// The tables of the format.
 pub fn tables() -> Vec<Table> {
-    Vec::new()
+    let owned = |table: &shoal_format::layout::Table| Table {
+        name: table.name.into(),
+        doc: table.doc.into(),
+        size: table.size,
+        fields: table.placed().map(|(at, len, n, w)| (at, len, n.into(), w.into())).collect(),
+    };
+    shoal_format::layout::TABLES.iter().map(owned).collect()
 }
 
 /// Puts the tables into the text, each between its markers.

@@ -53,7 +53,8 @@ impl Check<'_> {
         if kind == DIRECTORY {
             let parent = Ino(child.parent_or_bytes);
             if parent != dir {
-                let message = format!("directory {} says {parent}, its name is in {dir}", entry.child);
+                let message =
+                    format!("directory {} says {parent}, its name is in {dir}", entry.child);
                 self.problem("dir-parent", message);
             }
             if let Some(seen) = self.seen.get_mut(&dir) {
@@ -71,7 +72,8 @@ impl Check<'_> {
                 self.report.directories += 1;
                 let wanted = if *ino == Ino::ROOT { 0 } else { 1 };
                 if !orphan && seen.names != wanted {
-                    problems.push(("dir-names", format!("directory {ino} has {} names", seen.names)));
+                    problems
+                        .push(("dir-names", format!("directory {ino} has {} names", seen.names)));
                 }
                 let links = if orphan { 0 } else { 2 + seen.found };
                 if u64::from(seen.nlink) != links {

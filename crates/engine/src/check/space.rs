@@ -41,8 +41,9 @@ impl Check<'_> {
     fn overlaps(&mut self) {
         self.data.sort_unstable();
         let pairs = self.data.windows(2).filter(|w| w[0].0 + u64::from(w[0].1) > w[1].0);
-        let lines: Vec<String> =
-            pairs.map(|w| format!("bytes {}+{} and {}+{}", w[0].0, w[0].1, w[1].0, w[1].1)).collect();
+        let lines: Vec<String> = pairs
+            .map(|w| format!("bytes {}+{} and {}+{}", w[0].0, w[0].1, w[1].0, w[1].1))
+            .collect();
         lines.into_iter().for_each(|l| self.problem("extents-shared", l));
     }
 

@@ -73,7 +73,13 @@ impl Inner {
     }
 
     /// Fills the holes of the range with promises.
-    fn reserve(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>, from: u64, to: u64) -> Result<()> {
+    fn reserve(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
         if !self.leave_inline(txn, locked, to)? {
             return Ok(());
         }

@@ -116,7 +116,8 @@ impl Inner {
         let slot = inode.read();
         let extents = self.extents_in(ino, &slot.inode, from, from + len as u64)?;
         let promised = extents.iter().filter(|e| e.is_prealloc());
-        let covered: u64 = promised.map(|e| e.end().min(from + len as u64) - e.offset.max(from)).sum();
+        let covered: u64 =
+            promised.map(|e| e.end().min(from + len as u64) - e.offset.max(from)).sum();
         Ok(covered == len as u64)
     }
 
@@ -160,11 +161,7 @@ impl Inner {
     }
 
     /// Contents that were inline are on the device now: the fork is empty.
-    pub(super) fn outgrow_inline(
-        &self,
-        txn: &mut Txn<'_>,
-        locked: &mut Locked<'_>,
-    ) -> Result<()> {
+    pub(super) fn outgrow_inline(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
         if locked.inode().core.data_form != Form::Inline {
             return Ok(());
         }

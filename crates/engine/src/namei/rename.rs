@@ -155,7 +155,15 @@ impl Inner {
             && let (Some(found), Some(inode)) = (&target, &mut target_inode)
         {
             self.check_moved(who, &dirs.to_core(), inode, names)?;
-            self.exchange(txn, root, dirs, names, (&source, &mut source_inode), (found, inode), stamp)?;
+            self.exchange(
+                txn,
+                root,
+                dirs,
+                names,
+                (&source, &mut source_inode),
+                (found, inode),
+                stamp,
+            )?;
             return Ok(Some(None));
         }
         let replaced = target.as_ref().zip(target_ref.as_ref()).zip(target_inode.as_mut());

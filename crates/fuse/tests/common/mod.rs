@@ -6,7 +6,7 @@
 //!
 //! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own
 //! file system instead: that is how their expectations are checked.
-// Each test file uses a part of this; and outside a #[test] an unwrap is a failed test all the same.
+// Each test file uses a part of this; outside a #[test], too, an unwrap is a failed test.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
@@ -273,11 +273,12 @@ pub fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -> T {
 pub type Res<T> = Result<T, Errno>;
 
 pub fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
-    rustix::fs::open(path.as_ref(), flags, Mode::empty())
+    // A server started by another test must not inherit it and keep this mount busy.
+    rustix::fs::open(path.as_ref(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
 pub fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<OwnedFd> {
-    let flags = flags | OFlags::CREATE;
+    let flags = flags | OFlags::CREATE | OFlags::CLOEXEC;
     rustix::fs::open(path.as_ref(), flags, Mode::from_raw_mode(mode))
 }
 

@@ -119,7 +119,11 @@ impl Model {
                 at >= offset && at <= size && (at == size || content.is_zero(at, at + 1))
             }
         };
-        if right { Ok(()) } else { Err(format!("seek {what:?} from {offset} of {size}: {answer:?}")) }
+        if right {
+            Ok(())
+        } else {
+            Err(format!("seek {what:?} from {offset} of {size}: {answer:?}"))
+        }
     }
 
     fn content(&self, ino: Ino) -> Outcome<&Content> {

@@ -94,13 +94,7 @@ impl Model {
     }
 
     /// A file without a name, held once.
-    pub fn tmpfile(
-        &mut self,
-        who: &Caller,
-        dir: Ino,
-        mode: u32,
-        ino: Option<Ino>,
-    ) -> Outcome<Ino> {
+    pub fn tmpfile(&mut self, who: &Caller, dir: Ino, mode: u32, ino: Option<Ino>) -> Outcome<Ino> {
         // A removed directory will do: it only says on which filesystem, and whose group.
         self.entries(dir)?;
         self.permit(who, dir, WRITE_SEARCH)?;

@@ -73,7 +73,8 @@ impl State {
     /// The number that [`Model::digest`] maintains.
     pub fn digest(&self) -> u64 {
         let nodes = self.nodes.values().map(node_hash);
-        let entries = self.entries.iter().map(|((dir, name), child)| entry_hash(*dir, name, *child));
+        let entries =
+            self.entries.iter().map(|((dir, name), child)| entry_hash(*dir, name, *child));
         nodes.chain(entries).fold(0, u64::wrapping_add)
     }
 
