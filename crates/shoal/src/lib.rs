@@ -1,6 +1,31 @@
-//! Shoal, a POSIX filesystem for shoals of small files, as a library. Front ends use only this.
+//! Shoal, a POSIX filesystem for shoals of small files, as a library. Front ends use only this crate;
+//! what it re-exports is kept stable.
+//!
+//! ```
+//! use shoal::{Caller, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> shoal::Result<()> {
+//! // A volume lives in a file or on a block device (`mkfs`, `Volume::open`), or here in memory.
+//! let device = Arc::new(MemDevice::new(64 << 20));
+//! mkfs_on(device.clone(), &MkfsOptions::default())?;
+//! let volume = Volume::open_on(device, &OpenOptions::default())?;
+//!
+//! let who = Caller::root();
+//! let dir = volume.mkdir(&who, Ino::ROOT, b"mail", 0o755)?;
+//! let file = volume.create(&who, dir.ino, b"message", 0o644)?;
+//! volume.write(file.ino, 0, b"hello", false)?;
+//! volume.fsync(file.ino, false)?; // durable, and everything before it too
+//!
+//! let found = volume.resolve(&who, Ino::ROOT, b"/mail/message", true)?;
+//! let mut text = [0; 5];
+//! volume.read(found.ino, 0, &mut text)?;
+//! assert_eq!(&text, b"hello");
+//! volume.close()
+//! # }
+//! ```
+//!
+//! Calls name files by inode number, as a mount does; [`Inner::resolve`] walks paths. What a call
+//! promises on a crash is in `docs/crash-model.md`.
 
-mod path;
-
-pub use path::{Follow, split_parent};
 pub use shoal_engine::*;

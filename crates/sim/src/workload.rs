@@ -135,18 +135,7 @@ impl Workload {
                 Op::Mknod { who, at, mode, rdev: self.rng.below(1 << 20) as u32 }
             }
             15..=16 => Op::Symlink { who, at, target: self.link_target(run) },
-            _ => {
-                let from = self.file(run);
-                //TEMP
-                if run
-                    .resolve(&from)
-                    .and_then(|i| run.model.node(i))
-                    .is_some_and(|n| n.nlink == 0 && !n.linkable)
-                {
-                    return Op::Sync;
-                }
-                Op::Link { who, from, at }
-            }
+            _ => Op::Link { who, from: self.file(run), at },
         }
     }
 
@@ -215,8 +204,8 @@ impl Workload {
         let file = self.file(run);
         let size = match self.rng.below(10) {
             0..=2 => 0,
-            3 => self.rng.below(1 << 40), //TEMP
-            4 => FILE_SIZE_MAX + 1,       //TEMP
+            3 => self.rng.below(FILE_SIZE_MAX),
+            4 => FILE_SIZE_MAX + self.rng.below(2),
             5 => self.rng.range(0, 2 << 20),
             _ => self.offset(run, &file),
         };
@@ -346,7 +335,7 @@ impl Workload {
             6 => size.saturating_sub(self.rng.below(200)),
             7 => *self.rng.pick(&[4096, 65_536, 131_072, 1 << 20]),
             8 => self.rng.below(1 << 22),
-            9 if self.rng.chance(0) => FILE_SIZE_MAX - self.rng.below(3), //TEMP
+            9 if self.rng.chance(10) => FILE_SIZE_MAX - self.rng.below(3),
             _ => self.rng.below(size.saturating_add(1)),
         }
     }

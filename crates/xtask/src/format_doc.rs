@@ -5,49 +5,24 @@
 //! check fails, both for a stale table and for a structure that the document leaves out.
 
 use crate::repository::Repository;
+use shoal_format::layout::{TABLES, Table};
 use std::path::Path;
 
 /// The document.
 pub const PATH: &str = "docs/on-disk-format.md";
 
-/// One structure on disk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Table {
-    /// Its name, as in the markers.
-    pub name: String,
-    /// What it is, in a sentence.
-    pub doc: String,
-    /// Its bytes; 0: they vary.
-    pub size: usize,
-    /// Offset, length (0: what follows varies), name, meaning.
-    pub fields: Vec<(usize, usize, String, String)>,
-}
-
-impl Table {
-    fn render(&self) -> String {
-        let size = match self.size {
-            0 => "of varying length".into(),
-            size => format!("{size} bytes"),
-        };
-        let mut text = format!("**{}**, {size}. {}\n\n", self.name, self.doc);
-        text.push_str("| offset | bytes | field | what it is |\n| ---: | ---: | --- | --- |\n");
-        for (offset, len, name, what) in &self.fields {
-            let len = if *len == 0 { "…".to_string() } else { len.to_string() };
-            text.push_str(&format!("| {offset} | {len} | `{name}` | {what} |\n"));
-        }
-        text
-    }
-}
-
-/// The tables of the format.
-pub fn tables() -> Vec<Table> {
-    let owned = |table: &shoal_format::layout::Table| Table {
-        name: table.name.into(),
-        doc: table.doc.into(),
-        size: table.size,
-        fields: table.placed().map(|(at, len, n, w)| (at, len, n.into(), w.into())).collect(),
+fn render(table: &Table) -> String {
+    let size = match table.size {
+        0 => "of varying length".into(),
+        size => format!("{size} bytes"),
     };
-    shoal_format::layout::TABLES.iter().map(owned).collect()
+    let mut text = format!("**{}**, {size}. {}\n\n", table.name, table.doc);
+    text.push_str("| offset | bytes | field | what it is |\n| ---: | ---: | --- | --- |\n");
+    for (offset, len, name, what) in table.placed() {
+        let len = if len == 0 { "…".to_string() } else { len.to_string() };
+        text.push_str(&format!("| {offset} | {len} | `{name}` | {what} |\n"));
+    }
+    text
 }
 
 /// Puts the tables into the text, each between its markers.
@@ -65,8 +40,8 @@ fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
             .iter()
             .find(|table| table.name == name)
             .ok_or(format!("{PATH}: the format has no table '{name}'"))?;
-        out.push_str(&format!("{before}<!-- table {name} -->\n{}{end}", table.render()));
-        seen.push(name.to_string());
+        out.push_str(&format!("{before}<!-- table {name} -->\n{}{end}", render(table)));
+        seen.push(name);
         rest = &body[at + end.len()..];
     }
     out.push_str(rest);
@@ -75,7 +50,7 @@ fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
         if !out.ends_with("\n\n") {
             out.push('\n');
         }
-        out.push_str(&format!("<!-- table {name} -->\n{}<!-- end {name} -->\n", table.render()));
+        out.push_str(&format!("<!-- table {name} -->\n{}<!-- end {name} -->\n", render(table)));
     }
     Ok(out)
 }
@@ -85,7 +60,7 @@ fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
 pub fn refresh(repository: &Repository, check: bool) -> Result<Result<bool, String>, String> {
     let path = Path::new(PATH);
     let text = repository.read(path)?;
-    let fresh = fill(&text, &tables())?;
+    let fresh = fill(&text, TABLES)?;
     if fresh == text {
         return Ok(Ok(true));
     }
@@ -100,9 +75,8 @@ pub fn refresh(repository: &Repository, check: bool) -> Result<Result<bool, Stri
 mod tests {
     use super::*;
 
-    fn table(name: &str) -> Table {
-        let field = (0, 8, "magic".to_string(), "says what it is".to_string());
-        Table { name: name.into(), doc: "A thing.".into(), size: 8, fields: vec![field] }
+    fn table(name: &'static str) -> Table {
+        Table { name, doc: "A thing.", size: 8, fields: &[("magic", 8, "says what it is")] }
     }
 
     #[test]
