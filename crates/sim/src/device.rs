@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Error, Result};
 use shoal_device::Device;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a torn write may leave old or new, in bytes.
@@ -183,6 +184,16 @@ impl FaultyDevice {
     /// Nothing fails any more.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
+    }
+
+    /// Where the recorded writes went, oldest first: places worth damaging.
+    pub fn writes(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        let range = |op: &LogOp| match op {
+            LogOp::Write { offset, data, .. } => Some(*offset..*offset + data.len() as u64),
+            _ => None,
+        };
+        state.log.iter().filter_map(range).filter(|r| !r.is_empty()).collect()
     }
 
     /// What reads see now: also what remains after the process was killed but not the machine.

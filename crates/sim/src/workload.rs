@@ -164,15 +164,9 @@ impl Workload {
         let (who, file) = (self.who(), self.any(run));
         let ids = [None, Some(0), Some(100), Some(1000), Some(1001)];
         match self.rng.below(4) {
-            0 if self.kind_of(run, &file) != Some(FileKind::Symlink) => Op::Chmod {
-                who: if self.kind_of(run, &file) == Some(FileKind::Directory) {
-                    Who::Root
-                } else {
-                    who
-                },
-                file,
-                mode: self.mode(),
-            },
+            0 if self.kind_of(run, &file) != Some(FileKind::Symlink) => {
+                Op::Chmod { who, file, mode: self.mode() }
+            }
             0 | 1 => {
                 let uid = *self.rng.pick(&ids);
                 let gid = *self.rng.pick(&ids);
