@@ -9,6 +9,7 @@ use shoal_device::{Device, FileDevice};
 use shoal_format::features::INCOMPAT_SEEDED_NAMES;
 use shoal_format::inode::Core;
 use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::usage::UsageTable;
 use shoal_format::{Geometry, Ptr};
 use shoal_txn::StoreOptions;
 use std::path::Path;
@@ -55,11 +56,25 @@ fn check_options(options: &MkfsOptions) -> Result<()> {
 fn geometry(device: &dyn Device, options: &MkfsOptions) -> Result<Geometry> {
     let capacity = device.capacity();
     let bytes = if options.size == 0 { capacity } else { options.size.min(capacity) };
+    let too_many = |segment: u64| bytes / segment > UsageTable::segments_max(segment);
     let segment = match options.segment_size {
         0 if bytes < SMALL => limits::SEGMENT_SIZE_MIN,
-        0 => limits::SEGMENT_SIZE_DEFAULT,
+        0 => {
+            // Large volumes get larger segments: the usage table has to fit in one.
+            let sizes = std::iter::successors(Some(limits::SEGMENT_SIZE_DEFAULT), |s| Some(s * 2));
+            let mut sizes = sizes.take_while(|s| *s <= limits::SEGMENT_SIZE_MAX);
+            sizes.find(|s| !too_many(*s)).unwrap_or(limits::SEGMENT_SIZE_MAX)
+        }
         chosen => chosen,
     };
+    if too_many(segment) {
+        let message = format!(
+            "{}: {bytes} bytes is too large for segments of {segment} bytes; \
+             choose larger ones (--segment-size, at most 64M) or a smaller --size",
+            device.describe()
+        );
+        return Err(Error::refused(Code::Invalid, message));
+    }
     Geometry::fit(bytes, segment, options.inode_size).ok_or_else(|| {
         let smallest = limits::SEGMENTS_MIN * segment;
         let message = format!(

@@ -270,7 +270,10 @@ fn killed_under_load() {
                 })
             })
             .collect();
-        std::thread::sleep(Duration::from_millis(300));
+        // Some of the load is synced half-way, the rest is cut anywhere.
+        std::thread::sleep(Duration::from_millis(150));
+        shoal_fuse::sync(&m.dir).unwrap();
+        std::thread::sleep(Duration::from_millis(150));
         m.kill();
         for thread in threads {
             assert!(thread.join().unwrap().is_err());
@@ -300,7 +303,7 @@ const NOBODY: u32 = 65_534;
 fn by_an_ordinary_user() {
     let Some(mut m) = mount_only("") else { return };
     if !std::path::Path::new("/usr/bin/fusermount3").exists() {
-        println!("SKIPPED: no fusermount3");
+        skipped("no fusermount3");
         return;
     }
     m.stop();
@@ -310,12 +313,12 @@ fn by_an_ordinary_user() {
     let device = std::fs::metadata("/dev/fuse").unwrap();
     let bits = std::os::unix::fs::PermissionsExt::mode(&device.permissions()) & 0o777;
     if bits & 0o006 != 0o006 {
-        println!("SKIPPED: /dev/fuse is not open to everybody here");
+        skipped("/dev/fuse is not open to everybody here");
         return;
     }
     let exe = std::env::current_exe().unwrap();
     if !as_user(NOBODY, &[], || std::fs::File::open(&exe).is_ok()) {
-        println!("SKIPPED: an ordinary user cannot run this test program where it is");
+        skipped("an ordinary user cannot run this test program where it is");
         return;
     }
     m.start(NOBODY);

@@ -252,7 +252,7 @@ os.close(fd)
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
         Err(_) => {
-            println!("SKIPPED: no python3");
+            skipped("no python3");
             return;
         }
     }

@@ -49,6 +49,7 @@ impl Mount {
         source_name: &str,
         options: &MountOptions,
     ) -> Result<Mount> {
+        options.check()?;
         let dir = check_dir(dir)?;
         let source = options.fsname.as_deref().unwrap_or(source_name);
         let device = attach(&dir, source, options)?;

@@ -75,6 +75,18 @@ impl MountOptions {
         }
     }
 
+    /// Refuses options that make no sense, or no safe mount, together.
+    pub fn check(&self) -> Result<()> {
+        let nobody_checks =
+            self.allow_other && !self.kernel_checks() && self.send_open == Some(false);
+        if nobody_checks {
+            let message = "mount options no_default_permissions and no_open together would let \
+                everybody open every file";
+            return Err(Error::refused(Code::Invalid, message));
+        }
+        Ok(())
+    }
+
     /// Whether the kernel is to check permissions.
     pub fn kernel_checks(&self) -> bool {
         self.default_permissions.unwrap_or(self.allow_other)
@@ -199,6 +211,15 @@ mod tests {
             let error = MountOptions::parse(list).unwrap_err().to_string();
             assert!(error.contains(wanted), "{list}: {error}");
         }
+    }
+
+    #[test]
+    fn somebody_must_check() {
+        let check = |list| MountOptions::parse(list).unwrap().check();
+        assert!(check("allow_other,no_open").is_ok());
+        assert!(check("allow_other,no_default_permissions").is_ok());
+        let error = check("allow_other,no_default_permissions,no_open").unwrap_err();
+        assert!(error.to_string().ends_with("would let everybody open every file"), "{error}");
     }
 
     #[test]

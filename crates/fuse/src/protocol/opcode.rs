@@ -92,16 +92,12 @@ impl Opcode {
         matches!(self, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Self::NotifyReply)
     }
 
-    /// Whether the handler may wait for the device or work for long. A transport with few threads
-    /// must see to it that others are served meanwhile: many callers in `fsync` share one commit
-    /// only if all their requests are taken.
+    /// Whether the handler may wait for the device or work for long (but see
+    /// [`super::Request::may_block`]).
     #[inline]
     pub const fn may_block(self) -> bool {
         use Opcode::*;
-        matches!(
-            self,
-            Fsync | Fsyncdir | Syncfs | Ioctl | CopyFileRange | CopyFileRange64 | Fallocate
-        )
+        matches!(self, Fsync | Fsyncdir | Syncfs | CopyFileRange | CopyFileRange64 | Fallocate)
     }
 }
 

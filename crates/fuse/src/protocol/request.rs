@@ -6,7 +6,8 @@
 //! for both, because that is what a ring offers; handlers take what they need from the body before
 //! they write to it.
 
-use super::wire::{ExtHeader, InHeader};
+use super::flags::IOCTL_SYNC;
+use super::wire::{ExtHeader, InHeader, IoctlIn};
 use super::{Errno, Opcode};
 use shoal::{Code, Ino};
 use std::ffi::CStr;
@@ -68,6 +69,19 @@ impl<'a> Request<'a> {
         let (head, body) = buffer.split_at_mut(start);
         let op = &head[size_of::<InHeader>()..];
         Request::from_parts(header, op, body, filled - start).map(|request| (request, start))
+    }
+
+    /// Whether the handler may wait for the device or work for long. A transport with few threads
+    /// must see to it that others are served meanwhile: many callers in `fsync` share one commit
+    /// only if all their requests are taken.
+    #[inline]
+    pub fn may_block(&self) -> bool {
+        match self.opcode {
+            // Not the others: every `isatty` is an ioctl.
+            Some(Opcode::Ioctl) => self.arg::<IoctlIn>().is_ok_and(|arg| arg.cmd == IOCTL_SYNC),
+            Some(op) => op.may_block(),
+            None => false,
+        }
     }
 
     /// The inode that the request is about.
@@ -250,6 +264,19 @@ mod tests {
         let len = bytes.len();
         let (request, _) = Request::split(&mut bytes, len).unwrap();
         assert_eq!(request.name_and_target().unwrap().1.len(), 4000);
+    }
+
+    #[test]
+    fn which_requests_may_block() {
+        for (cmd, blocks) in [(IOCTL_SYNC, true), (0x5401, false)] {
+            let arg = IoctlIn { cmd, ..IoctlIn::default() };
+            let mut bytes = build(39, arg.as_bytes(), &[], 0);
+            let len = bytes.len();
+            let (request, _) = Request::split(&mut bytes, len).unwrap();
+            assert_eq!(request.may_block(), blocks);
+        }
+        let mut bytes = build(20, &[0; 16], &[], 0);
+        assert!(Request::split(&mut bytes, 56).unwrap().0.may_block(), "FSYNC");
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn serve_one(
         Err(errno) => return refuse(fd, buffer, filled, errno),
     };
     let (unique, op) = (request.header.unique, request.opcode);
-    let blocks = op.is_some_and(Opcode::may_block);
+    let blocks = request.may_block();
     if blocks {
         relieve(shared);
     }

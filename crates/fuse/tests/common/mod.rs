@@ -68,8 +68,7 @@ pub fn mount(options: &str) -> Option<TestMount> {
     let parent = native.clone().map_or_else(std::env::temp_dir, PathBuf::from);
     let base = parent.join(name);
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        println!("SKIPPED: needs root and /dev/fuse");
-        eprintln!("SKIPPED: needs root and /dev/fuse");
+        skipped("needs root and /dev/fuse");
         return None;
     }
     let dir = base.join("mnt");
@@ -84,10 +83,17 @@ pub fn mount(options: &str) -> Option<TestMount> {
     Some(mount)
 }
 
+/// Says so past the test program's capture of what passing tests print.
+pub fn skipped(why: &str) {
+    use std::io::Write;
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
+
 /// For tests of the mount itself, which mean nothing in a native directory.
 pub fn mount_only(options: &str) -> Option<TestMount> {
     if std::env::var_os("SHOAL_TEST_NATIVE").is_some() {
-        println!("SKIPPED: not for a native directory");
+        skipped("not for a native directory");
         return None;
     }
     mount(options)

@@ -1,0 +1,125 @@
+//! Every decoder against arbitrary bytes, and against valid bytes with a few of them changed: it
+//! refuses or it returns something that obeys the rules; it never panics.
+
+use proptest::prelude::*;
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Addr, Ino, RootId};
+use shoal_format::bytes::Reader;
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::dirent::Dirent;
+use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::inode::{BlockId, Core, Inode, decode_block, encode_block};
+use shoal_format::item::Item;
+use shoal_format::node::{Key, Node, NodeId, TreeId};
+use shoal_format::superblock::Superblock;
+use shoal_format::{batch, orphan, usage};
+
+const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+const BLOCK: BlockId = BlockId { volume: 7, first: Ino(64), inode_size: 512 };
+
+fn decode_all(raw: &[u8]) {
+    let _ = Superblock::decode(raw, 0);
+    let _ = Checkpoint::decode(raw, Addr(0), 7);
+    let _ = orphan::decode(raw, Addr(0), 7);
+    let _ = decode_block(raw, BLOCK, Addr(0));
+    let _ = Inode::decode(raw, 512).map(|inode| inode.to_text());
+    let _ = Core::decode(&mut Reader::new(raw));
+    let _ = Dirent::decode(raw).map(|d| d.to_text());
+    let _ = Extent::decode_value(3, raw).map(|e| e.to_text());
+    let _ = DataHeader::decode(raw, 7);
+    let _ = batch::BatchHeader::decode(raw);
+    let geometry = shoal_format::Geometry { segment_size: 1 << 20, segments: 32, inode_size: 512 };
+    let _ = usage::UsageTable::decode(raw, &geometry);
+    let mut r = Reader::new(raw);
+    while let Some(item) = Item::decode(&mut r) {
+        let _ = item.to_text();
+        if r.is_empty() {
+            break;
+        }
+    }
+    for record in batch::records(raw) {
+        let Some(record) = record else { break };
+        assert!(record.len() <= raw.len());
+    }
+}
+
+/// A node that is taken must be usable to the end.
+fn use_node(raw: &[u8]) {
+    let mut frame = Node::frame();
+    let len = raw.len().min(NODE_SIZE);
+    frame[..len].copy_from_slice(&raw[..len]);
+    let Ok(mut node) = Node::from_disk(frame, ID, None, Addr(0)) else { return };
+    for i in 0..node.count() {
+        assert_eq!(node.search(node.key(i)), Ok(i));
+        assert!(node.value(i).len() < NODE_SIZE);
+    }
+    if let Err(at) = node.search(Key::new(5, 5)) {
+        let fits = node.fits(10);
+        assert_eq!(node.insert(at, Key::new(5, 5), &[1; 10]), fits);
+    }
+    while node.count() > 0 {
+        node.remove(node.count() / 2);
+    }
+}
+
+fn valid_node() -> Vec<u8> {
+    let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
+    for i in 0..100u64 {
+        let at = node.count();
+        assert!(node.insert(at, Key::new(i / 10, i * 3), &vec![i as u8; (i % 60) as usize]));
+    }
+    node.remove(17);
+    node.bytes().to_vec()
+}
+
+fn valid_block() -> Vec<u8> {
+    let mut slots: [Vec<u8>; 32] = Default::default();
+    for (i, slot) in slots.iter_mut().enumerate().skip(3) {
+        let mut inode = Inode::free(i as u32);
+        inode.core.mode = 0o100_644;
+        inode.data = vec![i as u8; i * 3].into();
+        inode.encode(slot);
+    }
+    let mut raw = Vec::new();
+    encode_block(BLOCK, Addr(0), 1, &slots, &mut raw);
+    assert!(decode_block(&raw, BLOCK, Addr(0)).is_ok());
+    raw
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn arbitrary(raw in prop::collection::vec(any::<u8>(), 0..6000)) {
+        decode_all(&raw);
+        use_node(&raw);
+    }
+
+    #[test]
+    fn items_with_a_valid_type(kind in 1u8..13, raw in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut bytes = vec![kind];
+        bytes.extend(raw);
+        decode_all(&bytes);
+    }
+
+    #[test]
+    fn changed_node(changes in prop::collection::vec((0..NODE_SIZE, any::<u8>()), 1..6)) {
+        let mut raw = valid_node();
+        // Changes near the front hit the header and slots, where they matter.
+        for (at, byte) in changes {
+            let at = if at % 2 == 0 { at % 700 } else { at };
+            raw[at] = byte;
+        }
+        use_node(&raw);
+    }
+
+    #[test]
+    fn changed_block(changes in prop::collection::vec((0..4000usize, any::<u8>()), 1..6)) {
+        let mut raw = valid_block();
+        for (at, byte) in changes {
+            let at = at % raw.len();
+            raw[at] = byte;
+        }
+        let _ = decode_block(&raw, BLOCK, Addr(0));
+    }
+}
