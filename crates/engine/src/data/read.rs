@@ -5,6 +5,7 @@ use crate::clock::now;
 use crate::types::Seek;
 use crate::volume::Inner;
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::extent::Extent;
 use shoal_format::inode::{Core, Form, Inode, Stamp};
 use shoal_format::item::Item;
 
@@ -139,40 +140,38 @@ impl Inner {
                 Seek::Hole => Ok(if offset < data_end { data_end } else { offset }),
             };
         }
-        let mut at = offset;
-        // In windows, so that a large file's map is not read whole.
-        let mut from = offset;
-        while from < size {
-            let to = from.saturating_add(64 << 20).min(size);
-            for extent in self.extents_in(ino, &slot.inode, from, to)? {
-                match what {
-                    Seek::Data => return Ok(extent.offset.max(offset)),
-                    Seek::Hole if extent.offset > at => return Ok(at),
-                    Seek::Hole => at = at.max(extent.end()),
-                }
-            }
-            if what == Seek::Hole && at < to {
-                return Ok(at);
-            }
-            from = self.skip_hole(ino, &slot.inode, what, to)?;
-        }
         match what {
-            Seek::Hole => Ok(at.min(size)),
-            Seek::Data => Err(Error::Code(Code::NoDevice)),
+            Seek::Data => {
+                let next = self.next_extent(ino, &slot.inode, offset)?.filter(|e| e.offset < size);
+                next.map(|e| e.offset.max(offset)).ok_or(Error::Code(Code::NoDevice))
+            }
+            Seek::Hole => {
+                let mut at = offset;
+                while let Some(extent) = self.next_extent(ino, &slot.inode, at)? {
+                    if extent.offset > at {
+                        break;
+                    }
+                    at = extent.end();
+                }
+                Ok(at.min(size))
+            }
         }
     }
 
-    /// Looking for data: where the next record begins, however far. Looking for a hole: `to`.
-    fn skip_hole(&self, ino: Ino, inode: &Inode, what: Seek, to: u64) -> Result<u64> {
-        if what == Seek::Hole || inode.core.data_form != Form::Tree {
-            return Ok(to);
+    /// The first extent that ends after `at`.
+    fn next_extent(&self, ino: Ino, inode: &Inode, at: u64) -> Result<Option<Extent>> {
+        if inode.core.data_form != Form::Tree {
+            return Ok(self.extents_in(ino, inode, at, u64::MAX)?.first().copied());
         }
-        let (from, end) = (crate::data::map::key(ino, to), crate::data::map::key(ino, u64::MAX));
-        let mut next = u64::MAX;
-        self.root(ino)?.extents.for_each(from, end, &mut |key, _| {
-            next = key.lo;
+        if let Some(covering) = self.extents_in(ino, inode, at, at + 1)?.first() {
+            return Ok(Some(*covering));
+        }
+        let (from, end) = (super::map::key(ino, at), super::map::key(ino, u64::MAX));
+        let mut next = None;
+        self.root(ino)?.extents.for_each(from, end, &mut |key, raw| {
+            next = Extent::decode_value(key.lo, raw);
             Ok(false)
         })?;
-        Ok(next.max(to))
+        Ok(next)
     }
 }
