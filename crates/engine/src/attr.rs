@@ -75,10 +75,8 @@ impl Inner {
 
     /// Changes attributes: all of `set`, or nothing.
     pub fn setattr(&self, who: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        if let Some(size) = set.size {
-            if size > FILE_SIZE_MAX {
-                return Err(Error::Code(Code::FileTooBig));
-            }
+        if set.size.is_some_and(|size| size > FILE_SIZE_MAX) {
+            return Err(Error::Code(Code::FileTooBig));
         }
         let mut txn = self.begin()?;
         let inode = self.inode(ino)?;

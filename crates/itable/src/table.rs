@@ -22,6 +22,9 @@ pub(crate) const BLOCK_COST: u64 = 8 * 1024;
 /// Blocks that one call looks at for something to drop.
 const CLOCK_STEPS: usize = 64;
 
+/// Blocks changed in an epoch, sharded by thread.
+type DirtyList = Box<[Mutex<Vec<Arc<InodeBlock>>>]>;
+
 /// What a table needs to know.
 pub struct TableConfig {
     /// Root that it serves.
@@ -48,7 +51,7 @@ pub struct InodeTable {
     count: AtomicUsize,
     clock: Mutex<VecDeque<Weak<InodeBlock>>>,
     /// Blocks changed in even and odd epochs, sharded by thread.
-    pub(crate) dirty: [Box<[Mutex<Vec<Arc<InodeBlock>>>]>; 2],
+    pub(crate) dirty: [DirtyList; 2],
     pub(crate) dirty_count: AtomicUsize,
     pub(crate) alloc: Allocator,
     pub(crate) inodes: AtomicU64,

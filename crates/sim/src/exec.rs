@@ -45,6 +45,12 @@ pub const ALLOWED: &[Allowed] = &[
         reason: "a size that no system call can pass",
     },
     Allowed {
+        op: "fallocate",
+        model: &[Code::IsDirectory, Code::Invalid],
+        volume: Code::FileTooBig,
+        reason: "a range that no file can have",
+    },
+    Allowed {
         op: "rename",
         model: &[Code::Access],
         volume: Code::NotFound,

@@ -108,7 +108,6 @@ impl Inner {
         Ok(Some(freed))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call, cut at the locks")]
     fn rename_locked(
         &self,
         who: &Caller,
@@ -272,7 +271,6 @@ impl Inner {
         Ok(freed)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "both sides of the exchange")]
     fn exchange(
         &self,
         txn: &mut Txn<'_>,

@@ -212,6 +212,8 @@ impl TestMount {
 impl Drop for TestMount {
     fn drop(&mut self) {
         self.stop();
+        // A test that failed between killing a server and starting the next.
+        let _ = shoal_fuse::unmount_lazy(&self.dir);
         if !self.native && !std::thread::panicking() && self.volume().exists() {
             self.check();
         }
