@@ -94,9 +94,11 @@ impl InodeTable {
     pub fn used_bytes(&self) -> u64 {
         self.count.load(Ordering::Relaxed) as u64 * BLOCK_COST
     }
-    /// Bytes that the next checkpoints have to write, about.
+    /// Bytes that the next checkpoints have to write, at most.
     pub fn dirty_bytes(&self) -> u64 {
-        self.dirty_count.load(Ordering::Relaxed) as u64 * BLOCK_COST
+        // Written trimmed, at most whole; and each has an entry in `imap`.
+        let longest = u64::from(self.config.geometry.inode_size + 4) * INODES_PER_BLOCK as u64;
+        self.dirty_count.load(Ordering::Relaxed) as u64 * longest
     }
     /// Blocks from this number on have never been used.
     pub fn next_block(&self) -> u64 {

@@ -5,15 +5,18 @@
 //!   a crash at any moment. The fault contract is the head of that file.
 //! * [`model`]: a plain POSIX filesystem in memory, the oracle.
 //! * [`op`], [`workload`]: operations as data, and their random generation.
-//! * [`exec`]: one operation on volume and model in lockstep, results compared.
+//! * [`exec`]: one operation on volume ([`call`]) and model in lockstep, results compared
+//!   ([`compare`], with the table of allowed differences).
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`faults`]: runs on a device that fails.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
 //! * [`threads`]: the same comparison for several threads at once, in directories of their own.
 
+pub mod call;
 pub mod checks;
 pub mod cli;
+pub mod compare;
 pub mod crash;
 pub mod deadline;
 pub mod device;

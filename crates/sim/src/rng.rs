@@ -33,7 +33,7 @@ impl Rng {
 
     /// A number in `0..n`; 0 when `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { (u128::from(self.next()) * u128::from(n) >> 64) as u64 }
+        if n == 0 { 0 } else { ((u128::from(self.next()) * u128::from(n)) >> 64) as u64 }
     }
 
     /// A number in `low..=high`.

@@ -1,8 +1,9 @@
-//! Runs that once failed, kept: shortened lists of operations with what was wrong. A new one goes at
-//! the end of its family, named after the symptom.
+//! What once went wrong, kept: shortened lists of operations, named after the symptom, and whole
+//! seeds. A new one goes at the end of its kind.
 
 use shoal_sim::deadline::within;
-use shoal_sim::runner::run;
+use shoal_sim::op::{Op, Place, Target, Who};
+use shoal_sim::runner::{Settings, run, run_list};
 
 /// Seeds that once found something: (seed, operations, what it was).
 const SEEDS: &[(u64, usize, &str)] = &[];
@@ -16,4 +17,73 @@ fn seeds_that_once_failed() {
             }
         });
     }
+}
+
+fn top(name: &str) -> Place {
+    Place { dir: path(""), name: name.into() }
+}
+
+fn path(path: &str) -> Target {
+    Target::Path(path.into())
+}
+
+fn works(what: &'static str, ops: Vec<Op>) {
+    within(60, what, move || {
+        let settings = Settings { explain: true, ..Settings::small(32 << 20) };
+        if let Err(failure) = run_list(&settings, &ops) {
+            panic!("{what}: {failure}");
+        }
+    });
+}
+
+/// Looking for data went through the hole in steps of 64 MiB.
+#[test]
+fn seek_in_a_hole_of_eight_exbibytes() {
+    let size = i64::MAX as u64;
+    let truncate = Op::Truncate { who: Who::Root, file: path("f"), size, by_handle: false };
+    let what = shoal::Seek::Data;
+    works(
+        "seek",
+        vec![
+            Op::Create { who: Who::Root, at: top("f"), mode: 0o644 },
+            truncate,
+            Op::Seek { file: path("f"), offset: 5, what },
+        ],
+    );
+}
+
+/// An open file whose last name is gone has lost its space to the record that freed it; it must not
+/// come back. Only a file that never had a name may be given its first.
+#[test]
+fn an_unlinked_file_is_not_linked_again() {
+    works(
+        "link",
+        vec![
+            Op::Create { who: Who::Root, at: top("f"), mode: 0o644 },
+            Op::Open { file: path("f"), slot: 0 },
+            Op::Unlink { who: Who::Root, at: top("f") },
+            Op::Link { who: Who::Root, from: Target::Slot(0), at: top("g") },
+        ],
+    );
+}
+
+/// A user who is not in a directory's group cannot make it set-group-id either.
+#[test]
+fn set_group_id_needs_membership_on_directories_too() {
+    works(
+        "chmod",
+        vec![
+            Op::Mkdir { who: Who::Root, at: top("d"), mode: 0o777 },
+            Op::Chown { who: Who::Root, file: path("d"), uid: Some(1001), gid: Some(0) },
+            Op::Chmod { who: Who::Two, file: path("d"), mode: 0o2755 },
+        ],
+    );
+}
+
+/// Even when nothing would be copied.
+#[test]
+fn directories_are_not_copied() {
+    let copy =
+        Op::CopyRange { from: path(""), from_offset: 100, to: path("f"), to_offset: 0, len: 10 };
+    works("copy", vec![Op::Create { who: Who::Root, at: top("f"), mode: 0o644 }, copy]);
 }

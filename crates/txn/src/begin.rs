@@ -90,7 +90,15 @@ impl Store {
         let journal = self.lsn().0 - self.checkpoint_lsn().0;
         self.due.load(Ordering::Relaxed)
             && (self.dirty_bytes() > self.options.cache_bytes * 3 / 4
+                || self.dirty_share() > 0.5
                 || journal > self.options.checkpoint_bytes.saturating_mul(4))
+    }
+
+    /// What the next checkpoint has to write, as a part of the space that is free: calls that may use
+    /// the reserve must leave room for it.
+    fn dirty_share(&self) -> f64 {
+        let free = u64::from(self.space.free_segments()) * self.geometry.segment_size;
+        (self.dirty_bytes() * 5 / 4) as f64 / free.max(1) as f64
     }
 
     /// Notes that a checkpoint is due, if it is.
@@ -98,7 +106,8 @@ impl Store {
     pub(crate) fn note_due(&self, lsn: Lsn) {
         let journal = lsn.0.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
         let due = journal > self.options.checkpoint_bytes
-            || self.dirty_bytes() > self.options.cache_bytes * 3 / 8;
+            || self.dirty_bytes() > self.options.cache_bytes * 3 / 8
+            || self.dirty_share() > 0.25;
         if due && !self.due.swap(true, Ordering::Relaxed) && self.options.background {
             self.wake_checkpointer();
         }
@@ -161,7 +170,6 @@ impl Txn<'_> {
             }
         };
         self.store.counters.add(Counter::Transactions, 1);
-        self.store.counters.add(Counter::JournalBytes, self.record.len() as u64);
         self.store.note_due(lsn);
         self.record.clear();
         Ok(lsn)

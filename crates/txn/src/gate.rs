@@ -5,24 +5,32 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use shoal_base::shard::{SHARDS, shard};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A reader-writer lock whose readers do not share a cache line.
 pub struct Gate {
     closed: AtomicBool,
     inside: Box<[CachePadded<AtomicU32>]>,
-    lock: Mutex<()>,
+    /// Threads that wait for the gate to open.
+    lock: Mutex<usize>,
     opened: Condvar,
     left: Condvar,
+    admitted: Condvar,
 }
+
+/// Who has waited for the gate gets in before it closes again, for at most this long: checkpoints
+/// without pause must not starve calls.
+const COURTESY: Duration = Duration::from_millis(5);
 
 impl Default for Gate {
     fn default() -> Self {
         Gate {
             closed: AtomicBool::new(false),
             inside: (0..SHARDS).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
-            lock: Mutex::new(()),
+            lock: Mutex::new(0),
             opened: Condvar::new(),
             left: Condvar::new(),
+            admitted: Condvar::new(),
         }
     }
 }
@@ -32,17 +40,27 @@ impl Gate {
     #[inline]
     pub fn enter(&self) -> Inside<'_> {
         let mine = shard();
-        loop {
-            self.inside[mine].fetch_add(1, Ordering::SeqCst);
-            // Either the closer sees our count, or we see that it has closed.
-            if !self.closed.load(Ordering::SeqCst) {
-                return Inside { gate: self, shard: mine };
-            }
+        self.inside[mine].fetch_add(1, Ordering::SeqCst);
+        // Either the closer sees our count, or we see that it has closed.
+        if self.closed.load(Ordering::SeqCst) {
             self.leave(mine);
-            let mut guard = self.lock.lock();
-            while self.closed.load(Ordering::SeqCst) {
-                self.opened.wait(&mut guard);
-            }
+            self.enter_when_open(mine);
+        }
+        Inside { gate: self, shard: mine }
+    }
+
+    #[cold]
+    fn enter_when_open(&self, mine: usize) {
+        let mut waiting = self.lock.lock();
+        *waiting += 1;
+        while self.closed.load(Ordering::SeqCst) {
+            self.opened.wait(&mut waiting);
+        }
+        // Under the lock, which closing takes too: it cannot close between the look and the step.
+        self.inside[mine].fetch_add(1, Ordering::SeqCst);
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.admitted.notify_all();
         }
     }
 
@@ -57,10 +75,12 @@ impl Gate {
 
     /// Closes the gate and returns when everybody has left. One thread at a time may do this.
     pub fn close(&self) {
+        let mut waiting = self.lock.lock();
+        let patience = Instant::now() + COURTESY;
+        while *waiting > 0 && !self.admitted.wait_until(&mut waiting, patience).timed_out() {}
         self.closed.store(true, Ordering::SeqCst);
-        let mut guard = self.lock.lock();
         while self.inside.iter().any(|n| n.load(Ordering::SeqCst) != 0) {
-            self.left.wait(&mut guard);
+            self.left.wait(&mut waiting);
         }
     }
 

@@ -135,25 +135,21 @@ impl Inner {
             // Two names of one file: nothing to do, says POSIX.
             return Ok(Some(None));
         }
-        // Permissions last, as on Linux.
-        check_change(who, &dirs.from.inode().core)?;
-        check_change(who, &dirs.to_core())?;
         target.map_or(Ok(()), |t| self.check_not_itself(names.to_dir, &t))?;
         let source_ref = root.table.get(source.child)?;
         let target_ref = target.map(|t| root.table.get(t.child)).transpose()?;
         let (mut source_inode, mut target_inode) =
             lock_children(&source_ref, target_ref.as_ref(), &source, target.as_ref());
         self.check_child(&source, &source_inode)?;
-        self.check_moved(who, &dirs.from.inode().core, &source_inode, names)?;
         if let (Some(found), Some(inode)) = (&target, &target_inode) {
             self.check_child(found, inode)?;
-            perm::check_sticky(who, &dirs.to_core(), &inode.inode().core)?;
         }
+        let replaced = target.as_ref().zip(target_inode.as_ref());
+        check_permissions(who, dirs, names, (&source, &source_inode), replaced, flags)?;
         let stamp = now();
         if flags.exchange
             && let (Some(found), Some(inode)) = (&target, &mut target_inode)
         {
-            self.check_moved(who, &dirs.to_core(), inode, names)?;
             self.exchange(
                 txn,
                 root,
@@ -166,9 +162,6 @@ impl Inner {
             return Ok(Some(None));
         }
         let replaced = target.as_ref().zip(target_ref.as_ref()).zip(target_inode.as_mut());
-        if let Some(((found, _), inode)) = &replaced {
-            check_replace(&source, found, inode)?;
-        }
         let moved = (&source, &mut source_inode);
         self.move_entry(txn, root, dirs, names, moved, replaced, stamp).map(Some)
     }
@@ -214,22 +207,6 @@ impl Inner {
             at = self.parent_of(at)?;
         }
         Err(Error::corrupt(format!("directory {dir}"), None, "its parents form a loop"))
-    }
-
-    /// A directory that changes its parent needs write permission itself: its ".." changes.
-    fn check_moved(
-        &self,
-        who: &Caller,
-        dir: &Core,
-        inode: &Locked<'_>,
-        names: &Names<'_>,
-    ) -> Result<()> {
-        let core = &inode.inode().core;
-        perm::check_sticky(who, dir, core)?;
-        if core.is_dir() && names.from_dir != names.to_dir {
-            perm::check(who, core, perm::WRITE)?;
-        }
-        Ok(())
     }
 
     fn move_entry(
@@ -321,15 +298,44 @@ impl Inner {
     }
 }
 
-/// What may replace what.
-fn check_replace(source: &Found, target: &Found, inode: &Locked<'_>) -> Result<()> {
-    match (is_dir(source), is_dir(target)) {
-        (true, false) => Err(Error::Code(Code::NotDirectory)),
-        (false, true) => Err(Error::Code(Code::IsDirectory)),
-        (true, true) if inode.inode().core.size != 0 => Err(Error::Code(Code::NotEmpty)),
-        _ if target.child == Ino::ROOT => Err(Error::Code(Code::Busy)),
-        _ => Ok(()),
+/// Permissions and types, in Linux's order: what leaves the old directory, what leaves the new one,
+/// the ".." of directories that change their parent, and at last whether what goes is empty.
+fn check_permissions(
+    who: &Caller,
+    dirs: &Dirs<'_>,
+    names: &Names<'_>,
+    (source, source_inode): (&Found, &Locked<'_>),
+    target: Option<(&Found, &Locked<'_>)>,
+    flags: RenameFlags,
+) -> Result<()> {
+    let across = names.from_dir != names.to_dir;
+    let (from, to) = (dirs.from.inode().core, dirs.to_core());
+    check_change(who, &from)?;
+    perm::check_sticky(who, &from, &source_inode.inode().core)?;
+    check_change(who, &to)?;
+    if let Some((found, inode)) = target {
+        perm::check_sticky(who, &to, &inode.inode().core)?;
+        match (is_dir(source), is_dir(found)) {
+            _ if flags.exchange => {}
+            (true, false) => return Err(Error::Code(Code::NotDirectory)),
+            (false, true) => return Err(Error::Code(Code::IsDirectory)),
+            _ => {}
+        }
     }
+    if across && is_dir(source) {
+        perm::check(who, &source_inode.inode().core, perm::WRITE)?;
+    }
+    if let Some((found, inode)) = target
+        && is_dir(found)
+    {
+        if flags.exchange && across {
+            perm::check(who, &inode.inode().core, perm::WRITE)?;
+        }
+        if !flags.exchange && inode.inode().core.size != 0 {
+            return Err(Error::Code(Code::NotEmpty));
+        }
+    }
+    Ok(())
 }
 
 /// Locks one or two directories, never waiting for one while holding the other.

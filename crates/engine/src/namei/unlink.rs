@@ -40,16 +40,17 @@ impl Inner {
         let mut parent = dir_ref.write();
         let found = self.entry_to_remove(who, &parent, name)?;
         let is_dir = found.kind == FileKind::Directory as u8;
+        self.check_not_itself(dir, &found)?;
+        let child_ref = root.table.get(found.child)?;
+        let mut child = child_ref.write();
+        self.check_child(&found, &child)?;
+        // Permissions before types, as on Linux.
+        perm::check_sticky(who, &parent.inode().core, &child.inode().core)?;
         match (is_dir, want_dir) {
             (true, false) => return Err(Error::Code(Code::IsDirectory)),
             (false, true) => return Err(Error::Code(Code::NotDirectory)),
             _ => {}
         }
-        self.check_not_itself(dir, &found)?;
-        let child_ref = root.table.get(found.child)?;
-        let mut child = child_ref.write();
-        self.check_child(&found, &child)?;
-        perm::check_sticky(who, &parent.inode().core, &child.inode().core)?;
         if is_dir && child.inode().core.size != 0 {
             return Err(Error::Code(Code::NotEmpty));
         }
