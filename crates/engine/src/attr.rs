@@ -124,7 +124,7 @@ fn changed_core(who: &Caller, core: &Core, set: &SetAttr) -> Result<Core> {
             return denied(Code::NotPermitted);
         }
         new.mode = core.mode & !0o7777 | mode & 0o7777;
-        if !who.bypasses() && !who.in_group(core.gid) && !core.is_dir() {
+        if !who.bypasses() && !who.in_group(core.gid) {
             new.mode &= !0o2000;
         }
     }

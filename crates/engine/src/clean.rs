@@ -17,6 +17,7 @@ use shoal_format::inode::Form;
 use shoal_format::node::{self, Key, TreeId};
 use shoal_format::usage::SegKind;
 use shoal_space::Class;
+use shoal_txn::Need;
 
 /// Segments with more than this live are left alone: moving them gains too little.
 const LIVE_MAX: f64 = 0.97;
@@ -38,6 +39,28 @@ impl Inner {
         }
         self.clean_round()?;
         Ok(self.store.available() > before || self.store.has_room(bytes))
+    }
+
+    /// Refills the reserve by checkpoints and cleaning, before a call that may use it goes on. That
+    /// call may still succeed when nothing can be gained.
+    #[cold]
+    pub(crate) fn refill_reserve(&self) -> Result<()> {
+        let _one = self.cleaning.lock();
+        for round in 0..8 {
+            let before = self.store.space.free_segments();
+            if !self.store.is_tight() {
+                break;
+            }
+            if round == 0 {
+                self.store.checkpoint()?;
+            } else {
+                self.clean_round()?;
+            }
+            if round > 0 && self.store.space.free_segments() <= before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the background thread should clean: few segments are free, and much of what is in use
@@ -76,6 +99,10 @@ impl Inner {
                 SegKind::Data => self.clean_data(seg)?,
                 SegKind::Meta => self.clean_meta(seg)?,
                 _ => continue,
+            }
+            // What the moves have dirtied must stay small against what is left.
+            if self.store.checkpoint_is_due() {
+                self.store.checkpoint()?;
             }
             self.store.counters.add(Counter::SegmentsCleaned, 1);
             self.store.counters.add(Counter::BytesMoved, u64::from(*live));
@@ -116,7 +143,7 @@ impl Inner {
     /// Writes what a file still uses of an object elsewhere.
     fn move_object(&self, header: &DataHeader, payload: Addr) -> Result<()> {
         let ino = header.ino;
-        let mut txn = self.begin()?;
+        let mut txn = self.store.begin(Need::Release)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         let core = locked.inode().core;
@@ -148,7 +175,7 @@ impl Inner {
             if magic == node::MAGIC && volume && at + NODE_SIZE <= raw.len() {
                 self.move_node(bytes, addr)?;
             } else if magic == shoal_format::inode::MAGIC && volume {
-                let txn = self.begin()?;
+                let txn = self.store.begin(Need::Release)?;
                 let root = RootId(u16_at(bytes, 6));
                 if let Ok(table) = self.table(Ino::new(root, 0)) {
                     table.rewrite_block(u64_at(bytes, 16), addr, txn.epoch)?;
@@ -170,7 +197,7 @@ impl Inner {
             root.table.rewrite_imap_node(low, level, addr);
             return Ok(());
         }
-        let txn = self.begin()?;
+        let txn = self.store.begin(Need::Release)?;
         root.tree(tree).rewrite(low, level, addr, txn.epoch)
     }
 }

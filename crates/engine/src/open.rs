@@ -14,6 +14,7 @@ use shoal_format::superblock;
 use shoal_txn::{Opened, StoreOptions};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Bounds of the journal length at which a checkpoint is due when none is given.
@@ -149,11 +150,16 @@ impl Inner {
     /// What `statfs` reports.
     pub fn statfs(&self) -> StatFs {
         let inode = u64::from(self.store.geometry.inode_size);
-        let free = self.store.space.free_bytes();
-        let available = self.store.available();
+        let geometry = &self.store.geometry;
+        // Dead space counts as free: whoever needs it has segments cleaned.
+        let live = self.store.space.live_bytes() + self.store.dirty_bytes() * 5 / 4;
+        let free = (geometry.bytes() - geometry.segment_size).saturating_sub(live);
+        let promised = self.store.prealloc.load(Ordering::Relaxed).max(0) as u64;
+        let reserve = u64::from(self.store.space.reserve_segments() + 1) * geometry.segment_size;
+        let available = free.saturating_sub(reserve + promised);
         StatFs {
-            bytes_total: self.store.geometry.bytes(),
-            bytes_free: free.max(available),
+            bytes_total: geometry.bytes(),
+            bytes_free: free,
             bytes_available: available,
             inodes_used: self.store.inodes(),
             inodes_free: available / inode,

@@ -78,6 +78,9 @@ impl Inner {
     /// Begins a transaction that gives space back or only changes what exists.
     #[inline]
     pub(crate) fn begin(&self) -> Result<Txn<'_>> {
+        if self.store.is_tight() {
+            self.refill_reserve()?;
+        }
         self.store.begin(Need::Release)
     }
 }

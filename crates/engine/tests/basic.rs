@@ -181,3 +181,34 @@ fn a_full_volume_can_be_emptied_and_filled_again() {
         }
     }
 }
+
+#[test]
+fn a_checkpoint_fits_after_many_removals_on_a_full_volume() {
+    let device = fresh(64 << 20);
+    let who = Caller::root();
+    let volume = Volume::open_on(device.clone(), &options()).unwrap();
+    let d = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
+    let mut made = 0;
+    while let Ok(f) = volume.create(&who, d, made.to_string().as_bytes(), 0o600) {
+        if volume.write(f.ino, 0, &[7; 1000], false).is_err() {
+            break;
+        }
+        made += 1;
+    }
+    assert!(made > 10_000, "{made}");
+    volume.close().unwrap();
+    let volume = Volume::open_on(device, &options()).unwrap();
+    for i in (0..made).step_by(2) {
+        volume.unlink(&who, d, i.to_string().as_bytes()).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    assert_clean(&volume);
+    assert!(volume.statfs().bytes_available > 4 << 20, "{:?}", volume.statfs());
+    // What was freed is scattered over all segments: the cleaner has to gather it.
+    for i in 0..made / 4 {
+        let name = format!("again-{i}");
+        let f = volume.create(&who, d, name.as_bytes(), 0o600).unwrap();
+        volume.write(f.ino, 0, &[8; 1000], false).unwrap();
+    }
+    assert_clean(&volume);
+}

@@ -18,6 +18,9 @@ pub const BLOCK_HEADER: usize = 48;
 /// Bytes of an inode's core.
 pub const CORE: usize = 112;
 
+/// Flag of a file made without a name that may still be given its first one.
+pub const FLAG_TMPFILE: u32 = 1;
+
 /// What a fork holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
@@ -78,7 +81,7 @@ pub struct Core {
     pub gid: u32,
     /// Generation of the number; kept while the slot is free.
     pub generation: u32,
-    /// Reserved for flags; zero.
+    /// Flags: [`FLAG_TMPFILE`].
     pub flags: u32,
     /// Bytes; for a directory, its number of entries.
     pub size: u64,

@@ -142,7 +142,7 @@ tables! {
         "uid" 4 "owner";
         "gid" 4 "group";
         "generation" 4 "raised when the number is used again";
-        "flags" 4 "zero";
+        "flags" 4 "bit 0: made without a name (`O_TMPFILE`), may be linked";
         "size" 8 "bytes; of a directory: entries";
         "bytes" 8 "bytes of its extents";
         "parent_or_rdev" 8 "parent of a directory, number of a device";

@@ -7,10 +7,11 @@
 //! each operation (or positions in a shared log, when the threads are in another process).
 
 use crate::exec::{Lockstep, Step};
-use crate::model::State;
+use crate::model::{State, diff};
 use crate::op::Op;
 use crate::workload::Workload;
 use shoal::{Ino, Volume};
+use shoal_base::limits::EXTENT_MAX;
 use std::collections::BTreeMap;
 
 /// An operation of one thread.
@@ -45,6 +46,8 @@ pub struct Track {
     /// What it was told to be durable.
     pub acks: Vec<Ack>,
     changed: BTreeMap<Ino, usize>,
+    /// The states in full, and what led to each, for explaining a failure; if wanted.
+    pub states: Option<Vec<(String, State)>>,
 }
 
 impl Track {
@@ -53,12 +56,38 @@ impl Track {
         Track { dir: run.model.root(), digests: vec![run.model.digest()], ..Track::default() }
     }
 
+    /// Keeps all states from here on.
+    pub fn explaining(mut self, run: &Lockstep) -> Track {
+        self.states = Some(vec![("start".into(), run.model.state())]);
+        self
+    }
+
+    /// What differs between `found` and the nearest of the states `ks`.
+    fn explain(&self, found: &State, ks: std::ops::RangeInclusive<usize>) -> String {
+        let Some(states) = &self.states else { return String::new() };
+        let ks = *ks.start()..=(*ks.end()).min(states.len() - 1);
+        let far = |k: &usize| diff(&states[*k].1, found, 1000).len();
+        let Some(nearest) = ks.min_by_key(far) else { return String::new() };
+        let mut text = format!("; the nearest is {nearest}, after {}", states[nearest].0);
+        if let Some((next, _)) = states.get(nearest + 1) {
+            text += &format!(" and before {next}");
+        }
+        for line in diff(&states[nearest].1, found, 12) {
+            text += "\n    ";
+            text += &line;
+        }
+        text
+    }
+
     /// Notes an operation that has ended.
-    pub fn ended(&mut self, span: Span, run: &Lockstep) {
+    pub fn ended(&mut self, span: Span, what: &Op, run: &Lockstep) {
         self.spans.push(span);
         self.digests.push(run.model.digest());
         let k = self.spans.len();
         self.changed.extend(run.model.touched().map(|(ino, _)| (ino, k)));
+        if let Some(states) = &mut self.states {
+            states.push((what.to_string(), run.model.state()));
+        }
     }
 
     /// The acknowledgement of a `sync` or `checkpoint` that began and ended so.
@@ -100,7 +129,8 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
     let mut matching = Vec::new();
     for (i, (track, (floor, ceiling))) in tracks.iter().zip(permitted(tracks, from, to)).enumerate()
     {
-        let digest = found.below(track.dir).digest();
+        let found = found.below(track.dir);
+        let digest = found.digest();
         let ks = floor..=ceiling.min(track.digests.len() - 1);
         let oldest = ks.clone().find(|k| track.digests[*k] == digest);
         let newest = ks.rev().find(|k| track.digests[*k] == digest);
@@ -108,9 +138,10 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
             Some(range) => matching.push(range),
             None => {
                 let any = track.digests.iter().position(|d| *d == digest);
+                let why = track.explain(&found, floor..=ceiling);
                 return Err(format!(
                     "thread {i}: its directory is in none of its states {floor}..={ceiling} \
-                     (of all its states: {any:?})"
+                     (of all its states: {any:?}){why}"
                 ));
             }
         }
@@ -132,11 +163,16 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
 }
 
 /// Draws the next operation that makes sense for a thread in a directory of its own: no crashes, and
-/// no walks, which could leave the directory.
+/// no walks, which could leave the directory. Copies are cut to one window of the target, because
+/// longer ones are several transactions, and a crash may come between them.
 pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
     loop {
         match workload.next(run) {
             Op::Crash { .. } | Op::Reopen { .. } | Op::Resolve { .. } => {}
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                let room = EXTENT_MAX as u64 - to_offset % EXTENT_MAX as u64;
+                return Op::CopyRange { from, from_offset, to, to_offset, len: len.min(room) };
+            }
             op => return op,
         }
     }
@@ -156,7 +192,7 @@ impl<'v> Worker<'v> {
     /// A worker in directory `dir`, doing what a seed says.
     pub fn new(volume: &'v Volume, dir: Ino, seed: u64) -> Result<Worker<'v>, String> {
         let run = Lockstep::new(volume, dir)?;
-        let track = Track::new(&run);
+        let track = Track::new(&run).explaining(&run);
         let workload = Workload::new(seed).without_crashes();
         Ok(Worker { volume, workload, run, track })
     }
@@ -173,7 +209,7 @@ impl<'v> Worker<'v> {
         }
         let synced = sync(self.volume, &self.run, &op).map_err(|e| format!("{op}: {e}"))?;
         let span = Span { begin, end: tick() };
-        self.track.ended(span, &self.run);
+        self.track.ended(span, &op, &self.run);
         match synced {
             Synced::No => {}
             Synced::All => self.track.ack_all(span),
@@ -227,7 +263,7 @@ mod tests {
                 run.model.create(&Caller::root(), at, 0o644, None).unwrap();
                 run.model.settle();
                 let begin = 100 * t + 10 * k;
-                track.ended(Span { begin, end: begin + 5 }, &run);
+                track.ended(Span { begin, end: begin + 5 }, &Op::Sync, &run);
                 history.push(run.model.state());
             }
             tracks.push(track);

@@ -322,7 +322,7 @@ impl Workload {
 
     fn offset(&mut self, run: &Lockstep, file: &Target) -> u64 {
         let size = run.resolve(file).and_then(|i| run.model.node(i)).map_or(0, |n| n.size());
-        match self.rng.below(12) {
+        let offset = match self.rng.below(12) {
             0..=2 => 0,
             3..=4 => size,
             5 => size.saturating_add(self.rng.below(10_000)),
@@ -331,7 +331,9 @@ impl Workload {
             8 => self.rng.below(1 << 22),
             9 if self.rng.chance(10) => FILE_SIZE_MAX - self.rng.below(3),
             _ => self.rng.below(size.saturating_add(1)),
-        }
+        };
+        // No system call can pass more.
+        offset.min(FILE_SIZE_MAX)
     }
 
     fn name(&mut self) -> Vec<u8> {

@@ -153,7 +153,7 @@ impl Life {
             self.run.model.begin();
         }
         let span = Span { begin, end: tick };
-        self.track.ended(span, &self.run);
+        self.track.ended(span, &op, &self.run);
         if words[4] == "1" {
             match &op {
                 Op::Fsync { file, .. } => {
@@ -170,7 +170,8 @@ impl Life {
         let Some((begin, op)) = self.last.take() else { return };
         let after = self.run.after(&op, &found.below(self.track.dir));
         self.run.model.begin();
-        self.track.ended(Span { begin, end: u64::MAX }, after.as_ref().unwrap_or(&self.run));
+        let run = after.as_ref().unwrap_or(&self.run);
+        self.track.ended(Span { begin, end: u64::MAX }, &op, run);
     }
 }
 

@@ -101,6 +101,13 @@ impl Store {
         (self.dirty_bytes() * 5 / 4) as f64 / free.max(1) as f64
     }
 
+    /// Whether calls that may use the reserve have used so much of it that segments must be cleaned
+    /// before they go on.
+    #[inline]
+    pub fn is_tight(&self) -> bool {
+        self.space.free_segments() < self.space.reserve_segments() * 3 / 4
+    }
+
     /// Notes that a checkpoint is due, if it is.
     #[inline]
     pub(crate) fn note_due(&self, lsn: Lsn) {

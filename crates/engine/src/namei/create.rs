@@ -10,7 +10,7 @@ use shoal_base::counters::Counter;
 use shoal_base::limits::PATH_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
-use shoal_format::inode::{Core, Form, Stamp};
+use shoal_format::inode::{Core, FLAG_TMPFILE, Form, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::InodeRef;
 use shoal_txn::{ExtentChange, Root, Txn};
@@ -82,7 +82,7 @@ impl Inner {
         let mode = FileKind::Regular.mode_bits() | mode & 0o7777;
         let inode = root.table.allocate()?;
         let new = New { mode, rdev: 0, target: b"" };
-        let core = new_core(who, &above, &new, now());
+        let core = Core { flags: FLAG_TMPFILE, ..new_core(who, &above, &new, now()) };
         let entry = self.fill(&mut txn, root, &inode, core, Fork::default())?;
         self.store.orphans.add(inode.ino);
         txn.log(Item::OrphanAdd { ino: inode.ino });

@@ -7,6 +7,7 @@ use crate::types::{Caller, Entry, check_name};
 use crate::volume::Inner;
 use shoal_base::limits::LINK_MAX;
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::inode::FLAG_TMPFILE;
 use shoal_format::item::Item;
 
 impl Inner {
@@ -35,7 +36,11 @@ impl Inner {
             return Err(Error::Code(Code::NotPermitted));
         }
         let orphan = core.nlink == 0;
-        if orphan && !self.store.orphans.contains(ino) {
+        // That the name exists is said first, as on Linux.
+        if orphan && self.find_entry(dir, name)?.is_some() {
+            return Err(Error::Code(Code::Exists));
+        }
+        if orphan && core.flags & FLAG_TMPFILE == 0 {
             return Err(Error::Code(Code::NotFound));
         }
         if core.nlink == LINK_MAX {
@@ -45,6 +50,10 @@ impl Inner {
         let stamp = now();
         set_links(&mut txn, &root.table, &mut file, core.nlink + 1, stamp);
         if orphan {
+            let core = &mut file.edit(&root.table, txn.epoch).core;
+            core.flags &= !FLAG_TMPFILE;
+            let core = *core;
+            txn.log(Item::Core { ino, core });
             self.store.orphans.remove(ino);
             txn.log(Item::OrphanDel { ino });
         }

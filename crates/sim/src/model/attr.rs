@@ -88,10 +88,6 @@ impl Model {
             }
         }
         if node.kind != FileKind::Directory {
-            let outsider = who.uid != 0 && !who.in_group(node.gid);
-            if outsider {
-                node.perm &= !SET_GID;
-            }
             drop_set_ids(&mut node.perm);
         }
         node.uid = uid.unwrap_or(node.uid);
