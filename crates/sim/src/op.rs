@@ -357,7 +357,7 @@ impl fmt::Display for Target {
 }
 
 /// A name to read: printable, and long ones cut.
-fn elided(name: &[u8]) -> String {
+pub fn elided(name: &[u8]) -> String {
     if name.len() <= 40 {
         return name.escape_ascii().to_string();
     }

@@ -9,7 +9,7 @@ use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
 use shoal_sim::recovery::recover;
 use shoal_sim::rng::Rng;
-use shoal_sim::runner::Settings;
+use shoal_sim::runner::{Settings, panic_text};
 use shoal_sim::threads::{Track, Worker, judge};
 use shoal_sim::walk::walk;
 use std::sync::Arc;
@@ -73,15 +73,18 @@ fn work(volume: &Volume, device: &FaultyDevice, seed: u64, ops: u64) -> (Vec<Tra
         let camera = scope.spawn(|| {
             let mut rng = Rng::new(seed);
             let mut shots = Vec::new();
-            while busy.load(Ordering::Relaxed) && shots.len() < 12 {
-                std::thread::sleep(Duration::from_millis(rng.range(1, 40)));
+            while busy.load(Ordering::Relaxed) && shots.len() < 20 {
+                std::thread::sleep(Duration::from_millis(rng.range(1, 15)));
                 let from = tick();
                 let (_, image) = device.crash_now(rng.next());
                 shots.push(Shot { image, from, to: tick() });
             }
             shots
         });
-        let tracks = threads.into_iter().map(|t| t.join().expect("worker")).collect();
+        let tracks = threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|panic| panic!("{}", panic_text(&*panic))))
+            .collect();
         busy.store(false, Ordering::Relaxed);
         (tracks, camera.join().expect("camera"))
     })
@@ -93,7 +96,7 @@ fn round(seed: u64, checkpoint_always: bool) {
     mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs).expect("mkfs");
     let volume = Volume::open_on(Arc::clone(&device) as Arc<dyn Device>, &settings.open);
     let volume = volume.expect("open");
-    let (tracks, shots) = work(&volume, &device, seed, 400);
+    let (tracks, shots) = work(&volume, &device, seed, 1_200);
     let compare = |volume: &Volume, when: &str| {
         let found = walk(volume, Ino::ROOT, true).unwrap_or_else(|e| panic!("{when}: {e}"));
         for (t, track) in tracks.iter().enumerate() {

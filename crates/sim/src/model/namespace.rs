@@ -263,16 +263,14 @@ impl Model {
     /// Whether `above` is `below` or one of its ancestors.
     fn is_above(&self, above: Ino, below: Ino) -> bool {
         let mut at = below;
-        loop {
-            if at == above {
-                return true;
+        while at != above {
+            // A removed directory that is still held may outlive its parent.
+            match self.node(at) {
+                Some(node) if node.parent != at => at = node.parent,
+                _ => return false,
             }
-            let parent = self.nodes[&at].parent;
-            if parent == at {
-                return false;
-            }
-            at = parent;
         }
+        true
     }
 
     /// Whether `who` may create `name` in `dir`, which must not have it.

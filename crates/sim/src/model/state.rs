@@ -3,6 +3,7 @@
 
 use super::digest::{entry_hash, node_hash};
 use super::{Body, Content, Model, Name, Node, Times};
+use crate::op::elided;
 use shoal::{Attr, FileKind, Generation, Ino};
 use std::collections::BTreeMap;
 
@@ -107,7 +108,7 @@ impl State {
             let prefix = paths[&dir].trim_end_matches('/').to_string();
             for ((_, name), child) in self.entries_of(dir) {
                 if !paths.contains_key(child) {
-                    paths.insert(*child, format!("{prefix}/{}", name.escape_ascii()));
+                    paths.insert(*child, format!("{prefix}/{}", elided(name)));
                     queue.push(*child);
                 }
             }
@@ -140,7 +141,7 @@ pub fn diff(expected: &State, found: &State, limit: usize) -> Vec<String> {
     };
     let mut lines = Vec::new();
     for ((dir, name), child) in &expected.entries {
-        let at = format!("{}/{}", name_of(dir), name.escape_ascii());
+        let at = format!("{}/{}", name_of(dir), elided(name));
         match found.entries.get(&(*dir, name.clone())) {
             None => lines.push(format!("entry missing: {at} -> inode {child}")),
             Some(other) if other != child => {
@@ -151,7 +152,7 @@ pub fn diff(expected: &State, found: &State, limit: usize) -> Vec<String> {
     }
     for ((dir, name), child) in &found.entries {
         if !expected.entries.contains_key(&(*dir, name.clone())) {
-            let at = format!("{}/{}", name_of(dir), name.escape_ascii());
+            let at = format!("{}/{}", name_of(dir), elided(name));
             lines.push(format!("entry too many: {at} -> inode {child}"));
         }
     }
