@@ -41,6 +41,14 @@ impl Inner {
         Ok(self.store.available() > before || self.store.has_room(bytes))
     }
 
+    /// Makes what room can be made by one checkpoint and one round of cleaning.
+    #[cold]
+    pub(crate) fn make_room(&self) -> Result<()> {
+        let _one = self.cleaning.lock();
+        self.store.checkpoint()?;
+        self.clean_round()
+    }
+
     /// Refills the reserve by checkpoints and cleaning, before a call that may use it goes on. That
     /// call may still succeed when nothing can be gained.
     #[cold]

@@ -19,6 +19,9 @@ impl Inner {
             let key = Key::new(ino.0, 0);
             let to = Key::new(ino.0, u64::MAX);
             let store = &self.store;
+            // A failure to read must come before the first change.
+            root.extents.for_each(key, to, &mut |_, _| Ok(true))?;
+            txn.changing();
             root.extents.delete_range(key, to, txn.epoch, &mut |key, value| {
                 if let Some(extent) = Extent::decode_value(key.lo, value) {
                     store.account(&extent, ExtentChange::Goes);

@@ -65,8 +65,8 @@ impl Inner {
 
     #[cold]
     fn begin_after_relief(&self, bytes: u64) -> Result<Txn<'_>> {
-        for _ in 0..8 {
-            let gained = self.relieve(bytes)?;
+        for round in 0..8 {
+            let gained = self.relieve(bytes)? || round < 3;
             match self.store.begin(Need::Space(bytes)) {
                 Err(e) if e.is(Code::NoSpace) && gained => {}
                 other => return other,

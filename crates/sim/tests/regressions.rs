@@ -87,3 +87,28 @@ fn directories_are_not_copied() {
         Op::CopyRange { from: path(""), from_offset: 100, to: path("f"), to_offset: 0, len: 10 };
     works("copy", vec![Op::Create { who: Who::Root, at: top("f"), mode: 0o644 }, copy]);
 }
+
+/// Looking for loops, rename walked up from a removed directory that was still open, past a parent
+/// that was gone as well.
+#[test]
+fn renaming_out_of_a_removed_directory_whose_parent_is_gone() {
+    let inner = Place { dir: path("a"), name: b"b".to_vec() };
+    let nowhere = Place { dir: Target::Slot(0), name: b"x".to_vec() };
+    works(
+        "rename",
+        vec![
+            Op::Mkdir { who: Who::Root, at: top("c"), mode: 0o755 },
+            Op::Mkdir { who: Who::Root, at: top("a"), mode: 0o755 },
+            Op::Mkdir { who: Who::Root, at: inner.clone(), mode: 0o755 },
+            Op::Open { file: path("a/b"), slot: 0 },
+            Op::Rmdir { who: Who::Root, at: inner },
+            Op::Rmdir { who: Who::Root, at: top("a") },
+            Op::Rename {
+                who: Who::Root,
+                from: nowhere,
+                to: top("c"),
+                flags: shoal::RenameFlags::default(),
+            },
+        ],
+    );
+}

@@ -29,6 +29,8 @@ pub struct Txn<'s> {
     store: &'s Store,
     record: Vec<u8>,
     _inside: Inside<'s>,
+    /// Something has changed in memory that the record does not say yet.
+    changing: bool,
     /// Epoch in which its changes are made.
     pub epoch: Epoch,
 }
@@ -48,7 +50,7 @@ impl Store {
         }
         let inside = self.gate.enter();
         let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
-        Ok(Txn { store: self, record, _inside: inside, epoch: self.epoch() })
+        Ok(Txn { store: self, record, _inside: inside, changing: false, epoch: self.epoch() })
     }
 
     /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints have
@@ -77,11 +79,9 @@ impl Store {
             return self.checkpoint();
         }
         self.wake_checkpointer();
-        while self.far_behind() {
-            self.writable()?;
-            let mut done = self.checkpoints.lock();
-            let patience = std::time::Duration::from_millis(100);
-            self.checkpoint_done.wait_for(&mut done, patience);
+        // Who has to wait does the work: the background thread may itself be the one that waits here.
+        if self.far_behind() {
+            self.checkpoint_if(|| self.far_behind())?;
         }
         self.writable()
     }
@@ -147,6 +147,12 @@ impl Txn<'_> {
     pub fn log(&mut self, item: Item<'_>) {
         item.encode(&mut self.record);
     }
+    /// The first change in memory is about to be made, before its item is logged: from here on the
+    /// transaction has to be committed.
+    #[inline]
+    pub fn changing(&mut self) {
+        self.changing = true;
+    }
     /// LSN before this transaction, for the inode's core.
     #[inline]
     pub fn lsn_before(&self) -> u64 {
@@ -173,9 +179,11 @@ impl Txn<'_> {
             Err(e) => {
                 self.store.poison(&format!("journal: {e}"));
                 self.record.clear();
+                self.changing = false;
                 return Err(e);
             }
         };
+        self.changing = false;
         self.store.counters.add(Counter::Transactions, 1);
         self.store.note_due(lsn);
         self.record.clear();
@@ -185,7 +193,7 @@ impl Txn<'_> {
 
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
-        if !self.record.is_empty() {
+        if self.changing || !self.record.is_empty() {
             self.store.poison("a transaction failed half-way; the last record is whole: reopen");
             self.record.clear();
         }

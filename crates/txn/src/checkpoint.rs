@@ -38,17 +38,25 @@ struct Moment {
 impl Store {
     /// Writes a checkpoint. Other calls go on meanwhile, except for the moment of step 1.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_as(false)
+        self.checkpoint_as(false, || true)
+    }
+
+    /// Writes a checkpoint if `wanted` still says so when no other is being written.
+    pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
+        self.checkpoint_as(false, wanted)
     }
 
     /// The last checkpoint before closing: the superblock says that there is nothing to replay.
     pub fn checkpoint_clean(&self) -> Result<()> {
-        self.checkpoint_as(true)
+        self.checkpoint_as(true, || true)
     }
 
-    fn checkpoint_as(&self, clean: bool) -> Result<()> {
+    fn checkpoint_as(&self, clean: bool, wanted: impl Fn() -> bool) -> Result<()> {
         let mut published = self.published.lock();
         self.writable()?;
+        if !wanted() {
+            return Ok(());
+        }
         let done = self.checkpoint_steps(&mut published, clean);
         if let Err(e) = &done {
             self.poison(&format!("checkpoint failed: {e}"));
@@ -168,6 +176,18 @@ impl Store {
 
 fn sealed(addr: Addr, bytes: &[u8]) -> Ptr {
     Ptr { addr, len: bytes.len() as u32, checksum: shoal_base::checksum(bytes) }
+}
+
+impl Store {
+    /// Writes the other copy of the superblock too: neither may name what came before this mount.
+    pub(crate) fn write_other_copy(&self) -> Result<()> {
+        let mut published = self.published.lock();
+        let sequence = published.superblock.sequence + 1;
+        let next = Superblock { sequence, ..published.superblock };
+        write_superblock(self, &next)?;
+        published.superblock = next;
+        Ok(())
+    }
 }
 
 /// Writes the copy whose turn it is, and flushes.

@@ -14,7 +14,7 @@ use crate::gate::Gate;
 use crate::orphans::Orphans;
 use crate::store::{JournalSegments, Published, Root, Store, StoreOptions};
 use parking_lot::{Condvar, Mutex};
-use shoal_base::counters::{Counter, Counters};
+use shoal_base::counters::Counters;
 use shoal_base::{Code, Error, Lsn, Result, RootId};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord};
@@ -268,6 +268,8 @@ fn resume(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered
     crate::checkpoint::write_superblock(store, &next)?;
     published.superblock = next;
     drop(published);
+    // Both copies: the older one must not say "closed" once there are records to replay.
+    store.write_other_copy()?;
     store.start_journal(next.incarnation, StartAt::At(start))?;
     Ok(Recovered::default())
 }
@@ -299,7 +301,7 @@ fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovere
     store.start_journal(incarnation, StartAt::Fresh { lsn: end.end.lsn })?;
     store.published.lock().superblock.incarnation = incarnation;
     store.checkpoint()?;
+    store.write_other_copy()?;
     store.space.release_journal_segments(&end.segments);
-    store.counters.add(Counter::Checkpoints, 0);
     Ok(recovered)
 }

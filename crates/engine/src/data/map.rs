@@ -109,6 +109,8 @@ impl Inner {
         let mut after: Vec<Extent> = kept.iter().chain(new).copied().collect();
         after.sort_unstable_by_key(|e| e.offset);
         let mut bytes = locked.inode().core.bytes;
+        self.read_records(ino, &old, &after, whole.then_some(from))?;
+        txn.changing();
         if whole {
             bytes -= self.remove_tail(txn, ino, from)?;
         }
@@ -127,6 +129,25 @@ impl Inner {
         }
         locked.edit(self.table(ino)?, txn.epoch).core.bytes = bytes;
         Ok(())
+    }
+
+    /// Reads the leaves that a change of the map will touch: a failure to read must come before the
+    /// first change, not in the middle.
+    pub(super) fn read_records(
+        &self,
+        ino: Ino,
+        old: &[Extent],
+        after: &[Extent],
+        tail: Option<u64>,
+    ) -> Result<()> {
+        let tree = &self.root(ino)?.extents;
+        if let Some(from) = tail {
+            tree.for_each(Key::new(ino.0, from), Key::new(ino.0, END), &mut |_, _| Ok(true))?;
+        }
+        // The whole map of a file whose records are in its inode may go to the tree: a leaf or two.
+        let ends = [Key::new(ino.0, 0), Key::new(ino.0, END)];
+        let keys = old.iter().chain(after).map(|e| Key::new(ino.0, e.offset));
+        keys.chain(ends).try_for_each(|key| tree.get(key, |_| ()).map(|_| ()))
     }
 
     /// Removes all records from `from` on; returns their bytes.

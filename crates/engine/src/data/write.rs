@@ -44,7 +44,7 @@ impl Inner {
         kill_priv: bool,
     ) -> Result<(u64, usize)> {
         let mut start = offset;
-        let mut written = 0;
+        let (mut written, mut tries) = (0, 0);
         loop {
             let step = &data[written..data.len().min(written + STEP)];
             let at = start.map(|s| s + written as u64);
@@ -52,6 +52,12 @@ impl Inner {
                 Ok(at) => {
                     start.get_or_insert(at);
                     written += step.len();
+                }
+                // Others took the room that there was: make some, a few times.
+                Err(e) if e.is(Code::NoSpace) && tries < 3 => {
+                    self.make_room()?;
+                    tries += 1;
+                    continue;
                 }
                 Err(e) if written == 0 => return Err(e),
                 Err(_) => break,
@@ -166,6 +172,8 @@ impl Inner {
             return Ok(());
         }
         let ino = locked.ino();
+        // What follows goes to the map: a failure to read it must come before this change.
+        self.read_records(ino, &[], &[], None)?;
         let inode = locked.edit(self.table(ino)?, txn.epoch);
         inode.core.data_form = Form::Empty;
         inode.data = Box::default();
