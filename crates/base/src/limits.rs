@@ -34,14 +34,16 @@ pub const TREE_VALUE_MAX: usize = 2048;
 pub const LINK_MAX: u32 = u32::MAX;
 /// Unit in which objects are placed on the device, in bytes.
 pub const ALIGN: usize = 8;
-/// Journal writes are rounded up to this, so that a torn write cannot touch an earlier, acknowledged one.
+/// Journal writes are rounded up to this, so that a torn write cannot touch an earlier,
+/// acknowledged one.
 pub const JOURNAL_ALIGN: usize = 4096;
 
 // A leaf must hold at least four of the largest values, or splitting could fail.
 const _: () = assert!(TREE_VALUE_MAX * 4 < NODE_SIZE);
 // The largest dirent value (name + header) fits in a tree value.
 const _: () = assert!(NAME_MAX + 64 < TREE_VALUE_MAX);
-// A block of the largest inodes, and the largest extent with its header, fit in the smallest segment.
+// A block of the largest inodes, and the largest extent with its header, fit in the smallest
+// segment.
 const _: () = assert!((INODES_PER_BLOCK * INODE_SIZE_MAX) as u64 * 4 < SEGMENT_SIZE_MIN);
 const _: () = assert!((EXTENT_MAX as u64 + 4096) * 4 < SEGMENT_SIZE_MIN);
 const _: () = assert!(JOURNAL_ALIGN.is_power_of_two() && ALIGN.is_power_of_two());

@@ -71,8 +71,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the background thread should clean: few segments are free, and much of what is in use
-    /// is dead.
+    /// Whether the background thread should clean: few segments are free, and much of what is in
+    /// use is dead.
     pub(crate) fn should_clean(&self) -> bool {
         let space = &self.store.space;
         let low = (self.store.geometry.segments / 8).max(space.reserve_segments() * 2);

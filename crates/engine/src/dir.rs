@@ -1,8 +1,8 @@
 //! Directory entries in the `dirents` tree: finding, inserting, removing, listing.
 //!
-//! Names whose hashes collide take suffixes 0, 1, 2… without gaps: the entry before each further one
-//! carries a mark, and removing one moves the last into its place. So a name is absent as soon as a
-//! suffix is. (Cookies of other entries never change; of two colliding names one may.)
+//! Names whose hashes collide take suffixes 0, 1, 2… without gaps: the entry before each further
+//! one carries a mark, and removing one moves the last into its place. So a name is absent as soon
+//! as a suffix is. (Cookies of other entries never change; of two colliding names one may.)
 
 use crate::attr::attr_of;
 use crate::types::{Attr, DirEntry, FileKind};

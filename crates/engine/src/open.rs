@@ -86,8 +86,8 @@ impl Volume {
         }
     }
 
-    /// Checkpoints, marks the volume closed, stops the threads. What is still held without a name is
-    /// freed.
+    /// Checkpoints, marks the volume closed, stops the threads. What is still held without a name
+    /// is freed.
     pub fn close(self) -> Result<()> {
         self.stop();
         if self.store.writable().is_ok() {

@@ -77,7 +77,7 @@ impl Inner {
                 }
             };
             if !core.in_use() || core.nlink != 0 {
-                tracing::warn!(%ino, "orphan slot names an inode that is free or has links; cleared");
+                tracing::warn!(%ino, "orphan slot names a free or linked inode; cleared");
                 let mut txn = self.begin()?;
                 self.store.orphans.remove(ino);
                 txn.log(Item::OrphanDel { ino });

@@ -18,7 +18,8 @@ pub struct Volume {
     pub(crate) background: Mutex<Option<Background>>,
 }
 
-/// The calls of a volume, which [`Volume`] dereferences to: what front ends and background threads share.
+/// The calls of a volume, which [`Volume`] dereferences to: what front ends and background threads
+/// share.
 pub struct Inner {
     pub(crate) store: Store,
     pub(crate) holds: Holds,
@@ -53,8 +54,8 @@ impl Inner {
         self.store.root(ino)?.table.get(ino)
     }
 
-    /// Begins a transaction that wants `bytes` of new space; when there is none, first makes what can
-    /// be made by checkpointing and cleaning.
+    /// Begins a transaction that wants `bytes` of new space; when there is none, first makes what
+    /// can be made by checkpointing and cleaning.
     #[inline]
     pub(crate) fn begin_space(&self, bytes: u64) -> Result<Txn<'_>> {
         match self.store.begin(Need::Space(bytes)) {

@@ -120,7 +120,8 @@ pub struct DataHeader {
 }
 
 impl DataHeader {
-    /// Encodes: magic 4, len 4, inode 8, offset 8, checksum 8 (of the 24 bytes before and the volume).
+    /// Encodes: magic 4, len 4, inode 8, offset 8, checksum 8 (of the 24 bytes before and the
+    /// volume).
     pub fn encode(&self, volume: u64) -> [u8; HEADER] {
         let mut out = Vec::with_capacity(HEADER);
         out.put_u32(MAGIC);

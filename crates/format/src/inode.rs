@@ -13,7 +13,8 @@ use shoal_base::{Addr, Error, Ino, Result};
 
 /// `SIB1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB1");
-/// Bytes of a block's header: magic 4, inode size 2, root 2, volume 8, number 8, address 8, epoch 8, reserved 8.
+/// Bytes of a block's header: magic 4, inode size 2, root 2, volume 8, number 8, address 8, epoch
+/// 8, reserved 8.
 pub const BLOCK_HEADER: usize = 48;
 /// Bytes of an inode's core.
 pub const CORE: usize = 112;

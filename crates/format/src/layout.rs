@@ -1,6 +1,6 @@
-//! The layout of every structure in one place: field after field, each offset the sum of the lengths
-//! before it. The sizes are proved here against what the other modules encode; the tables of
-//! `docs/on-disk-format.md` are printed from here.
+//! The layout of every structure in one place: field after field, each offset the sum of the
+//! lengths before it. The sizes are proved here against what the other modules encode; the tables
+//! of `docs/on-disk-format.md` are printed from here.
 
 use crate::{Ptr, batch, checkpoint, extent, inode, node, orphan, superblock};
 
@@ -42,7 +42,9 @@ const fn total(fields: &[Field]) -> usize {
 }
 
 macro_rules! tables {
-    ($($id:ident $name:literal $size:expr, $fixed:expr, $doc:literal { $($f:literal $len:literal $what:literal;)* })*) => {
+    ($($id:ident $name:literal $size:expr, $fixed:expr, $doc:literal {
+        $($f:literal $len:literal $what:literal;)*
+    })*) => {
         $(
             const $id: &[Field] = &[$(($f, $len, $what),)*];
             const _: () = assert!(total($id) == $fixed, concat!("layout of ", $name));
@@ -74,7 +76,8 @@ tables! {
         "reserved" 128 "zero";
         "checksum" 8 "XXH3-64 of all before";
     }
-    POINTER "pointer" Ptr::SIZE, Ptr::SIZE, "Points to any object, and proves what is found there." {
+    POINTER "pointer" Ptr::SIZE, Ptr::SIZE,
+    "Points to any object, and proves what is found there." {
         "address" 8 "byte address, a multiple of 8";
         "length" 4 "bytes; 0: points to nothing";
         "reserved" 4 "zero";
@@ -93,7 +96,8 @@ tables! {
         "orphan_blocks" 4 "number of pointers to orphan blocks";
         "roots" 4 "number of roots";
     }
-    ROOT "root" 0, checkpoint::ROOT_FIXED, "A root in a checkpoint; its name, of that many bytes, lies before the first pointer." {
+    ROOT "root" 0, checkpoint::ROOT_FIXED,
+    "A root in a checkpoint; its name, of that many bytes, lies before the first pointer." {
         "id" 2 "number of the root";
         "name_len" 2 "bytes of the name that follows";
         "imap" 24 "root node";
@@ -136,7 +140,8 @@ tables! {
         "reserved" 8 "zero";
     }
     CORE "inode" 0, inode::CORE,
-    "Core of an inode; data fork and attribute fork follow. A slot that is free but was used holds 4 bytes, its generation." {
+    "Core of an inode; data fork and attribute fork follow. A slot that is free but was used \
+     holds 4 bytes, its generation." {
         "mode" 4 "type and permissions";
         "nlink" 4 "links";
         "uid" 4 "owner";
@@ -190,7 +195,8 @@ tables! {
         "checksum" 8 "of header and records";
     }
     ORPHANS "orphan-block" orphan::BLOCK_SIZE, orphan::HEADER,
-    "Header of an orphan block; slots of 8 bytes (inode or 0) follow, the last 8 bytes are the checksum." {
+    "Header of an orphan block; slots of 8 bytes (inode or 0) follow, the last 8 bytes are the \
+     checksum." {
         "magic" 4 "`SOR1`";
         "shard" 4 "number of the block";
         "volume" 8 "first half of the volume id";
@@ -271,7 +277,10 @@ mod tests {
         core.encode(&mut raw);
         assert_eq!(raw.len(), inode::CORE);
         assert_eq!(Core::decode(&mut Reader::new(&raw)), Some(core));
+    }
 
+    #[test]
+    fn extents_and_batches_read_back() {
         let extent = Extent { offset: 9, len: 70, skip: 7, ptr: ptr() };
         let mut raw = Vec::new();
         extent.encode_value(&mut raw);

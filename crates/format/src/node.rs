@@ -225,7 +225,8 @@ impl Node {
         at
     }
 
-    /// Inserts an entry at `i`, as found by `search`; `false`, and nothing done, when it does not fit.
+    /// Inserts an entry at `i`, as found by `search`; `false`, and nothing done, when it does not
+    /// fit.
     pub fn insert(&mut self, i: usize, key: Key, value: &[u8]) -> bool {
         if !self.fits(value.len()) {
             return false;

@@ -7,7 +7,8 @@ use crate::{Geometry, Ptr};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Code, Error, Result, limits};
 
-/// Byte addresses of the two copies, 64 KiB apart so that no single bad sector or erase block has both.
+/// Byte addresses of the two copies, 64 KiB apart so that no single bad sector or erase block has
+/// both.
 pub const COPIES: [u64; 2] = [0, 65_536];
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";
@@ -42,14 +43,15 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// The low 64 bits of the id: stamped into journal batches and nodes, and the seed of name hashes.
+    /// The low 64 bits of the id: stamped into journal batches and nodes, and the seed of name
+    /// hashes.
     pub fn volume(&self) -> u64 {
         crate::bytes::u64_at(&self.id, 0)
     }
 
-    /// Encodes: magic 8, version 4, state 4, id 16, segment size 8, segments 4, inode size 4, compat 8,
-    /// ro-compat 8, incompat 8, sequence 8, incarnation 4, reserved 4, checkpoint 24, created 8,
-    /// reserved to 248, checksum 8.
+    /// Encodes: magic 8, version 4, state 4, id 16, segment size 8, segments 4, inode size 4,
+    /// compat 8, ro-compat 8, incompat 8, sequence 8, incarnation 4, reserved 4, checkpoint 24,
+    /// created 8, reserved to 248, checksum 8.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SIZE);
         out.put_bytes(&MAGIC);

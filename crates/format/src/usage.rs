@@ -270,7 +270,8 @@ mod tests {
 
     #[test]
     fn each_broken_rule_is_named() {
-        let cases: [(&str, fn(&mut UsageTable)); 8] = [
+        type Break = fn(&mut UsageTable);
+        let cases: [(&str, Break); 8] = [
             ("kind is super", |t| t.entries[5].kind = SegKind::Super),
             ("kind is free", |t| t.entries[0].kind = SegKind::Free),
             ("1048577 live bytes", |t| t.entries[2].live = (1 << 20) + 1),

@@ -1,5 +1,5 @@
-//! Writing inode blocks back: a checkpoint takes the list of blocks changed in its epoch, writes them
-//! in inode order as they were at its end, and enters their new addresses in `imap`.
+//! Writing inode blocks back: a checkpoint takes the list of blocks changed in its epoch, writes
+//! them in inode order as they were at its end, and enters their new addresses in `imap`.
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
 use crate::table::InodeTable;
@@ -19,7 +19,8 @@ pub struct Written {
 
 impl InodeTable {
     /// Writes the blocks changed in `epoch`, in which no transaction runs any more, and `imap`.
-    /// Returns the root of `imap`; call [`InodeTable::finish`] once the writer's bytes are on the device.
+    /// Returns the root of `imap`; call [`InodeTable::finish`] once the writer's bytes are on the
+    /// device.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<(Ptr, Written)> {
         let mut blocks = Vec::new();
         for list in &self.dirty[epoch as usize % 2] {
@@ -82,8 +83,8 @@ fn capture(block: &InodeBlock, epoch: Epoch, slots: &mut [Vec<u8>; INODES_PER_BL
 }
 
 impl InodeTable {
-    /// For the cleaner: the block, if it is still at `addr`, is written elsewhere by the checkpoint of
-    /// `epoch`, the current one.
+    /// For the cleaner: the block, if it is still at `addr`, is written elsewhere by the checkpoint
+    /// of `epoch`, the current one.
     pub fn rewrite_block(&self, number: u64, addr: Addr, epoch: Epoch) -> Result<()> {
         let block = match self.block(number) {
             Ok(block) => block,

@@ -1,5 +1,5 @@
-//! Shoal, a POSIX filesystem for shoals of small files, as a library. Front ends use only this crate;
-//! what it re-exports is kept stable.
+//! Shoal, a POSIX filesystem for shoals of small files, as a library. Front ends use only this
+//! crate; what it re-exports is kept stable.
 //!
 //! ```
 //! use shoal::{Caller, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};

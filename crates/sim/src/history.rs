@@ -1,9 +1,9 @@
-//! The states a run has been through since the device was last known to be in one of them, and which
-//! of them a crash at a given moment may leave behind.
+//! The states a run has been through since the device was last known to be in one of them, and
+//! which of them a crash at a given moment may leave behind.
 //!
-//! State `k` is the state after `k` operations. Recovery must yield a state between the *floor*, the
-//! newest one whose durability had been acknowledged when the power went, and the *ceiling*, the
-//! last operation that had begun to touch the device.
+//! State `k` is the state after `k` operations. Recovery must yield a state between the *floor*,
+//! the newest one whose durability had been acknowledged when the power went, and the *ceiling*,
+//! the last operation that had begun to touch the device.
 
 use crate::model::{Model, State, diff};
 use shoal::Ino;

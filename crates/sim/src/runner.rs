@@ -1,6 +1,6 @@
-//! A run: a fresh volume on a faulty device, a list of operations in lockstep with the model, and at
-//! every `crash` in the list several crash images, each recovered, checked, and compared with the
-//! states that may be there. The run goes on from one of them.
+//! A run: a fresh volume on a faulty device, a list of operations in lockstep with the model, and
+//! at every `crash` in the list several crash images, each recovered, checked, and compared with
+//! the states that may be there. The run goes on from one of them.
 
 use crate::checks;
 use crate::device::FaultyDevice;
@@ -355,8 +355,8 @@ impl Sim {
         checks::all(self.volume(), &found).map_err(|e| format!("{when}: {e}"))
     }
 
-    /// The end of a run: nothing is held any more; everything is read and compared, before and after
-    /// a last clean close.
+    /// The end of a run: nothing is held any more; everything is read and compared, before and
+    /// after a last clean close.
     pub fn finish(mut self) -> Result<Report, String> {
         for slot in 0..self.run.slots.len() {
             if self.run.slots[slot].is_some() {

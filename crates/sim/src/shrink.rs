@@ -1,5 +1,6 @@
 //! Makes a failing list of operations shorter: runs of operations are left out as long as it still
-//! fails, in ever smaller pieces. What remains need not fail for the very same reason, but it fails.
+//! fails, in ever smaller pieces. What remains need not fail for the very same reason, but it
+//! fails.
 
 use crate::op::Op;
 use crate::runner::{Failure, Settings, run_list};

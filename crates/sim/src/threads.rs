@@ -162,9 +162,9 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
     Ok(())
 }
 
-/// Draws the next operation that makes sense for a thread in a directory of its own: no crashes, and
-/// no walks, which could leave the directory. Copies are cut to one window of the target, because
-/// longer ones are several transactions, and a crash may come between them.
+/// Draws the next operation that makes sense for a thread in a directory of its own: no crashes,
+/// and no walks, which could leave the directory. Copies are cut to one window of the target,
+/// because longer ones are several transactions, and a crash may come between them.
 pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
     loop {
         match workload.next(run) {

@@ -154,7 +154,8 @@ pub(crate) struct InnerCell {
     /// The current version; `None`: only on the device.
     pub now: ArcSwapOption<InnerData>,
     pub meta: Mutex<InnerMeta>,
-    /// Range of keys, fixed when the cell was made from the device: low and high of what it covered.
+    /// Range of keys, fixed when the cell was made from the device: low and high of what it
+    /// covered.
     pub level: u8,
 }
 

@@ -12,8 +12,8 @@
 //! 2. A change made in epoch `e` never alters what the checkpoint of `e - 1` is still to write: the
 //!    first change of a leaf that is dirty since an earlier epoch keeps the old bytes aside, the
 //!    first change of an inner cell in an epoch keeps its old array.
-//! 3. A node on the device is never overwritten: a checkpoint writes changed nodes to new addresses,
-//!    children before parents, and retires the old addresses.
+//! 3. A node on the device is never overwritten: a checkpoint writes changed nodes to new
+//!    addresses, children before parents, and retires the old addresses.
 //! 4. Only clean nodes whose bytes have reached the device are dropped from memory.
 //!
 //! Cost of a lookup: one array search for each inner level, one lock and one search in the leaf.

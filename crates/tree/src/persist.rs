@@ -1,5 +1,6 @@
 //! Writing a tree to the device: a checkpoint walks the cells as they were at the end of its epoch,
-//! writes the nodes that changed to new addresses, children before parents, and returns the new root.
+//! writes the nodes that changed to new addresses, children before parents, and returns the new
+//! root.
 
 use crate::cell::{Children, InnerCell, InnerData, LeafCell};
 use crate::tree::{Dead, Tree};
@@ -178,8 +179,8 @@ fn write_node(node: &mut Node, epoch: Epoch, writer: &mut dyn NodeWriter) -> Res
 }
 
 impl Tree {
-    /// For checks: every node of the tree that is on the device, each once; reads inner nodes as needed.
-    /// Not while anything changes.
+    /// For checks: every node of the tree that is on the device, each once; reads inner nodes as
+    /// needed. Not while anything changes.
     pub fn for_each_node(&self, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
         self.visit_nodes(&self.root, visit)?;
         for (_, cell) in self.dead.lock().iter() {

@@ -41,8 +41,8 @@ impl Batch {
 }
 
 impl Tree {
-    /// Copies the entries of `[from, to)`, at most `limit` (at least 1), into `batch`. Returns where
-    /// to go on, or `None` at the end of the range.
+    /// Copies the entries of `[from, to)`, at most `limit` (at least 1), into `batch`. Returns
+    /// where to go on, or `None` at the end of the range.
     pub fn scan(&self, from: Key, to: Key, limit: usize, batch: &mut Batch) -> Result<Option<Key>> {
         batch.clear();
         let mut at = from;

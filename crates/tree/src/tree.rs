@@ -254,8 +254,8 @@ impl Tree {
         self.read_leaf(key, |_, node| node.search(key).ok().map(|i| f(node.value(i))))
     }
 
-    /// Changes the entry of `key` as `decide`, called with its present value, says; it may be called
-    /// again when the leaf has to be split first. Returns whether anything changed.
+    /// Changes the entry of `key` as `decide`, called with its present value, says; it may be
+    /// called again when the leaf has to be split first. Returns whether anything changed.
     pub fn update<'v>(
         &self,
         key: Key,

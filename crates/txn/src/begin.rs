@@ -53,8 +53,8 @@ impl Store {
         Ok(Txn { store: self, record, _inside: inside, changing: false, epoch: self.epoch() })
     }
 
-    /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints have
-    /// still to write, and what is promised to preallocated extents are not theirs.
+    /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints
+    /// have still to write, and what is promised to preallocated extents are not theirs.
     #[inline]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.available() >= bytes + 4096
@@ -79,7 +79,8 @@ impl Store {
             return self.checkpoint();
         }
         self.wake_checkpointer();
-        // Who has to wait does the work: the background thread may itself be the one that waits here.
+        // Who has to wait does the work: the background thread may itself be the one that waits
+        // here.
         if self.far_behind() {
             self.checkpoint_if(|| self.far_behind())?;
         }
@@ -94,8 +95,8 @@ impl Store {
                 || journal > self.options.checkpoint_bytes.saturating_mul(4))
     }
 
-    /// What the next checkpoint has to write, as a part of the space that is free: calls that may use
-    /// the reserve must leave room for it.
+    /// What the next checkpoint has to write, as a part of the space that is free: calls that may
+    /// use the reserve must leave room for it.
     fn dirty_share(&self) -> f64 {
         let free = u64::from(self.space.free_segments()) * self.geometry.segment_size;
         (self.dirty_bytes() * 5 / 4) as f64 / free.max(1) as f64

@@ -10,8 +10,8 @@
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
 //! | 7 | free the segments that only the old checkpoint used | the new checkpoint is whole |
 //!
-//! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried as
-//! if it had succeeded.
+//! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried
+//! as if it had succeeded.
 
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
@@ -129,8 +129,8 @@ impl Store {
         Ok(())
     }
 
-    /// Step 5: retires the previous record and what only it named, then writes the usage table, whose
-    /// own bytes and those of the record are counted in it, and the record.
+    /// Step 5: retires the previous record and what only it named, then writes the usage table,
+    /// whose own bytes and those of the record are counted in it, and the record.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,
@@ -202,8 +202,8 @@ pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result
 }
 
 impl Store {
-    /// Runs `f` with the newest checkpoint and where it is, while no transaction and no checkpoint is in
-    /// flight. `f` must begin none.
+    /// Runs `f` with the newest checkpoint and where it is, while no transaction and no checkpoint
+    /// is in flight. `f` must begin none.
     pub fn quiesced<R>(&self, f: impl FnOnce(&Checkpoint, Ptr) -> R) -> R {
         let published = self.published.lock();
         self.gate.close();

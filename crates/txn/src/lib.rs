@@ -5,8 +5,8 @@
 //! locks are held. A checkpoint closes the gate for the moment in which calls in flight finish,
 //! raises the epoch, and writes the image of the epoch that ended while new calls run.
 //!
-//! Where is...? The order of a checkpoint: [`checkpoint`]. What opening a volume reads: [`open`].
-//! How a record is replayed: [`replay`]. What a call waits for: [`begin`].
+//! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
+//! How a record is replayed: `replay.rs`. What a call waits for: `begin.rs`.
 
 mod begin;
 mod checkpoint;

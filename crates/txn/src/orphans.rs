@@ -1,5 +1,6 @@
 //! The orphan table: inodes without a name that are still in use. In memory a sharded set; on the
-//! device blocks of slots, written by every checkpoint, between which the journal carries the changes.
+//! device blocks of slots, written by every checkpoint, between which the journal carries the
+//! changes.
 
 use parking_lot::Mutex;
 use shoal_base::shard::{SHARDS, spread};

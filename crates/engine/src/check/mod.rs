@@ -53,8 +53,8 @@ struct Check<'v> {
 }
 
 impl Volume {
-    /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets the
-    /// work done and in all, in inodes and entries, about.
+    /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets
+    /// the work done and in all, in inodes and entries, about.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         self.store.quiesced(|checkpoint, at| {
             let total = self.store.inodes() * 3;

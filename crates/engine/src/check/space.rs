@@ -71,7 +71,7 @@ impl Check<'_> {
             };
             if wanted.0 != u64::from(live) || !wanted.1 {
                 let message = format!(
-                    "segment {} ({}): {live} live bytes, {data} of data and {meta} of metadata found",
+                    "segment {} ({}): {live} live bytes, found {data} of data, {meta} of metadata",
                     seg.0,
                     kind.name()
                 );

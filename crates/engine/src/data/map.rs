@@ -75,8 +75,8 @@ impl Inner {
     }
 
     /// Makes `[from, to)` of the file consist of `new` (extents inside the range, in order; holes
-    /// between them). Extents that reach over the ends keep what is outside. Counts what appears and
-    /// goes, keeps `bytes` of the core, and logs all but the core.
+    /// between them). Extents that reach over the ends keep what is outside. Counts what appears
+    /// and goes, keeps `bytes` of the core, and logs all but the core.
     pub(crate) fn replace_extents(
         &self,
         txn: &mut Txn<'_>,

@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::Xxh3;
 const STREAMS: usize = 4;
 
 impl Inner {
-    /// Writes the pieces as one object for `[offset, …)` of a file. It is nobody's until a transaction
-    /// points to it; if none does, its space is found again when its segment is.
+    /// Writes the pieces as one object for `[offset, …)` of a file. It is nobody's until a
+    /// transaction points to it; if none does, its space is found again when its segment is.
     pub(crate) fn write_object(&self, ino: Ino, offset: u64, pieces: &[&[u8]]) -> Result<Extent> {
         self.write_object_as(ino, offset, pieces, Class::Ordinary)
     }

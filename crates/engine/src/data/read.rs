@@ -120,8 +120,8 @@ impl Inner {
         txn.commit().map(|_| ())
     }
 
-    /// First data or hole at or after `offset`; `ENXIO` at or past the end. Preallocated space counts
-    /// as data.
+    /// First data or hole at or after `offset`; `ENXIO` at or past the end. Preallocated space
+    /// counts as data.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
         let inode = self.inode(ino)?;
         let slot = inode.read();

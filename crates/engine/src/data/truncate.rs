@@ -9,8 +9,8 @@ use shoal_itable::Locked;
 use shoal_txn::Txn;
 
 impl Inner {
-    /// Sets the size of a locked file: what is behind it goes, what comes is a hole. The caller logs
-    /// the core.
+    /// Sets the size of a locked file: what is behind it goes, what comes is a hole. The caller
+    /// logs the core.
     pub(crate) fn set_size(
         &self,
         txn: &mut Txn<'_>,

@@ -18,8 +18,8 @@ use shoal_txn::Txn;
 pub(super) struct Freed(InodeRef);
 
 impl Inner {
-    /// Removes a name of a file that is not a directory; its last makes the file go, at once or when
-    /// nothing holds it any more.
+    /// Removes a name of a file that is not a directory; its last makes the file go, at once or
+    /// when nothing holds it any more.
     pub fn unlink(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
         self.remove(who, dir, name, false)
     }
@@ -100,8 +100,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes one link off a locked inode (a directory loses its only name). Without links it is freed
-    /// in this transaction, or, when something holds it, becomes an orphan.
+    /// Takes one link off a locked inode (a directory loses its only name). Without links it is
+    /// freed in this transaction, or, when something holds it, becomes an orphan.
     pub(super) fn drop_link(
         &self,
         txn: &mut Txn<'_>,
