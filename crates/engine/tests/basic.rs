@@ -1,5 +1,7 @@
 //! A volume in memory from mkfs to reopening.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use shoal_engine::*;
 use std::sync::Arc;
 

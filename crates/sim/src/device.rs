@@ -9,8 +9,8 @@
 //!    two writes to the same sector any may win.
 //! 2. A read, write, flush or discard fails with EIO or ENOSPC, once or from then on. A failed
 //!    write may have changed any of its sectors. A failed flush leaves the writes before it *in
-//!    limbo*: a later flush that succeeds does not cover them, as with kernels that drop dirty pages which
-//!    they could not write.
+//!    limbo*: a later flush that succeeds does not cover them, as with kernels that drop dirty
+//!    pages which they could not write.
 //! 3. Discarded bytes read as zero, or as what they were, whichever is worse, also after a flush.
 //! 4. In the corruption tests only: bits flip, ranges become zero, the device is cut short.
 //!

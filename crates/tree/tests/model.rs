@@ -1,5 +1,7 @@
 //! The tree against a `BTreeMap`, with checkpoints, reopening and a tiny cache.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Result, RootId};
 use shoal_device::{Device, MemDevice};
