@@ -90,7 +90,7 @@ fn run(seed: u64, steps: usize, space: u64) {
             let at_end = model.clone();
             for _ in 0..300 {
                 let key = Key::new(random(&mut rng) % space, random(&mut rng) % 50);
-                if random(&mut rng) % 2 == 0 {
+                if random(&mut rng).is_multiple_of(2) {
                     let to = Key::new(key.hi, key.lo + 20);
                     tree.delete_range(key, to, epoch + 1, &mut |_, _| {}).unwrap();
                     let gone: Vec<Key> = model.range(key..to).map(|(k, _)| *k).collect();
