@@ -179,15 +179,6 @@ impl Inner {
 
     /// How the two names stand to each other's directories. Under the rename mutex, without locks.
     fn ancestry(&self, names: &Names<'_>) -> Result<Ancestry> {
-        for dir in [names.from_dir, names.to_dir] {
-            // A removed directory that is still held has no parent any more.
-            let inode = self.inode(dir)?;
-            let slot = inode.read();
-            super::check_dir(&slot.inode.core)?;
-            if slot.inode.core.nlink == 0 {
-                return Err(Error::Code(Code::NotFound));
-            }
-        }
         let source = self.find_entry(names.from_dir, names.from)?;
         let target = self.find_entry(names.to_dir, names.to)?;
         let above = |found: &Option<Found>, dir| match found {
@@ -213,7 +204,12 @@ impl Inner {
             if at == Ino::ROOT {
                 return Ok(false);
             }
-            at = self.parent_of(at)?;
+            at = match self.parent_of(at) {
+                Ok(parent) => parent,
+                // A removed directory that is still held, and its parent is gone: below nothing.
+                Err(Error::Code(Code::Stale | Code::NotDirectory)) => return Ok(false),
+                Err(e) => return Err(e),
+            };
         }
         Err(Error::corrupt(format!("directory {dir}"), None, "its parents form a loop"))
     }
