@@ -174,11 +174,8 @@ fn change_owner(who: &Caller, core: &Core, set: &SetAttr, new: &mut Core) -> Res
     let (uid, gid) = (set.uid.unwrap_or(core.uid), set.gid.unwrap_or(core.gid));
     if !who.bypasses() {
         let owner = who.uid == core.uid;
-        let group_ok = gid == core.gid || (owner && who.in_group(gid));
-        if uid != core.uid || !group_ok || (!owner && set.uid.is_some()) {
-            return Err(Error::Code(Code::NotPermitted));
-        }
-        if !owner {
+        let group_ok = gid == core.gid || who.in_group(gid);
+        if !owner || uid != core.uid || !group_ok {
             return Err(Error::Code(Code::NotPermitted));
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::volume::Inner;
 use shoal_base::{Ino, Result};
-use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
@@ -16,18 +15,10 @@ impl Inner {
         let root = self.root(ino)?;
         let core = inode.inode().core;
         if core.data_form == Form::Tree {
-            let key = Key::new(ino.0, 0);
-            let to = Key::new(ino.0, u64::MAX);
-            let store = &self.store;
             // A failure to read must come before the first change.
-            root.extents.for_each(key, to, &mut |_, _| Ok(true))?;
+            self.read_records(ino, &[], &[], Some(0))?;
             txn.changing();
-            root.extents.delete_range(key, to, txn.epoch, &mut |key, value| {
-                if let Some(extent) = Extent::decode_value(key.lo, value) {
-                    store.account(&extent, ExtentChange::Goes);
-                }
-            })?;
-            txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end: u64::MAX });
+            self.remove_tail(txn, ino, 0)?;
         }
         if core.data_form == Form::Extents {
             for extent in crate::data::inline_extents(ino, inode.inode())? {

@@ -133,7 +133,7 @@ impl Inner {
 
     /// Reads the leaves that a change of the map will touch: a failure to read must come before the
     /// first change, not in the middle.
-    pub(super) fn read_records(
+    pub(crate) fn read_records(
         &self,
         ino: Ino,
         old: &[Extent],
@@ -151,7 +151,7 @@ impl Inner {
     }
 
     /// Removes all records from `from` on; returns their bytes.
-    fn remove_tail(&self, txn: &mut Txn<'_>, ino: Ino, from: u64) -> Result<u64> {
+    pub(crate) fn remove_tail(&self, txn: &mut Txn<'_>, ino: Ino, from: u64) -> Result<u64> {
         let (key, mut bytes) = (Key::new(ino.0, from), 0);
         let tree = &self.root(ino)?.extents;
         tree.delete_range(key, Key::new(ino.0, END), txn.epoch, &mut |key, raw| {
@@ -223,9 +223,4 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-/// Key of the record at `offset`.
-pub(super) fn key(ino: Ino, offset: u64) -> Key {
-    Key::new(ino.0, offset)
 }

@@ -1,13 +1,14 @@
 //! Reading, and looking for data and holes.
 
+use super::map::END;
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::types::Seek;
 use crate::volume::Inner;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
-use shoal_format::inode::{Core, Form, Inode, Stamp};
-use shoal_format::item::Item;
+use shoal_format::inode::{Core, Form, Inode};
+use shoal_format::node::Key;
 
 /// Access times older than this are renewed even without a change (as the kernel's `relatime`).
 const ATIME_SECONDS: i64 = 24 * 3600;
@@ -107,14 +108,10 @@ impl Inner {
         let mut locked = inode.write();
         let core = locked.inode().core;
         if core.in_use() && self.atime_is_stale(&core) {
-            let time: Stamp = now();
-            // Strictly after the times it is compared with, though the clock is coarse.
-            let floor = core.mtime.max(core.ctime);
-            let atime = if time > floor { time } else { Stamp { nsec: floor.nsec, ..floor } };
+            // Not before the times it is compared with, though the clock is coarse.
+            let atime = now().max(core.mtime).max(core.ctime);
             if atime != core.atime {
-                let core = Core { atime, ..core };
-                locked.edit(self.table(ino)?, txn.epoch).core = core;
-                txn.log(Item::Core { ino, core });
+                self.put_core(&mut txn, &mut locked, Core { atime, ..core })?;
             }
         }
         txn.commit().map(|_| ())
@@ -166,7 +163,7 @@ impl Inner {
         if let Some(covering) = self.extents_in(ino, inode, at, at + 1)?.first() {
             return Ok(Some(*covering));
         }
-        let (from, end) = (super::map::key(ino, at), super::map::key(ino, u64::MAX));
+        let (from, end) = (Key::new(ino.0, at), Key::new(ino.0, END));
         let mut next = None;
         self.root(ino)?.extents.for_each(from, end, &mut |key, raw| {
             next = Extent::decode_value(key.lo, raw);
