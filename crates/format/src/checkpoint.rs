@@ -13,11 +13,33 @@ pub const ROOT_FIXED: usize = 4 + 4 * Ptr::SIZE + 16;
 /// `SCP1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SCP1");
 
+/// What a root's number stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum RootState {
+    /// A root with a name.
+    #[default]
+    Live = 0,
+    /// It has lost its name; what is in it is being freed.
+    Deleted = 1,
+    /// Nothing is in it: the number can be given out again.
+    Vacant = 2,
+}
+
+impl RootState {
+    /// The state of this number.
+    pub fn from_u8(n: u8) -> Option<RootState> {
+        [RootState::Live, RootState::Deleted, RootState::Vacant].into_iter().find(|s| *s as u8 == n)
+    }
+}
+
 /// The four trees of a root and its allocation state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RootRecord {
     /// Number of the root.
     pub id: RootId,
+    /// Whether it lives.
+    pub state: RootState,
     /// Name under the volume's top; empty for root 0.
     pub name: Vec<u8>,
     /// Root node of each tree, indexed by [`crate::node::TreeId`].
@@ -43,6 +65,9 @@ pub struct Checkpoint {
     pub usage: Ptr,
     /// Bytes promised to preallocated (unwritten) extents.
     pub prealloc: u64,
+    /// Inodes made from now on have at least this generation: numbers of roots that are gone are
+    /// given out again, and a handle from before must not name their new owner.
+    pub floor: u32,
     /// Orphan table blocks.
     pub orphans: Vec<Ptr>,
     /// Roots, by number.
@@ -56,12 +81,12 @@ impl Checkpoint {
         FIXED + self.orphans.len() * Ptr::SIZE + roots
     }
 
-    /// Encodes: magic 4, reserved 4, volume 8, epoch 8, lsn 8, journal 8, usage 24, prealloc 8,
+    /// Encodes: magic 4, generation floor 4, volume 8, epoch 8, lsn 8, journal 8, usage 24, prealloc 8,
     /// count of orphan blocks 4, count of roots 4, the orphan pointers, the roots.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
         out.put_u32(MAGIC);
-        out.put_u32(0);
+        out.put_u32(self.floor);
         out.put_u64(self.volume);
         out.put_u64(self.epoch);
         out.put_u64(self.lsn.0);
@@ -75,7 +100,8 @@ impl Checkpoint {
         }
         for root in &self.roots {
             out.put_u16(root.id.0);
-            out.put_u16(root.name.len() as u16);
+            out.put_u8(root.name.len() as u8);
+            out.put_u8(root.state as u8);
             out.put_bytes(&root.name);
             for tree in &root.trees {
                 tree.encode(&mut out);
@@ -94,7 +120,8 @@ impl Checkpoint {
             let rule = format!("volume {:#x}, expected {volume:#x}", checkpoint.volume);
             return Err(bad(rule));
         }
-        if checkpoint.roots.first().is_none_or(|r| r.id != RootId(0)) {
+        let first = checkpoint.roots.first();
+        if first.is_none_or(|r| r.id != RootId(0) || r.state != RootState::Live) {
             return Err(bad("root 0 is missing".into()));
         }
         Ok(checkpoint)
@@ -105,8 +132,8 @@ impl Checkpoint {
         if r.u32()? != MAGIC {
             return None;
         }
-        let _reserved = r.u32()?;
         let mut c = Checkpoint {
+            floor: r.u32()?,
             volume: r.u64()?,
             epoch: r.u64()?,
             lsn: Lsn(r.u64()?),
@@ -121,13 +148,13 @@ impl Checkpoint {
         }
         for _ in 0..roots {
             let id = RootId(r.u16()?);
-            let len = r.u16()? as usize;
+            let (len, state) = (r.u8()? as usize, RootState::from_u8(r.u8()?)?);
             let name = r.take(len)?.to_vec();
             let mut trees = [Ptr::NULL; 4];
             for tree in &mut trees {
                 *tree = Ptr::decode(&mut r)?;
             }
-            c.roots.push(RootRecord { id, name, trees, next_block: r.u64()?, inodes: r.u64()? });
+            c.roots.push(RootRecord { id, state, name, trees, next_block: r.u64()?, inodes: r.u64()? });
         }
         r.is_empty().then_some(c)
     }

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::bytes::{Put, Reader};
+use crate::checkpoint::RootState;
 use crate::inode::{Core, Form, Stamp};
 use crate::node::{Key, TreeId};
 use shoal_base::Ino;
@@ -101,6 +102,17 @@ pub enum Item<'a> {
         ctime: Stamp,
     },
     // 12 to 15 are kept for intents: log, progress, done, and the attr variants.
+    /// 16: the root is in this state and has this name.
+    Root {
+        /// The root's top directory, which names the root.
+        ino: Ino,
+        /// Live, deleted or vacant.
+        state: RootState,
+        /// Generation from which inodes made from now on are numbered, volume-wide.
+        floor: u32,
+        /// Name under the volume's top; empty unless live.
+        name: &'a [u8],
+    },
 }
 
 impl<'a> Item<'a> {
@@ -139,6 +151,13 @@ impl<'a> Item<'a> {
                 head(out, 11, ino);
                 out.put_u32(nlink);
                 ctime.encode(out);
+            }
+            Item::Root { ino, state, floor, name } => {
+                head(out, 16, ino);
+                out.put_u8(state as u8);
+                out.put_u32(floor);
+                out.put_u8(name.len() as u8);
+                out.put_bytes(name);
             }
         }
     }
@@ -187,6 +206,11 @@ impl<'a> Item<'a> {
             10 => Item::OrphanDel { ino },
             11 => {
                 Item::Links { ino, nlink: r.u32()?, ctime: Stamp { sec: r.i64()?, nsec: r.u32()? } }
+            }
+            16 => {
+                let (state, floor) = (RootState::from_u8(r.u8()?)?, r.u32()?);
+                let len = r.u8()? as usize;
+                Item::Root { ino, state, floor, name: r.take(len)? }
             }
             _ => return None,
         })

@@ -86,7 +86,7 @@ tables! {
     CHECKPOINT "checkpoint" 0, checkpoint::FIXED,
     "The image of the volume at one LSN; then the orphan block pointers, then the roots." {
         "magic" 4 "`SCP1`";
-        "reserved" 4 "zero";
+        "floor" 4 "least generation of inodes made from now on";
         "volume" 8 "first half of the volume id";
         "epoch" 8 "number of the checkpoint";
         "lsn" 8 "replay starts here";
@@ -99,7 +99,8 @@ tables! {
     ROOT "root" 0, checkpoint::ROOT_FIXED,
     "A root in a checkpoint; its name, of that many bytes, lies before the first pointer." {
         "id" 2 "number of the root";
-        "name_len" 2 "bytes of the name that follows";
+        "name_len" 1 "bytes of the name that follows";
+        "state" 1 "0 live, 1 deleted, 2 vacant";
         "imap" 24 "root node";
         "dirents" 24 "root node";
         "attrs" 24 "root node";
@@ -213,7 +214,7 @@ const _: () = assert!(shoal_base::limits::NODE_SIZE <= u16::MAX as usize + 1);
 mod tests {
     use super::*;
     use crate::bytes::Reader;
-    use crate::checkpoint::{Checkpoint, RootRecord};
+    use crate::checkpoint::{Checkpoint, RootRecord, RootState};
     use crate::inode::{Core, Form, Stamp};
     use crate::superblock::Superblock;
     use crate::{Geometry, batch::*, extent::*};
@@ -244,6 +245,7 @@ mod tests {
 
         let root = RootRecord {
             id: RootId(0),
+            state: RootState::Live,
             name: b"n".to_vec(),
             trees: [ptr(); 4],
             next_block: 5,
@@ -256,6 +258,7 @@ mod tests {
             journal: Addr(4),
             usage: ptr(),
             prealloc: 5,
+            floor: 7,
             orphans: vec![ptr(), ptr()],
             roots: vec![root],
         };
