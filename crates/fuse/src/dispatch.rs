@@ -9,6 +9,7 @@ use crate::ops::{self, Context};
 use crate::protocol::dirent::for_each_node;
 use crate::protocol::wire::EntryOut;
 use crate::protocol::{Errno, Opcode, Reply, Request};
+use crate::service::Serve;
 use crate::session::Session;
 use shoal::Ino;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,15 +22,16 @@ pub struct Worker {
     who: Who,
 }
 
-impl Worker {
-    /// For a new thread.
-    pub fn new(session: Arc<Session>) -> Worker {
+impl Serve for Worker {
+    type Shared = Session;
+
+    fn new(session: Arc<Session>) -> Worker {
         Worker { session, who: Who::new() }
     }
 
     /// Answers `request`. A handler that panics costs its caller an EIO, not its life.
     #[inline]
-    pub fn handle(&mut self, request: &mut Request<'_>) -> Reply {
+    fn handle(&mut self, request: &mut Request<'_>) -> Reply {
         let Some(op) = request.opcode else {
             return Reply::Error(Errno::ENOSYS);
         };
@@ -53,7 +55,7 @@ impl Worker {
     /// Takes back what a successful reply to `op` gave, because it could not be sent: the
     /// references that the kernel would have dropped by FORGET.
     #[cold]
-    pub fn undo(&self, op: Option<Opcode>, reply: &mut [u8]) {
+    fn undo(&self, op: Option<Opcode>, reply: &mut [u8]) {
         use Opcode::*;
         let volume = &self.session.volume;
         let Some(op) = op else { return };
@@ -132,7 +134,6 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::init::Agreed;
     use crate::protocol::wire::*;
     use crate::session::Rules;
     use proptest::prelude::*;
@@ -157,9 +158,8 @@ mod tests {
             let volume = Volume::open(&path, &OpenOptions::default()).unwrap();
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
-            let agreed = Agreed { capabilities: 0, max_write: 65_536, minor: 45 };
             let rules = Rules::default();
-            let session = Arc::new(Session { volume: Arc::new(volume), rules, agreed });
+            let session = Arc::new(Session { volume: Arc::new(volume), rules });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 

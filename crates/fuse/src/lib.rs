@@ -5,6 +5,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
+//! | `service` | what a transport asks of whatever it serves |
 //! | `session`, `caller` | what requests of one mount share; who is calling |
 //! | `ops` | one handler for each request, on a [`shoal::Volume`] |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
@@ -23,6 +24,7 @@ mod control;
 mod dispatch;
 mod mount;
 mod ops;
+pub mod service;
 mod session;
 mod transport;
 

@@ -1,6 +1,5 @@
-//! What all requests of one mount share: the volume and what was agreed with the kernel.
+//! What all requests of one mount share: the volume, and who checks what.
 
-use crate::protocol::init::Agreed;
 use shoal::Volume;
 use std::sync::Arc;
 
@@ -11,8 +10,6 @@ pub struct Session {
     pub volume: Arc<Volume>,
     /// Who checks what.
     pub rules: Rules,
-    /// Outcome of the handshake.
-    pub agreed: Agreed,
 }
 
 /// Division of labour between the kernel and us.

@@ -1,17 +1,19 @@
 //! A mount from its beginning to its end: attach to a directory, shake hands with the kernel, serve
 //! until unmounted.
 
+mod handshake;
 mod helper;
 pub(crate) mod kernel;
 pub mod options;
 pub(crate) mod table;
 
-use crate::protocol::init::{Wish, negotiate};
-use crate::protocol::reply::put;
-use crate::protocol::wire::{InitIn, OutHeader};
-use crate::protocol::{Opcode, Request};
+use crate::dispatch::Worker;
+use crate::protocol::init::Wish;
+use crate::service::Serve;
 use crate::session::{Rules, Session};
-use crate::transport::device::{self, HEADROOM, Server};
+use crate::transport::Threads;
+use crate::transport::device::{self, Task};
+use handshake::Offer;
 use options::MountOptions;
 use rustix::io::Errno as Os;
 use shoal::{Code, Error, Result, Volume};
@@ -19,7 +21,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Largest write of the ordinary transport in bytes: the kernel's own limit for a request.
 const MAX_WRITE: u32 = 1 << 20;
@@ -33,7 +34,7 @@ const READ_AHEAD_KIB: u32 = 1024;
 #[must_use = "dropping a mount unmounts it"]
 pub struct Mount {
     dir: PathBuf,
-    server: Server,
+    threads: Threads,
     ended: bool,
 }
 
@@ -49,18 +50,26 @@ impl Mount {
         source_name: &str,
         options: &MountOptions,
     ) -> Result<Mount> {
+        let session = Session { volume, rules: rules(options) };
+        Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
+    }
+
+    /// Mounts whatever `S` answers, instead of a volume: for measurements and tests of the way to
+    /// the kernel and back.
+    pub fn serving<S: Serve>(
+        shared: Arc<S::Shared>,
+        dir: &Path,
+        source_name: &str,
+        options: &MountOptions,
+    ) -> Result<Mount> {
         options.check()?;
         let dir = check_dir(dir)?;
         let source = options.fsname.as_deref().unwrap_or(source_name);
         let device = attach(&dir, source, options)?;
-        let result = shake_hands(volume, device, options).and_then(|(session, device)| {
-            Server::start(session, device, thread_count(options))
-                .map_err(|error| refused(Code::Io, "cannot start the server's threads", &error))
-        });
-        match result {
-            Ok(server) => {
+        match serve::<S>(shared, device, options) {
+            Ok(threads) => {
                 raise_readahead(&dir);
-                Ok(Mount { dir, server, ended: false })
+                Ok(Mount { dir, threads, ended: false })
             }
             Err(error) => {
                 // The first error is the one to tell.
@@ -78,7 +87,7 @@ impl Mount {
     /// Waits until it is unmounted, by whomever, and the last request has been answered. Then the
     /// server has let go of the volume, which is the caller's to close.
     pub fn wait(mut self) {
-        self.server.wait();
+        self.threads.wait();
         self.ended = true;
     }
 }
@@ -91,6 +100,23 @@ impl Drop for Mount {
             tracing::debug!(%error, dir = %self.dir.display(), "not unmounted");
         }
     }
+}
+
+/// Shakes hands and starts to serve.
+fn serve<S: Serve>(
+    shared: Arc<S::Shared>,
+    device: OwnedFd,
+    options: &MountOptions,
+) -> Result<Threads> {
+    let failed = |error: io::Error| refused(Code::Io, "cannot start the server's threads", &error);
+    let offer = Offer::read(&device)?;
+    let no_open = rules(options).no_open;
+    let wish = Wish { max_write: MAX_WRITE, writeback: options.writeback, no_open, rings: false };
+    let max_write = offer.answer(&device, &wish)?.max_write;
+    let threads = Threads::default();
+    let task: Task<S> = Task { shared, device, max_write, threads: thread_count(options) };
+    device::start(task, &threads).map_err(failed)?;
+    Ok(threads)
 }
 
 /// Number of threads that read requests.
@@ -173,43 +199,6 @@ pub(crate) fn unmount_dir(dir: &Path, lazy: bool) -> io::Result<()> {
 pub(crate) fn code_of(error: &io::Error) -> Code {
     let errno = error.raw_os_error().unwrap_or(0);
     Code::ALL.iter().copied().find(|code| code.errno() == errno).unwrap_or(Code::Io)
-}
-
-/// Answers INIT, which is the first request of every connection.
-fn shake_hands(
-    volume: Arc<Volume>,
-    device: OwnedFd,
-    options: &MountOptions,
-) -> Result<(Arc<Session>, OwnedFd)> {
-    let failed = |error: io::Error| refused(Code::Io, "handshake with the kernel failed", &error);
-    let rules = rules(options);
-    let wish = Wish {
-        max_write: MAX_WRITE,
-        writeback: options.writeback,
-        no_open: rules.no_open,
-        rings: false,
-    };
-    let mut buffer = vec![0u8; 2 * HEADROOM + HEADROOM];
-    let filled = loop {
-        match rustix::io::read(&device, &mut buffer[..]) {
-            Err(Os::INTR | Os::AGAIN) => {}
-            outcome => break outcome.map_err(|os| failed(os.into()))?,
-        }
-    };
-    let nonsense = || Error::refused(Code::Io, "handshake with the kernel failed: no INIT came");
-    let (request, start) = Request::split(&mut buffer, filled).map_err(|_| nonsense())?;
-    let (Some(Opcode::Init), Ok(offer)) = (request.opcode, request.arg::<InitIn>()) else {
-        return Err(nonsense());
-    };
-    let unique = request.header.unique;
-    let (out, agreed) = negotiate(&offer, &wish).map_err(|why| Error::refused(Code::Io, why))?;
-    let at = start - size_of::<OutHeader>();
-    let end = put(&mut buffer, start, &out).map_err(|_| nonsense())?;
-    let head = OutHeader { len: (end - at) as u32, error: 0, unique };
-    buffer[at..start].copy_from_slice(head.as_bytes());
-    rustix::io::write(&device, &buffer[at..end]).map_err(|os| failed(os.into()))?;
-    tracing::debug!(?agreed, ?rules, "mounted");
-    Ok((Arc::new(Session { volume, rules, agreed }), device))
 }
 
 /// Who checks what.

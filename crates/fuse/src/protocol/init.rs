@@ -138,11 +138,7 @@ pub fn negotiate(offer: &InitIn, wish: &Wish) -> Result<(InitOut, Agreed), Strin
             offer.major, offer.minor
         ));
     }
-    let mut offered = u64::from(offer.flags);
-    if offered & INIT_EXT != 0 {
-        offered |= u64::from(offer.flags2) << 32;
-    }
-    let capabilities = offered & wanted(wish);
+    let capabilities = offer.offered() & wanted(wish);
     let max_pages = wish.max_write.div_ceil(PAGE).clamp(1, u32::from(u16::MAX));
     // Without MAX_PAGES the kernel stays with 32 pages.
     let max_write = match capabilities & MAX_PAGES {
@@ -163,6 +159,14 @@ pub fn negotiate(offer: &InitIn, wish: &Wish) -> Result<(InitOut, Agreed), Strin
         ..InitOut::default()
     };
     Ok((out, Agreed { capabilities, max_write, minor: offer.minor }))
+}
+
+impl InitIn {
+    /// The capabilities that the kernel has. The high word counts only if announced.
+    pub fn offered(&self) -> u64 {
+        let low = u64::from(self.flags);
+        if low & INIT_EXT == 0 { low } else { low | u64::from(self.flags2) << 32 }
+    }
 }
 
 /// The capabilities that `wish` takes when offered.

@@ -4,18 +4,16 @@
 //! for what it has read): a single one halves the throughput even for a single caller, since the
 //! kernel can hand the next request over while the last reply is still being written.
 
+use super::Threads;
 use super::crew::{Crew, Relief};
-use crate::dispatch::Worker;
 use crate::protocol::wire::{InHeader, OutHeader};
 use crate::protocol::{Errno, Opcode, Reply, Request};
-use crate::session::Session;
-use parking_lot::Mutex;
+use crate::service::Serve;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Where the kernel's FUSE client is reached.
@@ -42,64 +40,56 @@ fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(new)
 }
 
-/// The threads that serve one mount.
-pub struct Server {
-    shared: Arc<Shared>,
+/// What a server of this transport is to do.
+pub struct Task<S: Serve> {
+    /// What its workers share.
+    pub shared: Arc<S::Shared>,
+    /// The connection, whose handshake is done.
+    pub device: OwnedFd,
+    /// The largest write that was agreed upon.
+    pub max_write: u32,
+    /// Threads that read requests.
+    pub threads: usize,
 }
 
-struct Shared {
-    session: Arc<Session>,
-    main: OwnedFd,
+/// What the threads of a mount share.
+struct Server<S: Serve> {
+    task: Task<S>,
     crew: Crew,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
 }
 
-impl Server {
-    /// Starts `threads` threads on the connection of `main`, whose handshake is done.
-    pub fn start(session: Arc<Session>, main: OwnedFd, threads: usize) -> io::Result<Server> {
-        let crew = Crew::new(threads);
-        let shared = Arc::new(Shared { session, main, crew, threads: Mutex::new(Vec::new()) });
-        for _ in 0..threads {
-            if let Err(error) = hire(&shared, false) {
-                // Those that run end with the connection, when the caller unmounts.
-                shared.crew.close();
-                return Err(error);
-            }
-        }
-        Ok(Server { shared })
-    }
-
-    /// Waits until the connection has ended and every thread is done with its last request.
-    pub fn wait(&self) {
-        // Threads add spares while others are waited for.
-        loop {
-            let Some(thread) = self.shared.threads.lock().pop() else { return };
-            // A panic outside the handlers has been printed; there is nothing to add.
-            let _ = thread.join();
+/// Starts the threads that serve a mount.
+pub fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
+    let (count, crew) = (task.threads, Crew::new(task.threads));
+    let server = Arc::new(Server { task, crew, threads: threads.clone() });
+    for _ in 0..count {
+        if let Err(error) = hire(&server, false) {
+            // Those that run end with the connection, when the caller unmounts.
+            server.crew.close();
+            return Err(error);
         }
     }
-}
-
-/// Starts a thread.
-fn hire(shared: &Arc<Shared>, spare: bool) -> io::Result<()> {
-    let fd = clone(shared.main.as_fd()).or_else(|error| {
-        tracing::debug!(%error, "no cloned descriptor: sharing one");
-        shared.main.try_clone()
-    })?;
-    let mut threads = shared.threads.lock();
-    let name = format!("shoal-fuse-{}", threads.len());
-    let inner = shared.clone();
-    let thread = std::thread::Builder::new().name(name).spawn(move || serve(&inner, &fd, spare))?;
-    threads.push(thread);
     Ok(())
 }
 
+/// Starts a thread.
+fn hire<S: Serve>(server: &Arc<Server<S>>, spare: bool) -> io::Result<()> {
+    let main = &server.task.device;
+    let fd = clone(main.as_fd()).or_else(|error| {
+        tracing::debug!(%error, "no cloned descriptor: sharing one");
+        main.try_clone()
+    })?;
+    let name = format!("shoal-fuse-{}", server.threads.count());
+    let inner = server.clone();
+    server.threads.start(name, move || serve(&inner, &fd, spare))
+}
+
 /// Life of a thread.
-fn serve(shared: &Arc<Shared>, fd: &OwnedFd, spare: bool) {
-    let max_write = shared.session.agreed.max_write as usize;
-    let mut buffer = vec![0u8; max_write + HEADROOM];
-    let mut worker = Worker::new(shared.session.clone());
-    while !spare || shared.crew.rest() {
+fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
+    let mut buffer = vec![0u8; server.task.max_write as usize + HEADROOM];
+    let mut worker = S::new(server.task.shared.clone());
+    while !spare || server.crew.rest() {
         let filled = match rustix::io::read(fd, &mut buffer[..]) {
             Ok(filled) => filled,
             // A signal; a request that was interrupted before we got it.
@@ -110,19 +100,19 @@ fn serve(shared: &Arc<Shared>, fd: &OwnedFd, spare: bool) {
                 break;
             }
         };
-        if !serve_one(shared, fd.as_fd(), &mut worker, &mut buffer, filled) {
+        if !serve_one(server, fd.as_fd(), &mut worker, &mut buffer, filled) {
             break;
         }
     }
-    shared.crew.close();
+    server.crew.close();
 }
 
 /// Answers the request in the first `filled` bytes of `buffer`; `false` when the mount is gone.
 #[inline]
-fn serve_one(
-    shared: &Arc<Shared>,
+fn serve_one<S: Serve>(
+    server: &Arc<Server<S>>,
     fd: BorrowedFd<'_>,
-    worker: &mut Worker,
+    worker: &mut S,
     buffer: &mut [u8],
     filled: usize,
 ) -> bool {
@@ -133,11 +123,11 @@ fn serve_one(
     let (unique, op) = (request.header.unique, request.opcode);
     let blocks = request.may_block();
     if blocks {
-        relieve(shared);
+        relieve(server);
     }
     let reply = worker.handle(&mut request);
     if blocks {
-        shared.crew.step_in();
+        server.crew.step_in();
     }
     let (len, error) = match reply {
         Reply::Silent => return true,
@@ -165,12 +155,12 @@ fn send(fd: BorrowedFd<'_>, reply: &[u8]) -> Result<(), Os> {
 }
 
 /// Somebody must serve while this thread blocks.
-fn relieve(shared: &Arc<Shared>) {
-    if shared.crew.step_out() == Relief::Hire
-        && let Err(error) = hire(shared, true)
+fn relieve<S: Serve>(server: &Arc<Server<S>>) {
+    if server.crew.step_out() == Relief::Hire
+        && let Err(error) = hire(server, true)
     {
         tracing::debug!(%error, "no spare thread");
-        shared.crew.hire_failed();
+        server.crew.hire_failed();
     }
 }
 

@@ -1,6 +1,42 @@
-//! How requests arrive and replies leave. A transport reads a request, has a
-//! [`Worker`](crate::dispatch::Worker) answer it, and sends the [`Reply`](crate::protocol::Reply).
-//! Nothing outside this module knows whether that goes through reads and writes or shared rings.
+//! How requests arrive and replies leave. A transport reads a request, has a worker
+//! ([`Serve`](crate::service::Serve)) answer it, and sends the
+//! [`Reply`](crate::protocol::Reply). Nothing outside this module knows whether that goes through
+//! reads and writes or shared rings.
 
 mod crew;
 pub mod device;
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// The threads that serve one mount, whatever the transport.
+#[derive(Clone, Default)]
+pub struct Threads {
+    running: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl Threads {
+    /// Starts one more.
+    pub fn start(&self, name: String, life: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        // Held over the start, so that whoever waits cannot miss it.
+        let mut running = self.running.lock();
+        running.push(Builder::new().name(name).spawn(life)?);
+        Ok(())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.running.lock().len()
+    }
+
+    /// Waits until all have ended, which they do after the connection.
+    pub fn wait(&self) {
+        // Some start others while they are waited for.
+        loop {
+            let Some(thread) = self.running.lock().pop() else { return };
+            // A panic outside the handlers has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
