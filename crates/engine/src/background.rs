@@ -1,4 +1,5 @@
-//! The thread that checkpoints when it is due and cleans when segments run low.
+//! The thread that checkpoints when it is due, cleans when segments run low, and frees what was in
+//! deleted roots.
 
 use crate::volume::Inner;
 use parking_lot::Mutex;
@@ -42,8 +43,9 @@ impl Background {
 }
 
 fn run(inner: &Inner, stop: &AtomicBool) {
+    let mut reaping = false;
     while !stop.load(Ordering::Acquire) {
-        if !inner.options.checkpoint_always {
+        if !inner.options.checkpoint_always && !reaping {
             inner.store.wait_for_work(LOOK);
         }
         if stop.load(Ordering::Acquire) || inner.store.writable().is_err() {
@@ -59,6 +61,9 @@ fn run(inner: &Inner, stop: &AtomicBool) {
             true => inner.clean_in_background(),
             false => Ok(()),
         });
+        // A slice at a time: a checkpoint that is due comes first.
+        let done = done.and_then(|()| inner.reap_some());
+        reaping = matches!(done, Ok(true));
         if let Err(e) = done {
             tracing::error!(error = %e, "background checkpoint");
         }

@@ -152,7 +152,7 @@ impl Inner {
     fn move_object(&self, header: &DataHeader, payload: Addr) -> Result<()> {
         let ino = header.ino;
         let mut txn = self.store.begin(Need::Release)?;
-        let inode = self.inode(ino)?;
+        let inode = self.place_of(ino)?;
         let mut locked = inode.write();
         let core = locked.inode().core;
         if !core.in_use() || !matches!(core.data_form, Form::Extents | Form::Tree) {
@@ -197,7 +197,7 @@ impl Inner {
     fn move_node(&self, bytes: &[u8], addr: Addr) -> Result<()> {
         let (tree, level) = (TreeId::from_u8(bytes[4]), bytes[5]);
         let low = Key::new(u64_at(bytes, 40), u64_at(bytes, 48));
-        let (Some(tree), Ok(root)) = (tree, self.root(Ino::new(RootId(u16_at(bytes, 6)), 0)))
+        let (Some(tree), Ok(root)) = (tree, self.store.root(Ino::new(RootId(u16_at(bytes, 6)), 0)))
         else {
             return Ok(());
         };

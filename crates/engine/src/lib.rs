@@ -16,6 +16,7 @@ mod data;
 mod orphan;
 
 mod namei;
+mod reap;
 
 mod background;
 mod check;

@@ -57,7 +57,8 @@ impl Volume {
         let inner = Arc::new(Inner {
             store,
             holds: Holds::default(),
-            rename: Mutex::new(()),
+            rooting: Mutex::default(),
+            reaper: Mutex::default(),
             cleaning: Mutex::new(()),
             extents: ObjectCache::default(),
             options: options.clone(),

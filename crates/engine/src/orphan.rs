@@ -12,7 +12,7 @@ impl Inner {
     /// Frees a locked inode without links: its data, its attributes, its number.
     pub(crate) fn free_inode(&self, txn: &mut Txn<'_>, inode: &mut Locked<'_>) -> Result<()> {
         let ino = inode.ino();
-        let root = self.root(ino)?;
+        let root = self.store.root(ino)?;
         let core = inode.inode().core;
         if core.data_form == Form::Tree {
             // A failure to read must come before the first change.

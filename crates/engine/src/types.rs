@@ -304,6 +304,21 @@ pub struct Handle {
     pub generation: Generation,
 }
 
+/// A root (subvolume) of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RootInfo {
+    /// Its number: the top 16 bits of its inode numbers.
+    pub id: u16,
+    /// Its name under the volume's top; empty when it has been deleted.
+    pub name: Vec<u8>,
+    /// Its top directory.
+    pub top: Ino,
+    /// It has lost its name; what was in it is being freed.
+    pub deleted: bool,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
 /// Facts about a volume for `shoal info`: (name, value) rows, in order, plus counters.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeInfo {

@@ -2,9 +2,11 @@
 
 use crate::background::Background;
 use crate::holds::Holds;
+use crate::reap::Reaper;
 use crate::types::{OpenOptions, RecoveryReport};
 use parking_lot::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::checkpoint::RootState;
 use shoal_itable::{InodeRef, InodeTable};
 use shoal_txn::{Need, Root, Store, Txn};
 use std::sync::Arc;
@@ -23,8 +25,9 @@ pub struct Volume {
 pub struct Inner {
     pub(crate) store: Store,
     pub(crate) holds: Holds,
-    /// Renames across directories, one at a time: the tree's shape above them must stand still.
-    pub(crate) rename: Mutex<()>,
+    /// Roots are made and deleted one at a time.
+    pub(crate) rooting: Mutex<()>,
+    pub(crate) reaper: Mutex<Reaper>,
     /// One cleaning at a time.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) extents: crate::data::ObjectCache,
@@ -40,10 +43,16 @@ impl std::ops::Deref for Volume {
 }
 
 impl Inner {
+    /// The live root that an inode lives in; `ESTALE` when the root has been deleted.
     #[inline]
     pub(crate) fn root(&self, ino: Ino) -> Result<&Root> {
-        self.store.root(ino)
+        let root = self.store.root(ino)?;
+        match root.state() {
+            RootState::Live => Ok(root),
+            RootState::Deleted | RootState::Vacant => Err(Error::Code(Code::Stale)),
+        }
     }
+    /// The table of an inode that has been found, whatever has become of its root since.
     #[inline]
     pub(crate) fn table(&self, ino: Ino) -> Result<&InodeTable> {
         Ok(&self.store.root(ino)?.table)
@@ -51,7 +60,12 @@ impl Inner {
     /// The inode's place; it may be free: look at its core under its lock.
     #[inline]
     pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        self.store.root(ino)?.table.get(ino)
+        self.root(ino)?.table.get(ino)
+    }
+
+    /// The same, also in a root that has been deleted: for what looks after the whole volume.
+    pub(crate) fn place_of(&self, ino: Ino) -> Result<InodeRef> {
+        self.table(ino)?.get(ino)
     }
 
     /// Begins a transaction that wants `bytes` of new space; when there is none, first makes what
@@ -67,7 +81,7 @@ impl Inner {
     #[cold]
     fn begin_after_relief(&self, bytes: u64) -> Result<Txn<'_>> {
         for round in 0..8 {
-            let gained = self.relieve(bytes)? || round < 3;
+            let gained = self.reap_some()? || self.relieve(bytes)? || round < 3;
             match self.store.begin(Need::Space(bytes)) {
                 Err(e) if e.is(Code::NoSpace) && gained => {}
                 other => return other,

@@ -45,6 +45,14 @@ impl Allocator {
     pub fn next_block(&self) -> u64 {
         self.next_block.load(Ordering::Relaxed)
     }
+    /// As if no number had ever been given out.
+    pub fn reset(&self) {
+        for cursor in &self.cursors {
+            *cursor.lock() = None;
+        }
+        *self.pool.lock() = Pool { numbers: VecDeque::new(), searched: 0, until: 0 };
+        self.next_block.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Takes the lowest free slot of a block.

@@ -12,10 +12,12 @@
 
 mod alloc;
 mod block;
+mod budget;
 mod map;
 mod persist;
 mod table;
 
 pub use block::{InodeBlock, InodeRef, Locked, Slot};
+pub use budget::Budget;
 pub use persist::Written;
 pub use table::{InodeTable, TableConfig};

@@ -61,4 +61,8 @@ impl BlockMap {
         }
         same && idle
     }
+    /// Removes all blocks, which nobody uses any more; returns how many.
+    pub fn clear(&self) -> usize {
+        self.shards.iter().map(|shard| std::mem::take(&mut *shard.write()).len()).sum()
+    }
 }

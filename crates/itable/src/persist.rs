@@ -2,7 +2,7 @@
 //! them in inode order as they were at its end, and enters their new addresses in `imap`.
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
-use crate::table::InodeTable;
+use crate::table::{InodeTable, decode_imap};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Addr, Code, Epoch, Result, checksum};
 use shoal_format::Ptr;
@@ -55,10 +55,33 @@ impl InodeTable {
 
     /// What `checkpoint` wrote can be read back: the blocks may leave memory.
     pub fn finish(&self, written: Written) {
-        self.dirty_count.fetch_sub(written.blocks.len(), Ordering::Relaxed);
+        self.config.budget.cleaned(written.blocks.len());
         for block in written.blocks {
             block.flags.fetch_and(!WRITING, Ordering::AcqRel);
         }
+    }
+}
+
+impl InodeTable {
+    /// For the checkpoint of `epoch`: nothing is left in this table, none of whose inodes is in
+    /// use. What its blocks took on the device is retired, and numbers are given out from the start
+    /// again: inodes made there need a generation that none had before.
+    pub fn vacate(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<()> {
+        for list in &self.dirty {
+            for shard in list {
+                let blocks = std::mem::take(&mut *shard.lock());
+                self.config.budget.cleaned(blocks.len());
+            }
+        }
+        self.imap_moves.lock().clear();
+        self.imap.delete_range(Key::MIN, Key::MAX, epoch, &mut |_, value| {
+            if let Some((ptr, _)) = decode_imap(value) {
+                writer.retire(ptr);
+            }
+        })?;
+        self.alloc.reset();
+        self.config.budget.dropped(self.map.clear());
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::alloc::Allocator;
 use crate::block::{InodeBlock, InodeRef};
+use crate::budget::Budget;
 use crate::map::BlockMap;
 use parking_lot::Mutex;
 use shoal_base::counters::{Counter, Counters};
@@ -14,11 +15,9 @@ use shoal_format::inode::{BlockId, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Key, Tree};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Bytes that a block of small inodes takes in memory, for the cache's budget.
-pub(crate) const BLOCK_COST: u64 = 8 * 1024;
 /// Blocks that one call looks at for something to drop.
 const CLOCK_STEPS: usize = 64;
 
@@ -35,8 +34,8 @@ pub struct TableConfig {
     pub geometry: Geometry,
     /// Where the blocks are.
     pub device: Arc<dyn Device>,
-    /// Bytes of clean blocks to keep.
-    pub cache_bytes: u64,
+    /// Memory for blocks, shared by the volume's tables.
+    pub budget: Arc<Budget>,
     /// Counters of the volume.
     pub counters: Arc<Counters>,
 }
@@ -48,11 +47,9 @@ pub struct InodeTable {
     pub(crate) imap: Tree,
     pub(crate) map: BlockMap,
     loading: Box<[Mutex<()>]>,
-    count: AtomicUsize,
     clock: Mutex<VecDeque<Weak<InodeBlock>>>,
     /// Blocks changed in even and odd epochs, sharded by thread.
     pub(crate) dirty: [DirtyList; 2],
-    pub(crate) dirty_count: AtomicUsize,
     pub(crate) alloc: Allocator,
     pub(crate) inodes: AtomicU64,
     /// `imap` nodes that the next checkpoint shall write elsewhere: lowest key, level, address.
@@ -68,10 +65,8 @@ impl InodeTable {
             imap,
             map: BlockMap::new(),
             loading: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            count: AtomicUsize::new(0),
             clock: Mutex::default(),
             dirty: [shards(), shards()],
-            dirty_count: AtomicUsize::new(0),
             alloc: Allocator::new(next_block),
             inodes: AtomicU64::new(inodes),
             imap_moves: Mutex::default(),
@@ -89,16 +84,6 @@ impl InodeTable {
     /// Counts inodes that came into use or were freed.
     pub fn count_inodes(&self, delta: i64) {
         self.inodes.fetch_add(delta as u64, Ordering::Relaxed);
-    }
-    /// Bytes of blocks in memory, about.
-    pub fn used_bytes(&self) -> u64 {
-        self.count.load(Ordering::Relaxed) as u64 * BLOCK_COST
-    }
-    /// Bytes that the next checkpoints have to write, at most.
-    pub fn dirty_bytes(&self) -> u64 {
-        // Written trimmed, at most whole; and each has an entry in `imap`.
-        let longest = u64::from(self.config.geometry.inode_size + 4) * INODES_PER_BLOCK as u64;
-        self.dirty_count.load(Ordering::Relaxed) as u64 * longest
     }
     /// Blocks from this number on have never been used.
     pub fn next_block(&self) -> u64 {
@@ -165,15 +150,28 @@ impl InodeTable {
     pub(crate) fn enter(&self, block: Arc<InodeBlock>) -> Arc<InodeBlock> {
         let here = self.map.insert(block);
         self.clock.lock().push_back(Arc::downgrade(&here));
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.shrink();
+        self.config.budget.loaded();
+        self.make_room();
         here
     }
 
+    /// Drops blocks while the volume's tables hold too many: own ones first, then another table's.
+    fn make_room(&self) {
+        let budget = &self.config.budget;
+        if budget.is_over() {
+            self.shrink();
+        }
+        if budget.is_over()
+            && let Some(other) = budget.next_table()
+        {
+            other.shrink();
+        }
+    }
+
     fn shrink(&self) {
-        let limit = (self.config.cache_bytes / BLOCK_COST).max(64) as usize;
+        let budget = &self.config.budget;
         for _ in 0..CLOCK_STEPS {
-            if self.count.load(Ordering::Relaxed) <= limit {
+            if !budget.is_over() {
                 return;
             }
             let Some(weak) = self.clock.lock().pop_front() else { return };
@@ -182,7 +180,7 @@ impl InodeTable {
                 || block.disk.lock().is_null()
                 || block.used.swap(false, Ordering::Relaxed);
             if !keep && self.map.remove_unused(&block) {
-                self.count.fetch_sub(1, Ordering::Relaxed);
+                budget.dropped(1);
                 self.config.counters.add(Counter::InodeBlockEvictions, 1);
             } else {
                 self.clock.lock().push_back(weak);
@@ -193,7 +191,7 @@ impl InodeTable {
     /// Enters a block in the list of blocks that the checkpoint of `epoch` writes.
     pub(crate) fn dirtied(&self, block: &Arc<InodeBlock>, epoch: Epoch) {
         self.dirty[epoch as usize % 2][shard()].lock().push(block.clone());
-        self.dirty_count.fetch_add(1, Ordering::Relaxed);
+        self.config.budget.dirtied();
     }
 }
 

@@ -13,13 +13,15 @@
 //! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried
 //! as if it had succeeded.
 
+use crate::roots::Root;
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
 use shoal_base::{Addr, Epoch, Lsn, Result};
-use shoal_format::checkpoint::{Checkpoint, RootRecord};
+use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::superblock::{self, Superblock};
 use shoal_format::{Ptr, orphan};
+use shoal_itable::Written;
 use shoal_journal::JournalPos;
 use shoal_space::encoded_len;
 use shoal_tree::NodeWriter;
@@ -31,8 +33,33 @@ struct Moment {
     lsn: Lsn,
     orphans: Vec<shoal_base::Ino>,
     prealloc: u64,
-    /// `next_block` and `inodes` of each root.
-    roots: Vec<(u64, u64)>,
+    floor: u32,
+    /// The roots there are, as they are to be recorded, their trees still to be written; and
+    /// whether this checkpoint is the one that sweeps a root which has become vacant.
+    roots: Vec<(RootRecord, bool)>,
+}
+
+impl Moment {
+    /// To be called with the gate closed.
+    fn now(store: &Store, lsn: Lsn) -> Moment {
+        let record = |root: &Root| {
+            let (id, state, name) = (root.id, root.state(), root.name());
+            let (next_block, inodes) = match state {
+                RootState::Vacant => (0, 0),
+                _ => (root.table.next_block(), root.table.inodes()),
+            };
+            let record = RootRecord { id, state, name, trees: [Ptr::NULL; 4], next_block, inodes };
+            (record, state == RootState::Vacant && !root.is_free())
+        };
+        Moment {
+            epoch: store.epoch(),
+            lsn,
+            orphans: store.orphans.all(),
+            prealloc: store.prealloc.load(Ordering::Relaxed).max(0) as u64,
+            floor: store.floor.load(Ordering::Relaxed),
+            roots: store.roots.iter().map(record).collect(),
+        }
+    }
 }
 
 impl Store {
@@ -69,13 +96,7 @@ impl Store {
     fn checkpoint_steps(&self, published: &mut Published, clean: bool) -> Result<()> {
         let journal = self.journal()?;
         self.gate.close();
-        let moment = Moment {
-            epoch: self.epoch(),
-            lsn: journal.cut(),
-            orphans: self.orphans.all(),
-            prealloc: self.prealloc.load(Ordering::Relaxed).max(0) as u64,
-            roots: self.roots.iter().map(|r| (r.table.next_block(), r.table.inodes())).collect(),
-        };
+        let moment = Moment::now(self, journal.cut());
         let frozen = self.space.freeze();
         self.epoch.store(moment.epoch + 1, Ordering::Relaxed);
         self.due.store(false, Ordering::Relaxed);
@@ -88,26 +109,18 @@ impl Store {
             epoch: moment.epoch,
             lsn: moment.lsn,
             prealloc: moment.prealloc,
+            floor: moment.floor,
             ..Checkpoint::default()
         };
-        let mut written = Vec::with_capacity(self.roots.len());
-        for (root, (next_block, inodes)) in self.roots.iter().zip(&moment.roots) {
-            let (imap, blocks) = root.table.checkpoint(moment.epoch, &mut writer)?;
-            let trees = [
-                imap,
-                root.dirents.checkpoint(moment.epoch, &mut writer)?,
-                root.attrs.checkpoint(moment.epoch, &mut writer)?,
-                root.extents.checkpoint(moment.epoch, &mut writer)?,
-            ];
-            let (id, name) = (root.id, root.name.clone());
-            next.roots.push(RootRecord {
-                id,
-                name,
-                trees,
-                next_block: *next_block,
-                inodes: *inodes,
-            });
-            written.push(blocks);
+        let mut written = Vec::with_capacity(moment.roots.len());
+        for (root, (mut record, sweep)) in self.roots.iter().zip(moment.roots) {
+            if sweep {
+                root.table.vacate(moment.epoch, &mut writer)?;
+            }
+            let (trees, blocks) = write_root(root, moment.epoch, &mut writer)?;
+            record.trees = trees;
+            next.roots.push(record);
+            written.push((root, blocks, sweep));
         }
         for (i, slots) in moment.orphans.chunks(orphan::SLOTS).enumerate() {
             next.orphans.push(writer.place(&orphan::encode(self.volume, i as u32, slots))?);
@@ -119,8 +132,11 @@ impl Store {
         self.publish(published, next, ptr, clean)?;
 
         self.cache.written();
-        for (root, blocks) in self.roots.iter().zip(written) {
+        for (root, blocks, swept) in written {
             root.table.finish(blocks);
+            if swept {
+                root.swept();
+            }
         }
         self.space.committed(writer.frozen);
         self.space.release_journal_segments(&journal.segments_before(pos));
@@ -172,6 +188,22 @@ impl Store {
         *published = Published { superblock: next, checkpoint, ptr };
         Ok(())
     }
+}
+
+/// Step 3 for one root: its inode blocks and its trees.
+fn write_root(
+    root: &Root,
+    epoch: Epoch,
+    writer: &mut MetaWriter<'_>,
+) -> Result<([Ptr; 4], Written)> {
+    let (imap, blocks) = root.table.checkpoint(epoch, writer)?;
+    let trees = [
+        imap,
+        root.dirents.checkpoint(epoch, writer)?,
+        root.attrs.checkpoint(epoch, writer)?,
+        root.extents.checkpoint(epoch, writer)?,
+    ];
+    Ok((trees, blocks))
 }
 
 fn sealed(addr: Addr, bytes: &[u8]) -> Ptr {

@@ -1,11 +1,12 @@
 //! The gate: every transaction passes it, a checkpoint closes it for a moment. Passing writes only
 //! to the thread's own cache line.
+//!
+//! The unit tests of this crate run it under the scheduler of `shuttle`: a test that wants a real
+//! gate stands in `tests/`.
 
+use self::sync::{AtomicBool, AtomicU32, Condvar, Mutex, Ordering, Patience, SHARDS, shard};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
-use shoal_base::shard::{SHARDS, shard};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A reader-writer lock whose readers do not share a cache line.
 pub struct Gate {
@@ -76,8 +77,8 @@ impl Gate {
     /// Closes the gate and returns when everybody has left. One thread at a time may do this.
     pub fn close(&self) {
         let mut waiting = self.lock.lock();
-        let patience = Instant::now() + COURTESY;
-        while *waiting > 0 && !self.admitted.wait_until(&mut waiting, patience).timed_out() {}
+        let patience = Patience::new(COURTESY);
+        while *waiting > 0 && patience.wait(&self.admitted, &mut waiting) {}
         self.closed.store(true, Ordering::SeqCst);
         while self.inside.iter().any(|n| n.load(Ordering::SeqCst) != 0) {
             self.left.wait(&mut waiting);
@@ -105,30 +106,163 @@ impl Drop for Inside<'_> {
     }
 }
 
+/// What the gate is made of.
+#[cfg(not(test))]
+mod sync {
+    pub(super) use parking_lot::{Condvar, Mutex};
+    pub(super) use shoal_base::shard::{SHARDS, shard};
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use parking_lot::MutexGuard;
+    use std::time::{Duration, Instant};
+
+    /// Waiting that comes to an end.
+    pub(super) struct Patience(Instant);
+
+    impl Patience {
+        pub fn new(length: Duration) -> Patience {
+            Patience(Instant::now() + length)
+        }
+        /// Waits; `false` when patience is over.
+        pub fn wait<T>(&self, condition: &Condvar, guard: &mut MutexGuard<'_, T>) -> bool {
+            !condition.wait_until(guard, self.0).timed_out()
+        }
+    }
+}
+
+/// The same under the scheduler of `shuttle`, for models of all that may happen. It knows only
+/// sequentially consistent atomics, which are the gate's; `loom` would take those for less.
+#[cfg(test)]
+mod sync {
+    pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use shuttle::rand::{RngCore, thread_rng};
+    use shuttle::sync as inner;
+    use std::ops::{Deref, DerefMut};
+    use std::time::Duration;
+
+    /// Two threads may meet in one.
+    pub(super) const SHARDS: usize = 2;
+
+    pub(super) fn shard() -> usize {
+        usize::from(shuttle::current::me()) % SHARDS
+    }
+
+    pub(super) struct Mutex<T>(inner::Mutex<T>);
+    /// Taken apart while it waits.
+    pub(super) struct MutexGuard<'m, T>(&'m inner::Mutex<T>, Option<inner::MutexGuard<'m, T>>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Mutex<T> {
+            Mutex(inner::Mutex::new(value))
+        }
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(&self.0, self.0.lock().ok())
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            self.1.as_ref().expect("a thread of the model panicked")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.1.as_mut().expect("a thread of the model panicked")
+        }
+    }
+
+    pub(super) struct Condvar(inner::Condvar);
+
+    impl Condvar {
+        pub fn new() -> Condvar {
+            Condvar(inner::Condvar::new())
+        }
+        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            guard.1 = guard.1.take().and_then(|g| self.0.wait(g).ok());
+        }
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
+    /// Ends whenever the scheduler pleases.
+    pub(super) struct Patience;
+
+    impl Patience {
+        pub fn new(_: Duration) -> Patience {
+            Patience
+        }
+        pub fn wait<T>(&self, _: &Condvar, guard: &mut MutexGuard<'_, T>) -> bool {
+            guard.1 = None;
+            shuttle::thread::yield_now();
+            guard.1 = guard.0.lock().ok();
+            !thread_rng().next_u32().is_multiple_of(4)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+    use shuttle::{Config, Runner, thread};
+    use std::sync::Arc;
 
-    #[test]
-    fn nobody_is_inside_a_closed_gate() {
-        let (gate, inside, stop) = (Gate::default(), AtomicU64::new(0), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        let _here = gate.enter();
-                        inside.fetch_add(1, Ordering::SeqCst);
-                        inside.fetch_sub(1, Ordering::SeqCst);
+    /// What threads do inside: nothing may be seen of it while the gate is closed. Both numbers are
+    /// points where the scheduler may go on with another thread.
+    #[derive(Default)]
+    struct World {
+        gate: Gate,
+        inside: AtomicU32,
+        closing: shuttle::sync::Mutex<()>,
+    }
+
+    fn model(threads: usize, entries: usize, closers: usize, closings: usize) {
+        let world = Arc::new(World::default());
+        let mut all = Vec::new();
+        for _ in 0..threads {
+            let world = world.clone();
+            all.push(thread::spawn(move || {
+                for _ in 0..entries {
+                    let _here = world.gate.enter();
+                    world.inside.fetch_add(1, Ordering::SeqCst);
+                    world.inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        for _ in 0..closers {
+            let world = world.clone();
+            all.push(thread::spawn(move || {
+                for _ in 0..closings {
+                    let _one = world.closing.lock().expect("no thread panics");
+                    world.gate.close();
+                    for _ in 0..3 {
+                        assert_eq!(world.inside.load(Ordering::SeqCst), 0, "inside a closed gate");
                     }
-                });
-            }
-            for _ in 0..2000 {
-                gate.close();
-                assert_eq!(inside.load(Ordering::SeqCst), 0);
-                gate.open();
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
+                    world.gate.open();
+                }
+            }));
+        }
+        all.into_iter().for_each(|t| t.join().expect("no thread panics"));
+        assert!(world.gate.inside.iter().all(|n| n.load(Ordering::SeqCst) == 0));
+    }
+
+    fn check(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) {
+        Runner::new(scheduler, Config::new()).run(model);
+    }
+
+    /// A thread that sleeps for ever ends a model too: as a deadlock.
+    #[test]
+    fn nobody_is_inside_a_closed_gate_and_nobody_is_forgotten() {
+        check(RandomScheduler::new_from_seed(1, 5_000), || model(2, 2, 1, 2));
+        check(RandomScheduler::new_from_seed(2, 5_000), || model(3, 3, 2, 2));
+        // Few changes of thread, at any place: what random choice hardly ever does.
+        check(PctScheduler::new_from_seed(3, 3, 10_000), || model(3, 2, 1, 2));
     }
 }

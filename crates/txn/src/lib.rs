@@ -14,6 +14,7 @@ mod gate;
 mod open;
 mod orphans;
 mod replay;
+mod roots;
 mod store;
 mod writer;
 
@@ -22,4 +23,5 @@ pub use gate::Gate;
 pub use open::{Opened, Recovered, create, open, read_checkpoint, read_superblock};
 pub use orphans::Orphans;
 pub use replay::{ExtentChange, fork_extents};
-pub use store::{Root, Store, StoreOptions};
+pub use roots::{Root, Roots};
+pub use store::{Store, StoreOptions};

@@ -12,20 +12,21 @@
 
 use crate::gate::Gate;
 use crate::orphans::Orphans;
-use crate::store::{JournalSegments, Published, Root, Store, StoreOptions};
+use crate::roots::{RootParts, Roots};
+use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use parking_lot::{Condvar, Mutex};
 use shoal_base::counters::Counters;
 use shoal_base::{Code, Error, Lsn, Result, RootId};
 use shoal_device::Device;
-use shoal_format::checkpoint::{Checkpoint, RootRecord};
+use shoal_format::checkpoint::{Checkpoint, RootState};
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
 use shoal_format::{Geometry, Ptr};
-use shoal_itable::{InodeTable, TableConfig};
+use shoal_itable::Budget;
 use shoal_journal::{Config, Journal, JournalPos, StartAt};
 use shoal_space::Space;
-use shoal_tree::{NodeCache, NodeId, Tree, TreeId};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use shoal_tree::NodeCache;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -112,64 +113,36 @@ struct Parts {
     options: StoreOptions,
     counters: Arc<Counters>,
     cache: Arc<NodeCache>,
+    budget: Arc<Budget>,
 }
 
 impl Parts {
     fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
         let counters = Arc::new(Counters::default());
         let cache = NodeCache::new(options.cache_bytes / 2, counters.clone());
-        Parts { device, sb, options, counters, cache }
+        let budget = Budget::new(options.cache_bytes / 2, sb.geometry.inode_size);
+        Parts { device, sb, options, counters, cache, budget }
     }
 
-    fn table_config(&self, root: RootId) -> TableConfig {
-        TableConfig {
-            root,
-            volume: self.sb.volume(),
-            geometry: self.sb.geometry,
+    /// The store, still without roots.
+    fn store(self, space: Space, orphans: Orphans, checkpoint: Checkpoint) -> Store {
+        let parts = RootParts {
             device: self.device.clone(),
-            cache_bytes: self.options.cache_bytes / 2,
+            geometry: self.sb.geometry,
+            volume: self.sb.volume(),
+            cache: self.cache.clone(),
+            budget: self.budget.clone(),
             counters: self.counters.clone(),
-        }
-    }
-
-    /// The trees and table of a root; `None`: a new, empty one, written in epoch 1.
-    fn root(&self, id: RootId, record: Option<&RootRecord>) -> Result<Root> {
-        let tree = |tree: TreeId| {
-            let id = NodeId { volume: self.sb.volume(), root: id, tree };
-            let (device, geometry) = (self.device.clone(), self.sb.geometry);
-            match record {
-                None => Ok(Tree::create(id, device, geometry, self.cache.clone(), 1)),
-                Some(r) => {
-                    Tree::open(id, device, geometry, self.cache.clone(), r.trees[tree as usize])
-                }
-            }
         };
-        let (next_block, inodes) = record.map_or((0, 0), |r| (r.next_block, r.inodes));
-        let imap = tree(TreeId::Imap)?;
-        Ok(Root {
-            id,
-            name: record.map(|r| r.name.clone()).unwrap_or_default(),
-            table: InodeTable::new(self.table_config(id), imap, next_block, inodes),
-            dirents: tree(TreeId::Dirents)?,
-            attrs: tree(TreeId::Attrs)?,
-            extents: tree(TreeId::Extents)?,
-        })
-    }
-
-    fn store(
-        self,
-        space: Space,
-        roots: Vec<Root>,
-        orphans: Orphans,
-        checkpoint: Checkpoint,
-    ) -> Store {
         Store {
             geometry: self.sb.geometry,
             volume: self.sb.volume(),
             space: Arc::new(space),
             cache: self.cache,
             counters: self.counters,
-            roots,
+            roots: Roots::new(parts),
+            floor: AtomicU32::new(checkpoint.floor),
+            budget: self.budget,
             orphans,
             prealloc: AtomicI64::new(checkpoint.prealloc as i64),
             options: self.options,
@@ -219,10 +192,10 @@ impl Store {
 /// directory in epoch 1 and checkpoints.
 pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Result<Store> {
     let parts = Parts::new(device, sb, options);
-    let root = parts.root(RootId(0), None)?;
     let checkpoint = Checkpoint { volume: sb.volume(), ..Checkpoint::default() };
     let space = Space::fresh(sb.geometry);
-    let store = parts.store(space, vec![root], Orphans::default(), checkpoint);
+    let store = parts.store(space, Orphans::default(), checkpoint);
+    store.roots.push(None, store.epoch())?.set(RootState::Live, b"");
     store.start_journal(sb.incarnation, StartAt::Fresh { lsn: Lsn(1) })?;
     Ok(store)
 }
@@ -237,16 +210,16 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let space = Space::load(sb.geometry, &usage)?;
     let orphans = Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
     let parts = Parts::new(device, sb, StoreOptions { read_only, ..options });
-    let mut roots = Vec::new();
-    for (i, record) in checkpoint.roots.iter().enumerate() {
+    let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
+    let roots = checkpoint.roots.clone();
+    let store = parts.store(space, orphans, checkpoint);
+    for (i, record) in roots.iter().enumerate() {
         if record.id != RootId(i as u16) {
             let rule = format!("root {} in place {i}", record.id.0);
             return Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule));
         }
-        roots.push(parts.root(record.id, Some(record))?);
+        store.roots.push(Some(record), 0)?;
     }
-    let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
-    let store = parts.store(space, roots, orphans, checkpoint);
     let recovered =
         if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };
     Ok(Opened { store, recovered })

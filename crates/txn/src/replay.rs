@@ -7,6 +7,7 @@
 use crate::store::Store;
 use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
 use shoal_format::bytes::Reader;
+use shoal_format::checkpoint::RootState;
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::{Core, Form, Inode};
 use shoal_format::item::Item;
@@ -80,7 +81,9 @@ impl<'s> Replay<'s> {
     pub fn finish(self) -> Result<()> {
         for ino in &self.freed {
             let root = self.store.root(*ino)?;
-            root.table.give_back(&root.table.get(*ino)?);
+            if root.state() == RootState::Live {
+                root.table.give_back(&root.table.get(*ino)?);
+            }
         }
         Ok(())
     }
@@ -117,6 +120,11 @@ impl<'s> Replay<'s> {
             }
             Item::OrphanDel { ino } => {
                 self.store.orphans.remove(ino);
+                Ok(())
+            }
+            Item::Root { ino, state, floor, name } => {
+                self.store.claim_root(ino.root())?.set(state, name);
+                self.store.floor.fetch_max(floor, Ordering::Relaxed);
                 Ok(())
             }
         }

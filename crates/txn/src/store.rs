@@ -2,18 +2,19 @@
 
 use crate::gate::Gate;
 use crate::orphans::Orphans;
+use crate::roots::Roots;
 use parking_lot::{Condvar, Mutex};
 use shoal_base::counters::Counters;
-use shoal_base::{Code, Epoch, Error, Ino, Lsn, Result, RootId, SegNo};
+use shoal_base::{Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Geometry, Ptr};
-use shoal_itable::InodeTable;
+use shoal_itable::Budget;
 use shoal_journal::{Journal, SegmentSource};
 use shoal_space::Space;
-use shoal_tree::{NodeCache, Tree, TreeId};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use shoal_tree::NodeCache;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What an open volume may use and when it checkpoints.
@@ -29,34 +30,6 @@ pub struct StoreOptions {
     pub checkpoint_bytes: u64,
     /// A thread writes the journal in the background.
     pub background: bool,
-}
-
-/// A root (subvolume): its own numbers, trees and table.
-pub struct Root {
-    /// Its number.
-    pub id: RootId,
-    /// Its name; empty for root 0.
-    pub name: Vec<u8>,
-    /// Inodes.
-    pub table: InodeTable,
-    /// Directory entries.
-    pub dirents: Tree,
-    /// Attributes that do not fit in inodes.
-    pub attrs: Tree,
-    /// Extents that do not fit in inodes.
-    pub extents: Tree,
-}
-
-impl Root {
-    /// One of the three trees that transactions change.
-    pub fn tree(&self, id: TreeId) -> &Tree {
-        match id {
-            TreeId::Dirents => &self.dirents,
-            TreeId::Attrs => &self.attrs,
-            TreeId::Extents => &self.extents,
-            TreeId::Imap => self.table.imap(),
-        }
-    }
 }
 
 /// The newest checkpoint and the superblock that names it; held by whoever writes the next.
@@ -82,7 +55,10 @@ pub struct Store {
     /// Counters.
     pub counters: Arc<Counters>,
     /// Roots by number.
-    pub roots: Vec<Root>,
+    pub roots: Roots,
+    /// Inodes made from now on have at least this generation.
+    pub floor: AtomicU32,
+    pub(crate) budget: Arc<Budget>,
     /// Inodes without a name, still in use.
     pub orphans: Orphans,
     /// Bytes promised to preallocated extents.
@@ -103,11 +79,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// The root that an inode lives in.
-    #[inline]
-    pub fn root(&self, ino: Ino) -> Result<&Root> {
-        self.roots.get(ino.root().0 as usize).ok_or(Error::Code(Code::Stale))
-    }
     /// The journal; `EROFS` on a volume opened read-only.
     #[inline]
     pub fn journal(&self) -> Result<&Arc<Journal>> {
@@ -168,13 +139,11 @@ impl Store {
     }
     /// Metadata bytes that the next checkpoints have to write, at most about this many.
     pub fn dirty_bytes(&self) -> u64 {
-        let tables: u64 = self.roots.iter().map(|r| r.table.dirty_bytes()).sum();
-        self.cache.dirty_bytes() + tables
+        self.cache.dirty_bytes() + self.budget.dirty_bytes()
     }
     /// Bytes of cache in use.
     pub fn cache_bytes(&self) -> u64 {
-        let tables: u64 = self.roots.iter().map(|r| r.table.used_bytes()).sum();
-        self.cache.used_bytes() + tables
+        self.cache.used_bytes() + self.budget.used_bytes()
     }
     /// Inodes in use.
     pub fn inodes(&self) -> u64 {

@@ -14,7 +14,7 @@ impl Check<'_> {
         inodes.sort_unstable();
         for ino in inodes {
             self.step();
-            let Ok(inode) = volume.inode(ino) else { continue };
+            let Ok(inode) = volume.place_of(ino) else { continue };
             let slot = inode.read();
             let core = slot.inode.core;
             if core.data_form == Form::Extents {
@@ -22,7 +22,7 @@ impl Check<'_> {
                 self.list(ino, &list.unwrap_or_default())?;
             }
         }
-        for root in &volume.store.roots {
+        for root in volume.store.roots.iter() {
             let (mut owner, mut list) = (Ino(0), Vec::new());
             let mut failed = None;
             let walked = root.extents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
@@ -59,7 +59,7 @@ impl Check<'_> {
         if list.is_empty() {
             return Ok(());
         }
-        let form = match self.volume.inode(ino) {
+        let form = match self.volume.place_of(ino) {
             Ok(inode) => inode.read().inode.core.data_form,
             Err(_) => Form::Empty,
         };

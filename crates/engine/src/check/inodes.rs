@@ -10,7 +10,8 @@ use shoal_txn::Root;
 impl Check<'_> {
     pub(super) fn inodes(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in &volume.store.roots {
+        for root in volume.store.roots.iter() {
+            let before = self.seen.len() as u64;
             let mut blocks = 0;
             let walked = root.table.for_each_block(&mut |_, ptr, _| {
                 blocks += 1;
@@ -22,9 +23,12 @@ impl Check<'_> {
             for number in 0..root.table.next_block() {
                 self.block(root, number)?;
             }
-            let (found, said) = (self.seen.len() as u64, root.table.inodes());
+            let (found, said) = (self.seen.len() as u64 - before, root.table.inodes());
             if found != said && self.report.problems.is_empty() {
-                self.problem("inode-count", format!("{found} inodes in use, counted {said}"));
+                self.problem(
+                    "inode-count",
+                    format!("root {}: {found} inodes in use, counted {said}", root.id.0),
+                );
             }
         }
         self.report.inodes = self.seen.len() as u64;

@@ -1,23 +1,36 @@
 //! Second pass: entries against inodes, both ways.
 
 use super::Check;
+use crate::volume::Inner;
 use shoal_base::{Ino, Result};
+use shoal_format::checkpoint::RootState;
 use shoal_format::dirent::{Dirent, SUFFIX_MASK, name_hash};
 use shoal_format::node::Key;
 use std::collections::HashSet;
 
 const DIRECTORY: u8 = 4;
 
+/// Whether an inode is in a root that has been deleted: it may have lost its names, or the names in
+/// it, already.
+fn is_dying(volume: &Inner, ino: Ino) -> bool {
+    volume.store.root(ino).is_ok_and(|root| root.state() != RootState::Live)
+}
+
 impl Check<'_> {
     pub(super) fn names(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in &volume.store.roots {
+        for root in volume.store.roots.iter() {
+            if root.state() != RootState::Live {
+                // What is in it is being freed: names may already lead nowhere.
+                continue;
+            }
             let walked = root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
                 self.entry(key, value);
                 Ok(true)
             });
             self.damage("dirents", walked)?;
         }
+        self.root_tops();
         self.links();
         self.loops();
         Ok(())
@@ -41,6 +54,10 @@ impl Check<'_> {
             }
         }
         let kind = entry.kind & 0x7f;
+        if entry.child.root() != dir.root() && (dir != Ino::ROOT || !self.is_top(entry.child)) {
+            let message = format!("{name:?} in {dir}: inode {} of another root", entry.child);
+            return self.problem("dirent-root", message);
+        }
         let Some(child) = self.seen.get_mut(&entry.child) else {
             let message = format!("{name:?} in directory {dir}: inode {} is free", entry.child);
             return self.problem("dirent-child-missing", message);
@@ -63,10 +80,29 @@ impl Check<'_> {
         }
     }
 
+    /// Whether an inode is the top of a live root.
+    fn is_top(&self, ino: Ino) -> bool {
+        ino.index() == Ino::ROOT.index() && !is_dying(self.volume, ino)
+    }
+
+    /// Every root is where its name says, and only there.
+    fn root_tops(&mut self) {
+        let volume = self.volume;
+        for root in volume.store.roots.iter().skip(1).filter(|r| r.state() == RootState::Live) {
+            let name = root.name();
+            let found = volume.find_entry(Ino::ROOT, &name);
+            if !matches!(found, Ok(Some(f)) if f.child == root.top()) {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                self.problem("root-name", format!("root {}: {name:?} does not name it", root.id.0));
+            }
+        }
+    }
+
     /// Link counts and entry counts.
     fn links(&mut self) {
         let mut problems = Vec::new();
-        for (ino, seen) in &self.seen {
+        let volume = self.volume;
+        for (ino, seen) in self.seen.iter().filter(|(ino, _)| !is_dying(volume, **ino)) {
             let orphan = seen.names == u32::MAX;
             if seen.kind == DIRECTORY {
                 self.report.directories += 1;
@@ -99,7 +135,7 @@ impl Check<'_> {
         let mut good: HashSet<Ino> = HashSet::from([Ino::ROOT]);
         let mut problems = Vec::new();
         for (ino, seen) in &self.seen {
-            if seen.kind != DIRECTORY || seen.names == u32::MAX {
+            if seen.kind != DIRECTORY || seen.names == u32::MAX || is_dying(self.volume, *ino) {
                 continue;
             }
             let (mut at, mut path) = (*ino, Vec::new());

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 impl Check<'_> {
     pub(super) fn space(&mut self, checkpoint: &Checkpoint, at: Ptr) -> Result<()> {
         let store = &self.volume.store;
-        for root in &store.roots {
+        for root in store.roots.iter() {
             for id in TreeId::ALL {
                 let mut nodes = Vec::new();
                 let walked = root.tree(id).for_each_node(&mut |ptr| nodes.push(ptr));

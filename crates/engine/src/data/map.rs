@@ -57,7 +57,7 @@ impl Inner {
     }
 
     fn tree_extents_in(&self, ino: Ino, from: u64, to: u64) -> Result<Vec<Extent>> {
-        let tree = &self.root(ino)?.extents;
+        let tree = &self.store.root(ino)?.extents;
         let decode = |key: Key, raw: &[u8]| Extent::decode_value(key.lo, raw);
         let (floor, at) = (Key::new(ino.0, 0), Key::new(ino.0, from));
         let mut found = Vec::new();
@@ -140,7 +140,7 @@ impl Inner {
         after: &[Extent],
         tail: Option<u64>,
     ) -> Result<()> {
-        let tree = &self.root(ino)?.extents;
+        let tree = &self.store.root(ino)?.extents;
         if let Some(from) = tail {
             tree.for_each(Key::new(ino.0, from), Key::new(ino.0, END), &mut |_, _| Ok(true))?;
         }
@@ -153,7 +153,7 @@ impl Inner {
     /// Removes all records from `from` on; returns their bytes.
     pub(crate) fn remove_tail(&self, txn: &mut Txn<'_>, ino: Ino, from: u64) -> Result<u64> {
         let (key, mut bytes) = (Key::new(ino.0, from), 0);
-        let tree = &self.root(ino)?.extents;
+        let tree = &self.store.root(ino)?.extents;
         tree.delete_range(key, Key::new(ino.0, END), txn.epoch, &mut |key, raw| {
             if let Some(extent) = Extent::decode_value(key.lo, raw) {
                 self.store.account(&extent, ExtentChange::Goes);
@@ -171,7 +171,7 @@ impl Inner {
         old: &[Extent],
         after: &[Extent],
     ) -> Result<()> {
-        let tree = &self.root(ino)?.extents;
+        let tree = &self.store.root(ino)?.extents;
         for extent in old {
             if !after.iter().any(|a| a.offset == extent.offset) {
                 let key = Key::new(ino.0, extent.offset);

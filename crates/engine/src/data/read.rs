@@ -165,7 +165,7 @@ impl Inner {
         }
         let (from, end) = (Key::new(ino.0, at), Key::new(ino.0, END));
         let mut next = None;
-        self.root(ino)?.extents.for_each(from, end, &mut |key, raw| {
+        self.store.root(ino)?.extents.for_each(from, end, &mut |key, raw| {
             next = Extent::decode_value(key.lo, raw);
             Ok(false)
         })?;

@@ -14,14 +14,15 @@ use shoal_format::inode::{Core, FLAG_TMPFILE, Form, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::InodeRef;
 use shoal_txn::{ExtentChange, Root, Txn};
+use std::sync::atomic::Ordering;
 
 /// What a new inode shall be.
-struct New<'a> {
+pub(super) struct New<'a> {
     /// Type and permissions.
-    mode: u32,
-    rdev: u32,
+    pub mode: u32,
+    pub rdev: u32,
     /// Target of a symlink.
-    target: &'a [u8],
+    pub target: &'a [u8],
 }
 
 impl Inner {
@@ -159,7 +160,7 @@ impl Inner {
     }
 
     /// Makes the inode what it shall be, in memory and in the record.
-    fn fill(
+    pub(super) fn fill(
         &self,
         txn: &mut Txn<'_>,
         root: &Root,
@@ -169,7 +170,8 @@ impl Inner {
     ) -> Result<Entry> {
         let ino = inode.ino;
         let mut locked = inode.write();
-        let generation = locked.inode().core.generation.wrapping_add(1).max(1);
+        let floor = self.store.floor.load(Ordering::Relaxed).max(1);
+        let generation = locked.inode().core.generation.wrapping_add(1).max(floor);
         let slot = locked.edit(&root.table, txn.epoch);
         slot.core = Core { generation, lsn: txn.lsn_before(), ..core };
         slot.core.bytes = fork.extent.map_or(0, |e| u64::from(e.len));
@@ -190,14 +192,14 @@ impl Inner {
 
 /// A data fork ready to be put in a new inode.
 #[derive(Default)]
-struct Fork {
+pub(super) struct Fork {
     form: Form,
     bytes: Box<[u8]>,
     extent: Option<Extent>,
 }
 
 /// Core of a new inode: ownership and mode by the rules of set-group-id directories.
-fn new_core(who: &Caller, above: &Core, new: &New<'_>, stamp: Stamp) -> Core {
+pub(super) fn new_core(who: &Caller, above: &Core, new: &New<'_>, stamp: Stamp) -> Core {
     let kind = new.mode & 0o170_000;
     let link = kind == FileKind::Symlink.mode_bits();
     let mut mode = if link { new.mode } else { new.mode & !(who.umask & 0o777) };

@@ -7,6 +7,7 @@ mod create;
 mod link;
 mod lookup;
 mod rename;
+mod roots;
 mod unlink;
 
 use crate::perm;

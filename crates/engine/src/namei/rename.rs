@@ -93,9 +93,9 @@ impl Inner {
         flags: RenameFlags,
     ) -> Result<Option<Option<Freed>>> {
         let across = names.from_dir != names.to_dir;
-        let _shape = across.then(|| self.rename.lock());
-        let mut txn = self.begin_space(NAME_COST)?;
         let root = self.root(names.from_dir)?;
+        let _shape = across.then(|| root.rename.lock());
+        let mut txn = self.begin_space(NAME_COST)?;
         // Ancestors are looked at before anything is locked: waiting for one while holding the lock
         // of a directory below it could be for ever. Under the mutex they stay ancestors.
         let ancestry = if across { Some(self.ancestry(names)?) } else { None };
@@ -135,7 +135,7 @@ impl Inner {
             // Two names of one file: nothing to do, says POSIX.
             return Ok(Some(None));
         }
-        target.map_or(Ok(()), |t| self.check_not_itself(names.to_dir, &t))?;
+        target.map_or(Ok(()), |t| self.check_removable(names.to_dir, &t))?;
         let source_ref = root.table.get(source.child)?;
         let target_ref = target.map(|t| root.table.get(t.child)).transpose()?;
         let (mut source_inode, mut target_inode) =
@@ -173,7 +173,7 @@ impl Inner {
         check_name(names.from)?;
         let source = self.find_entry(names.from_dir, names.from)?;
         let source = source.ok_or(Error::Code(Code::NotFound))?;
-        self.check_not_itself(names.from_dir, &source)?;
+        self.check_removable(names.from_dir, &source)?;
         Ok(source)
     }
 

@@ -40,7 +40,7 @@ impl Inner {
         let mut parent = dir_ref.write();
         let found = self.entry_to_remove(who, &parent, name)?;
         let is_dir = found.kind == FileKind::Directory as u8;
-        self.check_not_itself(dir, &found)?;
+        self.check_removable(dir, &found)?;
         let child_ref = root.table.get(found.child)?;
         let mut child = child_ref.write();
         self.check_child(&found, &child)?;
@@ -80,8 +80,12 @@ impl Inner {
         Ok(found)
     }
 
-    /// An entry that names its own directory is damage, and locking it would never end.
-    pub(super) fn check_not_itself(&self, dir: Ino, found: &Found) -> Result<()> {
+    /// The top of another root is like a mount point: `EBUSY`. And an entry that names its own
+    /// directory is damage, and locking it would never end.
+    pub(super) fn check_removable(&self, dir: Ino, found: &Found) -> Result<()> {
+        if found.child.root() != dir.root() {
+            return Err(Error::Code(Code::Busy));
+        }
         if found.child == dir {
             let object = format!("entry of directory {dir}");
             return Err(Error::corrupt(object, None, "names the directory itself"));

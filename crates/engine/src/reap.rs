@@ -1,0 +1,148 @@
+//! Freeing what was in deleted roots, behind the calls: a few inodes a transaction, in the order of
+//! their numbers, so that after a crash it is simply begun again.
+//!
+//! An inode that is freed keeps its generation in its slot. When none is left the root becomes
+//! vacant, and the volume's floor of generations is raised above all of them: its number and its
+//! inodes' numbers may then be given out again without an old handle meaning a new file.
+
+use crate::volume::Inner;
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::checkpoint::RootState;
+use shoal_format::inode::Inode;
+use shoal_format::item::Item;
+use shoal_format::node::{Key, TreeId};
+use shoal_itable::Locked;
+use shoal_tree::Batch;
+use shoal_txn::{Need, Root, Txn};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Inode blocks of a slice.
+const BLOCKS: u64 = 32;
+/// Directory entries removed in one transaction.
+const ENTRIES: usize = 4096;
+
+/// Where the reaping of this session stands.
+#[derive(Default)]
+pub(crate) struct Reaper {
+    /// The root at hand and its next block; calls that saw the root alive have ended.
+    at: Option<(u16, u64)>,
+    /// Largest generation seen in it.
+    generation: u32,
+    /// Roots with damage: left as they are, for fsck.
+    damaged: HashSet<u16>,
+}
+
+impl Inner {
+    /// Frees everything in deleted roots; `progress` gets the inodes that are left. Roots with
+    /// damage stay as they are.
+    pub fn reap_roots(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        while self.reap_some()? {
+            let deleted = |root: &&Root| root.state() == RootState::Deleted;
+            progress(self.store.roots.iter().filter(deleted).map(|r| r.table.inodes()).sum());
+        }
+        Ok(())
+    }
+
+    /// Frees a slice of what is in deleted roots; `false`: there is nothing to free.
+    pub(crate) fn reap_some(&self) -> Result<bool> {
+        let mut reaper = self.reaper.lock();
+        let wanted = |root: &&Root| {
+            root.state() == RootState::Deleted && !reaper.damaged.contains(&root.id.0)
+        };
+        let Some(root) = self.store.roots.iter().find(wanted) else { return Ok(false) };
+        let from = match reaper.at {
+            Some((id, next)) if id == root.id.0 => next,
+            _ => {
+                // Calls that found the root alive end; none begins any more.
+                self.store.quiesced(|_, _| ());
+                reaper.generation = 0;
+                0
+            }
+        };
+        match self.reap_slice(root, from, &mut reaper.generation) {
+            Ok(next) => reaper.at = next.map(|next| (root.id.0, next)),
+            Err(e @ Error::Corrupt(_)) => {
+                tracing::error!(root = root.id.0, error = %e, "deleted root left for fsck");
+                reaper.damaged.insert(root.id.0);
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(true)
+    }
+
+    /// Frees the inodes of some blocks from this one on. Returns where to go on; `None`: the root
+    /// is vacant.
+    fn reap_slice(&self, root: &Root, from: u64, generation: &mut u32) -> Result<Option<u64>> {
+        let end = root.table.next_block().min(from + BLOCKS);
+        for block in from..end {
+            self.reap_block(root, block, generation)?;
+        }
+        if end < root.table.next_block() {
+            return Ok(Some(end));
+        }
+        if root.table.inodes() > 0 {
+            // A call that was late made more: once again from the start.
+            return Ok(Some(0));
+        }
+        let mut txn = self.store.begin(Need::Release)?;
+        let before = self.store.floor.fetch_max(*generation + 1, Ordering::Relaxed);
+        let floor = before.max(*generation + 1);
+        root.set(RootState::Vacant, b"");
+        txn.log(Item::Root { ino: root.top(), state: RootState::Vacant, floor, name: b"" });
+        txn.commit()?;
+        Ok(None)
+    }
+
+    fn reap_block(&self, root: &Root, block: u64, generation: &mut u32) -> Result<()> {
+        for slot in 0..INODES_PER_BLOCK as u64 {
+            let ino = Ino::new(root.id, block * INODES_PER_BLOCK as u64 + slot);
+            let inode = match root.table.get(ino) {
+                Err(e) if e.is(Code::Stale) => return Ok(()),
+                other => other?,
+            };
+            let core = inode.read().inode.core;
+            *generation = core.generation.max(*generation);
+            if !core.in_use() {
+                continue;
+            }
+            while core.is_dir() && self.reap_entries(root, ino)? {}
+            let mut txn = self.store.begin(Need::Release)?;
+            let mut locked = inode.write();
+            if locked.inode().core.in_use() {
+                self.reap_inode(&mut txn, &mut locked)?;
+            }
+            txn.commit()?;
+        }
+        Ok(())
+    }
+
+    fn reap_inode(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
+        let ino = locked.ino();
+        self.free_inode(txn, locked)?;
+        debug_assert_eq!(locked.inode(), &Inode::free(locked.inode().core.generation));
+        if self.store.orphans.remove(ino) {
+            txn.log(Item::OrphanDel { ino });
+        }
+        Ok(())
+    }
+
+    /// Removes some entries of a directory; `false`: there are none left.
+    fn reap_entries(&self, root: &Root, dir: Ino) -> Result<bool> {
+        let mut txn = self.store.begin(Need::Release)?;
+        let (key, end) = (Key::new(dir.0, 0), Key::new(dir.0 + 1, 0));
+        let mut batch = Batch::default();
+        let next = root.dirents.scan(key, end, ENTRIES, &mut batch)?;
+        if batch.iter().next().is_none() {
+            return Ok(false);
+        }
+        // The last key of all can only be a name's whose hash is all ones.
+        let until = next.filter(|next| next.hi == dir.0).map_or(u64::MAX, |next| next.lo);
+        txn.changing();
+        root.dirents.delete_range(key, Key::new(dir.0, until), txn.epoch, &mut |_, _| {})?;
+        txn.log(Item::TreeDelRange { tree: TreeId::Dirents, key, end: until });
+        txn.commit()?;
+        Ok(next.is_some())
+    }
+}
