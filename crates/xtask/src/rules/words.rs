@@ -10,6 +10,9 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     ("crates/fuse/src/control.rs", "the ioctls by which a mount is synced and its server found"),
+    ("crates/xarray/src/entry.rs", "an Arc as the pointer in a slot, and back"),
+    ("crates/xarray/src/epoch.rs", "what is freed later must be out of reach: promised, not seen"),
+    ("crates/xarray/src/node", "nodes are reached by raw pointers, and freed when nobody can"),
     ("crates/fuse/tests", "system calls that nobody has wrapped: file handles, forks"),
 ];
 

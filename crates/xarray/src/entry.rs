@@ -1,0 +1,222 @@
+//! What may be an entry: something that fits into a pointer, told apart from a node by two bits.
+//!
+//! | low bits of a slot | it holds |
+//! | --- | --- |
+//! | all zero | nothing |
+//! | `00` | a pointer entry |
+//! | `01` | a pointer entry that is leaving: see [`Counted`] |
+//! | `10` | a node, one level down |
+//! | `x1`, entries that are values | a value |
+//!
+//! A type of entry is either a pointer or a value, so the two uses of the lowest bit do not meet.
+
+use std::ptr::without_provenance_mut;
+use std::sync::Arc;
+
+/// A slot's content.
+pub(crate) type Raw = *mut ();
+
+/// Set in a slot whose entry a remover wants to take out if nobody uses it.
+pub(crate) const LEAVING: usize = 0b01;
+/// Set, with [`LEAVING`] clear, in a slot that holds a node.
+pub(crate) const NODE: usize = 0b10;
+
+/// Something that an [`XArray`](crate::XArray) can hold: an [`Arc`] or a [`Value`].
+///
+/// # Safety
+///
+/// * `into_raw` returns neither null nor anything that is not recognised as an entry: the low bits
+///   are `00` if `COUNTED`, and the lowest bit is set if not.
+/// * `as_raw` returns what `into_raw` would, and two entries are the same exactly if it does.
+/// * `clone_raw`, `borrow_raw` and `drop_raw` may be called from several threads on a pointer from
+///   `into_raw` until `drop_raw` has been called on it once.
+pub unsafe trait Entry: Clone + Send + Sync + 'static {
+    /// What a reader sees without taking part in the ownership: `&T` for an `Arc<T>`.
+    type Ref<'a>: Copy;
+
+    /// Whether clones share something that is counted. If so, the two low bits are free.
+    const COUNTED: bool;
+
+    /// The entry as a pointer that owns it.
+    fn into_raw(self) -> *mut ();
+
+    /// The pointer by which this entry is known.
+    fn as_raw(&self) -> *mut ();
+
+    /// Another entry, the same as that behind the pointer.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is from `into_raw` and `drop_raw` has not been called on it.
+    unsafe fn clone_raw(raw: *mut ()) -> Self;
+
+    /// A look at the entry behind the pointer.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is from `into_raw` and `drop_raw` is not called on it during `'a`.
+    unsafe fn borrow_raw<'a>(raw: *mut ()) -> Self::Ref<'a>;
+
+    /// Gives back what the pointer owns.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is from `into_raw` and this is the only call.
+    unsafe fn drop_raw(raw: *mut ());
+}
+
+/// An entry that knows how many hold it, so that it can be removed if nobody does.
+///
+/// # Safety
+///
+/// The count returned by `holders` is changed by nothing but `clone_raw` and `clone` (one more, at
+/// once) and dropping or `drop_raw` (one less, with release ordering).
+pub unsafe trait Counted: Entry {
+    /// Holders at some moment after the call began. Weak ones do not count. Relaxed.
+    fn holders(&self) -> usize;
+
+    /// A look at the entry.
+    fn look(&self) -> Self::Ref<'_>;
+}
+
+// SAFETY: the pointer is that of the Arc, which is aligned for its counters (checked), the
+// functions do what those of Arc do, and `T` may be used and dropped by any thread, at any time.
+unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
+    type Ref<'a> = &'a T;
+    const COUNTED: bool = true;
+
+    #[inline]
+    fn into_raw(self) -> *mut () {
+        let raw = Arc::into_raw(self).cast_mut().cast::<()>();
+        // Counters stand before the value and their size is a multiple of 8: so it is for every
+        // `T`, if not by a promise of the standard library.
+        assert!(raw.addr() & (LEAVING | NODE) == 0, "an Arc at {raw:?}");
+        raw
+    }
+
+    #[inline]
+    fn as_raw(&self) -> *mut () {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    #[inline]
+    unsafe fn clone_raw(raw: *mut ()) -> Arc<T> {
+        let value = raw.cast_const().cast::<T>();
+        // SAFETY: the pointer is from `Arc::into_raw` and has not been dropped, says our caller;
+        // the count added here belongs to the Arc that is made of it.
+        unsafe {
+            Arc::increment_strong_count(value);
+            Arc::from_raw(value)
+        }
+    }
+
+    #[inline]
+    unsafe fn borrow_raw<'a>(raw: *mut ()) -> &'a T {
+        // SAFETY: the pointer is from `Arc::into_raw` and the array's count is not dropped during
+        // 'a, says our caller.
+        unsafe { &*raw.cast_const().cast::<T>() }
+    }
+
+    #[inline]
+    unsafe fn drop_raw(raw: *mut ()) {
+        // SAFETY: the pointer is from `Arc::into_raw`, and this is the one time, says our caller.
+        drop(unsafe { Arc::from_raw(raw.cast_const().cast::<T>()) });
+    }
+}
+
+// SAFETY: the count is the Arc's own.
+unsafe impl<T: Send + Sync + 'static> Counted for Arc<T> {
+    #[inline]
+    fn holders(&self) -> usize {
+        Arc::strong_count(self)
+    }
+
+    #[inline]
+    fn look(&self) -> &T {
+        self
+    }
+}
+
+/// A number in place of a pointer, one bit shorter than it (after Linux's `xa_mk_value`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Value(usize);
+
+impl Value {
+    /// The largest: 2⁶³ - 1 where pointers have 64 bits.
+    pub const MAX: Value = Value(usize::MAX >> 1);
+
+    /// The number as an entry; `None` above [`Value::MAX`]. O(1).
+    #[inline]
+    pub const fn new(number: usize) -> Option<Value> {
+        if number <= Value::MAX.0 { Some(Value(number)) } else { None }
+    }
+
+    /// The number. O(1).
+    #[inline]
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
+// SAFETY: the lowest bit is set and nothing is owned.
+unsafe impl Entry for Value {
+    type Ref<'a> = Value;
+    const COUNTED: bool = false;
+
+    #[inline]
+    fn into_raw(self) -> *mut () {
+        self.as_raw()
+    }
+
+    #[inline]
+    fn as_raw(&self) -> *mut () {
+        without_provenance_mut(self.0 << 1 | 1)
+    }
+
+    // SAFETY: asks for nothing.
+    #[inline]
+    unsafe fn clone_raw(raw: *mut ()) -> Value {
+        Value(raw.addr() >> 1)
+    }
+
+    // SAFETY: asks for nothing.
+    #[inline]
+    unsafe fn borrow_raw<'a>(raw: *mut ()) -> Self::Ref<'a> {
+        Value(raw.addr() >> 1)
+    }
+
+    // SAFETY: asks for nothing.
+    #[inline]
+    unsafe fn drop_raw(_raw: *mut ()) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_one_bit_less_than_a_pointer() {
+        for number in [0, 1, usize::MAX >> 1] {
+            let value = Value::new(number).expect("fits");
+            assert_eq!(value.get(), number);
+            let raw = value.into_raw();
+            assert!(!raw.is_null() && raw.addr() & (LEAVING | NODE) != NODE);
+            // SAFETY: from `into_raw`, never dropped.
+            assert_eq!(unsafe { Value::clone_raw(raw) }, value);
+        }
+        assert_eq!(Value::new(usize::MAX / 2 + 1), None);
+    }
+
+    #[test]
+    fn arcs_of_odd_sizes_leave_the_low_bits_free() {
+        fn check<T: Send + Sync + 'static>(value: T) {
+            let raw = Arc::new(value).into_raw();
+            // SAFETY: from `into_raw`, dropped once.
+            unsafe { <Arc<T> as Entry>::drop_raw(raw) };
+        }
+        check(());
+        check(1u8);
+        check([1u8; 3]);
+        check(1u128);
+    }
+}

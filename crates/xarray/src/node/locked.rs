@@ -1,0 +1,327 @@
+//! Writing: what may be done to a node by whoever holds its lock.
+
+use super::{Dead, MARKS, NewNode, Node, Summary, is_entry, node_in, slot_of};
+use crate::entry::{Counted, Entry, LEAVING, NODE, Raw};
+use crate::epoch::Pin;
+use crate::sync::{AtomicPtr, AtomicU64, LockGuard, Ordering, fence};
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+
+/// A node whose lock we hold.
+pub(crate) struct Locked<'g, E> {
+    pub(super) node: &'g Node<E>,
+    _lock: LockGuard<'g>,
+}
+
+impl<'g, E: Entry> Locked<'g, E> {
+    pub(super) fn new(node: &'g Node<E>, lock: LockGuard<'g>) -> Locked<'g, E> {
+        Locked { node, _lock: lock }
+    }
+
+    #[inline]
+    fn get(&self, field: &AtomicU64) -> u64 {
+        field.load(Ordering::Relaxed)
+    }
+
+    /// Release, so that whoever sees the bit sees what was written before it.
+    #[inline]
+    fn set(&self, field: &AtomicU64, offset: usize, on: bool) {
+        let bits = field.load(Ordering::Relaxed);
+        let bit = 1 << offset;
+        let bits = if on { bits | bit } else { bits & !bit };
+        field.store(bits, Ordering::Release);
+    }
+
+    /// Whether it has left the tree: look for another one.
+    #[inline]
+    pub fn is_dead(&self) -> bool {
+        self.node.dead.load(Ordering::Relaxed)
+    }
+
+    /// Its place in its parent.
+    pub fn offset(&self) -> usize {
+        usize::from(self.node.offset)
+    }
+
+    /// The node above; `None` for the topmost.
+    pub fn parent(&self, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
+        // SAFETY: a node's parent lives as long as the node is in the tree, and the pointer changes
+        // under the lock that we hold; what it has been since we found this node was reachable
+        // after our pin began, so it stays as long as the pin (rules 3 and 4).
+        unsafe { self.node.parent.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// What the parent has to know.
+    #[inline]
+    pub fn summary(&self) -> Summary {
+        let present = self.get(&self.node.present);
+        Summary {
+            empty: present == 0 && self.node.pins.load(Ordering::Relaxed) == 0,
+            full: self.node.free() == 0,
+            marked: std::array::from_fn(|mark| self.get(&self.node.marks[mark]) != 0),
+        }
+    }
+
+    /// Whether it only holds its first child, so that this could be the topmost node.
+    pub fn is_spare(&self) -> bool {
+        self.node.level > 0 && self.get(&self.node.present) == 1
+    }
+
+    /// The entry in a slot.
+    #[inline]
+    pub fn entry(&self, offset: usize) -> Option<E> {
+        let raw = self.raw(offset);
+        // SAFETY: it is in the slot, and cannot leave it before we unlock.
+        is_entry(raw).then(|| unsafe { E::clone_raw(raw) })
+    }
+
+    /// A look at the entry in a slot.
+    #[inline]
+    pub fn look(&self, offset: usize) -> Option<E::Ref<'_>> {
+        let raw = self.raw(offset);
+        // SAFETY: it is in the slot, and cannot leave it before we unlock, which ends the borrow.
+        is_entry(raw).then(|| unsafe { E::borrow_raw(raw) })
+    }
+
+    /// Whether the slot holds just this, or nothing.
+    #[inline]
+    pub fn holds(&self, offset: usize, entry: Option<&E>) -> bool {
+        self.raw(offset) == entry.map_or(null_mut(), E::as_raw)
+    }
+
+    #[inline]
+    pub(super) fn raw(&self, offset: usize) -> Raw {
+        self.node.slots[offset].load(Ordering::Relaxed)
+    }
+
+    /// Puts an entry into a leaf's slot, in place of what was there, which keeps its marks.
+    #[inline]
+    pub fn put(&self, offset: usize, entry: E) -> Option<Left<E>> {
+        assert!(self.node.level == 0, "an entry in a node above the leaves");
+        let before = self.raw(offset);
+        self.set(&self.node.present, offset, true);
+        self.node.slots[offset].store(entry.into_raw(), Ordering::Release);
+        is_entry(before).then_some(Left(before, PhantomData))
+    }
+
+    /// Takes an entry out of its slot, with its marks.
+    #[inline]
+    pub fn take(&self, offset: usize) -> Option<Left<E>> {
+        let before = self.raw(offset);
+        if !is_entry(before) {
+            return None;
+        }
+        self.node.slots[offset].store(null_mut(), Ordering::Release);
+        self.forget(offset);
+        Some(Left(before, PhantomData))
+    }
+
+    #[inline]
+    fn forget(&self, offset: usize) {
+        self.set(&self.node.present, offset, false);
+        for mark in 0..MARKS {
+            self.set_mark(offset, mark, false);
+        }
+    }
+
+    /// Whether the entry has the mark.
+    #[inline]
+    pub fn mark(&self, offset: usize, mark: usize) -> bool {
+        self.get(&self.node.marks[mark]) >> offset & 1 == 1
+    }
+
+    /// Sets or clears a mark.
+    #[inline]
+    pub fn set_mark(&self, offset: usize, mark: usize, on: bool) {
+        if self.mark(offset, mark) != on {
+            self.set(&self.node.marks[mark], offset, on);
+        }
+    }
+
+    /// Keeps the leaf in the tree until [`release`](Locked::release); whether the index is now
+    /// reserved for the caller, and not for somebody else already.
+    pub fn reserve(&self, offset: usize) -> bool {
+        self.node.pins.fetch_add(1, Ordering::Relaxed);
+        let owner = self.get(&self.node.taken) >> offset & 1 == 0;
+        self.set(&self.node.taken, offset, true);
+        owner
+    }
+
+    /// The end of a reservation.
+    pub fn release(&self, offset: usize, owner: bool) {
+        let pins = self.node.pins.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(pins > 0, "a reservation ends once");
+        if owner {
+            self.set(&self.node.taken, offset, false);
+        }
+    }
+
+    /// Whether a leaf's slot is neither in use nor reserved.
+    pub fn is_free(&self, offset: usize) -> bool {
+        self.node.free() >> offset & 1 == 1
+    }
+
+    /// Whether a slot holds nothing.
+    pub fn is_vacant(&self, offset: usize) -> bool {
+        self.raw(offset).is_null()
+    }
+
+    /// Hangs a node, and all below it, into an empty slot.
+    pub fn adopt(&self, offset: usize, child: NewNode<E>) {
+        assert!(self.raw(offset).is_null() && child.fits(self.node, offset), "a place is taken");
+        self.set(&self.node.present, offset, true);
+        child.node().parent.store(std::ptr::from_ref(self.node).cast_mut(), Ordering::Relaxed);
+        let raw = child.leak().as_ptr().cast::<()>().wrapping_byte_add(NODE);
+        self.node.slots[offset].store(raw, Ordering::Release);
+    }
+
+    /// Takes note of what has become of a child, which is locked: an empty one is taken out.
+    pub fn note(&self, child: &Locked<'_, E>, summary: Summary) -> Option<Dead<E>> {
+        let offset = child.offset();
+        let raw = self.raw(offset);
+        assert!(raw == slot_of(child.node), "a child that is another's");
+        self.know(offset, summary);
+        if !summary.empty {
+            return None;
+        }
+        self.node.slots[offset].store(null_mut(), Ordering::Release);
+        self.set(&self.node.present, offset, false);
+        child.die();
+        node_in(raw).map(Dead::new)
+    }
+
+    fn know(&self, offset: usize, summary: Summary) {
+        self.set(&self.node.taken, offset, summary.full);
+        for (mark, on) in summary.marked.into_iter().enumerate() {
+            self.set_mark(offset, mark, on);
+        }
+    }
+
+    /// Hangs what was the topmost node below this one, which nobody knows yet, on a spine of such.
+    pub(super) fn adopt_top(&self, top: &Locked<'_, E>, raw: Raw) {
+        let summary = top.summary();
+        if self.node.level == top.node.level + 1 {
+            self.set(&self.node.present, 0, true);
+            self.node.slots[0].store(raw, Ordering::Relaxed);
+            self.know(0, summary);
+            top.node.parent.store(std::ptr::from_ref(self.node).cast_mut(), Ordering::Relaxed);
+        } else {
+            self.know(0, Summary { full: false, ..summary });
+        }
+    }
+
+    pub(super) fn die(&self) {
+        debug_assert!(!self.is_dead(), "a node dies once");
+        self.node.dead.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<E: Counted> Locked<'_, E> {
+    /// Takes an entry out of its slot if nobody uses it but this array and the caller, and `unused`
+    /// agrees.
+    ///
+    /// # Protocol
+    ///
+    /// A reader that has loaded the slot, but has not yet counted itself, must not be overlooked.
+    ///
+    /// ```text
+    /// remover (leaf locked)                     reader (Node::get, no lock)
+    /// m1  slot = entry | LEAVING                r1  raw = slot; if LEAVING: CAS it away, or r1 again
+    /// m2  fence(SeqCst)                         r2  count += 1
+    /// m3  count == 2 and unused(entry)?         r3  fence(SeqCst)
+    /// m4  yes: CAS slot, entry|LEAVING -> null  r4  slot == raw: has it
+    ///     no, or the CAS fails:                     else count -= 1, r1 again with what it is now
+    ///         CAS entry|LEAVING -> entry, stays
+    /// ```
+    ///
+    /// *A reader that has it at r4 keeps it in the array.* Take the store that r4 read from. If it
+    /// is older than m1, then r4 precedes m1 in the order of the slot, so the fence r3 precedes the
+    /// fence m2 in the order of all such fences (were it the other way round, r4 would have to see
+    /// m1). So m3 sees r2, and the count is at least three: array, caller, reader. If it is newer
+    /// than m1, then LEAVING has been cleared since m1, by a reader, or by the remover because it
+    /// gave up; no other thread sets it while the leaf is locked. So the CAS m4 fails. If it is
+    /// newer than m4, the entry was put back by somebody, and a later removal is judged by itself.
+    ///
+    /// *Nobody waits.* A reader that meets LEAVING does not wait for the verdict, it overturns it:
+    /// each further round of the reader is caused by another removal that was begun. A remover makes
+    /// one attempt.
+    ///
+    /// *Counting is safe.* Between r1 and r2 the entry may have left the slot; the slot's share is
+    /// given back through the epoch, and the reader is pinned.
+    ///
+    /// What former holders did is visible to `unused`: they gave their share back with release
+    /// ordering, which the fence after m3 acquires.
+    pub fn remove_unused(
+        &self,
+        offset: usize,
+        entry: &E,
+        unused: impl FnOnce(E::Ref<'_>) -> bool,
+    ) -> Option<Left<E>> {
+        /// Puts an entry back, also if `unused` panics.
+        struct Stays<'a>(&'a AtomicPtr<()>, Raw);
+        impl Drop for Stays<'_> {
+            fn drop(&mut self) {
+                let leaving = self.1.map_addr(|addr| addr | LEAVING);
+                let (ok, no) = (Ordering::AcqRel, Ordering::Relaxed);
+                // If this fails, then a reader was faster.
+                let _ = self.0.compare_exchange(leaving, self.1, ok, no);
+            }
+        }
+
+        if !self.holds(offset, Some(entry)) {
+            return None;
+        }
+        let (slot, raw) = (&self.node.slots[offset], entry.as_raw());
+        let leaving = raw.map_addr(|addr| addr | LEAVING);
+        slot.store(leaving, Ordering::Release);
+        let stays = Stays(slot, raw);
+        fence(Ordering::SeqCst);
+        if entry.holders() != 2 {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        if !unused(entry.look()) {
+            return None;
+        }
+        slot.compare_exchange(leaving, null_mut(), Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        std::mem::forget(stays);
+        self.forget(offset);
+        Some(Left(raw, PhantomData))
+    }
+}
+
+/// An entry that has left its slot; to be given back when no lock is held.
+#[must_use]
+pub(crate) struct Left<E: Entry>(Raw, PhantomData<E>);
+
+impl<E: Entry> Left<E> {
+    /// An owned copy, and the slot's share goes back when no reader can be looking at it.
+    #[inline]
+    pub fn into_entry(self, pin: &Pin<'_>) -> E {
+        // SAFETY: it has left the slot just now, and its share is given back only below.
+        let owned = unsafe { E::clone_raw(self.0) };
+        self.retire(pin);
+        owned
+    }
+
+    /// Gives the slot's share back when no reader can be looking at it.
+    #[inline]
+    pub fn retire(self, pin: &Pin<'_>) {
+        /// Entries may be dropped by any thread.
+        struct Share(Raw);
+        // SAFETY: `Entry` is `Send`, and `drop_raw` needs nothing else.
+        unsafe impl Send for Share {}
+
+        if !E::COUNTED {
+            return;
+        }
+        let share = Share(self.0);
+        // SAFETY: no slot holds it any more, and a `Left` is used once.
+        unsafe {
+            pin.defer(move || {
+                let share = share;
+                E::drop_raw(share.0);
+            });
+        }
+    }
+}
