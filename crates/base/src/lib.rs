@@ -1,11 +1,13 @@
 //! What every layer shares: newtypes for identifiers, the error type and its errnos, limits proved
-//! against each other, the checksum, and counters. This crate knows no other and does no I/O.
+//! against each other, the checksum, counters, and the reserve of memory. This crate knows no other
+//! and does no I/O.
 
 pub mod checksum;
 pub mod counters;
 pub mod error;
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod shard;
 
 pub use checksum::checksum;

@@ -28,15 +28,18 @@ use clap::error::ErrorKind;
 
 use args::{Cli, Command, HelperArgs};
 use failure::{Failure, OK, Result};
+use shoal::memory::WithReserve;
 
-/// A command allocates and frees names and batches by the million, on several threads.
+/// A command allocates and frees names and batches by the million, on several threads; and a mount
+/// outlives the memory of its machine.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve(mimalloc::MiMalloc);
 
 /// The name by which mount(8) calls its helper.
 const HELPER: &str = "mount.shoal";
 
 fn main() -> ExitCode {
+    shoal::memory::enable();
     let arguments: Vec<OsString> = args::accept_find_spelling(std::env::args_os());
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     let status = match name.is_some_and(|name| name == HELPER) {
@@ -74,6 +77,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Sync(args) => commands::mount::sync(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Info(args) => commands::info::run(args),
+        Command::Root(args) => commands::root::run(args),
         Command::Ls(args) => commands::list::run(args),
         Command::Stat(args) => commands::stat::run(args),
         Command::Cat(args) => commands::cat::run(args),

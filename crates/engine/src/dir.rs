@@ -71,6 +71,7 @@ impl Inner {
         child: Ino,
         kind: u8,
     ) -> Result<()> {
+        txn.check_memory()?;
         let dirents = &self.root(dir)?.dirents;
         let base = Key::new(dir.0, name_hash(self.store.volume, name));
         let mut value = [0u8; 9 + 255];

@@ -25,7 +25,7 @@ mod mkfs;
 mod open;
 
 pub use mkfs::{mkfs, mkfs_on};
-pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits};
+pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits, memory};
 pub use shoal_device::{Device, FileDevice, MemDevice, OpenMode};
 pub use types::*;
 pub use volume::{Inner, Volume};

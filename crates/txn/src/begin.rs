@@ -3,7 +3,7 @@
 use crate::gate::Inside;
 use crate::store::Store;
 use shoal_base::counters::Counter;
-use shoal_base::{Code, Epoch, Error, Lsn, Result};
+use shoal_base::{Code, Epoch, Error, Lsn, Result, memory};
 use shoal_format::item::Item;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,8 @@ pub struct Txn<'s> {
     _inside: Inside<'s>,
     /// Something has changed in memory that the record does not say yet.
     changing: bool,
+    /// What the reserve of memory had served when it began.
+    dips: u64,
     /// Epoch in which its changes are made.
     pub epoch: Epoch,
 }
@@ -40,6 +42,7 @@ impl Store {
     #[inline]
     pub fn begin(&self, need: Need) -> Result<Txn<'_>> {
         self.writable()?;
+        memory::ready()?;
         if self.due.load(Ordering::Relaxed) {
             self.throttle()?;
         }
@@ -50,7 +53,8 @@ impl Store {
         }
         let inside = self.gate.enter();
         let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
-        Ok(Txn { store: self, record, _inside: inside, changing: false, epoch: self.epoch() })
+        let (dips, epoch) = (memory::dips(), self.epoch());
+        Ok(Txn { store: self, record, _inside: inside, changing: false, dips, epoch })
     }
 
     /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints
@@ -153,6 +157,15 @@ impl Txn<'_> {
     #[inline]
     pub fn changing(&mut self) {
         self.changing = true;
+    }
+    /// To be asked before the first change: `ENOMEM` when memory has run out since the transaction
+    /// began. What is allocated from here on may come from the reserve.
+    #[inline]
+    pub fn check_memory(&self) -> Result<()> {
+        match memory::dips() == self.dips {
+            true => Ok(()),
+            false => Err(Error::Code(Code::NoMemory)),
+        }
     }
     /// LSN before this transaction, for the inode's core.
     #[inline]

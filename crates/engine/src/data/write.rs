@@ -99,6 +99,7 @@ impl Inner {
         if data.is_empty() {
             return Ok(offset);
         }
+        txn.check_memory()?;
         self.write_locked(&mut txn, &mut locked, offset, data)?;
         let (time, lsn) = (now(), txn.lsn_before());
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;

@@ -1,0 +1,166 @@
+//! Memory that runs out at every allocation of a call in turn: the call fails with `ENOMEM` and has
+//! changed nothing, or it succeeds; the volume stays usable and whole.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use shoal_engine::memory::{self, WithReserve};
+use shoal_engine::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    /// Allocations of this thread until one fails; negative: none does.
+    static COUNTDOWN: Cell<i64> = const { Cell::new(-1) };
+    /// Allocations that fail from there on.
+    static FAILURES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Fails the allocations that the test has chosen.
+struct Failing;
+
+fn fails() -> bool {
+    let left = COUNTDOWN.get();
+    if left < 0 {
+        return false;
+    }
+    if left > 0 {
+        COUNTDOWN.set(left - 1);
+        return false;
+    }
+    let failures = FAILURES.get() - 1;
+    FAILURES.set(failures);
+    if failures <= 0 {
+        COUNTDOWN.set(-1);
+    }
+    true
+}
+
+// SAFETY: what does not fail is the system's allocator.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        if fails() { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: WithReserve<Failing> = WithReserve(Failing);
+
+/// Runs `call` with its allocation number `nth` and the `failures` after it failing. Returns what
+/// it returned and whether any failed.
+fn failing<T>(nth: i64, failures: i64, call: impl FnOnce() -> T) -> (T, bool) {
+    FAILURES.set(failures);
+    COUNTDOWN.set(nth);
+    let result = call();
+    let failed = FAILURES.get() != failures;
+    COUNTDOWN.set(-1);
+    (result, failed)
+}
+
+fn assert_clean(volume: &Volume) {
+    let report = volume.check(&mut |_, _| {}).unwrap();
+    let first: Vec<_> = report.problems.iter().take(5).collect();
+    assert!(first.is_empty(), "{first:?}");
+}
+
+fn fresh() -> (Arc<MemDevice>, Volume) {
+    memory::enable();
+    let device = Arc::new(MemDevice::new(256 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let options = OpenOptions { background: false, ..OpenOptions::default() };
+    let volume = Volume::open_on(device.clone(), &options).unwrap();
+    (device, volume)
+}
+
+/// Calls `call(i)` for new `i` until every allocation it makes, here and now, has failed once;
+/// `done(i)` says whether its effect is there. Returns how many failed with `ENOMEM`, how many
+/// succeeded all the same.
+fn every_allocation(
+    failures: i64,
+    next: &mut usize,
+    call: &dyn Fn(usize) -> Result<()>,
+    done: &dyn Fn(usize) -> bool,
+) -> (usize, usize) {
+    let (mut refused, mut served) = (0, 0);
+    for nth in 0.. {
+        let i = *next;
+        *next += 1;
+        let (result, failed) = failing(nth, failures, || call(i));
+        match &result {
+            Ok(()) => assert!(done(i), "call {i} succeeded"),
+            Err(Error::Code(Code::NoMemory)) => assert!(!done(i), "call {i} failed"),
+            Err(e) => panic!("call {i}, allocation {nth}: {e}"),
+        }
+        match (failed, result.is_ok()) {
+            (false, _) => return (refused, served),
+            (true, true) => served += 1,
+            (true, false) => refused += 1,
+        }
+        call(i + 1_000_000).expect("memory is back");
+        assert!(nth < 10_000, "no end");
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_create_without_memory_changes_nothing() {
+    let (_device, volume) = fresh();
+    let who = Caller::root();
+    let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
+    let name = |i: usize| format!("{i:040}").into_bytes();
+    let call = |i| volume.create(&who, dir, &name(i), 0o644).map(|_| ());
+    let done = |i| volume.lookup(&who, dir, &name(i)).is_ok();
+    let (mut next, mut refused, mut served) = (0, 0, 0);
+    // Often enough to meet new inode blocks, leaves that split, and inner nodes that grow.
+    for round in 0..1500 {
+        let failures = if round % 2 == 0 { 1 } else { 1000 };
+        let counts = every_allocation(failures, &mut next, &call, &done);
+        (refused, served) = (refused + counts.0, served + counts.1);
+    }
+    assert!(refused > 100, "only {refused} calls met failures before their first change");
+    assert!(served > 10, "only {served} calls met failures after it");
+    assert_clean(&volume);
+    volume.checkpoint().unwrap();
+    assert_clean(&volume);
+}
+
+#[test]
+fn other_calls_without_memory_change_nothing_or_succeed() {
+    let (device, volume) = fresh();
+    let who = Caller::root();
+    let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
+    let name = |prefix: &str, i: usize| format!("{prefix}{i:040}").into_bytes();
+    let there = |name: &[u8]| volume.lookup(&who, dir, name).is_ok();
+    let mut next = 0;
+    for _ in 0..40 {
+        let mkdir = |i| volume.mkdir(&who, dir, &name("d", i), 0o755).map(|_| ());
+        every_allocation(1, &mut next, &mkdir, &|i| there(&name("d", i)));
+        let link = |i: usize| {
+            volume.create(&who, dir, &name("l", i), 0o644)?;
+            volume.link(&who, volume.lookup(&who, dir, &name("l", i))?.ino, dir, &name("m", i))?;
+            Ok(())
+        };
+        every_allocation(1, &mut next, &link, &|i| there(&name("m", i)));
+        let moved = |i: usize| {
+            let plain = RenameFlags::default();
+            volume.create(&who, dir, &name("a", i), 0o644)?;
+            volume.rename(&who, dir, &name("a", i), dir, &name("b", i), plain)
+        };
+        every_allocation(1, &mut next, &moved, &|i| there(&name("b", i)));
+        let gone = |i: usize| {
+            volume.create(&who, dir, &name("x", i), 0o644)?;
+            volume.unlink(&who, dir, &name("x", i))?;
+            volume.symlink(&who, dir, &name("y", i), &[b'y'; 300]).map(|_| ())
+        };
+        every_allocation(1, &mut next, &gone, &|i| there(&name("y", i)));
+    }
+    assert_clean(&volume);
+    volume.close().unwrap();
+    let volume = Volume::open_on(device, &OpenOptions::default()).unwrap();
+    assert_clean(&volume);
+}
