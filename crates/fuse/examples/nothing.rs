@@ -14,7 +14,7 @@
 use parking_lot::{Mutex, RwLock};
 use shoal_fuse::protocol::flags::FOPEN_NOFLUSH;
 use shoal_fuse::protocol::reply::{TTL_FOREVER, put};
-use shoal_fuse::protocol::wire::{AttrOut, EntryOut, FuseAttr, StatfsOut, OpenOut, WriteOut};
+use shoal_fuse::protocol::wire::{AttrOut, EntryOut, FuseAttr, OpenOut, StatfsOut, WriteOut};
 use shoal_fuse::protocol::{Errno, Opcode, Reply, Request};
 use shoal_fuse::service::Serve;
 use shoal_fuse::{Mount, MountOptions};

@@ -5,6 +5,7 @@ mod handshake;
 mod helper;
 pub(crate) mod kernel;
 pub mod options;
+mod rings;
 pub(crate) mod table;
 
 use crate::dispatch::Worker;
@@ -13,6 +14,7 @@ use crate::service::Serve;
 use crate::session::{Rules, Session};
 use crate::transport::Threads;
 use crate::transport::device::{self, Task};
+use crate::transport::uring::{self, Shape};
 use handshake::Offer;
 use options::MountOptions;
 use rustix::io::Errno as Os;
@@ -24,6 +26,8 @@ use std::sync::Arc;
 
 /// Largest write of the ordinary transport in bytes: the kernel's own limit for a request.
 const MAX_WRITE: u32 = 1 << 20;
+/// The same through rings, where each slot has memory for it.
+const MAX_WRITE_RINGS: u32 = 128 << 10;
 /// Readahead of a mount in KiB; the kernel's default of 128 makes many small requests of a scan.
 const READ_AHEAD_KIB: u32 = 1024;
 
@@ -65,6 +69,7 @@ impl Mount {
         options.check()?;
         let dir = check_dir(dir)?;
         let source = options.fsname.as_deref().unwrap_or(source_name);
+        rings::switch_on(options.io_uring)?;
         let device = attach(&dir, source, options)?;
         match serve::<S>(shared, device, options) {
             Ok(threads) => {
@@ -110,11 +115,22 @@ fn serve<S: Serve>(
 ) -> Result<Threads> {
     let failed = |error: io::Error| refused(Code::Io, "cannot start the server's threads", &error);
     let offer = Offer::read(&device)?;
-    let no_open = rules(options).no_open;
-    let wish = Wish { max_write: MAX_WRITE, writeback: options.writeback, no_open, rings: false };
-    let max_write = offer.answer(&device, &wish)?.max_write;
     let threads = Threads::default();
-    let task: Task<S> = Task { shared, device, max_write, threads: thread_count(options) };
+    let shape = Shape::for_writes(MAX_WRITE_RINGS);
+    let prepare = || uring::prepare::<S>(&shared, &device, shape, &threads);
+    let prepared = rings::prepare(&offer, options.io_uring, prepare)?;
+    let wish = Wish {
+        max_write: if prepared.is_some() { MAX_WRITE_RINGS } else { MAX_WRITE },
+        writeback: options.writeback,
+        no_open: rules(options).no_open,
+        rings: prepared.is_some(),
+    };
+    let max_write = offer.answer(&device, &wish)?.max_write;
+    let rings = prepared.map(|prepared| rings::start(prepared, options.io_uring)).transpose()?;
+    // Beside rings the device carries next to nothing.
+    let idle = rings.as_ref().is_some_and(|rings| rings.refused() == 0);
+    let readers = if idle { 1 } else { thread_count(options) };
+    let task: Task<S> = Task { shared, device, max_write, threads: readers, rings, idle };
     device::start(task, &threads).map_err(failed)?;
     Ok(threads)
 }

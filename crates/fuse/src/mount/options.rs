@@ -22,7 +22,9 @@ pub struct MountOptions {
     /// `open`, `no_open`: whether opens are sent to the server; `None`: only where Shoal checks
     /// permissions and somebody other than root can come in.
     pub send_open: Option<bool>,
-    /// `threads=N`: threads that serve requests; 0: one for each processor, at least two.
+    /// `io_uring=auto|on|off`: whether requests come through rings shared with the kernel.
+    pub io_uring: Rings,
+    /// `threads=N`: threads that read requests where they do not come through rings; 0: one for each processor, at least two.
     pub threads: usize,
     /// `cache=SIZE`: bytes of metadata kept in memory; 0: the volume's choice.
     pub cache_bytes: u64,
@@ -38,6 +40,19 @@ pub struct MountOptions {
     pub sync: bool,
     /// See `sync`.
     pub dirsync: bool,
+}
+
+/// Whether requests come through rings shared with the kernel, which is faster, or are read from its
+/// device one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rings {
+    /// If the kernel offers it.
+    #[default]
+    Auto,
+    /// The mount fails without. Root switches them on in the kernel if they are off there.
+    On,
+    /// Never.
+    Off,
 }
 
 /// Options that a list may contain and that mean nothing to us: for `mount` and `fstab`, defaults,
@@ -131,6 +146,14 @@ impl MountOptions {
                 self.cache_bytes =
                     parse_size(value).ok_or_else(|| bad(option, "a size, like 512M or 4G"))?;
             }
+            "io_uring" => {
+                self.io_uring = match value {
+                    "auto" => Rings::Auto,
+                    "on" => Rings::On,
+                    "off" => Rings::Off,
+                    _ => return Err(bad(option, "auto, on or off")),
+                };
+            }
             "fsname" if !value.is_empty() => self.fsname = Some(value.to_owned()),
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.
@@ -194,6 +217,9 @@ mod tests {
         assert_eq!(options, MountOptions { send_open: Some(true), ..MountOptions::default() });
         let options = MountOptions::parse("allow_other,no_default_permissions").unwrap();
         assert!(!options.kernel_checks());
+        let options = MountOptions::parse("io_uring=on,io_uring=off").unwrap();
+        assert_eq!(options.io_uring, Rings::Off);
+        assert_eq!(MountOptions::parse("io_uring=auto").unwrap(), MountOptions::default());
     }
 
     #[test]
@@ -206,6 +232,7 @@ mod tests {
             ("cache=lots", "\"cache=lots\" needs a size"),
             ("cache=99999999999G", "needs a size"),
             ("fsname=", "needs a name"),
+            ("io_uring=yes", "needs auto, on or off"),
             ("subtype=other", "unknown"),
         ] {
             let error = MountOptions::parse(list).unwrap_err().to_string();

@@ -6,6 +6,7 @@
 
 use super::Threads;
 use super::crew::{Crew, Relief};
+use super::uring::Live;
 use crate::protocol::wire::{InHeader, OutHeader};
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
@@ -14,12 +15,16 @@ use rustix::io::Errno as Os;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Where the kernel's FUSE client is reached.
 pub const DEVICE: &str = "/dev/fuse";
 /// Room for the header and the operation's structure in front of the largest write.
 pub const HEADROOM: usize = 4096;
+/// How long a FORGET waits beside rings, so that the next read gets many at once instead of one
+/// with a wake-up each. Nobody waits for an answer.
+const PAUSE: Duration = Duration::from_millis(2);
 /// `FUSE_DEV_IOC_CLONE`: makes a fresh descriptor serve the connection of another.
 const IOC_CLONE: rustix::ioctl::Opcode = 0x8004_e500;
 /// Bytes of a reply's header.
@@ -50,6 +55,10 @@ pub struct Task<S: Serve> {
     pub max_write: u32,
     /// Threads that read requests.
     pub threads: usize,
+    /// Rings of the same connection.
+    pub rings: Option<Live>,
+    /// Everything but FORGET and INTERRUPT comes through the rings.
+    pub idle: bool,
 }
 
 /// What the threads of a mount share.
@@ -105,6 +114,9 @@ fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
         }
     }
     server.crew.close();
+    if let Some(rings) = &server.task.rings {
+        rings.end();
+    }
 }
 
 /// Answers the request in the first `filled` bytes of `buffer`; `false` when the mount is gone.
@@ -130,7 +142,12 @@ fn serve_one<S: Serve>(
         server.crew.step_in();
     }
     let (len, error) = match reply {
-        Reply::Silent => return true,
+        Reply::Silent => {
+            if server.task.idle {
+                std::thread::sleep(PAUSE);
+            }
+            return true;
+        }
         Reply::Body(len) => (len, 0),
         Reply::Error(errno) => (0, -errno.0),
     };

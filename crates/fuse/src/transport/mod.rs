@@ -5,6 +5,7 @@
 
 mod crew;
 pub mod device;
+pub mod uring;
 
 use parking_lot::Mutex;
 use std::sync::Arc;

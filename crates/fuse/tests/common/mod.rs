@@ -4,6 +4,10 @@
 //! so that a test may do anything to the mount without waiting for itself, and can kill it. Tests
 //! need root and `/dev/fuse`; without them they say SKIPPED and pass.
 //!
+//! Every test runs twice, on the device and through rings: the "test" `everything_through_rings`
+//! runs the program once more with `SHOAL_TEST_RINGS=1`, which can also be set by hand for a single
+//! test. Where the kernel has no FUSE over io_uring it says SKIPPED.
+//!
 //! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own
 //! file system instead: that is how their expectations are checked.
 // Each test file uses a part of this; outside a #[test], too, an unwrap is a failed test.
@@ -25,13 +29,19 @@ use std::time::{Duration, Instant};
 pub const USER: u32 = 61001;
 pub const OTHER: u32 = 61002;
 
-/// Where the server is entered: each test file must have this "test".
+/// Where the server is entered, and where the tests run once more on the other transport: each
+/// test file must have these "tests".
 #[macro_export]
 macro_rules! harness {
     () => {
         #[test]
         fn serve_helper() {
             common::serve();
+        }
+
+        #[test]
+        fn everything_through_rings() {
+            common::again_through_rings();
         }
     };
 }
@@ -47,6 +57,45 @@ macro_rules! fails {
             Ok(_) => panic!("{} succeeded, wanted {}", stringify!($call), stringify!($errno)),
         }
     };
+}
+
+/// The kernel's switch for FUSE over io_uring; there where the kernel knows it.
+pub const RINGS_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether this run is the one through rings.
+pub fn on_rings() -> bool {
+    std::env::var_os("SHOAL_TEST_RINGS").is_some()
+}
+
+/// Whether mounts can be served through rings here; says so if not.
+pub fn rings_possible() -> bool {
+    if !rustix::process::geteuid().is_root() || !Path::new(RINGS_SWITCH).exists() {
+        skipped("needs root and a kernel with FUSE over io_uring (Linux 6.14)");
+        return false;
+    }
+    let forbidden = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    if forbidden.is_ok_and(|value| value.trim() == "2") {
+        skipped("io_uring is forbidden (kernel.io_uring_disabled)");
+        return false;
+    }
+    true
+}
+
+/// Runs all tests of this program through rings.
+pub fn again_through_rings() {
+    let native = std::env::var_os("SHOAL_TEST_NATIVE").is_some();
+    if on_rings() || native || !rings_possible() {
+        return;
+    }
+    let before = std::fs::read_to_string(RINGS_SWITCH).unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--skip", "everything_through_rings", "--skip", "serve_helper"])
+        .env("SHOAL_TEST_RINGS", "1")
+        .status();
+    // The mounts have switched them on.
+    std::fs::write(RINGS_SWITCH, before.trim()).unwrap();
+    let status = status.unwrap();
+    assert!(status.success(), "through rings: {status}, see above");
 }
 
 /// A volume mounted for one test.
@@ -75,7 +124,8 @@ pub fn mount(options: &str) -> Option<TestMount> {
     std::fs::create_dir_all(&dir).unwrap();
     chmod(&base, 0o755);
     chmod(&dir, 0o755);
-    let options = options.to_owned();
+    let rings = if on_rings() { "on" } else { "off" };
+    let options = format!("io_uring={rings},{options}");
     let mut mount = TestMount { dir, base, options, server: None, native: native.is_some() };
     if !mount.native {
         mount.start(0);

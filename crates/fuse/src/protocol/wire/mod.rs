@@ -17,8 +17,10 @@ macro_rules! wire {
     )*};
 }
 mod args;
+mod ring;
 
 pub use args::*;
+pub use ring::*;
 
 wire! {
     /// Head of every request.

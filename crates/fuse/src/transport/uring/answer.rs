@@ -1,0 +1,160 @@
+//! From the request in a slot to the reply in the same slot.
+
+use super::slots::Slot;
+use crate::protocol::wire::{InHeader, OutHeader, RingEntry};
+use crate::protocol::{Errno, Opcode, Reply, Request};
+use crate::service::Serve;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Who answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thread {
+    /// The thread of a ring: while it waits for a device, its processor's callers wait as well.
+    Ring,
+    /// A helper.
+    Helper,
+}
+
+/// Answers the request in `slot`. `false`, with nothing done: it is not for this thread.
+///
+/// Every request gets a reply. The kernel sends FORGET by a ring when it cannot use an entry of a
+/// listing; its slot must be committed, too, or the reader of the directory waits for ever.
+#[inline]
+pub fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool {
+    // Both are shorter than the parts of a slot they lie in, so there is no failure to handle.
+    let header = InHeader::read_from_prefix(slot.in_out).map_or_else(|_| none(), |(it, _)| it);
+    let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
+    let op_size = Opcode::from_number(header.opcode).map_or(0, Opcode::header_size);
+    let filled = entry.payload_size as usize;
+    let request = Request::from_parts(header, &slot.op[..op_size], slot.payload, filled);
+    let reply = match request {
+        Ok(request) if thread == Thread::Ring && request.may_block() => return false,
+        Ok(mut request) => worker.handle(&mut request),
+        Err(errno) => malformed(&header, errno),
+    };
+    let (len, error) = match reply {
+        Reply::Silent => (0, 0),
+        Reply::Body(len) => (len, 0),
+        Reply::Error(errno) => (0, -errno.0),
+    };
+    let len = len as u32;
+    let head = OutHeader { len: size_of::<OutHeader>() as u32 + len, error, unique: header.unique };
+    entry.payload_size = len;
+    let _ = head.write_to_prefix(slot.in_out);
+    let _ = entry.write_to_prefix(slot.entry);
+    true
+}
+
+/// The number under which the reply in a slot is committed: that of its request.
+#[inline]
+pub fn commit_id(slot: &Slot<'_>) -> u64 {
+    RingEntry::read_from_prefix(slot.entry).map_or(0, |(entry, _)| entry.commit_id)
+}
+
+#[cold]
+fn none<T: Default>() -> T {
+    T::default()
+}
+
+#[cold]
+fn malformed(header: &InHeader, errno: Errno) -> Reply {
+    tracing::error!(code = header.opcode, "malformed request");
+    Reply::Error(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::wire::{CreateIn, RING_HEAD};
+    use std::sync::Arc;
+
+    /// Replies with the payload reversed, or whatever it is told.
+    struct Mirror(Option<Reply>);
+
+    impl Serve for Mirror {
+        type Shared = ();
+
+        fn new(_: Arc<()>) -> Mirror {
+            Mirror(None)
+        }
+
+        fn handle(&mut self, request: &mut Request<'_>) -> Reply {
+            if let Ok(arg) = request.arg::<CreateIn>() {
+                assert_eq!(arg.mode, 0o600);
+            }
+            let len = request.payload().len();
+            request.body()[..len].reverse();
+            self.0.unwrap_or(Reply::Body(len))
+        }
+
+        fn undo(&self, _: Option<Opcode>, _: &mut [u8]) {}
+    }
+
+    struct Memory {
+        head: [u8; RING_HEAD],
+        payload: [u8; 64],
+    }
+
+    impl Memory {
+        fn with(opcode: u32, payload: &[u8]) -> Memory {
+            let mut memory = Memory { head: [0; RING_HEAD], payload: [0; 64] };
+            let header = InHeader { opcode, unique: 8, ..InHeader::default() };
+            header.write_to_prefix(&mut memory.head).unwrap();
+            let arg = CreateIn { mode: 0o600, ..CreateIn::default() };
+            arg.write_to_prefix(&mut memory.head[128..]).unwrap();
+            let payload_size = payload.len() as u32;
+            let entry = RingEntry { commit_id: 77, payload_size, ..RingEntry::default() };
+            entry.write_to_prefix(&mut memory.head[256..]).unwrap();
+            let room = memory.payload.len().min(payload.len());
+            memory.payload[..room].copy_from_slice(&payload[..room]);
+            memory
+        }
+
+        fn slot(&mut self) -> Slot<'_> {
+            let (in_out, rest) = self.head.split_at_mut(128);
+            let (op, entry) = rest.split_at_mut(128);
+            Slot { in_out, op, entry, payload: &mut self.payload }
+        }
+
+        fn reply(&self) -> (OutHeader, RingEntry) {
+            let head = OutHeader::read_from_prefix(&self.head).unwrap().0;
+            (head, RingEntry::read_from_prefix(&self.head[256..]).unwrap().0)
+        }
+    }
+
+    #[test]
+    fn a_reply_replaces_its_request() {
+        let mut memory = Memory::with(Opcode::Create as u32, b"name\0");
+        assert!(answer(&mut Mirror(None), memory.slot(), Thread::Ring));
+        assert_eq!(memory.payload[..5], *b"\0eman");
+        let (head, entry) = memory.reply();
+        assert_eq!((head.len, head.error, head.unique), (21, 0, 8));
+        assert_eq!((entry.payload_size, entry.commit_id), (5, 77));
+        assert_eq!(commit_id(&memory.slot()), 77);
+    }
+
+    #[test]
+    fn errors_and_silence_are_replies_too() {
+        for (reply, error) in [(Reply::Error(Errno::ENOENT), -2), (Reply::Silent, 0)] {
+            let mut memory = Memory::with(Opcode::Create as u32, b"name\0");
+            assert!(answer(&mut Mirror(Some(reply)), memory.slot(), Thread::Ring));
+            let (head, entry) = memory.reply();
+            assert_eq!((head.len, head.error, entry.payload_size), (16, error, 0));
+        }
+    }
+
+    #[test]
+    fn what_waits_for_the_disk_is_for_helpers() {
+        let mut memory = Memory::with(Opcode::Fsync as u32, b"");
+        let before = memory.head;
+        assert!(!answer(&mut Mirror(None), memory.slot(), Thread::Ring));
+        assert_eq!(memory.head, before, "nothing done");
+    }
+
+    #[test]
+    fn more_payload_than_there_is_room_for_is_an_error() {
+        let mut memory = Memory::with(Opcode::Mkdir as u32, &[1; 65]);
+        assert!(answer(&mut Mirror(None), memory.slot(), Thread::Ring));
+        assert_eq!(memory.reply().0.error, -Errno::EIO.0);
+    }
+}
