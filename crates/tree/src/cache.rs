@@ -1,12 +1,13 @@
-//! The bounded cache of leaf nodes: a budget, recycled frames, and a clock that picks what to drop.
+//! The bounded memory of trees: a budget in bytes, recycled frames, and a clock that picks what to
+//! drop: leaves' nodes, and inner nodes with the cells below them.
 
-use crate::cell::LeafCell;
-use parking_lot::Mutex;
+use crate::inner::InnerCell;
+use crate::leaf::LeafCell;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::limits::NODE_SIZE;
 use shoal_format::node::Node;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Frames kept for reuse beyond those in the cache: fresh memory's page faults cost as much as a
@@ -14,6 +15,8 @@ use std::sync::{Arc, Weak};
 const SPARE_FRAMES: usize = 1024;
 /// Cells that one call looks at for something to drop.
 const CLOCK_STEPS: usize = 64;
+/// Smallest budget: below, splits of deep trees would read what they have just dropped.
+const LIMIT_MIN: usize = 64 * NODE_SIZE;
 
 /// Shared by all trees of a volume.
 pub struct NodeCache {
@@ -22,16 +25,25 @@ pub struct NodeCache {
     dirty: AtomicUsize,
     /// The epoch whose checkpoint is writing, or 0: its nodes may not be on the device yet.
     writing: AtomicU64,
-    clock: Mutex<VecDeque<Weak<LeafCell>>>,
+    clock: Mutex<VecDeque<Held>>,
     spare: Mutex<Vec<Box<[u8; NODE_SIZE]>>>,
     pub(crate) counters: Arc<Counters>,
 }
 
+/// What the clock may find droppable.
+enum Held {
+    Leaf(Weak<LeafCell>),
+    Inner(Weak<InnerCell>),
+}
+
 impl NodeCache {
-    /// A cache of at most `bytes` of nodes (more only while that many are dirty).
+    /// A cache of at most `bytes` (more only while that much is dirty).
     pub fn new(bytes: u64, counters: Arc<Counters>) -> Arc<NodeCache> {
+        NodeCache::with_limit((bytes as usize).max(LIMIT_MIN), counters)
+    }
+    pub(crate) fn with_limit(limit: usize, counters: Arc<Counters>) -> Arc<NodeCache> {
         Arc::new(NodeCache {
-            limit: (bytes as usize / NODE_SIZE).max(64),
+            limit,
             used: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             writing: AtomicU64::new(0),
@@ -40,19 +52,20 @@ impl NodeCache {
             counters,
         })
     }
-    /// Bytes of nodes in memory.
+    /// Bytes in memory: of leaves' nodes, of inner nodes, and of the cells that name them.
     pub fn used_bytes(&self) -> u64 {
-        (self.used.load(Ordering::Relaxed) * NODE_SIZE) as u64
+        self.used.load(Ordering::Relaxed) as u64
     }
     /// Bytes of nodes that the next checkpoints have to write.
     pub fn dirty_bytes(&self) -> u64 {
         (self.dirty.load(Ordering::Relaxed) * NODE_SIZE) as u64
     }
-    /// Largest number of bytes of clean nodes.
+    /// Largest number of bytes of what could be dropped.
     pub fn limit_bytes(&self) -> u64 {
-        (self.limit * NODE_SIZE) as u64
+        self.limit as u64
     }
-    /// A checkpoint of `epoch` starts writing.
+    /// A checkpoint of `epoch` starts writing. Nothing that it writes is dropped before `written`:
+    /// neither could it be read back, nor would its parent, if read, lead to it.
     pub fn writing(&self, epoch: u64) {
         self.writing.store(epoch, Ordering::Release);
     }
@@ -80,46 +93,94 @@ impl NodeCache {
             spare.push(node.into_frame());
         }
     }
-    /// A leaf has come into memory; makes room if there is too much.
+    pub(crate) fn charge(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+    pub(crate) fn discharge(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+    /// A leaf's node has come into memory; makes room if there is too much.
     pub(crate) fn loaded(&self, leaf: &Arc<LeafCell>) {
-        self.used.fetch_add(1, Ordering::Relaxed);
-        self.clock.lock().push_back(Arc::downgrade(leaf));
+        self.charge(NODE_SIZE);
+        self.clock.lock().push_back(Held::Leaf(Arc::downgrade(leaf)));
         self.shrink();
     }
     /// A leaf's node has left memory other than by the clock.
     pub(crate) fn unloaded(&self) {
-        self.used.fetch_sub(1, Ordering::Relaxed);
+        self.discharge(NODE_SIZE);
     }
-    /// Drops clean leaves that have not been used lately, while there are too many.
+    /// An inner cell that the clock shall look at; its array is charged by itself.
+    pub(crate) fn watch(&self, inner: &Arc<InnerCell>) {
+        self.clock.lock().push_back(Held::Inner(Arc::downgrade(inner)));
+    }
+    fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit
+    }
+    /// Drops what is clean and has not been used lately, while there is too much.
     pub(crate) fn shrink(&self) {
-        if self.used.load(Ordering::Relaxed) <= self.limit {
+        if !self.is_full() {
             return;
         }
-        for _ in 0..CLOCK_STEPS {
-            if self.used.load(Ordering::Relaxed) <= self.limit {
+        // Nobody is looked at twice, so that what has just been read is there for its reader.
+        let steps = self.clock.lock().len().min(CLOCK_STEPS);
+        for _ in 0..steps {
+            if !self.is_full() {
                 return;
             }
-            let Some(weak) = self.clock.lock().pop_front() else { return };
-            let Some(leaf) = weak.upgrade() else { continue };
-            match leaf.try_drop(self) {
+            let Some(held) = self.clock.lock().pop_front() else { return };
+            let found = match &held {
+                Held::Leaf(leaf) => leaf.upgrade().map_or(Dropped::Gone, |l| l.try_drop(self)),
+                Held::Inner(inner) => inner.upgrade().map_or(Dropped::Gone, |i| i.try_drop(self)),
+            };
+            match found {
                 Dropped::Node(node) => {
                     self.unloaded();
                     self.counters.add(Counter::NodeEvictions, 1);
                     self.recycle(node);
                 }
+                Dropped::Cells => self.counters.add(Counter::NodeEvictions, 1),
                 Dropped::Gone => {}
-                Dropped::InUse => self.clock.lock().push_back(weak),
+                Dropped::InUse => self.clock.lock().push_back(held),
             }
         }
     }
 }
 
-/// What the clock found in a leaf cell.
+/// What the clock found in a cell.
 pub(crate) enum Dropped {
-    /// Its node, now out of the cell.
+    /// A leaf's node, now out of the cell.
     Node(Node),
+    /// An inner cell's array with the cells in it, now out of the tree.
+    Cells,
     /// Nothing in memory.
     Gone,
     /// Used lately, dirty, or locked.
     InUse,
+}
+
+/// A part of the budget, returned when dropped. A copy takes nothing until it is charged itself.
+pub(crate) struct Charge(Option<(Arc<NodeCache>, usize)>);
+
+impl Charge {
+    pub fn none() -> Charge {
+        Charge(None)
+    }
+    pub fn new(cache: &Arc<NodeCache>, bytes: usize) -> Charge {
+        cache.charge(bytes);
+        Charge(Some((cache.clone(), bytes)))
+    }
+}
+
+impl Clone for Charge {
+    fn clone(&self) -> Charge {
+        Charge::none()
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some((cache, bytes)) = self.0.take() {
+            cache.discharge(bytes);
+        }
+    }
 }

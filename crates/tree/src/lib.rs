@@ -14,19 +14,30 @@
 //!    first change of an inner cell in an epoch keeps its old array.
 //! 3. A node on the device is never overwritten: a checkpoint writes changed nodes to new
 //!    addresses, children before parents, and retires the old addresses.
-//! 4. Only clean nodes whose bytes have reached the device are dropped from memory.
+//! 4. Only clean nodes whose bytes have reached the device are dropped from memory; an inner node
+//!    only when nothing below it is in memory, together with the cells of its children.
+//! 5. Two cells of one node are never both in use: a dropped cell is marked, and who still holds it
+//!    starts again from the root.
+//!
+//! All memory is counted in bytes in one budget, [`NodeCache`]: the nodes of leaves, the arrays of
+//! inner nodes, and the cells that hang off these.
 //!
 //! Cost of a lookup: one array search for each inner level, one lock and one search in the leaf.
 
+mod sync;
+
 mod cache;
-mod cell;
+mod inner;
+mod leaf;
 mod persist;
 mod scan;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub use cache::NodeCache;
-pub use persist::NodeWriter;
+pub use persist::{Census, NodeWriter};
 pub use scan::Batch;
 pub use shoal_format::node::{Key, NodeId, TreeId};
 pub use tree::{Action, Tree};

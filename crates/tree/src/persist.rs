@@ -2,7 +2,8 @@
 //! writes the nodes that changed to new addresses, children before parents, and returns the new
 //! root.
 
-use crate::cell::{Children, InnerCell, InnerData, LeafCell};
+use crate::inner::{Children, InnerCell, InnerData};
+use crate::leaf::LeafCell;
 use crate::tree::{Dead, Tree};
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result, checksum};
@@ -58,7 +59,9 @@ impl Tree {
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
-        // Not in memory: nothing below it can have changed.
+        // Not in memory: nothing below it can have changed. The same if it has been dropped since we
+        // took its parent's array: what changed later in the cells that took its place belongs to a
+        // later epoch.
         let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
         match &data.children {
             Children::Leaves(leaves) => {
@@ -81,6 +84,7 @@ impl Tree {
         let mut meta = cell.meta.lock();
         writer.retire(meta.disk);
         meta.disk = ptr;
+        meta.wrote = epoch;
         if meta.epoch <= epoch {
             meta.dirty = false;
         } else {
@@ -102,11 +106,10 @@ impl Tree {
         let _shape = self.shape.lock();
         let mut cell = self.root.clone();
         loop {
-            self.with_inner(&cell, |_| ())?;
-            let Some(data) = cell.now.load_full() else { continue };
+            let data = self.inner_data(&cell)?;
             if data.level == level {
                 if cell.meta.lock().disk.addr == addr {
-                    cell.publish(InnerData::clone(&data), epoch);
+                    cell.publish(InnerData::clone(&data), epoch, &self.cache);
                 }
                 return Ok(());
             }
@@ -179,8 +182,8 @@ fn write_node(node: &mut Node, epoch: Epoch, writer: &mut dyn NodeWriter) -> Res
 }
 
 impl Tree {
-    /// For checks: every node of the tree that is on the device, each once; reads inner nodes as
-    /// needed. Not while anything changes.
+    /// For checks: every node of the tree that is on the device, each once. Inner nodes that are
+    /// not in memory are read and forgotten again. Not while anything changes.
     pub fn for_each_node(&self, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
         self.visit_nodes(&self.root, visit)?;
         for (_, cell) in self.dead.lock().iter() {
@@ -193,13 +196,62 @@ impl Tree {
     }
 
     fn visit_nodes(&self, cell: &InnerCell, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
-        visit(cell.meta.lock().disk);
-        self.with_inner(cell, |data| match &data.children {
+        let (disk, high) = {
+            let meta = cell.meta.lock();
+            (meta.disk, meta.high)
+        };
+        visit(disk);
+        let data = match cell.now.load_full() {
+            Some(data) => data,
+            None => {
+                let node = self.read_node(disk, Some(cell.level))?;
+                let data = self.inner_from(&node, high)?;
+                self.cache.recycle(node);
+                Arc::new(data)
+            }
+        };
+        match &data.children {
             Children::Leaves(v) => {
                 v.iter().for_each(|leaf| visit(leaf.state.read().disk));
                 Ok(())
             }
             Children::Inners(v) => v.iter().try_for_each(|inner| self.visit_nodes(inner, visit)),
-        })?
+        }
+    }
+
+    /// For checks and tests: cells and arrays in memory, reading nothing. Not while anything
+    /// changes.
+    pub fn census(&self) -> Census {
+        let mut census = Census { inners: 1, ..Census::default() };
+        count(&self.root, &mut census);
+        census
+    }
+}
+
+/// What of a tree is in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Leaf cells.
+    pub leaves: usize,
+    /// Leaf cells whose node is in memory.
+    pub nodes: usize,
+    /// Inner cells.
+    pub inners: usize,
+    /// Inner cells whose array is in memory.
+    pub arrays: usize,
+}
+
+fn count(cell: &InnerCell, census: &mut Census) {
+    let Some(data) = cell.now.load_full() else { return };
+    census.arrays += 1;
+    match &data.children {
+        Children::Leaves(v) => {
+            census.leaves += v.len();
+            census.nodes += v.iter().filter(|leaf| leaf.state.read().node.is_some()).count();
+        }
+        Children::Inners(v) => {
+            census.inners += v.len();
+            v.iter().for_each(|inner| count(inner, census));
+        }
     }
 }

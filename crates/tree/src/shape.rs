@@ -1,7 +1,8 @@
 //! Splits and merges. One thread at a time changes a tree's shape; it publishes new arrays of
 //! children bottom-up, and holds the locks of the leaves concerned until readers can find them.
 
-use crate::cell::{Children, InnerCell, InnerData, LeafCell, LeafState};
+use crate::inner::{Children, InnerCell, InnerData};
+use crate::leaf::{LeafCell, LeafState};
 use crate::tree::{Dead, Tree};
 use shoal_base::counters::Counter;
 use shoal_base::limits::NODE_SIZE;
@@ -10,8 +11,9 @@ use shoal_format::Ptr;
 use shoal_format::node::{HEADER, Key, Node, SLOT};
 use std::sync::Arc;
 
-/// Children of an inner node at which it is split: as many as fit on disk.
-const FANOUT_MAX: usize = (NODE_SIZE - HEADER) / (SLOT + Ptr::SIZE);
+/// Children of an inner node at which it is split: as many as fit on disk; few under the model
+/// checker, which has no time to make so many.
+const FANOUT_MAX: usize = if cfg!(test) { 6 } else { (NODE_SIZE - HEADER) / (SLOT + Ptr::SIZE) };
 /// Bytes that a merged leaf may use, so that it is not split again at once.
 const MERGED_MAX: usize = NODE_SIZE * 3 / 4;
 
@@ -24,8 +26,7 @@ impl Tree {
         let mut path: Path = Vec::with_capacity(4);
         let mut cell = self.root.clone();
         loop {
-            self.with_inner(&cell, |_| ())?;
-            let Some(data) = cell.now.load_full() else { continue };
+            let data = self.inner_data(&cell)?;
             let i = data.child_for(key);
             let next = match &data.children {
                 Children::Leaves(_) => None,
@@ -97,26 +98,23 @@ impl Tree {
                 _ => unreachable!("levels of a path descend by one"),
             }
             if grown.keys.len() <= FANOUT_MAX {
-                cell.publish(grown, epoch);
+                cell.publish(grown, epoch, &self.cache);
                 return;
             }
             let high = cell.meta.lock().high;
             // Growing at the right end leaves the left node nearly full.
             let at = if *i + 2 == grown.keys.len() { FANOUT_MAX * 9 / 10 } else { FANOUT_MAX / 2 };
-            let right = InnerData {
-                level: grown.level,
-                keys: grown.keys.split_off(at),
-                children: grown.children.split_off(at),
-            };
+            let keys = grown.keys.split_off(at);
+            let right = InnerData::new(grown.level, keys, grown.children.split_off(at));
             let middle = right.keys[0];
             if depth == 0 {
                 self.grow_root(grown, right, high, epoch);
                 return;
             }
-            let right = InnerCell::fresh(right, high, epoch);
+            let right = self.fresh_inner(right, high, epoch);
             // The left half shrinks only once the parent knows the right one: see below.
             pending = Some((middle, Child::Inner(right)));
-            cell.publish(grown, epoch);
+            cell.publish(grown, epoch, &self.cache);
             cell.meta.lock().high = middle;
         }
     }
@@ -124,10 +122,23 @@ impl Tree {
     /// The root splits into two cells below it; it stays the root.
     fn grow_root(&self, left: InnerData, right: InnerData, high: Key, epoch: Epoch) {
         let (level, low, middle) = (left.level + 1, left.keys[0], right.keys[0]);
-        let left = InnerCell::fresh(left, middle, epoch);
-        let right = InnerCell::fresh(right, high, epoch);
+        let left = self.fresh_inner(left, middle, epoch);
+        let right = self.fresh_inner(right, high, epoch);
         let children = Children::Inners(vec![left, right]);
-        self.root.publish(InnerData { level, keys: vec![low, middle], children }, epoch);
+        let data = InnerData::new(level, vec![low, middle], children);
+        self.root.publish(data, epoch, &self.cache);
+    }
+
+    fn fresh_inner(&self, data: InnerData, high: Key, epoch: Epoch) -> Arc<InnerCell> {
+        let cell = InnerCell::fresh(data, high, epoch, &self.shape, &self.cache);
+        self.cache.watch(&cell);
+        cell
+    }
+
+    /// An inner cell has left the tree; the checkpoint of `epoch` retires its address.
+    fn bury(&self, cell: &Arc<InnerCell>, epoch: Epoch) {
+        cell.meta.lock().dead = true;
+        self.dead.lock().push((epoch, Dead::Inner(cell.clone())));
     }
 
     /// Merges the leaf for `key` with a neighbour below the same parent, if they fit in one.
@@ -194,12 +205,12 @@ impl Tree {
                 if gone == 0 {
                     smaller.keys[0] = low;
                 }
-                cell.publish(smaller, epoch);
+                cell.publish(smaller, epoch, &self.cache);
                 break;
             }
             // Cannot happen to the parent of a merged pair, nor to the root: both keep a child.
             debug_assert!(depth > 0 && *i == 0);
-            self.dead.lock().push((epoch, Dead::Inner(cell.clone())));
+            self.bury(cell, epoch);
             gone = path[depth - 1].2;
         }
         self.lower_root(epoch);
@@ -212,8 +223,8 @@ impl Tree {
             && let [only] = &v[..]
             && let Some(data) = only.now.load_full()
         {
-            self.root.publish(InnerData::clone(&data), epoch);
-            self.dead.lock().push((epoch, Dead::Inner(only.clone())));
+            self.root.publish(InnerData::clone(&data), epoch, &self.cache);
+            self.bury(only, epoch);
         }
     }
 
@@ -239,15 +250,15 @@ impl Tree {
         }
         let high = right.meta.lock().high;
         let right = right.clone();
-        left.publish(joined, epoch);
+        left.publish(joined, epoch, &self.cache);
         left.meta.lock().high = high;
         let mut smaller = InnerData::clone(&above);
         smaller.keys.remove(i + 1);
         if let Children::Inners(v) = &mut smaller.children {
             v.remove(i + 1);
         }
-        parent.publish(smaller, epoch);
-        self.dead.lock().push((epoch, Dead::Inner(right)));
+        parent.publish(smaller, epoch, &self.cache);
+        self.bury(&right, epoch);
         self.lower_root(epoch);
     }
 }

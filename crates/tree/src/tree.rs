@@ -1,8 +1,9 @@
 //! One tree: lookups and changes of single entries.
 
 use crate::cache::NodeCache;
-use crate::cell::{Children, InnerCell, InnerData, LeafCell, LeafState};
-use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
+use crate::inner::{Children, InnerCell, InnerData};
+use crate::leaf::{LeafCell, LeafState};
+use crate::sync::{Mutex, RwLockWriteGuard};
 use shoal_base::counters::Counter;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Epoch, Error, Result};
@@ -31,8 +32,8 @@ pub struct Tree {
     pub(crate) geometry: Geometry,
     pub(crate) cache: Arc<NodeCache>,
     pub(crate) root: Arc<InnerCell>,
-    /// Held by whoever splits or merges: shapes change one at a time.
-    pub(crate) shape: Mutex<()>,
+    /// Held by whoever splits, merges or drops inner nodes: one at a time.
+    pub(crate) shape: Arc<Mutex<()>>,
     /// Cells merged away, until the checkpoint of their epoch retires their addresses.
     pub(crate) dead: Mutex<Vec<(Epoch, Dead)>>,
 }
@@ -55,12 +56,10 @@ impl Tree {
         let leaf = LeafCell::fresh(node, Key::MIN, Key::MAX, epoch, &cache);
         cache.loaded(&leaf);
         let children = Children::Leaves(vec![leaf]);
-        let root = InnerCell::fresh(
-            InnerData { level: 1, keys: vec![Key::MIN], children },
-            Key::MAX,
-            epoch,
-        );
-        Tree::on(id, device, geometry, cache, root)
+        let data = InnerData::new(1, vec![Key::MIN], children);
+        let shape = Arc::default();
+        let root = InnerCell::fresh(data, Key::MAX, epoch, &shape, &cache);
+        Tree::on(id, device, geometry, cache, root, shape)
     }
 
     /// The tree whose root node is at `root`; reads and checks that node.
@@ -71,14 +70,16 @@ impl Tree {
         cache: Arc<NodeCache>,
         root: Ptr,
     ) -> Result<Tree> {
-        let tree = Tree::on(id, device, geometry, cache, InnerCell::on_disk(root, 0, Key::MAX));
+        let shape = Arc::default();
+        let cell = InnerCell::on_disk(root, 0, Key::MAX, &shape);
+        let tree = Tree::on(id, device, geometry, cache, cell, shape);
         let node = tree.read_node(root, None)?;
         if node.level() == 0 {
             let object = format!("{} root", id.tree.name());
             return Err(Error::corrupt(object, Some(root.addr.0), "is a leaf"));
         }
         let data = tree.inner_from(&node, Key::MAX)?;
-        tree.root.now.store(Some(Arc::new(data)));
+        tree.root.now.store(Some(data.charged(&tree.cache)));
         Ok(tree)
     }
 
@@ -88,8 +89,9 @@ impl Tree {
         geometry: Geometry,
         cache: Arc<NodeCache>,
         root: Arc<InnerCell>,
+        shape: Arc<Mutex<()>>,
     ) -> Tree {
-        Tree { id, device, geometry, cache, root, shape: Mutex::new(()), dead: Mutex::default() }
+        Tree { id, device, geometry, cache, root, shape, dead: Mutex::default() }
     }
 
     /// Which tree this is.
@@ -134,35 +136,56 @@ impl Tree {
             let leaf = |i| Ok(LeafCell::on_disk(ptr_of(i)?, keys[i], high_of(i)));
             Children::Leaves((0..count).map(leaf).collect::<Result<_>>()?)
         } else {
-            let inner = |i| Ok(InnerCell::on_disk(ptr_of(i)?, level - 1, high_of(i)));
+            let inner = |i| Ok(InnerCell::on_disk(ptr_of(i)?, level - 1, high_of(i), &self.shape));
             Children::Inners((0..count).map(inner).collect::<Result<_>>()?)
         };
-        Ok(InnerData { level, keys, children })
+        Ok(InnerData::new(level, keys, children))
     }
 
-    /// Brings an inner cell into memory.
+    /// Brings an inner cell into memory. `None`: it was dropped with its parent's array, another
+    /// cell has taken its place or will.
     #[cold]
-    fn load_inner(&self, cell: &InnerCell) -> Result<()> {
-        let meta = cell.meta.lock();
-        if cell.now.load().is_none() {
+    fn load_inner(&self, cell: &Arc<InnerCell>) -> Result<Option<Arc<InnerData>>> {
+        let data = {
+            let mut meta = cell.meta.lock();
+            let now = cell.now.load_full();
+            if now.is_some() || meta.dead {
+                return Ok(now);
+            }
             let node = self.read_node(meta.disk, Some(cell.level))?;
-            cell.now.store(Some(Arc::new(self.inner_from(&node, meta.high)?)));
-        }
-        Ok(())
+            let data = self.inner_from(&node, meta.high)?.charged(&self.cache);
+            self.cache.recycle(node);
+            cell.now.store(Some(data.clone()));
+            meta.recent = true;
+            data
+        };
+        self.cache.watch(cell);
+        self.cache.shrink();
+        Ok(Some(data))
     }
 
-    /// Calls `f` with the current version of an inner cell.
+    /// Calls `f` with the current version of an inner cell. `None`: as for `load_inner`.
     #[inline]
-    pub(crate) fn with_inner<R>(
+    fn with_inner<R>(
         &self,
-        cell: &InnerCell,
+        cell: &Arc<InnerCell>,
         f: impl FnOnce(&InnerData) -> R,
-    ) -> Result<R> {
-        loop {
-            if let Some(data) = cell.now.load().as_deref() {
-                return Ok(f(data));
+    ) -> Result<Option<R>> {
+        if let Some(data) = cell.now.load().as_deref() {
+            return Ok(Some(f(data)));
+        }
+        Ok(self.load_inner(cell)?.map(|data| f(&data)))
+    }
+
+    /// The current version of an inner cell that was reached from the root under the shape lock,
+    /// which is still held.
+    pub(crate) fn inner_data(&self, cell: &Arc<InnerCell>) -> Result<Arc<InnerData>> {
+        match cell.now.load_full() {
+            Some(data) => Ok(data),
+            None => {
+                let data = self.load_inner(cell)?;
+                Ok(data.unwrap_or_else(|| unreachable!("dropped under the shape lock")))
             }
-            self.load_inner(cell)?;
         }
     }
 
@@ -182,9 +205,10 @@ impl Tree {
         };
         let mut next = self.with_inner(&self.root, step)?;
         loop {
-            match next {
-                Next::Leaf(leaf) => return Ok(leaf),
-                Next::Inner(cell) => next = self.with_inner(&cell, step)?,
+            next = match next {
+                Some(Next::Leaf(leaf)) => return Ok(leaf),
+                Some(Next::Inner(cell)) => self.with_inner(&cell, step)?,
+                None => self.with_inner(&self.root, step)?,
             }
         }
     }
@@ -205,12 +229,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Calls `f` with the leaf for `key`, locked for reading and in memory.
+    /// Calls `f` with the leaf for `key`, locked and in memory.
     #[inline]
     pub(crate) fn read_leaf<R>(
         &self,
         key: Key,
-        f: impl FnOnce(&RwLockReadGuard<'_, LeafState>, &Node) -> R,
+        f: impl FnOnce(&LeafState, &Node) -> R,
     ) -> Result<R> {
         loop {
             let leaf = self.find_leaf(key)?;
@@ -224,8 +248,13 @@ impl Tree {
             }
             drop(state);
             let mut state = leaf.state.write();
-            if state.covers(key) {
-                self.load_leaf(&leaf, &mut state)?;
+            if !state.covers(key) {
+                continue;
+            }
+            self.load_leaf(&leaf, &mut state)?;
+            // At once, before somebody drops it again: a cache may be small.
+            if let Some(node) = &state.node {
+                return Ok(f(&state, node));
             }
         }
     }

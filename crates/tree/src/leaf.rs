@@ -1,13 +1,11 @@
-//! Cells: the identity of a node in memory, whichever version of it is on the device.
+//! Leaf cells: the identity of a leaf in memory, whichever version of it is on the device.
 
 use crate::cache::{Dropped, NodeCache};
-use arc_swap::ArcSwapOption;
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{AtomicBool, Ordering, RwLock, RwLockWriteGuard};
 use shoal_base::Epoch;
 use shoal_format::Ptr;
 use shoal_format::node::{Key, Node};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A leaf. Beyond its node it takes about 160 bytes.
 pub(crate) struct LeafCell {
@@ -34,7 +32,8 @@ pub(crate) struct LeafState {
     pub wrote: Epoch,
     /// `node` differs from `disk`.
     pub dirty: bool,
-    /// Merged away.
+    /// Merged away, or dropped from memory with its parent's array: whoever still holds this cell
+    /// has to look for the one that took its place.
     pub dead: bool,
 }
 
@@ -52,7 +51,11 @@ impl LeafCell {
             dirty: false,
             dead: false,
         };
-        Arc::new(LeafCell { state: RwLock::new(state), used: AtomicBool::new(true) })
+        let cell = LeafCell { state: RwLock::new(state), used: AtomicBool::new(true) };
+        let cell = Arc::new(cell);
+        #[cfg(test)]
+        crate::tests::leaf_born(&cell);
+        cell
     }
     /// A leaf born in memory, dirty.
     pub fn fresh(
@@ -90,6 +93,14 @@ impl LeafCell {
         }
         state.node.take().map_or(Dropped::Gone, Dropped::Node)
     }
+    /// Locked, if nothing would be lost with this cell and nobody uses it.
+    pub fn try_idle(&self, cache: &NodeCache) -> Option<RwLockWriteGuard<'_, LeafState>> {
+        let idle = |s: &LeafState| {
+            let clean = s.node.is_none() && !s.dirty && s.old.is_none();
+            clean && !s.dead && !s.disk.is_null() && cache.may_drop(s.wrote)
+        };
+        self.state.try_write().filter(|state| idle(state))
+    }
 }
 
 impl LeafState {
@@ -112,85 +123,5 @@ impl LeafState {
         cache.dirtied();
         self.dirty = true;
         self.epoch = epoch;
-    }
-}
-
-/// The children of an inner cell.
-#[derive(Clone)]
-pub(crate) enum Children {
-    Leaves(Vec<Arc<LeafCell>>),
-    Inners(Vec<Arc<InnerCell>>),
-}
-
-impl Children {
-    pub fn split_off(&mut self, at: usize) -> Children {
-        match self {
-            Children::Leaves(v) => Children::Leaves(v.split_off(at)),
-            Children::Inners(v) => Children::Inners(v.split_off(at)),
-        }
-    }
-}
-
-/// One version of an inner node: never changed once published.
-#[derive(Clone)]
-pub(crate) struct InnerData {
-    /// 1: the children are leaves.
-    pub level: u8,
-    /// Lowest key of each child; the first is also the lowest of this node.
-    pub keys: Vec<Key>,
-    pub children: Children,
-}
-
-impl InnerData {
-    /// Which child answers for `key`.
-    #[inline]
-    pub fn child_for(&self, key: Key) -> usize {
-        self.keys.partition_point(|k| *k <= key).saturating_sub(1)
-    }
-}
-
-/// An inner node.
-pub(crate) struct InnerCell {
-    /// The current version; `None`: only on the device.
-    pub now: ArcSwapOption<InnerData>,
-    pub meta: Mutex<InnerMeta>,
-    /// Range of keys, fixed when the cell was made from the device: low and high of what it
-    /// covered.
-    pub level: u8,
-}
-
-pub(crate) struct InnerMeta {
-    pub disk: Ptr,
-    /// One past the largest key, known to the parent when it made this cell.
-    pub high: Key,
-    /// Epoch of the last change of shape.
-    pub epoch: Epoch,
-    /// The current version differs in shape from `disk`.
-    pub dirty: bool,
-    /// The version before `epoch`, and whether it was dirty.
-    pub old: Option<(Arc<InnerData>, bool)>,
-}
-
-impl InnerCell {
-    pub fn on_disk(disk: Ptr, level: u8, high: Key) -> Arc<InnerCell> {
-        let meta = InnerMeta { disk, high, epoch: 0, dirty: false, old: None };
-        Arc::new(InnerCell { now: ArcSwapOption::empty(), meta: Mutex::new(meta), level })
-    }
-    pub fn fresh(data: InnerData, high: Key, epoch: Epoch) -> Arc<InnerCell> {
-        let meta = InnerMeta { disk: Ptr::NULL, high, epoch, dirty: true, old: None };
-        let level = data.level;
-        let now = ArcSwapOption::from_pointee(data);
-        Arc::new(InnerCell { now, meta: Mutex::new(meta), level })
-    }
-    /// Makes `data` the current version. Only under the tree's shape lock.
-    pub fn publish(&self, data: InnerData, epoch: Epoch) {
-        let mut meta = self.meta.lock();
-        let before = self.now.swap(Some(Arc::new(data)));
-        if meta.epoch < epoch {
-            let was_dirty = meta.dirty;
-            meta.old = before.map(|b| (b, was_dirty));
-            meta.epoch = epoch;
-        }
-        meta.dirty = true;
     }
 }

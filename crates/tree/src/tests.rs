@@ -1,0 +1,407 @@
+//! Models of concurrent use, run under the scheduler of `shuttle`, which picks the thread that goes
+//! on at every lock and atomic (`sync.rs`). The same seed gives the same runs.
+//!
+//! Longer or other runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=20000 cargo test -p shoal-tree --lib`.
+//! A failure prints its schedule; `SHOAL_MODEL_SCHEDULE=… cargo test -p shoal-tree --lib NAME`
+//! replays it.
+//!
+//! Trees are deep with few keys here: large values, and six children to an inner node.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crate::inner::InnerCell;
+use crate::leaf::LeafCell;
+use crate::{Action, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
+use shoal_base::counters::Counters;
+use shoal_base::{Addr, Epoch, Result, RootId};
+use shoal_device::{Device, MemDevice};
+use shoal_format::node::Node;
+use shoal_format::{Geometry, Ptr};
+use shuttle::rand::{RngCore, thread_rng};
+use shuttle::scheduler::{RandomScheduler, ReplayScheduler};
+use shuttle::sync::{Mutex, RwLock};
+use shuttle::{Config, Runner, thread};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
+const ID: NodeId = NodeId { volume: 5, root: RootId(0), tree: TreeId::Dirents };
+const NODE: usize = shoal_base::limits::NODE_SIZE;
+/// Keys of each thread.
+const KEYS: u64 = 120;
+/// Bytes of a value: seven fit in a leaf.
+const VALUE: usize = 2000;
+
+/// Cells that were made.
+#[derive(Default)]
+struct Born {
+    leaves: Vec<Weak<LeafCell>>,
+    inners: Vec<Weak<InnerCell>>,
+}
+
+thread_local! {
+    // All threads of a model run in one thread of the system.
+    static BORN: RefCell<Born> = RefCell::default();
+}
+
+/// Every leaf cell is announced here, so that a model can tell which are still alive.
+pub(crate) fn leaf_born(cell: &Arc<LeafCell>) {
+    BORN.with_borrow_mut(|born| born.leaves.push(Arc::downgrade(cell)));
+}
+/// Every inner cell.
+pub(crate) fn inner_born(cell: &Arc<InnerCell>) {
+    BORN.with_borrow_mut(|born| born.inners.push(Arc::downgrade(cell)));
+}
+
+fn alive<T>(cells: &[Weak<T>]) -> usize {
+    cells.iter().filter(|cell| cell.strong_count() > 0).count()
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+fn check(runs: u64, model: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    let model = move || {
+        BORN.take();
+        model();
+    };
+    if let Ok(schedule) = std::env::var("SHOAL_MODEL_SCHEDULE") {
+        let scheduler = ReplayScheduler::new_from_encoded(&schedule);
+        Runner::new(scheduler, config).run(model);
+        return;
+    }
+    let runs = from_env("SHOAL_MODEL_RUNS", runs) as usize;
+    let scheduler = RandomScheduler::new_from_seed(from_env("SHOAL_MODEL_SEED", 1), runs);
+    Runner::new(scheduler, config).run(model);
+}
+
+fn random(below: u64) -> u64 {
+    thread_rng().next_u64() % below
+}
+
+/// Places nodes, and reuses what the published image before does not need any more.
+struct Writer {
+    device: Arc<MemDevice>,
+    next: u64,
+    /// Nodes of the image being written, with what the cleaner calls them by.
+    live: BTreeMap<u64, (u8, Key)>,
+    retired: Vec<u64>,
+    free: Vec<u64>,
+    /// Not on the device before the end of the checkpoint.
+    buffer: Vec<(Addr, Node)>,
+    /// What the cleaner asked to be moved, and in which epoch; not used again.
+    moved: BTreeMap<u64, Epoch>,
+}
+
+impl Writer {
+    fn flush(&mut self) {
+        for (addr, node) in self.buffer.drain(..) {
+            self.device.write_at(node.bytes(), addr.0).unwrap();
+        }
+    }
+}
+
+impl NodeWriter for Writer {
+    fn alloc(&mut self, len: usize) -> Result<Addr> {
+        let addr = self.free.pop().unwrap_or_else(|| {
+            self.next += len as u64;
+            self.next - len as u64
+        });
+        assert!(self.live.insert(addr, (0, Key::MIN)).is_none(), "{addr} is still in use");
+        Ok(Addr(addr))
+    }
+    fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
+        let mut frame = Node::frame();
+        frame.copy_from_slice(bytes);
+        let node = Node::from_disk(frame, ID, None, addr)?;
+        self.live.insert(addr.0, (node.level(), node.low()));
+        self.buffer.push((addr, node));
+        Ok(())
+    }
+    fn retire(&mut self, ptr: Ptr) {
+        if !ptr.is_null() {
+            assert!(self.live.remove(&ptr.addr.0).is_some(), "retired twice");
+            self.retired.push(ptr.addr.0);
+        }
+    }
+}
+
+/// What a model is about.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Bytes of the cache.
+    cache: usize,
+    /// Keys of each thread that are there at the beginning, on the device only.
+    preload: u64,
+    /// Threads that change and look up, and how often.
+    threads: u64,
+    steps: u64,
+    /// Of ten steps, how many put and how many delete.
+    puts: u64,
+    deletes: u64,
+    /// Whether a thread writes checkpoints, moves nodes as the cleaner does, and drops.
+    checkpoints: u64,
+    cleans: u64,
+    drops: u64,
+    scans: u64,
+}
+
+const PLAN: Plan = Plan {
+    cache: usize::MAX,
+    preload: 0,
+    threads: 2,
+    steps: 40,
+    puts: 5,
+    deletes: 2,
+    checkpoints: 0,
+    cleans: 0,
+    drops: 0,
+    scans: 0,
+};
+
+/// The tree, what must be in it, and what surrounds it in a volume.
+struct World {
+    tree: Tree,
+    cache: Arc<NodeCache>,
+    device: Arc<MemDevice>,
+    /// The gate: changes hold it for reading, the end of an epoch for writing.
+    epoch: RwLock<Epoch>,
+    model: Mutex<BTreeMap<Key, u64>>,
+    writer: Mutex<Writer>,
+}
+
+fn value(key: Key, stamp: u64) -> Vec<u8> {
+    [key.hi, key.lo, stamp].iter().flat_map(|n| n.to_le_bytes()).cycle().take(VALUE).collect()
+}
+
+fn stamp(key: Key, bytes: &[u8]) -> u64 {
+    let stamp = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
+    assert_eq!(bytes, value(key, stamp), "torn value");
+    stamp
+}
+
+fn contents(tree: &Tree) -> BTreeMap<Key, u64> {
+    let (mut all, mut last) = (BTreeMap::new(), None);
+    tree.for_each(Key::MIN, Key::MAX, &mut |k, v| {
+        assert!(last.replace(k).is_none_or(|last| last < k), "scan out of order");
+        all.insert(k, stamp(k, v));
+        Ok(true)
+    })
+    .unwrap();
+    all
+}
+
+impl World {
+    fn new(plan: Plan) -> World {
+        let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
+        let cache = |limit| NodeCache::with_limit(limit, Arc::new(Counters::default()));
+        let mut writer = Writer {
+            device: device.clone(),
+            next: GEOMETRY.segment_size,
+            live: BTreeMap::new(),
+            retired: Vec::new(),
+            free: Vec::new(),
+            buffer: Vec::new(),
+            moved: BTreeMap::new(),
+        };
+        let mut model = BTreeMap::new();
+        let mut tree = Tree::create(ID, device.clone(), GEOMETRY, cache(usize::MAX), 1);
+        let mut used = tree.cache.clone();
+        let mut epoch = 1;
+        if plan.preload > 0 {
+            for lo in 0..plan.preload {
+                for thread in 0..plan.threads {
+                    let key = Key::new(lo, thread);
+                    tree.put(key, &value(key, 0), epoch).unwrap();
+                    model.insert(key, 0);
+                }
+            }
+            let root = tree.checkpoint(epoch, &mut writer).unwrap();
+            writer.flush();
+            drop(tree);
+            BORN.take();
+            used = cache(plan.cache);
+            tree = Tree::open(ID, device.clone(), GEOMETRY, used.clone(), root).unwrap();
+            epoch += 1;
+        }
+        let (epoch, model, writer) = (RwLock::new(epoch), Mutex::new(model), Mutex::new(writer));
+        World { tree, cache: used, device, epoch, model, writer }
+    }
+
+    /// One step of thread `me`, whose keys nobody else changes.
+    fn step(&self, plan: &Plan, me: u64, n: u64) {
+        let key = Key::new(random(KEYS), me);
+        let gate = self.epoch.read().unwrap();
+        match random(10) {
+            r if r < plan.puts => {
+                let bytes = value(key, n);
+                self.tree.update(key, *gate, &mut |_| Action::Put(&bytes)).unwrap();
+                self.model.lock().unwrap().insert(key, n);
+            }
+            r if r < plan.puts + plan.deletes => {
+                // Runs empty whole leaves, which are then merged.
+                let to = Key::new(key.hi + random(KEYS / 2) + 1, 0);
+                let mut at = key;
+                while at < to {
+                    let was = self.tree.delete(at, *gate).unwrap();
+                    let there = self.model.lock().unwrap().remove(&at).is_some();
+                    assert_eq!(was, there, "deleting {at:?}");
+                    at = Key::new(at.hi + 1, me);
+                }
+            }
+            _ => {}
+        }
+        drop(gate);
+        let key = if random(2) == 0 { key } else { Key::new(random(KEYS), me) };
+        let found = self.tree.get(key, |bytes| stamp(key, bytes)).unwrap();
+        assert_eq!(found, self.model.lock().unwrap().get(&key).copied(), "looking up {key:?}");
+    }
+
+    fn checkpoint(&self) {
+        let (epoch, model) = {
+            let mut gate = self.epoch.write().unwrap();
+            *gate += 1;
+            (*gate - 1, self.model.lock().unwrap().clone())
+        };
+        self.cache.writing(epoch);
+        let mut writer = self.writer.lock().unwrap();
+        let root = self.tree.checkpoint(epoch, &mut *writer).unwrap();
+        writer.flush();
+        let counters = Arc::new(Counters::default());
+        // Not announced: its cells are not those of the tree under test.
+        let born = BORN.take();
+        let image = NodeCache::with_limit(usize::MAX, counters);
+        let image = Tree::open(ID, self.device.clone(), GEOMETRY, image, root).unwrap();
+        assert_eq!(contents(&image), model, "image of epoch {epoch}");
+        drop(image);
+        let others = BORN.replace(born);
+        BORN.with_borrow_mut(|born| {
+            born.leaves.extend(others.leaves);
+            born.inners.extend(others.inners);
+        });
+        let mut retired = std::mem::take(&mut writer.retired);
+        retired.retain(|addr| !writer.moved.contains_key(addr));
+        writer.free.extend(retired);
+        for (addr, asked) in &writer.moved {
+            assert!(*asked > epoch || !writer.live.contains_key(addr), "{addr} was not moved");
+        }
+        self.cache.written();
+    }
+
+    /// Moves some node, as the cleaner does.
+    fn clean(&self) {
+        let mut writer = self.writer.lock().unwrap();
+        // Inner nodes are few: as often as leaves.
+        let least = random(2) as u8;
+        let nodes: Vec<_> = {
+            let nodes = writer.live.iter().map(|(addr, node)| (*addr, *node));
+            nodes.filter(|(_, (level, _))| *level >= least).collect()
+        };
+        if let Some((addr, (level, low))) = nodes.get(random(nodes.len().max(1) as u64) as usize) {
+            let gate = self.epoch.read().unwrap();
+            writer.moved.insert(*addr, *gate);
+            drop(writer);
+            self.tree.rewrite(*low, *level, Addr(*addr), *gate).unwrap();
+        }
+    }
+
+    /// When all threads are done: the tree, its image, its memory.
+    fn finish(&self, plan: &Plan) {
+        assert_eq!(contents(&self.tree), *self.model.lock().unwrap());
+        self.checkpoint();
+        self.checkpoint();
+        let mut nodes = Vec::new();
+        self.tree.for_each_node(&mut |ptr| nodes.push(ptr.addr.0)).unwrap();
+        nodes.sort_unstable();
+        let live: Vec<u64> = self.writer.lock().unwrap().live.keys().copied().collect();
+        assert_eq!(nodes, live, "nodes in use are those that were not retired");
+        let census = self.tree.census();
+        let (leaves, inners) = BORN.with_borrow(|born| (alive(&born.leaves), alive(&born.inners)));
+        assert_eq!((leaves, inners), (census.leaves, census.inners), "cells out of the tree");
+        if plan.cache < usize::MAX {
+            (0..100).for_each(|_| self.cache.shrink());
+            assert!(self.cache.used_bytes() <= plan.cache as u64, "{census:?}");
+        }
+    }
+}
+
+type Job = Box<dyn Fn(&World, u64) + Send>;
+
+fn run(plan: Plan) {
+    let world = Arc::new(World::new(plan));
+    let mut threads = Vec::new();
+    let mut spawn = |times: u64, f: Job| {
+        if times > 0 {
+            let world = world.clone();
+            threads.push(thread::spawn(move || (1..=times).for_each(|n| f(&world, n))));
+        }
+    };
+    for me in 0..plan.threads {
+        spawn(plan.steps, Box::new(move |world, n| world.step(&plan, me, n)));
+    }
+    spawn(plan.checkpoints, Box::new(|world, _| world.checkpoint()));
+    spawn(plan.cleans, Box::new(|world, _| world.clean()));
+    spawn(plan.drops, Box::new(|world, _| world.cache.shrink()));
+    spawn(
+        plan.scans,
+        Box::new(|world, _| {
+            // Between changes, which are in the tree before they are in the model.
+            let now = || {
+                let _gate = world.epoch.write().unwrap();
+                world.model.lock().unwrap().clone()
+            };
+            let (model, seen, after) = (now(), contents(&world.tree), now());
+            // What was there before and after the scan has to be in it.
+            for (key, stamp) in model {
+                let stayed = after.get(&key) == Some(&stamp);
+                assert!(!stayed || seen.contains_key(&key), "{key:?} not in the scan");
+            }
+        }),
+    );
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    world.finish(&plan);
+}
+
+#[test]
+fn splits_and_merges_lose_nothing() {
+    check(100, || run(Plan { threads: 3, scans: 4, ..PLAN }));
+    check(100, || run(Plan { deletes: 5, puts: 4, scans: 4, ..PLAN }));
+}
+
+#[test]
+fn a_checkpoint_writes_its_epoch() {
+    check(120, || run(Plan { checkpoints: 4, ..PLAN }));
+    check(120, || run(Plan { deletes: 4, puts: 4, checkpoints: 4, cleans: 6, ..PLAN }));
+}
+
+#[test]
+fn dropped_cells_come_back() {
+    let plan = Plan { cache: 2 * NODE, preload: KEYS, puts: 0, deletes: 0, ..PLAN };
+    check(100, move || run(Plan { drops: 10, scans: 2, ..plan }));
+    check(120, move || run(Plan { drops: 10, scans: 2, puts: 1, deletes: 1, ..plan }));
+}
+
+#[test]
+fn moved_and_dropped() {
+    // Nothing but lookups and the cleaner: inner nodes are written with nothing below in memory.
+    let plan = Plan { cache: NODE, preload: KEYS, puts: 0, deletes: 0, steps: 30, ..PLAN };
+    check(120, move || run(Plan { drops: 40, cleans: 12, checkpoints: 5, ..plan }));
+}
+
+#[test]
+fn shrinking_while_dropped() {
+    // One thread empties leaf after leaf, so that inner nodes are merged and levels go.
+    let plan = Plan { cache: NODE, preload: KEYS, threads: 1, puts: 2, deletes: 5, ..PLAN };
+    check(120, move || run(Plan { drops: 40, scans: 2, checkpoints: 3, ..plan }));
+}
+
+#[test]
+fn dropping_changing_and_writing() {
+    let plan = Plan { cache: 2 * NODE, preload: KEYS, drops: 10, checkpoints: 4, ..PLAN };
+    check(120, move || run(Plan { puts: 2, deletes: 1, cleans: 4, ..plan }));
+    check(120, move || run(Plan { puts: 3, deletes: 3, steps: 60, threads: 3, ..plan }));
+}
