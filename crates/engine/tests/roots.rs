@@ -166,7 +166,7 @@ fn reaping_goes_on_after_a_crash_anywhere() {
     volume.sync().unwrap();
     drop(volume);
     let options = OpenOptions { background: true, ..OpenOptions::default() };
-    let mut rounds = 0;
+    let mut rounds = 0u64;
     loop {
         let volume = Volume::open_on(device.clone(), &options).unwrap();
         let left: u64 = volume.root_list().iter().map(|r| r.inodes).sum();
@@ -179,7 +179,8 @@ fn reaping_goes_on_after_a_crash_anywhere() {
         if left == 0 {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        // Longer each time: a busy machine gets there too.
+        std::thread::sleep(std::time::Duration::from_millis(rounds));
     }
     assert_clean(&volume_of(&device));
 }

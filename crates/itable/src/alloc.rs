@@ -2,7 +2,7 @@
 //! from a block of its own; freed numbers are used again before new blocks are begun.
 
 use crate::block::{InodeBlock, InodeRef};
-use crate::table::{InodeTable, decode_imap};
+use crate::table::{InodeTable, decode_imap, no_memory};
 use parking_lot::Mutex;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::shard::{SHARDS, shard};
@@ -69,6 +69,12 @@ fn take(block: &InodeBlock) -> Option<usize> {
     None
 }
 
+/// A block none of whose numbers has been used.
+fn fresh_block(number: u64) -> Arc<InodeBlock> {
+    let inodes = (0..INODES_PER_BLOCK).map(|_| Inode::default()).collect();
+    InodeBlock::new(number, inodes, Ptr::NULL)
+}
+
 impl InodeTable {
     /// Takes a free number. It is the caller's alone until a record makes it an inode, or
     /// [`InodeTable::give_back`].
@@ -107,17 +113,22 @@ impl InodeTable {
                 }
                 None if self.search_imap()? => {}
                 None => {
-                    let number = self.alloc.next_block.fetch_add(1, Ordering::Relaxed);
-                    return Ok(self.fresh_block(number));
+                    if let Some(block) = self.next_fresh()? {
+                        return Ok(block);
+                    }
                 }
             }
         }
     }
 
-    fn fresh_block(&self, number: u64) -> Arc<InodeBlock> {
-        let inodes = (0..INODES_PER_BLOCK).map(|_| Inode::default()).collect();
-        let block = InodeBlock::new(number, inodes, Ptr::NULL);
-        self.enter(block)
+    /// Begins the next block that has never been used; `None`: another thread was faster. Memory
+    /// comes first: without it the number is not taken.
+    fn next_fresh(&self) -> Result<Option<Arc<InodeBlock>>> {
+        let number = self.alloc.next_block.load(Ordering::Relaxed);
+        let place = self.blocks.reserve(number).map_err(no_memory)?;
+        let next = &self.alloc.next_block;
+        let mine = next.compare_exchange(number, number + 1, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(mine.is_ok().then(|| self.enter(place, fresh_block(number))))
     }
 
     /// Looks at the next entries of `imap` for free slots; `false`: all have been looked at.
@@ -147,7 +158,10 @@ impl InodeTable {
         let block = match self.block(number) {
             Ok(block) => block,
             // Skipped by the threads' cursors, or begun after the checkpoint.
-            Err(e) if e.is(shoal_base::Code::Stale) => self.fresh_block(number),
+            Err(e) if e.is(shoal_base::Code::Stale) => {
+                let place = self.blocks.reserve(number).map_err(no_memory)?;
+                self.enter(place, fresh_block(number))
+            }
             Err(e) => return Err(e),
         };
         block.free.fetch_and(!(1u32 << (ino.0 as usize % INODES_PER_BLOCK)), Ordering::AcqRel);

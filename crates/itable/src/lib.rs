@@ -1,5 +1,8 @@
-//! The inode table of a root: inode blocks in memory by number, loaded through the `imap` tree when
-//! missed, written back by checkpoints in inode order, dropped when clean and the cache is full.
+//! The inode table of a root: an XArray of inode blocks in memory, loaded through the `imap` tree
+//! when missed, written back by checkpoints in inode order, dropped when clean and the cache is full.
+//! Marks say which blocks a checkpoint writes and which may be dropped, so that neither looks at
+//! others. A block's place in the array is reserved before a transaction changes anything: running
+//! out of memory fails the call with `ENOMEM` and never a transaction.
 //!
 //! What must hold:
 //!
@@ -13,7 +16,6 @@
 mod alloc;
 mod block;
 mod budget;
-mod map;
 mod persist;
 mod table;
 

@@ -1,8 +1,9 @@
-//! Writing inode blocks back: a checkpoint takes the list of blocks changed in its epoch, writes
-//! them in inode order as they were at its end, and enters their new addresses in `imap`.
+//! Writing inode blocks back: a checkpoint goes from one block marked as changed in its epoch to the
+//! next, which is in inode order, writes them as they were at its end, and enters their new addresses
+//! in `imap`.
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
-use crate::table::{InodeTable, decode_imap};
+use crate::table::{DIRTY_MARK, InodeTable, decode_imap};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Addr, Code, Epoch, Result, checksum};
 use shoal_format::Ptr;
@@ -22,16 +23,14 @@ impl InodeTable {
     /// Returns the root of `imap`; call [`InodeTable::finish`] once the writer's bytes are on the
     /// device.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<(Ptr, Written)> {
+        let mark = DIRTY_MARK[epoch as usize % 2];
         let mut blocks = Vec::new();
-        for list in &self.dirty[epoch as usize % 2] {
-            blocks.append(&mut list.lock());
-        }
-        blocks.sort_unstable_by_key(|block| block.number);
         let mut raw = Vec::new();
         let mut slots: [Vec<u8>; INODES_PER_BLOCK] = Default::default();
-        for block in &blocks {
+        for (number, block) in self.blocks.range_marked(.., mark) {
             block.flags.fetch_or(WRITING, Ordering::AcqRel);
-            let free = capture(block, epoch, &mut slots);
+            let free = capture(&block, epoch, &mut slots);
+            self.blocks.clear_mark(number, mark);
             block.flags.fetch_and(!DIRTY[epoch as usize % 2], Ordering::AcqRel);
             let len = block_len(slots.iter().map(Vec::len).sum());
             let addr = writer.alloc(len)?;
@@ -45,6 +44,7 @@ impl InodeTable {
             ptr.encode(&mut value);
             value.put_u32(free);
             self.imap.put(Key::new(block.number, 0), &value, epoch)?;
+            blocks.push(block);
         }
         for (low, level, addr) in self.imap_moves.lock().drain(..) {
             self.imap.rewrite(low, level, addr, epoch)?;
@@ -58,6 +58,7 @@ impl InodeTable {
         self.config.budget.cleaned(written.blocks.len());
         for block in written.blocks {
             block.flags.fetch_and(!WRITING, Ordering::AcqRel);
+            self.note_clean(&block);
         }
     }
 }
@@ -67,12 +68,6 @@ impl InodeTable {
     /// use. What its blocks took on the device is retired, and numbers are given out from the start
     /// again: inodes made there need a generation that none had before.
     pub fn vacate(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<()> {
-        for list in &self.dirty {
-            for shard in list {
-                let blocks = std::mem::take(&mut *shard.lock());
-                self.config.budget.cleaned(blocks.len());
-            }
-        }
         self.imap_moves.lock().clear();
         self.imap.delete_range(Key::MIN, Key::MAX, epoch, &mut |_, value| {
             if let Some((ptr, _)) = decode_imap(value) {
@@ -80,7 +75,13 @@ impl InodeTable {
             }
         })?;
         self.alloc.reset();
-        self.config.budget.dropped(self.map.clear());
+        for (number, block) in self.blocks.iter() {
+            let dirty = DIRTY_MARK.iter().filter(|mark| self.blocks.has_mark(number, **mark));
+            self.config.budget.cleaned(dirty.count());
+            if self.blocks.remove_if(number, &block) {
+                self.config.budget.dropped(1);
+            }
+        }
         Ok(())
     }
 }

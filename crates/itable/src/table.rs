@@ -1,28 +1,29 @@
-//! Finding an inode: in the map, or on the device through `imap`.
+//! Finding an inode: in the XArray of blocks in memory, or on the device through `imap`.
 
 use crate::alloc::Allocator;
 use crate::block::{InodeBlock, InodeRef};
 use crate::budget::Budget;
-use crate::map::BlockMap;
 use parking_lot::Mutex;
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::limits::INODES_PER_BLOCK;
-use shoal_base::shard::{SHARDS, shard, spread};
+use shoal_base::shard::{SHARDS, spread};
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
 use shoal_format::bytes::Reader;
 use shoal_format::inode::{BlockId, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Key, Tree};
-use std::collections::VecDeque;
+use shoal_xarray::{AllocError, Mark, Reservation, XArray};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 /// Blocks that one call looks at for something to drop.
 const CLOCK_STEPS: usize = 64;
 
-/// Blocks changed in an epoch, sharded by thread.
-type DirtyList = Box<[Mutex<Vec<Arc<InodeBlock>>>]>;
+/// Marks of blocks that the checkpoint of an even or odd epoch has to write.
+pub(crate) const DIRTY_MARK: [Mark; 2] = [Mark::A, Mark::B];
+/// Mark of blocks that may leave memory, unless somebody uses them.
+pub(crate) const RECLAIMABLE: Mark = Mark::C;
 
 /// What a table needs to know.
 pub struct TableConfig {
@@ -45,11 +46,11 @@ pub struct InodeTable {
     pub(crate) config: TableConfig,
     /// Block number → pointer 24, mask of free slots 4.
     pub(crate) imap: Tree,
-    pub(crate) map: BlockMap,
+    /// The blocks in memory, by number. What is to be written and what may be dropped is marked.
+    pub(crate) blocks: XArray<Arc<InodeBlock>>,
     loading: Box<[Mutex<()>]>,
-    clock: Mutex<VecDeque<Weak<InodeBlock>>>,
-    /// Blocks changed in even and odd epochs, sharded by thread.
-    pub(crate) dirty: [DirtyList; 2],
+    /// Where the search for blocks to drop goes on.
+    hand: Mutex<u64>,
     pub(crate) alloc: Allocator,
     pub(crate) inodes: AtomicU64,
     /// `imap` nodes that the next checkpoint shall write elsewhere: lowest key, level, address.
@@ -59,14 +60,12 @@ pub struct InodeTable {
 impl InodeTable {
     /// The table over this `imap`; blocks from `next_block` on have never been used.
     pub fn new(config: TableConfig, imap: Tree, next_block: u64, inodes: u64) -> InodeTable {
-        let shards = || (0..SHARDS).map(|_| Mutex::default()).collect();
         InodeTable {
             config,
             imap,
-            map: BlockMap::new(),
+            blocks: XArray::new(),
             loading: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            clock: Mutex::default(),
-            dirty: [shards(), shards()],
+            hand: Mutex::default(),
             alloc: Allocator::new(next_block),
             inodes: AtomicU64::new(inodes),
             imap_moves: Mutex::default(),
@@ -108,7 +107,7 @@ impl InodeTable {
 
     #[inline]
     pub(crate) fn block(&self, number: u64) -> Result<Arc<InodeBlock>> {
-        if let Some(block) = self.map.get(number) {
+        if let Some(block) = self.blocks.get(number) {
             if !block.used.load(Ordering::Relaxed) {
                 block.used.store(true, Ordering::Relaxed);
             }
@@ -120,13 +119,14 @@ impl InodeTable {
     #[cold]
     fn load(&self, number: u64) -> Result<Arc<InodeBlock>> {
         let _one = self.loading[spread(number) as usize % SHARDS].lock();
-        if let Some(block) = self.map.get(number) {
+        if let Some(block) = self.blocks.get(number) {
             return Ok(block);
         }
+        let place = self.blocks.reserve(number).map_err(no_memory)?;
         let found = self.imap.get(Key::new(number, 0), decode_imap)?.flatten();
         let Some((ptr, _)) = found else { return Err(Error::Code(Code::Stale)) };
         let block = InodeBlock::new(number, self.read_block(number, ptr)?, ptr);
-        Ok(self.enter(block))
+        Ok(self.enter(place, block))
     }
 
     /// Reads and checks a block on the device.
@@ -146,10 +146,17 @@ impl InodeTable {
         decode_block(&raw, self.block_id(number), ptr.addr)
     }
 
-    /// Brings a block into the map and makes room if there is too much.
-    pub(crate) fn enter(&self, block: Arc<InodeBlock>) -> Arc<InodeBlock> {
-        let here = self.map.insert(block);
-        self.clock.lock().push_back(Arc::downgrade(&here));
+    /// Brings a block into memory and makes room if there is too much.
+    pub(crate) fn enter(
+        &self,
+        place: Reservation<'_, Arc<InodeBlock>>,
+        block: Arc<InodeBlock>,
+    ) -> Arc<InodeBlock> {
+        let (number, clean) = (block.number, !block.disk.lock().is_null());
+        let here = place.get_or_store(block);
+        if clean {
+            self.blocks.set_mark(number, RECLAIMABLE);
+        }
         self.config.budget.loaded();
         self.make_room();
         here
@@ -168,31 +175,56 @@ impl InodeTable {
         }
     }
 
+    /// Goes round the reclaimable blocks: what was used since the last time stays once more.
     fn shrink(&self) {
         let budget = &self.config.budget;
+        // One at a time; the others would only find what this one finds.
+        let Some(mut hand) = self.hand.try_lock() else { return };
         for _ in 0..CLOCK_STEPS {
             if !budget.is_over() {
                 return;
             }
-            let Some(weak) = self.clock.lock().pop_front() else { return };
-            let Some(block) = weak.upgrade() else { continue };
-            let keep = block.is_dirty()
-                || block.disk.lock().is_null()
-                || block.used.swap(false, Ordering::Relaxed);
-            if !keep && self.map.remove_unused(&block) {
+            let Some((number, block)) = self.blocks.next_marked(*hand, RECLAIMABLE) else {
+                if *hand == 0 {
+                    return;
+                }
+                *hand = 0;
+                continue;
+            };
+            *hand = number + 1;
+            if block.used.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            let idle = |block: &InodeBlock| !block.is_dirty() && !block.disk.lock().is_null();
+            if self.blocks.remove_if_unused(number, &block, idle) {
                 budget.dropped(1);
                 self.config.counters.add(Counter::InodeBlockEvictions, 1);
-            } else {
-                self.clock.lock().push_back(weak);
+            } else if block.is_dirty() {
+                self.blocks.clear_mark(number, RECLAIMABLE);
+                // It may have been written meanwhile, and marked before the mark was cleared.
+                self.note_clean(&block);
             }
         }
     }
 
-    /// Enters a block in the list of blocks that the checkpoint of `epoch` writes.
-    pub(crate) fn dirtied(&self, block: &Arc<InodeBlock>, epoch: Epoch) {
-        self.dirty[epoch as usize % 2][shard()].lock().push(block.clone());
+    /// A block that has nothing to be written may leave memory.
+    pub(crate) fn note_clean(&self, block: &InodeBlock) {
+        if !block.is_dirty() {
+            self.blocks.set_mark(block.number, RECLAIMABLE);
+        }
+    }
+
+    /// Marks a block for the checkpoint of `epoch`.
+    pub(crate) fn dirtied(&self, block: &InodeBlock, epoch: Epoch) {
+        let marked = self.blocks.set_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
+        debug_assert!(marked, "inode block {} is used but not in the table", block.number);
         self.config.budget.dirtied();
     }
+}
+
+/// No memory for a node of the array: the call fails, and has changed nothing.
+pub(crate) fn no_memory(_: AllocError) -> Error {
+    Error::Code(Code::NoMemory)
 }
 
 /// Reads an `imap` value.
