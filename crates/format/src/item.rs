@@ -10,6 +10,7 @@ use crate::checkpoint::RootState;
 use crate::inode::{Core, Form, Stamp};
 use crate::node::{Key, TreeId};
 use shoal_base::Ino;
+use shoal_base::limits::TREE_VALUE_MAX;
 
 /// One change. The number in the table is the byte on disk; numbers are never reused.
 #[derive(Clone, PartialEq, Debug)]
@@ -171,7 +172,9 @@ impl<'a> Item<'a> {
             return Some(match kind {
                 6 => {
                     let len = r.u16()? as usize;
-                    Item::TreePut { tree, key, value: r.take(len)? }
+                    // A tree would split its leaf for ever.
+                    let value = r.take(len).filter(|v| v.len() <= TREE_VALUE_MAX)?;
+                    Item::TreePut { tree, key, value }
                 }
                 7 => Item::TreeDel { tree, key },
                 _ => Item::TreeDelRange { tree, key, end: r.u64()? },
@@ -245,4 +248,21 @@ fn fork(out: &mut Vec<u8>, kind: u8, ino: Ino, form: Form, bytes: &[u8]) {
     out.put_u8(form as u8);
     out.put_u16(bytes.len() as u16);
     out.put_bytes(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_no_tree_can_hold_is_refused() {
+        let decoded = |len: usize| {
+            let (value, mut bytes) = (vec![7; len], Vec::new());
+            let (tree, key) = (TreeId::Attrs, Key::MIN);
+            Item::TreePut { tree, key, value: &value }.encode(&mut bytes);
+            Item::decode(&mut Reader::new(&bytes)).is_some()
+        };
+        assert!(decoded(TREE_VALUE_MAX));
+        assert!(!decoded(TREE_VALUE_MAX + 1), "replay would not end");
+    }
 }

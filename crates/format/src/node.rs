@@ -10,7 +10,7 @@
 //! insertion needs the room.
 
 use crate::bytes::{u16_at, u64_at};
-use shoal_base::limits::NODE_SIZE;
+use shoal_base::limits::{NODE_SIZE, TREE_VALUE_MAX};
 use shoal_base::{Addr, Error, Result, RootId};
 use std::cmp::Ordering;
 
@@ -365,12 +365,13 @@ impl Node {
         let mut used = 0;
         for i in 0..count {
             let (offset, len) = self.slot(i);
-            if offset < heap || offset + len > NODE_SIZE {
+            // A longer one could make a leaf that no split helps.
+            if offset < heap || offset + len > NODE_SIZE || len > TREE_VALUE_MAX {
                 return Some(format!("value {i} at {offset}+{len}"));
             }
             used += len;
             let after = if i == 0 { self.low() } else { self.key(i - 1).next() };
-            if self.key(i) < after {
+            if self.key(i) < after || self.key(i) == Key::MAX {
                 return Some(format!("key {i} out of order"));
             }
         }
@@ -433,5 +434,17 @@ mod tests {
             node.append_all(&right);
             assert_eq!(got.len(), node.count());
         }
+    }
+
+    #[test]
+    fn what_no_leaf_can_hold_is_refused() {
+        let written = |key: Key, value: &[u8]| {
+            let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
+            assert!(node.insert(0, key, value));
+            Node::from_disk(node.into_frame(), ID, Some(0), Addr(0)).map(|_| ())
+        };
+        assert!(written(Key::MIN, &[0; TREE_VALUE_MAX]).is_ok());
+        assert!(written(Key::MIN, &[0; TREE_VALUE_MAX + 1]).is_err(), "splitting would not end");
+        assert!(written(Key::MAX, b"").is_err(), "no leaf answers for it");
     }
 }
