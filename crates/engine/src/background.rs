@@ -43,7 +43,8 @@ impl Background {
 }
 
 fn run(inner: &Inner, stop: &AtomicBool) {
-    let mut reaping = false;
+    // An earlier session may have left roots to be freed.
+    let mut reaping = true;
     while !stop.load(Ordering::Acquire) {
         if !inner.options.checkpoint_always && !reaping {
             inner.store.wait_for_work(LOOK);
