@@ -14,13 +14,16 @@ pub struct Args {
     /// What to do it on: `dir:PATH`, system calls in a fresh subdirectory of any mounted directory;
     /// or `vol:FILE`, the library on a fresh volume
     #[arg(long, value_name = "TARGET")]
-    pub target: Target,
+    pub target: Option<Target>,
     /// Threads, each with a top directory of its own
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub threads: usize,
     /// Files for each thread
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub files: u64,
+    /// `inode-index`: entries of all threads together
+    #[arg(long, default_value_t = 5_000_000, value_name = "N")]
+    pub entries: u64,
     /// Do it again so many times; set-up is not timed (create: more files in the same directories)
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub rounds: u32,
@@ -87,6 +90,9 @@ pub enum Workload {
     /// `vol:` resident bytes for each cached inode: after making the files, and after opening the
     /// volume again and a `stat` of each
     Memory,
+    /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a sharded
+    /// hash map, and look up random ones
+    InodeIndex,
 }
 
 impl Workload {
@@ -103,6 +109,7 @@ impl Workload {
             Workload::ReadSmall => "read-small",
             Workload::Recover => "recover",
             Workload::Memory => "memory",
+            Workload::InodeIndex => "inode-index",
         }
     }
 
@@ -112,6 +119,11 @@ impl Workload {
             Workload::WriteSmall | Workload::ReadSmall => crate::layout::SMALL as u64,
             _ => 0,
         }
+    }
+
+    /// Whether it works on files, or only in memory.
+    pub fn needs_target(self) -> bool {
+        self != Workload::InodeIndex
     }
 
     /// Whether it opens the volume twice, which only the library can.
@@ -157,6 +169,7 @@ impl Args {
         let zero = [
             ("--threads", self.threads as u64),
             ("--files", self.files),
+            ("--entries", self.entries),
             ("--rounds", u64::from(self.rounds)),
             ("--per-dir", self.per_dir),
             ("--dirs", self.dirs),
@@ -165,9 +178,13 @@ impl Args {
         if let Some((name, _)) = zero.iter().find(|(_, value)| *value == 0) {
             return Err(BenchError::new(format!("{name} must be at least 1")));
         }
+        let name = self.workload.name();
+        if self.target.is_some() != self.workload.needs_target() {
+            let message = if self.target.is_some() { "takes no" } else { "needs a" };
+            return Err(BenchError::new(format!("{name} {message} --target")));
+        }
         if self.workload.needs_volume() {
-            let name = self.workload.name();
-            if matches!(self.target, Target::Directory(_)) {
+            if matches!(self.target, Some(Target::Directory(_))) {
                 return Err(BenchError::new(format!("{name} needs a vol: target")));
             }
             if self.reuse || self.rounds > 1 {
@@ -234,14 +251,17 @@ mod tests {
     #[test]
     fn targets_and_refusals() {
         let args = parse("create-sync --target vol:/x:y --threads 2").expect("parses");
-        assert_eq!(args.target, Target::Volume("/x:y".into()));
-        assert_eq!(args.target.to_string(), "vol:/x:y");
+        let target = args.target.expect("given");
+        assert_eq!(target, Target::Volume("/x:y".into()));
+        assert_eq!(target.to_string(), "vol:/x:y");
         assert!(parse("create --target /x").is_err());
         assert!(parse("create --target dir:").is_err());
         for refused in [
             "memory --target dir:/x",
             "create --target dir:/x --threads 0",
             "recover --target vol:/x --rounds 2",
+            "create",
+            "inode-index --target vol:/x",
         ] {
             assert!(parse(refused).expect("parses").check().is_err(), "{refused}");
         }

@@ -15,10 +15,12 @@
 //! | `workload` | the workloads, and the phases they run in |
 //! | `special` | `recover` and `memory`: workloads that open the volume twice |
 //! | `report` | JSON lines, or a table and a histogram |
+//! | `index` | `inode-index`, which needs no target: structures in memory |
 
 mod args;
 mod driver;
 mod error;
+mod index;
 mod layout;
 mod library;
 mod meter;
@@ -41,8 +43,9 @@ pub fn run(args: Args) -> Result<()> {
 /// The same, printing to `out`.
 pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     args.check()?;
+    let Some(target) = &args.target else { return index::run(args, out) };
     let mut report = report::Report::new(args, out);
-    match (&args.target, args.workload) {
+    match (target, args.workload) {
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
         (Target::Volume(path), Workload::Memory) => special::memory(args, path, &mut report),
         (Target::Volume(path), _) => {

@@ -1,6 +1,6 @@
 //! Results for machines (JSON lines) and for people (a table and a histogram).
 
-use crate::args::Args;
+use crate::args::{Args, Target};
 use crate::error::{BenchError, Result};
 use crate::meter::Measured;
 use hdrhistogram::Histogram;
@@ -156,7 +156,7 @@ impl<'a> Report<'a> {
         let measured = &results.measured;
         let line = Line {
             workload: self.args.workload.name(),
-            target: self.args.target.to_string(),
+            target: self.args.target.as_ref().map(Target::to_string).unwrap_or_default(),
             round: round_number,
             threads: self.args.threads,
             ops: measured.ops,
@@ -193,7 +193,7 @@ fn table(args: &Args, results: &Results) -> String {
     let ops = measured.ops.max(1) as f64;
     let mut rows: Vec<(&str, String)> = vec![
         ("workload", args.workload.name().into()),
-        ("target", args.target.to_string()),
+        ("target", args.target.as_ref().map(Target::to_string).unwrap_or_default()),
         ("threads", args.threads.to_string()),
         ("operations", grouped(measured.ops as i64)),
         ("seconds", format!("{:.3} (processor {:.3})", measured.seconds, measured.cpu_seconds)),

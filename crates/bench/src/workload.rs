@@ -207,6 +207,7 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::Stat | Workload::Memory | Workload::Recover => {
             stat_all(driver, share, meter, args.shuffle)
         }
+        Workload::InodeIndex => Err(BenchError::new("inode-index does nothing with files")),
     }
 }
 

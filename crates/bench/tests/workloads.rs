@@ -47,7 +47,7 @@ fn number(line: &serde_json::Value, name: &str) -> f64 {
 
 fn every_workload(target: &str, volume: bool) {
     for workload in <Workload as clap::ValueEnum>::value_variants() {
-        if workload.needs_volume() && !volume {
+        if workload.needs_volume() && !volume || !workload.needs_target() {
             continue;
         }
         let name = workload.name();
@@ -122,4 +122,32 @@ fn a_kept_volume_is_used_again() {
 fn a_missing_directory_is_named() {
     let refused = bench("create --target dir:/nonexistent/place").expect_err("refused");
     assert!(refused.contains("/nonexistent/place"), "{refused}");
+}
+
+#[test]
+fn the_inode_index_is_measured_for_every_structure() {
+    let lines = bench("inode-index --entries 3000 --threads 2 --json").expect("runs");
+    let operations = ["insert", "get", "get-once", "get-beside-writer"];
+    assert_eq!(lines.len(), 4 * operations.len());
+    for (line, n) in lines.iter().zip(0..) {
+        let structure = ["xarray", "rbtree", "btreemap", "hashmap"][n / operations.len()];
+        assert_eq!(line["workload"], "inode-index");
+        assert_eq!(line["structure"], structure, "{line}");
+        assert_eq!(line["operation"], operations[n % operations.len()], "{line}");
+        assert_eq!(number(line, "count"), 3000.0, "every operation is timed");
+        let rising = ["min_ns", "median_ns", "p90_ns", "p95_ns", "p99_ns", "p999_ns", "max_ns"];
+        assert!(rising.map(|name| number(line, name)).is_sorted(), "{line}");
+        assert!(number(line, "mean_ns") > 0.0 && number(line, "stddev_ns") >= 0.0);
+        let histogram = line["histogram"].as_array().expect("buckets");
+        let counts = histogram.iter().map(|bucket| bucket[2].as_u64().expect("a count"));
+        assert_eq!(counts.sum::<u64>(), 3000);
+    }
+    // Dense, and small: 47 leaves and the node above them.
+    assert_eq!(number(&lines[0], "bytes_per_entry"), 48.0 * 576.0 / 3000.0);
+
+    let text = bench("inode-index --entries 3000").expect("runs").remove(0);
+    let text = text.as_str().expect("text");
+    for word in ["xarray, insert", "rbtree, get", "Median", "Stddev", "99th:", "#####"] {
+        assert!(text.contains(word), "no '{word}' in {text}");
+    }
 }

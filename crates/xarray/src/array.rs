@@ -172,9 +172,11 @@ impl<E: Entry> XArray<E> {
     /// Takes out the entry at an index if it still is this one (the same `Arc`, not an equal one).
     ///
     /// To be preferred to [`remove`](XArray::remove) by whoever holds an entry and wants it gone:
-    /// another one may have come to the index since (btrfs erased by key when it evicted an inode,
-    /// and so lost the one that had been given the number anew; Filipe Manana, "btrfs: fix race
-    /// between inode eviction and ...", 2024). O(height), locks the leaf.
+    /// another one may have come to the index since. btrfs, which tracks open inodes in an XArray
+    /// since 2024 (Filipe Manana, Linux commit 310b2f5d5a94), erased by key when it evicted an inode,
+    /// and later found that this took out the new inode that had reused the slot.
+    ///
+    /// O(height), locks the leaf.
     pub fn remove_if(&self, index: u64, entry: &E) -> bool {
         let pin = self.domain.pin();
         let Some(leaf) = self.tree.lock(index, &pin) else { return false };

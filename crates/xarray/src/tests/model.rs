@@ -1,1 +1,329 @@
 //! Every interleaving of a few calls, by the model checker; nodes have four slots there.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p shoal-xarray --release model`
+//!
+//! An `Arc` of the standard library counts out of the model's sight, so entries here count
+//! themselves with its atomics, in the same order of memory as an `Arc` does.
+
+use crate::{Counted, Entry, Mark, XArray};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use loom::thread;
+
+/// Up to three preemptions of a thread; more by `LOOM_MAX_PREEMPTIONS`.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
+}
+
+#[repr(align(8))]
+struct Inner {
+    count: AtomicUsize,
+    number: usize,
+}
+
+/// What `Arc` is, visible to the model.
+struct Shared(*mut Inner);
+
+// SAFETY: like `Arc`.
+unsafe impl Send for Shared {}
+// SAFETY: like `Arc`.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new(number: usize) -> Shared {
+        let inner = Inner { count: AtomicUsize::new(1), number };
+        Shared(Box::into_raw(Box::new(inner)))
+    }
+    fn inner(&self) -> &Inner {
+        // SAFETY: freed by the last owner.
+        unsafe { &*self.0 }
+    }
+    fn count(&self) -> usize {
+        self.inner().count.load(Ordering::Relaxed)
+    }
+}
+
+impl Clone for Shared {
+    fn clone(&self) -> Shared {
+        let before = self.inner().count.fetch_add(1, Ordering::Relaxed);
+        assert!(before > 0, "counted after the last owner let go");
+        Shared(self.0)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.inner().count.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: we were the last owner.
+            drop(unsafe { Box::from_raw(self.0) });
+        }
+    }
+}
+
+// SAFETY: like that of `Arc`.
+unsafe impl Entry for Shared {
+    type Ref<'a> = usize;
+    const COUNTED: bool = true;
+
+    fn into_raw(self) -> *mut () {
+        std::mem::ManuallyDrop::new(self).0.cast()
+    }
+    fn as_raw(&self) -> *mut () {
+        self.0.cast()
+    }
+    // SAFETY: as the trait says.
+    unsafe fn clone_raw(raw: *mut ()) -> Shared {
+        Shared::clone(&std::mem::ManuallyDrop::new(Shared(raw.cast())))
+    }
+    // SAFETY: as the trait says.
+    unsafe fn borrow_raw<'a>(raw: *mut ()) -> Self::Ref<'a> {
+        std::mem::ManuallyDrop::new(Shared(raw.cast())).inner().number
+    }
+    // SAFETY: as the trait says.
+    unsafe fn drop_raw(raw: *mut ()) {
+        drop(Shared(raw.cast()));
+    }
+}
+
+// SAFETY: like that of `Arc`.
+unsafe impl Counted for Shared {
+    fn holders(&self) -> usize {
+        self.count()
+    }
+    fn look(&self) -> usize {
+        self.inner().number
+    }
+}
+
+fn array() -> Arc<XArray<Shared>> {
+    Arc::new(XArray::new())
+}
+
+/// The protocol of `remove_if_unused`: a reader either keeps the entry in the array or does not
+/// get it.
+#[test]
+fn a_reader_is_never_overlooked() {
+    check(|| {
+        let array = array();
+        array.insert(1, Shared::new(7)).expect("memory");
+        let reader = {
+            let array = array.clone();
+            thread::spawn(move || array.get(1))
+        };
+        let entry = array.get(1).expect("only we remove");
+        let removed = array.remove_if_unused(1, &entry, |n| n == 7);
+        let seen = reader.join().expect("no panic");
+        assert!(!(removed && seen.is_some()), "removed from under a reader");
+        let here = array.get(1);
+        assert_eq!(here.is_some(), !removed);
+        assert!(here.or(seen).is_none_or(|here| here.as_raw() == entry.as_raw()));
+    });
+}
+
+/// The same with two who want to remove and hold it until they have tried.
+#[test]
+fn of_two_removers_at_most_one_succeeds() {
+    check(|| {
+        let array = array();
+        array.insert(1, Shared::new(7)).expect("memory");
+        let try_it = |array: Arc<XArray<Shared>>| {
+            let Some(entry) = array.get(1) else { return false };
+            array.remove_if_unused(1, &entry, |_| true)
+        };
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || try_it(array))
+        };
+        let (mine, other) = (try_it(array.clone()), other.join().expect("no panic"));
+        assert!(!(mine && other));
+        assert_eq!(array.get(1).is_none(), mine || other);
+    });
+}
+
+/// What a holder wrote before it let go is seen by the predicate.
+#[test]
+fn the_predicate_sees_what_holders_did() {
+    check(|| {
+        let array = array();
+        let dirty = Arc::new(AtomicUsize::new(0));
+        array.insert(1, Shared::new(7)).expect("memory");
+        let holder = {
+            let (array, dirty) = (array.clone(), dirty.clone());
+            thread::spawn(move || {
+                let Some(entry) = array.get(1) else { return false };
+                dirty.store(1, Ordering::Relaxed);
+                drop(entry);
+                true
+            })
+        };
+        let entry = array.get(1).expect("only we remove");
+        let removed = array.remove_if_unused(1, &entry, |_| dirty.load(Ordering::Relaxed) == 0);
+        let wrote = holder.join().expect("no panic");
+        assert!(!(removed && wrote), "removed though it was made dirty by a holder");
+    });
+}
+
+/// An evicter and someone who brings the entry back: both agree on what is in the array.
+#[test]
+fn removal_and_insertion_agree() {
+    check(|| {
+        let array = array();
+        array.insert(1, Shared::new(7)).expect("memory");
+        let user = {
+            let array = array.clone();
+            thread::spawn(move || array.get_or_insert_with(1, || Shared::new(8)).expect("memory"))
+        };
+        let entry = array.get(1).expect("only we remove");
+        let removed = array.remove_if_unused(1, &entry, |_| true);
+        let user = user.join().expect("no panic");
+        let here = array.get(1).expect("the user has it");
+        assert!(here.as_raw() == user.as_raw());
+        assert_eq!(user.look(), if removed { 8 } else { 7 });
+    });
+}
+
+/// Two make the same leaf, one in a tree that must grow; nobody's entry is lost.
+#[test]
+fn the_tree_grows_under_two_writers() {
+    check(|| {
+        let array = array();
+        array.insert(0, Shared::new(1)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || array.insert(20, Shared::new(3)).expect("memory").is_none())
+        };
+        assert!(array.insert(5, Shared::new(2)).expect("memory").is_none());
+        assert!(array.get(5).is_some() && array.get(0).is_some());
+        assert!(other.join().expect("no panic"));
+        let all: Vec<_> = array.iter().map(|(index, entry)| (index, entry.look())).collect();
+        assert_eq!(all, [(0, 1), (5, 2), (20, 3)]);
+    });
+}
+
+/// One empties the leaf that the other is about to use; the tree shrinks to nothing and grows.
+#[test]
+fn a_leaf_dies_while_another_wants_it() {
+    check(|| {
+        let array = array();
+        array.insert(4, Shared::new(1)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || {
+                assert!(array.insert(5, Shared::new(2)).expect("memory").is_none());
+                assert_eq!(array.pin().get(5), Some(2));
+            })
+        };
+        assert!(array.remove(4).is_some());
+        other.join().expect("no panic");
+        let all: Vec<_> = array.iter().map(|(index, entry)| (index, entry.look())).collect();
+        assert_eq!(all, [(5, 2)]);
+        assert!(array.remove(5).is_some());
+        assert_eq!(array.memory_bytes(), 0);
+    });
+}
+
+/// The top is taken off while a reader is on its way down, and while an insertion needs it.
+#[test]
+fn the_tree_shrinks_under_a_reader_and_a_writer() {
+    check(|| {
+        let array = array();
+        array.insert(1, Shared::new(1)).expect("memory");
+        array.insert(17, Shared::new(2)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || {
+                assert!(array.get(1).is_some(), "it is there all the time");
+                array.insert(6, Shared::new(3)).expect("memory");
+                assert!(array.get(6).is_some());
+            })
+        };
+        assert!(array.remove(17).is_some());
+        other.join().expect("no panic");
+        let all: Vec<_> = array.iter().map(|(index, entry)| (index, entry.look())).collect();
+        assert_eq!(all, [(1, 1), (6, 3)]);
+    });
+}
+
+/// A mark that is set is found, whatever is cleared or inserted beside it meanwhile.
+#[test]
+fn no_mark_is_lost() {
+    check(|| {
+        let array = array();
+        array.insert(4, Shared::new(1)).expect("memory");
+        array.insert(5, Shared::new(2)).expect("memory");
+        array.set_mark(4, Mark::B);
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || {
+                assert!(array.set_mark(5, Mark::B));
+                let found = array.next_marked(5, Mark::B);
+                assert_eq!(found.map(|(index, _)| index), Some(5));
+            })
+        };
+        assert!(array.clear_mark(4, Mark::B));
+        other.join().expect("no panic");
+        let mut marked = Vec::new();
+        array.for_each_marked(Mark::B, |index, _| marked.push(index));
+        assert_eq!(marked, [5]);
+    });
+}
+
+/// The same while the tree grows by a node above the one where the mark arrives.
+#[test]
+fn no_mark_is_lost_when_the_tree_grows() {
+    check(|| {
+        let array = array();
+        array.insert(1, Shared::new(1)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || assert!(array.set_mark(1, Mark::A)))
+        };
+        array.insert(7, Shared::new(2)).expect("memory");
+        other.join().expect("no panic");
+        assert_eq!(array.next_marked(0, Mark::A).map(|(index, _)| index), Some(1));
+    });
+}
+
+/// An iteration beside removal and insertion meets what stays, once, in order.
+#[test]
+fn iteration_meets_what_stays() {
+    check(|| {
+        let array = array();
+        for index in [2, 5, 9] {
+            array.insert(index, Shared::new(index as usize)).expect("memory");
+        }
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || {
+                assert!(array.remove(5).is_some());
+                array.insert(6, Shared::new(6)).expect("memory");
+            })
+        };
+        let met: Vec<u64> = array.iter().map(|(index, _)| index).collect();
+        other.join().expect("no panic");
+        assert!(met.starts_with(&[2]) && met.ends_with(&[9]), "{met:?}");
+        assert!(met[1..met.len() - 1].iter().all(|i| [5, 6].contains(i)), "{met:?}");
+        assert!(met.is_sorted());
+    });
+}
+
+/// Two who allocate get different indexes; a reservation that is given back frees its leaf.
+#[test]
+fn allocation_and_reservation() {
+    check(|| {
+        let array = array();
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || array.alloc(3.., Shared::new(1)).expect("memory"))
+        };
+        drop(array.reserve(4).expect("memory"));
+        let mine = array.alloc(3.., Shared::new(2)).expect("memory");
+        let other = other.join().expect("no panic");
+        assert!(mine != other && mine.min(other) == 3 && mine.max(other) <= 5);
+        assert!(array.remove(mine).is_some() && array.remove(other).is_some());
+        assert_eq!(array.memory_bytes(), 0);
+    });
+}
