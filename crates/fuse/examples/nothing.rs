@@ -13,6 +13,7 @@
 
 use parking_lot::{Mutex, RwLock};
 use shoal_fuse::protocol::flags::FOPEN_NOFLUSH;
+use shoal_fuse::protocol::probe::{is_probe, probe_entry};
 use shoal_fuse::protocol::reply::{TTL_FOREVER, put};
 use shoal_fuse::protocol::wire::{AttrOut, EntryOut, FuseAttr, OpenOut, StatfsOut, WriteOut};
 use shoal_fuse::protocol::{Errno, Opcode, Reply, Request};
@@ -70,6 +71,9 @@ impl Nothing {
         use Opcode::*;
         let node = request.header.nodeid;
         let name = (node, request.payload().to_vec());
+        if is_probe(request) {
+            return put(request.body(), 0, &probe_entry());
+        }
         let body = request.body();
         match op {
             Lookup => match self.ledger.directories.read().get(&name) {

@@ -25,6 +25,13 @@ MOUNT OPTIONS:
                       as in mount(8); nosuid, nodev and exec are the default
     fsname=NAME       what lists of mounts show as the source, instead of the volume's path
     writeback         let the kernel collect small writes before it passes them on
+    io_uring=auto|on|off
+                      exchange requests with the kernel through shared rings (FUSE over io_uring,
+                      Linux 6.14), which is faster than through its device. auto, the default, does
+                      so where the kernel has it switched on. on does not mount without, and
+                      switches it on if need be, which only root can; it stays on then, for all of
+                      the machine, until
+                        echo N > /sys/module/fuse/parameters/enable_uring
     open, no_open     pass each open(2) on, or not; chosen by who checks permissions
 
   Options that only mount(8) and fstab(5) understand (defaults, auto, noauto, user, nofail,
@@ -92,7 +99,9 @@ pub struct MountArgs {
     /// Memory for metadata, as 2G [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub cache: Option<u64>,
-    /// Threads that serve requests [default: one for each processor]
+    /// Threads that read requests from the device [default: one for each processor]
+    ///
+    /// Rings (see io_uring below) have a thread for each processor in any case.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Change nothing on the volume

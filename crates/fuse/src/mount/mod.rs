@@ -10,6 +10,7 @@ pub(crate) mod table;
 
 use crate::dispatch::Worker;
 use crate::protocol::init::Wish;
+use crate::protocol::probe::PROBE_NAME;
 use crate::service::Serve;
 use crate::session::{Rules, Session};
 use crate::transport::Threads;
@@ -17,6 +18,7 @@ use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
 use handshake::Offer;
 use options::MountOptions;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use shoal::{Code, Error, Result, Volume};
 use std::io;
@@ -71,9 +73,12 @@ impl Mount {
         let source = options.fsname.as_deref().unwrap_or(source_name);
         rings::switch_on(options.io_uring)?;
         let device = attach(&dir, source, options)?;
-        match serve::<S>(shared, device, options) {
+        match serve::<S>(shared, device, options, Shape::for_writes(MAX_WRITE_RINGS)) {
             Ok(threads) => {
                 raise_readahead(&dir);
+                if rules(options).no_open {
+                    probe(&dir);
+                }
                 Ok(Mount { dir, threads, ended: false })
             }
             Err(error) => {
@@ -112,11 +117,11 @@ fn serve<S: Serve>(
     shared: Arc<S::Shared>,
     device: OwnedFd,
     options: &MountOptions,
+    shape: Shape,
 ) -> Result<Threads> {
     let failed = |error: io::Error| refused(Code::Io, "cannot start the server's threads", &error);
     let offer = Offer::read(&device)?;
     let threads = Threads::default();
-    let shape = Shape::for_writes(MAX_WRITE_RINGS);
     let prepare = || uring::prepare::<S>(&shared, &device, shape, &threads);
     let prepared = rings::prepare(&offer, options.io_uring, prepare)?;
     let wish = Wish {
@@ -226,6 +231,15 @@ fn rules(options: &MountOptions) -> Rules {
     Rules { kernel_checks, no_open: !send_open }
 }
 
+/// Lets the kernel find out that it need not send OPEN.
+fn probe(dir: &Path) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if let Err(error) = rustix::fs::open(dir.join(PROBE_NAME), flags, Mode::empty()) {
+        // It does by itself when somebody opens a file.
+        tracing::debug!(%error, "nothing opened in the new mount");
+    }
+}
+
 /// Makes the kernel read ahead in larger steps, where it lets us.
 fn raise_readahead(dir: &Path) {
     let Ok(Some(entry)) = table::mount_at(dir) else { return };
@@ -238,6 +252,10 @@ fn raise_readahead(dir: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::reply::put;
+    use crate::protocol::wire::{AttrOut, FuseAttr};
+    use crate::protocol::{Errno, Opcode, Reply, Request};
+    use options::Rings;
 
     #[test]
     fn bad_mount_points_are_refused_in_one_line() {
@@ -246,6 +264,65 @@ mod tests {
         let file = std::env::current_exe().unwrap();
         let file = check_dir(&file).unwrap_err();
         assert!(file.to_string().ends_with("is not a directory"), "{file}");
+    }
+
+    /// A root directory and nothing in it.
+    struct Empty;
+
+    impl Serve for Empty {
+        type Shared = ();
+
+        fn new(_: Arc<()>) -> Empty {
+            Empty
+        }
+
+        fn handle(&mut self, request: &mut Request<'_>) -> Reply {
+            let attr = FuseAttr { ino: 1, mode: 0o040_755, nlink: 2, ..FuseAttr::default() };
+            match request.opcode {
+                Some(op) if op.is_silent() => Reply::Silent,
+                Some(Opcode::Getattr) => {
+                    let out = AttrOut { attr, ..AttrOut::default() };
+                    put(request.body(), 0, &out).map_or_else(Reply::Error, Reply::Body)
+                }
+                _ => Reply::Error(Errno::ENOENT),
+            }
+        }
+
+        fn undo(&self, _: Option<Opcode>, _: &mut [u8]) {}
+    }
+
+    /// Slots too small for the largest write are refused when the connection exists already: the
+    /// last moment at which rings can fail.
+    #[test]
+    fn refused_rings_leave_the_mount_on_the_device() {
+        let Ok(before) = std::fs::read_to_string(rings::SWITCH) else {
+            eprintln!("SKIPPED: no FUSE over io_uring");
+            return;
+        };
+        if !rustix::process::geteuid().is_root() || rings::switch_on(Rings::On).is_err() {
+            eprintln!("SKIPPED: needs root");
+            return;
+        }
+        let dir = std::env::temp_dir().join(format!("shoal-refused-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        for wanted in [Rings::Auto, Rings::On] {
+            let options = MountOptions { io_uring: wanted, ..MountOptions::default() };
+            let device = attach(&dir, "empty", &options).unwrap();
+            let shape = Shape { depth: 2, payload: 8192 };
+            let served = serve::<Empty>(Arc::new(()), device, &options, shape);
+            if wanted == Rings::Auto {
+                let names = std::fs::read_dir(&dir);
+                assert_eq!(names.unwrap_err().kind(), io::ErrorKind::NotFound, "it answers");
+                detach(&dir).unwrap();
+                served.unwrap().wait();
+            } else {
+                let error = served.err().unwrap().to_string();
+                assert!(error.contains("the kernel has refused the rings"), "{error}");
+                detach(&dir).unwrap();
+            }
+        }
+        std::fs::write(rings::SWITCH, before.trim()).unwrap();
+        std::fs::remove_dir(&dir).unwrap();
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::fs;
 use std::io;
 
 /// The kernel's switch. It is for all of the machine, and only means that rings may be asked for.
-const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+pub const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Switches rings on in the kernel for a mount that insists on them. They stay on.
 pub fn switch_on(wanted: Rings) -> Result<()> {

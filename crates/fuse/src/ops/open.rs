@@ -7,7 +7,8 @@ use crate::protocol::wire::{OpenIn, OpenOut};
 use crate::protocol::{Errno, Request};
 use shoal::{Attr, Ino, SetAttr};
 
-/// OPEN. Not sent again once refused (see [`crate::session::Rules::no_open`]).
+/// OPEN. Not sent again once refused (see [`crate::session::Rules::no_open`]), which happens to the
+/// first one of all ([`crate::protocol::probe`]).
 pub fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     if cx.session.rules.no_open {
         return Err(Errno::ENOSYS);
