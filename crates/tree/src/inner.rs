@@ -1,8 +1,8 @@
 //! Inner cells: the identity of an inner node in memory, and the arrays of children it publishes.
 //!
 //! An array keeps the cells of its children in memory, about 200 bytes for each, so arrays are
-//! dropped too. That ends the identity of the children: the next reader makes new cells for the same
-//! nodes. Two cells of one node must never both be used, so an array goes only when nothing in its
+//! dropped too. That ends the identity of the children: the next reader makes new cells for the
+//! same nodes. Two cells of one node must never both be used, so an array goes only when nothing in its
 //! children is in memory, all of them are locked at that moment, and they are marked dead before
 //! they are unlocked. A thread that still holds one of them finds the mark and descends again.
 //!

@@ -1,7 +1,7 @@
 //! Models of concurrent use, run under the scheduler of `shuttle`, which picks the thread that goes
 //! on at every lock and atomic (`sync.rs`). The same seed gives the same runs.
 //!
-//! Longer or other runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=20000 cargo test -p shoal-tree --lib`.
+//! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=5000 cargo test -p shoal-tree --lib`.
 //! A failure prints its schedule; `SHOAL_MODEL_SCHEDULE=… cargo test -p shoal-tree --lib NAME`
 //! replays it.
 //!
