@@ -2,9 +2,10 @@
 //!
 //! An array keeps the cells of its children in memory, about 200 bytes for each, so arrays are
 //! dropped too. That ends the identity of the children: the next reader makes new cells for the
-//! same nodes. Two cells of one node must never both be used, so an array goes only when nothing in its
-//! children is in memory, all of them are locked at that moment, and they are marked dead before
-//! they are unlocked. A thread that still holds one of them finds the mark and descends again.
+//! same nodes. Two cells of one node must never both be used, so an array goes only when nothing in
+//! its children is in memory, all of them are locked at that moment, and they are marked dead
+//! before they are unlocked. A thread that still holds one of them finds the mark and descends
+//! again.
 //!
 //! Nothing is dropped while the tree's shape changes: who holds the shape lock can rely on every
 //! cell it has reached from the root.

@@ -60,8 +60,8 @@ impl Tree {
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
         // Not in memory: nothing below it can have changed. The same if it has been dropped since
-        // we took its parent's array: what changed later in the cells that took its place belongs to a
-        // later epoch.
+        // we took its parent's array: what changed later in the cells that took its place belongs
+        // to a later epoch.
         let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
         match &data.children {
             Children::Leaves(leaves) => {
