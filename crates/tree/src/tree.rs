@@ -355,6 +355,42 @@ impl Tree {
     }
 }
 
+impl Drop for Tree {
+    /// The cache outlives its trees: what they had of its budget goes back.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.forget(&self.root);
+        for (_, cell) in self.dead.lock().iter() {
+            if let Dead::Leaf(leaf) = cell {
+                self.forget_leaf(leaf);
+            }
+        }
+    }
+}
+
+impl Tree {
+    fn forget(&self, cell: &InnerCell) {
+        let data = cell.now.load_full();
+        match data.as_deref().map(|data| &data.children) {
+            Some(Children::Leaves(v)) => v.iter().for_each(|leaf| self.forget_leaf(leaf)),
+            Some(Children::Inners(v)) => v.iter().for_each(|inner| self.forget(inner)),
+            None => {}
+        }
+    }
+
+    fn forget_leaf(&self, leaf: &LeafCell) {
+        let mut state = leaf.state.write();
+        let dirty = usize::from(state.dirty) + usize::from(state.old.is_some());
+        (0..dirty).for_each(|_| self.cache.cleaned());
+        if let Some(node) = state.node.take() {
+            self.cache.unloaded();
+            self.cache.recycle(node);
+        }
+    }
+}
+
 /// What became of a change in a leaf.
 enum Outcome {
     Unchanged,

@@ -125,6 +125,11 @@ fn a_walk_of_a_large_tree_stays_in_the_budget() {
     tree.for_each_node(&mut |ptr| nodes += writer.live.contains_key(&ptr.addr.0) as usize).unwrap();
     assert_eq!(nodes, writer.live.len());
     assert_in_budget(&tree, &cache);
+    assert!(cache.dirty_bytes() == 0);
+    tree.put(Key::MIN, b"changed", 1000).unwrap();
+    assert!(cache.dirty_bytes() > 0);
+    drop(tree);
+    assert_eq!((cache.used_bytes(), cache.dirty_bytes()), (0, 0), "a tree that is gone takes none");
 }
 
 #[derive(Clone, Debug)]
