@@ -49,6 +49,7 @@ codes! {
     NoSpace 28 "ENOSPC" "no space left on the volume";
     ReadOnly 30 "EROFS" "volume is read-only";
     TooManyLinks 31 "EMLINK" "too many links";
+    Range 34 "ERANGE" "result too large, or attribute name empty or longer than 255 bytes";
     NameTooLong 36 "ENAMETOOLONG" "name longer than 255 bytes, or path longer than 4096";
     NotEmpty 39 "ENOTEMPTY" "directory not empty";
     Loop 40 "ELOOP" "too many levels of symbolic links";

@@ -72,13 +72,17 @@ pub struct Checkpoint {
     pub orphans: Vec<Ptr>,
     /// Roots, by number.
     pub roots: Vec<RootRecord>,
+    /// Intents that are open; usually there are none. Stored only if there are: a pointer after the
+    /// roots.
+    pub intents: Ptr,
 }
 
 impl Checkpoint {
     /// Length on disk of this checkpoint.
     pub fn encoded_len(&self) -> usize {
         let roots: usize = self.roots.iter().map(|r| ROOT_FIXED + r.name.len()).sum();
-        FIXED + self.orphans.len() * Ptr::SIZE + roots
+        let intents = if self.intents.is_null() { 0 } else { Ptr::SIZE };
+        FIXED + self.orphans.len() * Ptr::SIZE + roots + intents
     }
 
     /// Encodes: magic 4, generation floor 4, volume 8, epoch 8, lsn 8, journal 8, usage 24, prealloc 8,
@@ -108,6 +112,9 @@ impl Checkpoint {
             }
             out.put_u64(root.next_block);
             out.put_u64(root.inodes);
+        }
+        if !self.intents.is_null() {
+            self.intents.encode(&mut out);
         }
         out
     }
@@ -154,7 +161,17 @@ impl Checkpoint {
             for tree in &mut trees {
                 *tree = Ptr::decode(&mut r)?;
             }
-            c.roots.push(RootRecord { id, state, name, trees, next_block: r.u64()?, inodes: r.u64()? });
+            c.roots.push(RootRecord {
+                id,
+                state,
+                name,
+                trees,
+                next_block: r.u64()?,
+                inodes: r.u64()?,
+            });
+        }
+        if !r.is_empty() {
+            c.intents = Ptr::decode(&mut r).filter(|ptr| !ptr.is_null())?;
         }
         r.is_empty().then_some(c)
     }

@@ -5,6 +5,8 @@ use crate::node::Key;
 use shoal_base::{Ino, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// Bytes of an entry before its name.
+pub const HEADER: usize = 9;
 /// Cookies (and key halves) below this are `.` and `..`.
 pub const FIRST_COOKIE: u64 = 0x100;
 /// Names whose hashes collide are told apart by a suffix in the lowest byte of the key.

@@ -29,16 +29,37 @@ pub enum Word {
 pub const INCOMPAT_SEEDED_NAMES: u64 = 1 << 0;
 /// Incompat bits this code understands.
 pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES;
+/// Read-only-compat bit 0: inodes may have attributes.
+pub const RO_COMPAT_ATTRS: u64 = 1 << 0;
+/// Read-only-compat bit 1: every name has a parent pointer in its child.
+pub const RO_COMPAT_PARENTS: u64 = 1 << 1;
 /// Read-only-compat bits this code understands.
-pub const RO_COMPAT_KNOWN: u64 = 0;
+pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_ATTRS | RO_COMPAT_PARENTS;
 
 /// Every feature, a row each.
-pub const FEATURES: &[Feature] = &[Feature {
-    word: Word::Incompat,
-    bit: 0,
-    name: "seeded-names",
-    what: "name hashes are XXH3-64 seeded with the volume id; without it no name would be found",
-}];
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        word: Word::Incompat,
+        bit: 0,
+        name: "seeded-names",
+        what: "name hashes are XXH3-64 seeded with the volume id; without it no name would be \
+               found",
+    },
+    Feature {
+        word: Word::ReadOnlyCompat,
+        bit: 0,
+        name: "attributes",
+        what: "inodes have extended attributes; who does not know them would lose the space of \
+               large values, and access control lists when a mode changes",
+    },
+    Feature {
+        word: Word::ReadOnlyCompat,
+        bit: 1,
+        name: "parent-pointers",
+        what: "every name has a parent pointer in its child; who does not know them would make \
+               and remove names without",
+    },
+];
 
 /// Names of the bits set in `word`, unknown ones as `None`.
 pub fn names(word: Word, bits: u64) -> impl Iterator<Item = (u8, Option<&'static str>)> {

@@ -21,6 +21,12 @@ pub const CORE: usize = 112;
 
 /// Flag of a file made without a name that may still be given its first one.
 pub const FLAG_TMPFILE: u32 = 1;
+/// Flag of an inode with an access control list: its mode alone does not say who may do what.
+pub const FLAG_ACL: u32 = 2;
+/// Flag of a directory with a default access control list, which what is made in it inherits.
+pub const FLAG_DEFAULT_ACL: u32 = 4;
+/// Flag of a file with capabilities, which the next change of its contents takes away.
+pub const FLAG_CAPABILITY: u32 = 8;
 
 /// What a fork holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,7 +88,7 @@ pub struct Core {
     pub gid: u32,
     /// Generation of the number; kept while the slot is free.
     pub generation: u32,
-    /// Flags: [`FLAG_TMPFILE`].
+    /// Flags: [`FLAG_TMPFILE`] and those after it.
     pub flags: u32,
     /// Bytes; for a directory, its number of entries.
     pub size: u64,

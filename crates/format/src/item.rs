@@ -5,9 +5,12 @@
 //! record := item...          item := type 1 | fields
 //! ```
 
+use crate::attr::{Attr, fork_to_text};
 use crate::bytes::{Put, Reader};
 use crate::checkpoint::RootState;
+use crate::dirent::{Dirent, HEADER as DIRENT_HEADER};
 use crate::inode::{Core, Form, Stamp};
+use crate::intent::Intent;
 use crate::node::{Key, TreeId};
 use shoal_base::Ino;
 use shoal_base::limits::TREE_VALUE_MAX;
@@ -102,7 +105,26 @@ pub enum Item<'a> {
         /// Its ctime.
         ctime: Stamp,
     },
-    // 12 to 15 are kept for intents: log, progress, done, and the attr variants.
+    /// 12: from here on this is to be done, by the transactions that follow or by recovery.
+    IntentLog {
+        /// Number of the intent.
+        id: u64,
+        /// The intent ([`crate::intent::Intent`]).
+        body: &'a [u8],
+    },
+    /// 13: this is what is left of it to be done.
+    IntentProgress {
+        /// Number of the intent.
+        id: u64,
+        /// The intent as it is now.
+        body: &'a [u8],
+    },
+    /// 14: it is done.
+    IntentDone {
+        /// Number of the intent.
+        id: u64,
+    },
+    // 15 is kept for intents.
     /// 16: the root is in this state and has this name.
     Root {
         /// The root's top directory, which names the root.
@@ -113,6 +135,18 @@ pub enum Item<'a> {
         floor: u32,
         /// Name under the volume's top; empty unless live.
         name: &'a [u8],
+    },
+    /// 17: the directory holds this entry, and the child's attribute fork is inline and holds the
+    /// parent pointer of this entry, nothing else. Two items in one, for what is done most.
+    Named {
+        /// Directory.
+        dir: Ino,
+        /// Its generation.
+        generation: u32,
+        /// Lower half of the entry's key.
+        lo: u64,
+        /// The entry.
+        entry: Dirent<'a>,
     },
 }
 
@@ -159,6 +193,16 @@ impl<'a> Item<'a> {
                 out.put_u32(floor);
                 out.put_u8(name.len() as u8);
                 out.put_bytes(name);
+            }
+            Item::IntentLog { id, body } => intent(out, 12, id, body),
+            Item::IntentProgress { id, body } => intent(out, 13, id, body),
+            Item::IntentDone { id } => head(out, 14, Ino(id)),
+            Item::Named { dir, generation, lo, entry } => {
+                head(out, 17, dir);
+                out.put_u32(generation);
+                out.put_u64(lo);
+                out.put_u8(entry.name.len() as u8);
+                entry.encode(out);
             }
         }
     }
@@ -215,6 +259,20 @@ impl<'a> Item<'a> {
                 let len = r.u8()? as usize;
                 Item::Root { ino, state, floor, name: r.take(len)? }
             }
+            12 | 13 => {
+                let len = r.u16()? as usize;
+                let (id, body) = (ino.0, r.take(len)?);
+                match kind {
+                    12 => Item::IntentLog { id, body },
+                    _ => Item::IntentProgress { id, body },
+                }
+            }
+            14 => Item::IntentDone { id: ino.0 },
+            17 => {
+                let (generation, lo) = (r.u32()?, r.u64()?);
+                let len = DIRENT_HEADER + r.u8()? as usize;
+                Item::Named { dir: ino, generation, lo, entry: Dirent::decode(r.take(len)?)? }
+            }
             _ => return None,
         })
     }
@@ -223,14 +281,40 @@ impl<'a> Item<'a> {
     pub fn to_text(&self) -> String {
         match self {
             Item::TreePut { tree: TreeId::Dirents, key, value } => {
-                let entry = crate::dirent::Dirent::decode(value).map(|d| d.to_text());
+                let entry = Dirent::decode(value).map(|d| d.to_text());
                 format!("dirents put {key:?} {}", entry.unwrap_or_default())
+            }
+            Item::TreePut { tree: TreeId::Attrs, key, value } => {
+                let attr = Attr::decode_whole(value).map(|a| a.to_text());
+                format!("attrs put {key:?} {}", attr.unwrap_or_default())
+            }
+            Item::AttrFork { ino, form, bytes } => {
+                format!("inode {ino} attributes {form:?}: {}", fork_to_text(bytes))
+            }
+            Item::IntentLog { id, body } => format!("intent {id} log: {}", body_to_text(body)),
+            Item::IntentProgress { id, body } => {
+                format!("intent {id} progress: {}", body_to_text(body))
+            }
+            Item::IntentDone { id } => format!("intent {id} done"),
+            Item::Named { dir, generation, lo, entry } => {
+                format!("named in {dir}/{generation} at {lo:#x}: {}", entry.to_text())
             }
             other => format!("{other:?}"),
         }
     }
 }
 
+fn body_to_text(body: &[u8]) -> String {
+    Intent::decode(body).map_or_else(|| "broken".into(), |intent| intent.to_text())
+}
+
+fn intent(out: &mut Vec<u8>, kind: u8, id: u64, body: &[u8]) {
+    head(out, kind, Ino(id));
+    out.put_u16(body.len() as u16);
+    out.put_bytes(body);
+}
+
+#[inline]
 fn head(out: &mut Vec<u8>, kind: u8, ino: Ino) {
     out.put_u8(kind);
     out.put_u64(ino.0);

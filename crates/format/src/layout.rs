@@ -2,7 +2,9 @@
 //! lengths before it. The sizes are proved here against what the other modules encode; the tables
 //! of `docs/on-disk-format.md` are printed from here.
 
-use crate::{Ptr, batch, checkpoint, extent, inode, node, orphan, superblock};
+use crate::{
+    Ptr, attr, batch, checkpoint, dirent, extent, inode, intent, node, orphan, superblock,
+};
 
 /// A field: its name, its bytes (0: they vary, and it is the last), what it is.
 pub type Field = (&'static str, usize, &'static str);
@@ -84,7 +86,8 @@ tables! {
         "checksum" 8 "XXH3-64 of the object";
     }
     CHECKPOINT "checkpoint" 0, checkpoint::FIXED,
-    "The image of the volume at one LSN; then the orphan block pointers, then the roots." {
+    "The image of the volume at one LSN; then the orphan block pointers, then the roots; then, if \
+     intents are open, a pointer to them." {
         "magic" 4 "`SCP1`";
         "floor" 4 "least generation of inodes made from now on";
         "volume" 8 "first half of the volume id";
@@ -148,7 +151,8 @@ tables! {
         "uid" 4 "owner";
         "gid" 4 "group";
         "generation" 4 "raised when the number is used again";
-        "flags" 4 "bit 0: made without a name (`O_TMPFILE`), may be linked";
+        "flags" 4 "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a \
+                    default ACL; 3: has capabilities";
         "size" 8 "bytes; of a directory: entries";
         "bytes" 8 "bytes of its extents";
         "parent_or_rdev" 8 "parent of a directory, number of a device";
@@ -163,9 +167,40 @@ tables! {
         "attr_len" 2 "bytes of the attribute fork";
         "reserved" 2 "zero";
     }
-    DIRENT "dirent" 0, 9, "Value in the `dirents` tree; the name follows." {
+    DIRENT "dirent" 0, dirent::HEADER, "Value in the `dirents` tree; the name follows." {
         "child" 8 "inode";
         "type" 1 "as in `d_type`; bit 7: another name of the same hash follows";
+    }
+    ATTR "attribute" 0, attr::HEADER,
+    "An attribute, in an inode's attribute fork or a value in the `attrs` tree; name and value \
+     follow." {
+        "namespace" 1 "1 user, 2 trusted, 3 security, 4 system, 5 parent; bit 7: value elsewhere";
+        "name_len" 1 "bytes of the name";
+        "value_len" 2 "bytes of the value, or of the pointer to it";
+    }
+    PARENT "parent-pointer" attr::PARENT_SIZE, attr::PARENT_SIZE,
+    "Value of an attribute of namespace 5; its name is that of the directory's entry." {
+        "directory" 8 "inode";
+        "generation" 4 "of the directory";
+    }
+    REMOTE "value-pointer" attr::REMOTE_SIZE, attr::REMOTE_SIZE,
+    "In the place of a value of more than 1024 bytes, which is a data object of its own." {
+        "address" 8 "of the object's payload";
+        "length" 4 "bytes of the value";
+        "checksum" 8 "XXH3-64 of the value";
+    }
+    INTENT "intent" 0, intent::HEADER,
+    "What is to be done to the attributes of an inode; the attributes to remove and to set follow." {
+        "inode" 8 "whose attributes";
+        "generation" 4 "of the inode";
+        "remove_len" 2 "bytes of the attribute to remove; 0: none";
+        "set_len" 2 "bytes of the attribute to set; 0: none";
+    }
+    INTENTS "open-intents" 0, 16,
+    "Intents that are open at a checkpoint; each follows after its number (8) and length (4)." {
+        "magic" 4 "`SIN1`";
+        "count" 4 "number of intents";
+        "volume" 8 "first half of the volume id";
     }
     EXTENT "extent" extent::VALUE_SIZE, extent::VALUE_SIZE,
     "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before." {
@@ -179,7 +214,7 @@ tables! {
         "magic" 4 "`SDX1`";
         "len" 4 "bytes of payload";
         "inode" 8 "file it was written for";
-        "offset" 8 "file offset it was written for";
+        "offset" 8 "file offset it was written for; bit 63: the hash of the attribute whose value it is";
         "checksum" 8 "XXH3-64 of the 24 bytes before, xor the volume";
     }
     BATCH "batch" 0, batch::BatchHeader::SIZE,
@@ -261,10 +296,16 @@ mod tests {
             floor: 7,
             orphans: vec![ptr(), ptr()],
             roots: vec![root],
+            intents: Ptr::NULL,
         };
+        // Without open intents it is as it was before there were any.
         let raw = cp.encode();
         assert_eq!(raw.len(), cp.encoded_len());
-        assert_eq!(Checkpoint::decode(&raw, Addr(0), 1), Ok(cp));
+        assert_eq!(Checkpoint::decode(&raw, Addr(0), 1), Ok(cp.clone()));
+        let with = Checkpoint { intents: ptr(), ..cp };
+        let longer = with.encode();
+        assert_eq!((longer.len(), longer.len()), (with.encoded_len(), raw.len() + Ptr::SIZE));
+        assert_eq!(Checkpoint::decode(&longer, Addr(0), 1), Ok(with));
 
         let stamp = Stamp { sec: -1, nsec: 5 };
         let core = Core {

@@ -12,11 +12,14 @@
 //! | B+tree nodes of the four trees | [`node`] | roots named by the checkpoint |
 //! | inode blocks | [`inode`] | named by values of the `imap` tree |
 //! | directory entries, extents | [`dirent`], [`extent`] | values of the trees, or inline in an inode |
+//! | attributes, parent pointers | [`attr`] | inline in an inode, or values of a tree |
+//! | intents | [`intent`] | items of the journal, and an object named by the checkpoint |
 //! | journal batches, records, items | [`batch`], [`item`] | start named by the checkpoint |
 //! | data extents with their headers | [`extent`] | named by extent records |
 //!
 //! Integers are little-endian. Every structure carries a magic, or sits in a checksummed block.
 
+pub mod attr;
 pub mod batch;
 pub mod bytes;
 pub mod checkpoint;
@@ -25,6 +28,7 @@ pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod inode;
+pub mod intent;
 pub mod item;
 pub mod layout;
 pub mod node;

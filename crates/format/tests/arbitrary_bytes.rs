@@ -4,11 +4,13 @@
 use proptest::prelude::*;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Ino, RootId};
+use shoal_format::attr::{self, Attr, Attrs};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, decode_block, encode_block};
+use shoal_format::intent::{self, Intent};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId};
 use shoal_format::superblock::Superblock;
@@ -27,6 +29,10 @@ fn decode_all(raw: &[u8]) {
     let _ = Dirent::decode(raw).map(|d| d.to_text());
     let _ = Extent::decode_value(3, raw).map(|e| e.to_text());
     let _ = DataHeader::decode(raw, 7);
+    let _ = Intent::decode(raw).map(|i| i.to_text());
+    let _ = intent::decode_open(raw, Addr(0), 7);
+    let _ = attr::has_remote(raw);
+    use_fork(raw);
     let _ = batch::BatchHeader::decode(raw);
     let geometry = shoal_format::Geometry { segment_size: 1 << 20, segments: 32, inode_size: 512 };
     let _ = usage::UsageTable::decode(raw, &geometry);
@@ -41,6 +47,23 @@ fn decode_all(raw: &[u8]) {
         let Some(record) = record else { break };
         assert!(record.len() <= raw.len());
     }
+}
+
+/// An attribute fork that is taken is read to its end, and encodes to what it was.
+fn use_fork(raw: &[u8]) {
+    let mut again = Vec::new();
+    for attr in Attrs::new(raw) {
+        let Some(attr) = attr else {
+            assert!(attr::verify_fork(raw).is_err());
+            return;
+        };
+        let before = again.len();
+        attr.encode(&mut again);
+        assert_eq!(again.len() - before, attr.encoded_len());
+        assert_eq!(Attr::decode_whole(&again[before..]), Some(attr));
+        assert!(!attr.to_text().is_empty());
+    }
+    assert_eq!(again, raw);
 }
 
 /// A node that is taken must be usable to the end.
@@ -96,10 +119,29 @@ proptest! {
     }
 
     #[test]
-    fn items_with_a_valid_type(kind in 1u8..13, raw in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn items_with_a_valid_type(kind in 1u8..19, raw in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut bytes = vec![kind];
         bytes.extend(raw);
         decode_all(&bytes);
+    }
+
+    #[test]
+    fn changed_fork(
+        names in prop::collection::vec((1u8..6, prop::collection::vec(any::<u8>(), 1..40)), 1..6),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        let mut raw = Vec::new();
+        for (space, name) in &names {
+            let value = attr::Link { dir: Ino(9), generation: 1 }.encode();
+            let space = attr::Namespace::from_u8(*space).unwrap();
+            Attr { space, name, value: attr::Value::Local(&value) }.encode(&mut raw);
+        }
+        use_fork(&raw);
+        for (at, byte) in changes {
+            let at = at.index(raw.len());
+            raw[at] = byte;
+        }
+        decode_all(&raw);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Txn<'s> {
     changing: bool,
     /// What the reserve of memory had served when it began.
     dips: u64,
+    /// Nothing is journaled: the volume is read-only.
+    in_memory: bool,
     /// Epoch in which its changes are made.
     pub epoch: Epoch,
 }
@@ -51,10 +53,22 @@ impl Store {
         {
             return Err(Error::Code(Code::NoSpace));
         }
+        Ok(self.enter(false))
+    }
+
+    /// Begins a transaction that changes memory alone: what recovery has to complete of a volume
+    /// that is opened read-only.
+    pub fn begin_in_memory(&self) -> Txn<'_> {
+        assert!(self.options.read_only, "changes of a writable volume are journaled");
+        self.enter(true)
+    }
+
+    #[inline]
+    fn enter(&self, in_memory: bool) -> Txn<'_> {
         let inside = self.gate.enter();
         let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
         let (dips, epoch) = (memory::dips(), self.epoch());
-        Ok(Txn { store: self, record, _inside: inside, changing: false, dips, epoch })
+        Txn { store: self, record, _inside: inside, changing: false, dips, in_memory, epoch }
     }
 
     /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints
@@ -184,23 +198,35 @@ impl Txn<'_> {
     /// Returns the LSN to wait for if the change shall be durable.
     #[inline]
     pub fn commit(mut self) -> Result<Lsn> {
-        if self.record.is_empty() {
+        self.stage()
+    }
+
+    /// Commits what has been gathered and goes on as the next transaction, in the same epoch and
+    /// without leaving the gate: no checkpoint comes between the two. Keep the locks: for others the
+    /// transactions are one. Only a crash can come between them.
+    pub fn roll(&mut self) -> Result<Lsn> {
+        self.stage()
+    }
+
+    #[inline]
+    fn stage(&mut self) -> Result<Lsn> {
+        if self.record.is_empty() || self.in_memory {
+            self.record.clear();
+            self.changing = false;
             return Ok(self.store.lsn());
         }
         let staged = self.store.journal()?.stage(&self.record);
+        self.record.clear();
+        self.changing = false;
         let lsn = match staged {
             Ok(lsn) => lsn,
             Err(e) => {
                 self.store.poison(&format!("journal: {e}"));
-                self.record.clear();
-                self.changing = false;
                 return Err(e);
             }
         };
-        self.changing = false;
         self.store.counters.add(Counter::Transactions, 1);
         self.store.note_due(lsn);
-        self.record.clear();
         Ok(lsn)
     }
 }

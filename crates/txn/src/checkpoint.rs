@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | close the gate: calls in flight finish | nothing has changed |
 //! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
-//! | 3 | write inode blocks, `imap`, the other trees, orphan blocks to new addresses | the same: nothing old was overwritten |
+//! | 3 | write inode blocks, `imap`, the other trees, orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
 //! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
 //! | 5 | write the usage table and the checkpoint record; flush the device | the same |
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
@@ -32,6 +32,8 @@ struct Moment {
     epoch: Epoch,
     lsn: Lsn,
     orphans: Vec<shoal_base::Ino>,
+    /// Open intents: only between a recovery and their completion.
+    intents: Option<Vec<u8>>,
     prealloc: u64,
     floor: u32,
     /// The roots there are, as they are to be recorded, their trees still to be written; and
@@ -55,6 +57,7 @@ impl Moment {
             epoch: store.epoch(),
             lsn,
             orphans: store.orphans.all(),
+            intents: store.encode_intents(),
             prealloc: store.prealloc.load(Ordering::Relaxed).max(0) as u64,
             floor: store.floor.load(Ordering::Relaxed),
             roots: store.roots.iter().map(record).collect(),
@@ -125,6 +128,9 @@ impl Store {
         for (i, slots) in moment.orphans.chunks(orphan::SLOTS).enumerate() {
             next.orphans.push(writer.place(&orphan::encode(self.volume, i as u32, slots))?);
         }
+        if let Some(open) = &moment.intents {
+            next.intents = writer.place(open)?;
+        }
         let pos = journal.flush_cut(moment.lsn)?;
         let ptr =
             self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
@@ -156,6 +162,7 @@ impl Store {
         pos: JournalPos,
     ) -> Result<Ptr> {
         before.orphans.iter().for_each(|ptr| writer.retire(*ptr));
+        writer.retire(before.intents);
         writer.retire(before.usage);
         writer.retire(before_at);
         next.journal = pos.addr;

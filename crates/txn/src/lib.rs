@@ -11,6 +11,7 @@
 mod begin;
 mod checkpoint;
 mod gate;
+mod intents;
 mod open;
 mod orphans;
 mod replay;
@@ -20,8 +21,9 @@ mod writer;
 
 pub use begin::{Need, Txn};
 pub use gate::Gate;
+pub use intents::Intents;
 pub use open::{Opened, Recovered, create, open, read_checkpoint, read_superblock};
 pub use orphans::Orphans;
-pub use replay::{ExtentChange, fork_extents};
+pub use replay::{ExtentChange, fork_extents, remote_extents};
 pub use roots::{Root, Roots};
 pub use store::{Store, StoreOptions};

@@ -4,13 +4,14 @@
 //! | --- | --- | --- |
 //! | 1 | both superblock copies; the newest valid one wins | neither is valid; unknown incompat feature |
 //! | 2 | the checkpoint it names | checksum, volume id |
-//! | 3 | usage table, roots of the trees, orphan blocks | checksum, rules |
+//! | 3 | usage table, roots of the trees, orphan blocks, open intents | checksum, rules |
 //! | 4 | the journal from the checkpoint's LSN, record by record ([`crate::replay`]) | a bad batch *before* a good one |
 //! | 5 | a checkpoint of a new incarnation, so that old journal batches are never replayed again | |
 //!
 //! Completing intents and reaping orphans is the engine's, through ordinary transactions.
 
 use crate::gate::Gate;
+use crate::intents::Intents;
 use crate::orphans::Orphans;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
@@ -144,6 +145,7 @@ impl Parts {
             floor: AtomicU32::new(checkpoint.floor),
             budget: self.budget,
             orphans,
+            intents: Intents::default(),
             prealloc: AtomicI64::new(checkpoint.prealloc as i64),
             options: self.options,
             journal: OnceLock::new(),
@@ -209,10 +211,12 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
     let space = Space::load(sb.geometry, &usage)?;
     let orphans = Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
+    let intents = Intents::read(&*device, &sb.geometry, sb.volume(), checkpoint.intents)?;
     let parts = Parts::new(device, sb, StoreOptions { read_only, ..options });
     let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
     let roots = checkpoint.roots.clone();
-    let store = parts.store(space, orphans, checkpoint);
+    let mut store = parts.store(space, orphans, checkpoint);
+    store.intents = intents;
     for (i, record) in roots.iter().enumerate() {
         if record.id != RootId(i as u16) {
             let rule = format!("root {} in place {i}", record.id.0);

@@ -6,10 +6,13 @@
 
 use crate::store::Store;
 use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
+use shoal_format::attr::{Attr, Attrs, Link, has_remote, parent_bytes};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::RootState;
+use shoal_format::dirent;
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::{Core, Form, Inode};
+use shoal_format::intent::Intent;
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::usage::SegKind;
@@ -33,6 +36,12 @@ pub fn fork_extents(fork: &[u8]) -> Option<Vec<Extent>> {
         extents.push(Extent::decode_inline(&mut r)?);
     }
     Some(extents)
+}
+
+/// The data objects of the values in an attribute fork.
+pub fn remote_extents(fork: &[u8]) -> impl Iterator<Item = Extent> {
+    let fork = if has_remote(fork) { fork } else { &[] };
+    Attrs::new(fork).filter_map(|attr| attr?.value.extent())
 }
 
 impl Store {
@@ -96,10 +105,7 @@ impl<'s> Replay<'s> {
         match *item {
             Item::Core { ino, ref core } => self.core(ino, core),
             Item::DataFork { ino, form, bytes } => self.data_fork(ino, form, bytes),
-            Item::AttrFork { ino, form, bytes } => self.edit(ino, |inode| {
-                inode.core.attr_form = form;
-                inode.attr = bytes.into();
-            }),
+            Item::AttrFork { ino, form, bytes } => self.attr_fork(ino, form, bytes.into()),
             Item::DirTouch { ino, nlink, size, stamp } => self.edit(ino, |inode| {
                 inode.core.nlink = nlink;
                 inode.core.size = size;
@@ -126,6 +132,20 @@ impl<'s> Replay<'s> {
                 self.store.claim_root(ino.root())?.set(state, name);
                 self.store.floor.fetch_max(floor, Ordering::Relaxed);
                 Ok(())
+            }
+            Item::IntentLog { id, body } | Item::IntentProgress { id, body } => {
+                self.intent(id, body)
+            }
+            Item::IntentDone { id } => {
+                let done = self.store.intents.done(id);
+                self.intent_changes(done, ExtentChange::Goes)
+            }
+            Item::Named { dir, generation, lo, ref entry } => {
+                let mut value = Vec::with_capacity(dirent::HEADER + entry.name.len());
+                entry.encode(&mut value);
+                self.put(TreeId::Dirents, Key::new(dir.0, lo), &value)?;
+                let fork = parent_bytes(Link { dir, generation }, entry.name);
+                self.attr_fork(entry.child, Form::Inline, fork)
             }
         }
     }
@@ -185,6 +205,38 @@ impl<'s> Replay<'s> {
         after.iter().try_for_each(|extent| self.appears(extent))
     }
 
+    fn attr_fork(&mut self, ino: Ino, form: Form, bytes: Box<[u8]>) -> Result<()> {
+        let after: Vec<Extent> = remote_extents(&bytes).collect();
+        let mut before = Vec::new();
+        self.edit(ino, |inode| {
+            before.extend(remote_extents(&inode.attr));
+            inode.core.attr_form = form;
+            inode.attr = bytes;
+        })?;
+        before.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
+        after.iter().try_for_each(|extent| self.appears(extent))
+    }
+
+    /// An intent is open. It holds the value that it is to set.
+    fn intent(&mut self, id: u64, body: &[u8]) -> Result<()> {
+        let intent = Intent::decode(body).ok_or_else(|| self.broken("intent"))?;
+        let before = self.store.intents.note(id, intent.clone());
+        self.intent_changes(before, ExtentChange::Goes)?;
+        self.intent_changes(Some(intent), ExtentChange::Appears)
+    }
+
+    fn intent_changes(&self, intent: Option<Intent>, change: ExtentChange) -> Result<()> {
+        let extent = intent.as_ref().and_then(|i| i.to_set()?.value.extent());
+        match (extent, change) {
+            (Some(extent), ExtentChange::Appears) => self.appears(&extent),
+            (Some(extent), ExtentChange::Goes) => {
+                self.store.account(&extent, ExtentChange::Goes);
+                Ok(())
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
     /// An extent comes into use: its segment may have been free at the checkpoint.
     fn appears(&self, extent: &Extent) -> Result<()> {
         if !extent.is_prealloc() {
@@ -202,13 +254,16 @@ impl<'s> Replay<'s> {
 
     fn free(&mut self, ino: Ino, generation: u32) -> Result<()> {
         let mut before = Some(Vec::new());
+        let mut values = Vec::new();
         self.edit(ino, |inode| {
             if inode.core.data_form == Form::Extents {
                 before = fork_extents(&inode.data);
             }
+            values.extend(remote_extents(&inode.attr));
             *inode = Inode::free(generation);
         })?;
-        for extent in before.ok_or_else(|| self.broken("extents of the inode it frees"))? {
+        let before = before.ok_or_else(|| self.broken("extents of the inode it frees"))?;
+        for extent in before.into_iter().chain(values) {
             self.store.account(&extent, ExtentChange::Goes);
         }
         self.freed.insert(ino);
@@ -229,6 +284,15 @@ impl<'s> Replay<'s> {
             let extent = decode(value).ok_or_else(|| self.broken("extent record"))?;
             self.appears(&extent)?;
         }
+        if tree == TreeId::Attrs {
+            let decode = |raw: &[u8]| Attr::decode_whole(raw).map(|attr| attr.value.extent());
+            if let Some(was) = root.attrs.get(key, decode)? {
+                let was = was.ok_or_else(|| self.broken("attribute it replaces"))?;
+                was.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
+            }
+            let extent = decode(value).ok_or_else(|| self.broken("attribute"))?;
+            extent.iter().try_for_each(|extent| self.appears(extent))?;
+        }
         root.tree(tree).put(key, value, self.store.epoch())
     }
 
@@ -239,9 +303,12 @@ impl<'s> Replay<'s> {
         let store = self.store;
         let root = store.root(Ino(from.hi)).map_err(|_| self.broken("a missing root"))?;
         root.tree(tree).delete_range(from, to, store.epoch(), &mut |key, value| {
-            if tree == TreeId::Extents
-                && let Some(extent) = Extent::decode_value(key.lo, value)
-            {
+            let extent = match tree {
+                TreeId::Extents => Extent::decode_value(key.lo, value),
+                TreeId::Attrs => Attr::decode_whole(value).and_then(|attr| attr.value.extent()),
+                TreeId::Imap | TreeId::Dirents => None,
+            };
+            if let Some(extent) = extent {
                 store.account(&extent, ExtentChange::Goes);
             }
         })?;

@@ -1,6 +1,7 @@
 //! The open volume below POSIX: trees, inode tables, space, journal, and what holds them together.
 
 use crate::gate::Gate;
+use crate::intents::Intents;
 use crate::orphans::Orphans;
 use crate::roots::Roots;
 use parking_lot::{Condvar, Mutex};
@@ -61,6 +62,8 @@ pub struct Store {
     pub(crate) budget: Arc<Budget>,
     /// Inodes without a name, still in use.
     pub orphans: Orphans,
+    /// What calls have promised and not yet done: found by recovery, completed by the engine.
+    pub intents: Intents,
     /// Bytes promised to preallocated extents.
     pub prealloc: AtomicI64,
     /// What it was opened with.

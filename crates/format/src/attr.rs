@@ -1,0 +1,410 @@
+//! Attributes: packed one after another in an inode's attribute fork, or each a value of the
+//! `attrs` tree. The same bytes in both places.
+//!
+//! ```text
+//! attribute := namespace 1 | name length 1 | value length 2 | name | value
+//! ```
+//!
+//! A value longer than [`LOCAL_MAX`] lies in a data object; the attribute then has the namespace's
+//! bit 7 set and a pointer in the place of the value. A *parent pointer* is an attribute whose name
+//! is that of a directory entry and whose value says which directory, and which generation of it
+//! (after XFS parent pointers, Darrick J. Wong). A file has one for each of its names, so two may
+//! have the same name: what tells them apart is name and value together.
+
+use crate::Ptr;
+use crate::bytes::{Put, Reader};
+use crate::extent::Extent;
+use crate::node::Key;
+use shoal_base::{Addr, Ino, limits};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes of an attribute before its name.
+pub const HEADER: usize = 4;
+/// Longest value, as on Linux.
+pub const VALUE_MAX: usize = 65_536;
+/// Longest value that lies beside its name; longer ones lie in a data object.
+pub const LOCAL_MAX: usize = 1024;
+/// Bytes of a parent pointer's value: directory 8, its generation 4.
+pub const PARENT_SIZE: usize = 12;
+/// Bytes of the pointer to a value elsewhere: address 8, length 4, checksum 8.
+pub const REMOTE_SIZE: usize = 20;
+/// Set in the namespace byte when the value lies in a data object.
+pub const REMOTE: u8 = 0x80;
+/// Names whose hashes collide are told apart by a suffix in the lowest byte of the key.
+pub const SUFFIX_MASK: u64 = 0xff;
+/// Set in the lower key half of a parent pointer: they come after all other attributes of an inode.
+/// Set too in the file offset for which the data object of a value says that it was written, which
+/// no file can have.
+pub const KEY_HIGH: u64 = 1 << 63;
+
+// The longest attribute with its value beside it fits in a tree value.
+const _: () = assert!(HEADER + limits::NAME_MAX + LOCAL_MAX <= limits::TREE_VALUE_MAX);
+// A value elsewhere is one object.
+const _: () = assert!(VALUE_MAX <= limits::EXTENT_MAX);
+
+/// Who an attribute belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[repr(u8)]
+pub enum Namespace {
+    /// Anybody who may write the file.
+    User = 1,
+    /// Privileged processes.
+    Trusted = 2,
+    /// Security modules.
+    Security = 3,
+    /// The system: access control lists.
+    System = 4,
+    /// Shoal itself: parent pointers. No call sees or sets them.
+    Parent = 5,
+}
+
+impl Namespace {
+    /// All of them.
+    pub const ALL: [Namespace; 5] = [
+        Namespace::User,
+        Namespace::Trusted,
+        Namespace::Security,
+        Namespace::System,
+        Namespace::Parent,
+    ];
+    /// From the stored number.
+    pub fn from_u8(n: u8) -> Option<Namespace> {
+        Namespace::ALL.into_iter().find(|space| *space as u8 == n)
+    }
+    /// What full names begin with.
+    pub fn prefix(self) -> &'static str {
+        ["user.", "trusted.", "security.", "system.", "parent."][self as usize - 1]
+    }
+}
+
+/// A parent pointer's value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Link {
+    /// The directory.
+    pub dir: Ino,
+    /// Its generation.
+    pub generation: u32,
+}
+
+impl Link {
+    /// The 12 bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; PARENT_SIZE] {
+        let mut raw = [0; PARENT_SIZE];
+        raw[..8].copy_from_slice(&self.dir.0.to_le_bytes());
+        raw[8..].copy_from_slice(&self.generation.to_le_bytes());
+        raw
+    }
+    /// Reads the 12 bytes.
+    #[inline]
+    pub fn decode(raw: &[u8]) -> Option<Link> {
+        let mut r = Reader::new(raw);
+        let link = Link { dir: Ino(r.u64()?), generation: r.u32()? };
+        (r.is_empty() && link.dir.0 != 0).then_some(link)
+    }
+}
+
+/// What names an attribute among those of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Id<'a> {
+    /// Namespace.
+    pub space: Namespace,
+    /// Name, without the namespace's prefix.
+    pub name: &'a [u8],
+    /// Of a parent pointer: which directory.
+    pub link: Option<Link>,
+}
+
+impl<'a> Id<'a> {
+    /// An attribute that is not a parent pointer.
+    pub fn new(space: Namespace, name: &'a [u8]) -> Id<'a> {
+        Id { space, name, link: None }
+    }
+    /// A parent pointer.
+    #[inline]
+    pub fn parent(link: Link, name: &'a [u8]) -> Id<'a> {
+        Id { space: Namespace::Parent, name, link: Some(link) }
+    }
+    /// Lower half of its key in the `attrs` tree, before the suffix.
+    pub fn hash(&self, seed: u64) -> u64 {
+        let (salt, high) = match self.link {
+            Some(link) => {
+                (shoal_base::shard::spread(link.dir.0 ^ u64::from(link.generation) << 32), KEY_HIGH)
+            }
+            None => (self.space as u64, 0),
+        };
+        (xxh3_64_with_seed(self.name, seed ^ salt) >> 1) & !SUFFIX_MASK | high
+    }
+    /// Its first key in the `attrs` tree.
+    pub fn key(&self, ino: Ino, seed: u64) -> Key {
+        Key::new(ino.0, self.hash(seed))
+    }
+    /// For messages.
+    pub fn to_text(&self) -> String {
+        let name = format!("{}{}", self.space.prefix(), self.name.escape_ascii());
+        match self.link {
+            Some(Link { dir, generation }) => format!("{name} in {dir} generation {generation}"),
+            None => name,
+        }
+    }
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value<'a> {
+    /// Here.
+    Local(&'a [u8]),
+    /// In a data object, whole.
+    Remote(Ptr),
+}
+
+impl Value<'_> {
+    fn stored_len(&self) -> usize {
+        match self {
+            Value::Local(bytes) => bytes.len(),
+            Value::Remote(_) => REMOTE_SIZE,
+        }
+    }
+    /// Bytes of the value itself.
+    pub fn len(&self) -> usize {
+        match self {
+            Value::Local(bytes) => bytes.len(),
+            Value::Remote(ptr) => ptr.len as usize,
+        }
+    }
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The object that it takes on the device, as an extent, so that space is counted in one way.
+    #[inline]
+    pub fn extent(&self) -> Option<Extent> {
+        match self {
+            Value::Local(_) => None,
+            Value::Remote(ptr) => Some(Extent { offset: 0, len: ptr.len, skip: 0, ptr: *ptr }),
+        }
+    }
+}
+
+/// An attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr<'a> {
+    /// Namespace.
+    pub space: Namespace,
+    /// Name, without the namespace's prefix.
+    pub name: &'a [u8],
+    /// Value.
+    pub value: Value<'a>,
+}
+
+impl<'a> Attr<'a> {
+    /// Bytes it takes.
+    #[inline]
+    pub fn encoded_len(&self) -> usize {
+        HEADER + self.name.len() + self.value.stored_len()
+    }
+    /// Appends it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let flag = if matches!(self.value, Value::Remote(_)) { REMOTE } else { 0 };
+        out.put_u8(self.space as u8 | flag);
+        out.put_u8(self.name.len() as u8);
+        out.put_u16(self.value.stored_len() as u16);
+        out.put_bytes(self.name);
+        match self.value {
+            Value::Local(bytes) => out.put_bytes(bytes),
+            Value::Remote(ptr) => {
+                out.put_u64(ptr.addr.0);
+                out.put_u32(ptr.len);
+                out.put_u64(ptr.checksum);
+            }
+        }
+    }
+    /// The bytes by themselves.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.encoded_len());
+        self.encode(&mut out);
+        out
+    }
+    /// Reads the next attribute, which must obey the rules.
+    #[inline]
+    pub fn decode(r: &mut Reader<'a>) -> Option<Attr<'a>> {
+        let (head, name_len) = (r.u8()?, r.u8()? as usize);
+        let len = r.u16()? as usize;
+        let space = Namespace::from_u8(head & !REMOTE)?;
+        let (name, raw) = (r.take(name_len)?, r.take(len)?);
+        let value = match head & REMOTE {
+            0 => Value::Local(raw),
+            _ => {
+                let mut r = Reader::new(raw);
+                let ptr = Ptr { addr: Addr(r.u64()?), len: r.u32()?, checksum: r.u64()? };
+                let whole = r.is_empty() && !ptr.is_null() && ptr.len as usize <= VALUE_MAX;
+                Value::Remote(whole.then_some(ptr)?)
+            }
+        };
+        let attr = Attr { space, name, value };
+        attr.is_valid().then_some(attr)
+    }
+    /// Reads one that is all of `raw`: a value of the `attrs` tree.
+    pub fn decode_whole(raw: &'a [u8]) -> Option<Attr<'a>> {
+        let mut r = Reader::new(raw);
+        Attr::decode(&mut r).filter(|_| r.is_empty())
+    }
+    /// The rules: a name, a value of a length that is kept here, a parent pointer that is one.
+    fn is_valid(&self) -> bool {
+        let value = match (self.space, self.value) {
+            (Namespace::Parent, Value::Local(raw)) => Link::decode(raw).is_some(),
+            (Namespace::Parent, Value::Remote(_)) => false,
+            (_, Value::Local(raw)) => raw.len() <= LOCAL_MAX,
+            (_, Value::Remote(_)) => true,
+        };
+        !self.name.is_empty() && value
+    }
+    /// What names it.
+    #[inline]
+    pub fn id(&self) -> Id<'a> {
+        Id { space: self.space, name: self.name, link: self.link() }
+    }
+    /// Of a parent pointer: which directory.
+    #[inline]
+    pub fn link(&self) -> Option<Link> {
+        match (self.space, self.value) {
+            (Namespace::Parent, Value::Local(raw)) => Link::decode(raw),
+            _ => None,
+        }
+    }
+    /// For logs and fsck.
+    pub fn to_text(&self) -> String {
+        match self.value {
+            _ if self.space == Namespace::Parent => self.id().to_text(),
+            Value::Local(raw) => format!("{} = {} bytes", self.id().to_text(), raw.len()),
+            Value::Remote(ptr) => {
+                format!("{} = {} bytes at {}", self.id().to_text(), ptr.len, ptr.addr.0)
+            }
+        }
+    }
+}
+
+/// The attribute for an entry `name` (1 to 255 bytes) of the directory in `link`, in one allocation
+/// of its size: what the attribute fork of a file with one name is.
+#[inline]
+pub fn parent_bytes(link: Link, name: &[u8]) -> Box<[u8]> {
+    let mut raw = Vec::with_capacity(HEADER + name.len() + PARENT_SIZE);
+    raw.extend_from_slice(&[Namespace::Parent as u8, name.len() as u8, PARENT_SIZE as u8, 0]);
+    raw.extend_from_slice(name);
+    raw.extend_from_slice(&link.encode());
+    raw.into_boxed_slice()
+}
+
+/// The attributes of a fork, one after another; `None` in the place of the first that is broken,
+/// and the end.
+#[derive(Clone, Copy)]
+pub struct Attrs<'a> {
+    fork: &'a [u8],
+    rest: Reader<'a>,
+}
+
+impl<'a> Attrs<'a> {
+    /// Those of this fork.
+    #[inline]
+    pub fn new(fork: &'a [u8]) -> Attrs<'a> {
+        Attrs { fork, rest: Reader::new(fork) }
+    }
+    /// Where in the fork the next one begins.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.fork.len() - self.rest.rest().len()
+    }
+}
+
+impl<'a> Iterator for Attrs<'a> {
+    type Item = Option<Attr<'a>>;
+    #[inline]
+    fn next(&mut self) -> Option<Option<Attr<'a>>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let attr = Attr::decode(&mut self.rest);
+        if attr.is_none() {
+            self.rest = Reader::new(&[]);
+        }
+        Some(attr)
+    }
+}
+
+/// Checks a fork: every attribute obeys the rules, none is there twice. Says what is wrong.
+pub fn verify_fork(fork: &[u8]) -> Result<(), String> {
+    let mut ids: Vec<Id<'_>> = Vec::new();
+    let mut attrs = Attrs::new(fork);
+    let mut at = 0;
+    while let Some(attr) = attrs.next() {
+        let id = attr.ok_or_else(|| format!("not an attribute at byte {at}"))?.id();
+        if ids.contains(&id) {
+            return Err(format!("{} twice", id.to_text()));
+        }
+        ids.push(id);
+        at = attrs.position();
+    }
+    Ok(())
+}
+
+/// What a fork holds, for logs and fsck.
+pub fn fork_to_text(fork: &[u8]) -> String {
+    let line = |attr: Option<Attr<'_>>| attr.map_or("broken".into(), |a| a.to_text());
+    Attrs::new(fork).map(line).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a fork may hold a value in a data object: told without decoding the attributes.
+#[inline]
+pub fn has_remote(fork: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(head) = fork.get(at..at + HEADER) {
+        if head[0] & REMOTE != 0 {
+            return true;
+        }
+        at += HEADER + head[1] as usize + u16::from_le_bytes([head[2], head[3]]) as usize;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Link = Link { dir: Ino(77), generation: 3 };
+
+    #[test]
+    fn a_parent_pointer_is_the_same_however_it_is_built() {
+        let value = LINK.encode();
+        let attr = Attr { space: Namespace::Parent, name: b"name", value: Value::Local(&value) };
+        let raw = attr.to_bytes();
+        assert_eq!(raw[..], parent_bytes(LINK, b"name")[..]);
+        assert_eq!(raw.len(), HEADER + 4 + PARENT_SIZE);
+        assert_eq!(Attr::decode_whole(&raw), Some(attr));
+        assert_eq!(attr.id(), Id::parent(LINK, b"name"));
+    }
+
+    #[test]
+    fn equal_names_in_two_directories_have_different_keys() {
+        let other = Link { dir: Ino(78), generation: 3 };
+        let (a, b) = (Id::parent(LINK, b"x").hash(9), Id::parent(other, b"x").hash(9));
+        assert_ne!(a, b);
+        assert!(a & KEY_HIGH != 0 && a & SUFFIX_MASK == 0);
+        assert_eq!(Id::new(Namespace::User, b"x").hash(9) & (KEY_HIGH | SUFFIX_MASK), 0);
+    }
+
+    #[test]
+    fn rules_are_kept() {
+        let ptr = Ptr { addr: Addr(8 << 20), len: 65_536, checksum: 1 };
+        let good = Attr { space: Namespace::User, name: b"n", value: Value::Remote(ptr) };
+        let raw = good.to_bytes();
+        assert_eq!(Attr::decode_whole(&raw), Some(good));
+        assert!(has_remote(&raw) && verify_fork(&raw).is_ok());
+        assert!(verify_fork(&[&raw[..], &raw[..]].concat()).unwrap_err().contains("twice"));
+        let long = Attr { value: Value::Remote(Ptr { len: 65_537, ..ptr }), ..good };
+        assert_eq!(Attr::decode_whole(&long.to_bytes()), None);
+        let nameless = Attr { name: b"", ..good };
+        assert_eq!(Attr::decode_whole(&nameless.to_bytes()), None);
+        let stray = Attr { space: Namespace::Parent, name: b"n", value: Value::Local(b"short") };
+        assert_eq!(Attr::decode_whole(&stray.to_bytes()), None);
+    }
+}

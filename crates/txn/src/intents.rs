@@ -1,0 +1,63 @@
+//! Open intents: what calls have promised in the journal and not yet done. The chain of transactions
+//! of one call runs inside one pass of the gate, so while calls run no checkpoint sees an intent
+//! open; only what recovery finds is here, until the engine has completed it.
+
+use crate::store::Store;
+use parking_lot::Mutex;
+use shoal_base::Result;
+use shoal_device::Device;
+use shoal_format::intent::{self, Intent};
+use shoal_format::{Geometry, Ptr};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Open intents by number.
+#[derive(Default)]
+pub struct Intents {
+    open: Mutex<BTreeMap<u64, Intent>>,
+    last: AtomicU64,
+}
+
+impl Intents {
+    /// A number for a new intent.
+    pub fn next(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+    /// Notes what an open intent is now; returns what it was.
+    pub fn note(&self, id: u64, intent: Intent) -> Option<Intent> {
+        self.last.fetch_max(id, Ordering::Relaxed);
+        self.open.lock().insert(id, intent)
+    }
+    /// It is done.
+    pub fn done(&self, id: u64) -> Option<Intent> {
+        self.open.lock().remove(&id)
+    }
+    /// All that are open, by number: in the order in which they were logged.
+    pub fn all(&self) -> Vec<(u64, Intent)> {
+        self.open.lock().iter().map(|(id, intent)| (*id, intent.clone())).collect()
+    }
+    /// Reads what a checkpoint names.
+    pub fn read(
+        device: &dyn Device,
+        geometry: &Geometry,
+        volume: u64,
+        ptr: Ptr,
+    ) -> Result<Intents> {
+        let intents = Intents::default();
+        if !ptr.is_null() {
+            let raw = crate::open::read_object(device, geometry, ptr, "open intents")?;
+            for (id, intent) in intent::decode_open(&raw, ptr.addr, volume)? {
+                intents.note(id, intent);
+            }
+        }
+        Ok(intents)
+    }
+}
+
+impl Store {
+    /// The bytes of the open intents for a checkpoint; `None`: there are none.
+    pub(crate) fn encode_intents(&self) -> Option<Vec<u8>> {
+        let open = self.intents.all();
+        (!open.is_empty()).then(|| intent::encode_open(self.volume, &open))
+    }
+}
