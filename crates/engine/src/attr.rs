@@ -4,6 +4,7 @@ use crate::clock::now;
 use crate::perm;
 use crate::types::{Attr, Caller, FileKind, SetAttr, SetTime, Time};
 use crate::volume::Inner;
+use crate::xattr::Plan;
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_format::inode::{Core, Inode, Stamp};
@@ -70,7 +71,7 @@ impl Inner {
         if mask & 2 != 0 && (slot.inode.core.is_file() || slot.inode.core.is_dir()) {
             self.store.writable()?;
         }
-        perm::check(who, &slot.inode.core, mask)
+        self.permit(who, ino, &slot.inode, mask)
     }
 
     /// Changes attributes: all of `set`, or nothing.
@@ -82,19 +83,32 @@ impl Inner {
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         attr_of(ino, locked.inode())?;
-        let core = changed_core(who, &locked.inode().core, set)?;
+        let core = self.changed_core(who, ino, locked.inode(), set)?;
+        let list = match set.mode {
+            Some(_) => self.plan_chmod(ino, locked.inode(), core.mode)?,
+            None => Plan::Nothing,
+        };
         if let Some(size) = set.size {
             self.set_size(&mut txn, &mut locked, size)?;
         }
+        let now = locked.inode().core;
         let core = Core {
-            size: locked.inode().core.size,
-            bytes: locked.inode().core.bytes,
-            data_form: locked.inode().core.data_form,
+            size: now.size,
+            bytes: now.bytes,
+            data_form: now.data_form,
             lsn: txn.lsn_before(),
             ..core
         };
         self.put_core(&mut txn, &mut locked, core)?;
+        let list = self.apply(&mut txn, &mut locked, list)?;
+        let owner = set.uid.is_some() || set.gid.is_some();
+        let dropped = match set.size.is_some() || owner {
+            true => self.drop_capability(&mut txn, &mut locked)?,
+            false => None,
+        };
         let attr = attr_of(ino, locked.inode())?;
+        self.finish(&mut txn, &mut locked, list)?;
+        self.finish(&mut txn, &mut locked, dropped)?;
         txn.commit()?;
         Ok(attr)
     }
@@ -113,61 +127,64 @@ impl Inner {
     }
 }
 
-/// The core as `set` would make it, if `who` may do that.
-fn changed_core(who: &Caller, core: &Core, set: &SetAttr) -> Result<Core> {
-    let time = now();
-    let mut new = Core { ctime: time, ..*core };
-    let owner = who.bypasses() || who.uid == core.uid;
-    let denied = |code: Code| Err(Error::Code(code));
-    if let Some(mode) = set.mode {
-        if !owner {
+impl Inner {
+    /// The core as `set` would make it, if `who` may do that.
+    fn changed_core(&self, who: &Caller, ino: Ino, inode: &Inode, set: &SetAttr) -> Result<Core> {
+        let core = &inode.core;
+        let time = now();
+        let mut new = Core { ctime: time, ..*core };
+        let owner = who.bypasses() || who.uid == core.uid;
+        let denied = |code: Code| Err(Error::Code(code));
+        if let Some(mode) = set.mode {
+            if !owner {
+                return denied(Code::NotPermitted);
+            }
+            new.mode = core.mode & !0o7777 | mode & 0o7777;
+            if !who.bypasses() && !who.in_group(core.gid) {
+                new.mode &= !0o2000;
+            }
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            change_owner(who, core, set, &mut new)?;
+        }
+        if let Some(size) = set.size {
+            match core.kind() {
+                8 => {}
+                4 => return denied(Code::IsDirectory),
+                _ => return denied(Code::Invalid),
+            }
+            if !set.by_handle {
+                self.permit(who, ino, inode, perm::WRITE)?;
+            }
+            if size != core.size || set.mtime.is_none() {
+                new.mtime = time;
+            }
+            if who.uid != 0 {
+                perm::kill_set_id(&mut new);
+            }
+        }
+        let explicit = |t: &Option<SetTime>| matches!(t, Some(SetTime::To(_)));
+        if (explicit(&set.atime) || explicit(&set.mtime)) && !owner {
             return denied(Code::NotPermitted);
         }
-        new.mode = core.mode & !0o7777 | mode & 0o7777;
-        if !who.bypasses() && !who.in_group(core.gid) {
-            new.mode &= !0o2000;
+        if (set.atime.is_some() || set.mtime.is_some()) && !owner && set.size.is_none() {
+            self.permit(who, ino, inode, perm::WRITE)?;
         }
-    }
-    if set.uid.is_some() || set.gid.is_some() {
-        change_owner(who, core, set, &mut new)?;
-    }
-    if let Some(size) = set.size {
-        match core.kind() {
-            8 => {}
-            4 => return denied(Code::IsDirectory),
-            _ => return denied(Code::Invalid),
+        let resolve = |t: SetTime| match t {
+            SetTime::Now => Ok(time),
+            SetTime::To(t) => stamp(t),
+        };
+        if let Some(t) = set.atime {
+            new.atime = resolve(t)?;
         }
-        if !set.by_handle {
-            perm::check(who, core, 2)?;
+        if let Some(t) = set.mtime {
+            new.mtime = resolve(t)?;
         }
-        if size != core.size || set.mtime.is_none() {
-            new.mtime = time;
+        if let Some(t) = set.ctime {
+            new.ctime = stamp(t)?;
         }
-        if who.uid != 0 {
-            perm::kill_set_id(&mut new);
-        }
+        Ok(new)
     }
-    let explicit = |t: &Option<SetTime>| matches!(t, Some(SetTime::To(_)));
-    if (explicit(&set.atime) || explicit(&set.mtime)) && !owner {
-        return denied(Code::NotPermitted);
-    }
-    if (set.atime.is_some() || set.mtime.is_some()) && !owner && set.size.is_none() {
-        perm::check(who, core, 2)?;
-    }
-    let resolve = |t: SetTime| match t {
-        SetTime::Now => Ok(time),
-        SetTime::To(t) => stamp(t),
-    };
-    if let Some(t) = set.atime {
-        new.atime = resolve(t)?;
-    }
-    if let Some(t) = set.mtime {
-        new.mtime = resolve(t)?;
-    }
-    if let Some(t) = set.ctime {
-        new.ctime = stamp(t)?;
-    }
-    Ok(new)
 }
 
 fn change_owner(who: &Caller, core: &Core, set: &SetAttr, new: &mut Core) -> Result<()> {

@@ -11,6 +11,7 @@ use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::limits::{ALIGN, NODE_SIZE};
 use shoal_base::{Addr, Code, Error, Ino, Result, RootId, SegNo};
+use shoal_format::attr::KEY_HIGH;
 use shoal_format::bytes::{u16_at, u32_at, u64_at};
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::Form;
@@ -134,7 +135,11 @@ impl Inner {
                 continue;
             };
             let payload = Addr(start + (at + HEADER) as u64);
-            match self.move_object(&header, payload) {
+            let moved = match header.offset & KEY_HIGH {
+                0 => self.move_object(&header, payload),
+                _ => self.move_value(&header, payload),
+            };
+            match moved {
                 // Another root's, or a number that was never used: a leftover.
                 Err(Error::Code(Code::Stale)) => {}
                 // Unreadable: it stays where it is, for fsck to report.

@@ -7,8 +7,9 @@
 use crate::attr::attr_of;
 use crate::types::{Attr, DirEntry, FileKind};
 use crate::volume::Inner;
+use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::dirent::{Dirent, FIRST_COOKIE, SUFFIX_MASK, first_key, name_hash};
+use shoal_format::dirent::{Dirent, FIRST_COOKIE, HEADER, SUFFIX_MASK, first_key, name_hash};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_tree::{Action, Batch};
@@ -62,7 +63,9 @@ impl Inner {
     }
 
     /// Inserts an entry; `EEXIST`, and nothing done, when the name is there. Only the call's first
-    /// change may be this one: it can fail.
+    /// change may be this one: it can fail. `Some`: it stands by itself under this key, and its item
+    /// is left to the caller, who may have one that says more ([`Inner::log_entry`]).
+    #[inline]
     pub(crate) fn insert_entry(
         &self,
         txn: &mut Txn<'_>,
@@ -70,7 +73,7 @@ impl Inner {
         name: &[u8],
         child: Ino,
         kind: u8,
-    ) -> Result<()> {
+    ) -> Result<Option<Key>> {
         txn.check_memory()?;
         let dirents = &self.root(dir)?.dirents;
         let base = Key::new(dir.0, name_hash(self.store.volume, name));
@@ -84,10 +87,21 @@ impl Inner {
             Some(_) => Action::Keep,
         })?;
         if put {
-            txn.log(Item::TreePut { tree: TreeId::Dirents, key: base, value });
-            return Ok(());
+            txn.changing();
+            return Ok(Some(base));
         }
-        self.insert_collision(txn, base, name, value)
+        self.insert_collision(txn, base, name, value).map(|()| None)
+    }
+
+    /// The item of an entry that was inserted.
+    #[inline]
+    pub(crate) fn log_entry(&self, txn: &mut Txn<'_>, key: Key, entry: Dirent<'_>) {
+        let mut value = [0u8; HEADER + NAME_MAX];
+        let len = HEADER + entry.name.len();
+        value[..8].copy_from_slice(&entry.child.0.to_le_bytes());
+        value[8] = entry.kind;
+        value[HEADER..len].copy_from_slice(entry.name);
+        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value: &value[..len] });
     }
 
     /// The name's hash is taken: by the name itself, or by others.

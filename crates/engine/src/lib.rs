@@ -5,6 +5,7 @@
 pub mod types;
 
 mod clock;
+mod shape;
 mod volume;
 
 mod attr;
@@ -13,6 +14,13 @@ mod holds;
 mod perm;
 
 mod data;
+mod xattr;
+
+mod intents;
+
+mod attributes;
+mod parent;
+
 mod orphan;
 
 mod namei;

@@ -3,13 +3,14 @@
 use crate::background::Background;
 use crate::data::ObjectCache;
 use crate::holds::Holds;
+use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport, StatFs, VolumeInfo};
 use crate::volume::{Inner, Volume};
 use parking_lot::Mutex;
 use shoal_base::counters::Counter;
 use shoal_base::{Ino, Lsn, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
-use shoal_format::features::Word;
+use shoal_format::features::{RO_COMPAT_ATTRS, RO_COMPAT_PARENTS, Word};
 use shoal_format::superblock;
 use shoal_txn::{Opened, StoreOptions};
 use std::path::Path;
@@ -63,7 +64,12 @@ impl Volume {
             extents: ObjectCache::default(),
             options: options.clone(),
             recovery: Mutex::default(),
+            shape: Shape::default(),
+            attrs: sb.ro_compat & RO_COMPAT_ATTRS != 0,
+            parents: sb.ro_compat & RO_COMPAT_PARENTS != 0,
         });
+        // Before anybody sees the volume, and before anything is reaped.
+        let intents = inner.complete_intents()?;
         let writable = inner.store.writable().is_ok();
         let orphans = if writable { inner.reap_all()? } else { 0 };
         *inner.recovery.lock() = RecoveryReport {
@@ -71,6 +77,7 @@ impl Volume {
             records: recovered.records,
             bytes: recovered.bytes,
             orphans,
+            intents,
             torn: recovered.torn,
             seconds: start.elapsed().as_secs_f64(),
         };

@@ -4,9 +4,8 @@ use crate::volume::Inner;
 use shoal_base::{Ino, Result};
 use shoal_format::inode::{Form, Inode};
 use shoal_format::item::Item;
-use shoal_format::node::{Key, TreeId};
 use shoal_itable::Locked;
-use shoal_txn::{ExtentChange, Txn};
+use shoal_txn::{ExtentChange, Txn, remote_extents};
 
 impl Inner {
     /// Frees a locked inode without links: its data, its attributes, its number.
@@ -25,10 +24,10 @@ impl Inner {
                 self.store.account(&extent, ExtentChange::Goes);
             }
         }
-        if core.attr_form == Form::Tree {
-            let (key, to) = (Key::new(ino.0, 0), Key::new(ino.0, u64::MAX));
-            root.attrs.delete_range(key, to, txn.epoch, &mut |_, _| {})?;
-            txn.log(Item::TreeDelRange { tree: TreeId::Attrs, key, end: u64::MAX });
+        match core.attr_form {
+            Form::Tree => self.free_attrs(txn, ino)?,
+            _ => remote_extents(&inode.inode().attr)
+                .for_each(|extent| self.store.account(&extent, ExtentChange::Goes)),
         }
         *inode.edit(&root.table, txn.epoch) = Inode::free(core.generation);
         txn.log(Item::Free { ino, generation: core.generation });

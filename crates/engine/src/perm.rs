@@ -4,11 +4,13 @@ use crate::types::Caller;
 use shoal_base::{Code, Error, Result};
 use shoal_format::inode::Core;
 
-/// Write, and execute or search, as in `access(2)`; 4 is read.
+/// Read, write, and execute or search, as in `access(2)`.
+pub(crate) const READ: u32 = 4;
 pub(crate) const WRITE: u32 = 2;
 pub(crate) const EXEC: u32 = 1;
 
-/// Checks `mask` against the mode of an inode.
+/// Checks `mask` against the mode of an inode: of one that may have an access control list ask
+/// `Inner::permit`.
 #[inline]
 pub(crate) fn check(who: &Caller, core: &Core, mask: u32) -> Result<()> {
     if who.checked {

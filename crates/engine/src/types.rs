@@ -185,6 +185,26 @@ pub struct RenameFlags {
     pub exchange: bool,
 }
 
+/// Flags of `setxattr`; with neither, the attribute is created or its value replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct XattrFlags {
+    /// Fail with `EEXIST` when it exists.
+    pub create: bool,
+    /// Fail with `ENODATA` when it does not.
+    pub replace: bool,
+}
+
+/// Where a file has a name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Parent {
+    /// The directory.
+    pub dir: Ino,
+    /// Its generation.
+    pub generation: Generation,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
 /// Modes of `fallocate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallocate {
@@ -245,6 +265,8 @@ pub struct MkfsOptions {
     pub root_gid: u32,
     /// Permission bits of the top directory.
     pub root_mode: u32,
+    /// Keep a parent pointer for each name (without: for measuring what they cost).
+    pub parents: bool,
 }
 
 impl Default for MkfsOptions {
@@ -257,6 +279,7 @@ impl Default for MkfsOptions {
             root_uid: 0,
             root_gid: 0,
             root_mode: 0o755,
+            parents: true,
         }
     }
 }
@@ -279,6 +302,9 @@ pub struct OpenOptions {
     pub checkpoint_always: bool,
     /// Never update access times.
     pub noatime: bool,
+    /// Every change of an attribute or parent pointer goes through an intent, also where one
+    /// transaction would do (a debugging and measuring aid).
+    pub attr_intents: bool,
 }
 
 impl Default for OpenOptions {
@@ -291,6 +317,7 @@ impl Default for OpenOptions {
             background: true,
             checkpoint_always: false,
             noatime: false,
+            attr_intents: false,
         }
     }
 }
@@ -369,6 +396,8 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// Orphans reaped.
     pub orphans: u64,
+    /// Intents completed.
+    pub intents: u64,
     /// Where and why the journal's tail was cut, if it was.
     pub torn: Option<String>,
     /// Time it took.
@@ -395,6 +424,10 @@ pub struct CheckReport {
     pub dirents: u64,
     /// Extents.
     pub extents: u64,
+    /// Attributes, parent pointers among them.
+    pub attributes: u64,
+    /// Parent pointers.
+    pub parents: u64,
     /// Bytes of file data whose checksum was verified.
     pub data_bytes: u64,
     /// Tree nodes and inode blocks read.

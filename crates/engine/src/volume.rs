@@ -3,6 +3,7 @@
 use crate::background::Background;
 use crate::holds::Holds;
 use crate::reap::Reaper;
+use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport};
 use parking_lot::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
@@ -33,6 +34,12 @@ pub struct Inner {
     pub(crate) extents: crate::data::ObjectCache,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
+    /// Whether directories stand still.
+    pub(crate) shape: Shape,
+    /// Inodes may have attributes: the volume's feature.
+    pub(crate) attrs: bool,
+    /// Every name has a parent pointer: the volume's feature.
+    pub(crate) parents: bool,
 }
 
 impl std::ops::Deref for Volume {

@@ -1,4 +1,4 @@
-//! Third pass: where file data is, and whether it is what was written.
+//! Fourth pass: where file data is, and whether it is what was written.
 
 use super::Check;
 use crate::data::inline_extents;
@@ -42,14 +42,6 @@ impl Check<'_> {
             failed.map_or(Ok(()), Err)?;
             self.damage("extents", walked)?;
             self.tree_list(owner, &list)?;
-            let attrs = root.attrs.for_each(Key::MIN, Key::MAX, &mut |key, _| {
-                if !self.seen.contains_key(&Ino(key.hi)) {
-                    let message = format!("attribute {:#x} of free inode {}", key.lo, Ino(key.hi));
-                    self.problem("attr-owner", message);
-                }
-                Ok(true)
-            });
-            self.damage("attrs", attrs)?;
         }
         self.sums();
         Ok(())

@@ -95,6 +95,7 @@ impl Check<'_> {
             found: 0,
             entries: 0,
         };
+        self.fork(ino, inode);
         self.seen.insert(ino, seen);
     }
 }

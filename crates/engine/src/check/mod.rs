@@ -5,9 +5,11 @@
 //! | --- | --- | --- |
 //! | inodes | `inodes.rs` | every inode block and inode can be read; fork forms are possible; orphans |
 //! | names | `names.rs` | every entry names an inode of its type; link counts, entry counts, parents; no loops |
+//! | attributes | `attrs.rs` | forks, the tree, values; a parent pointer for each entry and the reverse |
 //! | extents | `extents.rs` | records are valid and in order; objects say whose they are; checksums; sums |
 //! | space | `space.rs` | no two extents overlap; live bytes of every segment are the sum of what points into it |
 
+mod attrs;
 mod extents;
 mod inodes;
 mod names;
@@ -17,6 +19,7 @@ use crate::types::{CheckReport, Problem};
 use crate::volume::{Inner, Volume};
 use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
+use shoal_format::extent::Extent;
 use std::collections::HashMap;
 
 /// Problems after which a check stops counting details.
@@ -43,6 +46,8 @@ struct Check<'v> {
     volume: &'v Inner,
     report: CheckReport,
     seen: HashMap<Ino, Seen>,
+    /// Values of attributes that lie in data objects.
+    values: Vec<(Ino, Extent)>,
     /// What points to the device: data extents, then metadata, for the space pass.
     data: Vec<(u64, u32)>,
     meta: Vec<Ptr>,
@@ -57,11 +62,12 @@ impl Volume {
     /// the work done and in all, in inodes and entries, about.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         self.store.quiesced(|checkpoint, at| {
-            let total = self.store.inodes() * 3;
+            let total = self.store.inodes() * 4;
             let mut check = Check {
                 volume: &self.inner,
                 report: CheckReport::default(),
                 seen: HashMap::new(),
+                values: Vec::new(),
                 data: Vec::new(),
                 meta: Vec::new(),
                 prealloc: 0,
@@ -71,6 +77,7 @@ impl Volume {
             };
             check.inodes()?;
             check.names()?;
+            check.attributes()?;
             check.extents()?;
             check.space(checkpoint, at)?;
             Ok(check.report)

@@ -12,7 +12,7 @@ const DIRECTORY: u8 = 4;
 
 /// Whether an inode is in a root that has been deleted: it may have lost its names, or the names in
 /// it, already.
-fn is_dying(volume: &Inner, ino: Ino) -> bool {
+pub(super) fn is_dying(volume: &Inner, ino: Ino) -> bool {
     volume.store.root(ino).is_ok_and(|root| root.state() != RootState::Live)
 }
 
@@ -67,8 +67,9 @@ impl Check<'_> {
             let message = format!("{name:?} in directory {dir}: type {kind}, not {}", child.kind);
             return self.problem("dirent-type", message);
         }
+        let parent = Ino(child.parent_or_bytes);
+        self.pointed_back(dir, entry.name, entry.child);
         if kind == DIRECTORY {
-            let parent = Ino(child.parent_or_bytes);
             if parent != dir {
                 let message =
                     format!("directory {} says {parent}, its name is in {dir}", entry.child);

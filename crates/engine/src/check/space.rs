@@ -24,6 +24,7 @@ impl Check<'_> {
         self.meta.push(at);
         self.meta.push(checkpoint.usage);
         self.meta.extend(&checkpoint.orphans);
+        self.meta.extend((!checkpoint.intents.is_null()).then_some(checkpoint.intents));
         self.overlaps();
         self.live();
         let said = store.prealloc.load(Ordering::Relaxed);

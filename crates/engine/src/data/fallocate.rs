@@ -59,6 +59,7 @@ impl Inner {
                 keep_size
             }
         };
+        let dropped = self.drop_capability(&mut txn, &mut locked)?;
         let (time, lsn) = (now(), txn.lsn_before());
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         if !keep_size {
@@ -69,6 +70,7 @@ impl Inner {
         core.lsn = lsn;
         let core = *core;
         txn.log(Item::Core { ino, core });
+        self.finish(&mut txn, &mut locked, dropped)?;
         txn.commit().map(|_| ())
     }
 

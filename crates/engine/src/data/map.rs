@@ -190,6 +190,28 @@ impl Inner {
         Ok(())
     }
 
+    /// Puts the only record of a new inode, already counted, into the tree.
+    pub(crate) fn put_first_record(
+        &self,
+        txn: &mut Txn<'_>,
+        ino: Ino,
+        extent: &Extent,
+    ) -> Result<()> {
+        self.replace_in_tree(txn, ino, &[], &[*extent])
+    }
+
+    /// Moves the records in an inode to the tree: the fork is needed otherwise.
+    pub(crate) fn spread_extents(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
+        let ino = locked.ino();
+        let all = inline_extents(ino, locked.inode())?;
+        let inode = locked.edit(self.table(ino)?, txn.epoch);
+        inode.core.data_form = Form::Tree;
+        inode.data = Box::default();
+        // The fork first: replaying it takes back what it counted, the tree's records count anew.
+        txn.log(Item::DataFork { ino, form: Form::Tree, bytes: &[] });
+        self.replace_in_tree(txn, ino, &[], &all)
+    }
+
     /// The records stay in the inode while they fit, and go to the tree when they do not.
     fn replace_in_fork(
         &self,

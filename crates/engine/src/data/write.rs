@@ -101,6 +101,7 @@ impl Inner {
         }
         txn.check_memory()?;
         self.write_locked(&mut txn, &mut locked, offset, data)?;
+        let dropped = self.drop_capability(&mut txn, &mut locked)?;
         let (time, lsn) = (now(), txn.lsn_before());
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         core.size = core.size.max(end);
@@ -112,6 +113,7 @@ impl Inner {
         }
         let core: Core = *core;
         txn.log(Item::Core { ino, core });
+        self.finish(&mut txn, &mut locked, dropped)?;
         txn.commit()?;
         Ok(offset)
     }
@@ -168,7 +170,7 @@ impl Inner {
     }
 
     /// Contents that were inline are on the device now: the fork is empty.
-    pub(super) fn outgrow_inline(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
+    pub(crate) fn outgrow_inline(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
         if locked.inode().core.data_form != Form::Inline {
             return Ok(());
         }

@@ -1,19 +1,25 @@
 //! Making files: create, mkdir, mknod, symlink, tmpfile.
 
-use super::{NAME_COST, check_change, check_dir, check_search, touch_dir};
+use super::{NAME_COST, check_dir, touch_dir};
 use crate::attr::attr_of;
 use crate::clock::now;
+use crate::parent::NameIn;
 use crate::perm;
 use crate::types::{Caller, Entry, FileKind, check_name};
 use crate::volume::Inner;
+use crate::xattr::Pending;
 use shoal_base::counters::Counter;
 use shoal_base::limits::PATH_MAX;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::extent::Extent;
-use shoal_format::inode::{Core, FLAG_TMPFILE, Form, Stamp};
+use shoal_format::attr::{Attr, Attrs, Id, Link, Namespace};
+use shoal_format::dirent::Dirent;
+use shoal_format::extent::{Extent, INLINE_SIZE};
+use shoal_format::inode::{Core, FLAG_DEFAULT_ACL, FLAG_TMPFILE, Form, Inode, Stamp};
+use shoal_format::intent::Intent;
 use shoal_format::item::Item;
-use shoal_itable::InodeRef;
-use shoal_txn::{ExtentChange, Root, Txn};
+use shoal_format::node::Key;
+use shoal_itable::Locked;
+use shoal_txn::{ExtentChange, Root, Txn, remote_extents};
 use std::sync::atomic::Ordering;
 
 /// What a new inode shall be.
@@ -79,16 +85,29 @@ impl Inner {
         let dir_slot = dir_ref.read();
         let above = dir_slot.inode.core;
         check_dir(&above)?;
-        perm::check(who, &above, perm::WRITE | perm::EXEC)?;
+        self.permit(who, dir, &dir_slot.inode, perm::WRITE | perm::EXEC)?;
         let mode = FileKind::Regular.mode_bits() | mode & 0o7777;
         let inode = root.table.allocate()?;
         let new = New { mode, rdev: 0, target: b"" };
-        let core = Core { flags: FLAG_TMPFILE, ..new_core(who, &above, &new, now()) };
-        let entry = self.fill(&mut txn, root, &inode, core, Fork::default())?;
+        let birth = match self.birth(inode.ino, dir, &dir_slot.inode, None, &new) {
+            Ok(birth) => birth,
+            Err(e) => {
+                root.table.give_back(&inode);
+                return Err(e);
+            }
+        };
+        let core = new_core(who, &above, &new, &birth, now());
+        let core = Core { flags: FLAG_TMPFILE, ..core };
+        let mut locked = inode.write();
+        let pending = self.fill(&mut txn, root, &mut locked, core, birth)?;
+        let entry = attr_of(inode.ino, locked.inode())?;
         self.store.orphans.add(inode.ino);
         txn.log(Item::OrphanAdd { ino: inode.ino });
         self.store.counters.add(Counter::Orphans, 1);
         self.holds.add(inode.ino, 1);
+        for intent in pending {
+            self.finish(&mut txn, &mut locked, Some(intent))?;
+        }
         txn.commit()?;
         Ok(entry)
     }
@@ -100,36 +119,78 @@ impl Inner {
         let dir_ref = root.table.get(dir)?;
         let mut parent = dir_ref.write();
         let above = parent.inode().core;
-        check_search(who, &above)?;
+        self.check_search(who, dir, parent.inode())?;
         check_name(name)?;
-        check_change(who, &above).map_err(|e| self.exists_first(e, dir, name))?;
+        self.check_change(who, dir, parent.inode()).map_err(|e| self.exists_first(e, dir, name))?;
         let is_dir = new.mode & 0o170_000 == FileKind::Directory.mode_bits();
         if is_dir && above.nlink == u32::MAX {
             return Err(Error::Code(Code::TooManyLinks));
         }
         let inode = root.table.allocate()?;
         let kind = ((new.mode >> 12) & 15) as u8;
-        // What can fail comes first: a long target goes to the device, then the entry to its leaf.
-        let ready = self.store_target(inode.ino, new.target).and_then(|target| {
-            self.insert_entry(&mut txn, dir, name, inode.ino, kind).map(|()| target)
-        });
-        let target = match ready {
-            Ok(target) => target,
+        // What can fail comes first: lists to inherit, a long target that goes to the device, then
+        // the entry to its leaf.
+        let here = NameIn::new(dir, &above, name);
+        let ready =
+            self.birth(inode.ino, dir, parent.inode(), Some(&here), new).and_then(|birth| {
+                let key = self.insert_entry(&mut txn, dir, name, inode.ino, kind)?;
+                Ok((birth, key))
+            });
+        let (birth, key) = match ready {
+            Ok(ready) => ready,
             Err(e) => {
                 root.table.give_back(&inode);
                 return Err(e);
             }
         };
         let stamp = now();
-        let mut core = new_core(who, &above, new, stamp);
+        let mut core = new_core(who, &above, new, &birth, stamp);
         core.nlink = if is_dir { 2 } else { 1 };
         if is_dir {
             core.parent_or_rdev = dir.0;
         }
         core.size = new.target.len() as u64;
-        let entry = self.fill(&mut txn, root, &inode, core, target)?;
-        touch_dir(&mut txn, &root.table, &mut parent, 1, i64::from(is_dir), stamp);
+        let mut locked = inode.write();
+        let made = Made { name: &here, key, kind };
+        let entry = self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
+            touch_dir(txn, &root.table, &mut parent, 1, i64::from(is_dir), stamp);
+        })?;
         txn.commit()?;
+        Ok(entry)
+    }
+
+    /// Fills the inode of an entry that has been inserted, and completes the record: with what
+    /// `touch` adds for the directory, and with the item of the entry if it is still wanting.
+    #[inline]
+    pub(super) fn enter(
+        &self,
+        txn: &mut Txn<'_>,
+        root: &Root,
+        locked: &mut Locked<'_>,
+        core: Core,
+        birth: Birth,
+        made: Made<'_>,
+        touch: &mut dyn FnMut(&mut Txn<'_>),
+    ) -> Result<Entry> {
+        let (ino, sole, name) = (locked.ino(), birth.sole, made.name);
+        let pending = self.fill(txn, root, locked, core, birth)?;
+        let entry = Dirent { child: ino, kind: made.kind, name: name.name };
+        match made.key {
+            Some(Key { lo, .. }) if sole => {
+                let Link { dir, generation } = name.link;
+                txn.log(Item::Named { dir, generation, lo, entry });
+            }
+            Some(key) => self.log_entry(txn, key, entry),
+            None if sole => {
+                txn.log(Item::AttrFork { ino, form: Form::Inline, bytes: &locked.inode().attr });
+            }
+            None => {}
+        }
+        let entry = attr_of(ino, locked.inode())?;
+        touch(txn);
+        for intent in pending {
+            self.finish(txn, locked, Some(intent))?;
+        }
         Ok(entry)
     }
 
@@ -145,64 +206,163 @@ impl Inner {
         }
     }
 
-    /// The data fork of a symlink with this target.
-    fn store_target(&self, ino: Ino, target: &[u8]) -> Result<Fork> {
-        if target.is_empty() {
-            return Ok(Fork::default());
+    /// All that a new inode is to hold, so far as it can fail. What it inherits, and its first name.
+    #[inline]
+    pub(super) fn birth(
+        &self,
+        ino: Ino,
+        dir: Ino,
+        above: &Inode,
+        name: Option<&NameIn<'_>>,
+        new: &New<'_>,
+    ) -> Result<Birth> {
+        let mut birth = Birth { mode: new.mode, ..Birth::default() };
+        birth.attr = name.map(|name| self.first_parent(name)).unwrap_or_default();
+        birth.sole = !birth.attr.is_empty();
+        if above.core.flags & FLAG_DEFAULT_ACL != 0 {
+            self.inherit(ino, (dir, above), new, &mut birth)?;
         }
-        if target.len() <= self.inline_max() {
-            return Ok(Fork { form: Form::Inline, bytes: target.into(), extent: None });
+        if birth.attr.len() > self.inline_max() || self.options.attr_intents {
+            birth.leave_inode();
         }
-        let extent = self.write_object(ino, 0, &[target])?;
-        let mut bytes = Vec::new();
-        extent.encode_inline(&mut bytes);
-        Ok(Fork { form: Form::Extents, bytes: bytes.into(), extent: Some(extent) })
+        if !new.target.is_empty() {
+            self.store_target(ino, new.target, &mut birth)?;
+        }
+        Ok(birth)
     }
 
-    /// Makes the inode what it shall be, in memory and in the record.
+    /// Adds what a new inode has from the default list of its directory.
+    #[cold]
+    fn inherit(
+        &self,
+        ino: Ino,
+        (dir, above): (Ino, &Inode),
+        new: &New<'_>,
+        birth: &mut Birth,
+    ) -> Result<()> {
+        let heir = self.inherited(dir, above, new.mode)?;
+        (birth.mode, birth.inherits, birth.flags) = (heir.mode, heir.applies, heir.flags);
+        let mut fork = std::mem::take(&mut birth.attr).into_vec();
+        for (name, bytes) in &heir.attrs {
+            let id = Id::new(Namespace::System, name);
+            let value = self.store_value(ino, &id, bytes)?;
+            Attr { space: id.space, name, value }.encode(&mut fork);
+            birth.sole = false;
+        }
+        birth.attr = fork.into();
+        Ok(())
+    }
+
+    /// The data fork of a symlink with this target, in the room that its attributes leave.
+    fn store_target(&self, ino: Ino, target: &[u8], birth: &mut Birth) -> Result<()> {
+        let room = self.inline_max() - birth.attr.len();
+        if target.len() <= room {
+            (birth.form, birth.data) = (Form::Inline, target.into());
+            return Ok(());
+        }
+        let extent = self.write_object(ino, 0, &[target])?;
+        birth.extent = Some(extent);
+        if INLINE_SIZE <= room {
+            let mut bytes = Vec::with_capacity(INLINE_SIZE);
+            extent.encode_inline(&mut bytes);
+            (birth.form, birth.data) = (Form::Extents, bytes.into());
+        } else {
+            birth.form = Form::Tree;
+            self.read_records(ino, &[], &[extent], None)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the inode what it shall be, in memory and in the record; all but the item that says
+    /// that it has its parent pointer and nothing else, which is left to the caller.
     pub(super) fn fill(
         &self,
         txn: &mut Txn<'_>,
         root: &Root,
-        inode: &InodeRef,
+        locked: &mut Locked<'_>,
         core: Core,
-        fork: Fork,
-    ) -> Result<Entry> {
-        let ino = inode.ino;
-        let mut locked = inode.write();
+        birth: Birth,
+    ) -> Result<Vec<Pending>> {
+        let ino = locked.ino();
         let floor = self.store.floor.load(Ordering::Relaxed).max(1);
         let generation = locked.inode().core.generation.wrapping_add(1).max(floor);
         let slot = locked.edit(&root.table, txn.epoch);
         slot.core = Core { generation, lsn: txn.lsn_before(), ..core };
-        slot.core.bytes = fork.extent.map_or(0, |e| u64::from(e.len));
-        slot.core.data_form = fork.form;
-        slot.attr = Box::default();
+        slot.core.flags |= birth.flags;
+        slot.core.bytes = birth.extent.map_or(0, |e| u64::from(e.len));
+        slot.core.data_form = birth.form;
+        slot.core.attr_form = if birth.attr.is_empty() { Form::Empty } else { Form::Inline };
         txn.log(Item::Core { ino, core: slot.core });
-        if fork.form != Form::Empty {
-            txn.log(Item::DataFork { ino, form: fork.form, bytes: &fork.bytes });
+        if birth.form != Form::Empty {
+            txn.log(Item::DataFork { ino, form: birth.form, bytes: &birth.data });
         }
-        if let Some(extent) = &fork.extent {
-            self.store.account(extent, ExtentChange::Appears);
+        if !birth.sole && !birth.attr.is_empty() {
+            txn.log(Item::AttrFork { ino, form: Form::Inline, bytes: &birth.attr });
+            remote_extents(&birth.attr)
+                .for_each(|extent| self.store.account(&extent, ExtentChange::Appears));
         }
-        slot.data = fork.bytes;
+        (slot.data, slot.attr) = (birth.data, birth.attr);
         root.table.count_inodes(1);
-        attr_of(ino, locked.inode())
+        if let Some(extent) = &birth.extent {
+            self.store.account(extent, ExtentChange::Appears);
+            if birth.form == Form::Tree {
+                self.put_first_record(txn, ino, extent)?;
+            }
+        }
+        let intent = |set| Intent { ino, generation, remove: Vec::new(), set };
+        Ok(birth.later.into_iter().map(|set| self.log_intent(txn, intent(set))).collect())
     }
 }
 
-/// A data fork ready to be put in a new inode.
+/// An entry that was made for a new inode.
+pub(super) struct Made<'a> {
+    pub name: &'a NameIn<'a>,
+    /// Its item is still wanting.
+    pub key: Option<Key>,
+    pub kind: u8,
+}
+
+/// What a new inode holds.
 #[derive(Default)]
-pub(super) struct Fork {
+pub(super) struct Birth {
+    /// Type and permissions, after what it inherits.
+    mode: u32,
+    /// The umask does not count.
+    inherits: bool,
+    flags: u32,
     form: Form,
-    bytes: Box<[u8]>,
+    data: Box<[u8]>,
     extent: Option<Extent>,
+    attr: Box<[u8]>,
+    /// The attribute fork is the parent pointer of the entry, nothing else.
+    sole: bool,
+    /// Attributes that have no room in the inode, encoded.
+    later: Vec<Vec<u8>>,
+}
+
+impl Birth {
+    /// The attributes do not fit: they follow one by one.
+    #[cold]
+    fn leave_inode(&mut self) {
+        let fork = std::mem::take(&mut self.attr);
+        self.later = Attrs::new(&fork).flatten().map(|attr| attr.to_bytes()).collect();
+        self.sole = false;
+    }
 }
 
 /// Core of a new inode: ownership and mode by the rules of set-group-id directories.
-pub(super) fn new_core(who: &Caller, above: &Core, new: &New<'_>, stamp: Stamp) -> Core {
+pub(super) fn new_core(
+    who: &Caller,
+    above: &Core,
+    new: &New<'_>,
+    birth: &Birth,
+    stamp: Stamp,
+) -> Core {
     let kind = new.mode & 0o170_000;
     let link = kind == FileKind::Symlink.mode_bits();
-    let mut mode = if link { new.mode } else { new.mode & !(who.umask & 0o777) };
+    // The umask is not for symlinks, nor where a default access control list stands in its place.
+    let masked = !link && !birth.inherits;
+    let mut mode = if masked { birth.mode & !(who.umask & 0o777) } else { birth.mode };
     let mut gid = who.gid;
     if above.mode & 0o2000 != 0 {
         gid = above.gid;

@@ -1,12 +1,14 @@
 //! Hard links.
 
-use super::{NAME_COST, check_change, check_search, set_links, touch_dir};
+use super::{NAME_COST, set_links, touch_dir};
 use crate::attr::attr_of;
 use crate::clock::now;
+use crate::parent::NameIn;
 use crate::types::{Caller, Entry, check_name};
 use crate::volume::Inner;
 use shoal_base::limits::LINK_MAX;
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::dirent::Dirent;
 use shoal_format::inode::FLAG_TMPFILE;
 use shoal_format::item::Item;
 
@@ -22,9 +24,9 @@ impl Inner {
         // A directory must not be locked after `dir`: it could be above it, or be it.
         let is_dir = file_ref.read().inode.core.is_dir();
         let mut parent = dir_ref.write();
-        check_search(who, &parent.inode().core)?;
+        self.check_search(who, dir, parent.inode())?;
         check_name(name)?;
-        check_change(who, &parent.inode().core).map_err(|e| self.exists_first(e, dir, name))?;
+        self.check_change(who, dir, parent.inode()).map_err(|e| self.exists_first(e, dir, name))?;
         if is_dir {
             let exists = self.find_entry(dir, name)?.is_some();
             return Err(Error::Code(if exists { Code::Exists } else { Code::NotPermitted }));
@@ -46,7 +48,13 @@ impl Inner {
         if core.nlink == LINK_MAX {
             return Err(Error::Code(Code::TooManyLinks));
         }
-        self.insert_entry(&mut txn, dir, name, ino, core.kind())?;
+        let here = NameIn::new(dir, &parent.inode().core, name);
+        let plan = self.plan_parent(ino, file.inode(), None, Some(&here))?;
+        let kind = core.kind();
+        if let Some(key) = self.insert_entry(&mut txn, dir, name, ino, kind)? {
+            self.log_entry(&mut txn, key, Dirent { child: ino, kind, name });
+        }
+        let pending = self.apply(&mut txn, &mut file, plan)?;
         let stamp = now();
         set_links(&mut txn, &root.table, &mut file, core.nlink + 1, stamp);
         if orphan {
@@ -59,6 +67,7 @@ impl Inner {
         }
         touch_dir(&mut txn, &root.table, &mut parent, 1, 0, stamp);
         let entry = attr_of(ino, file.inode())?;
+        self.finish(&mut txn, &mut file, pending)?;
         txn.commit()?;
         Ok(entry)
     }

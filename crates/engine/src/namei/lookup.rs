@@ -1,6 +1,5 @@
 //! Looking names and paths up.
 
-use super::check_search;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use crate::volume::Inner;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
@@ -22,7 +21,7 @@ impl Inner {
         let inode = self.inode(dir)?;
         let slot = inode.read();
         let core = &slot.inode.core;
-        check_search(who, core)?;
+        self.check_search(who, dir, &slot.inode)?;
         if name.len() > NAME_MAX {
             return Err(Error::Code(Code::NameTooLong));
         }

@@ -12,8 +12,9 @@ mod unlink;
 
 use crate::perm;
 use crate::types::Caller;
-use shoal_base::{Code, Error, Result};
-use shoal_format::inode::{Core, Stamp};
+use crate::volume::Inner;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::inode::{Core, Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::{InodeTable, Locked};
 use shoal_txn::Txn;
@@ -21,21 +22,24 @@ use shoal_txn::Txn;
 /// Bytes that a call which makes a name is taken to want: its share of nodes and inode blocks.
 const NAME_COST: u64 = 1024;
 
-/// Checks that entries of this directory may be added or removed.
-#[inline]
-fn check_change(who: &Caller, core: &Core) -> Result<()> {
-    check_dir(core)?;
-    if core.nlink == 0 {
-        return Err(Error::Code(Code::NotFound));
+impl Inner {
+    /// Checks that entries of this directory may be added or removed.
+    #[inline]
+    fn check_change(&self, who: &Caller, dir: Ino, inode: &Inode) -> Result<()> {
+        check_dir(&inode.core)?;
+        if inode.core.nlink == 0 {
+            return Err(Error::Code(Code::NotFound));
+        }
+        self.permit(who, dir, inode, perm::WRITE | perm::EXEC)
     }
-    perm::check(who, core, perm::WRITE | perm::EXEC)
-}
 
-/// Checks that names may be looked up in it: before anything is said of the name, as Linux does.
-#[inline]
-fn check_search(who: &Caller, core: &Core) -> Result<()> {
-    check_dir(core)?;
-    perm::check(who, core, perm::EXEC)
+    /// Checks that names may be looked up in it: before anything is said of the name, as Linux
+    /// does.
+    #[inline]
+    fn check_search(&self, who: &Caller, dir: Ino, inode: &Inode) -> Result<()> {
+        check_dir(&inode.core)?;
+        self.permit(who, dir, inode, perm::EXEC)
+    }
 }
 
 /// Checks that it is a directory in use.

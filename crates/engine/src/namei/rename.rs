@@ -1,14 +1,17 @@
 //! Rename: within a directory and across, replacing, exchanging.
 
 use super::unlink::Freed;
-use super::{NAME_COST, check_change, check_search, touch_dir};
+use super::{NAME_COST, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
+use crate::parent::NameIn;
 use crate::perm;
 use crate::types::{Caller, FileKind, RenameFlags, check_name};
 use crate::volume::Inner;
+use crate::xattr::Plan;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::inode::{Core, Stamp};
+use shoal_format::dirent::Dirent;
+use shoal_format::inode::{Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::{InodeRef, Locked};
 use shoal_txn::{Root, Txn};
@@ -28,9 +31,17 @@ struct Dirs<'a> {
 }
 
 impl Dirs<'_> {
-    fn to_core(&self) -> Core {
-        self.to.as_ref().unwrap_or(&self.from).inode().core
+    fn to_inode(&self) -> &Inode {
+        self.to.as_ref().unwrap_or(&self.from).inode()
     }
+}
+
+/// What becomes of the parent pointers of what moves and of what is at its new name, and the time
+/// of it all.
+struct Pointers {
+    source: Plan,
+    target: Plan,
+    stamp: Stamp,
 }
 
 /// What was found about the names of a rename across directories before anything was locked.
@@ -145,8 +156,9 @@ impl Inner {
             self.check_child(found, inode)?;
         }
         let replaced = target.as_ref().zip(target_inode.as_ref());
-        check_permissions(who, dirs, names, (&source, &source_inode), replaced, flags)?;
-        let stamp = now();
+        self.check_permissions(who, dirs, names, (&source, &source_inode), replaced, flags)?;
+        let pointers =
+            self.plan_pointers(dirs, names, &source_inode, target_inode.as_ref(), flags)?;
         if flags.exchange
             && let (Some(found), Some(inode)) = (&target, &mut target_inode)
         {
@@ -157,19 +169,40 @@ impl Inner {
                 names,
                 (&source, &mut source_inode),
                 (found, inode),
-                stamp,
+                pointers,
             )?;
             return Ok(Some(None));
         }
         let replaced = target.as_ref().zip(target_ref.as_ref()).zip(target_inode.as_mut());
         let moved = (&source, &mut source_inode);
-        self.move_entry(txn, root, dirs, names, moved, replaced, stamp).map(Some)
+        self.move_entry(txn, root, dirs, names, moved, replaced, pointers).map(Some)
+    }
+
+    /// Plans what becomes of the parent pointers of both: everything that can fail.
+    fn plan_pointers(
+        &self,
+        dirs: &Dirs<'_>,
+        names: &Names<'_>,
+        source: &Locked<'_>,
+        target: Option<&Locked<'_>>,
+        flags: RenameFlags,
+    ) -> Result<Pointers> {
+        let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
+        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
+        let moves = self.plan_parent(source.ino(), source.inode(), Some(&from), Some(&to))?;
+        let other = match target {
+            None => Plan::Nothing,
+            Some(target) if flags.exchange => {
+                self.plan_parent(target.ino(), target.inode(), Some(&to), Some(&from))?
+            }
+            Some(target) => self.plan_drop(target, &to)?,
+        };
+        Ok(Pointers { source: moves, target: other, stamp: now() })
     }
 
     fn source_of(&self, who: &Caller, dirs: &Dirs<'_>, names: &Names<'_>) -> Result<Found> {
-        let core = &dirs.from.inode().core;
-        check_search(who, core)?;
-        check_search(who, &dirs.to_core())?;
+        self.check_search(who, names.from_dir, dirs.from.inode())?;
+        self.check_search(who, names.to_dir, dirs.to_inode())?;
         check_name(names.from)?;
         let source = self.find_entry(names.from_dir, names.from)?;
         let source = source.ok_or(Error::Code(Code::NotFound))?;
@@ -221,22 +254,30 @@ impl Inner {
         dirs: &mut Dirs<'_>,
         names: &Names<'_>,
         (source, source_inode): (&Found, &mut Locked<'_>),
-        replaced: Option<((&Found, &InodeRef), &mut Locked<'_>)>,
-        stamp: Stamp,
+        mut replaced: Option<((&Found, &InodeRef), &mut Locked<'_>)>,
+        pointers: Pointers,
     ) -> Result<Option<Freed>> {
-        let (moves_dir, mut freed) = (is_dir(source), None);
+        let stamp = pointers.stamp;
+        let (moves_dir, mut freed, mut dropped) = (is_dir(source), None, None);
+        let _shape = moves_dir.then(|| self.shape.change());
         let replaces = replaced.is_some();
-        match replaced {
+        match &mut replaced {
             Some(((found, inode_ref), inode)) => {
                 self.replace_entry(txn, found, names.to, source.child, source.kind)?;
-                freed = self.drop_link(txn, inode_ref, inode, stamp)?;
+                (freed, dropped) = self.drop_link(txn, inode_ref, inode, pointers.target, stamp)?;
             }
-            None => self.insert_entry(txn, names.to_dir, names.to, source.child, source.kind)?,
+            None => {
+                let Found { child, kind, .. } = *source;
+                if let Some(key) = self.insert_entry(txn, names.to_dir, names.to, child, kind)? {
+                    self.log_entry(txn, key, Dirent { child, kind, name: names.to });
+                }
+            }
         }
         // Found again: the insertion may have moved a name of the same hash.
         let source_now = self.find_entry(names.from_dir, names.from)?;
         self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?)?;
         self.moved(txn, root, source_inode, names.to_dir, stamp);
+        let moved = self.apply(txn, source_inode, pointers.source)?;
         let gone = i64::from(replaces);
         match &mut dirs.to {
             None => {
@@ -250,6 +291,10 @@ impl Inner {
                 touch_dir(txn, &root.table, to, 1 - gone, links, stamp);
             }
         }
+        self.finish(txn, source_inode, moved)?;
+        if let Some((_, inode)) = replaced {
+            self.finish(txn, inode, dropped)?;
+        }
         Ok(freed)
     }
 
@@ -261,13 +306,17 @@ impl Inner {
         names: &Names<'_>,
         (source, source_inode): (&Found, &mut Locked<'_>),
         (target, target_inode): (&Found, &mut Locked<'_>),
-        stamp: Stamp,
+        pointers: Pointers,
     ) -> Result<()> {
+        let stamp = pointers.stamp;
+        let _shape = (is_dir(source) || is_dir(target)).then(|| self.shape.change());
         self.replace_entry(txn, source, names.from, target.child, target.kind)?;
         // Found again: read after the first change, in case the two share a hash.
         self.replace_entry(txn, target, names.to, source.child, source.kind)?;
         self.moved(txn, root, source_inode, names.to_dir, stamp);
         self.moved(txn, root, target_inode, names.from_dir, stamp);
+        let moved = self.apply(txn, source_inode, pointers.source)?;
+        let other = self.apply(txn, target_inode, pointers.target)?;
         let links = i64::from(is_dir(target)) - i64::from(is_dir(source));
         match &mut dirs.to {
             None => touch_dir(txn, &root.table, &mut dirs.from, 0, 0, stamp),
@@ -276,7 +325,8 @@ impl Inner {
                 touch_dir(txn, &root.table, to, 0, -links, stamp);
             }
         }
-        Ok(())
+        self.finish(txn, source_inode, moved)?;
+        self.finish(txn, target_inode, other)
     }
 
     /// The moved inode's ctime, and a directory's parent.
@@ -303,44 +353,47 @@ impl Inner {
     }
 }
 
-/// Permissions and types, in Linux's order: what leaves the old directory, what leaves the new one,
-/// the ".." of directories that change their parent, and at last whether what goes is empty.
-fn check_permissions(
-    who: &Caller,
-    dirs: &Dirs<'_>,
-    names: &Names<'_>,
-    (source, source_inode): (&Found, &Locked<'_>),
-    target: Option<(&Found, &Locked<'_>)>,
-    flags: RenameFlags,
-) -> Result<()> {
-    let across = names.from_dir != names.to_dir;
-    let (from, to) = (dirs.from.inode().core, dirs.to_core());
-    check_change(who, &from)?;
-    perm::check_sticky(who, &from, &source_inode.inode().core)?;
-    check_change(who, &to)?;
-    if let Some((found, inode)) = target {
-        perm::check_sticky(who, &to, &inode.inode().core)?;
-        match (is_dir(source), is_dir(found)) {
-            _ if flags.exchange => {}
-            (true, false) => return Err(Error::Code(Code::NotDirectory)),
-            (false, true) => return Err(Error::Code(Code::IsDirectory)),
-            _ => {}
+impl Inner {
+    /// Permissions and types, in Linux's order: what leaves the old directory, what leaves the new one,
+    /// the ".." of directories that change their parent, and at last whether what goes is empty.
+    fn check_permissions(
+        &self,
+        who: &Caller,
+        dirs: &Dirs<'_>,
+        names: &Names<'_>,
+        (source, source_inode): (&Found, &Locked<'_>),
+        target: Option<(&Found, &Locked<'_>)>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let across = names.from_dir != names.to_dir;
+        let (from, to) = (dirs.from.inode(), dirs.to_inode());
+        self.check_change(who, names.from_dir, from)?;
+        perm::check_sticky(who, &from.core, &source_inode.inode().core)?;
+        self.check_change(who, names.to_dir, to)?;
+        if let Some((found, inode)) = target {
+            perm::check_sticky(who, &to.core, &inode.inode().core)?;
+            match (is_dir(source), is_dir(found)) {
+                _ if flags.exchange => {}
+                (true, false) => return Err(Error::Code(Code::NotDirectory)),
+                (false, true) => return Err(Error::Code(Code::IsDirectory)),
+                _ => {}
+            }
         }
-    }
-    if across && is_dir(source) {
-        perm::check(who, &source_inode.inode().core, perm::WRITE)?;
-    }
-    if let Some((found, inode)) = target
-        && is_dir(found)
-    {
-        if flags.exchange && across {
-            perm::check(who, &inode.inode().core, perm::WRITE)?;
+        if across && is_dir(source) {
+            self.permit(who, source.child, source_inode.inode(), perm::WRITE)?;
         }
-        if !flags.exchange && inode.inode().core.size != 0 {
-            return Err(Error::Code(Code::NotEmpty));
+        if let Some((found, inode)) = target
+            && is_dir(found)
+        {
+            if flags.exchange && across {
+                self.permit(who, found.child, inode.inode(), perm::WRITE)?;
+            }
+            if !flags.exchange && inode.inode().core.size != 0 {
+                return Err(Error::Code(Code::NotEmpty));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Locks one or two directories, never waiting for one while holding the other.

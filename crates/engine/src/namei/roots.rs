@@ -4,9 +4,10 @@
 //! a mount point: it cannot be renamed or removed as a directory, and nothing is renamed or linked
 //! across it. What was in a deleted root is freed by `reap.rs`.
 
-use super::create::{Fork, New, new_core};
+use super::create::{Made, New, new_core};
 use super::touch_dir;
 use crate::clock::now;
+use crate::parent::NameIn;
 use crate::types::{Caller, Entry, FileKind, RootInfo, check_name};
 use crate::volume::Inner;
 use shoal_base::limits::NODE_SIZE;
@@ -42,19 +43,32 @@ impl Inner {
         let inode = root.table.allocate()?;
         assert_eq!(inode.ino, root.top(), "the first inode of a root is its top");
         let kind = FileKind::Directory;
-        if let Err(e) = self.insert_entry(&mut txn, Ino::ROOT, name, inode.ino, kind as u8) {
-            root.table.give_back(&inode);
-            return Err(e);
-        }
+        let new = New { mode: kind.mode_bits() | mode & 0o7777, rdev: 0, target: b"" };
+        let above = top.inode().core;
+        let here = NameIn::new(Ino::ROOT, &above, name);
+        let ready = self.birth(inode.ino, Ino::ROOT, top.inode(), Some(&here), &new);
+        let ready = ready.and_then(|birth| {
+            let key = self.insert_entry(&mut txn, Ino::ROOT, name, inode.ino, kind as u8)?;
+            Ok((birth, key))
+        });
+        let (birth, key) = match ready {
+            Ok(ready) => ready,
+            Err(e) => {
+                root.table.give_back(&inode);
+                return Err(e);
+            }
+        };
         root.set(RootState::Live, name);
         let floor = self.store.floor.load(Ordering::Relaxed);
         txn.log(Item::Root { ino: inode.ino, state: RootState::Live, floor, name });
-        let new = New { mode: kind.mode_bits() | mode & 0o7777, rdev: 0, target: b"" };
         let stamp = now();
-        let mut core = new_core(who, &top.inode().core, &new, stamp);
+        let mut core = new_core(who, &above, &new, &birth, stamp);
         (core.nlink, core.parent_or_rdev) = (2, Ino::ROOT.0);
-        let entry = self.fill(&mut txn, root, &inode, core, Fork::default())?;
-        touch_dir(&mut txn, &top_root.table, &mut top, 1, 1, stamp);
+        let mut locked = inode.write();
+        let made = Made { name: &here, key, kind: kind as u8 };
+        let entry = self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
+            touch_dir(txn, &top_root.table, &mut top, 1, 1, stamp);
+        })?;
         txn.commit()?;
         Ok(entry)
     }

@@ -1,15 +1,17 @@
 //! Removing names: unlink, rmdir.
 
-use super::{check_change, check_search, set_links, touch_dir};
+use super::{set_links, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
+use crate::parent::NameIn;
 use crate::perm;
 use crate::types::{Caller, FileKind};
 use crate::volume::Inner;
+use crate::xattr::{Pending, Plan};
 use shoal_base::counters::Counter;
 use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::inode::Stamp;
+use shoal_format::inode::{Core, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::{InodeRef, Locked};
 use shoal_txn::Txn;
@@ -57,18 +59,20 @@ impl Inner {
         if found.child == Ino::ROOT {
             return Err(Error::Code(Code::Busy));
         }
+        let here = NameIn::new(dir, &parent.inode().core, name);
+        let plan = self.plan_drop(&child, &here)?;
         self.remove_entry(&mut txn, &found)?;
         let stamp = now();
-        let freed = self.drop_link(&mut txn, &child_ref, &mut child, stamp)?;
+        let (freed, pending) = self.drop_link(&mut txn, &child_ref, &mut child, plan, stamp)?;
         touch_dir(&mut txn, &root.table, &mut parent, -1, -i64::from(is_dir), stamp);
+        self.finish(&mut txn, &mut child, pending)?;
         txn.commit()?;
         drop(child);
         self.give_back(freed)
     }
 
     fn entry_to_remove(&self, who: &Caller, dir: &Locked<'_>, name: &[u8]) -> Result<Found> {
-        let core = &dir.inode().core;
-        check_search(who, core)?;
+        self.check_search(who, dir.ino(), dir.inode())?;
         match name {
             b"" => return Err(Error::Code(Code::NotFound)),
             b"." | b".." => return Err(Error::Code(Code::IsDirectory)),
@@ -76,7 +80,7 @@ impl Inner {
             _ => {}
         }
         let found = self.find_entry(dir.ino(), name)?.ok_or(Error::Code(Code::NotFound))?;
-        check_change(who, core)?;
+        self.check_change(who, dir.ino(), dir.inode())?;
         Ok(found)
     }
 
@@ -104,30 +108,41 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes one link off a locked inode (a directory loses its only name). Without links it is
-    /// freed in this transaction, or, when something holds it, becomes an orphan.
+    /// Plans that a locked inode loses this name. Its last takes the parent pointer along.
+    #[inline]
+    pub(super) fn plan_drop(&self, child: &Locked<'_>, name: &NameIn<'_>) -> Result<Plan> {
+        match links_left(&child.inode().core) {
+            0 => Ok(Plan::Nothing),
+            _ => self.plan_parent(child.ino(), child.inode(), Some(name), None),
+        }
+    }
+
+    /// Takes one link off a locked inode (a directory loses its only name), and its parent pointer
+    /// as planned. Without links it is freed in this transaction, or, when something holds it,
+    /// becomes an orphan.
     pub(super) fn drop_link(
         &self,
         txn: &mut Txn<'_>,
         child_ref: &InodeRef,
         child: &mut Locked<'_>,
+        plan: Plan,
         stamp: Stamp,
-    ) -> Result<Option<Freed>> {
-        let (ino, core) = (child.ino(), child.inode().core);
-        let left = if core.is_dir() { 0 } else { core.nlink - 1 };
+    ) -> Result<(Option<Freed>, Option<Pending>)> {
+        let ino = child.ino();
+        let left = links_left(&child.inode().core);
         if left > 0 {
             set_links(txn, self.table(ino)?, child, left, stamp);
-            return Ok(None);
+            return Ok((None, self.apply(txn, child, plan)?));
         }
         if self.holds.is_held(ino) {
             set_links(txn, self.table(ino)?, child, 0, stamp);
             self.store.orphans.add(ino);
             self.store.counters.add(Counter::Orphans, 1);
             txn.log(Item::OrphanAdd { ino });
-            return Ok(None);
+            return Ok((None, None));
         }
         self.free_inode(txn, child)?;
-        Ok(Some(Freed(child_ref.clone())))
+        Ok((Some(Freed(child_ref.clone())), None))
     }
 
     /// Numbers freed by a committed transaction may be used again.
@@ -137,4 +152,10 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Links that are left when one goes.
+#[inline]
+fn links_left(core: &Core) -> u32 {
+    if core.is_dir() { 0 } else { core.nlink - 1 }
 }

@@ -1,0 +1,202 @@
+//! Attributes: forks and the `attrs` tree; values in data objects; and the parent pointers against
+//! the entries, both ways.
+
+use super::Check;
+use crate::parent::NameIn;
+use crate::xattr::Side;
+use shoal_base::{Addr, Ino, Result};
+use shoal_format::attr::{Attr, Attrs, KEY_HIGH, Link, SUFFIX_MASK, verify_fork};
+use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_format::inode::{FLAG_ACL, FLAG_CAPABILITY, FLAG_DEFAULT_ACL, Form, Inode};
+use shoal_format::node::Key;
+use shoal_txn::Root;
+use std::collections::HashSet;
+
+impl Check<'_> {
+    /// The attribute fork of an inode: its form, and what is in it.
+    pub(super) fn fork(&mut self, ino: Ino, inode: &Inode) {
+        let fork = &inode.attr[..];
+        let possible = match inode.core.attr_form {
+            Form::Empty | Form::Tree => fork.is_empty(),
+            Form::Inline => !fork.is_empty(),
+            Form::Extents => false,
+        };
+        if !possible {
+            let message = format!("inode {ino}: {}", inode.to_text());
+            return self.problem("inode-attr-fork", message);
+        }
+        match verify_fork(fork) {
+            Err(rule) => self.problem("attr-fork", format!("attributes of inode {ino}: {rule}")),
+            Ok(()) => {
+                self.report.attributes += Attrs::new(fork).count() as u64;
+                let extents = Attrs::new(fork).flatten().filter_map(|attr| attr.value.extent());
+                self.values.extend(extents.map(|extent| (ino, extent)));
+            }
+        }
+    }
+
+    /// All that needs the whole volume: after entries and inodes have been seen.
+    pub(super) fn attributes(&mut self) -> Result<()> {
+        let volume = self.volume;
+        for root in volume.store.roots.iter() {
+            self.tree_attrs(root)?;
+        }
+        let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
+        inodes.sort_unstable();
+        for ino in inodes {
+            self.step();
+            let Ok(inode) = volume.place_of(ino) else { continue };
+            let slot = inode.read();
+            let checked = self.inode_attrs(ino, &slot.inode);
+            self.damage("attrs", checked)?;
+        }
+        for (ino, extent) in std::mem::take(&mut self.values) {
+            self.value(ino, &extent)?;
+        }
+        Ok(())
+    }
+
+    /// The entries of an `attrs` tree: of an inode whose attributes are there, under their own key,
+    /// and none twice.
+    fn tree_attrs(&mut self, root: &Root) -> Result<()> {
+        let volume = self.volume;
+        let (mut owner, mut form) = (Ino(0), Form::Empty);
+        let mut ids: HashSet<Vec<u8>> = HashSet::new();
+        let walked = root.attrs.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
+            let ino = Ino(key.hi);
+            if ino != owner {
+                owner = ino;
+                form = match (self.seen.contains_key(&ino), volume.place_of(ino)) {
+                    (true, Ok(inode)) => inode.read().inode.core.attr_form,
+                    _ => Form::Empty,
+                };
+                ids.clear();
+            }
+            if form != Form::Tree {
+                let message = format!("entry {:#x} of inode {ino}, which has none there", key.lo);
+                self.problem("attr-owner", message);
+            }
+            let Some(attr) = Attr::decode_whole(raw) else {
+                self.problem("attr", format!("entry {:#x} of inode {ino}: broken", key.lo));
+                return Ok(true);
+            };
+            self.report.attributes += 1;
+            let text = attr.id().to_text();
+            if attr.id().hash(volume.store.volume) != key.lo & !SUFFIX_MASK {
+                self.problem("attr-hash", format!("{text} of inode {ino}: wrong key"));
+            }
+            // Only attributes of one hash can be the same.
+            if key.lo & SUFFIX_MASK == 0 {
+                ids.clear();
+            }
+            if !ids.insert(text.clone().into_bytes()) {
+                self.problem("attr-twice", format!("{text} of inode {ino}"));
+            }
+            self.values.extend(attr.value.extent().map(|extent| (ino, extent)));
+            Ok(true)
+        });
+        self.damage("attrs", walked).map(|_| ())
+    }
+
+    /// Flags of the core against what is there, and the parent pointers of one inode.
+    fn inode_attrs(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
+        let mut flags = 0;
+        self.volume.each_attr(ino, inode, Side::Plain, &mut |attr| {
+            flags |= crate::attributes::flag_of(&attr.id());
+            Ok(true)
+        })?;
+        let said = inode.core.flags & (FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY);
+        if flags != said {
+            self.problem("attr-flags", format!("inode {ino}: flags {said:#x}, not {flags:#x}"));
+        }
+        if super::names::is_dying(self.volume, ino) {
+            return Ok(());
+        }
+        self.parents(ino, inode)
+    }
+
+    /// Each pointer leads to an entry that names this inode, and there are as many as links. (The
+    /// other way round is looked at with the entries.)
+    fn parents(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
+        let parents = self.volume.parents_in(ino, inode)?;
+        let wanted = match inode.core.is_dir() {
+            _ if !self.volume.parents || ino == Ino::ROOT || inode.core.nlink == 0 => 0,
+            true => 1,
+            false => inode.core.nlink as usize,
+        };
+        if parents.len() != wanted {
+            let message = format!("inode {ino}: {} parent pointers, not {wanted}", parents.len());
+            self.problem("parent-count", message);
+        }
+        for parent in parents {
+            self.report.parents += 1;
+            let name = parent.name.escape_ascii();
+            let line = |what: &str| format!("inode {ino}: {name} in {}: {what}", parent.dir);
+            if self.generation_of(parent.dir) != Some(parent.generation.0) {
+                self.problem("parent-dir", line("no such directory of that generation"));
+                continue;
+            }
+            match self.volume.find_entry(parent.dir, &parent.name)? {
+                Some(found) if found.child == ino => {}
+                Some(found) => {
+                    self.problem("parent-entry", line(&format!("names inode {}", found.child)));
+                }
+                None => self.problem("parent-entry", line("no such entry")),
+            }
+        }
+        Ok(())
+    }
+
+    fn generation_of(&self, dir: Ino) -> Option<u32> {
+        let inode = self.volume.place_of(dir).ok()?;
+        let core = inode.read().inode.core;
+        (core.in_use() && core.is_dir()).then_some(core.generation)
+    }
+
+    /// An entry's child has the parent pointer.
+    pub(super) fn pointed_back(&mut self, dir: Ino, name: &[u8], child: Ino) {
+        if !self.volume.parents {
+            return;
+        }
+        let Some(generation) = self.generation_of(dir) else { return };
+        let Ok(inode) = self.volume.place_of(child) else { return };
+        let here = NameIn { link: Link { dir, generation }, name };
+        let slot = inode.read();
+        match self.volume.has_parent(child, &slot.inode, &here) {
+            Ok(true) => {}
+            Ok(false) => {
+                let name = name.escape_ascii();
+                let message = format!("{name} in directory {dir}: inode {child} does not say so");
+                self.problem("parent-missing", message);
+            }
+            // What is wrong with its attributes is said where they are looked at.
+            Err(_) => {}
+        }
+    }
+
+    /// A value in a data object: whose it is, and its checksum.
+    fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+        let store = &self.volume.store;
+        self.data.push((extent.data_addr().0, extent.len));
+        let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
+        let len = HEADER + extent.ptr.len as usize;
+        if !store.geometry.contains(at, len as u64) {
+            let message = format!("inode {ino}: value at {} is outside any segment", at.0);
+            self.problem("value-address", message);
+            return Ok(());
+        }
+        let mut raw = vec![0; len];
+        store.device.read_at(&mut raw, at.0)?;
+        let mine =
+            |h: DataHeader| h.ino == ino && h.len == extent.ptr.len && h.offset & KEY_HIGH != 0;
+        if !DataHeader::decode(&raw, store.volume).is_some_and(mine) {
+            let message = format!("inode {ino}: the object of the value at {} is another's", at.0);
+            self.problem("value-header", message);
+        }
+        let sum = extent.ptr.verify(&raw[HEADER..], &format!("attribute of inode {ino}"));
+        if self.damage("value-checksum", sum)?.is_some() {
+            self.report.data_bytes += u64::from(extent.len);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Parent pointers: for each name of a file or directory, an attribute of it that says in which
+//! directory, of which generation, and under which name (after XFS parent pointers, Darrick J.
+//! Wong). Written here and nowhere else, in the transaction that changes the entry.
+//!
+//! The last unlink leaves the pointer alone: it goes with the inode. So a file without links may
+//! have one, which means nothing.
+
+use crate::types::Parent;
+use crate::volume::Inner;
+use crate::xattr::inline::broken;
+use crate::xattr::{Change, Plan, Side};
+use shoal_base::limits::NAME_MAX;
+use shoal_base::{Code, Error, Generation, Ino, Result};
+use shoal_format::attr::{Attr, Attrs, Id, Link, Namespace, Value, parent_bytes};
+use shoal_format::inode::{Core, Form, Inode};
+
+/// A name in a directory, as a parent pointer has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NameIn<'a> {
+    pub link: Link,
+    pub name: &'a [u8],
+}
+
+impl<'a> NameIn<'a> {
+    /// The directory is locked: its generation stands.
+    #[inline]
+    pub fn new(dir: Ino, core: &Core, name: &'a [u8]) -> NameIn<'a> {
+        NameIn { link: Link { dir, generation: core.generation }, name }
+    }
+    fn id(&self) -> Id<'a> {
+        Id::parent(self.link, self.name)
+    }
+}
+
+/// Times that a walk up is tried while directories are being renamed, before they are stopped.
+const TRIES: usize = 64;
+/// Directories on a path, at most: more than fit in any real tree.
+const DEPTH_MAX: usize = 1 << 16;
+
+impl Inner {
+    /// The attribute fork of a new inode with this name; empty when the volume keeps no pointers.
+    #[inline]
+    pub(crate) fn first_parent(&self, name: &NameIn<'_>) -> Box<[u8]> {
+        match self.parents {
+            true => parent_bytes(name.link, name.name),
+            false => Box::default(),
+        }
+    }
+
+    /// Plans that an inode, whose lock is held, loses one name and gets another.
+    pub(crate) fn plan_parent(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        old: Option<&NameIn<'_>>,
+        new: Option<&NameIn<'_>>,
+    ) -> Result<Plan> {
+        if !self.parents {
+            return Ok(Plan::Nothing);
+        }
+        let value = new.map(|new| new.link.encode()).unwrap_or_default();
+        let set = new.map(|new| Attr {
+            space: Namespace::Parent,
+            name: new.name,
+            value: Value::Local(&value),
+        });
+        self.plan(ino, inode, &Change { remove: old.map(NameIn::id), set })
+    }
+
+    /// The names of an inode, as its parent pointers say: where they are, not which paths lead
+    /// there. None for the volume's top, and for a file without a name.
+    pub fn parents_of(&self, ino: Ino) -> Result<Vec<Parent>> {
+        self.has_parents()?;
+        let inode = self.inode(ino)?;
+        let slot = inode.read();
+        crate::attr::attr_of(ino, &slot.inode)?;
+        self.parents_in(ino, &slot.inode)
+    }
+
+    fn has_parents(&self) -> Result<()> {
+        match self.parents {
+            true => Ok(()),
+            false => Err(Error::Code(Code::NotSupported)),
+        }
+    }
+
+    pub(crate) fn parents_in(&self, ino: Ino, inode: &Inode) -> Result<Vec<Parent>> {
+        let mut parents = Vec::new();
+        if inode.core.nlink == 0 {
+            return Ok(parents);
+        }
+        self.each_attr(ino, inode, Side::Parents, &mut |attr| {
+            let link = attr.link().ok_or_else(|| broken(ino, "parent pointer"))?;
+            let generation = Generation(link.generation);
+            parents.push(Parent { dir: link.dir, generation, name: attr.name.to_vec() });
+            Ok(true)
+        })?;
+        Ok(parents)
+    }
+
+    /// Whether an inode has this parent pointer.
+    pub(crate) fn has_parent(&self, ino: Ino, inode: &Inode, name: &NameIn<'_>) -> Result<bool> {
+        Ok(self.with_attr(ino, inode, &name.id(), |_| Ok(()))?.is_some())
+    }
+
+    /// All paths that lead to an inode, from the volume's top, each as it was at one moment of the
+    /// call. Empty when it has no name, or is below a removed directory.
+    pub fn paths_of(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.has_parents()?;
+        for _ in 0..TRIES {
+            let before = self.shape.quiet();
+            if let Some(stamp) = before {
+                let paths = self.walk_up(ino);
+                if self.shape.is_still(stamp) {
+                    // What did not hold together may have been a change on its way.
+                    match paths {
+                        Ok(Some(paths)) => return Ok(paths),
+                        Ok(None) => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+            }
+            std::thread::yield_now();
+        }
+        // Renames without pause: stop all calls for the moment of one walk.
+        let walked = self.store.quiesced(|_, _| self.walk_up(ino))?;
+        walked.ok_or_else(|| broken(ino, "its parent pointers do not lead to the top"))
+    }
+
+    /// `None`: the pointers changed on the way, or lead nowhere.
+    fn walk_up(&self, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
+        if ino == Ino::ROOT {
+            return Ok(Some(vec![b"/".to_vec()]));
+        }
+        let mut up = Up::default();
+        let inode = self.inode(ino)?;
+        let parents = {
+            let slot = inode.read();
+            crate::attr::attr_of(ino, &slot.inode)?;
+            match sole_parent(&slot.inode) {
+                Some((link, name)) if slot.inode.core.nlink != 0 => {
+                    up.push(name);
+                    Names::One(link)
+                }
+                _ => Names::Many(self.parents_in(ino, &slot.inode)?),
+            }
+        };
+        let mut paths = Vec::with_capacity(1);
+        match &parents {
+            Names::One(link) => match self.climb(&mut up, *link)? {
+                Some(()) => paths.push(up.path()),
+                None => return Ok(None),
+            },
+            Names::Many(parents) => {
+                for parent in parents {
+                    up.clear();
+                    up.push(&parent.name);
+                    let link = Link { dir: parent.dir, generation: parent.generation.0 };
+                    match self.climb(&mut up, link)? {
+                        Some(()) => paths.push(up.path()),
+                        None => return Ok(None),
+                    }
+                }
+            }
+        }
+        // The file's own names, which change without the shape: still these?
+        let slot = inode.read();
+        let same = match (&parents, sole_parent(&slot.inode)) {
+            (Names::One(link), Some((now, name))) => *link == now && up.ends_with(name),
+            (Names::One(_), None) => false,
+            (Names::Many(before), _) => *before == self.parents_in(ino, &slot.inode)?,
+        };
+        Ok((same && slot.inode.core.in_use()).then_some(paths))
+    }
+
+    /// Puts the names of the directories from `link` up to the top in front of what is in `up`.
+    fn climb(&self, up: &mut Up, mut link: Link) -> Result<Option<()>> {
+        for _ in 0..DEPTH_MAX {
+            if link.dir == Ino::ROOT {
+                return Ok(Some(()));
+            }
+            let dir = match self.inode(link.dir) {
+                Ok(dir) => dir,
+                Err(Error::Code(Code::Stale)) => return Ok(None),
+                Err(e) => return Err(e),
+            };
+            let slot = dir.read();
+            let core = &slot.inode.core;
+            if !core.is_dir() || core.generation != link.generation || core.nlink == 0 {
+                return Ok(None);
+            }
+            link = match sole_parent(&slot.inode) {
+                Some((above, name)) => {
+                    up.push(name);
+                    above
+                }
+                // Beside other attributes, or in the tree.
+                None => match self.parents_in(link.dir, &slot.inode)?.pop() {
+                    Some(parent) => {
+                        up.push(&parent.name);
+                        Link { dir: parent.dir, generation: parent.generation.0 }
+                    }
+                    None => return Ok(None),
+                },
+            };
+        }
+        Ok(None)
+    }
+}
+
+/// The parent pointer of an inode that has one name, if its attributes are in the inode.
+#[inline]
+fn sole_parent(inode: &Inode) -> Option<(Link, &[u8])> {
+    if inode.core.attr_form != Form::Inline || !(inode.core.nlink == 1 || inode.core.is_dir()) {
+        return None;
+    }
+    Attrs::new(&inode.attr).find_map(|attr| parent_of(attr?))
+}
+
+fn parent_of(attr: Attr<'_>) -> Option<(Link, &[u8])> {
+    attr.link().map(|link| (link, attr.name))
+}
+
+enum Names {
+    One(Link),
+    Many(Vec<Parent>),
+}
+
+/// A path under construction, from its end.
+struct Up {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Default for Up {
+    fn default() -> Up {
+        Up { bytes: vec![0; 512], start: 512 }
+    }
+}
+
+impl Up {
+    fn clear(&mut self) {
+        self.start = self.bytes.len();
+    }
+    /// Puts a slash and a name in front.
+    #[inline]
+    fn push(&mut self, name: &[u8]) {
+        if self.start < name.len() + 1 {
+            self.grow();
+        }
+        self.start -= name.len();
+        self.bytes[self.start..self.start + name.len()].copy_from_slice(name);
+        self.start -= 1;
+        self.bytes[self.start] = b'/';
+    }
+    #[cold]
+    fn grow(&mut self) {
+        let more = self.bytes.len() + NAME_MAX + 1;
+        self.bytes.splice(0..0, std::iter::repeat_n(0, more));
+        self.start += more;
+    }
+    fn path(&self) -> Vec<u8> {
+        self.bytes[self.start..].to_vec()
+    }
+    fn ends_with(&self, name: &[u8]) -> bool {
+        let path = &self.bytes[self.start..];
+        path.strip_suffix(name).is_some_and(|rest| rest.ends_with(b"/"))
+    }
+}

@@ -1,0 +1,182 @@
+//! Changing attributes: `setname`, `removename` and `replacename` are one thing, a [`Change`], with
+//! one contract (after XFS's short-form shortcut, Darrick J. Wong):
+//!
+//! * If the attributes are in the inode, or can be, and the result fits, the change happens in the
+//!   caller's transaction and no intent is logged. A value of the same length is overwritten in
+//!   place; any other replace is one step as well.
+//! * Otherwise an intent is logged with the caller's other items, and finished in follow-up
+//!   transactions (`intents/mod.rs`).
+//!
+//! A change is *planned* first, under the inode's lock: everything that can fail happens there
+//! (reading, finding room, writing a value or contents to the device), and nothing is changed. Then
+//! it is *applied*. So a shortcut that does not work leaves nothing half done.
+
+use super::inline::{self, find, spliced};
+use super::room::Data;
+use crate::volume::Inner;
+use shoal_base::counters::Counter;
+use shoal_base::{Ino, Result};
+use shoal_format::attr::{Attr, Id};
+use shoal_format::extent::Extent;
+use shoal_format::inode::{Form, Inode};
+use shoal_format::intent::Intent;
+use shoal_format::item::Item;
+use shoal_itable::Locked;
+use shoal_txn::{ExtentChange, Txn};
+use std::ops::Range;
+
+/// What shall become of an inode's attributes. One attribute goes, one comes; what comes replaces
+/// what has its name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change<'a> {
+    pub remove: Option<Id<'a>>,
+    pub set: Option<Attr<'a>>,
+}
+
+impl<'a> Change<'a> {
+    pub fn set(attr: Attr<'a>) -> Change<'a> {
+        Change { remove: None, set: Some(attr) }
+    }
+    pub fn remove(id: Id<'a>) -> Change<'a> {
+        Change { remove: Some(id), set: None }
+    }
+}
+
+/// How a change is going to happen.
+#[must_use = "a planned change has to be applied"]
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// It is as it shall be.
+    Nothing,
+    /// Bytes of the fork are overwritten by as many others.
+    InPlace { at: Range<usize>, bytes: Vec<u8>, gone: Option<Extent>, new: Option<Extent> },
+    /// The fork is replaced.
+    Fork { bytes: Box<[u8]>, data: Data, gone: Option<Extent>, new: Option<Extent> },
+    /// An intent is needed.
+    Intent(Intent),
+}
+
+/// A change whose intent is in the record under construction: the chain has to be run when the
+/// record has all that belongs to the call.
+#[must_use = "an intent that is not finished waits for the next recovery"]
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub id: u64,
+    pub intent: Intent,
+}
+
+impl Inner {
+    /// Plans a change of an inode whose lock is held.
+    pub(crate) fn plan(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
+        match inode.core.attr_form {
+            Form::Empty | Form::Inline => self.plan_inline(ino, inode, change),
+            Form::Tree | Form::Extents => self.plan_intent(ino, inode, change),
+        }
+    }
+
+    fn plan_inline(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
+        let fork = &inode.attr[..];
+        let place = |id: Option<Id<'_>>| match id {
+            Some(id) => find(ino, fork, &id),
+            None => Ok(None),
+        };
+        let old = place(change.remove)?;
+        let same = place(change.set.map(|attr| attr.id()))?;
+        let new = change.set.and_then(|attr| attr.value.extent());
+        // With both the old and the new name there already, which no call asks for, two entries
+        // become one: that is left to the general way.
+        let gone = match (&old, &same) {
+            (Some(a), Some(b)) if a.range != b.range => {
+                return self.plan_intent(ino, inode, change);
+            }
+            (Some(a), _) | (None, Some(a)) => Some(a),
+            (None, None) if change.set.is_none() => return Ok(Plan::Nothing),
+            (None, None) => None,
+        };
+        if self.options.attr_intents {
+            return self.plan_intent(ino, inode, change);
+        }
+        let range = gone.map(|place| place.range.clone());
+        let gone = gone.and_then(|place| place.attr.value.extent());
+        if let (Some(range), Some(set)) = (&range, &change.set)
+            && set.encoded_len() == range.len()
+        {
+            let bytes = set.to_bytes();
+            return Ok(Plan::InPlace { at: range.clone(), bytes, gone, new });
+        }
+        let bytes = spliced(fork, range.as_ref(), change.set.as_ref()).into_boxed_slice();
+        match self.room_for_attrs(ino, inode, &bytes)? {
+            Some(data) => Ok(Plan::Fork { bytes, data, gone, new }),
+            None => self.plan_intent(ino, inode, change),
+        }
+    }
+
+    /// What the intent's chain is going to read is read here, so that it does not fail there.
+    #[cold]
+    fn plan_intent(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
+        for attr in inline::all(ino, &inode.attr)? {
+            self.can_put_in_tree(ino, &attr.id())?;
+        }
+        let removed = match change.remove {
+            Some(id) => self.find_in_tree(ino, &id)?.map(|found| found.raw),
+            None => None,
+        };
+        let removed = match (removed, change.remove) {
+            (Some(raw), _) => raw,
+            (None, Some(id)) => match find(ino, &inode.attr, &id)? {
+                Some(place) => place.attr.to_bytes(),
+                None => Vec::new(),
+            },
+            (None, None) => Vec::new(),
+        };
+        if let Some(set) = &change.set {
+            self.can_put_in_tree(ino, &set.id())?;
+        }
+        let set = change.set.map(|attr| attr.to_bytes()).unwrap_or_default();
+        if removed.is_empty() && set.is_empty() {
+            return Ok(Plan::Nothing);
+        }
+        let generation = inode.core.generation;
+        Ok(Plan::Intent(Intent { ino, generation, remove: removed, set }))
+    }
+
+    /// Applies a plan, made under the lock that is still held.
+    pub(crate) fn apply(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        plan: Plan,
+    ) -> Result<Option<Pending>> {
+        let table = &self.store.root(locked.ino())?.table;
+        let (gone, new) = match plan {
+            Plan::Nothing => return Ok(None),
+            Plan::Intent(intent) => return Ok(Some(self.log_intent(txn, intent))),
+            Plan::InPlace { at, bytes, gone, new } => {
+                let inode = locked.edit(table, txn.epoch);
+                inode.attr[at].copy_from_slice(&bytes);
+                let (ino, form) = (locked.ino(), Form::Inline);
+                txn.log(Item::AttrFork { ino, form, bytes: &locked.inode().attr });
+                (gone, new)
+            }
+            Plan::Fork { bytes, data, gone, new } => {
+                let form = if bytes.is_empty() { Form::Empty } else { Form::Inline };
+                self.set_fork(txn, locked, form, bytes)?;
+                self.give_way(txn, locked, data)?;
+                (gone, new)
+            }
+        };
+        gone.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
+        new.iter().for_each(|extent| self.store.account(extent, ExtentChange::Appears));
+        self.store.counters.add(Counter::AttrShortcuts, 1);
+        Ok(None)
+    }
+
+    /// Puts an intent into the record under construction.
+    #[cold]
+    pub(crate) fn log_intent(&self, txn: &mut Txn<'_>, intent: Intent) -> Pending {
+        let id = self.store.intents.next();
+        txn.log(Item::IntentLog { id, body: &intent.to_bytes() });
+        self.store.counters.add(Counter::AttrIntents, 1);
+        Pending { id, intent }
+    }
+}

@@ -1,0 +1,71 @@
+//! Attributes of inodes: how they are kept, and how they change. The calls are in `attributes.rs`,
+//! parent pointers in `parent.rs`.
+//!
+//! | form | file | where |
+//! | --- | --- | --- |
+//! | inline | `inline.rs` | packed in the inode's attribute fork |
+//! | tree | `tree.rs` | values of the `attrs` tree, when the fork has no room (`room.rs`) |
+//! | remote | `remote.rs` | a value of more than 1 KiB, in a data object; the attribute itself is in one of the other two |
+//!
+//! `change.rs` decides how a change happens; `acl.rs` knows access control lists.
+
+pub(crate) mod acl;
+mod change;
+pub(crate) mod inline;
+mod remote;
+mod room;
+mod tree;
+
+pub(crate) use change::{Change, Pending, Plan};
+pub(crate) use tree::Side;
+
+use crate::volume::Inner;
+use shoal_base::{Ino, Result};
+use shoal_format::attr::{Attr, Id};
+use shoal_format::inode::{Form, Inode};
+
+impl Inner {
+    /// Calls `f` with an attribute of an inode whose lock is held; `None`: it has no such.
+    pub(crate) fn with_attr<R>(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        id: &Id<'_>,
+        f: impl FnOnce(&Attr<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        match inode.core.attr_form {
+            Form::Empty => Ok(None),
+            Form::Inline => {
+                inline::find(ino, &inode.attr, id)?.map(|place| f(&place.attr)).transpose()
+            }
+            Form::Tree => match self.find_in_tree(ino, id)? {
+                Some(found) => Attr::decode_whole(&found.raw).map(|attr| f(&attr)).transpose(),
+                None => Ok(None),
+            },
+            Form::Extents => Err(inline::broken(ino, "form of the fork")),
+        }
+    }
+
+    /// Calls `each` with the attributes of one side until it returns `false`.
+    pub(crate) fn each_attr(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        side: Side,
+        each: &mut dyn FnMut(Attr<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        match inode.core.attr_form {
+            Form::Empty => Ok(()),
+            Form::Inline => {
+                for attr in inline::all(ino, &inode.attr)? {
+                    if attr.link().is_some() == (side == Side::Parents) && !each(attr)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Form::Tree => self.each_in_tree(ino, side, each),
+            Form::Extents => Err(inline::broken(ino, "form of the fork")),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Parent pointers: whatever happens to names, each file knows its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use shoal_engine::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const ROOT: Ino = Ino::ROOT;
+
+fn options() -> OpenOptions {
+    OpenOptions { background: false, ..OpenOptions::default() }
+}
+
+fn fresh(mkfs: &MkfsOptions) -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(128 << 20));
+    mkfs_on(device.clone(), mkfs).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
+    Volume::open_on(device.clone(), options).unwrap()
+}
+
+fn assert_clean(volume: &Volume) {
+    let report = volume.check(&mut |_, _| {}).unwrap();
+    assert_eq!(report.problems, vec![], "{report:?}");
+}
+
+fn counter(volume: &Volume, name: &str) -> u64 {
+    volume.info().counters.iter().find(|(n, _)| *n == name).unwrap().1
+}
+
+fn paths(volume: &Volume, ino: Ino) -> Vec<String> {
+    let paths = volume.paths_of(ino).unwrap().into_iter();
+    let mut paths: Vec<String> = paths.map(|p| String::from_utf8(p).unwrap()).collect();
+    paths.sort();
+    paths
+}
+
+fn each_way(test: impl Fn(&Arc<MemDevice>, &OpenOptions)) {
+    for inode_size in [256, 512] {
+        for attr_intents in [false, true] {
+            let mkfs = MkfsOptions { inode_size, ..MkfsOptions::default() };
+            test(&fresh(&mkfs), &OpenOptions { attr_intents, ..options() });
+        }
+    }
+}
+
+#[test]
+fn names_and_paths() {
+    each_way(|device, options| {
+        let volume = open(device, options);
+        let who = Caller::root();
+        let plain = RenameFlags::default();
+        let a = volume.mkdir(&who, ROOT, b"a", 0o755).unwrap().ino;
+        let b = volume.mkdir(&who, a, b"b", 0o755).unwrap().ino;
+        let long = [b'n'; 255];
+        let f = volume.create(&who, b, &long, 0o644).unwrap().ino;
+        let long = String::from_utf8(long.to_vec()).unwrap();
+        assert_eq!(paths(&volume, ROOT), ["/"]);
+        assert_eq!(paths(&volume, f), [format!("/a/b/{long}")]);
+        volume.link(&who, f, a, b"second").unwrap();
+        assert_eq!(paths(&volume, f), [format!("/a/b/{long}"), "/a/second".into()]);
+        volume.rename(&who, a, b"second", ROOT, b"third", plain).unwrap();
+        assert_eq!(paths(&volume, f), [format!("/a/b/{long}"), "/third".into()]);
+        volume.rename(&who, a, b"b", ROOT, b"moved", plain).unwrap();
+        assert_eq!(paths(&volume, f), [format!("/moved/{long}"), "/third".into()]);
+        assert_clean(&volume);
+        volume.unlink(&who, b, long.as_bytes()).unwrap();
+        assert_eq!(paths(&volume, f), ["/third"]);
+        // Replacing: a file with one name, and one with two.
+        let g = volume.create(&who, ROOT, b"g", 0o644).unwrap().ino;
+        volume.link(&who, g, ROOT, b"g2").unwrap();
+        volume.rename(&who, ROOT, b"third", ROOT, b"g", plain).unwrap();
+        assert_eq!((paths(&volume, f), paths(&volume, g)), (vec!["/g".into()], vec!["/g2".into()]));
+        volume.rename(&who, ROOT, b"g", ROOT, b"g2", plain).unwrap();
+        assert_eq!(paths(&volume, f), ["/g2"]);
+        assert_eq!(volume.parents_of(g).unwrap_err().code(), Code::Stale);
+        // Exchanging, also of a directory with a file in it.
+        let swap = RenameFlags { exchange: true, ..plain };
+        volume.rename(&who, ROOT, b"g2", ROOT, b"a", swap).unwrap();
+        assert_eq!((paths(&volume, f), paths(&volume, a)), (vec!["/a".into()], vec!["/g2".into()]));
+        let inner = volume.create(&who, a, b"inner", 0o644).unwrap().ino;
+        volume.rename(&who, a, b"inner", ROOT, b"a", swap).unwrap();
+        assert_eq!(
+            (paths(&volume, f), paths(&volume, inner)),
+            (vec!["/g2/inner".into()], vec!["/a".into()])
+        );
+        // Everything else that has a name.
+        let s = volume.symlink(&who, a, b"sym", &[b't'; 380]).unwrap().ino;
+        let p = volume.mknod(&who, a, b"pipe", 0o10_644, 0).unwrap().ino;
+        assert_eq!(
+            (paths(&volume, s), paths(&volume, p)),
+            (vec!["/g2/sym".into()], vec!["/g2/pipe".into()])
+        );
+        assert_eq!(volume.readlink(s).unwrap(), [b't'; 380]);
+        let t = volume.tmpfile(&who, a, 0o600).unwrap().ino;
+        assert_eq!(paths(&volume, t), [""; 0]);
+        volume.link(&who, t, a, b"tmp").unwrap();
+        volume.release(t, 1);
+        assert_eq!(paths(&volume, t), ["/g2/tmp"]);
+        assert_clean(&volume);
+        volume.sync().unwrap();
+        drop(volume);
+        let volume = open(device, options);
+        assert_clean(&volume);
+        assert_eq!(paths(&volume, t), ["/g2/tmp"]);
+        let parent = &volume.parents_of(t).unwrap()[0];
+        assert_eq!((parent.dir, &parent.name[..]), (a, &b"tmp"[..]));
+        assert_eq!(parent.generation, volume.getattr(a).unwrap().generation);
+        volume.close().unwrap();
+    });
+}
+
+/// Twelve thousand names of one file, removed again in random order.
+#[test]
+fn hard_links_by_the_thousands() {
+    let device = fresh(&MkfsOptions::default());
+    let mut volume = open(&device, &options());
+    let who = Caller::root();
+    let dirs: Vec<Ino> = (0..4)
+        .map(|i| volume.mkdir(&who, ROOT, format!("d{i}").as_bytes(), 0o755).unwrap().ino)
+        .collect();
+    let f = volume.create(&who, ROOT, b"first", 0o644).unwrap().ino;
+    let mut left: Vec<(Ino, String)> =
+        (0..12_000).map(|i| (dirs[i % 4], format!("name-{}", i / 4))).collect();
+    for (dir, name) in &left {
+        volume.link(&who, f, *dir, name.as_bytes()).unwrap();
+    }
+    assert_eq!(paths(&volume, f).len(), 12_001);
+    assert_clean(&volume);
+    let mut state = 12345u64;
+    while !left.is_empty() {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let (dir, name) = left.swap_remove((state >> 33) as usize % left.len());
+        volume.unlink(&who, dir, name.as_bytes()).unwrap();
+        if left.len().is_multiple_of(2500) {
+            match left.len() % 5000 {
+                0 => volume.close().unwrap(),
+                _ => {
+                    volume.sync().unwrap();
+                    drop(volume);
+                }
+            }
+            volume = open(&device, &options());
+            assert_clean(&volume);
+            let found: BTreeSet<_> =
+                volume.parents_of(f).unwrap().into_iter().map(|p| (p.dir, p.name)).collect();
+            let mut wanted: BTreeSet<_> =
+                left.iter().map(|(dir, name)| (*dir, name.clone().into_bytes())).collect();
+            wanted.insert((ROOT, b"first".to_vec()));
+            assert_eq!(found, wanted);
+        }
+    }
+    assert_eq!(paths(&volume, f), ["/first"]);
+    volume.unlink(&who, ROOT, b"first").unwrap();
+    assert_clean(&volume);
+}
+
+#[test]
+fn files_with_one_name_need_no_intents() {
+    let device = fresh(&MkfsOptions::default());
+    let volume = open(&device, &options());
+    let who = Caller::root();
+    let dir = volume.mkdir(&who, ROOT, b"d", 0o755).unwrap().ino;
+    for i in 0..5000 {
+        let (name, other) = (format!("file-{i}"), format!("{}-{i}", "x".repeat(i % 200)));
+        let f = volume.create(&who, ROOT, name.as_bytes(), 0o644).unwrap().ino;
+        if i % 5 == 0 {
+            // Data that fills the inode gives way.
+            volume.write(f, 0, &[1; 360], false).unwrap();
+        }
+        volume
+            .rename(&who, ROOT, name.as_bytes(), dir, other.as_bytes(), RenameFlags::default())
+            .unwrap();
+        assert_eq!(volume.paths_of(f).unwrap(), [format!("/d/{other}").into_bytes()]);
+        if i % 3 == 0 {
+            volume.unlink(&who, dir, other.as_bytes()).unwrap();
+        }
+    }
+    assert_eq!(counter(&volume, "attr_intents"), 0);
+    assert_clean(&volume);
+}
+
+#[test]
+fn a_volume_without() {
+    let device = fresh(&MkfsOptions { parents: false, ..MkfsOptions::default() });
+    let volume = open(&device, &options());
+    let who = Caller::root();
+    let f = volume.create(&who, ROOT, b"f", 0o644).unwrap().ino;
+    volume.link(&who, f, ROOT, b"g").unwrap();
+    volume.rename(&who, ROOT, b"f", ROOT, b"h", RenameFlags::default()).unwrap();
+    assert_eq!(volume.paths_of(f).unwrap_err().code(), Code::NotSupported);
+    assert_eq!(volume.parents_of(f).unwrap_err().code(), Code::NotSupported);
+    volume.setxattr(&who, f, b"user.x", b"1", XattrFlags::default()).unwrap();
+    assert_clean(&volume);
+    volume.sync().unwrap();
+    drop(volume);
+    let volume = open(&device, &options());
+    assert_clean(&volume);
+    assert!(!volume.info().features.contains(&"parent-pointers"));
+}
+
+/// Eight threads rename across directories while paths are asked for: each is one that the file had.
+#[test]
+fn a_rename_storm() {
+    let device = fresh(&MkfsOptions::default());
+    let volume = open(&device, &options());
+    let who = Caller::root();
+    let tops: Vec<Ino> = (0..4)
+        .map(|i| volume.mkdir(&who, ROOT, format!("top{i}").as_bytes(), 0o755).unwrap().ino)
+        .collect();
+    let dirs: Vec<Ino> = (0..8)
+        .map(|i| volume.mkdir(&who, tops[i % 4], format!("dir{i}").as_bytes(), 0o755).unwrap().ino)
+        .collect();
+    let files: Vec<Ino> = (0..8)
+        .map(|i| volume.create(&who, dirs[i], format!("file{i}").as_bytes(), 0o644).unwrap().ino)
+        .collect();
+    let plain = RenameFlags::default();
+    std::thread::scope(|scope| {
+        for i in 0..8usize {
+            let (volume, tops, dirs, files, who) = (&volume, &tops, &dirs, &files, who.clone());
+            scope.spawn(move || {
+                let (mut at, mut home) = (tops[i % 4], dirs[i]);
+                let (dir, file) = (format!("dir{i}").into_bytes(), format!("file{i}").into_bytes());
+                for n in 0..400 {
+                    let next = tops[(n + i) % 4];
+                    volume.rename(&who, at, &dir, next, &dir, plain).unwrap();
+                    at = next;
+                    let next = dirs[(i + n * 3) % 8];
+                    volume.rename(&who, home, &file, next, &file, plain).unwrap();
+                    home = next;
+                    let asked = (i + n) % 8;
+                    let paths = volume.paths_of(files[asked]).unwrap();
+                    assert_eq!(paths.len(), 1);
+                    let path = String::from_utf8(paths[0].clone()).unwrap();
+                    let parts: Vec<&str> = path.split('/').collect();
+                    assert_eq!(parts.len(), 4, "{path}");
+                    assert!(parts[1].starts_with("top") && parts[2].starts_with("dir"), "{path}");
+                    assert_eq!(parts[3], format!("file{asked}"));
+                }
+            });
+        }
+    });
+    for file in files {
+        let path = volume.paths_of(file).unwrap().remove(0);
+        assert_eq!(volume.resolve(&who, ROOT, &path, false).unwrap().ino, file);
+    }
+    assert_clean(&volume);
+}
