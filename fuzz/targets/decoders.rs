@@ -1,0 +1,252 @@
+//! Decoders of what is on disk: they refuse or give something that is encoded again to the same.
+
+use shoal_base::checksum::checksum_of_body;
+use shoal_base::{Addr, Ino, RootId};
+use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
+use shoal_format::bytes::{Reader, u16_at, u32_at, u64_at};
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::dirent::{Dirent, name_hash};
+use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::inode::{BlockId, decode_block, encode_block};
+use shoal_format::item::Item;
+use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
+use shoal_format::superblock::{self, Superblock};
+use shoal_format::usage::UsageTable;
+use shoal_format::{Geometry, Ptr, extent, inode, orphan as orphans};
+
+const ADDR: Addr = Addr(1 << 22);
+const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+
+/// `data` with `head` at its start and its last 8 bytes the checksum of the others.
+fn sealed(data: &[u8], len: usize, head: &[u8]) -> Vec<u8> {
+    let mut raw = data.to_vec();
+    raw.resize(len, 0);
+    raw[..head.len()].copy_from_slice(head);
+    let sum = checksum_of_body(&raw);
+    raw[len - 8..].copy_from_slice(&sum.to_le_bytes());
+    raw
+}
+
+/// A copy of the superblock.
+pub fn superblock(data: &[u8]) {
+    let head = [&superblock::MAGIC[..], &superblock::VERSION.to_le_bytes()].concat();
+    for raw in [data, &sealed(data, superblock::SIZE, &head)] {
+        let Ok(Some(sb)) = Superblock::decode(raw, 0) else { continue };
+        let again = Superblock::decode(&sb.encode(), 0).ok().flatten();
+        assert_eq!(again.as_ref(), Some(&sb));
+        let _ = sb.check_features();
+        assert!(sb.geometry.contains(sb.checkpoint.addr, u64::from(sb.checkpoint.len)));
+    }
+}
+
+/// A checkpoint record.
+pub fn checkpoint(data: &[u8]) {
+    let mut raw = data.to_vec();
+    if let Some(magic) = raw.first_chunk_mut() {
+        *magic = shoal_format::checkpoint::MAGIC.to_le_bytes();
+    }
+    let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
+    for raw in [data, &raw] {
+        let Ok(checkpoint) = Checkpoint::decode(raw, ADDR, volume) else { continue };
+        let bytes = checkpoint.encode();
+        assert_eq!(bytes.len(), checkpoint.encoded_len());
+        let again = Checkpoint::decode(&bytes, ADDR, volume).ok();
+        assert_eq!(again.as_ref(), Some(&checkpoint));
+    }
+}
+
+/// A tree node: what is accepted can be searched, changed and split. The input's first half is put
+/// at the start, where header and slots are, the rest at the end, where values are.
+pub fn node(data: &[u8]) {
+    let mut frame = Node::frame();
+    let (slots, values) = data.split_at(data.len() / 2);
+    let slots = &slots[..slots.len().min(frame.len())];
+    frame[..slots.len()].copy_from_slice(slots);
+    let values = &values[..values.len().min(frame.len() - slots.len())];
+    let at = frame.len() - values.len();
+    frame[at..].copy_from_slice(values);
+    use_node(frame.clone(), data);
+    // With a header that fits what is there.
+    let mut id = Node::init(Node::frame(), ID, frame[5], Key::MIN);
+    id.stamp(ADDR, 1);
+    frame[..32].copy_from_slice(&id.bytes()[..32]);
+    let (count, heap) = (u16_at(&frame[..], 32) as usize, u16_at(&frame[..], 34) as usize);
+    let lens = (0..count.min((frame.len() - HEADER) / SLOT))
+        .map(|i| u16_at(&frame[..], HEADER + i * SLOT + 18) as usize);
+    let garbage = frame.len().checked_sub(heap + lens.sum::<usize>());
+    frame[36..38].copy_from_slice(&(garbage.unwrap_or(0) as u16).to_le_bytes());
+    use_node(frame, data);
+}
+
+fn use_node(frame: Box<[u8; 16384]>, data: &[u8]) {
+    let Ok(mut node) = Node::from_disk(frame, ID, None, ADDR) else { return };
+    let level = Some(node.level());
+    let well_formed = |node: &Node| {
+        let copy = node.copy_into(Node::frame()).into_frame();
+        if let Err(e) = Node::from_disk(copy, ID, level, ADDR) {
+            panic!("{e}");
+        }
+    };
+    for i in 0..node.count() {
+        assert_eq!(node.search(node.key(i)), Ok(i));
+        let _ = node.value(i);
+    }
+    for op in data.chunks_exact(4).take(64) {
+        let key = Key::new(u64::from(op[0]), u64::from(op[1]));
+        let value = vec![op[2]; usize::from(op[2]) * 8];
+        match (op[3] % 4, node.search(key)) {
+            (0, Ok(i)) => node.remove(i),
+            (1, Ok(i) | Err(i)) if i < node.count() => node.remove(i),
+            (_, Ok(i)) => drop(node.replace(i, &value)),
+            (_, Err(i)) if key >= node.low() => drop(node.insert(i, key, &value)),
+            _ => {}
+        }
+        well_formed(&node);
+    }
+    if node.count() > 1 {
+        let at = node.count() / 2;
+        let (low, count) = (node.key(at), node.count());
+        let right = node.split_off(at, low, Node::frame());
+        well_formed(&node);
+        well_formed(&right);
+        assert_eq!(node.count() + right.count(), count);
+        node.append_all(&right);
+        well_formed(&node);
+    }
+}
+
+/// A block of inodes, of any size that a superblock may name.
+pub fn inode_block(data: &[u8]) {
+    let mut raw = data.to_vec();
+    if raw.len() >= inode::BLOCK_HEADER {
+        raw[..4].copy_from_slice(&inode::MAGIC.to_le_bytes());
+        raw[6..8].fill(0);
+        raw[16..24].copy_from_slice(&3u64.to_le_bytes());
+        raw[24..32].copy_from_slice(&ADDR.0.to_le_bytes());
+    }
+    let inode_size = 256 << (data.len() & 3);
+    if let Some(size) = raw.get_mut(4..6) {
+        size.copy_from_slice(&(inode_size as u16).to_le_bytes());
+    }
+    let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
+    let id = BlockId { volume, first: Ino(3 * 32), inode_size };
+    for raw in [data, &raw] {
+        let Ok(inodes) = decode_block(raw, id, ADDR) else { continue };
+        let mut slots = [const { Vec::new() }; 32];
+        for (inode, slot) in inodes.iter().zip(&mut slots) {
+            let _ = inode.to_text();
+            inode.encode(slot);
+            assert!(slot.len() <= inode_size as usize);
+        }
+        let mut again = Vec::new();
+        encode_block(id, ADDR, 1, &slots, &mut again);
+        let again = decode_block(&again, id, ADDR).ok();
+        assert_eq!(again.map(|i| i.len()), Some(inodes.len()));
+    }
+}
+
+/// The segment usage table.
+pub fn usage(data: &[u8]) {
+    let mut raw = data.to_vec();
+    if raw.len() >= UsageTable::HEADER {
+        raw.truncate(1 << 16);
+        let rows = (raw.len() - UsageTable::HEADER) / UsageTable::ENTRY;
+        raw.truncate(UsageTable::HEADER + rows * UsageTable::ENTRY);
+        raw[..8].copy_from_slice(&UsageTable::MAGIC);
+        raw[8..12].copy_from_slice(&(rows as u32).to_le_bytes());
+    }
+    let segments = raw.get(8..12).map_or(0, |b| u32_at(b, 0));
+    let geometry = Geometry { segment_size: 4 << 20, segments, inode_size: 512 };
+    for raw in [data, &raw] {
+        let Ok(table) = UsageTable::decode(raw, &geometry) else { continue };
+        let _ = table.to_text();
+        let again = UsageTable::decode(&table.encode(), &geometry).ok();
+        assert_eq!(again.as_ref(), Some(&table));
+    }
+}
+
+/// A batch of the journal: header, records, items. The same bytes as one record, too.
+pub fn batch(data: &[u8]) {
+    if let Some(header) = BatchHeader::decode(data) {
+        let body = &data[BatchHeader::SIZE..];
+        let _ = BatchHeader::sum_matches(data, body);
+        let raw = header.encode(body);
+        assert!(BatchHeader::sum_matches(&raw, body));
+        assert_eq!(BatchHeader::decode(&raw).map(|h| h.encode(body)), Some(raw));
+    }
+    let body = data.get(BatchHeader::SIZE..).unwrap_or_default();
+    let mut total = 0;
+    for record in records(body).flatten() {
+        total += RECORD_HEADER + record.len();
+        items(record);
+    }
+    assert!(total <= body.len());
+    items(data);
+}
+
+fn items(record: &[u8]) {
+    let mut r = Reader::new(record);
+    while !r.is_empty() {
+        let Some(item) = Item::decode(&mut r) else { return };
+        let _ = item.to_text();
+        let mut bytes = Vec::new();
+        item.encode(&mut bytes);
+        let mut again = Vec::new();
+        let decoded = Item::decode(&mut Reader::new(&bytes));
+        decoded.expect("an item that was encoded").encode(&mut again);
+        assert_eq!(bytes, again);
+    }
+}
+
+/// A block of orphans.
+pub fn orphan(data: &[u8]) {
+    for raw in [data, &sealed(data, orphans::BLOCK_SIZE, &orphans::MAGIC.to_le_bytes())] {
+        let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
+        let Ok(inodes) = orphans::decode(raw, ADDR, volume) else { continue };
+        let again = orphans::decode(&orphans::encode(volume, 0, &inodes), ADDR, volume).ok();
+        assert_eq!(again, Some(inodes));
+    }
+}
+
+/// Extent records in both forms, and the header of a data object.
+pub fn extent(data: &[u8]) {
+    let mut r = Reader::new(data);
+    while let Some(extent) = Extent::decode_inline(&mut r) {
+        use_extent(extent);
+    }
+    let offset = data.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    if let Some(extent) = Extent::decode_value(offset, data.get(8..).unwrap_or_default()) {
+        use_extent(extent);
+    }
+    let _ = Ptr::decode(&mut Reader::new(data));
+    let mut raw = data.to_vec();
+    raw.resize(extent::HEADER, 0);
+    raw[..4].copy_from_slice(&extent::MAGIC.to_le_bytes());
+    let sum = shoal_base::checksum(&raw[..24]) ^ 7;
+    raw[24..32].copy_from_slice(&sum.to_le_bytes());
+    for raw in [data, &raw] {
+        if let Some(header) = DataHeader::decode(raw, 7) {
+            assert_eq!(DataHeader::decode(&header.encode(7), 7), Some(header));
+        }
+    }
+}
+
+fn use_extent(extent: Extent) {
+    let _ = (extent.to_text(), extent.data_addr());
+    let middle = extent.offset + u64::from(extent.len) / 2;
+    let left = extent.slice(extent.offset, middle.max(extent.offset + 1));
+    assert!(left.is_valid() && extent.slice(middle, extent.end()).is_valid());
+    let mut bytes = Vec::new();
+    extent.encode_inline(&mut bytes);
+    assert_eq!(Extent::decode_inline(&mut Reader::new(&bytes)), Some(extent));
+}
+
+/// A directory entry.
+pub fn dirent(data: &[u8]) {
+    if let Some(entry) = Dirent::decode(data) {
+        let _ = (entry.to_text(), name_hash(1, entry.name));
+        let mut bytes = Vec::new();
+        entry.encode(&mut bytes);
+        assert_eq!(bytes, data);
+    }
+}

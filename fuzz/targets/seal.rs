@@ -1,0 +1,178 @@
+//! A volume's objects, as far as its pointers lead, and their checksums put right from the leaves
+//! to the superblock: damage behind a correct checksum is what a fault of our own would leave.
+
+use shoal_base::{Addr, RootId, checksum};
+use shoal_format::batch::BatchHeader;
+use shoal_format::bytes::{Reader, u16_at, u64_at};
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::node::{HEADER, Node, NodeId, SLOT, TreeId};
+use shoal_format::superblock::{self, Superblock};
+use shoal_format::{Geometry, Ptr};
+use std::collections::BTreeSet;
+
+/// A volume in memory, as bytes.
+pub struct Image {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    geometry: Geometry,
+    volume: u64,
+    /// Places and lengths of what was found, superblocks first.
+    pub objects: Vec<(usize, usize)>,
+    seen: BTreeSet<u64>,
+}
+
+fn newest(bytes: &[u8]) -> Option<Superblock> {
+    let copies = superblock::COPIES.map(|at| Superblock::decode(&bytes[at as usize..], at));
+    copies.into_iter().flatten().flatten().max_by_key(|sb| sb.sequence)
+}
+
+/// Bytes of a pointer before its checksum.
+const SUM: usize = Ptr::SIZE - 8;
+
+impl Image {
+    /// Finds the objects of a volume that opens.
+    pub fn new(bytes: Vec<u8>) -> Option<Image> {
+        let newest = newest(&bytes)?;
+        let objects = superblock::COPIES.map(|at| (at as usize, superblock::SIZE)).to_vec();
+        let (geometry, volume) = (newest.geometry, newest.volume());
+        let mut image = Image { bytes, geometry, volume, objects, seen: BTreeSet::new() };
+        let at = newest.checkpoint;
+        let checkpoint = Checkpoint::decode(image.get(at)?, at.addr, volume).ok()?;
+        image.walk(&mut |_, _| ());
+        image.journal(checkpoint.journal);
+        Some(image)
+    }
+
+    /// A damaged copy of `sound`, with the same objects.
+    pub fn damaged(sound: &Image, bytes: Vec<u8>) -> Image {
+        Image { bytes, objects: sound.objects.clone(), seen: BTreeSet::new(), ..*sound }
+    }
+
+    fn get(&self, ptr: Ptr) -> Option<&[u8]> {
+        self.bytes.get(ptr.addr.0 as usize..)?.get(..ptr.len as usize)
+    }
+
+    fn journal(&mut self, start: Addr) {
+        let mut at = start.0 as usize;
+        while let Some(header) = self.bytes.get(at..).and_then(BatchHeader::decode) {
+            let len = BatchHeader::SIZE + header.len as usize;
+            self.objects.push((at, len));
+            at += BatchHeader::padded(header.len as usize);
+        }
+    }
+
+    /// Puts all checksums right.
+    pub fn seal(&mut self) {
+        self.walk(&mut |bytes, at| {
+            let (addr, len) = (u64_at(bytes, at), u64_at(bytes, at + 8) as u32);
+            let object = bytes.get(addr as usize..).and_then(|b| b.get(..len as usize));
+            if let Some(sum) = object.map(checksum) {
+                bytes[at + SUM..at + Ptr::SIZE].copy_from_slice(&sum.to_le_bytes());
+            }
+        });
+        for at in superblock::COPIES.map(|at| at as usize) {
+            let end = at + superblock::SIZE;
+            let sum = shoal_base::checksum::checksum_of_body(&self.bytes[at..end]);
+            self.bytes[end - 8..end].copy_from_slice(&sum.to_le_bytes());
+        }
+        for (at, len) in self.objects.clone() {
+            let Some(header) = BatchHeader::decode(&self.bytes[at..]) else { continue };
+            let body = self.bytes[at + BatchHeader::SIZE..at + len].to_vec();
+            let raw = header.encode(&body);
+            self.bytes[at + 56..at + BatchHeader::SIZE].copy_from_slice(&raw[56..]);
+        }
+    }
+
+    /// Calls `each` with the place of every pointer, after those inside what it points to.
+    fn walk(&mut self, each: &mut dyn FnMut(&mut [u8], usize)) {
+        self.seen.clear();
+        self.objects.retain(|(at, _)| *at < self.geometry.segment_size as usize);
+        let journals: Vec<_> = self.objects.split_off(self.objects.len().min(2));
+        for copy in superblock::COPIES {
+            // Behind id 16, geometry 16, features 24, sequence 8, incarnation 4 and 4 reserved.
+            let at = copy as usize + 8 + 8 + 16 + 16 + 24 + 8 + 8;
+            self.checkpoint(at, each);
+        }
+        self.objects.extend(journals);
+    }
+
+    fn ptr_at(&self, at: usize) -> Option<Ptr> {
+        let raw = self.bytes.get(at..at + Ptr::SIZE)?;
+        let ptr = Ptr::decode(&mut Reader::new(raw))?;
+        let inside = self.geometry.contains(ptr.addr, u64::from(ptr.len));
+        (inside && self.get(ptr).is_some()).then_some(ptr)
+    }
+
+    fn found(&mut self, ptr: Ptr) -> bool {
+        let fresh = self.seen.insert(ptr.addr.0);
+        if fresh {
+            self.objects.push((ptr.addr.0 as usize, ptr.len as usize));
+        }
+        fresh
+    }
+
+    fn checkpoint(&mut self, at: usize, each: &mut dyn FnMut(&mut [u8], usize)) {
+        let Some(ptr) = self.ptr_at(at) else { return };
+        if self.found(ptr) {
+            let raw = self.get(ptr).unwrap_or_default().to_vec();
+            if let Ok(checkpoint) = Checkpoint::decode(&raw, ptr.addr, self.volume) {
+                self.checkpoint_ptrs(&raw, ptr.addr.0 as usize, &checkpoint, each);
+            }
+        }
+        each(&mut self.bytes, at);
+    }
+
+    /// The pointers in a checkpoint record are found by their bytes: its layout is not known here.
+    fn checkpoint_ptrs(
+        &mut self,
+        raw: &[u8],
+        base: usize,
+        checkpoint: &Checkpoint,
+        each: &mut dyn FnMut(&mut [u8], usize),
+    ) {
+        let place = |ptr: &Ptr| {
+            let mut bytes = Vec::new();
+            ptr.encode(&mut bytes);
+            raw.windows(Ptr::SIZE).position(|w| w == bytes).map(|at| base + at)
+        };
+        for ptr in std::iter::once(&checkpoint.usage).chain(&checkpoint.orphans) {
+            let Some(at) = place(ptr) else { continue };
+            if let Some(ptr) = self.ptr_at(at) {
+                self.found(ptr);
+                each(&mut self.bytes, at);
+            }
+        }
+        for root in &checkpoint.roots {
+            for (tree, ptr) in TreeId::ALL.iter().zip(&root.trees) {
+                let id = NodeId { volume: self.volume, root: RootId(root.id.0), tree: *tree };
+                if let Some(at) = place(ptr) {
+                    self.node(at, id, 8, each);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, at: usize, id: NodeId, depth: u8, each: &mut dyn FnMut(&mut [u8], usize)) {
+        let Some(ptr) = self.ptr_at(at) else { return };
+        let frame = self.get(ptr).and_then(|raw| <Box<[u8; 16384]>>::try_from(raw.to_vec()).ok());
+        if let Some(frame) = frame
+            && self.found(ptr)
+            && depth > 0
+            && let Ok(node) = Node::from_disk(frame, id, None, ptr.addr)
+        {
+            for i in 0..node.count() {
+                let slot = ptr.addr.0 as usize + HEADER + i * SLOT + 16;
+                let value = ptr.addr.0 as usize + u16_at(&self.bytes, slot) as usize;
+                if node.level() > 0 {
+                    self.node(value, id, depth - 1, each);
+                } else if id.tree == TreeId::Imap && node.value(i).len() >= Ptr::SIZE {
+                    if let Some(block) = self.ptr_at(value) {
+                        self.found(block);
+                        each(&mut self.bytes, value);
+                    }
+                }
+            }
+        }
+        each(&mut self.bytes, at);
+    }
+}

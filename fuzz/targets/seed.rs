@@ -1,0 +1,148 @@
+//! Writes the corpus and the image that damage is done to. To be run again when the format changes:
+//! `scripts/fuzz.sh seed`.
+
+use shoal_base::{Addr, Ino, Lsn, RootId};
+use shoal_format::batch::{BatchHeader, BatchKind};
+use shoal_format::bytes::u16_at;
+use shoal_format::dirent::Dirent;
+use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::inode::{BlockId, Core, Inode, encode_block};
+use shoal_format::item::Item;
+use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
+use shoal_format::{Geometry, Ptr, orphan};
+use shoal_fuzz::seal::Image;
+use std::error::Error;
+use std::path::Path;
+
+type Done = Result<(), Box<dyn Error>>;
+
+const PTR: Ptr = Ptr { addr: Addr(1 << 22), len: 16384, checksum: 5 };
+
+fn main() -> Done {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let runs = shoal_fuzz::image::make()?;
+    std::fs::write(here.join("base.image"), &runs)?;
+    let put = |target: &str, name: &str, bytes: &[u8]| -> Done {
+        let folder = here.join("corpus").join(target);
+        std::fs::create_dir_all(&folder)?;
+        Ok(std::fs::write(folder.join(name), bytes)?)
+    };
+    let image = shoal_fuzz::image::unpack(&runs).and_then(Image::new).ok_or("no volume")?;
+    put("superblock", "copy", &image.bytes[..256])?;
+    records(&image, &put)?;
+    structures(&put)?;
+    request(&put)?;
+    let all = &[4, 9, 6, 0, 5, 7, 8, 9, 6, 6, 9];
+    for (name, ops) in [("grow", [4u8, 9].as_slice()), ("all", all)] {
+        let ops = ops.iter().zip(0u8..).flat_map(|(op, n)| [*op, n * 20, 0, 200, 3, n, 250, 2]);
+        put("tree", name, &ops.collect::<Vec<u8>>())?;
+    }
+    put("image", "sound", &[0])?;
+    for object in 0..24u8 {
+        // A byte near the start of each of the first objects, behind right checksums.
+        put("image", &format!("object-{object}"), &[1, object, 40 + object, 0, 1, 0xFF])?;
+    }
+    Ok(())
+}
+
+/// What the volume has one of.
+fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let found = |magic: &[u8]| {
+        let objects = image.objects.iter().map(|(at, len)| &image.bytes[*at..*at + *len]);
+        objects.filter(|o| o.starts_with(magic)).last()
+    };
+    for (target, magic) in [
+        ("checkpoint", &b"SCP1"[..]),
+        ("usage", b"SHUSAGE1"),
+        ("inode_block", b"SIB1"),
+        ("batch", b"SJB1"),
+    ] {
+        let object = found(magic).ok_or(format!("no {target} in the volume"))?;
+        put(target, "volume", &object[..object.len().min(4096)])?;
+    }
+    Ok(())
+}
+
+fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let id = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+    let mut node = Node::init(Node::frame(), id, 0, Key::MIN);
+    for n in 0..8 {
+        node.insert(n, Key::new(n as u64, 0), &[7; 20]);
+    }
+    node.stamp(PTR.addr, 1);
+    // As the target takes it: slots in the first half, values in the second.
+    let heap = u16_at(node.bytes(), 34) as usize;
+    let mut halves = node.bytes()[..HEADER + 8 * SLOT].to_vec();
+    halves.extend(&node.bytes()[heap..]);
+    halves.resize(2 * (HEADER + 8 * SLOT), 0);
+    put("node", "leaf", &halves)?;
+
+    let inode = |n: usize| Inode {
+        core: Core { mode: 0o100644, nlink: 1, data_len: 9, ..Core::default() },
+        data: vec![n as u8; n].into(),
+        attr: Box::default(),
+    };
+    let slots = std::array::from_fn(|n| {
+        let mut slot = Vec::new();
+        if n < 4 {
+            inode(n).encode(&mut slot);
+        }
+        slot
+    });
+    let mut block = Vec::new();
+    let id = BlockId { volume: 7, first: Ino(96), inode_size: 512 };
+    encode_block(id, PTR.addr, 1, &slots, &mut block);
+    put("inode_block", "four", &block)?;
+
+    let mut record = Vec::new();
+    Item::OrphanAdd { ino: Ino(5) }.encode(&mut record);
+    let value = b"value";
+    Item::TreePut { tree: TreeId::Dirents, key: Key::MIN, value }.encode(&mut record);
+    Item::Core { ino: Ino(5), core: inode(3).core }.encode(&mut record);
+    put("batch", "items", &record)?;
+    let body = [&(record.len() as u32).to_le_bytes()[..], &record].concat();
+    let header = BatchHeader {
+        kind: BatchKind::Records,
+        volume: 7,
+        incarnation: 1,
+        len: body.len() as u32,
+        lsn_start: Lsn(1),
+        durable: Lsn(1),
+        next: Addr(0),
+    };
+    put("batch", "batch", &[&header.encode(&body)[..], &body].concat())?;
+    put("orphan", "three", &orphan::encode(7, 0, &[Ino(3), Ino(4), Ino(5)])[..64])?;
+
+    let mut extents = Vec::new();
+    Extent { offset: 0, len: 4096, skip: 0, ptr: PTR }.encode_inline(&mut extents);
+    Extent { offset: 8192, len: 100, skip: 0, ptr: Ptr::NULL }.encode_inline(&mut extents);
+    put("extent", "inline", &extents)?;
+    put("extent", "header", &DataHeader { len: 9, ino: Ino(7), offset: 0 }.encode(7))?;
+    let mut entry = Vec::new();
+    Dirent { child: Ino(7), kind: 8, name: b"name" }.encode(&mut entry);
+    put("dirent", "name", &entry)?;
+    let geometry = Geometry { segment_size: 4 << 20, segments: 16, inode_size: 512 };
+    assert!(geometry.contains(PTR.addr, u64::from(PTR.len)));
+    Ok(())
+}
+
+/// One request of each shape: without, with one and with two names, with an extension.
+fn request(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let build = |opcode: u32, op: usize, payload: &[u8], ext: u16| {
+        let mut raw = ((40 + op + payload.len()) as u32).to_le_bytes().to_vec();
+        raw.extend(opcode.to_le_bytes());
+        raw.extend([1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        raw.resize(36, 0);
+        raw.extend(ext.to_le_bytes());
+        raw.resize(40 + op, 0);
+        raw.extend(payload);
+        raw
+    };
+    put("request", "getattr", &build(3, 16, b"", 0))?;
+    put("request", "lookup", &build(1, 0, b"name\0", 0))?;
+    put("request", "rename", &build(45, 16, b"old\0new\0", 0))?;
+    put("request", "symlink", &build(6, 0, b"name\0target\0", 0))?;
+    let groups = [16u8, 0, 0, 0, 32, 0, 0, 0, 1, 0, 0, 0, 100, 0, 0, 0];
+    put("request", "mkdir", &build(9, 8, &[&b"dir\0\0\0\0\0"[..], &groups].concat(), 2))?;
+    put("request", "write", &build(16, 40, &[7; 50], 0))
+}

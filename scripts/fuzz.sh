@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Fuzzes: each target for some seconds, from the corpus in fuzz/corpus. What is found lies in
+# fuzz/artifacts/TARGET, with the command that replays it; new inputs of interest in fuzz/found.
+# Needs a nightly toolchain and `cargo install cargo-fuzz --locked`.
+#
+#   scripts/fuzz.sh [TARGET|all] [SECONDS]    default: all targets, 30 seconds each
+#   scripts/fuzz.sh seed                      after a change of the format: makes the corpus anew
+#   scripts/fuzz.sh replay                    the corpus alone, on the stable toolchain
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${1:-all} seconds=${2:-30}
+manifest=fuzz/Cargo.toml
+case $target in
+  seed) exec cargo run --quiet --manifest-path $manifest --example seed ;;
+  replay) exec cargo test --quiet --manifest-path $manifest --lib ;;
+  all) mapfile -t targets < <(basename -s .rs -a fuzz/targets/bin/*.rs) ;;
+  *) targets=("$target") ;;
+esac
+
+cargo fuzz --version >/dev/null || {
+  echo "fuzz: no cargo-fuzz: cargo install cargo-fuzz --locked" >&2
+  exit 1
+}
+# No sanitizer: hardly any of the code is unsafe, and without one a target runs several times as
+# often. Coverage, assertions and overflow checks are what finds things here.
+fuzz=(cargo +nightly fuzz)
+"${fuzz[@]}" build --sanitizer none "${targets[@]:0:$((${#targets[@]} == 1))}"
+
+failed=()
+for name in "${targets[@]}"; do
+  echo "== $name: $seconds s"
+  # Found inputs go to the first folder, the corpus is only read.
+  mkdir -p "fuzz/found/$name"
+  limits=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024)
+  "${fuzz[@]}" run --sanitizer none "$name" "fuzz/found/$name" "fuzz/corpus/$name" \
+    -- "${limits[@]}" -print_final_stats=0 || failed+=("$name")
+done
+((${#failed[@]} == 0)) || { echo "fuzz: found something: ${failed[*]}" >&2; exit 1; }
