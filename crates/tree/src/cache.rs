@@ -1,8 +1,8 @@
 //! The bounded memory of trees: a budget in bytes, recycled frames, and a clock that picks what to
 //! drop: leaves' nodes, and inner nodes with the cells below them.
 
+use crate::cell::LeafCell;
 use crate::inner::InnerCell;
-use crate::leaf::LeafCell;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::limits::NODE_SIZE;

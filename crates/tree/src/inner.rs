@@ -11,7 +11,7 @@
 //! cell it has reached from the root.
 
 use crate::cache::{Charge, Dropped, NodeCache};
-use crate::leaf::LeafCell;
+use crate::cell::LeafCell;
 use crate::sync::{ArcSwapOption, Mutex};
 use shoal_base::Epoch;
 use shoal_format::Ptr;

@@ -27,8 +27,8 @@
 mod sync;
 
 mod cache;
+mod cell;
 mod inner;
-mod leaf;
 mod persist;
 mod scan;
 mod shape;

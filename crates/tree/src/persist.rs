@@ -2,8 +2,8 @@
 //! writes the nodes that changed to new addresses, children before parents, and returns the new
 //! root.
 
+use crate::cell::LeafCell;
 use crate::inner::{Children, InnerCell, InnerData};
-use crate::leaf::LeafCell;
 use crate::tree::{Dead, Tree};
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result, checksum};

@@ -1,8 +1,8 @@
 //! Splits and merges. One thread at a time changes a tree's shape; it publishes new arrays of
 //! children bottom-up, and holds the locks of the leaves concerned until readers can find them.
 
+use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
-use crate::leaf::{LeafCell, LeafState};
 use crate::tree::{Dead, Tree};
 use shoal_base::counters::Counter;
 use shoal_base::limits::NODE_SIZE;

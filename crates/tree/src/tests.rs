@@ -9,8 +9,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use crate::cell::LeafCell;
 use crate::inner::InnerCell;
-use crate::leaf::LeafCell;
 use crate::{Action, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Epoch, Result, RootId};

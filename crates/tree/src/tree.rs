@@ -1,8 +1,8 @@
 //! One tree: lookups and changes of single entries.
 
 use crate::cache::NodeCache;
+use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
-use crate::leaf::{LeafCell, LeafState};
 use crate::sync::{Mutex, RwLockWriteGuard};
 use shoal_base::counters::Counter;
 use shoal_base::limits::NODE_SIZE;
