@@ -7,6 +7,7 @@
 mod files;
 mod helper;
 mod mount;
+mod root;
 mod volume;
 
 pub use files::{
@@ -14,6 +15,7 @@ pub use files::{
 };
 pub use helper::HelperArgs;
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
+pub use root::{RootArgs, RootCommand, RootCreateArgs, RootDeleteArgs, RootListArgs};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, MkfsArgs};
 
 use std::ffi::OsString;
@@ -96,6 +98,7 @@ pub enum Command {
     Sync(SyncArgs),
     Fsck(FsckArgs),
     Info(InfoArgs),
+    Root(RootArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cat(CatArgs),
@@ -149,9 +152,12 @@ mod tests {
     fn commands() -> Vec<clap::Command> {
         let mut top = Cli::command();
         top.build();
-        let mut all: Vec<clap::Command> = top.get_subcommands().cloned().collect();
-        all.push(top);
-        all.push(HelperArgs::command());
+        let mut all = vec![HelperArgs::command()];
+        let mut left = vec![top];
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().cloned());
+            all.push(command);
+        }
         all
     }
 
@@ -211,6 +217,9 @@ mod tests {
             "shoal sync d",
             "shoal fsck v --json",
             "shoal info v --json",
+            "shoal root create v a --mode 700",
+            "shoal root list v --json",
+            "shoal root delete v a --wait",
             "shoal ls -laR v:/a v:/b",
             "shoal cp -r a b v:/c",
             "shoal rm -rf v:/a",
@@ -231,6 +240,8 @@ mod tests {
             "shoal mkfs v --size 8X",
             "shoal mkfs v --inode-size 300",
             "shoal mount v",
+            "shoal root",
+            "shoal root create v",
             "shoal mount v d --threads 0",
             "shoal cp a",
             "shoal mkdir -m 888 v:/a",

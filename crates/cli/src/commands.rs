@@ -15,5 +15,6 @@ pub mod mkfs;
 pub mod mount;
 pub mod remove;
 pub mod rename;
+pub mod root;
 pub mod serve;
 pub mod stat;

@@ -104,6 +104,7 @@ OUTPUT:
     size, free, available, live_bytes        bytes
     segment_size, segments, segments_free
     inode_size, inodes, inodes_free, orphans
+    roots, roots_deleted                     beside the volume's own; those still being freed
     checkpoint, checkpoint_lsn, lsn          newest checkpoint, and positions in the journal
     cache_bytes
     read_only                                why, only if it is damaged or failing

@@ -43,6 +43,11 @@ fn man_pages(directory: &Path) -> io::Result<()> {
     for command in commands {
         let name = format!("shoal-{}", command.get_name());
         let invoked = format!("shoal {}", command.get_name());
+        for inner in command.get_subcommands().cloned() {
+            let name = format!("{name}-{}", inner.get_name());
+            let invoked = format!("{invoked} {}", inner.get_name());
+            page(inner.display_name(&name).bin_name(invoked), &name, "1", directory)?;
+        }
         page(command.display_name(&name).bin_name(invoked), &name, "1", directory)?;
     }
     page(top, "shoal", "1", directory)?;
@@ -146,7 +151,15 @@ mod tests {
         for part in [".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "sync(2)", "mount.shoal"] {
             assert!(mount.contains(part), "shoal-mount.1 lacks {part}");
         }
-        for file in ["shoal.1", "shoal-fsck.1", "mount.shoal.8", "shoal.bash", "_shoal"] {
+        for file in [
+            "shoal.1",
+            "shoal-fsck.1",
+            "shoal-root.1",
+            "shoal-root-create.1",
+            "mount.shoal.8",
+            "shoal.bash",
+            "_shoal",
+        ] {
             assert!(directory.join(file).exists(), "{file} is missing");
         }
         fs::remove_dir_all(&directory).expect("remove the directory");

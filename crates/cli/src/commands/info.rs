@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use shoal::{RecoveryReport, StatFs, VolumeInfo};
+use shoal::{RecoveryReport, RootInfo, StatFs, VolumeInfo};
 
 use crate::args::InfoArgs;
 use crate::failure::{OK, Result};
@@ -23,12 +23,13 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
     let session = Session::open(&args.volume, Access::Read)?;
     let info = session.volume.info();
     let usage = session.volume.statfs();
+    let roots = Roots::of(&session.volume.root_list());
     session.close()?;
     let mut out = Out::new();
     if args.json {
-        out.json(&JsonInfo::new(&args.volume, &info, Some(&usage)))?;
+        out.json(&JsonInfo::new(&args.volume, &info, &roots, Some(&usage)))?;
     } else {
-        for (name, value) in rows(&args.volume, &info, &usage) {
+        for (name, value) in rows(&args.volume, &info, &roots, &usage) {
             out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
         }
         for (name, value) in info.counters.iter().filter(|(_, value)| *value != 0) {
@@ -40,7 +41,12 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
 }
 
 /// What is shown to a reader.
-fn rows(path: &Path, info: &VolumeInfo, usage: &StatFs) -> Vec<(&'static str, String)> {
+fn rows(
+    path: &Path,
+    info: &VolumeInfo,
+    roots: &Roots,
+    usage: &StatFs,
+) -> Vec<(&'static str, String)> {
     let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
     let features = if info.features.is_empty() { "none".into() } else { info.features.join(", ") };
     let segments =
@@ -56,6 +62,7 @@ fn rows(path: &Path, info: &VolumeInfo, usage: &StatFs) -> Vec<(&'static str, St
         ("segments", segments),
         ("inodes", format!("{} of {} bytes", info.inodes, info.inode_size)),
         ("orphans", info.orphans.to_string()),
+        ("roots", roots.to_string()),
         ("checkpoint", format!("{} at LSN {}", info.checkpoint, info.checkpoint_lsn)),
         ("newest LSN", info.lsn.to_string()),
         ("closed", closed(&info.recovery)),
@@ -64,6 +71,35 @@ fn rows(path: &Path, info: &VolumeInfo, usage: &StatFs) -> Vec<(&'static str, St
         rows.push(("read-only", why.to_owned()));
     }
     rows
+}
+
+/// How many roots there are besides the volume's own, and what is left of deleted ones.
+#[derive(Default)]
+pub struct Roots {
+    live: usize,
+    deleted: usize,
+    /// Inodes in the deleted ones.
+    inodes: u64,
+}
+
+impl Roots {
+    fn of(list: &[RootInfo]) -> Roots {
+        let deleted = || list.iter().filter(|root| root.deleted);
+        Roots {
+            live: list.len() - deleted().count(),
+            deleted: deleted().count(),
+            inodes: deleted().map(|root| root.inodes).sum(),
+        }
+    }
+}
+
+impl std::fmt::Display for Roots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.deleted {
+            0 => write!(f, "{}", self.live),
+            n => write!(f, "{}, and {n} being freed ({} inodes left)", self.live, self.inodes),
+        }
+    }
 }
 
 /// Why the volume can only be read, unless it is because we opened it so.
@@ -111,6 +147,8 @@ pub struct JsonInfo<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     inodes_free: Option<u64>,
     orphans: u64,
+    roots: usize,
+    roots_deleted: usize,
     checkpoint: u64,
     checkpoint_lsn: u64,
     lsn: u64,
@@ -123,7 +161,12 @@ pub struct JsonInfo<'a> {
 
 impl<'a> JsonInfo<'a> {
     /// Describes the volume at `path`.
-    pub fn new(path: &Path, info: &'a VolumeInfo, usage: Option<&StatFs>) -> JsonInfo<'a> {
+    pub fn new(
+        path: &Path,
+        info: &'a VolumeInfo,
+        roots: &Roots,
+        usage: Option<&StatFs>,
+    ) -> JsonInfo<'a> {
         let (volume, volume_bytes) = json_name(path.as_os_str().as_encoded_bytes());
         let geometry = u64::from(info.segments) * info.segment_size;
         JsonInfo {
@@ -143,6 +186,8 @@ impl<'a> JsonInfo<'a> {
             inodes: info.inodes,
             inodes_free: usage.map(|usage| usage.inodes_free),
             orphans: info.orphans,
+            roots: roots.live,
+            roots_deleted: roots.deleted,
             checkpoint: info.checkpoint,
             checkpoint_lsn: info.checkpoint_lsn,
             lsn: info.lsn,

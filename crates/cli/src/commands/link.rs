@@ -54,6 +54,10 @@ fn make(session: &Session, target: &[u8], link: &[u8], args: &LnArgs) -> Result<
         volume.unlink(&session.who, slot.dir, &slot.name)?;
     }
     match linked {
+        Some(linked) if linked.ino.root() != slot.dir.root() => {
+            let text = "a hard link cannot lead from one root to another (use -s, or copy it)";
+            return Err(Reason::Text(text.into()));
+        }
         Some(linked) => volume.link(&session.who, linked.ino, slot.dir, &slot.name)?,
         None => volume.symlink(&session.who, slot.dir, &slot.name, target)?,
     };

@@ -28,7 +28,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         shoal::mkfs(&args.volume, &options).map_err(|error| Failure::volume(&volume, &error))?;
     let mut out = Out::new();
     if args.json {
-        out.json(&info::JsonInfo::new(&args.volume, &made, None))?;
+        out.json(&info::JsonInfo::new(&args.volume, &made, &info::Roots::default(), None))?;
     } else {
         let size = u64::from(made.segments) * made.segment_size;
         out.line(&format!(

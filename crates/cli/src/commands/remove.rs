@@ -5,6 +5,7 @@ use shoal::{Code, FileKind, Ino};
 use crate::args::RmArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::location::{Location, Split, split_last};
+use crate::output::printable;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 use crate::walk::{Step, Walk};
@@ -46,6 +47,12 @@ impl Remover<'_> {
             }
             session.volume.unlink(&session.who, slot.dir, &slot.name)?;
             return Ok(());
+        }
+        if entry.ino.root() != slot.dir.root() {
+            // Before anything in it is touched: what is in a root goes with it, at once.
+            let (volume, name) = (session.path.display(), printable(&slot.name));
+            let text = format!("is a root (delete it with shoal root delete {volume} {name})");
+            return Err(Reason::Text(text));
         }
         if self.args.recursive {
             self.tree(session, &location.path, entry.ino)?;

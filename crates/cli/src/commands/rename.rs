@@ -78,6 +78,13 @@ fn rename(session: &Session, from: &[u8], to: &[u8], args: &MvArgs) -> Result<()
         Err(error) if error.is(Code::Invalid) && from.kind == FileKind::Directory => {
             Err(Reason::Text("cannot be moved into itself".into()))
         }
+        Err(error) if error.is(Code::CrossRoot) => {
+            let text = "cannot be moved to another root (copy it with cp -r, then remove it)";
+            Err(Reason::Text(text.into()))
+        }
+        Err(error) if error.is(Code::Busy) => {
+            Err(Reason::Text("the top of a root cannot be moved or replaced".into()))
+        }
         result => Ok(result?),
     }
 }
