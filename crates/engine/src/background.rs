@@ -43,8 +43,9 @@ impl Background {
 }
 
 fn run(inner: &Inner, stop: &AtomicBool) {
-    // An earlier session may have left roots to be freed.
-    let mut reaping = true;
+    // A slice in every session, however short: else a volume that only ever sees single commands
+    // would never be rid of what was deleted.
+    let mut reaping = free_some(inner);
     while !stop.load(Ordering::Acquire) {
         if !inner.options.checkpoint_always && !reaping {
             inner.store.wait_for_work(LOOK);
@@ -63,10 +64,17 @@ fn run(inner: &Inner, stop: &AtomicBool) {
             false => Ok(()),
         });
         // A slice at a time: a checkpoint that is due comes first.
-        let done = done.and_then(|()| inner.reap_some());
-        reaping = matches!(done, Ok(true));
+        reaping = done.is_ok() && free_some(inner);
         if let Err(e) = done {
             tracing::error!(error = %e, "background checkpoint");
         }
     }
+}
+
+/// Frees a slice of what is in deleted roots; whether there is more.
+fn free_some(inner: &Inner) -> bool {
+    inner.reap_some().unwrap_or_else(|e| {
+        tracing::error!(error = %e, "freeing deleted roots");
+        false
+    })
 }

@@ -3,6 +3,9 @@
 //! Names whose hashes collide take suffixes 0, 1, 2… without gaps: the entry before each further
 //! one carries a mark, and removing one moves the last into its place. So a name is absent as soon
 //! as a suffix is. (Cookies of other entries never change; of two colliding names one may.)
+//!
+//! Whether the root is alive is asked by the call, once, before it changes anything: a root that is
+//! deleted meanwhile must not make the second half of a change fail.
 
 use crate::attr::attr_of;
 use crate::types::{Attr, DirEntry, FileKind};
@@ -39,7 +42,7 @@ impl Inner {
     #[inline]
     pub(crate) fn find_entry(&self, dir: Ino, name: &[u8]) -> Result<Option<Found>> {
         let base = name_hash(self.store.volume, name);
-        let dirents = &self.root(dir)?.dirents;
+        let dirents = &self.store.root(dir)?.dirents;
         for suffix in 0..=SUFFIX_MASK {
             let key = Key::new(dir.0, base | suffix);
             let look = |raw: &[u8]| {
@@ -75,7 +78,7 @@ impl Inner {
         kind: u8,
     ) -> Result<Option<Key>> {
         txn.check_memory()?;
-        let dirents = &self.root(dir)?.dirents;
+        let dirents = &self.store.root(dir)?.dirents;
         let base = Key::new(dir.0, name_hash(self.store.volume, name));
         let mut value = [0u8; 9 + 255];
         value[..8].copy_from_slice(&child.0.to_le_bytes());
@@ -117,7 +120,7 @@ impl Inner {
         for suffix in 0..=SUFFIX_MASK {
             let key = Key::new(base.hi, base.lo | suffix);
             let same = |raw: &[u8]| Dirent::decode(raw).is_some_and(|d| d.name == name);
-            match self.root(Ino(base.hi))?.dirents.get(key, same)? {
+            match self.store.root(Ino(base.hi))?.dirents.get(key, same)? {
                 Some(true) => return Err(Error::Code(Code::Exists)),
                 Some(false) => last = key,
                 None => {
@@ -130,13 +133,13 @@ impl Inner {
     }
 
     fn put_entry(&self, txn: &mut Txn<'_>, key: Key, value: &[u8]) -> Result<()> {
-        self.root(Ino(key.hi))?.dirents.put(key, value, txn.epoch)?;
+        self.store.root(Ino(key.hi))?.dirents.put(key, value, txn.epoch)?;
         txn.log(Item::TreePut { tree: TreeId::Dirents, key, value });
         Ok(())
     }
 
     fn mark_chained(&self, txn: &mut Txn<'_>, key: Key, chained: bool) -> Result<()> {
-        let dirents = &self.root(Ino(key.hi))?.dirents;
+        let dirents = &self.store.root(Ino(key.hi))?.dirents;
         let value = dirents.get(key, <[u8]>::to_vec)?;
         let mut value = value.filter(|v| v.len() > 9).ok_or_else(|| broken(key))?;
         value[8] = if chained { value[8] | CHAINED } else { value[8] & !CHAINED };
@@ -161,7 +164,7 @@ impl Inner {
     /// Removes an entry that was found under the directory's lock.
     pub(crate) fn remove_entry(&self, txn: &mut Txn<'_>, found: &Found) -> Result<()> {
         let key = found.key;
-        let dirents = &self.root(Ino(key.hi))?.dirents;
+        let dirents = &self.store.root(Ino(key.hi))?.dirents;
         if found.chained || key.lo & SUFFIX_MASK != 0 {
             return self.remove_collision(txn, key);
         }
@@ -175,7 +178,7 @@ impl Inner {
     /// Removes one of several names of one hash: the last takes its place.
     #[cold]
     fn remove_collision(&self, txn: &mut Txn<'_>, key: Key) -> Result<()> {
-        let dirents = &self.root(Ino(key.hi))?.dirents;
+        let dirents = &self.store.root(Ino(key.hi))?.dirents;
         let base = key.lo & !SUFFIX_MASK;
         let mut chain = Vec::new();
         for suffix in 0..=SUFFIX_MASK {

@@ -4,8 +4,8 @@
 use crate::volume::Inner;
 use parking_lot::Mutex;
 use shoal_base::shard::spread;
-use shoal_base::{Code, Error, Ino, Result};
-use std::collections::HashMap;
+use shoal_base::{Code, Error, Ino, Result, RootId};
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 const SHARDS: usize = 256;
@@ -49,6 +49,14 @@ impl Holds {
     }
     pub fn is_held(&self, ino: Ino) -> bool {
         self.shard(ino).lock().contains_key(&ino)
+    }
+    /// The roots in which something is held.
+    pub fn roots(&self) -> HashSet<RootId> {
+        let mut roots = HashSet::new();
+        for shard in &self.shards {
+            roots.extend(shard.lock().keys().map(|ino| ino.root()));
+        }
+        roots
     }
     /// Takes `n` off if something is left then; `false`, and nothing done, otherwise.
     fn lower(&self, ino: Ino, n: u64) -> bool {

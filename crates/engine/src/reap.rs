@@ -18,8 +18,9 @@ use shoal_txn::{Need, Root, Txn};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-/// Inode blocks of a slice.
-const BLOCKS: u64 = 32;
+/// Inodes freed in a slice. Not blocks looked at: after a crash or in the next short session the
+/// first ones are free already, and a slice must get beyond them.
+const SLICE: u64 = 1024;
 /// Directory entries removed in one transaction.
 const ENTRIES: usize = 4096;
 
@@ -30,6 +31,8 @@ pub(crate) struct Reaper {
     at: Option<(u16, u64)>,
     /// Largest generation seen in it.
     generation: u32,
+    /// Inodes freed since its first block.
+    freed: u64,
     /// Roots with damage: left as they are, for fsck.
     damaged: HashSet<u16>,
 }
@@ -46,7 +49,7 @@ impl Inner {
     }
 
     /// Frees a slice of what is in deleted roots; `false`: there is nothing to free.
-    pub(crate) fn reap_some(&self) -> Result<bool> {
+    pub fn reap_some(&self) -> Result<bool> {
         let mut reaper = self.reaper.lock();
         let wanted = |root: &&Root| {
             root.state() == RootState::Deleted && !reaper.damaged.contains(&root.id.0)
@@ -57,11 +60,11 @@ impl Inner {
             _ => {
                 // Calls that found the root alive end; none begins any more.
                 self.store.quiesced(|_, _| ());
-                reaper.generation = 0;
+                (reaper.generation, reaper.freed) = (0, 0);
                 0
             }
         };
-        match self.reap_slice(root, from, &mut reaper.generation) {
+        match self.reap_slice(root, from, &mut reaper) {
             Ok(next) => reaper.at = next.map(|next| (root.id.0, next)),
             Err(e @ Error::Corrupt(_)) => {
                 tracing::error!(root = root.id.0, error = %e, "deleted root left for fsck");
@@ -72,30 +75,36 @@ impl Inner {
         Ok(true)
     }
 
-    /// Frees the inodes of some blocks from this one on. Returns where to go on; `None`: the root
-    /// is vacant.
-    fn reap_slice(&self, root: &Root, from: u64, generation: &mut u32) -> Result<Option<u64>> {
-        let end = root.table.next_block().min(from + BLOCKS);
-        for block in from..end {
-            self.reap_block(root, block, generation)?;
-        }
-        if end < root.table.next_block() {
-            return Ok(Some(end));
+    /// Frees some inodes from this block on. Returns where to go on; `None`: the root is vacant.
+    fn reap_slice(&self, root: &Root, from: u64, reaper: &mut Reaper) -> Result<Option<u64>> {
+        let (mut next, enough) = (from, reaper.freed + SLICE);
+        while next < root.table.next_block() {
+            if reaper.freed >= enough {
+                return Ok(Some(next));
+            }
+            self.reap_block(root, next, reaper)?;
+            next += 1;
         }
         if root.table.inodes() > 0 {
+            if std::mem::take(&mut reaper.freed) == 0 {
+                let object = format!("root {}", root.id.0);
+                let rule = format!("says {} inodes, none is there", root.table.inodes());
+                return Err(Error::corrupt(object, None, rule));
+            }
             // A call that was late made more: once again from the start.
             return Ok(Some(0));
         }
+        let generation = reaper.generation;
         let mut txn = self.store.begin(Need::Release)?;
-        let before = self.store.floor.fetch_max(*generation + 1, Ordering::Relaxed);
-        let floor = before.max(*generation + 1);
+        let before = self.store.floor.fetch_max(generation + 1, Ordering::Relaxed);
+        let floor = before.max(generation + 1);
         root.set(RootState::Vacant, b"");
         txn.log(Item::Root { ino: root.top(), state: RootState::Vacant, floor, name: b"" });
         txn.commit()?;
         Ok(None)
     }
 
-    fn reap_block(&self, root: &Root, block: u64, generation: &mut u32) -> Result<()> {
+    fn reap_block(&self, root: &Root, block: u64, reaper: &mut Reaper) -> Result<()> {
         for slot in 0..INODES_PER_BLOCK as u64 {
             let ino = Ino::new(root.id, block * INODES_PER_BLOCK as u64 + slot);
             let inode = match root.table.get(ino) {
@@ -103,7 +112,7 @@ impl Inner {
                 other => other?,
             };
             let core = inode.read().inode.core;
-            *generation = core.generation.max(*generation);
+            reaper.generation = core.generation.max(reaper.generation);
             if !core.in_use() {
                 continue;
             }
@@ -114,6 +123,7 @@ impl Inner {
                 self.reap_inode(&mut txn, &mut locked)?;
             }
             txn.commit()?;
+            reaper.freed += 1;
         }
         Ok(())
     }

@@ -183,10 +183,10 @@ impl Store {
         self.roots.get(ino.root()).ok_or(Error::Code(Code::Stale))
     }
 
-    /// A vacant root for the transaction of `epoch` to bring to life; `ENOSPC` when all 65,536
-    /// numbers are taken. One caller at a time.
-    pub fn vacant_root(&self, epoch: Epoch) -> Result<&Root> {
-        match self.roots.iter().find(|root| root.is_free()) {
+    /// A vacant root for the transaction of `epoch` to bring to life, one that is not `spared`;
+    /// `ENOSPC` when all 65,536 numbers are taken. One caller at a time.
+    pub fn vacant_root(&self, epoch: Epoch, spared: impl Fn(RootId) -> bool) -> Result<&Root> {
+        match self.roots.iter().find(|root| root.is_free() && !spared(root.id)) {
             Some(root) => Ok(root),
             None => self.roots.push(None, epoch),
         }

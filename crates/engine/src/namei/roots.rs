@@ -39,7 +39,9 @@ impl Inner {
         if top.inode().core.nlink == u32::MAX {
             return Err(Error::Code(Code::TooManyLinks));
         }
-        let root = self.store.vacant_root(txn.epoch)?;
+        // Who still holds a file of a deleted root calls it by number: it must not become another.
+        let held = self.holds.roots();
+        let root = self.store.vacant_root(txn.epoch, |id| held.contains(&id))?;
         let inode = root.table.allocate()?;
         assert_eq!(inode.ino, root.top(), "the first inode of a root is its top");
         let kind = FileKind::Directory;
@@ -54,7 +56,9 @@ impl Inner {
         let (birth, key) = match ready {
             Ok(ready) => ready,
             Err(e) => {
-                root.table.give_back(&inode);
+                // The next checkpoint sweeps it: else another thread would be given another first
+                // inode in it.
+                root.set(RootState::Vacant, b"");
                 return Err(e);
             }
         };
@@ -128,8 +132,8 @@ fn check_root_name(who: &Caller, name: &[u8]) -> Result<()> {
         Err(Error::Code(Code::NotFound | Code::Exists)) => Err(Error::Code(Code::Invalid)),
         other => other,
     }?;
-    match who.uid {
-        0 => Ok(()),
-        _ => Err(Error::Code(Code::NotPermitted)),
+    match who.bypasses() {
+        true => Ok(()),
+        false => Err(Error::Code(Code::NotPermitted)),
     }
 }
