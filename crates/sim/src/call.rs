@@ -79,6 +79,12 @@ pub fn on_volume(
             volume.release(slots[*slot].expect("checked"), 1);
             Ok(Answer::Unit)
         }
+        Op::RootCreate { who, name, mode } => {
+            volume.root_create(&who.caller(), name, *mode).map(node)
+        }
+        Op::RootDelete { who, name } => done(volume.root_delete(&who.caller(), name)),
+        Op::Reap { slices: 0 } => done(volume.reap_roots(&mut |_| {})),
+        Op::Reap { slices } => done((0..*slices).try_for_each(|_| volume.reap_some().map(|_| ()))),
         Op::Lookup { who, at } => volume.lookup(&who.caller(), inos[0], &at.name).map(node),
         Op::Getattr { .. } => done(volume.getattr(inos[0]).map(|_| ())),
         Op::Access { who, mask, .. } => done(volume.access(&who.caller(), inos[0], *mask)),

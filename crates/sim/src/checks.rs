@@ -67,11 +67,30 @@ pub fn space_adds_up(volume: &Volume) -> Result<(), String> {
     Ok(())
 }
 
-/// `statfs` counts the inodes that there are. Only right when nothing is held without a name.
+/// `statfs` counts the inodes that there are, those of deleted roots included. Only right when
+/// nothing is held without a name.
 pub fn inodes_are_counted(volume: &Volume, state: &State) -> Result<(), String> {
     let used = volume.statfs().inodes_used;
-    let there = state.nodes.len() as u64;
+    let dying = volume.root_list().into_iter().filter(|root| root.deleted);
+    let there = state.nodes.len() as u64 + dying.map(|root| root.inodes).sum::<u64>();
     if used == there { Ok(()) } else { Err(format!("statfs: {used} inodes used, {there} found")) }
+}
+
+/// What was in deleted roots can be freed, and is gone then; nothing else is.
+pub fn deleted_roots_can_be_freed(volume: &Volume, walk: &Walk) -> Result<(), String> {
+    if !volume.root_list().iter().any(|root| root.deleted) {
+        return Ok(());
+    }
+    volume.reap_roots(&mut |_| {}).map_err(|e| format!("reaping: {e}"))?;
+    if let Some(left) = volume.root_list().into_iter().find(|root| root.deleted) {
+        return Err(format!("root {} is left after reaping: {} inodes", left.id, left.inodes));
+    }
+    let now = crate::walk::walk(volume, walk.state.root, true)?;
+    if now.digest() != walk.digest() {
+        let lines = crate::model::diff(&walk.state, &now.state, 12);
+        return Err(format!("reaping changed what is alive:\n    {}", lines.join("\n    ")));
+    }
+    all(volume, &now).map_err(|e| format!("after reaping: {e}"))
 }
 
 #[cfg(test)]

@@ -28,7 +28,14 @@ pub const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         op: "mknod",
-        model: &[Code::Access, Code::Exists, Code::NotFound, Code::NotDirectory, Code::NameTooLong],
+        model: &[
+            Code::Access,
+            Code::Exists,
+            Code::NotFound,
+            Code::NotDirectory,
+            Code::NameTooLong,
+            Code::Stale,
+        ],
         volume: Code::NotPermitted,
         reason: "devices are root's alone, wherever they are made",
     },
@@ -40,13 +47,13 @@ pub const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         op: "truncate",
-        model: &[Code::IsDirectory, Code::Invalid, Code::Access],
+        model: &[Code::IsDirectory, Code::Invalid, Code::Access, Code::Stale],
         volume: Code::FileTooBig,
         reason: "a size that no system call can pass",
     },
     Allowed {
         op: "fallocate",
-        model: &[Code::IsDirectory, Code::Invalid],
+        model: &[Code::IsDirectory, Code::Invalid, Code::Stale],
         volume: Code::FileTooBig,
         reason: "a range that no file can have",
     },

@@ -80,6 +80,12 @@ impl Lockstep {
         {
             return Err(format!("the new inode {ino} is one in use"));
         }
+        if let Some(Answer::Node(ino)) = &answer
+            && makes_inode(op)
+            && self.slots.contains(&Some(*ino))
+        {
+            return Err(format!("the new inode {ino} has the number of a file still held"));
+        }
         let expected = self.on_model(op, &inos, answer.as_ref());
         compare(op, &inos, &self.model, expected, found)?;
         self.look_at_touched(volume)?;
@@ -172,13 +178,18 @@ impl Lockstep {
                 made.map(Answer::Node)
             }
             Op::Open { slot, .. } => {
-                self.slots[*slot] = Some(inos[0]);
-                unit(model.hold(inos[0]))
+                let held = model.hold(inos[0]);
+                self.slots[*slot] = held.is_ok().then_some(inos[0]);
+                unit(held)
             }
             Op::Close { slot } => {
                 model.release(self.slots[*slot].take().expect("checked"));
                 Ok(Answer::Unit)
             }
+            Op::RootCreate { who, name, mode } => {
+                model.root_create(&who.caller(), name, *mode, ino).map(Answer::Node)
+            }
+            Op::RootDelete { who, name } => unit(model.root_delete(&who.caller(), name)),
             _ => self.on_model_contents(op, inos, hint),
         };
         self.model.settle();
@@ -227,7 +238,7 @@ impl Lockstep {
             Op::Lookup { who, at } => {
                 model.lookup(&who.caller(), inos[0], &at.name).map(Answer::Node)
             }
-            Op::Getattr { .. } => Ok(Answer::Unit),
+            Op::Getattr { .. } => model.node(inos[0]).map(|_| Answer::Unit).ok_or(Code::Stale),
             Op::Access { who, mask, .. } => unit(model.permit(&who.caller(), inos[0], *mask)),
             Op::Resolve { who, path, follow, .. } => {
                 model.resolve(&who.caller(), inos[0], path, *follow).map(Answer::Node)
@@ -254,7 +265,7 @@ fn unit(outcome: Outcome<()>) -> Outcome<Answer> {
 
 /// Whether a success yields a fresh inode.
 fn makes_inode(op: &Op) -> bool {
-    op.makes().is_some() || matches!(op, Op::Tmpfile { .. })
+    op.makes().is_some() || matches!(op, Op::Tmpfile { .. } | Op::RootCreate { .. })
 }
 
 /// Failures that the model cannot foresee.

@@ -15,6 +15,7 @@ mod data;
 mod digest;
 mod namespace;
 mod resolve;
+mod roots;
 mod state;
 
 pub use content::Content;

@@ -225,6 +225,20 @@ pub enum Op {
         offset: u64,
         what: Seek,
     },
+    // Roots.
+    RootCreate {
+        who: Who,
+        name: Vec<u8>,
+        mode: u32,
+    },
+    RootDelete {
+        who: Who,
+        name: Vec<u8>,
+    },
+    /// Free so many slices of what is in deleted roots; 0: all of it.
+    Reap {
+        slices: u64,
+    },
     /// The handle of an inode that is gone must be stale.
     Stale {
         which: usize,
@@ -277,6 +291,9 @@ impl Op {
             Op::Readlink { .. } => "readlink",
             Op::Readdir { .. } => "readdir",
             Op::Seek { .. } => "seek",
+            Op::RootCreate { .. } => "root_create",
+            Op::RootDelete { .. } => "root_delete",
+            Op::Reap { .. } => "reap",
             Op::Stale { .. } => "stale",
             Op::Fsync { .. } => "fsync",
             Op::Sync => "sync",
@@ -318,6 +335,9 @@ impl Op {
             | Op::Seek { file, .. }
             | Op::Fsync { file, .. } => vec![file],
             Op::Close { .. }
+            | Op::RootCreate { .. }
+            | Op::RootDelete { .. }
+            | Op::Reap { .. }
             | Op::Stale { .. }
             | Op::Sync
             | Op::Checkpoint
@@ -449,6 +469,12 @@ impl Op {
             Op::Read { file, offset, len } => write!(f, " {file} at {offset}, {len} bytes"),
             Op::Readdir { dir, page } => write!(f, " {dir} by {page}"),
             Op::Seek { file, offset, what } => write!(f, " {file} {what:?} from {offset}"),
+            Op::RootCreate { who, name, mode } => {
+                write!(f, " /{} {mode:#o} by {who:?}", elided(name))
+            }
+            Op::RootDelete { who, name } => write!(f, " /{} by {who:?}", elided(name)),
+            Op::Reap { slices: 0 } => f.write_str(" all"),
+            Op::Reap { slices } => write!(f, " {slices} slices"),
             Op::Stale { which } => write!(f, " number {which}"),
             Op::Fsync { file, datasync } => {
                 write!(f, " {file}{}", if *datasync { " data only" } else { "" })

@@ -12,6 +12,7 @@ use crate::rng::Rng;
 use crate::walk::walk;
 use crate::workload::Workload;
 use shoal::{Code, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal_base::limits::NODE_SIZE;
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -229,6 +230,12 @@ impl Sim {
         match op {
             Op::Fsync { file, datasync } => match self.run.resolve(file) {
                 None => Ok(None),
+                Some(ino) if self.run.model.node(ino).is_none() => {
+                    match self.volume().fsync(ino, *datasync) {
+                        Err(error) if error.is(Code::Stale) => Ok(None),
+                        other => other.and(Err(Error::corrupt("fsync", None, "inode is gone"))),
+                    }
+                }
                 Some(ino) => self.volume().fsync(ino, *datasync).map(|()| Some(Ack::Inode(ino))),
             },
             Op::Sync => self.volume().sync().map(|()| Some(Ack::All)),
@@ -242,13 +249,21 @@ impl Sim {
     fn judge_refusal(&mut self, op: &Op, error: &Error) -> Result<(), String> {
         self.report.refused += 1;
         let fs = self.volume().statfs();
-        let frees = matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Close { .. });
+        let frees = matches!(
+            op,
+            Op::Unlink { .. }
+                | Op::Rmdir { .. }
+                | Op::Close { .. }
+                | Op::RootDelete { .. }
+                | Op::Reap { .. }
+        );
         if error.code() != Code::NoSpace || frees {
             return Err(format!("{op}: {error}"));
         }
         let wanted = match op {
             Op::Write { data, .. } | Op::Append { data, .. } => u64::from(data.len),
             Op::Fallocate { len, .. } | Op::CopyRange { len, .. } => *len,
+            Op::RootCreate { .. } => 8 * NODE_SIZE as u64,
             _ => 0,
         };
         if fs.bytes_available > self.settings.capacity / 10 + 2 * wanted {
@@ -307,6 +322,11 @@ impl Sim {
             let why = self.history.explain(&recovered.walk.state, permitted);
             return Err(context(why));
         }
+        if !hard {
+            // Of this image nothing more is wanted.
+            checks::deleted_roots_can_be_freed(&recovered.volume, &recovered.walk)
+                .map_err(context)?;
+        }
         Ok(recovered)
     }
 
@@ -364,6 +384,10 @@ impl Sim {
             }
         }
         self.compare_whole("at the end")?;
+        self.step(&Op::Reap { slices: 0 })?;
+        if let Some(left) = self.volume().root_list().iter().find(|root| root.deleted) {
+            return Err(format!("root {} is left at the end: {} inodes", left.id, left.inodes));
+        }
         self.reopen(false)?;
         self.report.device_ops += self.device.position();
         let volume = self.volume.take().expect("open between steps");

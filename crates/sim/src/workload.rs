@@ -9,6 +9,9 @@ use crate::rng::Rng;
 use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek, SetTime};
 use shoal_base::limits::FILE_SIZE_MAX;
 
+/// Roots at a time: each takes space before anything is in it.
+const ROOTS_MAX: usize = 4;
+
 /// What a run is mostly about: weights of the families of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
@@ -22,6 +25,7 @@ pub struct Profile {
     open_files: u64,
     questions: u64,
     durability: u64,
+    roots: u64,
     /// Of 1,000 operations, how many are crashes.
     crashes_per_mille: u64,
     /// Names: small pools collide, large ones fill directories.
@@ -40,6 +44,7 @@ const GENERAL: Profile = Profile {
     open_files: 6,
     questions: 12,
     durability: 4,
+    roots: 1,
     crashes_per_mille: 8,
     names: 12,
     write_max: 20_000,
@@ -53,6 +58,7 @@ pub const PROFILES: &[Profile] = &[
     Profile { name: "churn", make: 40, remove: 38, contents: 20, names: 300, ..GENERAL },
     Profile { name: "data", make: 6, remove: 3, contents: 70, names: 5, ..GENERAL },
     Profile { name: "large", contents: 60, names: 6, write_max: 600_000, ..GENERAL },
+    Profile { name: "roots", roots: 25, remove: 4, names: 8, ..GENERAL },
     Profile { name: "sync", durability: 40, crashes_per_mille: 15, ..GENERAL },
 ];
 
@@ -109,6 +115,7 @@ impl Workload {
             (p.open_files, Workload::open_files),
             (p.questions, Workload::questions),
             (p.durability, Workload::durability),
+            (p.roots, Workload::roots),
         ];
         let mut draw = self.rng.below(families.iter().map(|f| f.0).sum());
         for (weight, family) in families {
@@ -283,6 +290,25 @@ impl Workload {
             0..=5 => Op::Fsync { file: self.any(run), datasync: self.rng.chance(30) },
             6..=7 => Op::Sync,
             _ => Op::Checkpoint,
+        }
+    }
+
+    /// Roots are the volume's: not for a run that has only a directory of it.
+    fn roots(&mut self, run: &Lockstep) -> Op {
+        if run.model.root() != Ino::ROOT {
+            return self.durability(run);
+        }
+        let who = if self.rng.chance(90) { Who::Root } else { self.who() };
+        let roots = run.model.roots();
+        match self.rng.below(10) {
+            0..=4 if roots.len() < ROOTS_MAX => {
+                Op::RootCreate { who, name: self.name(), mode: self.mode() }
+            }
+            0..=6 if !roots.is_empty() && self.rng.chance(90) => {
+                Op::RootDelete { who, name: self.rng.pick(&roots).clone() }
+            }
+            0..=6 => Op::RootDelete { who, name: self.place(run, 90).name },
+            _ => Op::Reap { slices: self.rng.below(3) },
         }
     }
 

@@ -108,6 +108,9 @@ impl Model {
 
     /// Another name for an inode.
     pub fn link(&mut self, who: &Caller, ino: Ino, (dir, name): At) -> Outcome<()> {
+        if ino.root() != dir.root() {
+            return Err(Code::CrossRoot);
+        }
         if !self.nodes.contains_key(&ino) {
             return Err(Code::Stale);
         }
@@ -156,12 +159,16 @@ impl Model {
         if flags.noreplace && flags.exchange {
             return Err(Code::Invalid);
         }
+        if from.0.root() != to.0.root() {
+            return Err(Code::CrossRoot);
+        }
         // Both walks end before either last name is looked up.
         for dir in [from.0, to.0] {
             self.entries(dir)?;
             self.permit(who, dir, SEARCH)?;
         }
         let source = self.lookup(who, from.0, from.1)?;
+        not_a_top(from.0, source)?;
         let target = match self.lookup(who, to.0, to.1) {
             Ok(target) => Some(target),
             Err(Code::NotFound) => None,
@@ -227,6 +234,7 @@ impl Model {
         if target == Some(source) {
             return Ok(());
         }
+        target.map_or(Ok(()), |target| not_a_top(to.0, target))?;
         self.may_delete(who, from.0, source)?;
         let source_is_dir = self.nodes[&source].kind == FileKind::Directory;
         let target_is_dir = target.is_some_and(|t| self.nodes[&t].kind == FileKind::Directory);
@@ -298,6 +306,7 @@ impl Model {
     /// Whether `who` may remove `victim`'s entry from `dir`.
     fn may_delete(&self, who: &Caller, dir: Ino, victim: Ino) -> Outcome<()> {
         self.permit(who, dir, WRITE_SEARCH)?;
+        not_a_top(dir, victim)?;
         let (dir, victim) = (&self.nodes[&dir], &self.nodes[&victim]);
         let sticky = dir.perm & STICKY != 0;
         if sticky && !who.bypasses() && who.uid != victim.uid && who.uid != dir.uid {
@@ -306,7 +315,13 @@ impl Model {
         Ok(())
     }
 
-    fn make(&mut self, who: &Caller, (dir, name): At, birth: Birth, ino: Option<Ino>) -> Ino {
+    pub(super) fn make(
+        &mut self,
+        who: &Caller,
+        (dir, name): At,
+        birth: Birth,
+        ino: Option<Ino>,
+    ) -> Ino {
         let ino = self.give_birth(who, dir, birth, ino);
         self.insert(dir, name, ino);
         ino
@@ -356,7 +371,7 @@ impl Model {
         self.touch_contents(dir);
     }
 
-    fn remove(&mut self, dir: Ino, name: &[u8]) {
+    pub(super) fn remove(&mut self, dir: Ino, name: &[u8]) {
         let child = self.dir_mut(dir).remove(name).expect("looked up before");
         self.digest = self.digest.wrapping_sub(entry_hash(dir, name, child));
         self.touch_contents(dir);
@@ -374,4 +389,9 @@ impl Model {
         self.touch_ctime(ino);
         self.bury_if_dead(ino);
     }
+}
+
+/// The top of a root keeps its name, like a mount point.
+fn not_a_top(dir: Ino, child: Ino) -> Outcome<()> {
+    if child.root() == dir.root() { Ok(()) } else { Err(Code::Busy) }
 }

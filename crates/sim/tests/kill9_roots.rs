@@ -1,0 +1,285 @@
+//! A large root is deleted while another is being written, and the process is killed in between,
+//! again and again: what was acknowledged stays, what was deleted goes, and nothing else does.
+//!
+//! The process is this test binary itself, started with an environment variable; what it
+//! acknowledges stands in a file that outlives it.
+//!
+//! `SHOAL_KILL9_FILES` says how many files the deleted root has (default 20,000; a full run has
+//! 1,000,000), `SHOAL_KILL9_ROUNDS` how often the process is killed (default 10).
+
+use shoal::{Caller, Ino, MkfsOptions, OpenOptions, Volume, mkfs};
+use shoal_sim::checks;
+use shoal_sim::deadline::{from_environment, within};
+use shoal_sim::rng::Rng;
+use shoal_sim::walk::walk;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions as FileOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "SHOAL_KILL9_ROOTS_CHILD";
+const ROUND: &str = "SHOAL_KILL9_ROOTS_ROUND";
+const DOOMED: &[u8] = b"doomed";
+const KEPT: &[u8] = b"kept";
+/// Files of a directory.
+const FAN: u64 = 1_000;
+
+fn open(dir: &Path, background: bool) -> shoal::Result<Volume> {
+    let options = OpenOptions {
+        cache_bytes: 128 << 20,
+        commit_interval_ms: 50,
+        checkpoint_bytes: 4 << 20,
+        noatime: true,
+        background,
+        ..OpenOptions::default()
+    };
+    Volume::open(&dir.join("volume"), &options)
+}
+
+/// What a file of the kept root contains.
+fn contents(name: &str) -> Vec<u8> {
+    let mut rng = Rng::new(name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)));
+    let len = *rng.pick(&[0, 20, 900, 20_000]);
+    (0..len).map(|_| rng.next() as u8).collect()
+}
+
+// ---- the process that is killed
+
+#[test]
+fn kill9_roots_child() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let dir = PathBuf::from(dir);
+    let round = from_environment(ROUND, 0);
+    let volume = open(&dir, true).expect("open");
+    let log = FileOptions::new().append(true).create(true).open(dir.join("log")).expect("log");
+    let say = |line: String| {
+        let mut log: &File = &log;
+        log.write_all(line.as_bytes()).expect("log");
+    };
+    let who = Caller::root();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let dir = volume.root_top(KEPT).expect("the kept root");
+            // Until killed.
+            for n in 0_u64.. {
+                let name = format!("{round}-{n}");
+                let file = volume.create(&who, dir, name.as_bytes(), 0o644).expect("create");
+                volume.write(file.ino, 0, &contents(&name), false).expect("write");
+                if n % 8 == 0 {
+                    volume.fsync(file.ino, false).expect("fsync");
+                    say(format!("kept {round} {n}\n"));
+                }
+            }
+        });
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            if volume.root_top(DOOMED).is_ok() {
+                volume.root_delete(&who, DOOMED).expect("delete");
+                volume.sync().expect("sync");
+            }
+            say(format!("deleted {round}\n"));
+        });
+    });
+}
+
+// ---- the process that kills
+
+/// What the dead process has acknowledged.
+#[derive(Default)]
+struct Told {
+    /// The rounds in which the root was found deleted.
+    deleted: Vec<u64>,
+    /// For each round the newest file that was synced.
+    kept: BTreeMap<u64, u64>,
+}
+
+impl Told {
+    fn deleted_in(&self, round: u64) -> bool {
+        self.deleted.contains(&round)
+    }
+}
+
+fn told(dir: &Path) -> Told {
+    let text = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+    let mut told = Told::default();
+    // What follows the last newline was cut off by the kill.
+    for line in text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["deleted", round] => told.deleted.push(round.parse().expect("number")),
+            ["kept", round, n] => {
+                told.kept.insert(round.parse().expect("number"), n.parse().expect("number"));
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    told
+}
+
+/// Makes the root that is deleted later: empty files, some with contents in the inode, some with
+/// extents, some with two names.
+fn fill(volume: &Volume, files: u64) {
+    let who = Caller::root();
+    let top = volume.root_create(&who, DOOMED, 0o755).expect("a root").ino;
+    let mut dir = top;
+    for i in 0..files {
+        if i % FAN == 0 {
+            dir = volume.mkdir(&who, top, format!("d{i}").as_bytes(), 0o755).expect("mkdir").ino;
+        }
+        let name = format!("file-{i}");
+        let file = volume.create(&who, dir, name.as_bytes(), 0o644).expect("create");
+        match i % 50 {
+            0 => volume.write(file.ino, 0, &[1; 5_000], false).expect("write"),
+            1..=5 => volume.write(file.ino, 0, &[2; 100], false).expect("write"),
+            6 => volume.link(&who, file.ino, top, name.as_bytes()).map(|_| 0).expect("link"),
+            _ => 0,
+        };
+    }
+}
+
+/// Starts the process and kills it: in every other round soon after the root was deleted, in the
+/// others at any moment.
+fn kill_once(dir: &Path, round: u64, files: u64) {
+    let mut rng = Rng::new(round);
+    let mut child = Command::new(std::env::current_exe().expect("own name"))
+        .args(["kill9_roots_child", "--exact", "--nocapture"])
+        .env(CHILD, dir)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::null())
+        .stderr(File::create(dir.join("stderr")).expect("stderr"))
+        .spawn()
+        .expect("start");
+    let deadline = Instant::now() + Duration::from_millis(rng.range(30, 600));
+    while Instant::now() < deadline && (round % 2 == 1 || !told(dir).deleted_in(round)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if round.is_multiple_of(2) {
+        std::thread::sleep(Duration::from_micros(rng.below(files)));
+    }
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    let stderr = std::fs::read_to_string(dir.join("stderr")).expect("stderr");
+    assert!(!stderr.contains("panicked"), "round {round}: {stderr}");
+}
+
+/// Everything acknowledged in the kept root is there, and nothing is there by half.
+fn kept_is_whole(volume: &Volume, told: &Told) {
+    let who = Caller::root();
+    let dir = volume.root_top(KEPT).expect("the kept root");
+    for (round, newest) in &told.kept {
+        for n in 0..=*newest {
+            let name = format!("{round}-{n}");
+            let file = volume.lookup(&who, dir, name.as_bytes());
+            let file = file.unwrap_or_else(|e| panic!("{name} was acknowledged, but: {e}"));
+            let mut found = vec![0; file.size as usize];
+            let len = volume.read(file.ino, 0, &mut found).expect("read");
+            assert_eq!((len, &found), (found.len(), &contents(&name)), "{name}");
+        }
+    }
+}
+
+/// One of the roots that are deleted, one after the other.
+struct Life {
+    /// The first round in which it can have been deleted.
+    since: u64,
+    /// Inodes that it had.
+    inodes: u64,
+    /// Inodes that were left when it was looked at last.
+    left: u64,
+}
+
+impl Life {
+    fn begin(dir: &Path, since: u64, files: u64) -> Life {
+        let volume = open(dir, true).expect("open");
+        fill(&volume, files);
+        let roots = volume.root_list();
+        let inodes = roots.iter().find(|root| root.name == DOOMED).expect("made").inodes;
+        volume.close().expect("close");
+        Life { since, inodes, left: inodes }
+    }
+}
+
+/// Looks at the volume as a new process would; returns the inodes left in the deleted root, if it
+/// has been deleted.
+fn look(dir: &Path, told: &Told, life: &Life, full: bool) -> Option<u64> {
+    let volume = open(dir, false).expect("open");
+    kept_is_whole(&volume, told);
+    if full {
+        checks::own_check_is_clean(&volume).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let roots = volume.root_list();
+    assert!(roots.len() <= 2 && roots.iter().any(|root| root.name == KEPT), "{roots:?}");
+    match roots.iter().find(|root| root.name != KEPT) {
+        None => Some(0),
+        Some(root) if root.deleted => Some(root.inodes),
+        Some(root) => {
+            let deleted = told.deleted.iter().any(|round| *round >= life.since);
+            assert!(!deleted, "its deletion was acknowledged");
+            assert_eq!(root.inodes, life.inodes, "not deleted, so whole");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_root_goes_and_another_stays_through_kill_9() {
+    let files = from_environment("SHOAL_KILL9_FILES", 20_000);
+    let rounds = from_environment("SHOAL_KILL9_ROUNDS", 10);
+    within(3_600, "kill -9", move || {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kill9-roots");
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("directory");
+        let size = (1 << 30) + files * 2_048;
+        mkfs(&dir.join("volume"), &MkfsOptions { size, ..MkfsOptions::default() }).expect("mkfs");
+        let volume = open(&dir, true).expect("open");
+        volume.root_create(&Caller::root(), KEPT, 0o755).expect("a root");
+        volume.checkpoint().expect("checkpoint");
+        let empty = volume.info().live_bytes;
+        volume.close().expect("close");
+
+        let (mut life, mut cut) = (Life::begin(&dir, 0, files), 0);
+        for round in 0..rounds {
+            if life.left == 0 {
+                life = Life::begin(&dir, round, files);
+            }
+            kill_once(&dir, round, files);
+            let full = files <= 50_000 || round % 4 == 0;
+            let left = look(&dir, &told(&dir), &life, full);
+            eprintln!("round {round}: {left:?} of {} inodes left in the deleted root", life.inodes);
+            let left = left.unwrap_or(life.inodes);
+            assert!(left <= life.left, "what is free stays free");
+            cut += u64::from(left > 0 && left < life.inodes);
+            life.left = left;
+        }
+        eprintln!("killed {cut} times while a root was being freed");
+        finish(&dir, empty);
+        std::fs::remove_dir_all(&dir).expect("clean up");
+    });
+}
+
+/// Frees what is left; then everything is as if the root had never been.
+fn finish(dir: &Path, empty: u64) {
+    let volume = open(dir, true).expect("open");
+    let start = Instant::now();
+    let mut left = None;
+    volume.reap_roots(&mut |n| _ = left.get_or_insert(n)).expect("reap");
+    eprintln!("the last {} inodes took {:?}", left.unwrap_or(0), start.elapsed());
+    assert!(volume.root_list().iter().all(|root| root.name == KEPT));
+    kept_is_whole(&volume, &told(dir));
+    let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("{e}"));
+    checks::all(&volume, &found).unwrap_or_else(|e| panic!("{e}"));
+    // The kept root goes too, so that what is left can be compared with an empty volume.
+    volume.root_delete(&Caller::root(), KEPT).expect("delete");
+    volume.reap_roots(&mut |_| {}).expect("reap");
+    // One sweeps the vacant roots, the other retires what the first still named.
+    volume.checkpoint().expect("checkpoint");
+    volume.checkpoint().expect("checkpoint");
+    let live = volume.info().live_bytes;
+    eprintln!("live bytes: {empty} with an empty root, {live} at the end");
+    // Empty trees of one more root.
+    assert!(live <= empty + (256 << 10), "{empty} bytes before, {live} at the end");
+    assert_eq!(volume.statfs().inodes_used, 1);
+    volume.close().expect("close");
+}
