@@ -20,4 +20,6 @@ pub struct Rules {
     /// OPEN is answered ENOSYS, once: from then on neither OPEN nor RELEASE is sent. Only where
     /// nothing would be checked at open anyway.
     pub no_open: bool,
+    /// Extended attributes are answered ENOSYS: none are asked for any more.
+    pub no_xattr: bool,
 }

@@ -128,6 +128,7 @@ fn serve<S: Serve>(
         max_write: if prepared.is_some() { MAX_WRITE_RINGS } else { MAX_WRITE },
         writeback: options.writeback,
         no_open: rules(options).no_open,
+        kernel_checks: options.kernel_checks() && !options.no_xattr,
         rings: prepared.is_some(),
     };
     let max_write = offer.answer(&device, &wish)?.max_write;
@@ -228,7 +229,7 @@ fn rules(options: &MountOptions) -> Rules {
     // Everybody who gets in is root, or has been checked by the kernel: nothing to check at open.
     let root_only = !options.allow_other && rustix::process::getuid().is_root();
     let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
-    Rules { kernel_checks, no_open: !send_open }
+    Rules { kernel_checks, no_open: !send_open, no_xattr: options.no_xattr }
 }
 
 /// Lets the kernel find out that it need not send OPEN.

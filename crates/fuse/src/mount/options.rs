@@ -22,9 +22,13 @@ pub struct MountOptions {
     /// `open`, `no_open`: whether opens are sent to the server; `None`: only where Shoal checks
     /// permissions and somebody other than root can come in.
     pub send_open: Option<bool>,
+    /// `no_xattr`: no extended attributes and access control lists. Spares the kernel a question
+    /// before the first write to a file, and `ls -l` two for each.
+    pub no_xattr: bool,
     /// `io_uring=auto|on|off`: whether requests come through rings shared with the kernel.
     pub io_uring: Rings,
-    /// `threads=N`: threads that read requests where they do not come through rings; 0: one for each processor, at least two.
+    /// `threads=N`: threads that read requests where they do not come through rings; 0: one for
+    /// each processor, at least two.
     pub threads: usize,
     /// `cache=SIZE`: bytes of metadata kept in memory; 0: the volume's choice.
     pub cache_bytes: u64,
@@ -118,6 +122,8 @@ impl MountOptions {
             "writeback" => self.writeback = true,
             "open" => self.send_open = Some(true),
             "no_open" => self.send_open = Some(false),
+            "xattr" => self.no_xattr = false,
+            "no_xattr" => self.no_xattr = true,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,

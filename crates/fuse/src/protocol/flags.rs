@@ -81,6 +81,11 @@ pub const S_ISGID: u32 = 0o2000;
 /// Mode: executable by the group.
 pub const S_IXGRP: u32 = 0o010;
 
+/// `setxattr`: fail if it exists.
+pub const XATTR_CREATE: u32 = 1;
+/// `setxattr`: fail if it does not exist.
+pub const XATTR_REPLACE: u32 = 2;
+
 /// Statx mask: what `stat` returns.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
 /// Statx mask: birth time.

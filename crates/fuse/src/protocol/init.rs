@@ -21,6 +21,8 @@ pub enum Take {
     IfWriteback,
     /// By a transport that can do it.
     IfRings,
+    /// Where the kernel checks permissions: it must then know access control lists.
+    IfKernelChecks,
     /// Never.
     Never,
 }
@@ -60,7 +62,8 @@ capabilities! {
     NO_OPEN_SUPPORT 17 Never "An advertisement; what counts is answering OPEN with ENOSYS.";
     PARALLEL_DIROPS 18 Always "Lookups and listings of one directory run side by side.";
     HANDLE_KILLPRIV 19 Never "Superseded by HANDLE_KILLPRIV_V2.";
-    POSIX_ACL 20 Never "Comes with extended attributes.";
+    POSIX_ACL 20 IfKernelChecks
+        "Access control lists, where the kernel checks; else they pass through, and we check.";
     ABORT_ERROR 21 Never "An abort looks like an unmount to us: we end in both cases.";
     MAX_PAGES 22 Always "Requests of more than 128 KiB.";
     CACHE_SYMLINKS 23 Always "Targets never change: readlink once.";
@@ -102,6 +105,8 @@ pub struct Wish {
     pub no_open: bool,
     /// The transport can use rings.
     pub rings: bool,
+    /// The kernel checks permissions (`default_permissions`), and access control lists are kept.
+    pub kernel_checks: bool,
 }
 
 /// What was agreed.
@@ -178,6 +183,7 @@ fn wanted(wish: &Wish) -> u64 {
             Take::UnlessNoOpen => !wish.no_open,
             Take::IfWriteback => wish.writeback,
             Take::IfRings => wish.rings,
+            Take::IfKernelChecks => wish.kernel_checks,
             Take::Never => false,
         };
         if take {
@@ -191,7 +197,13 @@ fn wanted(wish: &Wish) -> u64 {
 mod tests {
     use super::*;
 
-    const WISH: Wish = Wish { max_write: 1 << 20, writeback: false, no_open: false, rings: false };
+    const WISH: Wish = Wish {
+        max_write: 1 << 20,
+        writeback: false,
+        no_open: false,
+        rings: false,
+        kernel_checks: false,
+    };
 
     fn offer(bits: u64) -> InitIn {
         InitIn {

@@ -25,6 +25,8 @@ impl Errno {
     pub const EEXIST: Errno = Errno(17);
     /// Bad argument.
     pub const EINVAL: Errno = Errno(22);
+    /// The value is larger than the room for it.
+    pub const ERANGE: Errno = Errno(34);
     /// No such ioctl.
     pub const ENOTTY: Errno = Errno(25);
     /// Name longer than 255 bytes.

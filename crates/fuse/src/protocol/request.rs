@@ -122,6 +122,12 @@ impl<'a> Request<'a> {
         Ok((first, second))
     }
 
+    /// Name of an extended attribute, with its namespace, and the value behind it.
+    #[inline]
+    pub fn xattr_name(&self) -> Result<(&[u8], &[u8]), Errno> {
+        take_string(self.payload())
+    }
+
     /// Name and target of a symlink. The target may be as long as a path.
     #[inline]
     pub fn name_and_target(&self) -> Result<(&[u8], &[u8]), Errno> {

@@ -44,6 +44,13 @@ wire! {
         /// Unused.
         38 padding: u16,
     }
+    /// Reply to GETXATTR and LISTXATTR when only the size is wanted.
+    GetxattrOut 8 {
+        /// Bytes of the value, or of the names.
+        0 size: u32,
+        /// Unused.
+        4 padding: u32,
+    }
     /// Head of every reply and notification.
     OutHeader 16 {
         /// Bytes of the whole reply.
