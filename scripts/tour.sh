@@ -58,6 +58,16 @@ library_part() {
   run "$shoal" fsck "$volume"
 }
 
+roots_part() {
+  step "A root: a tree of its own in the volume, deleted at once, freed behind"
+  run "$shoal" root create "$volume" scratch
+  run "$shoal" cp -r "${entries[0]}" "$volume:/scratch" | tail -n 1
+  run "$shoal" root list "$volume"
+  run "$shoal" root delete "$volume" scratch
+  run "$shoal" info "$volume" | grep -E 'roots|inodes'
+  run "$shoal" fsck "$volume"
+}
+
 compare() {
   mkdir -p "$work/in"
   [[ -e $work/in/done ]] || { cp -a "${entries[@]}" "$work/in/"; fingerprint "$work/in" >"$work/want"; }
@@ -117,6 +127,7 @@ choose_entries
 run "$shoal" mkdir "$volume:/tree"
 run "$shoal" cp -r "${entries[@]}" "$volume:/tree" | tail -n 3
 du -h "$volume" | sed "s|$work/||"
+roots_part
 if can_mount; then
   mount_part
 else
