@@ -59,6 +59,10 @@ impl Inner {
     pub(crate) fn reap_all(&self) -> Result<u64> {
         let mut reaped = 0;
         for ino in self.store.orphans.all() {
+            if self.root(ino).is_err() {
+                // It goes with its deleted root.
+                continue;
+            }
             let core = match self.inode(ino) {
                 Ok(inode) => inode.read().inode.core,
                 Err(e) => {

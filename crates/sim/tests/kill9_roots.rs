@@ -254,13 +254,13 @@ fn a_root_goes_and_another_stays_through_kill_9() {
             life.left = left;
         }
         eprintln!("killed {cut} times while a root was being freed");
-        finish(&dir, empty);
+        finish(&dir, empty, files);
         std::fs::remove_dir_all(&dir).expect("clean up");
     });
 }
 
 /// Frees what is left; then everything is as if the root had never been.
-fn finish(dir: &Path, empty: u64) {
+fn finish(dir: &Path, empty: u64, files: u64) {
     let volume = open(dir, true).expect("open");
     let start = Instant::now();
     let mut left = None;
@@ -278,8 +278,8 @@ fn finish(dir: &Path, empty: u64) {
     volume.checkpoint().expect("checkpoint");
     let live = volume.info().live_bytes;
     eprintln!("live bytes: {empty} with an empty root, {live} at the end");
-    // Empty trees of one more root.
-    assert!(live <= empty + (256 << 10), "{empty} bytes before, {live} at the end");
+    // Empty trees of one more root, and the few nodes that trees which were large keep.
+    assert!(live <= empty + (256 << 10) + files, "{empty} bytes before, {live} at the end");
     assert_eq!(volume.statfs().inodes_used, 1);
     volume.close().expect("close");
 }
