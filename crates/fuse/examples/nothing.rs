@@ -6,8 +6,8 @@
 //!
 //! It has Shoal's own transports, protocol and mount options, and no memory but for directories:
 //! every creation gives a fresh inode, every removal succeeds. That is enough for programs that
-//! create files and do not look back, such as `fs_mark -k`. Unmount it to end it; it tells then how many
-//! requests of each kind have come.
+//! create files and do not look back, such as `fs_mark -k`. Unmount it to end it; it tells then
+//! how many requests of each kind have come.
 // It ends by its first error; nobody uses it but those who read this.
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! INIT, the first request of every connection: the kernel says what it can do, we what we want of it.
+//! INIT, the first request of every connection: the kernel says what it can do, we what we want of
+//! that.
 
 use super::refused;
 use crate::protocol::init::{Agreed, Wish, negotiate};

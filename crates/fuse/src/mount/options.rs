@@ -46,8 +46,8 @@ pub struct MountOptions {
     pub dirsync: bool,
 }
 
-/// Whether requests come through rings shared with the kernel, which is faster, or are read from its
-/// device one by one.
+/// Whether requests come through rings shared with the kernel, which is faster, or are read from
+/// its device one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rings {
     /// If the kernel offers it.
