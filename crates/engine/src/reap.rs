@@ -43,7 +43,8 @@ impl Inner {
     pub fn reap_roots(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         while self.reap_some()? {
             let deleted = |root: &&Root| root.state() == RootState::Deleted;
-            progress(self.store.roots.iter().filter(deleted).map(|r| r.table.inodes()).sum());
+            let left = |sum: u64, root: &Root| sum.saturating_add(root.table.inodes());
+            progress(self.store.roots.iter().filter(deleted).fold(0, left));
         }
         Ok(())
     }
@@ -78,12 +79,12 @@ impl Inner {
     /// Frees some inodes from this block on. Returns where to go on; `None`: the root is vacant.
     fn reap_slice(&self, root: &Root, from: u64, reaper: &mut Reaper) -> Result<Option<u64>> {
         let (mut next, enough) = (from, reaper.freed + SLICE);
-        while next < root.table.next_block() {
+        while let Some(block) = root.table.next_in_use(next)? {
             if reaper.freed >= enough {
                 return Ok(Some(next));
             }
-            self.reap_block(root, next, reaper)?;
-            next += 1;
+            self.reap_block(root, block, reaper)?;
+            next = block.saturating_add(1);
         }
         if root.table.inodes() > 0 {
             if std::mem::take(&mut reaper.freed) == 0 {

@@ -12,7 +12,7 @@ use shoal_device::Device;
 use shoal_format::bytes::Reader;
 use shoal_format::inode::{BlockId, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
-use shoal_tree::{Key, Tree};
+use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Mark, Reservation, XArray};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,6 +236,16 @@ pub(crate) fn decode_imap(raw: &[u8]) -> Option<(Ptr, u32)> {
 }
 
 impl InodeTable {
+    /// The first block at or after `from` that is on the device or in memory: others have never been
+    /// used, whatever the count of numbers given out says.
+    pub fn next_in_use(&self, from: u64) -> Result<Option<u64>> {
+        let mut batch = Batch::default();
+        self.imap.scan(Key::new(from, 0), Key::MAX, 1, &mut batch)?;
+        let on_device = batch.iter().next().map(|(key, _)| key.hi);
+        let in_memory = self.blocks.range(from..).next().map(|(number, _)| number);
+        Ok(on_device.into_iter().chain(in_memory).min())
+    }
+
     /// Calls `visit` with every block known to `imap`: number, pointer, mask of free slots.
     pub fn for_each_block(
         &self,

@@ -150,7 +150,7 @@ impl Store {
     }
     /// Inodes in use.
     pub fn inodes(&self) -> u64 {
-        self.roots.iter().map(|r| r.table.inodes()).sum()
+        self.roots.iter().fold(0, |sum, r| sum.saturating_add(r.table.inodes()))
     }
 }
 

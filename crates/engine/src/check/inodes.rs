@@ -20,8 +20,15 @@ impl Check<'_> {
             });
             self.report.blocks += blocks;
             self.damage("imap", walked)?;
-            for number in 0..root.table.next_block() {
+            let mut next = 0;
+            while let Some(number) = self.damage("imap", root.table.next_in_use(next))?.flatten() {
                 self.block(root, number)?;
+                next = number.saturating_add(1);
+            }
+            if next > root.table.next_block() {
+                let (last, end) = (next - 1, root.table.next_block());
+                let message = format!("root {}: block {last}, but numbers end at {end}", root.id.0);
+                self.problem("next-block", message);
             }
             let (found, said) = (self.seen.len() as u64 - before, root.table.inodes());
             if found != said && self.report.problems.is_empty() {

@@ -62,7 +62,7 @@ impl Volume {
     /// the work done and in all, in inodes and entries, about.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         self.store.quiesced(|checkpoint, at| {
-            let total = self.store.inodes() * 4;
+            let total = self.store.inodes().saturating_mul(4);
             let mut check = Check {
                 volume: &self.inner,
                 report: CheckReport::default(),

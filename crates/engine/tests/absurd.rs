@@ -1,0 +1,75 @@
+//! Checkpoints whose checksums are right and whose numbers are not: found by fuzzing. The check
+//! ends, in time that depends on what is there and not on what is said, and names what is wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use shoal_engine::*;
+use shoal_format::Ptr;
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::superblock::{COPIES, Superblock};
+use std::sync::Arc;
+
+/// A closed volume of some files, its checkpoint changed and sealed again.
+fn with_checkpoint(change: impl Fn(&mut Checkpoint)) -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let who = Caller::root();
+    let options = OpenOptions { background: false, ..OpenOptions::default() };
+    let volume = Volume::open_on(device.clone(), &options).unwrap();
+    for i in 0..200 {
+        volume.create(&who, Ino::ROOT, format!("f{i}").as_bytes(), 0o644).unwrap();
+    }
+    volume.close().unwrap();
+    for addr in COPIES {
+        let mut raw = vec![0; 4096];
+        device.read_at(&mut raw, addr).unwrap();
+        let sb = Superblock::decode(&raw, addr).unwrap().unwrap();
+        let mut record = vec![0; sb.checkpoint.len as usize];
+        device.read_at(&mut record, sb.checkpoint.addr.0).unwrap();
+        let Ok(mut checkpoint) = Checkpoint::decode(&record, sb.checkpoint.addr, sb.volume())
+        else {
+            continue;
+        };
+        change(&mut checkpoint);
+        let record = checkpoint.encode();
+        assert_eq!(record.len(), sb.checkpoint.len as usize);
+        let checksum = shoal_base::checksum(&record);
+        device.write_at(&record, sb.checkpoint.addr.0).unwrap();
+        let sb = Superblock { checkpoint: Ptr { checksum, ..sb.checkpoint }, ..sb };
+        let mut raw = sb.encode();
+        raw.resize(4096, 0);
+        device.write_at(&raw, addr).unwrap();
+    }
+    device
+}
+
+/// The rules that the check of a volume finds broken.
+fn broken_rules(device: Arc<MemDevice>) -> Vec<&'static str> {
+    let options = OpenOptions { read_only: true, background: false, ..OpenOptions::default() };
+    let volume = Volume::open_on(device, &options).unwrap();
+    let report = volume.check(&mut |_, _| {}).unwrap();
+    report.problems.iter().map(|p| p.rule).collect()
+}
+
+#[test]
+fn unchanged_it_is_clean() {
+    assert_eq!(broken_rules(with_checkpoint(|_| ())), Vec::<&str>::new());
+}
+
+#[test]
+fn more_inodes_than_a_number_can_count() {
+    let rules = broken_rules(with_checkpoint(|c| c.roots[0].inodes = u64::MAX));
+    assert!(rules.contains(&"inode-count"), "{rules:?}");
+}
+
+#[test]
+fn more_blocks_than_there_is_time_for() {
+    let rules = broken_rules(with_checkpoint(|c| c.roots[0].next_block = u64::MAX / 32));
+    assert_eq!(rules, Vec::<&str>::new(), "numbers may be skipped");
+}
+
+#[test]
+fn numbers_that_end_before_the_last_block() {
+    let rules = broken_rules(with_checkpoint(|c| c.roots[0].next_block = 1));
+    assert!(rules.contains(&"next-block"), "{rules:?}");
+}
