@@ -117,6 +117,7 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         commit_interval_ms: 5000,
         checkpoint_bytes: u64::MAX,
         background: false,
+        flush_rolls: false,
     };
     let store = shoal_txn::create(device, superblock, store_options)?;
     make_top(&store, options)?;

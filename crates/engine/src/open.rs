@@ -53,6 +53,7 @@ impl Volume {
                 bytes => bytes,
             },
             background: options.background,
+            flush_rolls: options.attr_intents_flushed,
         };
         let Opened { store, recovered } = shoal_txn::open(device, store_options)?;
         let inner = Arc::new(Inner {

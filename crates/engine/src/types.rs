@@ -305,6 +305,9 @@ pub struct OpenOptions {
     /// Every change of an attribute or parent pointer goes through an intent, also where one
     /// transaction would do (a debugging and measuring aid).
     pub attr_intents: bool,
+    /// The journal is written after each transaction of an intent (a testing aid: a crash can come
+    /// between them then).
+    pub attr_intents_flushed: bool,
 }
 
 impl Default for OpenOptions {
@@ -318,6 +321,7 @@ impl Default for OpenOptions {
             checkpoint_always: false,
             noatime: false,
             attr_intents: false,
+            attr_intents_flushed: false,
         }
     }
 }

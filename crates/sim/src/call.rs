@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use crate::op::{Op, SLOTS};
-use shoal::{Attr, Error, Handle, Ino, SetAttr, Volume};
+use shoal::{Attr, Caller, Error, Handle, Ino, SetAttr, Volume};
 
 /// What an operation yields when it succeeds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum Answer {
     Bytes(Vec<u8>),
     /// A directory's entries with their inodes, "." and ".." left out, sorted.
     Names(Vec<(Vec<u8>, Ino)>),
+    /// Paths, or names of attributes, sorted.
+    Paths(Vec<Vec<u8>>),
 }
 
 /// A change of some fields.
@@ -120,6 +122,19 @@ fn on_volume_contents(volume: &Volume, op: &Op, inos: &[Ino]) -> Result<Answer, 
             let (from, to) = (inos[0], inos[1]);
             volume.copy_range(from, *from_offset, to, *to_offset, *len).map(Answer::Number)
         }
+        Op::SetXattr { who, name, data, flags, .. } => {
+            done(volume.setxattr(&who.caller(), inos[0], name, &data.bytes(), *flags))
+        }
+        Op::RemoveXattr { who, name, .. } => done(volume.removexattr(&who.caller(), inos[0], name)),
+        Op::GetXattr { who, name, .. } => {
+            volume.getxattr(&who.caller(), inos[0], name).map(Answer::Bytes)
+        }
+        Op::ListXattr { who, .. } => list_xattrs(volume, &who.caller(), inos[0]).map(Answer::Paths),
+        Op::Paths { .. } => {
+            let mut paths = volume.paths_of(inos[0])?;
+            paths.sort();
+            Ok(Answer::Paths(paths))
+        }
         Op::Read { offset, len, .. } => {
             let mut buf = vec![0xA5; *len as usize];
             let n = volume.read(inos[0], *offset, &mut buf)?;
@@ -134,6 +149,15 @@ fn on_volume_contents(volume: &Volume, op: &Op, inos: &[Ino]) -> Result<Answer, 
 
 fn done(result: shoal::Result<()>) -> Result<Answer, Error> {
     result.map(|()| Answer::Unit)
+}
+
+/// Names of the attributes that `who` sees, sorted.
+pub fn list_xattrs(volume: &Volume, who: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>, Error> {
+    let raw = volume.listxattr(who, ino)?;
+    let names = raw.split(|b| *b == 0).filter(|name| !name.is_empty());
+    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    names.sort();
+    Ok(names)
 }
 
 /// Lists a directory in pages of `page` entries, resuming by cookie, without the dots.

@@ -10,6 +10,7 @@ pub fn all(volume: &Volume, walk: &Walk) -> Result<(), String> {
     own_check_is_clean(volume)?;
     links_are_names(&walk.state)?;
     directories_count_entries(&walk.state)?;
+    names_are_known(volume, &walk.state)?;
     space_adds_up(volume)?;
     // Opened read-only after a crash, orphans are still there, and counted.
     if volume.statfs().read_only { Ok(()) } else { inodes_are_counted(volume, &walk.state) }
@@ -37,6 +38,23 @@ pub fn links_are_names(state: &State) -> Result<(), String> {
         let count = names.get(ino).copied().unwrap_or(0);
         if node.nlink != count {
             return Err(format!("inode {ino} has {count} names, nlink {}", node.nlink));
+        }
+    }
+    Ok(())
+}
+
+/// Each inode says itself under which names it is.
+pub fn names_are_known(volume: &Volume, state: &State) -> Result<(), String> {
+    let mut names: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for ((dir, name), child) in &state.entries {
+        names.entry(*child).or_default().push((*dir, name.clone()));
+    }
+    for ino in state.nodes.keys().filter(|ino| **ino != state.root) {
+        let found = volume.parents_of(*ino).map_err(|e| format!("parents of {ino}: {e}"))?;
+        let mut found: Vec<_> = found.into_iter().map(|p| (p.dir, p.name)).collect();
+        found.sort();
+        if Some(&found) != names.get(ino) {
+            return Err(format!("inode {ino} says {found:?}, its names are {:?}", names.get(ino)));
         }
     }
     Ok(())

@@ -79,11 +79,11 @@ pub fn cli(arguments: Arguments) -> bool {
 
 fn print_progress(runs: u64, start: Instant, total: &Report) {
     let seconds = start.elapsed().as_secs_f64();
-    let Report { steps, skipped, refused, crashes, images, device_ops } = total;
+    let Report { steps, skipped, refused, crashes, images, intents, device_ops } = total;
     println!(
         "{runs} runs in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
-         {refused} refused), {crashes} crashes, {images} crash images, {device_ops} device \
-         operations, 0 violations",
+         {refused} refused), {crashes} crashes, {images} crash images, {intents} intents \
+         completed, {device_ops} device operations, 0 violations",
         runs as f64 / seconds
     );
 }

@@ -215,6 +215,12 @@ impl Lockstep {
             Op::Append { data, kill_priv, .. } => {
                 model.append(inos[0], &data.bytes(), *kill_priv).map(Answer::Number)
             }
+            Op::SetXattr { who, name, data, flags, .. } => {
+                unit(model.setxattr(&who.caller(), inos[0], name, &data.bytes(), *flags))
+            }
+            Op::RemoveXattr { who, name, .. } => {
+                unit(model.removexattr(&who.caller(), inos[0], name))
+            }
             Op::Fallocate { mode, offset, len, .. } => {
                 unit(model.fallocate(inos[0], *mode, *offset, *len))
             }
@@ -239,6 +245,15 @@ impl Lockstep {
                 model.lookup(&who.caller(), inos[0], &at.name).map(Answer::Node)
             }
             Op::Getattr { .. } => model.node(inos[0]).map(|_| Answer::Unit).ok_or(Code::Stale),
+            Op::GetXattr { who, name, .. } => {
+                let value = model.getxattr(&who.caller(), inos[0], name)?;
+                Ok(Answer::Bytes(value.to_vec()))
+            }
+            Op::ListXattr { who, .. } => model.listxattr(&who.caller(), inos[0]).map(Answer::Paths),
+            Op::Paths { .. } => {
+                model.node(inos[0]).ok_or(Code::Stale)?;
+                Ok(Answer::Paths(model.paths_of(inos[0])))
+            }
             Op::Access { who, mask, .. } => unit(model.permit(&who.caller(), inos[0], *mask)),
             Op::Resolve { who, path, follow, .. } => {
                 model.resolve(&who.caller(), inos[0], path, *follow).map(Answer::Node)

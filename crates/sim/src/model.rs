@@ -17,10 +17,12 @@ mod namespace;
 mod resolve;
 mod roots;
 mod state;
+mod xattr;
 
 pub use content::Content;
 pub use digest::{entry_hash, node_hash};
 pub use state::{NodeState, State, diff, same_attr, seen};
+pub use xattr::{Xattrs, xattr_hash};
 
 use shoal::{Attr, Code, FileKind, Generation, Ino, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +110,8 @@ pub struct Node {
     pub rdev: u32,
     /// Contents.
     pub body: Body,
+    /// Extended attributes.
+    pub xattrs: Xattrs,
     /// The times seen last; `None` until the volume was asked.
     pub times: Option<Times>,
     /// References that keep it alive without a name.
@@ -168,6 +172,7 @@ impl Model {
             gid,
             rdev: 0,
             body: Body::Dir(BTreeMap::new()),
+            xattrs: Xattrs::new(),
             times: None,
             held: 0,
             parent: root,

@@ -2,7 +2,7 @@
 //! by path (or by the number of an open slot), never by inode number, so that an operation still
 //! means something after others have been cut out of the list before it.
 
-use shoal::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time};
+use shoal::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time, XattrFlags};
 use std::fmt;
 use std::sync::Arc;
 
@@ -164,6 +164,18 @@ pub enum Op {
         size: u64,
         by_handle: bool,
     },
+    SetXattr {
+        who: Who,
+        file: Target,
+        name: Vec<u8>,
+        data: Data,
+        flags: XattrFlags,
+    },
+    RemoveXattr {
+        who: Who,
+        file: Target,
+        name: Vec<u8>,
+    },
     // Contents.
     Write {
         file: Target,
@@ -190,6 +202,19 @@ pub enum Op {
         len: u64,
     },
     // Questions.
+    GetXattr {
+        who: Who,
+        file: Target,
+        name: Vec<u8>,
+    },
+    ListXattr {
+        who: Who,
+        file: Target,
+    },
+    /// All paths that lead to an inode.
+    Paths {
+        file: Target,
+    },
     Lookup {
         who: Who,
         at: Place,
@@ -279,6 +304,11 @@ impl Op {
             Op::Chown { .. } => "chown",
             Op::Utimes { .. } => "utimes",
             Op::Truncate { .. } => "truncate",
+            Op::SetXattr { .. } => "setxattr",
+            Op::RemoveXattr { .. } => "removexattr",
+            Op::GetXattr { .. } => "getxattr",
+            Op::ListXattr { .. } => "listxattr",
+            Op::Paths { .. } => "paths",
             Op::Write { .. } => "write",
             Op::Append { .. } => "append",
             Op::Fallocate { .. } => "fallocate",
@@ -323,6 +353,11 @@ impl Op {
             | Op::Chown { file, .. }
             | Op::Utimes { file, .. }
             | Op::Truncate { file, .. }
+            | Op::SetXattr { file, .. }
+            | Op::RemoveXattr { file, .. }
+            | Op::GetXattr { file, .. }
+            | Op::ListXattr { file, .. }
+            | Op::Paths { file }
             | Op::Write { file, .. }
             | Op::Append { file, .. }
             | Op::Fallocate { file, .. }
@@ -460,7 +495,18 @@ impl Op {
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
                 write!(f, " {from} at {from_offset} to {to} at {to_offset}, {len} bytes")
             }
-            Op::Getattr { file } | Op::Readlink { file } => write!(f, " {file}"),
+            Op::SetXattr { who, file, name, data, flags } => {
+                write!(f, " {file} {} = {data} by {who:?}", elided(name))?;
+                f.write_str(if flags.create { " create" } else { "" })?;
+                f.write_str(if flags.replace { " replace" } else { "" })
+            }
+            Op::RemoveXattr { who, file, name } | Op::GetXattr { who, file, name } => {
+                write!(f, " {file} {} by {who:?}", elided(name))
+            }
+            Op::ListXattr { who, file } => write!(f, " {file} by {who:?}"),
+            Op::Getattr { file } | Op::Readlink { file } | Op::Paths { file } => {
+                write!(f, " {file}")
+            }
             Op::Access { who, file, mask } => write!(f, " {file} {mask} by {who:?}"),
             Op::Resolve { who, start, path, follow } => {
                 let how = if *follow { "follow" } else { "nofollow" };

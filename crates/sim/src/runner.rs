@@ -61,6 +61,9 @@ impl Settings {
         settings.mkfs.inode_size = *rng.pick(&[256, 512, 512, 1024, 2048]);
         settings.open.checkpoint_bytes = *rng.pick(&[0, 64 << 10, 256 << 10, 1 << 20]);
         settings.open.cache_bytes = *rng.pick(&[4 << 20, 16 << 20, 64 << 20]);
+        // Some without the shortcut: every change of an attribute or parent pointer by an intent.
+        settings.open.attr_intents = rng.chance(25);
+        settings.open.attr_intents_flushed = rng.chance(60);
         settings
     }
 }
@@ -78,6 +81,8 @@ pub struct Report {
     pub crashes: u64,
     /// Crash images examined.
     pub images: u64,
+    /// Intents that recoveries completed.
+    pub intents: u64,
     /// Writes, flushes and discards of the device.
     pub device_ops: u64,
 }
@@ -89,6 +94,7 @@ impl std::ops::AddAssign for Report {
         self.refused += other.refused;
         self.crashes += other.crashes;
         self.images += other.images;
+        self.intents += other.intents;
         self.device_ops += other.device_ops;
     }
 }
@@ -264,6 +270,7 @@ impl Sim {
             Op::Write { data, .. } | Op::Append { data, .. } => u64::from(data.len),
             Op::Fallocate { len, .. } | Op::CopyRange { len, .. } => *len,
             Op::RootCreate { .. } => 8 * NODE_SIZE as u64,
+            Op::SetXattr { data, .. } => u64::from(data.len),
             _ => 0,
         };
         if fs.bytes_available > self.settings.capacity / 10 + 2 * wanted {
@@ -317,6 +324,7 @@ impl Sim {
             recover(image, &self.settings.open)
         };
         let recovered = recovered.map_err(context)?;
+        self.report.intents += recovered.volume.info().recovery.intents;
         let found = self.history.find(recovered.walk.digest(), permitted.clone());
         if found.is_none() {
             let why = self.history.explain(&recovered.walk.state, permitted);

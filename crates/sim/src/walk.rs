@@ -1,7 +1,8 @@
 //! Reads everything that a volume shows below a directory, through the same calls as anyone else,
 //! and checks on the way that the calls agree with each other.
 
-use crate::model::{Content, Model, State, seen};
+use crate::call::list_xattrs;
+use crate::model::{Content, Model, State, Xattrs, seen, xattr_hash};
 use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, Volume};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ pub struct Walk {
     pub state: State,
     /// Contents of regular files.
     pub contents: BTreeMap<Ino, Content>,
+    /// Extended attributes of inodes that have some.
+    pub xattrs: BTreeMap<Ino, Xattrs>,
 }
 
 impl Walk {
@@ -26,13 +29,17 @@ impl Walk {
     }
     /// A model in this state.
     pub fn model(&self) -> Model {
-        Model::from_state(&self.state, &self.contents)
+        Model::from_state(&self.state, &self.contents, &self.xattrs)
     }
 }
 
 /// Walks everything below `root`. With `with_times`, times are part of the state.
 pub fn walk(volume: &Volume, root: Ino, with_times: bool) -> Result<Walk, String> {
-    let mut walk = Walk { state: State { root, ..State::default() }, contents: BTreeMap::new() };
+    let mut walk = Walk {
+        state: State { root, ..State::default() },
+        contents: BTreeMap::new(),
+        xattrs: BTreeMap::new(),
+    };
     let attr = volume.getattr(root).map_err(|e| format!("getattr of inode {root}: {e}"))?;
     walk.visit(volume, &attr, with_times)?;
     let mut queue = vec![(root, volume.parent_of(root).map_err(|e| format!("parent: {e}"))?)];
@@ -80,7 +87,12 @@ impl Walk {
             }
             _ => {}
         }
-        self.state.nodes.insert(ino, seen(attr, hash, target, with_times));
+        let xattrs = read_xattrs(volume, ino)?;
+        let seen = seen(attr, hash, xattr_hash(&xattrs), target, with_times);
+        self.state.nodes.insert(ino, seen);
+        if !xattrs.is_empty() {
+            self.xattrs.insert(ino, xattrs);
+        }
         Ok(())
     }
 }
@@ -127,6 +139,22 @@ fn read_directory(volume: &Volume, dir: Ino, parent: Ino) -> Result<Vec<(Vec<u8>
         return Err(format!("readdir and readdirplus of inode {dir} list different names"));
     }
     Ok(entries.into_iter().collect())
+}
+
+/// All attributes of an inode, by name.
+fn read_xattrs(volume: &Volume, ino: Ino) -> Result<Xattrs, String> {
+    let root = Caller::root();
+    let names = list_xattrs(volume, &root, ino).map_err(|e| format!("listxattr of {ino}: {e}"))?;
+    let mut xattrs = Xattrs::new();
+    for name in names {
+        let value = volume
+            .getxattr(&root, ino, &name)
+            .map_err(|e| format!("{} of inode {ino} is listed, but: {e}", name.escape_ascii()))?;
+        if xattrs.insert(name.clone(), value).is_some() {
+            return Err(format!("{} of inode {ino} is listed twice", name.escape_ascii()));
+        }
+    }
+    Ok(xattrs)
 }
 
 /// Reads a file, holes skipped by `seek`: a hole that hides data shows as wrong content.

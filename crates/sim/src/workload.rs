@@ -6,7 +6,7 @@ use crate::exec::Lockstep;
 use crate::model::{Body, Model};
 use crate::op::{Data, Op, Place, SLOTS, Target, Who, at};
 use crate::rng::Rng;
-use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek, SetTime};
+use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek, SetTime, XattrFlags};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 /// Roots at a time: each takes space before anything is in it.
@@ -59,6 +59,7 @@ pub const PROFILES: &[Profile] = &[
     Profile { name: "data", make: 6, remove: 3, contents: 70, names: 5, ..GENERAL },
     Profile { name: "large", contents: 60, names: 6, write_max: 600_000, ..GENERAL },
     Profile { name: "roots", roots: 25, remove: 4, names: 8, ..GENERAL },
+    Profile { name: "attributes", attributes: 60, names: 6, crashes_per_mille: 15, ..GENERAL },
     Profile { name: "sync", durability: 40, crashes_per_mille: 15, ..GENERAL },
 ];
 
@@ -170,7 +171,8 @@ impl Workload {
     fn attributes(&mut self, run: &Lockstep) -> Op {
         let (who, file) = (self.who(), self.any(run));
         let ids = [None, Some(0), Some(100), Some(1000), Some(1001)];
-        match self.rng.below(4) {
+        match self.rng.below(8) {
+            4..=7 => self.xattr(run),
             0 if self.kind_of(run, &file) != Some(FileKind::Symlink) => {
                 Op::Chmod { who, file, mode: self.mode() }
             }
@@ -182,6 +184,41 @@ impl Workload {
             }
             2 => self.utimes(who, file),
             _ => self.truncate(run),
+        }
+    }
+
+    /// Values of three sizes: inside the inode, in the tree, on the device by themselves. Several
+    /// together cross from form to form.
+    fn xattr(&mut self, run: &Lockstep) -> Op {
+        let (who, file) = (self.who(), self.any(run));
+        let name = self.xattr_name();
+        if self.rng.chance(30) {
+            return Op::RemoveXattr { who, file, name };
+        }
+        let len = match self.rng.below(12) {
+            0 => 0,
+            1..=5 => self.rng.range(1, 60),
+            6..=8 => self.rng.range(60, 1024),
+            9 => *self.rng.pick(&[1024, 1025, 65_536, 65_537]),
+            _ => self.rng.range(1025, 20_000),
+        };
+        let data = Data { seed: self.rng.next(), len: len as u32 };
+        let (create, replace) = match self.rng.below(6) {
+            0 => (true, false),
+            1 => (false, true),
+            _ => (false, false),
+        };
+        Op::SetXattr { who, file, name, data, flags: XattrFlags { create, replace } }
+    }
+
+    fn xattr_name(&mut self) -> Vec<u8> {
+        match self.rng.below(30) {
+            0 => b"user.".to_vec().into_iter().chain(vec![b'L'; 250]).collect(),
+            1 => b"user.".to_vec().into_iter().chain(vec![b'L'; 251]).collect(),
+            2 => b"parent.x".to_vec(),
+            3..=5 => b"trusted.t".to_vec(),
+            6..=9 => b"security.s".to_vec(),
+            n => format!("user.{}", "n".repeat(1 + n as usize % 5 * 6)).into_bytes(),
         }
     }
 
@@ -259,7 +296,10 @@ impl Workload {
 
     fn questions(&mut self, run: &Lockstep) -> Op {
         let who = self.who();
-        match self.rng.below(12) {
+        match self.rng.below(15) {
+            12 => Op::GetXattr { who, file: self.any(run), name: self.xattr_name() },
+            13 => Op::ListXattr { who, file: self.any(run) },
+            14 => Op::Paths { file: self.any(run) },
             0 => Op::Lookup { who, at: self.place(run, 70) },
             1 => Op::Getattr { file: self.any(run) },
             2 => Op::Access { who, file: self.any(run), mask: self.rng.range(1, 7) as u32 },

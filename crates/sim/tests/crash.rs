@@ -135,6 +135,60 @@ fn many_small_checkpoints() {
     crash_everywhere("checkpoints", settings, ops);
 }
 
+/// Attributes and parent pointers through every form and back, with the shortcut and without it:
+/// a crash between any two transactions of an intent is finished by recovery.
+#[test]
+fn attributes_change_form() {
+    let set = |name: &str, len: u32| Op::SetXattr {
+        who: Who::Root,
+        file: path("f"),
+        name: name.into(),
+        data: Data { seed: 77 + u64::from(len), len },
+        flags: Default::default(),
+    };
+    let remove =
+        |name: &str| Op::RemoveXattr { who: Who::Root, file: path("f"), name: name.into() };
+    let unlink = |name: &str| Op::Unlink { who: Who::Root, at: at("", name) };
+    let long = "l".repeat(200);
+    let link = Op::Link { who: Who::Root, from: path("f"), at: at("", &long) };
+    let ops = vec![
+        create("", "f"),
+        set("user.a", 20),
+        Op::Sync,
+        set("user.a", 30),
+        set("user.b", 900),
+        Op::Sync,
+        set("user.c", 5_000),
+        set("user.b", 60_000),
+        fsync("f"),
+        link,
+        rename(at("", &long), at("", "g"), false),
+        Op::Sync,
+        set("user.c", 10),
+        remove("user.b"),
+        Op::Sync,
+        remove("user.a"),
+        Op::Checkpoint,
+        rename(at("", "g"), at("", "h"), false),
+        unlink("h"),
+        remove("user.c"),
+        write("f", 0, 380),
+        set("trusted.d", 100),
+        Op::Sync,
+        unlink("f"),
+        Op::Sync,
+    ];
+    for inode_size in [256, 512] {
+        for attr_intents in [false, true] {
+            let mut settings = settings();
+            settings.mkfs.inode_size = inode_size;
+            settings.open.attr_intents = attr_intents;
+            settings.open.attr_intents_flushed = true;
+            assert!(crash_everywhere("attributes", settings, ops.clone()) > 60);
+        }
+    }
+}
+
 #[test]
 fn random_short_runs() {
     for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24) / 4 {

@@ -205,7 +205,11 @@ impl Txn<'_> {
     /// without leaving the gate: no checkpoint comes between the two. Keep the locks: for others the
     /// transactions are one. Only a crash can come between them.
     pub fn roll(&mut self) -> Result<Lsn> {
-        self.stage()
+        let lsn = self.stage()?;
+        if self.store.options.flush_rolls && !self.in_memory {
+            self.store.journal()?.commit(lsn)?;
+        }
+        Ok(lsn)
     }
 
     #[inline]

@@ -31,6 +31,9 @@ pub struct StoreOptions {
     pub checkpoint_bytes: u64,
     /// A thread writes the journal in the background.
     pub background: bool,
+    /// The journal is written between transactions that follow each other in one pass of the gate
+    /// (a testing aid: only so can a crash come between them).
+    pub flush_rolls: bool,
 }
 
 /// The newest checkpoint and the superblock that names it; held by whoever writes the next.

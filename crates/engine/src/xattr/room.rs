@@ -19,6 +19,7 @@ use shoal_base::{Ino, Result};
 use shoal_format::attr::Attrs;
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
+use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
 
@@ -82,7 +83,11 @@ impl Inner {
             Data::Spreads => self.spread_extents(txn, locked),
             Data::Written(extent) => {
                 self.outgrow_inline(txn, locked)?;
-                self.replace_extents(txn, locked, 0, extent.end(), &[extent])
+                self.replace_extents(txn, locked, 0, extent.end(), &[extent])?;
+                // The bytes of its extents are the core's.
+                let (ino, core) = (locked.ino(), locked.inode().core);
+                txn.log(Item::Core { ino, core });
+                Ok(())
             }
         }
     }

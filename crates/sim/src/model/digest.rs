@@ -16,6 +16,7 @@ pub fn node_hash(node: &NodeState) -> u64 {
         u64::from(node.rdev),
         node.size,
         node.content,
+        node.xattrs,
     ] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }

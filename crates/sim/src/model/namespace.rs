@@ -354,6 +354,7 @@ impl Model {
             gid,
             rdev: birth.rdev,
             body: birth.body,
+            xattrs: Default::default(),
             times: None,
             held: 0,
             parent: dir,

@@ -6,6 +6,27 @@ use shoal_base::limits::{PATH_MAX, SYMLOOP_MAX};
 use std::collections::VecDeque;
 
 impl Model {
+    /// Every path that leads to an inode, sorted, found by walking everything.
+    pub fn paths_of(&self, ino: Ino) -> Vec<Vec<u8>> {
+        if ino == self.root() {
+            return vec![b"/".to_vec()];
+        }
+        let mut found = Vec::new();
+        let mut queue = vec![(self.root(), Vec::new())];
+        while let Some((dir, prefix)) = queue.pop() {
+            let Ok(entries) = self.entries(dir) else { continue };
+            for (name, child) in entries {
+                let path = [&prefix[..], b"/", name].concat();
+                if *child == ino {
+                    found.push(path.clone());
+                }
+                queue.push((*child, path));
+            }
+        }
+        found.sort();
+        found
+    }
+
     /// The inode that `path` leads `who` to from `start`.
     pub fn resolve(&self, who: &Caller, start: Ino, path: &[u8], follow: bool) -> Outcome<Ino> {
         if path.is_empty() {

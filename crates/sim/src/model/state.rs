@@ -2,7 +2,7 @@
 //! says, and the difference between the two in words.
 
 use super::digest::{entry_hash, node_hash};
-use super::{Body, Content, Model, Name, Node, Times};
+use super::{Body, Content, Model, Name, Node, Times, Xattrs, xattr_hash};
 use crate::op::elided;
 use shoal::{Attr, FileKind, Generation, Ino};
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct NodeState {
     pub size: u64,
     /// Hash of a regular file's contents.
     pub content: u64,
+    /// Hash of the extended attributes.
+    pub xattrs: u64,
     /// Target of a symlink.
     pub target: Vec<u8>,
     /// Times, when they are compared at all.
@@ -50,6 +52,7 @@ impl Node {
                 Body::File(content) => content.hash(),
                 _ => 0,
             },
+            xattrs: xattr_hash(&self.xattrs),
             target: match &self.body {
                 Body::Link(target) => target.clone(),
                 _ => Vec::new(),
@@ -183,6 +186,7 @@ fn differing_fields(a: &NodeState, b: &NodeState) -> impl Iterator<Item = String
         number("rdev", u64::from(a.rdev), u64::from(b.rdev)),
         number("size", a.size, b.size),
         number("content hash", a.content, b.content),
+        number("attributes", a.xattrs, b.xattrs),
         (a.target != b.target).then(|| "another symlink target".to_string()),
     ];
     if a.times != b.times {
@@ -191,8 +195,14 @@ fn differing_fields(a: &NodeState, b: &NodeState) -> impl Iterator<Item = String
     fields.into_iter().flatten()
 }
 
-/// An inode as the volume shows it, with the hash of its contents and its target.
-pub fn seen(attr: &Attr, content: u64, target: Vec<u8>, with_times: bool) -> NodeState {
+/// An inode as the volume shows it, with the hashes of its contents and attributes and its target.
+pub fn seen(
+    attr: &Attr,
+    content: u64,
+    xattrs: u64,
+    target: Vec<u8>,
+    with_times: bool,
+) -> NodeState {
     NodeState {
         ino: attr.ino,
         generation: attr.generation,
@@ -204,6 +214,7 @@ pub fn seen(attr: &Attr, content: u64, target: Vec<u8>, with_times: bool) -> Nod
         rdev: attr.rdev,
         size: attr.size,
         content,
+        xattrs,
         target,
         times: with_times.then(|| Times::of(attr)),
     }
@@ -211,7 +222,7 @@ pub fn seen(attr: &Attr, content: u64, target: Vec<u8>, with_times: bool) -> Nod
 
 /// Compares what `stat` shows with what it must show; times and contents are compared elsewhere.
 pub fn same_attr(expected: &NodeState, attr: &Attr) -> Result<(), String> {
-    let mut found = seen(attr, expected.content, expected.target.clone(), false);
+    let mut found = seen(attr, expected.content, expected.xattrs, expected.target.clone(), false);
     if FileKind::from_mode(attr.mode) != Some(attr.kind) {
         return Err(format!("inode {}: kind {:?} but mode {:#o}", attr.ino, attr.kind, attr.mode));
     }
@@ -247,7 +258,11 @@ impl Model {
     }
 
     /// The model of a state that was found on a volume: nothing is held.
-    pub fn from_state(state: &State, contents: &BTreeMap<Ino, Content>) -> Model {
+    pub fn from_state(
+        state: &State,
+        contents: &BTreeMap<Ino, Content>,
+        xattrs: &BTreeMap<Ino, Xattrs>,
+    ) -> Model {
         let mut model = Model::new(state.root, 0, 0, 0);
         for (ino, seen) in &state.nodes {
             let kind = FileKind::from_mode(seen.mode).expect("a walk yields proper modes");
@@ -266,6 +281,7 @@ impl Model {
                 gid: seen.gid,
                 rdev: seen.rdev,
                 body,
+                xattrs: xattrs.get(ino).cloned().unwrap_or_default(),
                 times: seen.times,
                 held: 0,
                 parent: state.root,
