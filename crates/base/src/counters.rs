@@ -38,8 +38,8 @@ counters! {
     SegmentsCleaned "segments_cleaned" "segments emptied by the cleaner";
     BytesMoved "bytes_moved" "live bytes that the cleaner moved";
     Orphans "orphans" "orphan slots taken";
-    AttrShortcuts "attr_shortcuts" "attributes and parent pointers changed in the caller's transaction";
-    AttrIntents "attr_intents" "attributes and parent pointers changed through intents";
+    AttrShortcuts "attr_shortcuts" "attributes changed in the caller's transaction";
+    AttrIntents "attr_intents" "attributes changed through intents";
 }
 
 const COUNT: usize = Counter::ALL.len();

@@ -1,5 +1,5 @@
-//! Extended attributes: the calls. Names are full, `user.x`; what is in which namespace, and who may
-//! see and set it, is as on Linux, and so is the order in which errors are found.
+//! Extended attributes: the calls. Names are full, `user.x`; what is in which namespace, and who
+//! may see and set it, is as on Linux, and so is the order in which errors are found.
 
 use crate::attr::attr_of;
 use crate::clock::now;
@@ -62,8 +62,8 @@ impl Inner {
     /// The value of an attribute; `ENODATA` when there is none of that name.
     ///
     /// # Errors
-    /// `ERANGE` for a name that is empty or longer than 255 bytes, `EOPNOTSUPP` for a namespace that
-    /// there is not, `EACCES` when the file may not be read.
+    /// `ERANGE` for a name that is empty or longer than 255 bytes, `EOPNOTSUPP` for a namespace
+    /// that there is not, `EACCES` when the file may not be read.
     pub fn getxattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         check_full_name(name)?;
         let inode = self.inode(ino)?;

@@ -66,8 +66,8 @@ impl Inner {
     }
 
     /// Inserts an entry; `EEXIST`, and nothing done, when the name is there. Only the call's first
-    /// change may be this one: it can fail. `Some`: it stands by itself under this key, and its item
-    /// is left to the caller, who may have one that says more ([`Inner::log_entry`]).
+    /// change may be this one: it can fail. `Some`: it stands by itself under this key, and its
+    /// item is left to the caller, who may have one that says more ([`Inner::log_entry`]).
     #[inline]
     pub(crate) fn insert_entry(
         &self,

@@ -202,7 +202,7 @@ fn a_volume_without() {
     assert!(!volume.info().features.contains(&"parent-pointers"));
 }
 
-/// Eight threads rename across directories while paths are asked for: each is one that the file had.
+/// Eight threads rename across directories while paths are asked for: each is one that there was.
 #[test]
 fn a_rename_storm() {
     let device = fresh(&MkfsOptions::default());

@@ -85,8 +85,8 @@ impl Checkpoint {
         FIXED + self.orphans.len() * Ptr::SIZE + roots + intents
     }
 
-    /// Encodes: magic 4, generation floor 4, volume 8, epoch 8, lsn 8, journal 8, usage 24, prealloc 8,
-    /// count of orphan blocks 4, count of roots 4, the orphan pointers, the roots.
+    /// Encodes: magic 4, generation floor 4, volume 8, epoch 8, lsn 8, journal 8, usage 24,
+    /// prealloc 8, count of orphan blocks 4, count of roots 4, the orphan pointers, the roots.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
         out.put_u32(MAGIC);

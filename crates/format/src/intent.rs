@@ -1,6 +1,6 @@
-//! Intents: what a call has promised to do to an inode's attributes, in follow-up transactions. They
-//! stand in the journal (items 12 to 14), and, while some are open when a checkpoint is made, in an
-//! object of that checkpoint.
+//! Intents: what a call has promised to do to an inode's attributes, in follow-up transactions.
+//! They stand in the journal (items 12 to 14), and, while some are open when a checkpoint is made,
+//! in an object of that checkpoint.
 //!
 //! ```text
 //! intent := inode 8 | generation 4 | length 2 | length 2 | attribute to remove | attribute to set
@@ -8,8 +8,9 @@
 //! ```
 //!
 //! What to remove is a whole attribute, of which only what names it counts. One of the two may be
-//! missing: with both it is a *replace*, otherwise a *set* or a *remove*. A replace that has removed
-//! the old attribute is recorded anew as a set: never as a replace of something that is gone.
+//! missing: with both it is a *replace*, otherwise a *set* or a *remove*. A replace that has
+//! removed the old attribute is recorded anew as a set: never as a replace of something that is
+//! gone.
 
 use crate::attr::Attr;
 use crate::bytes::{Put, Reader};

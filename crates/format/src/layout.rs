@@ -151,8 +151,8 @@ tables! {
         "uid" 4 "owner";
         "gid" 4 "group";
         "generation" 4 "raised when the number is used again";
-        "flags" 4 "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a \
-                    default ACL; 3: has capabilities";
+        "flags" 4 "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: \
+                    has a default ACL; 3: has capabilities";
         "size" 8 "bytes; of a directory: entries";
         "bytes" 8 "bytes of its extents";
         "parent_or_rdev" 8 "parent of a directory, number of a device";
@@ -190,7 +190,7 @@ tables! {
         "checksum" 8 "XXH3-64 of the value";
     }
     INTENT "intent" 0, intent::HEADER,
-    "What is to be done to the attributes of an inode; the attributes to remove and to set follow." {
+    "What is to be done to the attributes of an inode; what to remove and what to set follow." {
         "inode" 8 "whose attributes";
         "generation" 4 "of the inode";
         "remove_len" 2 "bytes of the attribute to remove; 0: none";
@@ -214,7 +214,7 @@ tables! {
         "magic" 4 "`SDX1`";
         "len" 4 "bytes of payload";
         "inode" 8 "file it was written for";
-        "offset" 8 "file offset it was written for; bit 63: the hash of the attribute whose value it is";
+        "offset" 8 "file offset it was written for; bit 63: hash of the attribute it is of";
         "checksum" 8 "XXH3-64 of the 24 bytes before, xor the volume";
     }
     BATCH "batch" 0, batch::BatchHeader::SIZE,

@@ -202,8 +202,8 @@ impl Txn<'_> {
     }
 
     /// Commits what has been gathered and goes on as the next transaction, in the same epoch and
-    /// without leaving the gate: no checkpoint comes between the two. Keep the locks: for others the
-    /// transactions are one. Only a crash can come between them.
+    /// without leaving the gate: no checkpoint comes between the two. Keep the locks: for others
+    /// the transactions are one. Only a crash can come between them.
     pub fn roll(&mut self) -> Result<Lsn> {
         let lsn = self.stage()?;
         if self.store.options.flush_rolls && !self.in_memory {

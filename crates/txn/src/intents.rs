@@ -1,6 +1,6 @@
-//! Open intents: what calls have promised in the journal and not yet done. The chain of transactions
-//! of one call runs inside one pass of the gate, so while calls run no checkpoint sees an intent
-//! open; only what recovery finds is here, until the engine has completed it.
+//! Open intents: what calls have promised in the journal and not yet done. The chain of
+//! transactions of one call runs inside one pass of the gate, so while calls run no checkpoint sees
+//! an intent open; only what recovery finds is here, until the engine has completed it.
 
 use crate::store::Store;
 use parking_lot::Mutex;

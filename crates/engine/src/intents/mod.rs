@@ -3,8 +3,8 @@
 //! The call's own record holds the intent. The transactions that carry it out follow at once, under
 //! the same locks and within one pass of the checkpoint's gate, so nobody sees the change half
 //! done, and no checkpoint does. A crash between them leaves the intent open in the journal;
-//! recovery carries it out (`recover.rs`). Each step looks at what is there before it acts, so doing
-//! one again changes nothing.
+//! recovery carries it out (`recover.rs`). Each step looks at what is there before it acts, so
+//! doing one again changes nothing.
 //!
 //! ```text
 //!            ┌───────────────────────────────────────┐ (it fits in the inode)

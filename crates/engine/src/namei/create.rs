@@ -206,7 +206,8 @@ impl Inner {
         }
     }
 
-    /// All that a new inode is to hold, so far as it can fail. What it inherits, and its first name.
+    /// All that a new inode is to hold, so far as it can fail: what it inherits, its first
+    /// name, its target.
     #[inline]
     pub(super) fn birth(
         &self,

@@ -354,7 +354,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// Permissions and types, in Linux's order: what leaves the old directory, what leaves the new one,
+    /// Permissions and types, in Linux's order: what leaves the old directory, what leaves the new
+    /// one,
     /// the ".." of directories that change their parent, and at last whether what goes is empty.
     fn check_permissions(
         &self,

@@ -81,7 +81,9 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None, ..ProptestConfig::default()
+        })]
 
         #[test]
         fn behaves_as_a_list(

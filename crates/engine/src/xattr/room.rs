@@ -43,7 +43,8 @@ impl Inner {
         if alone { self.inline_max() } else { self.inline_max() / 2 }
     }
 
-    /// Whether these attributes can stand in this inode, and what that asks of the data. May write the contents to the device; changes nothing.
+    /// Whether these attributes can stand in this inode, and what that asks of the data. May write
+    /// the contents to the device; changes nothing.
     pub(crate) fn room_for_attrs(
         &self,
         ino: Ino,

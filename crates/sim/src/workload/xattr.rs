@@ -1,0 +1,43 @@
+//! Operations on extended attributes.
+
+use super::Workload;
+use crate::exec::Lockstep;
+use crate::op::{Data, Op};
+use shoal::XattrFlags;
+
+impl Workload {
+    /// Values of three sizes: inside the inode, in the tree, on the device by themselves. Several
+    /// together cross from form to form.
+    pub(super) fn xattr(&mut self, run: &Lockstep) -> Op {
+        let (who, file) = (self.who(), self.any(run));
+        let name = self.xattr_name();
+        if self.rng.chance(30) {
+            return Op::RemoveXattr { who, file, name };
+        }
+        let len = match self.rng.below(12) {
+            0 => 0,
+            1..=5 => self.rng.range(1, 60),
+            6..=8 => self.rng.range(60, 1024),
+            9 => *self.rng.pick(&[1024, 1025, 65_536, 65_537]),
+            _ => self.rng.range(1025, 20_000),
+        };
+        let data = Data { seed: self.rng.next(), len: len as u32 };
+        let (create, replace) = match self.rng.below(6) {
+            0 => (true, false),
+            1 => (false, true),
+            _ => (false, false),
+        };
+        Op::SetXattr { who, file, name, data, flags: XattrFlags { create, replace } }
+    }
+
+    pub(super) fn xattr_name(&mut self) -> Vec<u8> {
+        match self.rng.below(30) {
+            0 => b"user.".to_vec().into_iter().chain(vec![b'L'; 250]).collect(),
+            1 => b"user.".to_vec().into_iter().chain(vec![b'L'; 251]).collect(),
+            2 => b"parent.x".to_vec(),
+            3..=5 => b"trusted.t".to_vec(),
+            6..=9 => b"security.s".to_vec(),
+            n => format!("user.{}", "n".repeat(1 + n as usize % 5 * 6)).into_bytes(),
+        }
+    }
+}
