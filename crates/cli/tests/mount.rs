@@ -310,3 +310,27 @@ fn the_log_goes_where_it_is_told() {
     assert!(log.contains(" mounted") && log.contains("unmounted"), "{log}");
     scratch.shoal(["mount", "v", "m", "--log", "no/such/log"]).fails(2, &["no/such/log"]);
 }
+
+#[test]
+fn a_root_alone_can_be_mounted() {
+    if !can_mount("a_root_alone_can_be_mounted") {
+        return;
+    }
+    let scratch = ready();
+    scratch.shoal(["root", "create", "v", "work"]).ok();
+    scratch.shoal(["mount", "v", "m", "-o", "root=none"]).fails(1, &["none", "shoal root list"]);
+    assert!(!is_mount(&scratch.path("m")));
+    scratch.shoal(["mount", "v", "m", "-o", "root=work"]).ok();
+    scratch.shell("mkdir -p m/a/b && echo text > m/a/b/f && mv m/a/b/f m/g && mv m/a/b m/c").ok();
+    assert_eq!(scratch.shell("cd m/c && cat ../g && ls ..").ok(), "text\na\nc\ng\n");
+    assert_eq!(scratch.shell("ls -di m/. m/a/.. | awk '{print $1}' | uniq | wc -l").ok(), "1\n");
+    scratch.shell("rm -r m/a m/c && ls -a m").ok();
+    umount(&scratch);
+    assert_eq!(scratch.shoal(["cat", "v:/work/g"]).ok(), "text\n");
+    scratch.shoal(["mount", "v", "m"]).ok();
+    assert_eq!(scratch.shell("cat m/work/g").ok(), "text\n");
+    let crossing = scratch.shell("mv -T m/work m/play");
+    assert_ne!(crossing.status(), Some(0), "{crossing}");
+    umount(&scratch);
+    scratch.shoal(["fsck", "v"]).ok();
+}

@@ -38,6 +38,7 @@ impl Serve for Worker {
         let session = &*self.session;
         let who = &mut self.who;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
+            request.set_node(session.node(request.header.nodeid));
             let caller = who.adopt(request, op, session.rules.kernel_checks);
             answer(op, &mut Context { session, volume: &session.volume, who: caller }, request)
         }));
@@ -64,7 +65,7 @@ impl Serve for Worker {
                 if let Ok((entry, _)) = EntryOut::read_from_prefix(reply)
                     && entry.nodeid != 0
                 {
-                    volume.release(Ino(entry.nodeid), 1);
+                    volume.release(self.session.node(entry.nodeid), 1);
                 }
             }
             Readdirplus => {
@@ -159,7 +160,7 @@ mod tests {
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
             let rules = Rules::default();
-            let session = Arc::new(Session { volume: Arc::new(volume), rules });
+            let session = Arc::new(Session { volume: Arc::new(volume), rules, top: Ino::ROOT });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 

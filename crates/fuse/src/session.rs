@@ -1,16 +1,35 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
-use shoal::Volume;
+use shoal::{Ino, Volume};
 use std::sync::Arc;
 
 /// One mount's worth of state. There is no table of nodes or handles: a node id is an inode
-/// number, and open files need nothing of us.
+/// number (but for the top), and open files need nothing of us.
 pub struct Session {
     /// The volume served.
     pub volume: Arc<Volume>,
     /// Who checks what.
     pub rules: Rules,
+    /// The directory that the mount shows as its top: the volume's, or that of one of its roots.
+    pub top: Ino,
 }
+
+impl Session {
+    /// The inode behind a node id. The kernel calls the top 1, whatever it is.
+    #[inline]
+    pub fn node(&self, id: u64) -> Ino {
+        if id == TOP { self.top } else { Ino(id) }
+    }
+
+    /// The node id by which the kernel knows an inode.
+    #[inline]
+    pub fn id(&self, ino: Ino) -> u64 {
+        if ino == self.top { TOP } else { ino.0 }
+    }
+}
+
+/// The kernel's node id for the top of a mount.
+const TOP: u64 = 1;
 
 /// Division of labour between the kernel and us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -25,6 +25,9 @@ MOUNT OPTIONS:
                       as in mount(8); nosuid, nodev and exec are the default
     fsname=NAME       what lists of mounts show as the source, instead of the volume's path
     writeback         let the kernel collect small writes before it passes them on
+    root=NAME         show only this root of the volume (see shoal-root(1))
+    xattr, no_xattr   extended attributes and access control lists; without them the kernel need
+                      not ask before the first write to a file, nor 'ls -l' for each
     io_uring=auto|on|off
                       exchange requests with the kernel through shared rings (FUSE over io_uring,
                       Linux 6.14), which is faster than through its device. auto, the default, does

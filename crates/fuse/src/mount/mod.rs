@@ -20,7 +20,7 @@ use handshake::Offer;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
-use shoal::{Code, Error, Result, Volume};
+use shoal::{Code, Error, Ino, Result, Volume};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,8 @@ impl Mount {
         source_name: &str,
         options: &MountOptions,
     ) -> Result<Mount> {
-        let session = Session { volume, rules: rules(options) };
+        let top = top(&volume, options)?;
+        let session = Session { volume, rules: rules(options), top };
         Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
     }
 
@@ -221,6 +222,20 @@ pub(crate) fn unmount_dir(dir: &Path, lazy: bool) -> io::Result<()> {
 pub(crate) fn code_of(error: &io::Error) -> Code {
     let errno = error.raw_os_error().unwrap_or(0);
     Code::ALL.iter().copied().find(|code| code.errno() == errno).unwrap_or(Code::Io)
+}
+
+/// The directory that the mount shows as its top.
+fn top(volume: &Volume, options: &MountOptions) -> Result<Ino> {
+    let Some(name) = &options.root else { return Ok(Ino::ROOT) };
+    volume.root_top(name.as_bytes()).map_err(|error| match error.is(Code::NotFound) {
+        true => {
+            let message = format!(
+                "the volume has no root named \"{name}\"; 'shoal root list' shows those it has"
+            );
+            Error::refused(Code::NotFound, message)
+        }
+        false => error,
+    })
 }
 
 /// Who checks what.

@@ -32,6 +32,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// `cache=SIZE`: bytes of metadata kept in memory; 0: the volume's choice.
     pub cache_bytes: u64,
+    /// `root=NAME`: shows only this root of the volume.
+    pub root: Option<String>,
     /// `fsname=NAME`: what the list of mounts shows as the source, instead of the volume's path.
     pub fsname: Option<String>,
     /// `suid`: set-id bits count (root only).
@@ -160,6 +162,8 @@ impl MountOptions {
                     _ => return Err(bad(option, "auto, on or off")),
                 };
             }
+            "root" if !value.is_empty() => self.root = Some(value.to_owned()),
+            "root" => return Err(bad(option, "the name of a root")),
             "fsname" if !value.is_empty() => self.fsname = Some(value.to_owned()),
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.

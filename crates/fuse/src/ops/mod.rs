@@ -38,7 +38,9 @@ pub struct Context<'a> {
 /// Replies with `attr` as an entry, and takes the reference that goes with it.
 #[inline]
 fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
-    let end = put(request.body(), 0, &entry(attr))?;
+    let mut out = entry(attr);
+    out.nodeid = cx.session.id(attr.ino);
+    let end = put(request.body(), 0, &out)?;
     cx.volume.hold(attr.ino, 1)?;
     Ok(end)
 }

@@ -9,13 +9,13 @@ use shoal::{Ino, RenameFlags};
 /// RENAME.
 pub fn rename(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: RenameIn = request.arg()?;
-    run(cx, request, Ino(arg.newdir), RenameFlags::default())
+    run(cx, request, cx.session.node(arg.newdir), RenameFlags::default())
 }
 
 /// RENAME2.
 pub fn rename2(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: Rename2In = request.arg()?;
-    run(cx, request, Ino(arg.newdir), rename_flags(arg.flags)?)
+    run(cx, request, cx.session.node(arg.newdir), rename_flags(arg.flags)?)
 }
 
 fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> Outcome {

@@ -25,6 +25,8 @@ const EXT_UNIT: usize = 8;
 pub struct Request<'a> {
     /// Its header.
     pub header: InHeader,
+    /// The inode that it is about.
+    node: Ino,
     /// What it asks for; `None`: a code that we do not know.
     pub opcode: Option<Opcode>,
     /// The operation's own structure.
@@ -51,7 +53,8 @@ impl<'a> Request<'a> {
         if filled > body.len() || ext > filled {
             return Err(Errno::EIO);
         }
-        Ok(Request { header, opcode, op, body, payload_len: filled - ext, filled })
+        let node = Ino(header.nodeid);
+        Ok(Request { header, node, opcode, op, body, payload_len: filled - ext, filled })
     }
 
     /// From one contiguous buffer whose first `filled` bytes were read from the device. Also
@@ -87,7 +90,13 @@ impl<'a> Request<'a> {
     /// The inode that the request is about.
     #[inline]
     pub fn node(&self) -> Ino {
-        Ino(self.header.nodeid)
+        self.node
+    }
+
+    /// Sets the inode that the request is about, when its node id is not the inode's number.
+    #[inline]
+    pub fn set_node(&mut self, node: Ino) {
+        self.node = node;
     }
 
     /// The operation's own structure.
