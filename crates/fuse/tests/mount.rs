@@ -135,8 +135,10 @@ fn a_dead_server() {
     shoal_fuse::sync(&m.dir).unwrap();
     m.kill();
     // Cached attributes would still be shown; the volume's figures are never cached.
+    // (CANCELED: the kernel takes a dead server's rings apart in the background.)
+    use rustix::io::Errno;
     match rustix::fs::statvfs(&m.dir) {
-        Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => {}
+        Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => {}
         other => panic!("{:?}", other.map(drop)),
     }
     assert!(shoal_fuse::is_mounted(&m.dir), "the dead mount is still found");
@@ -178,7 +180,7 @@ fn unknown_ioctls_and_attributes() {
     let fd = open(m.path("file"), OFlags::RDONLY).unwrap();
     // What `isatty` asks.
     fails!(NOTTY, rustix::termios::tcgetattr(&fd));
-    fails!(NOTSUP, rustix::fs::fgetxattr(&fd, "user.x", &mut [0u8; 10][..]));
+    fails!(NODATA, rustix::fs::fgetxattr(&fd, "user.x", &mut [0u8; 10][..]));
 }
 
 /// More callers in `fsync` than there are threads: the others are served meanwhile, and all end.

@@ -169,7 +169,9 @@ fn check_dir(dir: &Path) -> Result<PathBuf> {
     {
         let source = there.source.display();
         // Attributes may come from the kernel's cache; these figures do not.
-        let dead = matches!(rustix::fs::statfs(&path), Err(Os::NOTCONN | Os::CONNABORTED));
+        // (The last: the kernel takes a dead server's rings apart in the background.)
+        const DEAD: [Os; 3] = [Os::NOTCONN, Os::CONNABORTED, Os::CANCELED];
+        let dead = rustix::fs::statfs(&path).is_err_and(|os| DEAD.contains(&os));
         let state = if dead { " and has lost its server: unmount it first" } else { "" };
         let message = format!("mount point {shown} is busy: {source} is mounted there{state}");
         return Err(Error::refused(Code::Busy, message));
