@@ -90,6 +90,13 @@ pub enum Workload {
     /// `vol:` resident bytes for each cached inode: after making the files, and after opening the
     /// volume again and a `stat` of each
     Memory,
+    /// `vol:` create, rename and unlink without parent pointers, with them, and with each of their
+    /// changes through an intent, in turns (--rounds, 7 by default)
+    Parents,
+    /// `vol:` replace a security label of the same length
+    Setxattr,
+    /// `vol:` all paths of inodes ten directories deep, in a scattered order
+    Paths,
     /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a sharded
     /// hash map, and look up random ones
     InodeIndex,
@@ -109,6 +116,9 @@ impl Workload {
             Workload::ReadSmall => "read-small",
             Workload::Recover => "recover",
             Workload::Memory => "memory",
+            Workload::Parents => "parents",
+            Workload::Setxattr => "setxattr",
+            Workload::Paths => "paths",
             Workload::InodeIndex => "inode-index",
         }
     }
@@ -126,9 +136,15 @@ impl Workload {
         self != Workload::InodeIndex
     }
 
-    /// Whether it opens the volume twice, which only the library can.
+    /// Whether only the library can do it.
     pub fn needs_volume(self) -> bool {
-        matches!(self, Workload::Recover | Workload::Memory)
+        self.is_special() || self == Workload::Parents
+    }
+
+    /// Whether it is done once, on a volume of its own.
+    fn is_special(self) -> bool {
+        use Workload::{Memory, Paths, Recover, Setxattr};
+        matches!(self, Recover | Memory | Setxattr | Paths)
     }
 }
 
@@ -187,7 +203,10 @@ impl Args {
             if matches!(self.target, Some(Target::Directory(_))) {
                 return Err(BenchError::new(format!("{name} needs a vol: target")));
             }
-            if self.reuse || self.rounds > 1 {
+            if self.workload == Workload::Parents && (self.reuse || self.keep) {
+                return Err(BenchError::new(format!("{name} takes neither --reuse nor --keep")));
+            }
+            if self.workload.is_special() && (self.reuse || self.rounds > 1) {
                 let message = format!("{name} takes neither --reuse nor --rounds");
                 return Err(BenchError::new(message));
             }

@@ -14,16 +14,20 @@
 //! | `syscalls`, `library` | the two drivers |
 //! | `workload` | the workloads, and the phases they run in |
 //! | `special` | `recover` and `memory`: workloads that open the volume twice |
+//! | `parents` | what parent pointers cost |
+//! | `attributes` | security labels replaced, paths asked for |
 //! | `report` | JSON lines, or a table and a histogram |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 
 mod args;
+mod attributes;
 mod driver;
 mod error;
 mod index;
 mod layout;
 mod library;
 mod meter;
+mod parents;
 mod report;
 mod resources;
 mod special;
@@ -48,6 +52,10 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     match (target, args.workload) {
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
         (Target::Volume(path), Workload::Memory) => special::memory(args, path, &mut report),
+        (Target::Volume(path), Workload::Parents) => parents::run(args, path, &mut report),
+        (Target::Volume(path), Workload::Setxattr | Workload::Paths) => {
+            attributes::run(args, path, &mut report)
+        }
         (Target::Volume(path), _) => {
             let target = library::VolumeTarget::prepare(args, path)?;
             workload::run_rounds(args, &target, &mut report)?;

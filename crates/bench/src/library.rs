@@ -42,6 +42,16 @@ impl VolumeTarget {
 
     /// The same with other choices for opening.
     pub fn prepare_with(args: &Args, path: &Path, options: &OpenOptions) -> Result<VolumeTarget> {
+        Self::prepare_as(args, path, options, true)
+    }
+
+    /// The same, with parent pointers or without.
+    pub fn prepare_as(
+        args: &Args,
+        path: &Path,
+        options: &OpenOptions,
+        parents: bool,
+    ) -> Result<VolumeTarget> {
         // A file that was there before stays: only what this run made is this run's to remove.
         let keep = args.keep || args.reuse || path.exists();
         if !args.reuse {
@@ -50,7 +60,7 @@ impl VolumeTarget {
                 Ok(meta) if args.size.is_none() && (!meta.is_file() || meta.len() > 0) => 0,
                 _ => args.volume_size(),
             };
-            let mkfs = MkfsOptions { size, force: args.force, ..MkfsOptions::default() };
+            let mkfs = MkfsOptions { size, force: args.force, parents, ..MkfsOptions::default() };
             shoal::mkfs(path, &mkfs).map_err(|e| failed("mkfs of", path, e))?;
         }
         let scratch = Scratch { path: path.into(), keep };
@@ -61,6 +71,12 @@ impl VolumeTarget {
     /// The volume.
     pub fn volume(&self) -> &Volume {
         &self.volume
+    }
+
+    /// One of the volume's counters.
+    pub fn counter(&self, name: &str) -> u64 {
+        let info = self.volume.info();
+        info.counters.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
     }
 
     /// Closes the volume and opens it again with these choices; `crash`: without closing it first.
@@ -109,15 +125,10 @@ impl Target for VolumeTarget {
     }
 
     fn usage(&self) -> Option<Usage> {
-        let info = self.volume.info();
-        let counter = |name: &str| {
-            let row = info.counters.iter().find(|(n, _)| *n == name);
-            row.map_or(0, |(_, value)| *value)
-        };
         Some(Usage {
-            volume_bytes: info.live_bytes,
-            journal_bytes: counter("journal_bytes"),
-            checkpoint_bytes: counter("checkpoint_bytes"),
+            volume_bytes: self.volume.info().live_bytes,
+            journal_bytes: self.counter("journal_bytes"),
+            checkpoint_bytes: self.counter("checkpoint_bytes"),
         })
     }
 
@@ -138,6 +149,15 @@ fn refused(what: &str, name: &CStr, error: shoal::Error) -> BenchError {
 }
 
 impl VolumeDriver {
+    /// The volume, for calls that only the library has.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+    /// On whose behalf.
+    pub fn who(&self) -> &Caller {
+        &self.who
+    }
+
     fn resolve(&self, path: &CStr) -> shoal::Result<shoal::Entry> {
         self.volume.resolve(&self.who, Ino::ROOT, path.to_bytes(), true)
     }

@@ -177,7 +177,8 @@ impl<'a> Report<'a> {
         self.print(&format!("{text}\n"))
     }
 
-    fn print(&mut self, text: &str) -> Result<()> {
+    /// Prints text as it stands.
+    pub fn print(&mut self, text: &str) -> Result<()> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         match written {
             // Whoever reads has seen enough: `shoal bench … | head`.

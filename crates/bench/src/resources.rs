@@ -11,6 +11,12 @@ pub(crate) fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// User and system time of the calling thread so far, in seconds.
+pub(crate) fn thread_cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Resident bytes of this process; 0 where the kernel does not say.
 ///
 /// `smaps_rollup` counts pages; `statm` adds up per-thread counters that lag behind by up to 64

@@ -207,13 +207,16 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::Stat | Workload::Memory | Workload::Recover => {
             stat_all(driver, share, meter, args.shuffle)
         }
-        Workload::InodeIndex => Err(BenchError::new("inode-index does nothing with files")),
+        // They have phases of their own.
+        Workload::InodeIndex | Workload::Parents | Workload::Setxattr | Workload::Paths => {
+            Err(BenchError::new(format!("{} has no rounds", args.workload.name())))
+        }
     }
 }
 
 /// Calls `each(driver, directory, name, index)` for every file, opening a directory when its turn
 /// comes.
-fn each_file<D: Driver>(
+pub(crate) fn each_file<D: Driver>(
     driver: &mut D,
     share: &Share,
     mut each: impl FnMut(&mut D, &D::Dir, &CStr, u64) -> Result<()>,

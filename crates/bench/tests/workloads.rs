@@ -51,6 +51,9 @@ fn every_workload(target: &str, volume: bool) {
             continue;
         }
         let name = workload.name();
+        if name == "parents" {
+            continue;
+        }
         let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";
         let lines = bench(&format!("{name} --target {target} {line}")).expect(name);
         let whole = lines.last().expect("a line");
@@ -150,4 +153,31 @@ fn the_inode_index_is_measured_for_every_structure() {
     for word in ["xarray, insert", "rbtree, get", "Median", "Stddev", "99th:", "#####"] {
         assert!(text.contains(word), "no '{word}' in {text}");
     }
+}
+
+#[test]
+fn parents_are_compared_in_three_settings() {
+    let place = Place::new("parents");
+    let volume = place.0.join("v");
+    let line = format!(
+        "parents --target vol:{} --files 60 --per-dir 20 --dirs 2 --rounds 2 --json",
+        volume.display()
+    );
+    let lines = bench(&line).expect("runs");
+    let cells: Vec<(&str, &str)> = lines
+        .iter()
+        .map(|l| (l["workload"].as_str().expect("text"), l["parents"].as_str().expect("text")))
+        .collect();
+    assert_eq!(cells.len(), 12);
+    assert_eq!(cells[..3], [("create", "off"), ("create", "shortcut"), ("create", "intents")]);
+    for line in &lines {
+        assert_eq!(number(line, "ops"), 60.0);
+        let intents = number(line, "intents");
+        // The last unlink of a file leaves its pointer alone in every setting.
+        let wanted = line["parents"] == "intents" && line["workload"] != "unlink";
+        assert_eq!(intents > 0.0, wanted, "{line}");
+    }
+    assert_eq!(place.entries(), 0);
+    let refused = bench(&format!("parents --target dir:{}", place.0.display()));
+    assert!(refused.is_err());
 }

@@ -1,7 +1,7 @@
 //! Timing single operations of some ten nanoseconds, and what is printed about them.
 //!
 //! Every operation is done twice, in two passes: one without a clock, for the mean, which is wall
-//! time by operations; and one in which each operation is timed, for everything else. What reading
+//! time by operations, and for the processor time of each; and one in which each operation is timed, for everything else. What reading
 //! the clock costs by itself is measured before and subtracted from each timed operation, so an
 //! operation that is faster than the clock's own variation counts as 1 ns.
 
@@ -49,6 +49,15 @@ pub(super) fn clock_ns() -> u64 {
     times.histogram.value_at_quantile(0.5)
 }
 
+/// What a pass without a clock took.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    /// From the first thread's beginning to the last one's end.
+    pub seconds: f64,
+    /// Of all threads together.
+    pub cpu_seconds: f64,
+}
+
 /// What came out for one operation on one structure. One JSON line.
 #[derive(Serialize)]
 pub(super) struct Figures {
@@ -61,6 +70,9 @@ pub(super) struct Figures {
     pub count: u64,
     /// Threads × wall time ÷ operations, in a pass without a clock.
     pub mean_ns: f64,
+    /// Processor time ÷ operations in that pass: the same where the threads had the machine to
+    /// themselves, and did not wait for each other in the kernel.
+    pub mean_cpu_ns: f64,
     /// Operations a second in that pass.
     pub ops_per_second: f64,
     pub min_ns: u64,
@@ -80,14 +92,15 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Of a pass without a clock that took `seconds`, and one with.
+    /// Of a pass without a clock, and one with.
     pub fn new(
         (structure, operation): (&'static str, &'static str),
         (threads, entries): (usize, u64),
-        (ops, seconds): (u64, f64),
+        pass: Pass,
         times: &Times,
     ) -> Figures {
         let h = &times.histogram;
+        let ops = entries.max(1) as f64;
         let tenths = |value: f64| (value * 10.0).round() / 10.0;
         Figures {
             workload: "inode-index",
@@ -96,8 +109,9 @@ impl Figures {
             threads,
             entries,
             count: h.len(),
-            mean_ns: tenths(threads as f64 * seconds * 1e9 / ops.max(1) as f64),
-            ops_per_second: (ops as f64 / seconds.max(1e-9)).round(),
+            mean_ns: tenths(threads as f64 * pass.seconds / ops * 1e9),
+            mean_cpu_ns: tenths(pass.cpu_seconds / ops * 1e9),
+            ops_per_second: (ops / pass.seconds.max(1e-9)).round(),
             min_ns: h.min(),
             max_ns: h.max(),
             median_ns: h.value_at_quantile(0.5),
@@ -125,8 +139,13 @@ impl Figures {
         let rate = self.ops_per_second / 1e6;
         text += &format!("  Count: {}; {rate:.2} M/s\n", self.count);
         text += &format!(
-            "  Range:  {} - {}; Mean: {:.1}; Median: {}; Stddev: {:.1}\n",
-            self.min_ns, self.max_ns, self.mean_ns, self.median_ns, self.stddev_ns
+            "  Range:  {} - {}; Mean: {:.1} (processor {:.1}); Median: {}; Stddev: {:.1}\n",
+            self.min_ns,
+            self.max_ns,
+            self.mean_ns,
+            self.mean_cpu_ns,
+            self.median_ns,
+            self.stddev_ns
         );
         text += &format!(
             "  Percentiles:  90th: {}; 95th: {}; 99th: {}; 99.9th: {}\n",
@@ -165,9 +184,10 @@ mod tests {
         for n in 0..1000u64 {
             times.time(|| std::hint::black_box(n));
         }
-        let figures = Figures::new(("s", "o"), (2, 10), (1000, 1e-6), &times);
+        let figures =
+            Figures::new(("s", "o"), (2, 1000), Pass { seconds: 1e-6, cpu_seconds: 2e-6 }, &times);
         assert_eq!(figures.histogram.iter().map(|bucket| bucket.2).sum::<u64>(), 1000);
-        assert_eq!((figures.count, figures.mean_ns), (1000, 2.0));
+        assert_eq!((figures.count, figures.mean_ns, figures.mean_cpu_ns), (1000, 2.0, 2.0));
         assert!(figures.text().contains("Percentiles"));
     }
 }

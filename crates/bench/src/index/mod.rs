@@ -11,7 +11,8 @@ mod structures;
 
 use crate::args::Args;
 use crate::error::{BenchError, Result};
-use figures::{Figures, Times, clock_ns};
+use crate::resources::thread_cpu_seconds;
+use figures::{Figures, Pass, Times, clock_ns};
 use intrusive_collections::RBTree;
 use parking_lot::RwLock;
 use shoal_xarray::{Value, XArray};
@@ -70,42 +71,42 @@ impl Clock for Times {
 impl Bench<'_> {
     fn structure<I: Index>(&mut self) -> Result<()> {
         let untimed = I::new();
-        let seconds = self.fill(&untimed, || Untimed).0;
+        let pass = self.fill(&untimed, || Untimed).0;
         drop(untimed);
         let index = I::new();
         let (_, times) = self.fill(&index, || Times::new(self.clock_ns));
         let bytes = index.bytes(self.entries);
-        self.report::<I>("insert", seconds, &times, bytes)?;
+        self.report::<I>("insert", pass, &times, bytes)?;
 
-        let seconds = self.look_up(&index, || Untimed, look_up_with::<I, _>)?.0;
+        let pass = self.look_up(&index, || Untimed, look_up_with::<I, _>)?.0;
         let (_, times) = self.timed(&index, look_up_with::<I, _>)?;
-        self.report::<I>("get", seconds, &times, None)?;
+        self.report::<I>("get", pass, &times, None)?;
 
-        let seconds = self.look_up(&index, || Untimed, look_up_once::<I, _>)?.0;
+        let pass = self.look_up(&index, || Untimed, look_up_once::<I, _>)?.0;
         let (_, times) = self.timed(&index, look_up_once::<I, _>)?;
-        self.report::<I>("get-once", seconds, &times, None)?;
+        self.report::<I>("get-once", pass, &times, None)?;
 
         let stop = AtomicBool::new(false);
-        let (seconds, times) = std::thread::scope(|scope| -> Result<_> {
+        let (pass, times) = std::thread::scope(|scope| -> Result<_> {
             scope.spawn(|| write_beside(&index, self.entries, &stop));
             let untimed = self.look_up(&index, || Untimed, look_up_with::<I, _>);
             let timed = self.timed(&index, look_up_with::<I, _>);
             stop.store(true, Ordering::Relaxed);
             Ok((untimed?.0, timed?.1))
         })?;
-        self.report::<I>("get-beside-writer", seconds, &times, None)
+        self.report::<I>("get-beside-writer", pass, &times, None)
     }
 
     fn timed<I: Index>(
         &self,
         index: &I,
         work: fn(&I, u64, Range<u64>, &mut Times) -> u64,
-    ) -> Result<(f64, Vec<Times>)> {
+    ) -> Result<(Pass, Vec<Times>)> {
         self.look_up(index, || Times::new(self.clock_ns), work)
     }
 
     /// Each thread inserts its part.
-    fn fill<I: Index, C: Clock>(&self, index: &I, clock: impl Fn() -> C) -> (f64, Vec<C>) {
+    fn fill<I: Index, C: Clock>(&self, index: &I, clock: impl Fn() -> C) -> (Pass, Vec<C>) {
         let work: Vec<_> = (0..self.threads)
             .map(|thread| {
                 let keys = self.part(thread);
@@ -128,7 +129,7 @@ impl Bench<'_> {
         index: &I,
         clock: impl Fn() -> C,
         work: fn(&I, u64, Range<u64>, &mut C) -> u64,
-    ) -> Result<(f64, Vec<C>)> {
+    ) -> Result<(Pass, Vec<C>)> {
         let work: Vec<_> = (0..self.threads)
             .map(|thread| {
                 let (part, entries, mut clock) = (self.part(thread), self.entries, clock());
@@ -138,10 +139,10 @@ impl Bench<'_> {
                 }
             })
             .collect();
-        let (seconds, results) = together(work);
+        let (pass, results) = together(work);
         let (clocks, missing): (Vec<C>, Vec<u64>) = results.into_iter().unzip();
         match missing.iter().sum() {
-            0u64 => Ok((seconds, clocks)),
+            0u64 => Ok((pass, clocks)),
             missing => {
                 let why = format_args!("{missing} entries were not found");
                 Err(BenchError::failed("looking up in", I::NAME, why))
@@ -157,14 +158,14 @@ impl Bench<'_> {
     fn report<I: Index>(
         &mut self,
         operation: &'static str,
-        seconds: f64,
+        pass: Pass,
         times: &[Times],
         bytes: Option<u64>,
     ) -> Result<()> {
         let mut sum = Times::new(self.clock_ns);
         times.iter().for_each(|times| sum.add(times));
         let (names, size) = ((I::NAME, operation), (self.threads, self.entries));
-        let mut figures = Figures::new(names, size, (self.entries, seconds), &sum);
+        let mut figures = Figures::new(names, size, pass, &sum);
         figures.bytes_per_entry = bytes.map(|bytes| bytes as f64 / self.entries as f64);
         let text = if self.json { figures.json()? } else { figures.text() };
         match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
@@ -238,8 +239,8 @@ fn write_beside<I: Index>(index: &I, entries: u64, stop: &AtomicBool) {
     }
 }
 
-/// Runs all at once; seconds from the moment all are ready to the end of the last, and the results.
-fn together<R: Send>(work: Vec<impl FnOnce() -> R + Send>) -> (f64, Vec<R>) {
+/// Runs all at once; the time it took, and the results.
+fn together<R: Send>(work: Vec<impl FnOnce() -> R + Send>) -> (Pass, Vec<R>) {
     let ready = Barrier::new(work.len() + 1);
     std::thread::scope(|scope| {
         let ready = &ready;
@@ -248,9 +249,9 @@ fn together<R: Send>(work: Vec<impl FnOnce() -> R + Send>) -> (f64, Vec<R>) {
             .map(|work| {
                 scope.spawn(move || {
                     ready.wait();
-                    let start = Instant::now();
+                    let (start, cpu) = (Instant::now(), thread_cpu_seconds());
                     let result = work();
-                    (start, Instant::now(), result)
+                    (start, Instant::now(), thread_cpu_seconds() - cpu, result)
                 })
             })
             .collect();
@@ -261,6 +262,7 @@ fn together<R: Send>(work: Vec<impl FnOnce() -> R + Send>) -> (f64, Vec<R>) {
         let start = ended.iter().map(|e| e.0).min();
         let end = ended.iter().map(|e| e.1).max();
         let seconds = start.zip(end).map_or(0.0, |(start, end)| (end - start).as_secs_f64());
-        (seconds, ended.into_iter().map(|e| e.2).collect())
+        let pass = Pass { seconds, cpu_seconds: ended.iter().map(|e| e.2).sum() };
+        (pass, ended.into_iter().map(|e| e.3).collect())
     })
 }
