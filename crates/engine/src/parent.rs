@@ -8,11 +8,16 @@
 use crate::types::Parent;
 use crate::volume::Inner;
 use crate::xattr::inline::broken;
-use crate::xattr::{Change, Plan, Side};
+use crate::xattr::{Change, Pending, Plan, Side};
 use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Generation, Ino, Result};
-use shoal_format::attr::{Attr, Attrs, Id, Link, Namespace, Value, parent_bytes};
+use shoal_format::attr::{
+    Attr, Attrs, HEADER, Id, Link, Namespace, PARENT_SIZE, Value, parent_bytes,
+};
 use shoal_format::inode::{Core, Form, Inode};
+use shoal_format::item::Item;
+use shoal_itable::Locked;
+use shoal_txn::Txn;
 
 /// A name in a directory, as a parent pointer has it.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +35,19 @@ impl<'a> NameIn<'a> {
     fn id(&self) -> Id<'a> {
         Id::parent(self.link, self.name)
     }
+    /// Whether the pointer of this name is all that the inode's attribute fork holds.
+    #[inline]
+    fn is_all_of(&self, inode: &Inode) -> bool {
+        let (fork, end) = (&inode.attr[..], HEADER + self.name.len());
+        fork.len() == end + PARENT_SIZE
+            && fork[..2] == [Namespace::Parent as u8, self.name.len() as u8]
+            && fork[HEADER..end] == *self.name
+            && fork[end..] == self.link.encode()
+    }
 }
 
+/// Bytes of a parent pointer beside its name.
+const PARENT_FIXED: usize = HEADER + PARENT_SIZE;
 /// Times that a walk up is tried while directories are being renamed, before they are stopped.
 const TRIES: usize = 64;
 /// Directories on a path, at most: more than fit in any real tree.
@@ -58,6 +74,23 @@ impl Inner {
         if !self.parents {
             return Ok(Plan::Nothing);
         }
+        if let (Some(old), Some(new)) = (old, new)
+            && old.is_all_of(inode)
+            && PARENT_FIXED + new.name.len() + inode.data.len() <= self.inline_max()
+            && !self.options.attr_intents
+        {
+            return Ok(Plan::Sole);
+        }
+        self.plan_any_parent(ino, inode, old, new)
+    }
+
+    fn plan_any_parent(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        old: Option<&NameIn<'_>>,
+        new: Option<&NameIn<'_>>,
+    ) -> Result<Plan> {
         let value = new.map(|new| new.link.encode()).unwrap_or_default();
         let set = new.map(|new| Attr {
             space: Namespace::Parent,
@@ -65,6 +98,43 @@ impl Inner {
             value: Value::Local(&value),
         });
         self.plan(ino, inode, &Change { remove: old.map(NameIn::id), set })
+    }
+
+    /// Applies a plan by which an inode gets the name `new`.
+    pub(crate) fn apply_parent(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        plan: Plan,
+        new: &NameIn<'_>,
+    ) -> Result<Option<Pending>> {
+        if let Plan::Sole = plan {
+            self.move_sole(txn, locked, new)?;
+            let (ino, bytes) = (locked.ino(), &locked.inode().attr[..]);
+            txn.log(Item::AttrFork { ino, form: Form::Inline, bytes });
+            return Ok(None);
+        }
+        self.apply(txn, locked, plan)
+    }
+
+    /// Makes the only thing in an attribute fork, a parent pointer, say this name. What to log is
+    /// the caller's: [`Item::Named`] says it together with the entry.
+    #[inline]
+    pub(crate) fn move_sole(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        new: &NameIn<'_>,
+    ) -> Result<()> {
+        let fork = &mut locked.edit(self.table(locked.ino())?, txn.epoch).attr;
+        let end = HEADER + new.name.len();
+        if fork.len() == end + PARENT_SIZE {
+            fork[HEADER..end].copy_from_slice(new.name);
+            fork[end..].copy_from_slice(&new.link.encode());
+        } else {
+            *fork = parent_bytes(new.link, new.name);
+        }
+        Ok(())
     }
 
     /// The names of an inode, as its parent pointers say: where they are, not which paths lead

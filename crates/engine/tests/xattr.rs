@@ -388,3 +388,32 @@ fn capabilities_go_when_contents_change() {
     assert!(!there());
     assert_clean(&volume);
 }
+
+/// Damage in one file's attributes: that file says so, with its number; others are unharmed, and
+/// the check names it.
+#[test]
+fn a_corrupt_attribute_is_an_error_of_that_file_alone() {
+    let device = fresh(64 << 20, 512);
+    let volume = open(&device, &options());
+    let root = Caller::root();
+    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap().ino;
+    let g = volume.create(&root, ROOT, b"g", 0o644).unwrap().ino;
+    let needle = [0xC7u8; 5000];
+    volume.setxattr(&root, f, b"user.big", &needle, ANY).unwrap();
+    volume.setxattr(&root, g, b"user.big", &[1; 5000], ANY).unwrap();
+    volume.close().unwrap();
+    let mut raw = vec![0; 64 << 20];
+    device.read_at(&mut raw, 0).unwrap();
+    let at = raw.windows(64).position(|w| w == &needle[..64]).unwrap();
+    device.write_at(&[0; 8], at as u64 + 100).unwrap();
+    let volume = open(&device, &options());
+    let error = volume.getxattr(&root, f, b"user.big").unwrap_err();
+    assert_eq!(error.code(), Code::Io);
+    assert!(error.to_string().contains(&format!("inode {f}")), "{error}");
+    assert_eq!(volume.getxattr(&root, g, b"user.big").unwrap(), [1; 5000]);
+    let report = volume.check(&mut |_, _| {}).unwrap();
+    assert_eq!(report.problems.iter().map(|p| p.rule).collect::<Vec<_>>(), ["value-checksum"]);
+    // It can be replaced.
+    volume.setxattr(&root, f, b"user.big", b"new", ANY).unwrap();
+    assert_clean(&volume);
+}

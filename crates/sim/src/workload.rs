@@ -2,13 +2,13 @@
 //! draws names from a small pool, so that operations collide; a seed also chooses a *profile*, so
 //! that some runs are mostly renames, some mostly writes, and some make many files.
 
-mod xattr;
+mod attributes;
 
 use crate::exec::Lockstep;
 use crate::model::{Body, Model};
-use crate::op::{Data, Op, Place, SLOTS, Target, Who, at};
+use crate::op::{Data, Op, Place, SLOTS, Target, Who};
 use crate::rng::Rng;
-use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek, SetTime};
+use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 /// Roots at a time: each takes space before anything is in it.
@@ -187,22 +187,6 @@ impl Workload {
             2 => self.utimes(who, file),
             _ => self.truncate(run),
         }
-    }
-
-    fn utimes(&mut self, who: Who, file: Target) -> Op {
-        let times = [
-            SetTime::To(at(0, 0)),
-            SetTime::To(at(-1, 999_999_999)),
-            SetTime::To(at(1 << 33, 5)),
-            SetTime::To(at(self.rng.below(2_000_000_000) as i64, 123_456_789)),
-        ];
-        let (atime, mtime) = match self.rng.below(4) {
-            0 => (Some(SetTime::Now), Some(SetTime::Now)),
-            1 => (None, Some(*self.rng.pick(&times))),
-            2 => (Some(*self.rng.pick(&times)), None),
-            _ => (Some(*self.rng.pick(&times)), Some(*self.rng.pick(&times))),
-        };
-        Op::Utimes { who, file, atime, mtime }
     }
 
     fn truncate(&mut self, run: &Lockstep) -> Op {

@@ -10,9 +10,11 @@ use crate::types::{Caller, FileKind, RenameFlags, check_name};
 use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::attr::Link;
 use shoal_format::dirent::Dirent;
 use shoal_format::inode::{Inode, Stamp};
 use shoal_format::item::Item;
+use shoal_format::node::Key;
 use shoal_itable::{InodeRef, Locked};
 use shoal_txn::{Root, Txn};
 
@@ -261,6 +263,7 @@ impl Inner {
         let (moves_dir, mut freed, mut dropped) = (is_dir(source), None, None);
         let _shape = moves_dir.then(|| self.shape.change());
         let replaces = replaced.is_some();
+        let mut key = None;
         match &mut replaced {
             Some(((found, inode_ref), inode)) => {
                 self.replace_entry(txn, found, names.to, source.child, source.kind)?;
@@ -268,16 +271,28 @@ impl Inner {
             }
             None => {
                 let Found { child, kind, .. } = *source;
-                if let Some(key) = self.insert_entry(txn, names.to_dir, names.to, child, kind)? {
-                    self.log_entry(txn, key, Dirent { child, kind, name: names.to });
-                }
+                key = self.insert_entry(txn, names.to_dir, names.to, child, kind)?;
             }
         }
+        // What is done most is one item: the entry and, all that the inode has, its pointer.
+        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
+        let entry = Dirent { child: source.child, kind: source.kind, name: names.to };
+        let moved = match (key, pointers.source) {
+            (Some(Key { lo, .. }), Plan::Sole) => {
+                self.move_sole(txn, source_inode, &to)?;
+                let Link { dir, generation } = to.link;
+                txn.log(Item::Named { dir, generation, lo, entry });
+                None
+            }
+            (key, plan) => {
+                key.into_iter().for_each(|key| self.log_entry(txn, key, entry));
+                self.apply_parent(txn, source_inode, plan, &to)?
+            }
+        };
         // Found again: the insertion may have moved a name of the same hash.
         let source_now = self.find_entry(names.from_dir, names.from)?;
         self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?)?;
         self.moved(txn, root, source_inode, names.to_dir, stamp);
-        let moved = self.apply(txn, source_inode, pointers.source)?;
         let gone = i64::from(replaces);
         match &mut dirs.to {
             None => {
@@ -315,8 +330,10 @@ impl Inner {
         self.replace_entry(txn, target, names.to, source.child, source.kind)?;
         self.moved(txn, root, source_inode, names.to_dir, stamp);
         self.moved(txn, root, target_inode, names.from_dir, stamp);
-        let moved = self.apply(txn, source_inode, pointers.source)?;
-        let other = self.apply(txn, target_inode, pointers.target)?;
+        let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
+        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
+        let moved = self.apply_parent(txn, source_inode, pointers.source, &to)?;
+        let other = self.apply_parent(txn, target_inode, pointers.target, &from)?;
         let links = i64::from(is_dir(target)) - i64::from(is_dir(source));
         match &mut dirs.to {
             None => touch_dir(txn, &root.table, &mut dirs.from, 0, 0, stamp),

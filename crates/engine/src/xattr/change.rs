@@ -48,6 +48,8 @@ impl<'a> Change<'a> {
 pub(crate) enum Plan {
     /// It is as it shall be.
     Nothing,
+    /// A parent pointer, all that the fork holds, becomes another (`parent.rs`).
+    Sole,
     /// Bytes of the fork are overwritten by as many others.
     InPlace { at: Range<usize>, bytes: Vec<u8>, gone: Option<Extent>, new: Option<Extent> },
     /// The fork is replaced.
@@ -150,6 +152,7 @@ impl Inner {
         let table = &self.store.root(locked.ino())?.table;
         let (gone, new) = match plan {
             Plan::Nothing => return Ok(None),
+            Plan::Sole => unreachable!("a sole pointer is moved by who knows its new name"),
             Plan::Intent(intent) => return Ok(Some(self.log_intent(txn, intent))),
             Plan::InPlace { at, bytes, gone, new } => {
                 let inode = locked.edit(table, txn.epoch);

@@ -1,9 +1,9 @@
-//! Operations on extended attributes.
+//! Operations on attributes: times, extended attributes.
 
 use super::Workload;
 use crate::exec::Lockstep;
-use crate::op::{Data, Op};
-use shoal::XattrFlags;
+use crate::op::{Data, Op, Target, Who, at};
+use shoal::{SetTime, XattrFlags};
 
 impl Workload {
     /// Values of three sizes: inside the inode, in the tree, on the device by themselves. Several
@@ -39,5 +39,21 @@ impl Workload {
             6..=9 => b"security.s".to_vec(),
             n => format!("user.{}", "n".repeat(1 + n as usize % 5 * 6)).into_bytes(),
         }
+    }
+
+    pub(super) fn utimes(&mut self, who: Who, file: Target) -> Op {
+        let times = [
+            SetTime::To(at(0, 0)),
+            SetTime::To(at(-1, 999_999_999)),
+            SetTime::To(at(1 << 33, 5)),
+            SetTime::To(at(self.rng.below(2_000_000_000) as i64, 123_456_789)),
+        ];
+        let (atime, mtime) = match self.rng.below(4) {
+            0 => (Some(SetTime::Now), Some(SetTime::Now)),
+            1 => (None, Some(*self.rng.pick(&times))),
+            2 => (Some(*self.rng.pick(&times)), None),
+            _ => (Some(*self.rng.pick(&times)), Some(*self.rng.pick(&times))),
+        };
+        Op::Utimes { who, file, atime, mtime }
     }
 }
