@@ -16,7 +16,7 @@ use shoal_format::attr::{
 };
 use shoal_format::inode::{Core, Form, Inode};
 use shoal_format::item::Item;
-use shoal_itable::Locked;
+use shoal_itable::{InodeTable, Locked};
 use shoal_txn::Txn;
 
 /// A name in a directory, as a parent pointer has it.
@@ -109,7 +109,7 @@ impl Inner {
         new: &NameIn<'_>,
     ) -> Result<Option<Pending>> {
         if let Plan::Sole = plan {
-            self.move_sole(txn, locked, new)?;
+            self.move_sole(txn, self.table(locked.ino())?, locked, new);
             let (ino, bytes) = (locked.ino(), &locked.inode().attr[..]);
             txn.log(Item::AttrFork { ino, form: Form::Inline, bytes });
             return Ok(None);
@@ -123,10 +123,11 @@ impl Inner {
     pub(crate) fn move_sole(
         &self,
         txn: &mut Txn<'_>,
+        table: &InodeTable,
         locked: &mut Locked<'_>,
         new: &NameIn<'_>,
-    ) -> Result<()> {
-        let fork = &mut locked.edit(self.table(locked.ino())?, txn.epoch).attr;
+    ) {
+        let fork = &mut locked.edit(table, txn.epoch).attr;
         let end = HEADER + new.name.len();
         if fork.len() == end + PARENT_SIZE {
             fork[HEADER..end].copy_from_slice(new.name);
@@ -134,7 +135,6 @@ impl Inner {
         } else {
             *fork = parent_bytes(new.link, new.name);
         }
-        Ok(())
     }
 
     /// The names of an inode, as its parent pointers say: where they are, not which paths lead

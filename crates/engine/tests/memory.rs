@@ -16,6 +16,9 @@ thread_local! {
     static FAILURES: Cell<i64> = const { Cell::new(0) };
 }
 
+/// The reserve is the process's: what one test takes from it, another would be refused.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Fails the allocations that the test has chosen.
 struct Failing;
 
@@ -109,6 +112,7 @@ fn every_allocation(
 
 #[test]
 fn a_create_without_memory_changes_nothing() {
+    let _alone = ALONE.lock();
     let (_device, volume) = fresh();
     let who = Caller::root();
     let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
@@ -131,6 +135,7 @@ fn a_create_without_memory_changes_nothing() {
 
 #[test]
 fn other_calls_without_memory_change_nothing_or_succeed() {
+    let _alone = ALONE.lock();
     let (device, volume) = fresh();
     let who = Caller::root();
     let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;

@@ -279,7 +279,7 @@ impl Inner {
         let entry = Dirent { child: source.child, kind: source.kind, name: names.to };
         let moved = match (key, pointers.source) {
             (Some(Key { lo, .. }), Plan::Sole) => {
-                self.move_sole(txn, source_inode, &to)?;
+                self.move_sole(txn, &root.table, source_inode, &to);
                 let Link { dir, generation } = to.link;
                 txn.log(Item::Named { dir, generation, lo, entry });
                 None
