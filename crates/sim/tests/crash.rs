@@ -206,3 +206,28 @@ fn random_short_runs() {
         });
     }
 }
+
+/// Runs mostly of attributes, the journal written after each transaction of an intent, and a
+/// checkpoint now and then: a crash at every write. 40 runs of 250 operations with
+/// `SHOAL_SIM_SEEDS=480`.
+#[test]
+fn random_attributes() {
+    for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24) / 12 {
+        within(600, &format!("attributes, seed {seed}"), move || {
+            let mut settings = Settings::of_seed(seed);
+            settings.open.attr_intents = seed % 3 == 2;
+            settings.open.attr_intents_flushed = true;
+            settings.open.checkpoint_bytes = 64 << 10;
+            let mut workload = Workload::with_profile(seed, "attributes").without_crashes();
+            let mut sim = Sim::new(&settings).expect("a fresh volume");
+            for i in 0..250 {
+                let op = workload.next(&sim.run);
+                sim.step(&op).unwrap_or_else(|e| panic!("seed {seed}, step {i}: {op}: {e}"));
+            }
+            sim.step(&Op::Checkpoint).expect("checkpoint");
+            let images = sim.crash_everywhere(1, seed);
+            let images = images.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            println!("seed {seed}: {images} images");
+        });
+    }
+}
