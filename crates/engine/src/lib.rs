@@ -19,6 +19,7 @@ mod xattr;
 mod intents;
 
 mod attributes;
+mod names;
 mod parent;
 
 mod orphan;
@@ -29,9 +30,11 @@ mod reap;
 mod background;
 mod check;
 mod clean;
+mod logdump;
 mod mkfs;
 mod open;
 
+pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};
 pub use mkfs::{mkfs, mkfs_on};
 pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits, memory};
 pub use shoal_device::{Device, FileDevice, MemDevice, OpenMode};

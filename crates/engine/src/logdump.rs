@@ -1,0 +1,231 @@
+//! The journal from the newest checkpoint on, for people to read: what the next open would replay,
+//! record by record. Nothing is replayed, recovered or written, so it can be looked at before
+//! anybody touches a volume that was not closed.
+
+use crate::intents::State;
+use shoal_base::{Code, Error, Lsn, Result};
+use shoal_device::Device;
+use shoal_format::Geometry;
+use shoal_format::batch::RECORD_HEADER;
+use shoal_format::bytes::Reader;
+use shoal_format::intent::Intent;
+use shoal_format::item::Item;
+use shoal_journal::JournalPos;
+use shoal_txn::Intents;
+use std::collections::BTreeMap;
+
+/// A journal, found but not read yet.
+pub struct JournalDump<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    volume: u64,
+    start: JournalPos,
+    open: BTreeMap<u64, OpenIntent>,
+    /// The volume was closed: there is nothing to replay.
+    pub clean: bool,
+    /// Number of the newest checkpoint.
+    pub checkpoint: u64,
+    /// Incarnation whose records count.
+    pub incarnation: u32,
+}
+
+/// One transaction.
+#[derive(Clone, Debug)]
+pub struct JournalRecord {
+    /// Its number: where it starts.
+    pub lsn: Lsn,
+    /// Bytes, header included.
+    pub bytes: u64,
+    /// What it changes, in order.
+    pub items: Vec<JournalItem>,
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub struct JournalItem {
+    /// What kind of change.
+    pub kind: &'static str,
+    /// All of it.
+    pub text: String,
+    /// Number of the intent that it is about, and the state that the intent is in from here on:
+    /// logged, spread, removed or done.
+    pub intent: Option<(u64, &'static str)>,
+}
+
+/// An intent that is not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenIntent {
+    /// How far it has got.
+    pub state: &'static str,
+    /// What is left to be done.
+    pub text: String,
+    replaces: bool,
+}
+
+/// What was found by the end of the journal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JournalEnd {
+    /// LSN of the next record.
+    pub lsn: Lsn,
+    /// Records.
+    pub records: u64,
+    /// Their bytes, headers included.
+    pub bytes: u64,
+    /// Why the tail was cut, if it was.
+    pub torn: Option<String>,
+    /// Intents that the next open carries out, by number.
+    pub open: BTreeMap<u64, OpenIntent>,
+}
+
+impl<'d> JournalDump<'d> {
+    /// Finds the journal of the volume on a device.
+    pub fn find(device: &'d dyn Device) -> Result<JournalDump<'d>> {
+        let sb = shoal_txn::read_superblock(device)?;
+        sb.check_features()?;
+        let checkpoint = shoal_txn::read_checkpoint(device, &sb)?;
+        let intents = Intents::read(device, &sb.geometry, sb.volume(), checkpoint.intents)?;
+        let open = intents.all().into_iter().map(|(id, intent)| (id, opened(&intent)));
+        Ok(JournalDump {
+            device,
+            geometry: sb.geometry,
+            volume: sb.volume(),
+            start: JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn },
+            open: open.collect(),
+            clean: sb.clean,
+            checkpoint: checkpoint.epoch,
+            incarnation: sb.incarnation,
+        })
+    }
+
+    /// The journal's position at the checkpoint.
+    pub fn start(&self) -> Lsn {
+        self.start.lsn
+    }
+
+    /// Intents that were open at the checkpoint, by number.
+    pub fn open(&self) -> &BTreeMap<u64, OpenIntent> {
+        &self.open
+    }
+
+    /// Reads the journal, and calls `each` with every record until it returns `false`: then there
+    /// is no end to tell of.
+    pub fn read(
+        mut self,
+        each: &mut dyn FnMut(&JournalRecord) -> bool,
+    ) -> Result<Option<JournalEnd>> {
+        if self.clean {
+            let lsn = self.start.lsn;
+            return Ok(Some(JournalEnd { lsn, records: 0, bytes: 0, torn: None, open: self.open }));
+        }
+        let mut stopped = false;
+        let mut open = std::mem::take(&mut self.open);
+        let mut deliver = |end: Lsn, raw: &[u8]| {
+            stopped = !each(&decode(end, raw, &mut open)?);
+            if stopped { Err(Error::Code(Code::Io)) } else { Ok(()) }
+        };
+        let scanned = shoal_journal::scan(
+            self.device,
+            &self.geometry,
+            self.volume,
+            self.incarnation,
+            self.start,
+            &mut deliver,
+        );
+        if stopped {
+            return Ok(None);
+        }
+        let end = scanned?;
+        Ok(Some(JournalEnd {
+            lsn: end.end.lsn,
+            records: end.records,
+            bytes: end.bytes,
+            torn: end.torn,
+            open,
+        }))
+    }
+}
+
+fn opened(intent: &Intent) -> OpenIntent {
+    let state = State::Logged.to_text();
+    OpenIntent { state, text: intent.to_text(), replaces: is_replace(intent) }
+}
+
+fn is_replace(intent: &Intent) -> bool {
+    intent.to_remove().is_some() && intent.to_set().is_some()
+}
+
+/// Takes a record apart, and keeps `open` in step.
+fn decode(end: Lsn, raw: &[u8], open: &mut BTreeMap<u64, OpenIntent>) -> Result<JournalRecord> {
+    let bytes = (RECORD_HEADER + raw.len()) as u64;
+    let mut items = Vec::new();
+    let mut r = Reader::new(raw);
+    while !r.is_empty() {
+        let item = Item::decode(&mut r).ok_or_else(|| {
+            let object = format!("journal record that ends at LSN {}", end.0);
+            Error::corrupt(object, None, "item of unknown shape")
+        })?;
+        let intent = follow(&item, open);
+        items.push(JournalItem { kind: kind(&item), text: text(&item), intent });
+    }
+    Ok(JournalRecord { lsn: Lsn(end.0 - bytes), bytes, items })
+}
+
+/// The intent that an item is about, and its state behind it.
+fn follow(item: &Item<'_>, open: &mut BTreeMap<u64, OpenIntent>) -> Option<(u64, &'static str)> {
+    match *item {
+        Item::IntentLog { id, body } => {
+            let state = Intent::decode(body).map_or("broken", |intent| {
+                let intent = opened(&intent);
+                let state = intent.state;
+                open.insert(id, intent);
+                state
+            });
+            Some((id, state))
+        }
+        Item::IntentProgress { id, body } => {
+            let Some(intent) = Intent::decode(body) else { return Some((id, "broken")) };
+            let replaced = open.get(&id).is_some_and(|before| before.replaces);
+            let removed = replaced && intent.to_remove().is_none();
+            let state = if removed { State::Removed } else { State::Spread }.to_text();
+            open.insert(id, OpenIntent { state, ..opened(&intent) });
+            Some((id, state))
+        }
+        Item::IntentDone { id } => {
+            open.remove(&id);
+            Some((id, State::Done.to_text()))
+        }
+        _ => None,
+    }
+}
+
+/// What kind of change an item is.
+fn kind(item: &Item<'_>) -> &'static str {
+    match item {
+        Item::Core { .. } => "core",
+        Item::DataFork { .. } => "data_fork",
+        Item::AttrFork { .. } => "attr_fork",
+        Item::DirTouch { .. } => "dir_touch",
+        Item::Free { .. } => "free",
+        Item::TreePut { .. } => "tree_put",
+        Item::TreeDel { .. } => "tree_del",
+        Item::TreeDelRange { .. } => "tree_del_range",
+        Item::OrphanAdd { .. } => "orphan_add",
+        Item::OrphanDel { .. } => "orphan_del",
+        Item::Links { .. } => "links",
+        Item::IntentLog { .. } => "intent_log",
+        Item::IntentProgress { .. } => "intent_progress",
+        Item::IntentDone { .. } => "intent_done",
+        Item::Root { .. } => "root",
+        Item::Named { .. } => "named",
+    }
+}
+
+/// An item as text. File data is counted, not shown.
+fn text(item: &Item<'_>) -> String {
+    match item {
+        Item::DataFork { ino, form, bytes } => {
+            format!("inode {ino} data {form:?}: {} bytes", bytes.len())
+        }
+        other => other.to_text(),
+    }
+}
