@@ -6,7 +6,8 @@ use shoal_sim::op::{Op, Place, Target, Who};
 use shoal_sim::runner::{Settings, run, run_list};
 
 /// Seeds that once found something: (seed, operations, what it was).
-const SEEDS: &[(u64, usize, &str)] = &[];
+const SEEDS: &[(u64, usize, &str)] =
+    &[(21013, 1000, "a checkpoint inside copy_range, then a crash: half of a copy was there")];
 
 #[test]
 fn seeds_that_once_failed() {

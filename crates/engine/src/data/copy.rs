@@ -1,12 +1,13 @@
 //! Copying between files of one volume.
 
+use super::write::STEP;
 use crate::types::FileKind;
 use crate::volume::Inner;
-use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 
 impl Inner {
-    /// Copies up to `len` bytes; returns how many (fewer at the end of the source).
+    /// Copies up to `len` bytes; returns how many (fewer at the end of the source). As with a write,
+    /// a crash sees each MiB copied or not.
     pub fn copy_range(
         &self,
         from: Ino,
@@ -30,13 +31,11 @@ impl Inner {
         if from == to && from_offset < to_end && to_offset < from_end {
             return Err(Error::Code(Code::Invalid));
         }
-        let mut buf = vec![0; EXTENT_MAX.min(len as usize)];
+        let mut buf = vec![0; STEP.min(len as usize)];
         let mut copied = 0;
         while copied < len {
-            // Pieces end at the target's windows, so that each is one object.
             let at = to_offset + copied;
-            let room = EXTENT_MAX as u64 - at % EXTENT_MAX as u64;
-            let want = room.min(len - copied) as usize;
+            let want = (STEP as u64).min(len - copied) as usize;
             let got = self.read(from, from_offset + copied, &mut buf[..want])?;
             if got == 0 {
                 break;

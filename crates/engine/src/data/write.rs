@@ -20,7 +20,7 @@ use shoal_txn::Txn;
 /// Bytes of a window: objects do not cross their boundaries.
 const WINDOW: u64 = EXTENT_MAX as u64;
 /// Bytes written in one transaction.
-const STEP: usize = 1 << 20;
+pub(super) const STEP: usize = 1 << 20;
 /// Extents of a window at which a write into it joins them all.
 const PIECES_MAX: usize = 8;
 
