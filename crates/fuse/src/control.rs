@@ -1,15 +1,19 @@
-//! What a program can do with a mount from outside: find its server, sync it, unmount it.
+//! What a program can do with a mount from outside: find its server, sync it, unmount it, ask for
+//! the names of a file.
 
 use crate::mount::{code_of, refused, table, unmount_dir};
-use crate::protocol::flags::{IOCTL_SERVER_PID, IOCTL_SYNC};
+use crate::protocol::flags::{IOCTL_PARENTS, IOCTL_SERVER_PID, IOCTL_SYNC};
+use crate::protocol::parents::{self, IS_END, IS_TOP, PAGE, WANT_PATHS};
+use crate::protocol::wire::ParentsHead;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use shoal::{Code, Error, Result};
+use shoal::{Code, Error, Generation, Ino, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Whether a Shoal volume is mounted on `dir` (and not somewhere below or above it).
 pub fn is_mounted(dir: &Path) -> bool {
@@ -65,6 +69,80 @@ pub fn sync(dir: &Path) -> Result<()> {
             Err(Error::refused(Code::Invalid, format!("{what}: not in a mounted Shoal volume")))
         }
         Err(os) => Err(refused(code_of(&os.into()), &what, &os.into())),
+    }
+}
+
+/// All names of a file in a mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Names {
+    /// The file.
+    pub ino: Ino,
+    /// Its generation.
+    pub generation: Generation,
+    /// It is the top of the mount, which has no name in it.
+    pub is_top: bool,
+    /// One for each hard link.
+    pub links: Vec<Link>,
+}
+
+/// One name of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The directory that it is in.
+    pub dir: Ino,
+    /// Generation of that directory.
+    pub generation: Generation,
+    /// Path from the top of the mount; the name is its last component.
+    pub path: Vec<u8>,
+}
+
+/// The ioctl's page, as the kernel copies it.
+#[repr(C, align(8))]
+struct Page([u8; PAGE]);
+
+/// All names of the inode `ino` of the mount that `opened` is a file or directory of; `None`: of
+/// the opened file itself.
+///
+/// # Errors
+/// `EPERM` unless the caller is the superuser or the user who mounted, `ESTALE` when there is no
+/// such inode, `EOPNOTSUPP` when the volume keeps no parent pointers, `ENOTTY` when this is no
+/// mount of Shoal, `ENAMETOOLONG` for a path of more than 16,000 bytes.
+pub fn names_of(opened: impl AsFd, ino: Option<Ino>) -> io::Result<Names> {
+    if ino == Some(Ino(0)) {
+        // In the page it would mean the opened file.
+        return Err(Os::STALE.into());
+    }
+    let mut page = Page([0; PAGE]);
+    let mut names =
+        Names { ino: Ino(0), generation: Generation(0), is_top: false, links: Vec::new() };
+    let mut cookie = 0;
+    loop {
+        let ask = ParentsHead {
+            ino: ino.map_or(0, |ino| ino.0),
+            generation: names.generation.0,
+            flags: WANT_PATHS,
+            cookie,
+            ..ParentsHead::default()
+        };
+        // A page is longer than its head.
+        let _ = ask.write_to_prefix(&mut page.0);
+        // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
+        let request = unsafe { rustix::ioctl::Updater::<IOCTL_PARENTS, Page>::new(&mut page) };
+        // SAFETY: as above.
+        unsafe { rustix::ioctl::ioctl(&opened, request)? };
+        let head = ParentsHead::read_from_prefix(&page.0).map_or(ask, |(head, _)| head);
+        names.ino = Ino(head.ino);
+        names.generation = Generation(head.generation);
+        names.is_top = head.flags & IS_TOP != 0;
+        names.links.extend(parents::records(&page.0).map(|(dir, generation, path)| Link {
+            dir: Ino(dir),
+            generation: Generation(generation),
+            path: path.to_vec(),
+        }));
+        if head.flags & IS_END != 0 || head.cookie <= cookie {
+            return Ok(names);
+        }
+        cookie = head.cookie;
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
-//! | `control` | sync and unmount from outside |
+//! | `control` | sync, unmount, names of a file: from outside |
 //!
 //! The server keeps no state of its own: a node id is an inode number, handles are 0, and the
 //! kernel's references are counted by the volume. All changes come through the one mount, so the
@@ -28,6 +28,8 @@ pub mod service;
 mod session;
 mod transport;
 
-pub use control::{is_mounted, server_pid, sync, unmount, unmount_and_wait, unmount_lazy};
+pub use control::{
+    Link, Names, is_mounted, names_of, server_pid, sync, unmount, unmount_and_wait, unmount_lazy,
+};
 pub use mount::Mount;
 pub use mount::options::MountOptions;

@@ -11,6 +11,7 @@ pub mod data;
 pub mod dir;
 pub mod lookup;
 pub mod open;
+pub mod parents;
 pub mod remove;
 pub mod rename;
 pub mod sync;

@@ -100,11 +100,19 @@ const fn ior(letter: u8, number: u8, size: u32) -> u32 {
     2 << 30 | size << 16 | io(letter, number)
 }
 
+/// Number of an ioctl that takes and returns `size` bytes.
+const fn iowr(letter: u8, number: u8, size: u32) -> u32 {
+    1 << 30 | ior(letter, number, size)
+}
+
 /// Shoal's ioctl on any file or directory of a mount: everything acknowledged so far becomes
 /// durable, and a failure to do so is reported (`sync(2)` and, on ordinary FUSE mounts,
 /// `syncfs(2)` never reach the server). `_IO('S', 1)`.
 pub const IOCTL_SYNC: u32 = io(b'S', 1);
 /// Shoal's ioctl that returns the process id of the server as a `u32`. `_IOR('S', 2, u32)`.
 pub const IOCTL_SERVER_PID: u32 = ior(b'S', 2, 4);
+/// Shoal's ioctl that tells the names of a file ([`super::parents`]). `_IOWR('S', 3, page)`.
+pub const IOCTL_PARENTS: u32 = iowr(b'S', 3, super::parents::PAGE as u32);
 
 const _: () = assert!(IOCTL_SYNC == 0x5301 && IOCTL_SERVER_PID == 0x8004_5302);
+const _: () = assert!(IOCTL_PARENTS == 0xfff8_5303);

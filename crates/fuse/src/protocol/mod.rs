@@ -10,6 +10,7 @@
 //! | making a reply | [`reply`] |
 //! | directory listings | [`dirent`] |
 //! | messages from us to the kernel | [`notify`] |
+//! | a page of a file's names, for an ioctl | [`parents`] |
 //! | how the kernel learns not to send OPEN | [`probe`] |
 //!
 //! Integers are in the host's byte order: both ends are the same machine.
@@ -19,6 +20,7 @@ pub mod flags;
 pub mod init;
 pub mod notify;
 pub mod opcode;
+pub mod parents;
 pub mod probe;
 pub mod reply;
 pub mod request;

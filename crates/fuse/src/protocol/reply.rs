@@ -17,6 +17,8 @@ const BLKSIZE: u32 = 4096;
 pub struct Errno(pub i32);
 
 impl Errno {
+    /// Not for this caller.
+    pub const EPERM: Errno = Errno(1);
     /// Ordinary failure of a lookup.
     pub const ENOENT: Errno = Errno(2);
     /// The request makes no sense, or the server failed.

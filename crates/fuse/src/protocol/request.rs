@@ -6,7 +6,7 @@
 //! for both, because that is what a ring offers; handlers take what they need from the body before
 //! they write to it.
 
-use super::flags::IOCTL_SYNC;
+use super::flags::{IOCTL_PARENTS, IOCTL_SYNC};
 use super::wire::{ExtHeader, InHeader, IoctlIn};
 use super::{Errno, Opcode};
 use shoal::{Code, Ino};
@@ -81,7 +81,9 @@ impl<'a> Request<'a> {
     pub fn may_block(&self) -> bool {
         match self.opcode {
             // Not the others: every `isatty` is an ioctl.
-            Some(Opcode::Ioctl) => self.arg::<IoctlIn>().is_ok_and(|arg| arg.cmd == IOCTL_SYNC),
+            Some(Opcode::Ioctl) => {
+                self.arg::<IoctlIn>().is_ok_and(|arg| matches!(arg.cmd, IOCTL_SYNC | IOCTL_PARENTS))
+            }
             Some(op) => op.may_block(),
             None => false,
         }
@@ -283,7 +285,7 @@ mod tests {
 
     #[test]
     fn which_requests_may_block() {
-        for (cmd, blocks) in [(IOCTL_SYNC, true), (0x5401, false)] {
+        for (cmd, blocks) in [(IOCTL_SYNC, true), (IOCTL_PARENTS, true), (0x5401, false)] {
             let arg = IoctlIn { cmd, ..IoctlIn::default() };
             let mut bytes = build(39, arg.as_bytes(), &[], 0);
             let len = bytes.len();

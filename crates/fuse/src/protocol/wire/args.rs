@@ -241,6 +241,32 @@ wire! {
         /// Room for the answer.
         28 out_size: u32,
     }
+    /// Head of the page of [`crate::protocol::parents`].
+    ParentsHead 32 {
+        /// Inode.
+        0 ino: u64,
+        /// Its generation.
+        8 generation: u32,
+        /// See there.
+        12 flags: u32,
+        /// Where to go on.
+        16 cookie: u64,
+        /// Records that follow.
+        24 count: u32,
+        /// Must be 0.
+        28 padding: u32,
+    }
+    /// A record of such a page, in front of its name.
+    ParentsRecord 16 {
+        /// The directory.
+        0 ino: u64,
+        /// Its generation.
+        8 generation: u32,
+        /// Bytes of the name.
+        12 len: u16,
+        /// 0.
+        14 padding: u16,
+    }
     /// INIT.
     InitIn 64 {
         /// Protocol version, 7.
