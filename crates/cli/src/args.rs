@@ -4,19 +4,24 @@
 //! is written as sections (`EXIT STATUS:` at the start of a line), which the man pages turn into
 //! sections of their own.
 
+mod attributes;
 mod files;
 mod helper;
 mod mount;
 mod root;
 mod volume;
 
+pub use attributes::{
+    ParentsArgs, PathArgs, XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace,
+    XattrRmArgs, XattrSetArgs,
+};
 pub use files::{
     CatArgs, CpArgs, FindArgs, LnArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TypeFilter,
 };
 pub use helper::HelperArgs;
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
 pub use root::{RootArgs, RootCommand, RootCreateArgs, RootDeleteArgs, RootListArgs};
-pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, MkfsArgs};
+pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
 
 use std::ffi::OsString;
 
@@ -98,6 +103,7 @@ pub enum Command {
     Sync(SyncArgs),
     Fsck(FsckArgs),
     Info(InfoArgs),
+    Logdump(LogdumpArgs),
     Root(RootArgs),
     Ls(LsArgs),
     Stat(StatArgs),
@@ -108,6 +114,9 @@ pub enum Command {
     Rm(RmArgs),
     Mkdir(MkdirArgs),
     Ln(LnArgs),
+    Xattr(XattrArgs),
+    Path(PathArgs),
+    Parents(ParentsArgs),
     /// Measure workloads on any directory, or on a volume by the library
     #[command(after_long_help = BENCH_AFTER)]
     Bench(shoal_bench::Args),
@@ -227,6 +236,15 @@ mod tests {
             "shoal ln -s target v:/a",
             "shoal mv v:/a v:/b",
             "shoal find v:/ --name *.rs --type f",
+            "shoal xattr get v:/a user.x --hex",
+            "shoal xattr set v:/a user.x value",
+            "shoal xattr set -P v:/a trusted.x --hex 00 --create",
+            "shoal xattr ls -l v:/a",
+            "shoal xattr rm v:/a user.x user.y",
+            "shoal path v 1 2 --json",
+            "shoal parents d/file v:/a",
+            "shoal logdump v --json",
+            "shoal mkfs v --parent off",
             "shoal generate man d",
             "shoal bench create --target vol:v --threads 2 --files 10 --json",
         ];
@@ -246,6 +264,11 @@ mod tests {
             "shoal cp a",
             "shoal mkdir -m 888 v:/a",
             "shoal find v:/ --type z",
+            "shoal xattr get v:/a",
+            "shoal xattr set v:/a user.x y --create --replace",
+            "shoal path v",
+            "shoal path v x",
+            "shoal mkfs v --parent maybe",
             "shoal frobnicate",
         ];
         for line in bad {

@@ -77,6 +77,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Sync(args) => commands::mount::sync(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Info(args) => commands::info::run(args),
+        Command::Logdump(args) => commands::logdump::run(args),
         Command::Root(args) => commands::root::run(args),
         Command::Ls(args) => commands::list::run(args),
         Command::Stat(args) => commands::stat::run(args),
@@ -87,6 +88,9 @@ fn run(command: &Command) -> Result<u8> {
         Command::Rm(args) => commands::remove::run(args),
         Command::Mkdir(args) => commands::mkdir::run(args),
         Command::Ln(args) => commands::link::run(args),
+        Command::Xattr(args) => commands::xattr::run(args),
+        Command::Path(args) => commands::parents::path(args),
+        Command::Parents(args) => commands::parents::parents(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Generate(args) => commands::generate::run(args),
     }

@@ -42,6 +42,13 @@ impl Out {
         if self.terminal { self.bytes(printable(name).as_bytes()) } else { self.bytes(name) }
     }
 
+    /// Writes bytes that may be anything: as they are into a file or pipe; on a terminal made
+    /// harmless, and as a line.
+    pub fn value(&mut self, value: &[u8]) -> Result<()> {
+        self.name(value)?;
+        if self.terminal { self.bytes(b"\n") } else { Ok(()) }
+    }
+
     /// Writes an object as one line of JSON.
     pub fn json(&mut self, object: &impl Serialize) -> Result<()> {
         serde_json::to_writer(&mut self.writer, object)
@@ -90,14 +97,41 @@ fn escaped(name: &[u8], controls: bool) -> String {
 pub fn json_name(name: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(name) {
         Ok(text) => (text.to_owned(), None),
-        Err(_) => {
-            let mut bytes = String::with_capacity(name.len() * 2);
-            for byte in name {
-                let _ = write!(bytes, "{byte:02x}");
-            }
-            (escaped(name, false), Some(bytes))
-        }
+        Err(_) => (escaped(name, false), Some(hex(name))),
     }
+}
+
+/// Several names for JSON: as text, and all of them as hex if the text of one would lose
+/// something.
+pub fn json_names<'a>(
+    names: impl Iterator<Item = &'a [u8]> + Clone,
+) -> (Vec<String>, Option<Vec<String>>) {
+    let is_odd = names.clone().any(|name| std::str::from_utf8(name).is_err());
+    (
+        names.clone().map(|name| json_name(name).0).collect(),
+        is_odd.then(|| names.map(hex).collect()),
+    )
+}
+
+/// Two digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The bytes that hexadecimal text means; spaces and new lines between them do not count. `None`:
+/// it is something else.
+pub fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .iter()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .map(|byte| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// A type's name in JSON and in `find --type`'s long form.
@@ -189,6 +223,10 @@ pub struct JsonFile {
     target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_bytes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes_bytes: Option<Vec<String>>,
 }
 
 impl JsonFile {
@@ -221,7 +259,15 @@ impl JsonFile {
             btime: attr.btime.into(),
             target,
             target_bytes,
+            attributes: None,
+            attributes_bytes: None,
         }
+    }
+
+    /// The same with the names of the file's extended attributes.
+    pub fn with_attributes(self, names: &[Vec<u8>]) -> JsonFile {
+        let (attributes, attributes_bytes) = json_names(names.iter().map(Vec::as_slice));
+        JsonFile { attributes: Some(attributes), attributes_bytes, ..self }
     }
 }
 
@@ -271,6 +317,21 @@ mod tests {
         assert_eq!(printable(b"a\xff"), "a\\xff");
         assert_eq!(json_name(b"a\nb"), ("a\nb".into(), None));
         assert_eq!(json_name(b"a\xffb"), ("a\\xffb".into(), Some("61ff62".into())));
+        let names = [&b"a"[..], b"\xff"];
+        let (text, bytes) = json_names(names.into_iter());
+        assert_eq!(text, ["a", "\\xff"]);
+        assert_eq!(bytes, Some(vec!["61".into(), "ff".into()]));
+        assert_eq!(json_names(names[..1].iter().copied()).1, None);
+    }
+
+    #[test]
+    fn hexadecimal_there_and_back() {
+        assert_eq!(unhex(hex(b"\0\xffa").as_bytes()).as_deref(), Some(&b"\0\xffa"[..]));
+        assert_eq!(unhex(b" 00 Fa\n").as_deref(), Some(&[0, 0xfa][..]));
+        assert_eq!(unhex(b"").as_deref(), Some(&[][..]));
+        for bad in [&b"0"[..], b"0g", b"0x00", b"+1", b"\xff"] {
+            assert_eq!(unhex(bad), None);
+        }
     }
 
     #[test]

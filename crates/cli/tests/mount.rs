@@ -317,19 +317,19 @@ fn a_root_alone_can_be_mounted() {
         return;
     }
     let scratch = ready();
-    scratch.shoal(["root", "create", "v", "work"]).ok();
+    scratch.shoal(["root", "create", "v", "job"]).ok();
     scratch.shoal(["mount", "v", "m", "-o", "root=none"]).fails(1, &["none", "shoal root list"]);
     assert!(!is_mount(&scratch.path("m")));
-    scratch.shoal(["mount", "v", "m", "-o", "root=work"]).ok();
+    scratch.shoal(["mount", "v", "m", "-o", "root=job"]).ok();
     scratch.shell("mkdir -p m/a/b && echo text > m/a/b/f && mv m/a/b/f m/g && mv m/a/b m/c").ok();
     assert_eq!(scratch.shell("cd m/c && cat ../g && ls ..").ok(), "text\na\nc\ng\n");
     assert_eq!(scratch.shell("ls -di m/. m/a/.. | awk '{print $1}' | uniq | wc -l").ok(), "1\n");
     scratch.shell("rm -r m/a m/c && ls -a m").ok();
     umount(&scratch);
-    assert_eq!(scratch.shoal(["cat", "v:/work/g"]).ok(), "text\n");
+    assert_eq!(scratch.shoal(["cat", "v:/job/g"]).ok(), "text\n");
     scratch.shoal(["mount", "v", "m"]).ok();
-    assert_eq!(scratch.shell("cat m/work/g").ok(), "text\n");
-    let crossing = scratch.shell("mv -T m/work m/play");
+    assert_eq!(scratch.shell("cat m/job/g").ok(), "text\n");
+    let crossing = scratch.shell("mv -T m/job m/play");
     assert_ne!(crossing.status(), Some(0), "{crossing}");
     umount(&scratch);
     scratch.shoal(["fsck", "v"]).ok();

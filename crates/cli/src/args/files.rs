@@ -27,6 +27,8 @@ JSON:
     atime, mtime, ctime, btime
                       {sec, nsec} since 1970
     target            only of symlinks
+    attributes        names of the extended attributes; only from stat. attributes_bytes: all of
+                      them in hexadecimal, only if one is not UTF-8
 
   A name that is not UTF-8 is given with \\xNN for each offending byte; only then there is a second
   field (path_bytes, name_bytes, target_bytes) with all its bytes in hexadecimal.
@@ -67,7 +69,7 @@ pub struct LsArgs {
     pub json: bool,
 }
 
-/// Show all attributes of files in a volume
+/// Show what is known of files in a volume
 #[derive(Args, Debug)]
 #[command(after_long_help = JSON_FILE)]
 pub struct StatArgs {
@@ -144,8 +146,10 @@ pub enum TypeFilter {
 const CP_AFTER: &str = "\
 WHAT IS KEPT:
   Mode, times, symlinks, hard links among the files copied, holes of sparse files, device files,
-  pipes and sockets; the owner if root does it. Extended attributes are not kept. In this it is
-  like 'cp -a' also without -r; but without -r a symlink given on the command line is followed.
+  pipes and sockets; the owner if root does it; extended attributes and access control lists. In
+  this it is like 'cp -a' also without -r; but without -r a symlink given on the command line is
+  followed. An attribute that the other side refuses is left out: that is said once, and is no
+  failure.
 
 WHAT IS OVERWRITTEN:
   If DESTINATION is a directory, sources are copied into it under their own names; a source that

@@ -41,12 +41,27 @@ pub struct MkfsArgs {
     /// Bytes of a segment, a power of two from 1M to 64M [default: chosen by the size]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub segment_size: Option<u64>,
+    /// Keep for each name a pointer from the file to its directory
+    ///
+    /// Without them a volume has no shoal path and shoal parents, and fsck checks less. They cost
+    /// next to nothing: off is for measuring that.
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    pub parent: Switch,
     /// Overwrite what looks like a filesystem or is not empty
     #[arg(long, short)]
     pub force: bool,
     /// Print the result as JSON: the object that info --json prints
     #[arg(long)]
     pub json: bool,
+}
+
+/// On or off.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
 }
 
 /// The inode sizes that the format has.
@@ -68,7 +83,7 @@ OUTPUT:
     inodes, directories, dirents, extents, blocks, data_bytes
                   what was checked
     recovery      what the volume's journal held when it was opened: {needed, records, bytes,
-                  orphans, torn, seconds}; replayed in memory only
+                  orphans, intents, torn, seconds}; replayed in memory only
 
 EXIT STATUS:
   0   The volume is clean.
@@ -108,7 +123,8 @@ OUTPUT:
     checkpoint, checkpoint_lsn, lsn          newest checkpoint, and positions in the journal
     cache_bytes
     read_only                                why, only if it is damaged or failing
-    recovery                                 {needed, records, bytes, orphans, torn, seconds}
+    recovery                                 {needed, records, bytes, orphans, intents, torn,
+                                             seconds}
     counters                                 {name: value}, since the volume was opened
 
 EXIT STATUS:
@@ -126,6 +142,42 @@ pub struct InfoArgs {
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const LOGDUMP_AFTER: &str = "\
+OUTPUT:
+  First where the journal starts and what is open there. Then each record, which is one transaction:
+  its LSN, how many bytes and items it has, and the items below it. An item that is about an intent
+  ends in the state that the intent is in from there on: logged, spread, removed or done. At last,
+  where the journal ends, and each intent that the next mount has to carry out.
+
+  With --json, one object a line, told apart by their first field:
+
+    checkpoint    {checkpoint, clean, lsn, incarnation, open}: where it starts
+    record        {record, bytes, items}: record is the LSN; each item is {kind, text}, and
+                  {intent, state} if it is about one
+    end           {end, records, bytes, items, intents_logged, intents_done, open, torn}
+
+  open is a list of {intent, state, text}.
+
+EXIT STATUS:
+  0   Done; also if there is nothing to replay.
+  2   The volume cannot be used: missing, damaged, or in use.
+";
+
+/// Print the journal of a volume that is not mounted
+///
+/// Shows what a volume that was not closed has in its journal since its newest checkpoint, which is
+/// what the next mount replays. Nothing is replayed and nothing is changed.
+#[derive(Args, Debug)]
+#[command(after_long_help = LOGDUMP_AFTER)]
+pub struct LogdumpArgs {
+    /// The volume's file or device
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Print JSON, one object a line
     #[arg(long)]
     pub json: bool,
 }

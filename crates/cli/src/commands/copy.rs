@@ -3,6 +3,7 @@
 //! Both ends stand behind a small trait (`side`), implemented by `local` and `involume`; the copier
 //! knows neither. So every rule about what is kept and what is overwritten exists once.
 
+mod attributes;
 mod contents;
 mod copier;
 mod involume;

@@ -117,6 +117,11 @@ pub fn closed(recovery: &RecoveryReport) -> String {
         recovery.records,
         human(recovery.bytes)
     );
+    match recovery.intents {
+        0 => {}
+        1 => text.push_str(", and completes 1 intent"),
+        n => text.push_str(&format!(", and completes {n} intents")),
+    }
     if let Some(torn) = &recovery.torn {
         text.push_str("; the journal's tail was cut: ");
         text.push_str(torn);
@@ -206,6 +211,7 @@ pub struct JsonRecovery<'a> {
     records: u64,
     bytes: u64,
     orphans: u64,
+    intents: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     torn: Option<&'a str>,
     seconds: f64,
@@ -218,6 +224,7 @@ impl<'a> From<&'a RecoveryReport> for JsonRecovery<'a> {
             records: report.records,
             bytes: report.bytes,
             orphans: report.orphans,
+            intents: report.intents,
             torn: report.torn.as_deref(),
             seconds: report.seconds,
         }
@@ -235,6 +242,10 @@ mod tests {
         report.needed = true;
         report.records = 3;
         report.bytes = 2048;
+        assert!(!closed(&report).contains("intent"));
+        report.intents = 2;
+        assert!(closed(&report).ends_with("and completes 2 intents"));
+        report.intents = 0;
         report.torn = Some("at byte 9".into());
         let text = closed(&report);
         assert!(text.contains("3 records (2.0 KiB)") && text.ends_with("at byte 9"), "{text}");

@@ -3,7 +3,7 @@
 use rustix::process::{getegid, geteuid};
 use shoal::MkfsOptions;
 
-use crate::args::MkfsArgs;
+use crate::args::{MkfsArgs, Switch};
 use crate::commands::info;
 use crate::failure::{Failure, OK, Result};
 use crate::output::Out;
@@ -22,6 +22,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         force: args.force,
         root_uid: geteuid().as_raw(),
         root_gid: getegid().as_raw(),
+        parents: args.parent == Switch::On,
         ..MkfsOptions::default()
     };
     let made =

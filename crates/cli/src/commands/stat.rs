@@ -4,6 +4,7 @@ use shoal::Attr;
 
 use crate::args::StatArgs;
 use crate::clock;
+use crate::commands::xattr;
 use crate::failure::{Reason, Result};
 use crate::location::{Location, split_last};
 use crate::output::{JsonFile, Out, device_numbers, kind_name, mode_text, printable};
@@ -19,13 +20,12 @@ pub fn run(args: &StatArgs) -> Result<u8> {
             let location = Location::parse(place);
             let session = sessions.get(&location)?;
             match look(&session, &location, args.dereference) {
-                Ok((attr, target)) if args.json => {
-                    let name = split_last(&location.path).name;
-                    out.json(&JsonFile::new(&location.path, name, &attr, target.as_deref()))?;
+                Ok(seen) if args.json => {
+                    let (path, target) = (&location.path, seen.target.as_deref());
+                    let file = JsonFile::new(path, split_last(path).name, &seen.attr, target);
+                    out.json(&file.with_attributes(&seen.attributes))?;
                 }
-                Ok((attr, target)) => {
-                    out.line(&text(&location.label(), &attr, target.as_deref()))?;
-                }
+                Ok(seen) => out.line(&text(&location.label(), &seen))?,
                 Err(error) => progress.failure(location.label(), Reason::from(error)),
             }
         }
@@ -34,17 +34,23 @@ pub fn run(args: &StatArgs) -> Result<u8> {
     })
 }
 
-fn look(
-    session: &Session,
-    location: &Location,
-    follow: bool,
-) -> shoal::Result<(Attr, Option<Vec<u8>>)> {
-    let attr = session.find(&location.path, follow)?;
-    Ok((attr, session.target(&attr)?))
+/// A file with everything that is shown of it.
+struct Seen {
+    attr: Attr,
+    target: Option<Vec<u8>>,
+    /// Names of its extended attributes.
+    attributes: Vec<Vec<u8>>,
 }
 
-fn text(label: &str, attr: &Attr, target: Option<&[u8]>) -> String {
-    let target = target.map(|target| format!(" -> {}", printable(target))).unwrap_or_default();
+fn look(session: &Session, location: &Location, follow: bool) -> shoal::Result<Seen> {
+    let attr = session.find(&location.path, follow)?;
+    let target = session.target(&attr)?;
+    Ok(Seen { attr, target, attributes: xattr::names(session, attr.ino)? })
+}
+
+fn text(label: &str, seen: &Seen) -> String {
+    let Seen { attr, target, attributes } = seen;
+    let target = target.as_ref().map(|to| format!(" -> {}", printable(to))).unwrap_or_default();
     let device = device_numbers(attr)
         .map(|[major, minor]| format!("  Device: {major}, {minor}"))
         .unwrap_or_default();
@@ -54,6 +60,7 @@ fn text(label: &str, attr: &Attr, target: Option<&[u8]>) -> String {
            Size: {size}  Blocks: {blocks}  Links: {nlink}\n \
           Inode: {ino}  Generation: {generation}\n  \
            Mode: {octal:04o} ({mode})  Uid: {uid}  Gid: {gid}\n\
+         XAttrs: {attributes}\n\
          Access: {atime}\n\
          Modify: {mtime}\n\
          Change: {ctime}\n \
@@ -68,6 +75,7 @@ fn text(label: &str, attr: &Attr, target: Option<&[u8]>) -> String {
         mode = mode_text(attr),
         uid = attr.uid,
         gid = attr.gid,
+        attributes = attributes.len(),
         atime = clock::full(attr.atime),
         mtime = clock::full(attr.mtime),
         ctime = clock::full(attr.ctime),

@@ -3,7 +3,7 @@
 use shoal::FileKind;
 
 use super::copier::{Copier, Fault};
-use super::side::{Meta, Node, Source, Target};
+use super::side::{Holder, Meta, Node, Source, Target};
 
 impl<T: Target> Copier<'_, T> {
     /// Copies a regular file over what may be there.
@@ -32,7 +32,10 @@ impl<T: Target> Copier<'_, T> {
         };
         let output = output.map_err(|reason| self.at_target(reason))?;
         let copied = self.contents(source, &input, &output, &node.meta).and_then(|()| {
-            self.target.finish_file(&output, &node.meta).map_err(|reason| self.at_target(reason))
+            let target = self.target;
+            self.keep(source, Holder::File(&input), &node.meta, |kept| {
+                target.finish_file(&output, kept)
+            })
         });
         if copied.is_err() && reused.is_none() {
             // The failure itself is what is reported.

@@ -8,10 +8,10 @@ use std::vec::IntoIter;
 
 use shoal::{Code, FileKind};
 
-use super::side::{Found, Id, Meta, Node, Operand, Outcome, Source, Target};
+use super::side::{Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target};
 use crate::failure::{Failure, Reason, Result};
 use crate::location::{join, push, split_last};
-use crate::output::Out;
+use crate::output::{Out, printable};
 use crate::progress::Progress;
 
 /// Bytes read and written at once.
@@ -91,6 +91,8 @@ pub struct Copier<'a, T: Target> {
     shunned: Vec<Id>,
     links: HashMap<Id, Linked<T::Link>>,
     pub(super) progress: Progress,
+    /// It has been said that attributes are refused.
+    warned: bool,
     out: Option<Out>,
     pub(super) files: u64,
     pub(super) bytes: u64,
@@ -109,6 +111,7 @@ impl<'a, T: Target> Copier<'a, T> {
             shunned,
             links: HashMap::new(),
             progress: Progress::counting(),
+            warned: false,
             out: options.verbose.then(Out::new),
             files: 0,
             bytes: 0,
@@ -192,9 +195,11 @@ impl<'a, T: Target> Copier<'a, T> {
                     Ok(_) => {}
                     Err(reason) => self.settle(self.at_source(source, reason))?,
                 }
-                if let Err(reason) = self.target.finish_dir(&frame.to, &frame.meta) {
-                    self.settle(self.at_target(reason))?;
-                }
+                let target = self.target;
+                let kept = self.keep(source, Holder::Dir(&frame.from), &frame.meta, |kept| {
+                    target.finish_dir(&frame.to, kept)
+                });
+                kept.or_else(|fault| self.settle(fault))?;
                 stack.pop();
                 continue;
             };
@@ -374,11 +379,37 @@ impl<'a, T: Target> Copier<'a, T> {
         if found.is_some() {
             self.target.remove(to, name).map_err(|reason| self.at_target(reason))?;
         }
-        let made = match link_to {
-            Some(link_to) => self.target.symlink(to, name, &link_to, &node.meta),
-            None => self.target.special(to, name, &node.meta),
-        };
-        made.map_err(|reason| self.at_target(reason))
+        let target = self.target;
+        self.keep(source, Holder::Name(from, node), &node.meta, |kept| match link_to {
+            Some(link_to) => target.symlink(to, name, &link_to, kept),
+            None => target.special(to, name, kept),
+        })
+    }
+
+    /// Finishes a copy with what is to be kept of its original. Attributes that the target refuses
+    /// are left out; that is said once, for the first.
+    pub(super) fn keep<S: Source>(
+        &mut self,
+        source: &S,
+        of: Holder<'_, S::File, S::Dir>,
+        meta: &Meta,
+        finish: impl FnOnce(&mut Kept<'_>) -> Outcome<()>,
+    ) -> Result<(), Fault> {
+        let attributes = source.attributes(of).map_err(|reason| self.at_source(source, reason))?;
+        let mut kept = Kept { meta, attributes: &attributes, refused: None };
+        finish(&mut kept).map_err(|reason| self.at_target(reason))?;
+        if let Some((name, reason)) = kept.refused
+            && !self.warned
+        {
+            self.warned = true;
+            self.progress.note(&format!(
+                "{}: attribute {} is not kept: {reason} (nor are others that are refused; the rest \
+                 is copied)",
+                self.target_label(),
+                printable(&name)
+            ));
+        }
+        Ok(())
     }
 
     /// Prints what is copied, if asked for.

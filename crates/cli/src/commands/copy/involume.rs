@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
-use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, SetAttr, SetTime};
+use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, SetAttr, SetTime, XattrFlags};
 
-use super::side::{Found, Id, Meta, Node, Operand, Outcome, Source, Target};
+use super::side::{
+    Attribute, Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target, is_kept,
+};
 use crate::failure::Reason;
 use crate::location::{Split, split_last};
 use crate::session::{Cursor, Session};
@@ -60,8 +62,9 @@ impl InVolume {
         directory(&entry)
     }
 
-    /// Gives a file its owner, mode and times.
-    fn finish(&self, ino: Ino, meta: &Meta) -> Outcome<()> {
+    /// Gives a file what it is to keep.
+    fn finish(&self, ino: Ino, kept: &mut Kept<'_>) -> Outcome<()> {
+        let meta = kept.meta;
         let is_root = self.who.uid == 0;
         let is_link = meta.kind == FileKind::Symlink;
         let same_owner = is_root || (self.who.uid == meta.uid && self.who.gid == meta.gid);
@@ -79,15 +82,37 @@ impl InVolume {
             ..SetAttr::default()
         };
         let volume = &self.session.volume;
-        if is_root && mode & 0o6000 != 0 {
-            // Changing the owner clears the set-id bits, so they come after it.
+        let there = self.names(ino)?;
+        let has_attributes = !there.is_empty() || !kept.attributes.is_empty();
+        if has_attributes || is_root && mode & 0o6000 != 0 {
+            // Changing the owner clears set-id bits and capabilities, so they come after it.
             volume.setattr(&self.who, ino, &owner)?;
+            self.set_attributes(ino, there, kept)?;
             volume.setattr(&self.who, ino, &rest)?;
         } else {
             let all = SetAttr { uid: owner.uid, gid: owner.gid, ..rest };
             volume.setattr(&self.who, ino, &all)?;
         }
         Ok(())
+    }
+}
+
+impl InVolume {
+    /// Names of a file's extended attributes.
+    fn names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
+        let list = self.session.volume.listxattr(&self.who, ino)?;
+        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(<[u8]>::to_vec).collect())
+    }
+
+    fn set_attributes(&self, ino: Ino, there: Vec<Vec<u8>>, kept: &mut Kept<'_>) -> Outcome<()> {
+        let volume = &self.session.volume;
+        let flags = XattrFlags::default();
+        kept.apply(
+            there,
+            &mut |it| Ok(volume.setxattr(&self.who, ino, &it.name, &it.value, flags)?),
+            &mut |name| Ok(volume.removexattr(&self.who, ino, name)?),
+        )
     }
 }
 
@@ -151,6 +176,18 @@ impl Source for InVolume {
 
     fn read(&self, file: &Ino, offset: u64, buffer: &mut [u8]) -> Outcome<usize> {
         Ok(self.session.volume.read(*file, offset, buffer)?)
+    }
+
+    fn attributes(&self, of: Holder<'_, Ino, Ino>) -> Outcome<Vec<Attribute>> {
+        let ino = match of {
+            Holder::File(ino) | Holder::Dir(ino) => *ino,
+            Holder::Name(_, node) => Ino(node.meta.id.inode),
+        };
+        let get = |name: Vec<u8>| {
+            let value = self.session.volume.getxattr(&self.who, ino, &name)?;
+            Ok(Attribute { name, value })
+        };
+        self.names(ino)?.into_iter().filter(|name| is_kept(name)).map(get).collect()
     }
 
     fn data_after(&self, file: &Ino, offset: u64) -> Outcome<Option<(u64, u64)>> {
@@ -227,23 +264,23 @@ impl Target for InVolume {
         Ok(())
     }
 
-    fn finish_file(&self, file: &Ino, meta: &Meta) -> Outcome<()> {
-        self.finish(*file, meta)
+    fn finish_file(&self, file: &Ino, kept: &mut Kept<'_>) -> Outcome<()> {
+        self.finish(*file, kept)
     }
 
-    fn finish_dir(&self, dir: &Ino, meta: &Meta) -> Outcome<()> {
-        self.finish(*dir, meta)
+    fn finish_dir(&self, dir: &Ino, kept: &mut Kept<'_>) -> Outcome<()> {
+        self.finish(*dir, kept)
     }
 
-    fn symlink(&self, dir: &Ino, name: &[u8], to: &[u8], meta: &Meta) -> Outcome<()> {
+    fn symlink(&self, dir: &Ino, name: &[u8], to: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
         let made = self.session.volume.symlink(&self.who, *dir, name, to)?;
-        self.finish(made.ino, meta)
+        self.finish(made.ino, kept)
     }
 
-    fn special(&self, dir: &Ino, name: &[u8], meta: &Meta) -> Outcome<()> {
-        let mode = meta.kind.mode_bits() | 0o600;
-        let made = self.session.volume.mknod(&self.who, *dir, name, mode, meta.device)?;
-        self.finish(made.ino, meta)
+    fn special(&self, dir: &Ino, name: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
+        let mode = kept.meta.kind.mode_bits() | 0o600;
+        let made = self.session.volume.mknod(&self.who, *dir, name, mode, kept.meta.device)?;
+        self.finish(made.ino, kept)
     }
 
     fn remember(&self, dir: &Ino, name: &[u8]) -> Outcome<(Ino, Id)> {

@@ -8,7 +8,10 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use shoal::{FileKind, Time};
 
-use super::side::{Found, Id, Meta, Node, Operand, Outcome, Source, Target};
+use super::attributes::Held;
+use super::side::{
+    Attribute, Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target,
+};
 use crate::failure::Reason;
 use crate::location::{Split, join, split_last};
 use crate::output::printable;
@@ -39,11 +42,13 @@ impl Local {
         Ok(LocalDir { fd: fs::open(opened, DIRECTORY, Mode::empty())?, path: path.to_vec() })
     }
 
-    /// Gives an open file or directory its owner, mode and times.
-    fn finish(&self, fd: BorrowedFd<'_>, meta: &Meta) -> Outcome<()> {
+    /// Gives an open file or directory what it is to keep.
+    fn finish(&self, fd: BorrowedFd<'_>, kept: &mut Kept<'_>) -> Outcome<()> {
+        let meta = kept.meta;
         if self.is_root() {
             fs::fchown(fd, owner(meta), group(meta))?;
         }
+        Held::Fd(fd).apply(kept)?;
         fs::fchmod(fd, Mode::from_raw_mode(self.mode(meta)))?;
         fs::futimens(fd, &times(meta))?;
         Ok(())
@@ -122,6 +127,14 @@ impl Source for Local {
         Ok(rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *buffer, offset))?)
     }
 
+    fn attributes(&self, of: Holder<'_, OwnedFd, LocalDir>) -> Outcome<Vec<Attribute>> {
+        match of {
+            Holder::File(file) => Held::Fd(file.as_fd()).all(),
+            Holder::Dir(dir) => Held::Fd(dir.fd.as_fd()).all(),
+            Holder::Name(dir, node) => Held::name(dir.fd.as_fd(), &node.name).all(),
+        }
+    }
+
     fn data_after(&self, file: &OwnedFd, offset: u64) -> Outcome<Option<(u64, u64)>> {
         match fs::seek(file, SeekFrom::Data(offset)) {
             Ok(start) => Ok(Some((start, fs::seek(file, SeekFrom::Hole(start))?))),
@@ -197,24 +210,25 @@ impl Target for Local {
         Ok(fs::ftruncate(file, len)?)
     }
 
-    fn finish_file(&self, file: &OwnedFd, meta: &Meta) -> Outcome<()> {
-        self.finish(file.as_fd(), meta)
+    fn finish_file(&self, file: &OwnedFd, kept: &mut Kept<'_>) -> Outcome<()> {
+        self.finish(file.as_fd(), kept)
     }
 
-    fn finish_dir(&self, dir: &LocalDir, meta: &Meta) -> Outcome<()> {
-        self.finish(dir.fd.as_fd(), meta)
+    fn finish_dir(&self, dir: &LocalDir, kept: &mut Kept<'_>) -> Outcome<()> {
+        self.finish(dir.fd.as_fd(), kept)
     }
 
-    fn symlink(&self, dir: &LocalDir, name: &[u8], to: &[u8], meta: &Meta) -> Outcome<()> {
+    fn symlink(&self, dir: &LocalDir, name: &[u8], to: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
         fs::symlinkat(to, &dir.fd, name)?;
-        self.finish_name(dir, name, meta)
+        self.finish_name(dir, name, kept)
     }
 
-    fn special(&self, dir: &LocalDir, name: &[u8], meta: &Meta) -> Outcome<()> {
+    fn special(&self, dir: &LocalDir, name: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
+        let meta = kept.meta;
         let kind = fs::FileType::from_raw_mode(meta.kind.mode_bits());
         let mode = Mode::RUSR | Mode::WUSR;
         fs::mknodat(&dir.fd, name, kind, mode, meta.device.into())?;
-        self.finish_name(dir, name, meta)?;
+        self.finish_name(dir, name, kept)?;
         fs::chmodat(&dir.fd, name, Mode::from_raw_mode(self.mode(meta)), AtFlags::empty())?;
         Ok(())
     }
@@ -239,12 +253,14 @@ impl Target for Local {
 }
 
 impl Local {
-    /// Gives what cannot be opened its owner and times.
-    fn finish_name(&self, dir: &LocalDir, name: &[u8], meta: &Meta) -> Outcome<()> {
+    /// Gives what cannot be opened what it is to keep, but for its mode.
+    fn finish_name(&self, dir: &LocalDir, name: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
+        let meta = kept.meta;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         if self.is_root() {
             fs::chownat(&dir.fd, name, owner(meta), group(meta), flags)?;
         }
+        Held::name(dir.fd.as_fd(), name).apply(kept)?;
         fs::utimensat(&dir.fd, name, &times(meta), flags)?;
         Ok(())
     }

@@ -46,6 +46,82 @@ pub struct Meta {
     pub id: Id,
 }
 
+/// An extended attribute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attribute {
+    /// Full name.
+    pub name: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+/// Whether an attribute of this name is one that copies keep. There are others that local
+/// filesystems show, and that mean something only there.
+pub fn is_kept(name: &[u8]) -> bool {
+    let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    spaces.iter().any(|space| name.starts_with(space)) || ACLS.contains(&name)
+}
+
+/// Access control lists, which a new file may have got from its directory.
+pub const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// What a copy is to keep of a file when its contents are done.
+pub struct Kept<'a> {
+    /// Owner, mode and times.
+    pub meta: &'a Meta,
+    /// Extended attributes.
+    pub attributes: &'a [Attribute],
+    /// The first attribute that the target refused, and why. That is no failure.
+    pub refused: Option<(Vec<u8>, Reason)>,
+}
+
+impl Kept<'_> {
+    /// Makes the attributes of something new what they shall be, with the target's ways to list,
+    /// set and remove one. Comes behind a change of owner and before that of the mode: the one
+    /// takes capabilities away, the other may take away the right to set anything.
+    pub fn apply(
+        &mut self,
+        there: Vec<Vec<u8>>,
+        set: &mut dyn FnMut(&Attribute) -> Outcome<()>,
+        remove: &mut dyn FnMut(&[u8]) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let attributes = self.attributes;
+        let too_many = |name: &&Vec<u8>| {
+            ACLS.contains(&name.as_slice()) && attributes.iter().all(|it| it.name != **name)
+        };
+        for name in there.iter().filter(too_many) {
+            let removed = remove(name);
+            self.note(name, removed)?;
+        }
+        for attribute in attributes {
+            let done = set(attribute);
+            self.note(&attribute.name, done)?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, name: &[u8], outcome: Outcome<()>) -> Outcome<()> {
+        match outcome {
+            Err(reason) if reason.stops_everything() => Err(reason),
+            Err(reason) => {
+                self.refused.get_or_insert((name.to_vec(), reason));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// What attributes are read from.
+pub enum Holder<'a, F, D> {
+    /// An open file.
+    File(&'a F),
+    /// An open directory.
+    Dir(&'a D),
+    /// What cannot be opened: a name in a directory.
+    Name(&'a D, &'a Node),
+}
+
 /// A file to be copied.
 pub struct Node {
     /// Name in its directory.
@@ -99,6 +175,8 @@ pub trait Source {
     fn readlink(&self, dir: &Self::Dir, node: &Node) -> Outcome<Vec<u8>>;
     /// Opens a file.
     fn open(&self, dir: &Self::Dir, node: &Node) -> Outcome<Self::File>;
+    /// Extended attributes that copies keep; none where there are no such things.
+    fn attributes(&self, of: Holder<'_, Self::File, Self::Dir>) -> Outcome<Vec<Attribute>>;
     /// Reads; 0 at the end.
     fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Outcome<usize>;
     /// Start and end of the first data at or behind `offset`; `None` if only a hole follows.
@@ -132,14 +210,14 @@ pub trait Target {
     fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Outcome<()>;
     /// Sets the size, for a hole at the end.
     fn set_len(&self, file: &Self::File, len: u64) -> Outcome<()>;
-    /// Gives a file its owner, mode and times.
-    fn finish_file(&self, file: &Self::File, meta: &Meta) -> Outcome<()>;
-    /// Gives a directory its owner, mode and times.
-    fn finish_dir(&self, dir: &Self::Dir, meta: &Meta) -> Outcome<()>;
-    /// Makes a symlink with owner and times.
-    fn symlink(&self, dir: &Self::Dir, name: &[u8], to: &[u8], meta: &Meta) -> Outcome<()>;
-    /// Makes a device file, pipe or socket with owner, mode and times.
-    fn special(&self, dir: &Self::Dir, name: &[u8], meta: &Meta) -> Outcome<()>;
+    /// Gives a file what it is to keep.
+    fn finish_file(&self, file: &Self::File, kept: &mut Kept<'_>) -> Outcome<()>;
+    /// Gives a directory what it is to keep.
+    fn finish_dir(&self, dir: &Self::Dir, kept: &mut Kept<'_>) -> Outcome<()>;
+    /// Makes a symlink with what it is to keep.
+    fn symlink(&self, dir: &Self::Dir, name: &[u8], to: &[u8], kept: &mut Kept<'_>) -> Outcome<()>;
+    /// Makes a device file, pipe or socket with what it is to keep.
+    fn special(&self, dir: &Self::Dir, name: &[u8], kept: &mut Kept<'_>) -> Outcome<()>;
     /// Remembers a file just made, for later links to it.
     fn remember(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<(Self::Link, Id)>;
     /// Makes another name for a remembered file.

@@ -1,0 +1,204 @@
+//! `shoal logdump`: the journal of a volume, record by record, without replaying it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+use shoal::{
+    FileDevice, JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent, OpenMode,
+};
+
+use crate::args::LogdumpArgs;
+use crate::failure::{Failure, OK, Result};
+use crate::output::{Out, printable};
+use crate::size::human;
+
+/// Prints the journal.
+pub fn run(args: &LogdumpArgs) -> Result<u8> {
+    let path = &args.volume;
+    let unusable = |error: shoal::Error| Failure::volume(path.display(), &error);
+    let device = FileDevice::open(path, OpenMode::ReadOnly).map_err(unusable)?;
+    let dump = JournalDump::find(&device).map_err(unusable)?;
+    let mut printer = Printer { out: Out::new(), json: args.json, path, counts: Counts::default() };
+    printer.head(&dump)?;
+    let mut failed = None;
+    let end = dump.read(&mut |record| match printer.record(record) {
+        Ok(()) => true,
+        Err(failure) => {
+            failed = Some(failure);
+            false
+        }
+    });
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    // What came before damage is shown, then the damage is told.
+    printer.out.flush()?;
+    if let Some(end) = end.map_err(unusable)? {
+        printer.end(&end)?;
+        printer.out.flush()?;
+    }
+    Ok(OK)
+}
+
+/// What has been seen.
+#[derive(Default)]
+struct Counts {
+    items: u64,
+    logged: u64,
+    done: u64,
+}
+
+struct Printer<'a> {
+    out: Out,
+    json: bool,
+    path: &'a Path,
+    counts: Counts,
+}
+
+impl Printer<'_> {
+    fn head(&mut self, dump: &JournalDump<'_>) -> Result<()> {
+        let lsn = dump.start().0;
+        if self.json {
+            return self.out.json(&JsonHead {
+                checkpoint: dump.checkpoint,
+                clean: dump.clean,
+                lsn,
+                incarnation: dump.incarnation,
+                open: json_open(dump.open()),
+            });
+        }
+        let state = match dump.clean {
+            true => "closed: there is nothing to replay",
+            false => "not closed",
+        };
+        let (path, number) = (self.path.display(), dump.checkpoint);
+        self.out.line(&format!("{path}: checkpoint {number} at LSN {lsn}; {state}"))?;
+        self.intents("open at the checkpoint", dump.open())
+    }
+
+    fn record(&mut self, record: &JournalRecord) -> Result<()> {
+        self.counts.items += record.items.len() as u64;
+        for item in &record.items {
+            self.counts.logged += u64::from(item.kind == "intent_log");
+            self.counts.done += u64::from(item.kind == "intent_done");
+        }
+        if self.json {
+            let items = record.items.iter().map(JsonItem::new).collect();
+            return self.out.json(&JsonRecord { record: record.lsn.0, bytes: record.bytes, items });
+        }
+        let count = counted(record.items.len() as u64, "item");
+        self.out.line(&format!("LSN {}: {} bytes, {count}", record.lsn.0, record.bytes))?;
+        for JournalItem { text, intent, .. } in &record.items {
+            let state = intent.map(|(_, state)| format!("  [{state}]")).unwrap_or_default();
+            // An item may quote names from the volume.
+            self.out.line(&format!("    {}{state}", printable(text.as_bytes())))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, end: &JournalEnd) -> Result<()> {
+        let Counts { items, logged, done } = self.counts;
+        if self.json {
+            return self.out.json(&JsonEnd {
+                end: end.lsn.0,
+                records: end.records,
+                bytes: end.bytes,
+                items,
+                intents_logged: logged,
+                intents_done: done,
+                open: json_open(&end.open),
+                torn: end.torn.as_deref(),
+            });
+        }
+        self.out.line(&format!(
+            "end at LSN {}: {} ({}), {}; {} logged, {done} done, {} open",
+            end.lsn.0,
+            counted(end.records, "record"),
+            human(end.bytes),
+            counted(items, "item"),
+            counted(logged, "intent"),
+            end.open.len()
+        ))?;
+        if let Some(torn) = &end.torn {
+            self.out.line(&format!("the tail was cut: {torn}"))?;
+        }
+        self.intents("the next mount completes", &end.open)
+    }
+
+    fn intents(&mut self, what: &str, open: &BTreeMap<u64, OpenIntent>) -> Result<()> {
+        for (id, OpenIntent { state, text, .. }) in open {
+            let text = printable(text.as_bytes());
+            self.out.line(&format!("{what}: intent {id}, {state}: {text}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn counted(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn json_open(open: &BTreeMap<u64, OpenIntent>) -> Vec<JsonIntent<'_>> {
+    open.iter()
+        .map(|(id, it)| JsonIntent { intent: *id, state: it.state, text: &it.text })
+        .collect()
+}
+
+/// Where the journal starts, in JSON.
+#[derive(Serialize)]
+struct JsonHead<'a> {
+    checkpoint: u64,
+    clean: bool,
+    lsn: u64,
+    incarnation: u32,
+    open: Vec<JsonIntent<'a>>,
+}
+
+/// A record in JSON.
+#[derive(Serialize)]
+struct JsonRecord<'a> {
+    record: u64,
+    bytes: u64,
+    items: Vec<JsonItem<'a>>,
+}
+
+/// An item in JSON.
+#[derive(Serialize)]
+struct JsonItem<'a> {
+    kind: &'a str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    intent: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'a str>,
+}
+
+impl<'a> JsonItem<'a> {
+    fn new(item: &'a JournalItem) -> JsonItem<'a> {
+        let (intent, state) = item.intent.unzip();
+        JsonItem { kind: item.kind, text: &item.text, intent, state }
+    }
+}
+
+/// An open intent in JSON.
+#[derive(Serialize)]
+struct JsonIntent<'a> {
+    intent: u64,
+    state: &'a str,
+    text: &'a str,
+}
+
+/// Where the journal ends, in JSON.
+#[derive(Serialize)]
+struct JsonEnd<'a> {
+    end: u64,
+    records: u64,
+    bytes: u64,
+    items: u64,
+    intents_logged: u64,
+    intents_done: u64,
+    open: Vec<JsonIntent<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    torn: Option<&'a str>,
+}

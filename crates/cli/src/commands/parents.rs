@@ -1,0 +1,247 @@
+//! `shoal path` and `shoal parents`: where files have their names, by their parent pointers. A
+//! volume that is not mounted is opened; a mounted one is asked through its mount.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, open, statat};
+use rustix::io::Errno;
+use serde::Serialize;
+use shoal::{Code, Generation, Ino};
+use shoal_fuse::{Link, Names, names_of};
+
+use crate::args::{ParentsArgs, PathArgs};
+use crate::failure::{Failure, Reason, Result};
+use crate::location::{Location, Place, split_last};
+use crate::output::{Out, json_name, json_names, printable};
+use crate::progress::Progress;
+use crate::session::{Access, Session, Sessions};
+
+/// What to say of an inode number without an inode.
+const NO_INODE: &str = "there is no such inode";
+
+/// Prints the paths of inodes.
+pub fn path(args: &PathArgs) -> Result<u8> {
+    if args.volume.is_dir() {
+        let mount = open_at(&args.volume)
+            .map_err(|error| Failure::usage(args.volume.display(), Reason::from(error)))?;
+        return paths(args, &mut |ino| mounted(&mount, Some(ino)));
+    }
+    let session = Session::open(&args.volume, Access::Read)?;
+    let result = paths(args, &mut |ino| Ok(opened(&session, ino)?));
+    let closed = session.close();
+    let status = result?;
+    closed.map(|()| status)
+}
+
+fn paths(args: &PathArgs, ask: &mut dyn FnMut(Ino) -> Result<Names, Reason>) -> Result<u8> {
+    let mut out = Out::new();
+    let mut progress = Progress::counting();
+    for ino in &args.inodes {
+        let object = || format!("inode {ino} of {}", args.volume.display());
+        match ask(Ino(*ino)) {
+            Ok(names) if names.links.is_empty() => {
+                progress.failure(object(), "has no name (it is only still open)");
+            }
+            Ok(names) if args.json => out.json(&JsonPaths::new(&names))?,
+            Ok(names) => {
+                for link in &names.links {
+                    if args.inodes.len() > 1 {
+                        out.bytes(format!("{ino}\t").as_bytes())?;
+                    }
+                    if args.null {
+                        out.bytes(&link.path)?;
+                        out.bytes(b"\0")?;
+                    } else {
+                        out.name(&link.path)?;
+                        out.line("")?;
+                    }
+                }
+            }
+            Err(reason) => refuse(&mut progress, object(), &args.volume, &reason)?,
+        }
+    }
+    out.flush()?;
+    Ok(progress.finish())
+}
+
+/// Shows each hard link of files.
+pub fn parents(args: &ParentsArgs) -> Result<u8> {
+    Sessions::run(Access::Read, |sessions| {
+        let mut out = Out::new();
+        let mut progress = Progress::counting();
+        for place in &args.places {
+            let (label, whole, names) = match Place::parse(place) {
+                Place::Local(path) => {
+                    let label = printable(path.as_os_str().as_bytes()).into_owned();
+                    (label, path.clone(), of_local(&path))
+                }
+                Place::Volume(location) => {
+                    let session = sessions.get(&location)?;
+                    let names = of_location(&session, &location);
+                    (location.label(), location.volume, names)
+                }
+            };
+            match names {
+                Ok(names) => show(&mut out, &names, args.json)?,
+                Err(reason) => refuse(&mut progress, label, &whole, &reason)?,
+            }
+        }
+        out.flush()?;
+        Ok(progress.finish())
+    })
+}
+
+fn show(out: &mut Out, names: &Names, json: bool) -> Result<()> {
+    // The top's only path is no name of it.
+    for link in names.links.iter().filter(|_| !names.is_top) {
+        let name = split_last(&link.path).name;
+        if json {
+            out.json(&JsonLink::new(names, link, name))?;
+            continue;
+        }
+        out.bytes(format!("{}\t{}\t", link.dir.0, link.generation.0).as_bytes())?;
+        out.name(name)?;
+        out.bytes(b"\t")?;
+        out.name(&link.path)?;
+        out.line("")?;
+    }
+    Ok(())
+}
+
+/// Reports why one file cannot be shown; ends it all if it is a matter of the volume.
+fn refuse(
+    progress: &mut Progress,
+    object: impl std::fmt::Display,
+    whole: &Path,
+    reason: &Reason,
+) -> Result<()> {
+    let whole = printable(whole.as_os_str().as_bytes());
+    if reason.is(Code::NotSupported) {
+        let what = "has no parent pointers (it was made by mkfs --parent off)";
+        return Err(Failure::usage(whole, what));
+    }
+    if matches!(reason, Reason::System(e) if Errno::from_io_error(e) == Some(Errno::NOTTY)) {
+        return Err(Failure::usage(
+            whole,
+            "is not in a mounted Shoal volume (in one that is not mounted write VOLUME:/path)",
+        ));
+    }
+    if reason.is(Code::Stale) {
+        progress.failure(object, NO_INODE);
+    } else if reason.is(Code::NotPermitted) {
+        progress.failure(object, format!("{reason} (ask as root, or as who has mounted it)"));
+    } else {
+        progress.failure(object, reason);
+    }
+    Ok(())
+}
+
+/// The names of an inode of an open volume.
+fn opened(session: &Session, ino: Ino) -> shoal::Result<Names> {
+    let volume = &session.volume;
+    let attr = volume.getattr(ino)?;
+    let paths = volume.paths_of(ino)?;
+    let is_top = ino == Ino::ROOT;
+    let links = if is_top {
+        vec![Link { dir: ino, generation: attr.generation, path: b"/".to_vec() }]
+    } else {
+        // Nobody else changes the volume, so both are in the same order.
+        let parents = volume.parents_of(ino)?;
+        let both = parents.into_iter().zip(paths);
+        both.map(|(it, path)| Link { dir: it.dir, generation: it.generation, path }).collect()
+    };
+    Ok(Names { ino, generation: attr.generation, is_top, links })
+}
+
+/// The names of an inode of a mount, by a file or directory of it.
+fn mounted(opened: &OwnedFd, ino: Option<Ino>) -> Result<Names, Reason> {
+    let mut names = names_of(opened, ino)?;
+    if names.is_top {
+        let (dir, generation) = (names.ino, names.generation);
+        names.links.push(Link { dir, generation, path: b"/".to_vec() });
+    }
+    Ok(names)
+}
+
+fn of_location(session: &Session, location: &Location) -> Result<Names, Reason> {
+    let found = session.find(&location.path, false)?;
+    Ok(opened(session, found.ino)?)
+}
+
+/// The names of a file in a mount. Of what cannot be opened, such as a symlink, the directory that
+/// it is in is asked.
+fn of_local(path: &Path) -> Result<Names, Reason> {
+    let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_dir = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
+    if !is_dir && let Some(dir) = directory_of(path, &found) {
+        return mounted(&dir, Some(Ino(found.st_ino)));
+    }
+    mounted(&open_at(path)?, None)
+}
+
+/// The directory that holds a file, if it is of the same mount.
+fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let opened = open_at(dir).ok()?;
+    let same = fstat(&opened).is_ok_and(|dir| dir.st_dev == file.st_dev);
+    same.then_some(opened)
+}
+
+fn open_at(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    Ok(open(path, flags, Mode::empty())?)
+}
+
+/// All paths of an inode in JSON.
+#[derive(Serialize)]
+struct JsonPaths {
+    ino: u64,
+    generation: u32,
+    paths: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paths_bytes: Option<Vec<String>>,
+}
+
+impl JsonPaths {
+    fn new(names: &Names) -> JsonPaths {
+        let paths = names.links.iter().map(|link| link.path.as_slice());
+        let (paths, paths_bytes) = json_names(paths);
+        JsonPaths { ino: names.ino.0, generation: names.generation.0, paths, paths_bytes }
+    }
+}
+
+/// A hard link in JSON.
+#[derive(Serialize)]
+struct JsonLink {
+    ino: u64,
+    generation: u32,
+    parent: u64,
+    parent_generation: u32,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+}
+
+impl JsonLink {
+    fn new(names: &Names, link: &Link, name: &[u8]) -> JsonLink {
+        let Generation(parent_generation) = link.generation;
+        let (name, name_bytes) = json_name(name);
+        let (path, path_bytes) = json_name(&link.path);
+        JsonLink {
+            ino: names.ino.0,
+            generation: names.generation.0,
+            parent: link.dir.0,
+            parent_generation,
+            name,
+            name_bytes,
+            path,
+            path_bytes,
+        }
+    }
+}

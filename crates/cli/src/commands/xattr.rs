@@ -1,0 +1,225 @@
+//! `shoal xattr`: extended attributes of files in a volume.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use serde::Serialize;
+use shoal::{Caller, Code, Error, Ino, XattrFlags};
+
+use crate::args::{
+    XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace, XattrRmArgs, XattrSetArgs,
+};
+use crate::failure::{Failure, OK, Reason, Result};
+use crate::location::Location;
+use crate::output::{Out, hex, json_name, printable, unhex};
+use crate::progress::Progress;
+use crate::session::{Access, Session, Sessions};
+
+/// Bytes of the longest value.
+const VALUE_MAX: u64 = 65_536;
+
+/// Gets, sets, lists or removes attributes.
+pub fn run(args: &XattrArgs) -> Result<u8> {
+    match &args.command {
+        XattrCommand::Get(args) => get(args),
+        XattrCommand::Set(args) => set(args),
+        XattrCommand::Ls(args) => list(args),
+        XattrCommand::Rm(args) => remove(args),
+    }
+}
+
+/// Names of all attributes of a file. Whoever may read the volume may know them all.
+pub fn names(session: &Session, ino: Ino) -> shoal::Result<Vec<Vec<u8>>> {
+    let list = session.volume.listxattr(&Caller::root(), ino)?;
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// A file whose attributes are asked for.
+struct File {
+    session: Rc<Session>,
+    location: Location,
+    ino: Ino,
+}
+
+impl File {
+    fn find(sessions: &mut Sessions, place: &XattrPlace) -> Result<File> {
+        let location = Location::parse(&place.place);
+        let session = sessions.get(&location)?;
+        let found = session.find(&location.path, !place.no_dereference);
+        let entry =
+            found.map_err(|error| Failure::failed(location.label(), Reason::from(error)))?;
+        Ok(File { session, location, ino: entry.ino })
+    }
+
+    fn get(&self, name: &[u8]) -> shoal::Result<Vec<u8>> {
+        self.session.volume.getxattr(&Caller::root(), self.ino, name)
+    }
+
+    /// What was tried with an attribute, and why it did not work.
+    fn failed(&self, name: &[u8], error: &Error) -> Failure {
+        Failure::failed(self.of(name), why(error))
+    }
+
+    fn of(&self, name: &[u8]) -> impl Display {
+        format!("{} of {}", printable(name), self.location.label())
+    }
+}
+
+/// An error in words that fit attributes, with what to do.
+fn why(error: &Error) -> String {
+    match error.code() {
+        Code::NoData => "there is no such attribute".into(),
+        Code::NotSupported => {
+            "cannot be kept here (names start with user., trusted. or security., \
+                               or are those of access control lists, which symlinks have not)"
+                .into()
+        }
+        Code::Range => "the name has more than 255 bytes, or none".into(),
+        Code::TooBig => format!("the value has more than {VALUE_MAX} bytes"),
+        Code::Exists => "the attribute exists".into(),
+        Code::NotPermitted => "files of this type have no user attributes (take trusted.)".into(),
+        Code::Invalid => "is not a name, or not a value that this attribute can have".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn get(args: &XattrGetArgs) -> Result<u8> {
+    Sessions::run(Access::Read, |sessions| {
+        let file = File::find(sessions, &args.file)?;
+        let name = args.name.as_bytes();
+        let value = file.get(name).map_err(|error| file.failed(name, &error))?;
+        let mut out = Out::new();
+        if args.json {
+            out.json(&JsonValue::new(&file.location.path, name, &value))?;
+        } else if args.hex {
+            out.line(&hex(&value))?;
+        } else {
+            out.value(&value)?;
+        }
+        out.flush()?;
+        Ok(OK)
+    })
+}
+
+fn set(args: &XattrSetArgs) -> Result<u8> {
+    let value = match &args.value {
+        Some(value) => value.as_bytes().to_vec(),
+        None => read_value()?,
+    };
+    let value = match args.hex {
+        false => value,
+        true => unhex(&value).ok_or_else(|| {
+            let shown = args.value.as_deref().unwrap_or(OsStr::new("standard input"));
+            let what = "is not hexadecimal (write two digits for each byte)";
+            Failure::usage(printable(shown.as_bytes()), what)
+        })?,
+    };
+    Sessions::run(Access::Write, |sessions| {
+        let file = File::find(sessions, &args.file)?;
+        let name = args.name.as_bytes();
+        let flags = XattrFlags { create: args.create, replace: args.replace };
+        let volume = &file.session.volume;
+        let set = volume.setxattr(&file.session.who, file.ino, name, &value, flags);
+        set.map_err(|error| file.failed(name, &error))?;
+        Ok(OK)
+    })
+}
+
+/// Standard input up to its end, or to where it is longer than any value.
+fn read_value() -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    // In hexadecimal, with a new line behind it.
+    let most = 2 * VALUE_MAX + 2;
+    let read = std::io::stdin().lock().take(most).read_to_end(&mut value);
+    read.map_err(|error| Failure::failed("standard input", Reason::from(error)))?;
+    Ok(value)
+}
+
+fn list(args: &XattrLsArgs) -> Result<u8> {
+    Sessions::run(Access::Read, |sessions| {
+        let file = File::find(sessions, &args.file)?;
+        let failed = |error| Failure::failed(file.location.label(), Reason::from(error));
+        let mut out = Out::new();
+        for name in names(&file.session, file.ino).map_err(failed)? {
+            if !args.long && !args.json {
+                out.name(&name)?;
+                out.line("")?;
+                continue;
+            }
+            let size = file.get(&name).map_err(|error| file.failed(&name, &error))?.len();
+            if args.json {
+                out.json(&JsonName::new(&name, size))?;
+            } else {
+                out.bytes(format!("{size:>6} ").as_bytes())?;
+                out.name(&name)?;
+                out.line("")?;
+            }
+        }
+        out.flush()?;
+        Ok(OK)
+    })
+}
+
+fn remove(args: &XattrRmArgs) -> Result<u8> {
+    Sessions::run(Access::Write, |sessions| {
+        let file = File::find(sessions, &args.file)?;
+        let mut progress = Progress::counting();
+        for name in &args.names {
+            let name = name.as_bytes();
+            let removed = file
+                .get(name)
+                .and_then(|_| file.session.volume.removexattr(&file.session.who, file.ino, name));
+            if let Err(error) = removed {
+                progress.failure(file.of(name), why(&error));
+            }
+        }
+        Ok(progress.finish())
+    })
+}
+
+/// An attribute with its value, in JSON.
+#[derive(Serialize)]
+struct JsonValue {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    size: usize,
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_bytes: Option<String>,
+}
+
+impl JsonValue {
+    fn new(path: &[u8], name: &[u8], value: &[u8]) -> JsonValue {
+        let size = value.len();
+        let (path, path_bytes) = json_name(path);
+        let (name, name_bytes) = json_name(name);
+        let (value, value_bytes) = json_name(value);
+        JsonValue { path, path_bytes, name, name_bytes, size, value, value_bytes }
+    }
+}
+
+/// An attribute in JSON.
+#[derive(Serialize)]
+struct JsonName {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    size: usize,
+}
+
+impl JsonName {
+    fn new(name: &[u8], size: usize) -> JsonName {
+        let (name, name_bytes) = json_name(name);
+        JsonName { name, name_bytes, size }
+    }
+}
