@@ -97,8 +97,8 @@ pub enum Workload {
     Setxattr,
     /// `vol:` all paths of inodes ten directories deep, in a scattered order
     Paths,
-    /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a sharded
-    /// hash map, and look up random ones
+    /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a
+    /// sharded hash map, and look up random ones
     InodeIndex,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::alloc::AllocError;
 use crate::entry::{Counted, Entry};
-use crate::epoch::Domain;
+use crate::epoch::{Domain, Pin};
 use crate::guard::Guard;
 use crate::node::{Node, offset};
 use crate::tree::Tree;
@@ -49,9 +49,9 @@ impl<E: Entry> XArray<E> {
         XArray { tree: Tree::new(), domain: Domain::default() }
     }
 
-    /// Pins this thread, so that many reads share the cost of it (some 5 ns) and can look at entries
-    /// without counting themselves. What leaves any array meanwhile is not freed before the guard is
-    /// dropped, or [repinned](Guard::repin). O(1).
+    /// Pins this thread, so that many reads share the cost of it (some 5 ns) and can look at
+    /// entries without counting themselves. What leaves any array meanwhile is not freed before the
+    /// guard is dropped, or [repinned](Guard::repin). O(1).
     #[inline]
     pub fn pin(&self) -> Guard<'_, E> {
         Guard { array: self, pin: self.domain.pin() }
@@ -88,13 +88,23 @@ impl<E: Entry> XArray<E> {
 
     /// Puts an entry at an index and returns what was there; the marks stay. O(height), locks the
     /// leaf; allocates the nodes that are missing, and if it cannot, changes nothing.
+    #[inline]
     pub fn insert(&self, index: u64, entry: E) -> Result<Option<E>, AllocError> {
-        let pin = self.domain.pin();
-        let leaf = self.tree.lock_or_make(index, &pin)?;
-        let before = leaf.summary();
+        self.insert_pinned(index, entry, &self.domain.pin())
+    }
+
+    #[inline]
+    pub(crate) fn insert_pinned(
+        &self,
+        index: u64,
+        entry: E,
+        pin: &Pin<'_>,
+    ) -> Result<Option<E>, AllocError> {
+        let leaf = self.tree.lock_or_make(index, pin)?;
+        let was_full = leaf.is_full();
         let left = leaf.put(offset(index, 0), entry);
-        self.tree.settle(leaf, before, &pin);
-        Ok(left.map(|left| left.into_entry(&pin)))
+        self.tree.settle_put(leaf, was_full, pin);
+        Ok(left.map(|left| left.into_entry(pin)))
     }
 
     /// What the array holds at an index, which is `entry` if it held nothing. O(height), locks the
@@ -105,10 +115,10 @@ impl<E: Entry> XArray<E> {
         if let Some(here) = leaf.entry(offset(index, 0)) {
             return Ok(here);
         }
-        let before = leaf.summary();
+        let was_full = leaf.is_full();
         let nothing = leaf.put(offset(index, 0), entry.clone());
         debug_assert!(nothing.is_none());
-        self.tree.settle(leaf, before, &pin);
+        self.tree.settle_put(leaf, was_full, &pin);
         Ok(entry)
     }
 
@@ -127,8 +137,8 @@ impl<E: Entry> XArray<E> {
     }
 
     /// Puts `new` at an index if it holds exactly `current` (the same `Arc`, not an equal one), and
-    /// returns what was there. O(height), locks the leaf. Allocates only to put an entry where there
-    /// is none; if it cannot, changes nothing.
+    /// returns what was there. O(height), locks the leaf. Allocates only to put an entry where
+    /// there is none; if it cannot, changes nothing.
     pub fn compare_exchange(
         &self,
         index: u64,
@@ -173,8 +183,8 @@ impl<E: Entry> XArray<E> {
     ///
     /// To be preferred to [`remove`](XArray::remove) by whoever holds an entry and wants it gone:
     /// another one may have come to the index since. btrfs, which tracks open inodes in an XArray
-    /// since 2024 (Filipe Manana, Linux commit 310b2f5d5a94), erased by key when it evicted an inode,
-    /// and later found that this took out the new inode that had reused the slot.
+    /// since 2024 (Filipe Manana, Linux commit 310b2f5d5a94), erased by key when it evicted an
+    /// inode, and later found that this took out the new inode that had reused the slot.
     ///
     /// O(height), locks the leaf.
     pub fn remove_if(&self, index: u64, entry: &E) -> bool {

@@ -5,10 +5,10 @@
 //! | all zero | nothing |
 //! | `00` | a pointer entry |
 //! | `01` | a pointer entry that is leaving: see [`Counted`] |
+//! | `01`, where entries are values | a value |
 //! | `10` | a node, one level down |
-//! | `x1`, entries that are values | a value |
 //!
-//! A type of entry is either a pointer or a value, so the two uses of the lowest bit do not meet.
+//! A type of entry is either a pointer or a value, so the two uses of `01` do not meet.
 
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) type Raw = *mut ();
 
 /// Set in a slot whose entry a remover wants to take out if nobody uses it.
 pub(crate) const LEAVING: usize = 0b01;
-/// Set, with [`LEAVING`] clear, in a slot that holds a node.
+/// Set in a slot that holds a node.
 pub(crate) const NODE: usize = 0b10;
 
 /// Something that an [`XArray`](crate::XArray) can hold: an [`Arc`] or a [`Value`].
@@ -26,7 +26,7 @@ pub(crate) const NODE: usize = 0b10;
 /// # Safety
 ///
 /// * `into_raw` returns neither null nor anything that is not recognised as an entry: the low bits
-///   are `00` if `COUNTED`, and the lowest bit is set if not.
+///   are `00` if `COUNTED`, and `01` if not.
 /// * `as_raw` returns what `into_raw` would, and two entries are the same exactly if it does.
 /// * `clone_raw`, `borrow_raw` and `drop_raw` may be called from several threads on a pointer from
 ///   `into_raw` until `drop_raw` has been called on it once.
@@ -99,6 +99,7 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
+    // SAFETY: as the trait says.
     #[inline]
     unsafe fn clone_raw(raw: *mut ()) -> Arc<T> {
         let value = raw.cast_const().cast::<T>();
@@ -110,6 +111,7 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
         }
     }
 
+    // SAFETY: as the trait says.
     #[inline]
     unsafe fn borrow_raw<'a>(raw: *mut ()) -> &'a T {
         // SAFETY: the pointer is from `Arc::into_raw` and the array's count is not dropped during
@@ -117,6 +119,7 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
         unsafe { &*raw.cast_const().cast::<T>() }
     }
 
+    // SAFETY: as the trait says.
     #[inline]
     unsafe fn drop_raw(raw: *mut ()) {
         // SAFETY: the pointer is from `Arc::into_raw`, and this is the one time, says our caller.
@@ -137,13 +140,13 @@ unsafe impl<T: Send + Sync + 'static> Counted for Arc<T> {
     }
 }
 
-/// A number in place of a pointer, one bit shorter than it (after Linux's `xa_mk_value`).
+/// A number in place of a pointer, two bits shorter than it (after Linux's `xa_mk_value`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Value(usize);
 
 impl Value {
-    /// The largest: 2⁶³ - 1 where pointers have 64 bits.
-    pub const MAX: Value = Value(usize::MAX >> 1);
+    /// The largest: 2⁶² - 1 where pointers have 64 bits.
+    pub const MAX: Value = Value(usize::MAX >> 2);
 
     /// The number as an entry; `None` above [`Value::MAX`]. O(1).
     #[inline]
@@ -158,7 +161,7 @@ impl Value {
     }
 }
 
-// SAFETY: the lowest bit is set and nothing is owned.
+// SAFETY: the low bits are `01` and nothing is owned.
 unsafe impl Entry for Value {
     type Ref<'a> = Value;
     const COUNTED: bool = false;
@@ -170,19 +173,19 @@ unsafe impl Entry for Value {
 
     #[inline]
     fn as_raw(&self) -> *mut () {
-        without_provenance_mut(self.0 << 1 | 1)
+        without_provenance_mut(self.0 << 2 | LEAVING)
     }
 
     // SAFETY: asks for nothing.
     #[inline]
     unsafe fn clone_raw(raw: *mut ()) -> Value {
-        Value(raw.addr() >> 1)
+        Value(raw.addr() >> 2)
     }
 
     // SAFETY: asks for nothing.
     #[inline]
     unsafe fn borrow_raw<'a>(raw: *mut ()) -> Self::Ref<'a> {
-        Value(raw.addr() >> 1)
+        Value(raw.addr() >> 2)
     }
 
     // SAFETY: asks for nothing.
@@ -195,16 +198,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_one_bit_less_than_a_pointer() {
-        for number in [0, 1, usize::MAX >> 1] {
+    fn values_have_two_bits_less_than_a_pointer() {
+        for number in [0, 1, usize::MAX >> 2] {
             let value = Value::new(number).expect("fits");
             assert_eq!(value.get(), number);
             let raw = value.into_raw();
-            assert!(!raw.is_null() && raw.addr() & (LEAVING | NODE) != NODE);
+            assert!(!raw.is_null() && raw.addr() & NODE == 0);
             // SAFETY: from `into_raw`, never dropped.
             assert_eq!(unsafe { Value::clone_raw(raw) }, value);
         }
-        assert_eq!(Value::new(usize::MAX / 2 + 1), None);
+        assert_eq!(Value::new(usize::MAX / 4 + 1), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Reading many entries while pinned once, without counting.
+//! Using many entries while pinned once; reading without counting.
 
+use crate::alloc::AllocError;
 use crate::array::XArray;
 use crate::entry::Entry;
 use crate::epoch::Pin;
@@ -40,6 +41,13 @@ impl<'a, E: Entry> Guard<'a, E> {
     pub fn get_owned(&self, index: u64) -> Option<E> {
         let leaf = self.array.tree.leaf(index, &self.pin)?;
         leaf.get(offset(index, 0), &self.pin)
+    }
+
+    /// Puts an entry at an index and returns what was there, like [`XArray::insert`], for who has
+    /// many of them.
+    #[inline]
+    pub fn insert(&self, index: u64, entry: E) -> Result<Option<E>, AllocError> {
+        self.array.insert_pinned(index, entry, &self.pin)
     }
 
     /// The array.

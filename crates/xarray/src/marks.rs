@@ -1,9 +1,9 @@
 //! Three marks for each entry, and finding the entries that have one.
 //!
-//! A mark is kept with the entry in its leaf, and in each node above: whether there is one below. So
-//! looking for marked entries skips what has none. Linux's XArray uses its marks for dirty pages,
-//! for pages under writeback, and for free indexes (Matthew Wilcox, "The XArray data structure",
-//! 2018); here free indexes have bits of their own.
+//! A mark is kept with the entry in its leaf, and in each node above: whether there is one below.
+//! So looking for marked entries skips what has none. Linux's XArray uses its marks for dirty
+//! pages, for pages under writeback, and for free indexes (Matthew Wilcox, "The XArray data
+//! structure", 2018); here free indexes have bits of their own.
 
 use crate::array::XArray;
 use crate::entry::Entry;
@@ -37,8 +37,8 @@ impl<E: Entry> XArray<E> {
         self.change_mark(index, mark, true).is_some()
     }
 
-    /// Takes a mark off the entry at an index; whether it had it. O(height), locks the leaf, and the
-    /// nodes above as far as it was the last one.
+    /// Takes a mark off the entry at an index; whether it had it. O(height), locks the leaf, and
+    /// the nodes above as far as it was the last one.
     pub fn clear_mark(&self, index: u64, mark: Mark) -> bool {
         self.change_mark(index, mark, false).unwrap_or(false)
     }
@@ -63,8 +63,8 @@ impl<E: Entry> XArray<E> {
         leaf.is_some_and(|leaf| leaf.slots(mark.select()) >> offset(index, 0) & 1 == 1)
     }
 
-    /// The first entry at or after `from` that has the mark. O(height) if nothing changes meanwhile,
-    /// no lock.
+    /// The first entry at or after `from` that has the mark. O(height) if nothing changes
+    /// meanwhile, no lock.
     pub fn next_marked(&self, from: u64, mark: Mark) -> Option<(u64, E)> {
         self.next_owned(from, u64::MAX, mark.select())
     }

@@ -47,8 +47,8 @@ impl From<AllocError> for IndexError {
 }
 
 impl<E: Entry> XArray<E> {
-    /// Allocates every node that an entry at this index needs, or none of them. O(height), locks the
-    /// leaf.
+    /// Allocates every node that an entry at this index needs, or none of them. O(height), locks
+    /// the leaf.
     ///
     /// ```
     /// # use {shoal_xarray::XArray, std::sync::Arc};
@@ -114,8 +114,8 @@ impl<E: Entry> Reservation<'_, E> {
         self.index
     }
 
-    /// Puts an entry at the index and returns what was there: nothing, unless others insert there by
-    /// index. Cannot fail. O(height), locks the leaf.
+    /// Puts an entry at the index and returns what was there: nothing, unless others insert there
+    /// by index. Cannot fail. O(height), locks the leaf.
     pub fn store(self, entry: E) -> Option<E> {
         let (pin, place) = (self.array.domain.pin(), offset(self.index, 0));
         let leaf = self.leaf(&pin);

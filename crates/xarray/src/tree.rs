@@ -1,11 +1,11 @@
 //! The tree: finding a leaf, making it, and letting go of nodes that are empty.
 //!
-//! Going down takes no lock. Whoever writes locks the leaf, looks whether it is dead (then it starts
-//! again), changes it, and *settles*: if what the leaf's parent has to know has changed, it locks
-//! the parent, and so on upwards as far as something changes, and keeps all of it locked until that
-//! is done. So a mark whose setting has returned can be found from the root, and one that is being
-//! cleared cannot take along one that another thread sets meanwhile: both hold the leaf's lock, or
-//! the lock of the node where their paths meet.
+//! Going down takes no lock. Whoever writes locks the leaf, looks whether it is dead (then it
+//! starts again), changes it, and *settles*: if what the leaf's parent has to know has changed, it
+//! locks the parent, and so on upwards as far as something changes, and keeps all of it locked
+//! until that is done. So a mark whose setting has returned can be found from the root, and one
+//! that is being cleared cannot take along one that another thread sets meanwhile: both hold the
+//! leaf's lock, or the lock of the node where their paths meet.
 //!
 //! Writers in different leaves exclude each other only for such a step: with dense indexes for one
 //! in 64.
@@ -19,7 +19,7 @@ use crate::entry::Entry;
 use crate::epoch::Pin;
 use crate::node::{
     BITS, Dead, FANOUT, LEVELS, Locked, NewNode, Node, Root, Select, Summary, last_below, offset,
-    reaches,
+    place, reaches, reaches_from,
 };
 
 /// The nodes of an array.
@@ -47,15 +47,16 @@ impl<E: Entry> Tree<E> {
 
     #[inline]
     fn way<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Way<'g, E> {
-        let Some((mut node, mut level)) = self.root.load(pin) else { return Way::Empty };
-        if !reaches(level, index) {
-            return Way::Short(node, level);
+        // The way of every lookup, so by shifts rather than levels.
+        let Some((mut node, mut shift)) = self.root.top(pin) else { return Way::Empty };
+        if !reaches_from(shift, index) {
+            return Way::Short(node, (shift / BITS) as usize);
         }
-        while level > 0 {
-            let Some(child) = node.child(offset(index, level), pin) else {
-                return Way::Missing(node, level);
+        while shift > 0 {
+            let Some(child) = node.child(place(index, shift), pin) else {
+                return Way::Missing(node, (shift / BITS) as usize);
             };
-            (node, level) = (child, level - 1);
+            (node, shift) = (child, shift - BITS);
         }
         Way::Leaf(node)
     }
@@ -142,6 +143,16 @@ impl<E: Entry> Tree<E> {
         }
     }
 
+    /// The same where an entry was put in and nothing else: the parent can only have to know that
+    /// the leaf has become full.
+    #[inline]
+    pub fn settle_put(&self, leaf: Locked<'_, E>, was_full: bool, pin: &Pin<'_>) {
+        if leaf.is_full() != was_full {
+            let before = leaf.summary().with_full(was_full);
+            self.ascend(leaf, before, pin);
+        }
+    }
+
     #[cold]
     fn ascend<'g>(&self, leaf: Locked<'g, E>, mut before: Summary, pin: &'g Pin<'_>) {
         let mut dead: [Option<Dead<E>>; LEVELS] = [const { None }; LEVELS];
@@ -212,8 +223,8 @@ impl<E: Entry> Tree<E> {
                 return None;
             }
             let last = loop {
-                let place = offset(index, level);
-                let slots = node.slots(select) >> place;
+                let at = offset(index, level);
+                let slots = node.slots(select) >> at;
                 let skip = u64::from(slots.trailing_zeros());
                 if slots == 0 {
                     break last_below(index, level + 1);
@@ -247,8 +258,8 @@ impl<E: Entry> Tree<E> {
                 return Some(index);
             }
             loop {
-                let place = offset(index, level);
-                let free = node.free() >> place;
+                let at = offset(index, level);
+                let free = node.free() >> at;
                 if free == 0 {
                     index = last_below(index, level + 1).checked_add(1)?;
                     continue 'again;

@@ -1,9 +1,10 @@
 //! Timing single operations of some ten nanoseconds, and what is printed about them.
 //!
 //! Every operation is done twice, in two passes: one without a clock, for the mean, which is wall
-//! time by operations, and for the processor time of each; and one in which each operation is timed, for everything else. What reading
-//! the clock costs by itself is measured before and subtracted from each timed operation, so an
-//! operation that is faster than the clock's own variation counts as 1 ns.
+//! time by operations, and for the processor time of each; and one in which each operation is
+//! timed, for everything else. What reading the clock costs by itself is measured before and
+//! subtracted from each timed operation, so an operation that is faster than the clock's own
+//! variation counts as 1 ns.
 
 use crate::error::{BenchError, Result};
 use hdrhistogram::Histogram;

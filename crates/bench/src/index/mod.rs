@@ -1,5 +1,5 @@
-//! `inode-index`: how fast an inode is found by its number, with the XArray and with what else could
-//! do it. No files and no volume.
+//! `inode-index`: how fast an inode is found by its number, with the XArray and with what else
+//! could do it. No files and no volume.
 //!
 //! Modules, bottom-up: `structures` are what is compared, `figures` how it is timed and printed.
 //!
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use structures::{Index, RbAdapter, Sharded, value_of};
 
-/// Lookups after which a reader lets go of what it may have kept from being freed.
-const READER_GETS: u64 = 1024;
+/// Calls after which a thread lets go of what it may have kept from being freed.
+const READER_CALLS: u64 = 1024;
 
 /// Runs all structures one after another.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
@@ -70,11 +70,13 @@ impl Clock for Times {
 
 impl Bench<'_> {
     fn structure<I: Index>(&mut self) -> Result<()> {
-        let untimed = I::new();
-        let pass = self.fill(&untimed, || Untimed).0;
-        drop(untimed);
+        let pass = self.fill(&I::new(), || Untimed, insert_once).0;
+        let (_, times) = self.fill(&I::new(), || Times::new(self.clock_ns), insert_once);
+        self.report::<I>("insert-once", pass, &times, None)?;
+
+        let pass = self.fill(&I::new(), || Untimed, insert_with).0;
         let index = I::new();
-        let (_, times) = self.fill(&index, || Times::new(self.clock_ns));
+        let (_, times) = self.fill(&index, || Times::new(self.clock_ns), insert_with);
         let bytes = index.bytes(self.entries);
         self.report::<I>("insert", pass, &times, bytes)?;
 
@@ -106,16 +108,19 @@ impl Bench<'_> {
     }
 
     /// Each thread inserts its part.
-    fn fill<I: Index, C: Clock>(&self, index: &I, clock: impl Fn() -> C) -> (Pass, Vec<C>) {
+    fn fill<I: Index, C: Clock>(
+        &self,
+        index: &I,
+        clock: impl Fn() -> C,
+        work: fn(&I, &mut Spares<I>, &mut C),
+    ) -> (Pass, Vec<C>) {
         let work: Vec<_> = (0..self.threads)
             .map(|thread| {
                 let keys = self.part(thread);
                 let spares: Vec<I::Spare> = keys.clone().map(I::spare).collect();
-                let mut clock = clock();
+                let (mut spares, mut clock) = (keys.zip(spares), clock());
                 move || {
-                    for (key, spare) in keys.zip(spares) {
-                        clock.run(|| index.insert(key, spare));
-                    }
+                    work(index, &mut spares, &mut clock);
                     clock
                 }
             })
@@ -175,6 +180,29 @@ impl Bench<'_> {
     }
 }
 
+/// What a thread inserts.
+type Spares<I> = std::iter::Zip<Range<u64>, std::vec::IntoIter<<I as Index>::Spare>>;
+
+/// Inserts with a reader that is kept for a while.
+fn insert_with<I: Index, C: Clock>(index: &I, spares: &mut Spares<I>, clock: &mut C) {
+    let mut done = false;
+    while !done {
+        let reader = index.reader();
+        done = true;
+        for (key, spare) in spares.by_ref().take(READER_CALLS as usize) {
+            clock.run(|| I::insert_with(&reader, key, spare));
+            done = false;
+        }
+    }
+}
+
+/// The same without a reader that is kept.
+fn insert_once<I: Index, C: Clock>(index: &I, spares: &mut Spares<I>, clock: &mut C) {
+    for (key, spare) in spares {
+        clock.run(|| index.insert(key, spare));
+    }
+}
+
 /// Keys in an order that nothing can foresee (a linear congruential generator, Knuth's constants).
 struct Keys {
     state: u64,
@@ -201,7 +229,7 @@ fn look_up_with<I: Index, C: Clock>(
     let (mut left, mut missing) = (part.end - part.start, 0);
     while left > 0 {
         let reader = index.reader();
-        let gets = left.min(READER_GETS);
+        let gets = left.min(READER_CALLS);
         for _ in 0..gets {
             let key = keys.next();
             let found = clock.run(|| I::get(&reader, key));

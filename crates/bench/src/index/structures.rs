@@ -1,8 +1,8 @@
 //! The structures that are compared: the XArray, and what else maps an inode number to an inode.
 //!
-//! All of them map a `u64` to a `u64` that stands for the pointer to an inode, and all may be used by
-//! many threads. What a structure needs for an entry and would have anyway, because it is part of
-//! the inode (the red-black tree's links), is made before the clock runs.
+//! All of them map a `u64` to a `u64` that stands for the pointer to an inode, and all may be used
+//! by many threads. What a structure needs for an entry and would have anyway, because it is part
+//! of the inode (the red-black tree's links), is made before the clock runs.
 
 use intrusive_collections::{KeyAdapter, RBTree, RBTreeAtomicLink, intrusive_adapter};
 use parking_lot::RwLock;
@@ -16,7 +16,7 @@ pub(super) trait Index: Sync {
     const NAME: &str;
     /// What an entry brings along.
     type Spare: Send;
-    /// A thread that reads for a while.
+    /// A thread that uses it for a while.
     type Reader<'a>
     where
         Self: 'a;
@@ -24,6 +24,7 @@ pub(super) trait Index: Sync {
     fn new() -> Self;
     fn spare(key: u64) -> Self::Spare;
     fn insert(&self, key: u64, spare: Self::Spare);
+    fn insert_with(reader: &Self::Reader<'_>, key: u64, spare: Self::Spare);
     fn remove(&self, key: u64);
     fn reader(&self) -> Self::Reader<'_>;
     fn get(reader: &Self::Reader<'_>, key: u64) -> Option<u64>;
@@ -53,8 +54,13 @@ impl Index for XArray<Value> {
     fn spare(_key: u64) {}
     #[inline]
     fn insert(&self, key: u64, _spare: ()) {
-        let value = Value::new(value_of(key) as usize).expect("far from 63 bits");
+        let value = Value::new(value_of(key) as usize).expect("far from 62 bits");
         XArray::insert(self, key, value).expect("memory");
+    }
+    #[inline]
+    fn insert_with(reader: &Guard<'_, Value>, key: u64, _spare: ()) {
+        let value = Value::new(value_of(key) as usize).expect("far from 62 bits");
+        reader.insert(key, value).expect("memory");
     }
     fn remove(&self, key: u64) {
         XArray::remove(self, key);
@@ -106,6 +112,10 @@ impl Index for RwLock<RBTree<RbAdapter>> {
     fn insert(&self, _key: u64, spare: Box<RbNode>) {
         self.write().insert(spare);
     }
+    #[inline]
+    fn insert_with(reader: &&Self, key: u64, spare: Box<RbNode>) {
+        reader.insert(key, spare);
+    }
     fn remove(&self, key: u64) {
         self.write().find_mut(&key).remove();
     }
@@ -133,6 +143,10 @@ impl Index for RwLock<BTreeMap<u64, u64>> {
     #[inline]
     fn insert(&self, key: u64, _spare: ()) {
         self.write().insert(key, value_of(key));
+    }
+    #[inline]
+    fn insert_with(reader: &&Self, key: u64, spare: ()) {
+        reader.insert(key, spare);
     }
     fn remove(&self, key: u64) {
         self.write().remove(&key);
@@ -193,6 +207,10 @@ impl Index for Sharded {
     #[inline]
     fn insert(&self, key: u64, _spare: ()) {
         self.shard(key).write().insert(key, value_of(key));
+    }
+    #[inline]
+    fn insert_with(reader: &&Self, key: u64, spare: ()) {
+        reader.insert(key, spare);
     }
     fn remove(&self, key: u64) {
         self.shard(key).write().remove(&key);

@@ -57,9 +57,15 @@ impl<'g, E: Entry> Locked<'g, E> {
         let present = self.get(&self.node.present);
         Summary {
             empty: present == 0 && self.node.pins.load(Ordering::Relaxed) == 0,
-            full: self.node.free() == 0,
+            full: self.is_full(),
             marked: std::array::from_fn(|mark| self.get(&self.node.marks[mark]) != 0),
         }
+    }
+
+    /// Whether no index is free in it.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.node.free() == 0
     }
 
     /// Whether it only holds its first child, so that this could be the topmost node.
@@ -226,7 +232,7 @@ impl<E: Counted> Locked<'_, E> {
     ///
     /// ```text
     /// remover (leaf locked)                     reader (Node::get, no lock)
-    /// m1  slot = entry | LEAVING                r1  raw = slot; if LEAVING: CAS it away, or r1 again
+    /// m1  slot = entry | LEAVING                r1  raw = slot; if LEAVING: CAS it away or again
     /// m2  fence(SeqCst)                         r2  count += 1
     /// m3  count == 2 and unused(entry)?         r3  fence(SeqCst)
     /// m4  yes: CAS slot, entry|LEAVING -> null  r4  slot == raw: has it
@@ -243,8 +249,8 @@ impl<E: Counted> Locked<'_, E> {
     /// newer than m4, the entry was put back by somebody, and a later removal is judged by itself.
     ///
     /// *Nobody waits.* A reader that meets LEAVING does not wait for the verdict, it overturns it:
-    /// each further round of the reader is caused by another removal that was begun. A remover makes
-    /// one attempt.
+    /// each further round of the reader is caused by another removal that was begun. A remover
+    /// makes one attempt.
     ///
     /// *Counting is safe.* Between r1 and r2 the entry may have left the slot; the slot's share is
     /// given back through the epoch, and the reader is pinned.

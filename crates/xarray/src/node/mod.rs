@@ -9,14 +9,14 @@
 //! 2. A node is written by whoever holds its lock, through [`Locked`]. The one exception: a reader
 //!    may clear the bit `LEAVING` of a slot ([`Node::get`]).
 //! 3. Locks are taken upwards: child, parent, its parent, ..., root. What a parent knows of its
-//!    child (that it is there, is full, has marks) and the child's pointer to its parent change only
-//!    with both locked.
+//!    child (that it is there, is full, has marks) and the child's pointer to its parent change
+//!    only with both locked.
 //! 4. A node that is reachable is not dead, and its parents up to the root are not. It dies once:
 //!    taken out of its parent (or the root) while empty, or, as the topmost, replaced by its only
 //!    child. It is retired after that, so whoever is pinned and has found it may still look at it.
 //! 5. A node's level and its place in its parent never change. A topmost node's place is 0.
-//! 6. `present` covers every slot in use: its bit is set before the slot is filled and cleared after
-//!    the slot is.
+//! 6. `present` covers every slot in use: its bit is set before the slot is filled and cleared
+//!    after the slot is.
 
 mod locked;
 mod owned;
@@ -42,13 +42,19 @@ pub(crate) const LEVELS: usize = 64_usize.div_ceil(BITS as usize);
 pub(crate) const MARKS: usize = 3;
 /// A bit for each slot.
 const ALL: u64 = u64::MAX >> (64 - FANOUT);
-/// Alignment of nodes: the root keeps the level in the bits below.
+/// Alignment of nodes: the root keeps the level, times [`BITS`], in the bits below.
 const ALIGN: usize = 64;
 
 /// Slot of a node of this level in which the index is.
 #[inline]
 pub(crate) fn offset(index: u64, level: usize) -> usize {
-    (index >> (level as u32 * BITS)) as usize % FANOUT
+    place(index, level as u32 * BITS)
+}
+
+/// The same by the lowest bit of the index that the level decides.
+#[inline]
+pub(crate) fn place(index: u64, shift: u32) -> usize {
+    (index >> shift) as usize % FANOUT
 }
 
 /// The last index below the slot of a node of this level that holds `index`.
@@ -61,8 +67,13 @@ pub(crate) fn last_below(index: u64, level: usize) -> u64 {
 /// Whether a topmost node of this level reaches the index.
 #[inline]
 pub(crate) fn reaches(level: usize, index: u64) -> bool {
-    let bits = (level as u32 + 1) * BITS;
-    bits >= u64::BITS || index >> bits == 0
+    reaches_from(level as u32 * BITS, index)
+}
+
+/// The same by the lowest bit of the index that the level decides.
+#[inline]
+pub(crate) fn reaches_from(shift: u32, index: u64) -> bool {
+    index >> shift >> BITS == 0
 }
 
 /// A node.
@@ -87,7 +98,8 @@ pub(crate) struct Node<E> {
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Node<crate::Value>>() == 64 + 64 * 8);
-const _: () = assert!(LEVELS <= ALIGN && align_of::<Node<crate::Value>>() == ALIGN);
+const _: () =
+    assert!((LEVELS - 1) * (BITS as usize) < ALIGN && align_of::<Node<crate::Value>>() == ALIGN);
 
 /// Which slots to look for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +121,11 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// The same, but for what was known before an entry was put in.
+    pub fn with_full(self, full: bool) -> Summary {
+        Summary { full, ..self }
+    }
+
     /// Whether the parent has something to do. A leaf that was empty is somebody's who is about to
     /// fill it.
     #[inline]
@@ -220,15 +237,21 @@ fn settled<E: Entry>(raw: Raw) -> Raw {
 
 #[inline]
 fn is_entry(raw: Raw) -> bool {
-    !raw.is_null() && raw.addr() & (NODE | LEAVING) != NODE
+    !raw.is_null() && raw.addr() & NODE == 0
 }
 
 #[inline]
-fn node_in<E>(raw: Raw) -> Option<NonNull<Node<E>>> {
-    if raw.addr() & (NODE | LEAVING) != NODE {
+fn node_in<E: Entry>(raw: Raw) -> Option<NonNull<Node<E>>> {
+    if raw.addr() & NODE == 0 {
         return None;
     }
-    NonNull::new(raw.wrapping_byte_sub(NODE).cast())
+    let node = raw.wrapping_byte_sub(NODE).cast();
+    // SAFETY: what says it is a node is a pointer to one, moved by the tag (rule 1). Said twice,
+    // or the result would be looked at once more in every lookup.
+    unsafe {
+        std::hint::assert_unchecked(raw.addr() != NODE);
+        Some(NonNull::new_unchecked(node))
+    }
 }
 
 /// What a slot holds that holds the node. Only to compare with: a slot is filled with the pointer

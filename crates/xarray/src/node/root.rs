@@ -1,14 +1,14 @@
 //! The root: where the topmost node is.
 
-use super::{ALIGN, Dead, Locked, NewNode, Node, slot_of};
+use super::{ALIGN, BITS, Dead, Locked, NewNode, Node, slot_of};
 use crate::entry::{Entry, NODE, Raw};
 use crate::epoch::Pin;
 use crate::sync::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
-/// The pointer to the topmost node, with its level in the low bits. Changed with that node locked,
-/// or, while there is none, by compare and swap.
+/// The pointer to the topmost node, with its level (times [`BITS`]) in the low bits. Changed with
+/// that node locked, or, while there is none, by compare and swap.
 pub(crate) struct Root<E: Entry>(AtomicPtr<()>, PhantomData<E>);
 
 impl<E: Entry> Root<E> {
@@ -19,18 +19,24 @@ impl<E: Entry> Root<E> {
 
     /// The topmost node and its level.
     #[inline]
-    pub fn load<'g>(&self, _pin: &'g Pin<'_>) -> Option<(&'g Node<E>, usize)> {
+    pub fn load<'g>(&self, pin: &'g Pin<'_>) -> Option<(&'g Node<E>, usize)> {
+        self.top(pin).map(|(node, shift)| (node, (shift / BITS) as usize))
+    }
+
+    /// The topmost node and the lowest bit of the index that its level decides.
+    #[inline]
+    pub fn top<'g>(&self, _pin: &'g Pin<'_>) -> Option<(&'g Node<E>, u32)> {
         let raw = self.0.load(Ordering::Acquire);
-        let level = raw.addr() % ALIGN;
+        let tag = raw.addr() % ALIGN;
         // SAFETY: the root holds null or a node, which was reachable after the pin began.
-        let node = unsafe { raw.wrapping_byte_sub(level).cast::<Node<E>>().as_ref() };
-        node.map(|node| (node, level))
+        let node = unsafe { raw.wrapping_byte_sub(tag).cast::<Node<E>>().as_ref() };
+        node.map(|node| (node, tag as u32))
     }
 
     /// Whether this is the topmost node.
     pub fn is(&self, node: &Locked<'_, E>) -> bool {
         let raw = std::ptr::from_ref(node.node).cast_mut().cast::<()>();
-        self.0.load(Ordering::Relaxed) == raw.wrapping_byte_add(usize::from(node.node.level))
+        self.0.load(Ordering::Relaxed) == raw.wrapping_byte_add(tag(node.node))
     }
 
     /// The first node; comes to nothing if there is one.
@@ -46,7 +52,7 @@ impl<E: Entry> Root<E> {
     pub fn raise(&self, top: &Locked<'_, E>, spine: NewNode<E>, pin: &Pin<'_>) {
         assert!(self.is(top) && top.offset() == 0 && top.node.level < spine.node().level);
         let raw = self.0.load(Ordering::Relaxed);
-        let below = raw.wrapping_byte_sub(usize::from(top.node.level)).wrapping_byte_add(NODE);
+        let below = raw.wrapping_byte_sub(tag(top.node)).wrapping_byte_add(NODE);
         let mut node = Some(spine.node());
         while let Some(each) = node.filter(|node| node.level > top.node.level) {
             each.lock().adopt_top(top, below);
@@ -61,7 +67,7 @@ impl<E: Entry> Root<E> {
     pub fn lower(&self, top: &Locked<'_, E>, child: &Locked<'_, E>) -> Option<Dead<E>> {
         let below = top.raw(0);
         assert!(self.is(top) && top.is_spare() && below == slot_of(child.node));
-        let raw = below.wrapping_byte_sub(NODE).wrapping_byte_add(usize::from(child.node.level));
+        let raw = below.wrapping_byte_sub(NODE).wrapping_byte_add(tag(child.node));
         child.node.parent.store(null_mut(), Ordering::Relaxed);
         self.replace(top, raw)
     }
@@ -81,7 +87,12 @@ impl<E: Entry> Root<E> {
 }
 
 fn pointer<E: Entry>(node: &NewNode<E>) -> Raw {
-    node.as_ptr().cast::<()>().wrapping_byte_add(usize::from(node.node().level))
+    node.as_ptr().cast::<()>().wrapping_byte_add(tag(node.node()))
+}
+
+/// What the low bits of the root say of a node.
+fn tag<E>(node: &Node<E>) -> usize {
+    usize::from(node.level) * BITS as usize
 }
 
 fn node_at<E>(raw: Raw) -> Option<NonNull<Node<E>>> {

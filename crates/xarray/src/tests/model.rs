@@ -10,10 +10,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::thread;
 
-/// Up to three preemptions of a thread; more by `LOOM_MAX_PREEMPTIONS`.
+/// Times that a thread is made to stop where it need not; more by `LOOM_MAX_PREEMPTIONS`.
+const PREEMPTIONS: usize = 3;
+
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS));
+    builder.max_branches = 20_000;
     builder.check(model);
 }
 
@@ -247,6 +250,71 @@ fn the_tree_shrinks_under_a_reader_and_a_writer() {
     });
 }
 
+/// A node above the leaves dies while an insertion is about to hang a leaf into it.
+#[test]
+fn an_inner_node_dies_while_another_wants_it() {
+    check(|| {
+        let array = array();
+        array.insert(0, Shared::new(1)).expect("memory");
+        array.insert(16, Shared::new(2)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || {
+                array.insert(20, Shared::new(3)).expect("memory");
+                assert!(array.get(20).is_some());
+            })
+        };
+        assert!(array.remove(16).is_some());
+        other.join().expect("no panic");
+        let all: Vec<_> = array.iter().map(|(index, entry)| (index, entry.look())).collect();
+        assert_eq!(all, [(0, 1), (20, 3)]);
+    });
+}
+
+/// The same, and a third already is on its way through the dying node: what it finds there must not
+/// be a leaf that is alive but out of reach.
+#[test]
+fn nobody_is_led_into_what_hangs_on_a_dead_node() {
+    check(|| {
+        let array = array();
+        array.insert(0, Shared::new(1)).expect("memory");
+        array.insert(16, Shared::new(2)).expect("memory");
+        let others = [20, 21].map(|index| {
+            let array = array.clone();
+            thread::spawn(move || {
+                array.insert(index, Shared::new(3)).expect("memory");
+            })
+        });
+        assert!(array.remove(16).is_some());
+        others.map(|other| other.join().expect("no panic"));
+        let all: Vec<_> = array.iter().map(|(index, _)| index).collect();
+        assert_eq!(all, [0, 20, 21]);
+    });
+}
+
+/// The only child that is to become the topmost node is replaced by another before it is locked.
+#[test]
+fn the_top_is_not_lowered_to_a_dead_node() {
+    check(|| {
+        let array = array();
+        array.insert(1, Shared::new(1)).expect("memory");
+        array.insert(4, Shared::new(2)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || {
+                array.insert(5, Shared::new(3)).expect("memory");
+                assert!(array.remove(1).is_some());
+                array.insert(1, Shared::new(4)).expect("memory");
+                assert!(array.remove(5).is_some());
+            })
+        };
+        assert!(array.remove(4).is_some());
+        other.join().expect("no panic");
+        let all: Vec<_> = array.iter().map(|(index, entry)| (index, entry.look())).collect();
+        assert_eq!(all, [(1, 4)]);
+    });
+}
+
 /// A mark that is set is found, whatever is cleared or inserted beside it meanwhile.
 #[test]
 fn no_mark_is_lost() {
@@ -268,6 +336,25 @@ fn no_mark_is_lost() {
         let mut marked = Vec::new();
         array.for_each_marked(Mark::B, |index, _| marked.push(index));
         assert_eq!(marked, [5]);
+    });
+}
+
+/// Two marks in one leaf under two more levels: the second setter finds the leaf marked already,
+/// and must not return before the first has told the node at the top.
+#[test]
+fn a_mark_is_found_once_its_setting_has_returned() {
+    check(|| {
+        let array = array();
+        array.insert(16, Shared::new(1)).expect("memory");
+        array.insert(17, Shared::new(2)).expect("memory");
+        let other = {
+            let array = array.clone();
+            thread::spawn(move || assert!(array.set_mark(16, Mark::B)))
+        };
+        assert!(array.set_mark(17, Mark::B));
+        let found = array.next_marked(17, Mark::B);
+        assert_eq!(found.map(|(index, _)| index), Some(17));
+        other.join().expect("no panic");
     });
 }
 

@@ -214,6 +214,9 @@ impl Both<'_> {
     }
 }
 
+/// Calls of a sequence, at most.
+const OPS: usize = if cfg!(miri) { 60 } else { 400 };
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 4 } else { 128 },
@@ -222,7 +225,7 @@ proptest! {
     })]
 
     #[test]
-    fn does_what_a_btreemap_does(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 60 } else { 400 })) {
+    fn does_what_a_btreemap_does(ops in prop::collection::vec(op(), 1..OPS)) {
         let array = XArray::new();
         let mut both = Both { array: &array, map: BTreeMap::new(), reserved: Vec::new() };
         for op in ops {
