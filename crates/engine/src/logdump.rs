@@ -229,3 +229,48 @@ fn text(item: &Item<'_>) -> String {
         other => other.to_text(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_base::Ino;
+    use shoal_format::attr::{Attr, Namespace, Value};
+
+    /// A record of items, as it reads, with the intents that are open behind it.
+    fn read(items: &[Item<'_>], open: &mut BTreeMap<u64, OpenIntent>) -> JournalRecord {
+        let mut raw = Vec::new();
+        items.iter().for_each(|item| item.encode(&mut raw));
+        decode(Lsn(1000), &raw, open).expect("decodes")
+    }
+
+    #[test]
+    fn intents_are_followed_through_their_states() {
+        let attr = |name, value| Attr { space: Namespace::User, name, value: Value::Local(value) };
+        let (old, new) = (attr(b"old", b"").to_bytes(), attr(b"new", b"1").to_bytes());
+        let replace = Intent { ino: Ino(5), generation: 1, remove: old, set: new };
+        let rest = Intent { remove: Vec::new(), ..replace.clone() };
+        let (replace, rest) = (replace.to_bytes(), rest.to_bytes());
+        let mut open = BTreeMap::new();
+        let free = Item::Free { ino: Ino(9), generation: 1 };
+        let record = read(&[free, Item::IntentLog { id: 3, body: &replace }], &mut open);
+        assert_eq!((record.items[0].kind, record.items[0].intent), ("free", None));
+        assert_eq!(record.items[1].intent, Some((3, "logged")));
+        assert_eq!(record.lsn.0 + record.bytes, 1000);
+        let steps = [(&replace, "spread"), (&rest, "removed")];
+        for (body, state) in steps {
+            let record = read(&[Item::IntentProgress { id: 3, body }], &mut open);
+            assert_eq!(record.items[0].intent, Some((3, state)));
+        }
+        assert_eq!(open[&3].state, "removed");
+        assert!(open[&3].text.starts_with("attr set inode 5/1"), "{}", open[&3].text);
+        let record = read(&[Item::IntentDone { id: 3 }], &mut open);
+        assert_eq!(record.items[0].intent, Some((3, "done")));
+        assert!(open.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_item_is_damage() {
+        let error = decode(Lsn(1000), &[0xff; 20], &mut BTreeMap::new()).expect_err("damage");
+        assert!(error.to_string().contains("LSN 1000"), "{error}");
+    }
+}
