@@ -2,11 +2,14 @@
 //! survives its last unlink until it is released.
 
 use crate::volume::Inner;
-use parking_lot::Mutex;
 use shoal_base::shard::spread;
 use shoal_base::{Code, Error, Ino, Result, RootId};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use sync::Mutex;
+
+#[cfg(test)]
+mod tests;
 
 const SHARDS: usize = 256;
 
@@ -81,38 +84,85 @@ impl Holds {
     }
 }
 
+/// Inodes as they are seen from here. A model has others than a volume.
+trait Inodes {
+    /// Runs `f` while the inode is locked for reading; tells it whether the inode is in use.
+    fn locked<T>(&self, ino: Ino, f: impl FnOnce(bool) -> T) -> Result<T>;
+    /// Whether the inode has lost its last name.
+    fn is_orphan(&self, ino: Ino) -> bool;
+}
+
+impl Inodes for Inner {
+    fn locked<T>(&self, ino: Ino, f: impl FnOnce(bool) -> T) -> Result<T> {
+        let inode = self.inode(ino)?;
+        let slot = inode.read();
+        Ok(f(slot.inode.core.in_use()))
+    }
+    fn is_orphan(&self, ino: Ino) -> bool {
+        self.store.orphans.contains(ino)
+    }
+}
+
+impl Holds {
+    /// Adds `n` references. `ESTALE` when the inode is free.
+    fn hold(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Result<()> {
+        // Under the inode's lock, so that an unlink sees it or has already freed the inode.
+        inodes.locked(ino, |in_use| {
+            if !in_use {
+                return Err(Error::Code(Code::Stale));
+            }
+            self.add(ino, n);
+            Ok(())
+        })?
+    }
+
+    /// Drops `n` references; whether they were the last to an orphan, which the caller has to reap.
+    fn release(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> bool {
+        if self.lower(ino, n) {
+            return false;
+        }
+        // Under the inode's lock, so that an unlink either sees the reference and leaves an
+        // orphan for us, or does not see it and frees the inode itself.
+        let last = inodes.locked(ino, |_| self.sub(ino, n) && inodes.is_orphan(ino));
+        last.unwrap_or_else(|_| {
+            self.sub(ino, n);
+            false
+        })
+    }
+}
+
 impl Inner {
     /// Adds `n` references. `ESTALE` when the inode is free.
     pub fn hold(&self, ino: Ino, n: u64) -> Result<()> {
-        let inode = self.inode(ino)?;
-        // Under the inode's lock, so that an unlink sees it or has already freed the inode.
-        let slot = inode.read();
-        if !slot.inode.core.in_use() {
-            return Err(Error::Code(Code::Stale));
-        }
-        self.holds.add(ino, n);
-        Ok(())
+        self.holds.hold(self, ino, n)
     }
 
     /// Drops `n` references; at zero an unlinked inode is freed.
     pub fn release(&self, ino: Ino, n: u64) {
-        if self.holds.lower(ino, n) {
-            return;
-        }
-        let last = match self.inode(ino) {
-            // Under the inode's lock, so that an unlink either sees the reference and leaves an
-            // orphan for us, or does not see it and frees the inode itself.
-            Ok(inode) => {
-                let _slot = inode.read();
-                self.holds.sub(ino, n) && self.store.orphans.contains(ino)
-            }
-            Err(_) => {
-                self.holds.sub(ino, n);
-                false
-            }
-        };
-        if last && let Err(e) = self.reap(ino) {
+        if self.holds.release(self, ino, n)
+            && let Err(e) = self.reap(ino)
+        {
             tracing::warn!(%ino, error = %e, "orphan is left for the next recovery");
+        }
+    }
+}
+
+#[cfg(not(test))]
+mod sync {
+    pub(super) use parking_lot::Mutex;
+}
+
+/// The same under the scheduler of `shuttle`: the unit tests of this crate make no volumes.
+#[cfg(test)]
+mod sync {
+    use shuttle::sync as inner;
+
+    #[derive(Default)]
+    pub(super) struct Mutex<T>(inner::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn lock(&self) -> inner::MutexGuard<'_, T> {
+            self.0.lock().expect("a thread of the model panicked")
         }
     }
 }

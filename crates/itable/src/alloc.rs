@@ -2,17 +2,16 @@
 //! from a block of its own; freed numbers are used again before new blocks are begun.
 
 use crate::block::{InodeBlock, InodeRef};
+use crate::sync::{AtomicU64, Mutex, SHARDS, shard};
 use crate::table::{InodeTable, decode_imap, no_memory};
-use parking_lot::Mutex;
 use shoal_base::limits::INODES_PER_BLOCK;
-use shoal_base::shard::{SHARDS, shard};
 use shoal_base::{Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::inode::Inode;
 use shoal_tree::{Batch, Key};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// `imap` entries looked at for free slots at a time.
 const SEARCH: usize = 512;
@@ -166,5 +165,24 @@ impl InodeTable {
         };
         block.free.fetch_and(!(1u32 << (ino.0 as usize % INODES_PER_BLOCK)), Ordering::AcqRel);
         Ok(InodeRef { block, ino })
+    }
+}
+
+/// For models: what the allocator knows.
+#[cfg(test)]
+impl Allocator {
+    /// No thread takes from a block that it took from before.
+    pub fn forget_cursors(&self) {
+        self.cursors.iter().for_each(|cursor| *cursor.lock() = None);
+    }
+}
+
+#[cfg(test)]
+impl InodeTable {
+    /// The blocks that `allocate` looks at before it begins new ones.
+    pub fn alloc_candidates(&self) -> std::collections::BTreeSet<u64> {
+        while self.search_imap().expect("imap can be read") {}
+        let cursors = self.alloc.cursors.iter().filter_map(|c| c.lock().as_ref().map(|b| b.number));
+        cursors.chain(self.alloc.pool.lock().numbers.iter().copied()).collect()
     }
 }

@@ -3,14 +3,15 @@
 //! Beyond an inode's own bytes (core and forks) a slot costs about 60 bytes: the lock's word, the
 //! epoch, the place for a version kept aside, two fork lengths and pointers.
 
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Brief};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::table::InodeTable;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Epoch, Ino};
 use shoal_format::Ptr;
 use shoal_format::inode::Inode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The block is in the dirty list of even or odd epochs.
 pub(crate) const DIRTY: [u8; 2] = [1, 2];
@@ -26,7 +27,7 @@ pub struct InodeBlock {
     /// Bit set: the slot is free to be allocated.
     pub(crate) free: AtomicU32,
     pub(crate) used: AtomicBool,
-    pub(crate) disk: Mutex<Ptr>,
+    pub(crate) disk: Brief<Ptr>,
 }
 
 /// One inode, behind its lock.
@@ -59,7 +60,7 @@ impl InodeBlock {
             flags: AtomicU8::new(0),
             free: AtomicU32::new(free),
             used: AtomicBool::new(true),
-            disk: Mutex::new(disk),
+            disk: Brief::new(disk),
         })
     }
     pub(crate) fn is_dirty(&self) -> bool {

@@ -1,10 +1,10 @@
 //! The memory that the inode tables of a volume share: what their blocks may take, and how many
 //! have still to be written.
 
+use crate::sync::{AtomicUsize, Mutex};
 use crate::table::InodeTable;
-use parking_lot::Mutex;
 use shoal_base::limits::INODES_PER_BLOCK;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// Bytes that a block of small inodes takes in memory.
@@ -27,8 +27,11 @@ pub struct Budget {
 impl Budget {
     /// A budget of `bytes` for blocks of inodes of `inode_size` bytes.
     pub fn new(bytes: u64, inode_size: u32) -> Arc<Budget> {
+        Budget::with_limit((bytes / BLOCK_COST).max(64) as usize, inode_size)
+    }
+    pub(crate) fn with_limit(limit: usize, inode_size: u32) -> Arc<Budget> {
         Arc::new(Budget {
-            limit: (bytes / BLOCK_COST).max(64) as usize,
+            limit,
             blocks: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             longest: u64::from(inode_size + 4) * INODES_PER_BLOCK as u64,
@@ -38,6 +41,10 @@ impl Budget {
     /// A table lives on this budget from now on.
     pub fn enter(&self, table: &Arc<InodeTable>) {
         self.tables.lock().0.push(Arc::downgrade(table));
+    }
+    #[cfg(test)]
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
     /// Bytes of blocks in memory, about.
     pub fn used_bytes(&self) -> u64 {

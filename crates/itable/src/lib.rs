@@ -1,8 +1,8 @@
 //! The inode table of a root: an XArray of inode blocks in memory, loaded through the `imap` tree
-//! when missed, written back by checkpoints in inode order, dropped when clean and the cache is full.
-//! Marks say which blocks a checkpoint writes and which may be dropped, so that neither looks at
-//! others. A block's place in the array is reserved before a transaction changes anything: running
-//! out of memory fails the call with `ENOMEM` and never a transaction.
+//! when missed, written back by checkpoints in inode order, dropped when clean and the cache is
+//! full. Marks say which blocks a checkpoint writes and which may be dropped, so that neither
+//! looks at others. A block's place in the array is reserved before a transaction changes
+//! anything: running out of memory fails the call with `ENOMEM` and never a transaction.
 //!
 //! What must hold:
 //!
@@ -13,11 +13,15 @@
 //!    nobody holds a reference; and only as "this block", never by number alone.
 //! 4. A free slot keeps the generation of its last user, in memory and on the device.
 
+mod sync;
+
 mod alloc;
 mod block;
 mod budget;
 mod persist;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use block::{InodeBlock, InodeRef, Locked, Slot};
 pub use budget::Budget;

@@ -1,6 +1,6 @@
-//! Writing inode blocks back: a checkpoint goes from one block marked as changed in its epoch to the
-//! next, which is in inode order, writes them as they were at its end, and enters their new addresses
-//! in `imap`.
+//! Writing inode blocks back: a checkpoint goes from one block marked as changed in its epoch to
+//! the next, which is in inode order, writes them as they were at its end, and enters their new
+//! addresses in `imap`.
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
 use crate::table::{DIRTY_MARK, InodeTable, decode_imap};

@@ -3,10 +3,10 @@
 use crate::alloc::Allocator;
 use crate::block::{InodeBlock, InodeRef};
 use crate::budget::Budget;
-use parking_lot::Mutex;
+use crate::sync::{AtomicU64, Mutex, SHARDS, Step, step};
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::limits::INODES_PER_BLOCK;
-use shoal_base::shard::{SHARDS, spread};
+use shoal_base::shard::spread;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
 use shoal_format::bytes::Reader;
@@ -15,7 +15,7 @@ use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Mark, Reservation, XArray};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Blocks that one call looks at for something to drop.
 const CLOCK_STEPS: usize = 64;
@@ -45,9 +45,9 @@ pub struct TableConfig {
 pub struct InodeTable {
     pub(crate) config: TableConfig,
     /// Block number → pointer 24, mask of free slots 4.
-    pub(crate) imap: Tree,
+    pub(crate) imap: Step<Tree>,
     /// The blocks in memory, by number. What is to be written and what may be dropped is marked.
-    pub(crate) blocks: XArray<Arc<InodeBlock>>,
+    pub(crate) blocks: Step<XArray<Arc<InodeBlock>>>,
     loading: Box<[Mutex<()>]>,
     /// Where the search for blocks to drop goes on.
     hand: Mutex<u64>,
@@ -62,8 +62,8 @@ impl InodeTable {
     pub fn new(config: TableConfig, imap: Tree, next_block: u64, inodes: u64) -> InodeTable {
         InodeTable {
             config,
-            imap,
-            blocks: XArray::new(),
+            imap: step(imap),
+            blocks: step(XArray::new()),
             loading: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hand: Mutex::default(),
             alloc: Allocator::new(next_block),
@@ -176,7 +176,7 @@ impl InodeTable {
     }
 
     /// Goes round the reclaimable blocks: what was used since the last time stays once more.
-    fn shrink(&self) {
+    pub(crate) fn shrink(&self) {
         let budget = &self.config.budget;
         // One at a time; the others would only find what this one finds.
         let Some(mut hand) = self.hand.try_lock() else { return };
@@ -236,8 +236,8 @@ pub(crate) fn decode_imap(raw: &[u8]) -> Option<(Ptr, u32)> {
 }
 
 impl InodeTable {
-    /// The first block at or after `from` that is on the device or in memory: others have never been
-    /// used, whatever the count of numbers given out says.
+    /// The first block at or after `from` that is on the device or in memory: others have never
+    /// been used, whatever the count of numbers given out says.
     pub fn next_in_use(&self, from: u64) -> Result<Option<u64>> {
         let mut batch = Batch::default();
         self.imap.scan(Key::new(from, 0), Key::MAX, 1, &mut batch)?;

@@ -1,0 +1,269 @@
+//! Models of files that are opened, closed and unlinked at the same time, run under the scheduler
+//! of `shuttle`: whoever has a file open finds it there, and what nobody can reach any more is
+//! freed, once.
+//!
+//! [`Holds`], its `hold` and `release` are the real ones. The inodes, unlink and reap are the
+//! model's, because a volume has locks that the scheduler does not know: they lock, look and decide
+//! as `drop_link` in `namei/unlink.rs`, `tmpfile` in `namei/create.rs` and `reap` in `orphan.rs`
+//! do.
+//!
+//! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=50000 cargo test -p shoal-engine
+//! --lib holds`. A failure prints its schedule: with `SHOAL_MODEL_SCHEDULE=…` and its name, a test
+//! replays it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use super::{Holds, Inodes};
+use shoal_base::{Code, Error, Ino, Result};
+use shuttle::rand::{RngCore, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler};
+use shuttle::sync::{Mutex, RwLock};
+use shuttle::{Config, Runner, thread};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Inodes of a model.
+const INODES: u64 = 2;
+
+/// One inode, behind its lock.
+#[derive(Default)]
+struct Slot {
+    links: u32,
+    in_use: bool,
+    /// How often its number has been used, and how often freed.
+    made: u64,
+    freed: u64,
+}
+
+#[derive(Default)]
+struct World {
+    holds: Holds,
+    slots: Vec<RwLock<Slot>>,
+    orphans: Mutex<BTreeSet<Ino>>,
+}
+
+impl Inodes for World {
+    fn locked<T>(&self, ino: Ino, f: impl FnOnce(bool) -> T) -> Result<T> {
+        let slot = self.slots.get(ino.0 as usize).ok_or(Error::Code(Code::Stale))?;
+        let slot = slot.read().unwrap();
+        Ok(f(slot.in_use))
+    }
+    fn is_orphan(&self, ino: Ino) -> bool {
+        self.orphans.lock().unwrap().contains(&ino)
+    }
+}
+
+impl World {
+    /// As many inodes, each with a name.
+    fn new(inodes: u64) -> World {
+        let slot = || Slot { links: 1, in_use: true, made: 1, freed: 0 };
+        World { slots: (0..inodes).map(|_| RwLock::new(slot())).collect(), ..World::default() }
+    }
+    fn slot(&self, ino: Ino) -> &RwLock<Slot> {
+        &self.slots[ino.0 as usize]
+    }
+
+    /// As `drop_link`.
+    fn unlink(&self, ino: Ino) {
+        let mut slot = self.slot(ino).write().unwrap();
+        if slot.links == 0 {
+            return;
+        }
+        slot.links -= 1;
+        if slot.links > 0 {
+            return;
+        }
+        if self.holds.is_held(ino) {
+            self.orphans.lock().unwrap().insert(ino);
+            return;
+        }
+        Self::free(&mut slot);
+    }
+
+    /// Another name, which a file without one can be given too (`linkat` of a `tmpfile`).
+    fn link(&self, ino: Ino) {
+        let mut slot = self.slot(ino).write().unwrap();
+        if !slot.in_use {
+            return;
+        }
+        if slot.links == 0 {
+            assert!(self.orphans.lock().unwrap().remove(&ino), "{ino} had no name");
+        }
+        slot.links += 1;
+    }
+
+    /// As `make`, of a number that is free: with a name; or `tmpfile`: without one, held once.
+    fn make(&self, ino: Ino, named: bool) -> bool {
+        let mut slot = self.slot(ino).write().unwrap();
+        if slot.in_use {
+            return false;
+        }
+        (slot.in_use, slot.links) = (true, u32::from(named));
+        slot.made += 1;
+        if !named {
+            self.orphans.lock().unwrap().insert(ino);
+            self.holds.add(ino, 1);
+        }
+        true
+    }
+
+    /// As `reap`.
+    fn reap(&self, ino: Ino) {
+        let mut slot = self.slot(ino).write().unwrap();
+        let idle = self.is_orphan(ino) && !self.holds.is_held(ino);
+        if !idle || !slot.in_use || slot.links != 0 {
+            return;
+        }
+        Self::free(&mut slot);
+        assert!(self.orphans.lock().unwrap().remove(&ino), "{ino} was freed as an orphan");
+    }
+
+    fn free(slot: &mut Slot) {
+        assert!(slot.in_use, "freed twice");
+        (slot.in_use, slot.links) = (false, 0);
+        slot.freed += 1;
+    }
+
+    fn release(&self, ino: Ino, n: u64) {
+        if self.holds.release(self, ino, n) {
+            self.reap(ino);
+        }
+    }
+
+    /// What was opened and not yet closed is there, and is the file that was opened.
+    fn assert_open(&self, ino: Ino, made: u64) {
+        let slot = self.slot(ino).read().unwrap();
+        assert!(slot.in_use && slot.made == made, "{ino} was freed while it was open");
+        drop(slot);
+        assert!(self.holds.is_held(ino));
+    }
+
+    /// Opens a file, a few times over, and closes it in two parts.
+    fn open_and_close(&self, ino: Ino) {
+        let n = 1 + thread_rng().next_u64() % 3;
+        if let Err(e) = self.holds.hold(self, ino, n) {
+            assert!(e.is(Code::Stale), "{e}");
+            return;
+        }
+        let made = self.slot(ino).read().unwrap().made;
+        self.close(ino, made, n);
+    }
+
+    fn close(&self, ino: Ino, made: u64, n: u64) {
+        self.assert_open(ino, made);
+        let first = thread_rng().next_u64() % n;
+        if first > 0 {
+            self.release(ino, first);
+            self.assert_open(ino, made);
+        }
+        self.release(ino, n - first);
+    }
+
+    fn step(&self) {
+        let ino = Ino(thread_rng().next_u64() % self.slots.len() as u64);
+        match thread_rng().next_u64() % 8 {
+            0 | 1 => self.unlink(ino),
+            2 => self.link(ino),
+            3 => {
+                self.make(ino, true);
+            }
+            4 => {
+                if self.make(ino, false) {
+                    let made = self.slot(ino).read().unwrap().made;
+                    self.close(ino, made, 1);
+                }
+            }
+            _ => self.open_and_close(ino),
+        }
+    }
+
+    /// When all threads are done: nothing is open, so what has no name is free.
+    fn finish(&self) {
+        for (i, slot) in self.slots.iter().enumerate() {
+            let slot = slot.read().unwrap();
+            assert!(!self.holds.is_held(Ino(i as u64)), "inode {i} is held by nobody");
+            assert_eq!(slot.in_use, slot.links > 0, "inode {i} has {} names", slot.links);
+            assert_eq!(slot.made - slot.freed, u64::from(slot.in_use), "inode {i}");
+        }
+        assert!(self.orphans.lock().unwrap().is_empty(), "an orphan that nobody will reap");
+        assert!(self.holds.roots().is_empty());
+    }
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// Runs a model with threads that are chosen at random, and with few changes of thread.
+fn check(runs: u64, model: impl Fn() + Clone + Send + Sync + 'static) {
+    if let Ok(schedule) = std::env::var("SHOAL_MODEL_SCHEDULE") {
+        let scheduler = ReplayScheduler::new_from_encoded(&schedule);
+        Runner::new(scheduler, Config::new()).run(model);
+        return;
+    }
+    let runs = from_env("SHOAL_MODEL_RUNS", runs) as usize / 2;
+    let seed = from_env("SHOAL_MODEL_SEED", 1);
+    let scheduler = RandomScheduler::new_from_seed(seed, runs);
+    Runner::new(scheduler, Config::new()).run(model.clone());
+    Runner::new(PctScheduler::new_from_seed(seed, 3, runs), Config::new()).run(model);
+}
+
+type Job = fn(&World);
+
+fn run(inodes: u64, jobs: &[Job]) {
+    let world = Arc::new(World::new(inodes));
+    let spawn = |job: &Job| {
+        let (world, job) = (world.clone(), *job);
+        thread::spawn(move || job(&world))
+    };
+    let threads: Vec<_> = jobs.iter().map(spawn).collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    world.finish();
+}
+
+const FILE: Ino = Ino(0);
+const OPEN: Job = |world| world.open_and_close(FILE);
+const UNLINK: Job = |world| world.unlink(FILE);
+/// The number is used again at once.
+const MAKE: Job = |world| {
+    if world.make(FILE, true) {
+        world.unlink(FILE);
+    }
+};
+const TMPFILE: Job = |world| {
+    world.unlink(FILE);
+    if world.make(FILE, false) {
+        let made = world.slot(FILE).read().unwrap().made;
+        world.close(FILE, made, 1);
+    }
+};
+const LINK: Job = |world| {
+    world.link(FILE);
+    world.unlink(FILE);
+};
+const ANYTHING: Job = |world| (0..12).for_each(|_| world.step());
+
+#[test]
+fn the_last_name_goes_while_the_file_is_open() {
+    check(4000, || run(1, &[OPEN, OPEN, UNLINK]));
+}
+
+#[test]
+fn the_number_is_used_again() {
+    check(4000, || run(1, &[OPEN, OPEN, UNLINK, MAKE]));
+}
+
+#[test]
+fn files_without_a_name_are_freed_once() {
+    check(4000, || run(1, &[TMPFILE, OPEN, OPEN]));
+}
+
+#[test]
+fn files_without_a_name_get_one() {
+    check(4000, || run(1, &[TMPFILE, OPEN, LINK]));
+}
+
+#[test]
+fn anything_at_once() {
+    check(3000, || run(INODES, &[ANYTHING; 3]));
+}

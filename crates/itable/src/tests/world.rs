@@ -1,0 +1,484 @@
+//! The table of a model, what must be in it, and what surrounds it in a volume: the gate, the
+//! writer of checkpoints, the device.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crate::block::{DIRTY, InodeBlock, InodeRef};
+use crate::table::{DIRTY_MARK, InodeTable, RECLAIMABLE, TableConfig};
+use crate::{Budget, Locked};
+use shoal_base::counters::Counters;
+use shoal_base::limits::{INODES_PER_BLOCK, NODE_SIZE};
+use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
+use shoal_device::{Device, MemDevice};
+use shoal_format::inode::{Core, Inode};
+use shoal_format::{Geometry, Ptr};
+use shoal_tree::{Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
+use shuttle::rand::{RngCore, thread_rng};
+use shuttle::sync::RwLock;
+use shuttle::thread;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+// Never held from one step of a model to the next.
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 16, inode_size: 512 };
+const ID: NodeId = NodeId { volume: 5, root: RootId(0), tree: TreeId::Imap };
+const PER_BLOCK: u64 = INODES_PER_BLOCK as u64;
+
+fn random(below: u64) -> u64 {
+    thread_rng().next_u64() % below
+}
+
+/// What a model is about.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    /// Blocks that are there at the beginning, on the device only, and how many of each one's
+    /// inodes are in use.
+    pub blocks: u64,
+    pub used: u64,
+    /// Blocks that may stay in memory.
+    pub limit: usize,
+    /// Threads that change and look up, and how often.
+    pub threads: u64,
+    pub steps: u64,
+    /// Of ten steps, how many make an inode and how many free one.
+    pub creates: u64,
+    pub frees: u64,
+    /// Whether a thread writes checkpoints, one looks at inodes and evicts, and one moves blocks as
+    /// the cleaner does.
+    pub checkpoints: u64,
+    /// Checkpoints that fail, instead; at most one.
+    pub failures: u64,
+    pub visits: u64,
+    pub cleans: u64,
+}
+
+/// Places blocks and nodes. Their bytes are on the device only at the end of the checkpoint.
+struct Writer {
+    device: Arc<MemDevice>,
+    next: u64,
+    /// Addresses of the image being written.
+    live: BTreeMap<u64, u32>,
+    buffer: Vec<(Addr, Vec<u8>)>,
+    retired: Vec<Ptr>,
+    /// Blocks and nodes that can still be written.
+    room: u64,
+}
+
+impl Writer {
+    fn flush(&mut self) {
+        for (addr, bytes) in self.buffer.drain(..) {
+            self.device.write_at(&bytes, addr.0).unwrap();
+        }
+    }
+    /// The published image needs them no more: who still does reads nonsense.
+    fn reuse(&mut self) {
+        for ptr in self.retired.drain(..) {
+            self.device.write_at(&vec![0xEE; ptr.len as usize], ptr.addr.0).unwrap();
+        }
+    }
+}
+
+/// Others may go on while a block is written; while a node is, the tree has locks of its own.
+fn pause(len: usize) {
+    if len != NODE_SIZE {
+        thread::yield_now();
+    }
+}
+
+impl NodeWriter for Writer {
+    fn alloc(&mut self, len: usize) -> Result<Addr> {
+        pause(len);
+        self.next += len as u64;
+        let addr = self.next - len as u64;
+        self.live.insert(addr, len as u32);
+        Ok(Addr(addr))
+    }
+    fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
+        pause(bytes.len());
+        self.room = self.room.checked_sub(1).ok_or(Error::Code(Code::NoSpace))?;
+        assert_eq!(self.live.get(&addr.0), Some(&(bytes.len() as u32)), "written as allocated");
+        self.buffer.push((addr, bytes.to_vec()));
+        Ok(())
+    }
+    fn retire(&mut self, ptr: Ptr) {
+        if !ptr.is_null() {
+            assert_eq!(self.live.remove(&ptr.addr.0), Some(ptr.len), "retired twice");
+            self.retired.push(ptr);
+        }
+    }
+}
+
+/// The table, what must be in it, and what surrounds it in a volume.
+struct World {
+    table: Arc<InodeTable>,
+    budget: Arc<Budget>,
+    cache: Arc<NodeCache>,
+    device: Arc<MemDevice>,
+    counters: Arc<Counters>,
+    /// The gate: changes hold it for reading, the end of an epoch for writing.
+    epoch: RwLock<Epoch>,
+    /// Every inode that was ever made; changed under the inode's own lock.
+    model: Mutex<BTreeMap<u64, Inode>>,
+    /// Numbers that somebody has.
+    taken: Mutex<BTreeSet<u64>>,
+    writer: shuttle::sync::Mutex<Writer>,
+    /// Root of `imap` in the published image.
+    image: Mutex<Ptr>,
+    /// What the cleaner asked to be moved, and in which epoch.
+    moved: Mutex<BTreeMap<u64, Epoch>>,
+}
+
+fn inode(generation: u32, stamp: u64) -> Inode {
+    let data: Box<[u8]> = vec![stamp as u8; stamp as usize % 24].into();
+    let data_len = data.len() as u16;
+    let core = Core { mode: 0o100_644, nlink: 1, generation, size: stamp, ..Core::default() };
+    Inode { core: Core { data_len, ..core }, data, ..Inode::default() }
+}
+
+impl World {
+    fn new(plan: &Plan) -> World {
+        let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
+        let counters = Arc::new(Counters::default());
+        let cache = NodeCache::new(0, counters.clone());
+        let imap = Tree::create(ID, device.clone(), GEOMETRY, cache.clone(), 1);
+        let budget = Budget::with_limit(plan.limit, GEOMETRY.inode_size);
+        let table = table(&device, &budget, &counters, imap, 0);
+        let writer = Writer {
+            device: device.clone(),
+            next: GEOMETRY.segment_size,
+            live: BTreeMap::new(),
+            buffer: Vec::new(),
+            retired: Vec::new(),
+            room: u64::MAX,
+        };
+        let mut world = World {
+            table,
+            budget,
+            cache,
+            device,
+            counters,
+            epoch: RwLock::new(1),
+            model: Mutex::default(),
+            taken: Mutex::new(BTreeSet::from([0])),
+            writer: shuttle::sync::Mutex::new(writer),
+            image: Mutex::new(Ptr::NULL),
+            moved: Mutex::default(),
+        };
+        world.preload(plan);
+        world
+    }
+
+    /// The inodes of the beginning, on the device only.
+    fn preload(&mut self, plan: &Plan) {
+        for number in 0..plan.blocks {
+            for slot in u64::from(number == 0)..plan.used {
+                let at = self.table.claim(Ino(number * PER_BLOCK + slot)).unwrap();
+                self.taken.lock().insert(at.ino.0);
+                self.change(&mut at.write(), 1, inode(1, slot));
+            }
+        }
+        self.checkpoint();
+        let (device, counters) = (self.device.clone(), self.counters.clone());
+        self.budget = Budget::with_limit(plan.limit, GEOMETRY.inode_size);
+        let (cache, at) = (self.cache.clone(), *self.image.lock());
+        let imap = Tree::open(ID, device.clone(), GEOMETRY, cache, at).unwrap();
+        self.table = table(&device, &self.budget, &counters, imap, self.table.next_block());
+        self.budget.enter(&self.table);
+    }
+
+    /// What a locked inode must be.
+    fn expected(&self, ino: Ino) -> Inode {
+        self.model.lock().get(&ino.0).cloned().unwrap_or_default()
+    }
+
+    /// Changes a locked inode in a transaction of `epoch`.
+    fn change(&self, locked: &mut Locked<'_>, epoch: Epoch, new: Inode) {
+        assert_eq!(*locked.inode(), self.expected(locked.ino()), "inode {}", locked.ino());
+        *locked.edit(&self.table, epoch) = new.clone();
+        self.model.lock().insert(locked.ino().0, new);
+    }
+
+    fn free(&self, at: &InodeRef) {
+        assert!(self.taken.lock().remove(&at.ino.0));
+        self.table.give_back(at);
+    }
+
+    /// Some inode that was in use a moment ago.
+    fn some_inode(&self) -> Option<Ino> {
+        let used: Vec<u64> = {
+            let model = self.model.lock();
+            model.iter().filter(|(_, inode)| inode.core.in_use()).map(|(ino, _)| *ino).collect()
+        };
+        (!used.is_empty()).then(|| Ino(used[random(used.len() as u64) as usize]))
+    }
+
+    /// Makes an inode, or fails to once it has a number.
+    fn create(&self, stamp: u64) {
+        let gate = self.epoch.read().unwrap();
+        let at = self.table.allocate().unwrap();
+        assert!(self.taken.lock().insert(at.ino.0), "{} was given out twice", at.ino);
+        if random(8) == 0 {
+            return self.free(&at);
+        }
+        let mut locked = at.write();
+        let before = locked.inode().core;
+        assert!(!before.in_use(), "{} is in use", at.ino);
+        self.change(&mut locked, *gate, inode(before.generation + 1, stamp));
+    }
+
+    /// Changes or frees some inode.
+    fn edit(&self, stamp: u64, free: bool) {
+        let gate = self.epoch.read().unwrap();
+        let Some(ino) = self.some_inode() else { return };
+        let at = self.table.get(ino).unwrap();
+        let mut locked = at.write();
+        let generation = locked.inode().core.generation;
+        if !locked.inode().core.in_use() {
+            return;
+        }
+        let new = if free { Inode::free(generation) } else { inode(generation, stamp) };
+        self.change(&mut locked, *gate, new);
+        // As in `unlink`: the transaction ends, then the lock, and then the number is free.
+        drop(gate);
+        drop(locked);
+        if free {
+            self.free(&at);
+        }
+    }
+
+    /// Looks at an inode.
+    fn look(&self, ino: Ino) {
+        let at = self.table.get(ino).unwrap();
+        let slot = at.read();
+        assert_eq!(slot.inode, self.expected(ino), "inode {ino}");
+    }
+
+    /// Looks at some inode, or makes room as another table does that has none.
+    fn visit(&self) {
+        match self.some_inode() {
+            Some(ino) if random(2) == 0 => self.look(ino),
+            _ => self.table.shrink(),
+        }
+    }
+
+    fn step(&self, plan: &Plan, stamp: u64) {
+        match random(10) {
+            r if r < plan.creates => self.create(stamp),
+            r => self.edit(stamp, r < plan.creates + plan.frees),
+        }
+    }
+
+    /// What must hold with the gate closed at the end of `epoch`, whose checkpoint is to come.
+    fn assert_marked(&self, epoch: Epoch) {
+        let (this, other) = (epoch as usize % 2, (epoch as usize + 1) % 2);
+        let mut dirty = 0;
+        for (number, block) in self.table.blocks.iter() {
+            let flags = block.flags.load(Ordering::SeqCst);
+            let marked = |i: usize| self.table.blocks.has_mark(number, DIRTY_MARK[i]);
+            assert_eq!(flags & DIRTY[this] != 0, marked(this), "block {number}: {flags}");
+            assert!(flags & DIRTY[other] == 0 && !marked(other), "left of the epoch before");
+            dirty += u64::from(marked(this));
+        }
+        let block = u64::from(GEOMETRY.inode_size + 4) * PER_BLOCK;
+        assert_eq!(self.budget.dirty_bytes(), dirty * block, "blocks counted as dirty");
+    }
+
+    fn checkpoint(&self) {
+        // Held all the time: one at a time.
+        let mut writer = self.writer.lock().unwrap();
+        let (epoch, model, next_block) = {
+            let mut gate = self.epoch.write().unwrap();
+            self.assert_marked(*gate);
+            *gate += 1;
+            let model = self.model.lock().clone();
+            (*gate - 1, model, self.table.next_block())
+        };
+        self.cache.writing(epoch);
+        let (root, written) = self.table.checkpoint(epoch, &mut *writer).unwrap();
+        thread::yield_now();
+        writer.flush();
+        self.cache.written();
+        self.table.finish(written);
+        writer.reuse();
+        *self.image.lock() = root;
+        self.assert_image(epoch, root, model, next_block);
+        for (addr, asked) in &*self.moved.lock() {
+            assert!(*asked > epoch || !writer.live.contains_key(addr), "{addr} was not moved");
+        }
+    }
+
+    /// What is on the device is the state at the end of the epoch.
+    fn assert_image(&self, epoch: Epoch, root: Ptr, model: BTreeMap<u64, Inode>, next_block: u64) {
+        let cache = NodeCache::new(0, self.counters.clone());
+        let imap = Tree::open(ID, self.device.clone(), GEOMETRY, cache, root).unwrap();
+        let budget = Budget::with_limit(usize::MAX, GEOMETRY.inode_size);
+        let image = table(&self.device, &budget, &self.counters, imap, next_block);
+        let mut found = BTreeMap::new();
+        image
+            .for_each_block(&mut |number, ptr, free| {
+                assert!(number < next_block, "block {number} will be begun again");
+                for (i, inode) in image.read_block(number, ptr)?.into_iter().enumerate() {
+                    assert_eq!(free & 1 << i == 0, inode.core.in_use(), "block {number}: {free:x}");
+                    if inode != Inode::default() {
+                        found.insert(number * PER_BLOCK + i as u64, inode);
+                    }
+                }
+                Ok(true)
+            })
+            .unwrap();
+        assert_eq!(found, model, "image of epoch {epoch}");
+    }
+
+    /// A checkpoint that fails, after some blocks or when all is written: the volume is read-only
+    /// from now on, and nothing of the checkpoint need be on the device.
+    fn fail(&self) {
+        let mut writer = self.writer.lock().unwrap();
+        let epoch = {
+            let mut gate = self.epoch.write().unwrap();
+            *gate += 1;
+            *gate - 1
+        };
+        writer.room = random(8);
+        drop(self.table.checkpoint(epoch, &mut *writer));
+    }
+
+    /// Moves some block, and now and then `imap`, as the cleaner does.
+    fn clean(&self) {
+        let Some(ino) = self.some_inode() else { return };
+        let gate = self.epoch.read().unwrap();
+        let number = ino.0 / PER_BLOCK;
+        let addr = self.table.block(number).unwrap().disk.lock().addr;
+        self.moved.lock().insert(addr.0, *gate);
+        self.table.rewrite_block(number, addr, *gate).unwrap();
+        let root = self.image.lock().addr;
+        if random(3) == 0 && root.0 != 0 {
+            self.moved.lock().insert(root.0, *gate);
+            self.table.rewrite_imap_node(Key::MIN, 0, root);
+        }
+    }
+
+    /// When all threads are done: what is in memory, what can be given out, what can leave.
+    fn finish(&self) {
+        self.assert_numbers();
+        self.checkpoint();
+        self.checkpoint();
+        assert_eq!(self.budget.dirty_bytes(), 0);
+        let blocks: Vec<Arc<InodeBlock>> = self.table.blocks.iter().map(|(_, b)| b).collect();
+        assert_eq!(self.budget.used_bytes(), blocks.len() as u64 * 8192, "blocks counted");
+        for block in &blocks {
+            let clean = !block.is_dirty() && !block.disk.lock().is_null();
+            let marked = self.table.blocks.has_mark(block.number, RECLAIMABLE);
+            assert!(!clean || marked, "block {} can never leave memory", block.number);
+            assert_eq!(block.flags.load(Ordering::SeqCst), 0);
+        }
+        drop(blocks);
+        self.table.alloc.forget_cursors();
+        (0..8).for_each(|_| self.table.shrink());
+        let stay = self.table.blocks.iter().filter(|b| !b.1.disk.lock().is_null()).count();
+        assert!(stay <= self.budget.limit(), "{stay} blocks cannot leave");
+        for (number, block) in self.table.blocks.iter() {
+            assert!(self.table.blocks.remove_if(number, &block));
+        }
+        // Nodes that somebody has reserved stay.
+        let bare = shoal_xarray::XArray::<Arc<InodeBlock>>::new().memory_bytes();
+        assert_eq!(self.table.blocks.memory_bytes(), bare, "a reservation was not given back");
+    }
+
+    /// The same of a volume that has become read-only: what was not written cannot leave.
+    fn finish_failed(&self) {
+        (0..8).for_each(|_| self.table.shrink());
+        let all: Vec<u64> = self.model.lock().keys().copied().collect();
+        all.into_iter().for_each(|ino| self.look(Ino(ino)));
+    }
+
+    /// Each number is somebody's or free, and what is free will be found.
+    fn assert_numbers(&self) {
+        let next_block = self.table.next_block();
+        assert!(self.table.block(next_block).is_err());
+        let known = self.table.alloc_candidates();
+        let taken = self.taken.lock().clone();
+        for number in 0..next_block {
+            let block = self.table.block(number).unwrap();
+            let free = block.free.load(Ordering::SeqCst);
+            for slot in 0..PER_BLOCK {
+                let is_taken = taken.contains(&(number * PER_BLOCK + slot));
+                assert_eq!(free & 1 << slot == 0, is_taken, "slot {slot} of block {number}");
+            }
+            assert!(free == 0 || known.contains(&number), "block {number} is never looked at");
+        }
+        // No lower one was left out.
+        assert!(taken.last().is_none_or(|last| last / PER_BLOCK < next_block));
+    }
+}
+
+fn table(
+    device: &Arc<MemDevice>,
+    budget: &Arc<Budget>,
+    counters: &Arc<Counters>,
+    imap: Tree,
+    next_block: u64,
+) -> Arc<InodeTable> {
+    let config = TableConfig {
+        root: ID.root,
+        volume: ID.volume,
+        geometry: GEOMETRY,
+        device: device.clone(),
+        budget: budget.clone(),
+        counters: counters.clone(),
+    };
+    Arc::new(InodeTable::new(config, imap, next_block, 0))
+}
+
+/// The end of a checkpoint alone, while others make room, and one perhaps changes what was written.
+pub(super) fn run_end_of_checkpoint(plan: Plan) {
+    let world = Arc::new(World::new(&plan));
+    world.edit(1, false);
+    let written = {
+        let mut writer = world.writer.lock().unwrap();
+        *world.epoch.write().unwrap() += 1;
+        let (_, written) = world.table.checkpoint(2, &mut *writer).unwrap();
+        writer.flush();
+        world.cache.written();
+        written
+    };
+    let spawn = |job: Box<dyn FnOnce(&World) + Send>| {
+        let world = world.clone();
+        thread::spawn(move || job(&world))
+    };
+    let mut threads = vec![
+        spawn(Box::new(|world| world.table.finish(written))),
+        spawn(Box::new(|world| world.table.shrink())),
+    ];
+    if plan.threads > 0 {
+        threads.push(spawn(Box::new(|world| world.edit(2, false))));
+    }
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    world.finish();
+}
+
+type Job = Box<dyn Fn(&World, u64) + Send>;
+
+pub(super) fn run(plan: Plan) {
+    let world = Arc::new(World::new(&plan));
+    let mut threads = Vec::new();
+    let mut spawn = |times: u64, f: Job| {
+        if times > 0 {
+            let world = world.clone();
+            threads.push(thread::spawn(move || (1..=times).for_each(|n| f(&world, n))));
+        }
+    };
+    for me in 1..=plan.threads {
+        spawn(plan.steps, Box::new(move |world, n| world.step(&plan, me * 1000 + n)));
+    }
+    spawn(plan.checkpoints, Box::new(|world, _| world.checkpoint()));
+    spawn(plan.failures, Box::new(|world, _| world.fail()));
+    spawn(plan.visits, Box::new(|world, _| world.visit()));
+    spawn(plan.cleans, Box::new(|world, _| world.clean()));
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    match plan.failures {
+        0 => world.finish(),
+        _ => world.finish_failed(),
+    }
+}
