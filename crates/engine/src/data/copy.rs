@@ -6,8 +6,8 @@ use crate::volume::Inner;
 use shoal_base::{Code, Error, Ino, Result};
 
 impl Inner {
-    /// Copies up to `len` bytes; returns how many (fewer at the end of the source). As with a write,
-    /// a crash sees each MiB copied or not.
+    /// Copies up to `len` bytes; returns how many (fewer at the end of the source). As with a
+    /// write, a crash sees each MiB copied or not.
     pub fn copy_range(
         &self,
         from: Ino,
