@@ -3,11 +3,10 @@
 //! | | run |
 //! | --- | --- |
 //! | the model checker | `RUSTFLAGS="--cfg loom" cargo test -p shoal-xarray --release --lib model` |
-//! | Miri | `MIRIFLAGS=-Zmiri-tree-borrows cargo +nightly miri test -p shoal-xarray --lib -- single` |
+//! | Miri | `MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-ignore-leaks" cargo +nightly miri test --lib` |
 //!
-//! Under Miri the collector's own code keeps only the newer of the two aliasing models, and what the
-//! process-wide collector holds at the end is reported as leaked unless `-Zmiri-ignore-leaks` says
-//! otherwise.
+//! Of the two aliasing models that Miri knows, the collector's own code keeps only the newer one; and
+//! what the process-wide collector holds at the end would be reported as leaked.
 
 #[cfg(not(loom))]
 mod failure;
