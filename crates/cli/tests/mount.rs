@@ -240,7 +240,8 @@ fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
         signal(&server, "-KILL");
         assert_eq!(wait(&mut server).signal(), Some(9));
         let refused = fs::metadata(scratch.path("m")).expect_err("no server");
-        assert!(matches!(refused.raw_os_error(), Some(103 | 107)), "{refused}");
+        // ECONNABORTED or ENOTCONN; ECANCELED while the kernel takes the dead server's rings apart.
+        assert!(matches!(refused.raw_os_error(), Some(103 | 107 | 125)), "{refused}");
         drop(file);
         umount(&scratch);
         scratch.shoal(["fsck", "v"]).ok();
