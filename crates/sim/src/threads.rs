@@ -163,12 +163,12 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
 }
 
 /// Draws the next operation that makes sense for a thread in a directory of its own: no crashes,
-/// and no walks, which could leave the directory. Copies are cut to one window of the target,
+/// and no walks and paths, which lead out of the directory. Copies are cut to one window of the target,
 /// because longer ones are several transactions, and a crash may come between them.
 pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
     loop {
         match workload.next(run) {
-            Op::Crash { .. } | Op::Reopen { .. } | Op::Resolve { .. } => {}
+            Op::Crash { .. } | Op::Reopen { .. } | Op::Resolve { .. } | Op::Paths { .. } => {}
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
                 let room = EXTENT_MAX as u64 - to_offset % EXTENT_MAX as u64;
                 return Op::CopyRange { from, from_offset, to, to_offset, len: len.min(room) };
