@@ -107,10 +107,11 @@ impl Lockstep {
     /// result nobody received?
     pub fn after(&self, op: &Op, found: &State) -> Option<Lockstep> {
         let mut run = self.clone();
-        let made = op.makes().and_then(|place| {
-            let dir = run.resolve(&place.dir)?;
-            found.entries.get(&(dir, place.name.clone())).copied().map(Answer::Node)
-        });
+        let place = match op {
+            Op::RootCreate { name, .. } => Some((Ino::ROOT, name.clone())),
+            _ => op.makes().and_then(|at| Some((run.resolve(&at.dir)?, at.name.clone()))),
+        };
+        let made = place.and_then(|place| found.entries.get(&place).copied().map(Answer::Node));
         run.replay(op, made.as_ref())?.ok()?;
         for ino in run.model.touched().map(|(ino, _)| ino).collect::<Vec<_>>() {
             if let Some(seen) = found.nodes.get(&ino) {

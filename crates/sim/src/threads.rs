@@ -163,8 +163,8 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
 }
 
 /// Draws the next operation that makes sense for a thread in a directory of its own: no crashes,
-/// and no walks and paths, which lead out of the directory. Copies are cut to one window of the target,
-/// because longer ones are several transactions, and a crash may come between them.
+/// and no walks and paths, which lead out of the directory. Copies are cut to one window of the
+/// target, because longer ones are several transactions, and a crash may come between them.
 pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
     loop {
         match workload.next(run) {
