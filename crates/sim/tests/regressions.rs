@@ -6,8 +6,10 @@ use shoal_sim::op::{Op, Place, Target, Who};
 use shoal_sim::runner::{Settings, run, run_list};
 
 /// Seeds that once found something: (seed, operations, what it was).
-const SEEDS: &[(u64, usize, &str)] =
-    &[(21013, 1000, "a checkpoint inside copy_range, then a crash: half of a copy was there")];
+const SEEDS: &[(u64, usize, &str)] = &[
+    (21013, 1000, "a checkpoint inside copy_range, then a crash: half of a copy was there"),
+    (103_275, 1000, "a full segment, and a value that an intent and its attribute both held"),
+];
 
 #[test]
 fn seeds_that_once_failed() {
