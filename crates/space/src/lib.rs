@@ -332,8 +332,7 @@ impl Space {
         let seg = self.geometry.segment_of(addr).0 as usize;
         let Some(segment) = self.segments.get(seg) else { return self.accounting_error() };
         let now = segment.live.fetch_add(by, Ordering::Relaxed) + by;
-        // An attribute's value counts twice while an open intent and the attribute both hold it.
-        if now < 0 || now > self.geometry.segment_size as i64 * 2 {
+        if now < 0 || now > self.geometry.segment_size as i64 {
             self.accounting_error();
             debug_assert!(false, "segment {seg} has {now} live bytes after {by} at {}", addr.0);
         }

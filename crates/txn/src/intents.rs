@@ -32,6 +32,10 @@ impl Intents {
     pub fn done(&self, id: u64) -> Option<Intent> {
         self.open.lock().remove(&id)
     }
+    /// Whether any is open.
+    pub fn any(&self) -> bool {
+        !self.open.lock().is_empty()
+    }
     /// All that are open, by number: in the order in which they were logged.
     pub fn all(&self) -> Vec<(u64, Intent)> {
         self.open.lock().iter().map(|(id, intent)| (*id, intent.clone())).collect()

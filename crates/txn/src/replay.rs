@@ -78,6 +78,9 @@ impl<'s> Replay<'s> {
     /// Applies one record.
     pub fn record(&mut self, lsn: Lsn, record: &[u8]) -> Result<()> {
         self.lsn = lsn;
+        if self.store.intents.any() {
+            self.close_intents(record)?;
+        }
         let mut r = Reader::new(record);
         while !r.is_empty() {
             let item = Item::decode(&mut r).ok_or_else(|| self.broken("item of unknown shape"))?;
@@ -136,10 +139,8 @@ impl<'s> Replay<'s> {
             Item::IntentLog { id, body } | Item::IntentProgress { id, body } => {
                 self.intent(id, body)
             }
-            Item::IntentDone { id } => {
-                let done = self.store.intents.done(id);
-                self.intent_changes(done, ExtentChange::Goes)
-            }
+            // As a rule done already: see `close_intents`.
+            Item::IntentDone { id } => self.close_intent(id),
             Item::Named { dir, generation, lo, ref entry } => {
                 let mut value = Vec::with_capacity(dirent::HEADER + entry.name.len());
                 entry.encode(&mut value);
@@ -215,6 +216,23 @@ impl<'s> Replay<'s> {
         })?;
         before.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
         after.iter().try_for_each(|extent| self.appears(extent))
+    }
+
+    /// Closes the intents that this record says are done. They are taken off first: the same record
+    /// puts their values where they belong, and those must not count twice.
+    fn close_intents(&self, record: &[u8]) -> Result<()> {
+        let mut r = Reader::new(record);
+        while !r.is_empty() {
+            let item = Item::decode(&mut r).ok_or_else(|| self.broken("item of unknown shape"))?;
+            if let Item::IntentDone { id } = item {
+                self.close_intent(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close_intent(&self, id: u64) -> Result<()> {
+        self.intent_changes(self.store.intents.done(id), ExtentChange::Goes)
     }
 
     /// An intent is open. It holds the value that it is to set.

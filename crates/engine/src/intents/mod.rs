@@ -101,6 +101,10 @@ impl Inner {
         mut chain: Chain,
     ) -> Result<()> {
         loop {
+            // The step that puts the value where it belongs counts it: it must not count twice.
+            if chain.recovered {
+                self.count_value(&chain.intent, ExtentChange::Goes);
+            }
             let next = match self.step(txn, locked, &mut chain) {
                 Ok(next) => next,
                 Err(e) => {
@@ -115,23 +119,30 @@ impl Inner {
             if next == State::Done {
                 txn.log(Item::IntentDone { id: chain.id });
                 if chain.recovered {
-                    self.forget_intent(chain.id);
+                    self.store.intents.done(chain.id);
                 }
                 return Ok(());
             }
             txn.log(Item::IntentProgress { id: chain.id, body: &chain.intent.to_bytes() });
             if chain.recovered {
+                self.count_value(&chain.intent, ExtentChange::Appears);
                 self.store.intents.note(chain.id, chain.intent.clone());
             }
             txn.roll()?;
         }
     }
 
-    /// A recovered intent is done: the value that it was to set is counted where it stands now.
+    /// A recovered intent is dropped, and with it the value that it was to set.
     fn forget_intent(&self, id: u64) {
-        let intent = self.store.intents.done(id);
-        if let Some(extent) = intent.as_ref().and_then(|i| i.to_set()?.value.extent()) {
-            self.store.account(&extent, ExtentChange::Goes);
+        if let Some(intent) = self.store.intents.done(id) {
+            self.count_value(&intent, ExtentChange::Goes);
+        }
+    }
+
+    /// Counts the value that a recovered intent is to set as the intent's, or no longer.
+    fn count_value(&self, intent: &Intent, change: ExtentChange) {
+        if let Some(extent) = intent.to_set().and_then(|attr| attr.value.extent()) {
+            self.store.account(&extent, change);
         }
     }
 
