@@ -37,7 +37,11 @@ counters! {
     DataBytesWritten "data_bytes_written" "bytes of file data written to extents";
     SegmentsCleaned "segments_cleaned" "segments emptied by the cleaner";
     BytesMoved "bytes_moved" "live bytes that the cleaner moved";
-    Orphans "orphans" "orphan slots taken";
+    OrphanSlots "orphan_slots" "slots of the orphan table taken";
+    Detached "detached" "files unlinked in use and freed at once, living on in memory";
+    DetachedBack "detached_back" "detached files that outgrew their inode and took a slot";
+    ReapSteps "reap_steps" "transactions that free something behind the calls";
+    Reaped "reaped" "inodes freed behind the calls";
     AttrShortcuts "attr_shortcuts" "attributes changed in the caller's transaction";
     AttrIntents "attr_intents" "attributes changed through intents";
 }

@@ -7,7 +7,7 @@ use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Generation, Ino, Result};
-use shoal_format::inode::{Core, Inode, Stamp};
+use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_CUT, Form, Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
@@ -88,14 +88,24 @@ impl Inner {
             Some(_) => self.plan_chmod(ino, locked.inode(), core.mode)?,
             None => Plan::Nothing,
         };
+        if core.flags & FLAG_CUT != 0 && set.size.is_some() {
+            drop((locked, txn));
+            self.finish_cut(ino)?;
+            return self.setattr(who, ino, set);
+        }
+        let small = !matches!(core.data_form, Form::Extents | Form::Tree);
+        let within = (set.size.is_none() || small) && list.is_within();
+        self.before_change(&mut txn, &mut locked, within && core.flags & FLAG_CAPABILITY == 0)?;
         if let Some(size) = set.size {
             self.set_size(&mut txn, &mut locked, size)?;
         }
         let now = locked.inode().core;
+        let cut = now.flags & FLAG_CUT;
         let core = Core {
             size: now.size,
             bytes: now.bytes,
             data_form: now.data_form,
+            flags: core.flags | cut,
             lsn: txn.lsn_before(),
             ..core
         };
@@ -110,6 +120,11 @@ impl Inner {
         self.finish(&mut txn, &mut locked, list)?;
         self.finish(&mut txn, &mut locked, dropped)?;
         txn.commit()?;
+        drop(locked);
+        if cut != 0 {
+            self.finish_cut(ino)?;
+            return self.getattr(ino);
+        }
         Ok(attr)
     }
 

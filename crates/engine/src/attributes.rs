@@ -177,6 +177,7 @@ impl Inner {
         core: Core,
     ) -> Result<()> {
         txn.check_memory()?;
+        self.before_change(txn, locked, plan.is_within())?;
         let pending = self.apply(txn, locked, plan)?;
         self.put_attr_core(txn, locked, core, now());
         self.finish(txn, locked, pending)

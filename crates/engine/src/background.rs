@@ -1,53 +1,66 @@
-//! The thread that checkpoints when it is due, cleans when segments run low, and frees what was in
-//! deleted roots.
+//! The threads that work behind the calls: one checkpoints when that is due and cleans when
+//! segments run low, the other frees what was left to be freed (`reap/`).
 
 use crate::volume::Inner;
 use parking_lot::Mutex;
+use shoal_base::counters::Counter;
 use shoal_base::{Code, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How often the thread looks around unasked.
+/// How often the threads look around unasked.
 const LOOK: Duration = Duration::from_millis(500);
+/// While others work, freeing rests this many times as long as it worked.
+const REST: u32 = 3;
+/// The longest rest.
+const REST_MAX: Duration = Duration::from_millis(50);
 
-/// The running thread.
+/// The running threads.
 pub(crate) struct Background {
     stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Background {
     pub fn start(inner: Arc<Inner>) -> Result<Background> {
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = stop.clone();
-        let spawned = std::thread::Builder::new()
-            .name("shoal-checkpoint".into())
-            .spawn(move || run(&inner, &seen));
-        let thread = spawned.map_err(|e| {
-            Error::refused(Code::Again, format!("cannot start the checkpoint thread: {e}"))
-        })?;
-        Ok(Background { stop, thread: Mutex::new(Some(thread)) })
+        let background = Background { stop: stop.clone(), threads: Mutex::default() };
+        let spawn = |name: &str, run: fn(&Inner, &AtomicBool)| {
+            let (inner, stop) = (inner.clone(), stop.clone());
+            let thread = std::thread::Builder::new().name(name.into());
+            thread.spawn(move || run(&inner, &stop)).map_err(|e| {
+                Error::refused(Code::Again, format!("cannot start the thread {name}: {e}"))
+            })
+        };
+        for (name, run) in [("shoal-checkpoint", checkpoints as fn(&_, &_)), ("shoal-reap", reap)] {
+            match spawn(name, run) {
+                Ok(thread) => background.threads.lock().push(thread),
+                Err(e) => {
+                    background.stop(&inner);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(background)
     }
 
-    /// Stops the thread and waits for it.
+    /// Stops the threads and waits for them.
     pub fn stop(&self, inner: &Inner) {
         self.stop.store(true, Ordering::Release);
         inner.store.wake_checkpointer();
-        if let Some(thread) = self.thread.lock().take() {
+        inner.wake_reaper();
+        for thread in self.threads.lock().drain(..) {
             // Its panic, if any, has been reported by the panic hook; the volume is as it was.
             let _ = thread.join();
         }
     }
 }
 
-fn run(inner: &Inner, stop: &AtomicBool) {
-    // A slice in every session, however short: else a volume that only ever sees single commands
-    // would never be rid of what was deleted.
-    let mut reaping = free_some(inner);
+fn checkpoints(inner: &Inner, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
-        if !inner.options.checkpoint_always && !reaping {
+        if !inner.options.checkpoint_always {
             inner.store.wait_for_work(LOOK);
         }
         if stop.load(Ordering::Acquire) || inner.store.writable().is_err() {
@@ -63,18 +76,42 @@ fn run(inner: &Inner, stop: &AtomicBool) {
             true => inner.clean_in_background(),
             false => Ok(()),
         });
-        // A slice at a time: a checkpoint that is due comes first.
-        reaping = done.is_ok() && free_some(inner);
         if let Err(e) = done {
             tracing::error!(error = %e, "background checkpoint");
         }
     }
 }
 
-/// Frees a slice of what is in deleted roots; whether there is more.
-fn free_some(inner: &Inner) -> bool {
+/// Frees what waits to be freed, a piece at a time, after the calls: a piece in every session at
+/// least, however short, or a volume that only ever sees single commands would never be rid of it.
+fn reap(inner: &Inner, stop: &AtomicBool) {
+    loop {
+        let (begun, seen) = (Instant::now(), inner.others());
+        let more = inner.store.writable().is_ok() && freed(inner);
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        if !more {
+            inner.wait_for_reaping(LOOK);
+        } else if inner.others() != seen && !inner.is_short_of_space() {
+            let rest = (begun.elapsed() * REST).min(REST_MAX);
+            inner.rest_from_reaping(rest, stop);
+        }
+    }
+}
+
+/// Frees a piece; whether there may be more.
+fn freed(inner: &Inner) -> bool {
     inner.reap_some().unwrap_or_else(|e| {
-        tracing::error!(error = %e, "freeing deleted roots");
+        tracing::error!(error = %e, "freeing behind the calls");
         false
     })
+}
+
+impl Inner {
+    /// Transactions so far that were not about freeing behind the calls.
+    fn others(&self) -> u64 {
+        let count = |counter| self.store.counters.get(counter);
+        count(Counter::Transactions) - count(Counter::ReapSteps)
+    }
 }

@@ -160,7 +160,8 @@ impl Inner {
         let inode = self.place_of(ino)?;
         let mut locked = inode.write();
         let core = locked.inode().core;
-        if !core.in_use() || !matches!(core.data_form, Form::Extents | Form::Tree) {
+        let has_objects = matches!(core.data_form, Form::Extents | Form::Tree);
+        if !core.in_use() || !has_objects || locked.is_detached() {
             return Ok(());
         }
         let end = header.offset.saturating_add(u64::from(header.len));

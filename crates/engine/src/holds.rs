@@ -4,6 +4,7 @@
 use crate::volume::Inner;
 use shoal_base::shard::spread;
 use shoal_base::{Code, Error, Ino, Result, RootId};
+use shoal_txn::OrphanSlot;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use sync::Mutex;
@@ -29,7 +30,23 @@ impl Hasher for InoHasher {
     }
 }
 
-type Shard = Mutex<HashMap<Ino, u64, BuildHasherDefault<InoHasher>>>;
+/// What has to be done when the last reference to an inode without a name goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Orphan {
+    /// It stands in the orphan table, here.
+    Slot(OrphanSlot),
+    /// The device has long forgotten it; counted by this shard of [`crate::orphan::Detached`].
+    Detached(u8),
+}
+
+/// References to one inode.
+#[derive(Default)]
+struct Hold {
+    count: u64,
+    orphan: Option<Orphan>,
+}
+
+type Shard = Mutex<HashMap<Ino, Hold, BuildHasherDefault<InoHasher>>>;
 
 /// Reference counts above zero.
 pub(crate) struct Holds {
@@ -48,7 +65,38 @@ impl Holds {
         &self.shards[(spread(ino.0) >> 40) as usize % SHARDS]
     }
     pub fn add(&self, ino: Ino, n: u64) {
-        *self.shard(ino).lock().entry(ino).or_insert(0) += n;
+        self.shard(ino).lock().entry(ino).or_default().count += n;
+    }
+    /// An inode loses its last name, or what is to become of it changes. Under the inode's lock.
+    /// `false`: nobody holds it.
+    pub fn orphaned(&self, ino: Ino, orphan: Orphan) -> bool {
+        let mut shard = self.shard(ino).lock();
+        shard.get_mut(&ino).map(|hold| hold.orphan = Some(orphan)).is_some()
+    }
+    /// An inode has a name again: what it was to be freed by. Under the inode's lock.
+    pub fn adopted(&self, ino: Ino) -> Option<Orphan> {
+        self.shard(ino).lock().get_mut(&ino).and_then(|hold| hold.orphan.take())
+    }
+    /// The slot of one without a name. Under the inode's lock.
+    pub fn slot_of(&self, ino: Ino) -> Option<OrphanSlot> {
+        match self.orphan_of(ino)? {
+            Orphan::Slot(slot) => Some(slot),
+            Orphan::Detached(_) => None,
+        }
+    }
+    /// What is to be done with one without a name that is held. Under the inode's lock.
+    pub fn orphan_of(&self, ino: Ino) -> Option<Orphan> {
+        self.shard(ino).lock().get(&ino)?.orphan
+    }
+    /// Those that have no name.
+    pub fn orphans(&self) -> Vec<(Ino, Orphan)> {
+        let mut orphans = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            orphans.extend(shard.iter().filter_map(|(ino, hold)| Some((*ino, hold.orphan?))));
+        }
+        orphans.sort_unstable_by_key(|(ino, _)| *ino);
+        orphans
     }
     pub fn is_held(&self, ino: Ino) -> bool {
         self.shard(ino).lock().contains_key(&ino)
@@ -64,23 +112,22 @@ impl Holds {
     /// Takes `n` off if something is left then; `false`, and nothing done, otherwise.
     fn lower(&self, ino: Ino, n: u64) -> bool {
         match self.shard(ino).lock().get_mut(&ino) {
-            Some(count) if *count > n => {
-                *count -= n;
+            Some(hold) if hold.count > n => {
+                hold.count -= n;
                 true
             }
             _ => false,
         }
     }
-    /// Takes `n` off; returns whether nothing is left.
-    fn sub(&self, ino: Ino, n: u64) -> bool {
+    /// Takes `n` off; if nothing is left then, what is to be done.
+    fn sub(&self, ino: Ino, n: u64) -> Option<Orphan> {
         let mut shard = self.shard(ino).lock();
-        let Some(count) = shard.get_mut(&ino) else { return false };
-        *count = count.saturating_sub(n);
-        let none = *count == 0;
-        if none {
-            shard.remove(&ino);
+        let hold = shard.get_mut(&ino)?;
+        hold.count = hold.count.saturating_sub(n);
+        match hold.count {
+            0 => shard.remove(&ino).and_then(|hold| hold.orphan),
+            _ => None,
         }
-        none
     }
 }
 
@@ -88,8 +135,6 @@ impl Holds {
 trait Inodes {
     /// Runs `f` while the inode is locked for reading; tells it whether the inode is in use.
     fn locked<T>(&self, ino: Ino, f: impl FnOnce(bool) -> T) -> Result<T>;
-    /// Whether the inode has lost its last name.
-    fn is_orphan(&self, ino: Ino) -> bool;
 }
 
 impl Inodes for Inner {
@@ -97,9 +142,6 @@ impl Inodes for Inner {
         let inode = self.inode(ino)?;
         let slot = inode.read();
         Ok(f(slot.inode.core.in_use()))
-    }
-    fn is_orphan(&self, ino: Ino) -> bool {
-        self.store.orphans.contains(ino)
     }
 }
 
@@ -116,18 +158,15 @@ impl Holds {
         })?
     }
 
-    /// Drops `n` references; whether they were the last to an orphan, which the caller has to reap.
-    fn release(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> bool {
+    /// Drops `n` references; if they were the last to an orphan, what the caller has to end.
+    fn release(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Option<Orphan> {
         if self.lower(ino, n) {
-            return false;
+            return None;
         }
         // Under the inode's lock, so that an unlink either sees the reference and leaves an
         // orphan for us, or does not see it and frees the inode itself.
-        let last = inodes.locked(ino, |_| self.sub(ino, n) && inodes.is_orphan(ino));
-        last.unwrap_or_else(|_| {
-            self.sub(ino, n);
-            false
-        })
+        let last = inodes.locked(ino, |_| self.sub(ino, n));
+        last.unwrap_or_else(|_| self.sub(ino, n))
     }
 }
 
@@ -139,9 +178,12 @@ impl Inner {
 
     /// Drops `n` references; at zero an unlinked inode is freed.
     pub fn release(&self, ino: Ino, n: u64) {
-        if self.holds.release(self, ino, n)
-            && let Err(e) = self.reap(ino)
-        {
+        let ended = match self.holds.release(self, ino, n) {
+            None => Ok(()),
+            Some(Orphan::Detached(shard)) => self.end_detached(ino, shard),
+            Some(Orphan::Slot(slot)) => self.reap_released(ino, slot),
+        };
+        if let Err(e) = ended {
             tracing::warn!(%ino, error = %e, "orphan is left for the next recovery");
         }
     }

@@ -6,7 +6,9 @@ use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
 use crate::volume::Volume;
 use shoal_base::{Code, Error, Ino, Result, limits};
 use shoal_device::{Device, FileDevice};
-use shoal_format::features::{INCOMPAT_SEEDED_NAMES, RO_COMPAT_ATTRS, RO_COMPAT_PARENTS};
+use shoal_format::features::{
+    INCOMPAT_SEEDED_NAMES, RO_COMPAT_ATTRS, RO_COMPAT_ORPHAN_TREES, RO_COMPAT_PARENTS,
+};
 use shoal_format::inode::Core;
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::UsageTable;
@@ -103,7 +105,9 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         id,
         geometry,
         compat: 0,
-        ro_compat: RO_COMPAT_ATTRS | if options.parents { RO_COMPAT_PARENTS } else { 0 },
+        ro_compat: RO_COMPAT_ATTRS
+            | RO_COMPAT_ORPHAN_TREES
+            | if options.parents { RO_COMPAT_PARENTS } else { 0 },
         incompat: INCOMPAT_SEEDED_NAMES,
         sequence: 0,
         incarnation: 1,

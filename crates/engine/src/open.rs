@@ -3,6 +3,8 @@
 use crate::background::Background;
 use crate::data::ObjectCache;
 use crate::holds::Holds;
+use crate::orphan::Detached;
+use crate::reap::Reaping;
 use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport, StatFs, VolumeInfo};
 use crate::volume::{Inner, Volume};
@@ -59,8 +61,11 @@ impl Volume {
         let inner = Arc::new(Inner {
             store,
             holds: Holds::default(),
+            detached: Detached::new(cache_bytes, sb.geometry.segments),
+            cuts: Mutex::default(),
+            reaping: Reaping::default(),
             rooting: Mutex::default(),
-            reaper: Mutex::default(),
+            root_reaper: Mutex::default(),
             cleaning: Mutex::new(()),
             extents: ObjectCache::default(),
             options: options.clone(),
@@ -72,7 +77,11 @@ impl Volume {
         // Before anybody sees the volume, and before anything is reaped.
         let intents = inner.complete_intents()?;
         let writable = inner.store.writable().is_ok();
-        let orphans = if writable { inner.reap_all()? } else { 0 };
+        // They are freed behind the calls, which need not wait for it; without threads, now.
+        let orphans = inner.adopt_orphans()?;
+        if writable && !options.background {
+            while inner.reap_orphan()? {}
+        }
         *inner.recovery.lock() = RecoveryReport {
             needed: recovered.needed,
             records: recovered.records,
@@ -100,7 +109,7 @@ impl Volume {
     pub fn close(self) -> Result<()> {
         self.stop();
         if self.store.writable().is_ok() {
-            for ino in self.store.orphans.all() {
+            for (ino, _) in self.holds.orphans() {
                 self.release(ino, u64::MAX);
             }
             self.store.checkpoint_clean()?;
@@ -202,6 +211,7 @@ impl Inner {
             checkpoint_lsn: self.store.checkpoint_lsn().0,
             lsn: self.store.lsn().0,
             orphans: self.store.orphans.len() as u64,
+            detached: self.detached.len(),
             cache_bytes: self.store.cache_bytes(),
             read_only: self.store.failure().map(|r| r.to_string()),
             counters: counters.collect(),

@@ -218,7 +218,8 @@ impl Inner {
         let mut paths = Vec::with_capacity(1);
         match &parents {
             Names::One(link) => match self.climb(&mut up, *link)? {
-                Some(()) => paths.push(up.path()),
+                Some(true) => paths.push(up.path()),
+                Some(false) => {}
                 None => return Ok(None),
             },
             Names::Many(parents) => {
@@ -227,7 +228,8 @@ impl Inner {
                     up.push(&parent.name);
                     let link = Link { dir: parent.dir, generation: parent.generation.0 };
                     match self.climb(&mut up, link)? {
-                        Some(()) => paths.push(up.path()),
+                        Some(true) => paths.push(up.path()),
+                        Some(false) => {}
                         None => return Ok(None),
                     }
                 }
@@ -243,11 +245,23 @@ impl Inner {
         Ok((same && slot.inode.core.in_use()).then_some(paths))
     }
 
-    /// Puts the names of the directories from `link` up to the top in front of what is in `up`.
-    fn climb(&self, up: &mut Up, mut link: Link) -> Result<Option<()>> {
+    /// The directory and name that an inode without links had last, or has: the last unlink leaves
+    /// the pointer.
+    pub(crate) fn last_parent(&self, ino: Ino, inode: &Inode) -> Option<(Link, Vec<u8>)> {
+        let mut last = None;
+        let each = self.each_attr(ino, inode, Side::Parents, &mut |attr| {
+            last = attr.link().map(|link| (link, attr.name.to_vec()));
+            Ok(false)
+        });
+        each.ok().and(last)
+    }
+
+    /// Puts the names of the directories from `link` up to the top in front of what is in `up`;
+    /// `false`: they lead to a removed directory.
+    fn climb(&self, up: &mut Up, mut link: Link) -> Result<Option<bool>> {
         for _ in 0..DEPTH_MAX {
             if link.dir == Ino::ROOT {
-                return Ok(Some(()));
+                return Ok(Some(true));
             }
             let dir = match self.inode(link.dir) {
                 Ok(dir) => dir,
@@ -256,8 +270,11 @@ impl Inner {
             };
             let slot = dir.read();
             let core = &slot.inode.core;
-            if !core.is_dir() || core.generation != link.generation || core.nlink == 0 {
+            if !core.is_dir() || core.generation != link.generation {
                 return Ok(None);
+            }
+            if core.nlink == 0 {
+                return Ok(Some(false));
             }
             link = match sole_parent(&slot.inode) {
                 Some((above, name)) => {

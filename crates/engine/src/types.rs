@@ -1,5 +1,9 @@
 //! What goes in and out of calls: attributes, entries, callers, options.
 
+mod options;
+
+pub use options::OpenOptions;
+
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use std::sync::Arc;
 
@@ -284,46 +288,14 @@ impl Default for MkfsOptions {
     }
 }
 
-/// Choices when a volume is opened.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Refuse every change, write nothing.
-    pub read_only: bool,
-    /// Bytes for tree nodes and inode blocks; 0: a quarter of the machine's memory.
-    pub cache_bytes: u64,
-    /// Longest time that an acknowledged call stays only in memory, in milliseconds.
-    pub commit_interval_ms: u64,
-    /// Journal bytes after which a checkpoint starts; 0: chosen by the volume's size.
-    pub checkpoint_bytes: u64,
-    /// Run the background threads (journal writer, checkpoints, cleaner). Without them the same
-    /// work is done by the calls that need it, deterministically: for simulation.
-    pub background: bool,
-    /// Checkpoints follow each other without pause (a measuring aid).
-    pub checkpoint_always: bool,
-    /// Never update access times.
-    pub noatime: bool,
-    /// Every change of an attribute or parent pointer goes through an intent, also where one
-    /// transaction would do (a debugging and measuring aid).
-    pub attr_intents: bool,
-    /// The journal is written after each transaction of an intent (a testing aid: a crash can come
-    /// between them then).
-    pub attr_intents_flushed: bool,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        OpenOptions {
-            read_only: false,
-            cache_bytes: 0,
-            commit_interval_ms: 5000,
-            checkpoint_bytes: 0,
-            background: true,
-            checkpoint_always: false,
-            noatime: false,
-            attr_intents: false,
-            attr_intents_flushed: false,
-        }
-    }
+/// What has to be permitted for a tree to be removed ([`crate::Inner::remove_tree`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TreeCheck {
+    /// What `rm -rf` would need: to remove the top's name, and to list and empty every directory
+    /// below. Who bypasses permissions has nothing to be looked at.
+    Tree,
+    /// To remove the top's name. Only for callers that could remove all the rest anyway.
+    Top,
 }
 
 /// A file handle that survives a remount (`name_to_handle_at`).
@@ -333,6 +305,39 @@ pub struct Handle {
     pub ino: Ino,
     /// Its generation when the handle was made.
     pub generation: Generation,
+}
+
+/// Why an inode stands in the orphan table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OrphanState {
+    /// It has lost its last name, or never had one.
+    Unlinked,
+    /// A directory that was removed with what is below it: it is being emptied.
+    Tree,
+    /// A file with names whose tail is being removed.
+    Cut,
+    /// It should not: the slot names what is free, or has a name, or was never there.
+    #[default]
+    Broken,
+}
+
+/// An inode in the orphan table, or one that lives on in memory alone.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OrphanInfo {
+    /// Inode.
+    pub ino: Ino,
+    /// Why.
+    pub state: OrphanState,
+    /// It has a slot in the table; without one, it is free as far as the device goes.
+    pub slot: bool,
+    /// Somebody has it open, or knows it.
+    pub held: bool,
+    /// File: size in bytes. Directory: entries left.
+    pub size: u64,
+    /// Bytes of data that it keeps.
+    pub bytes: u64,
+    /// Where it was when it lost its last name, if that directory still has a path.
+    pub path: Option<Vec<u8>>,
 }
 
 /// A root (subvolume) of a volume.
@@ -377,8 +382,10 @@ pub struct VolumeInfo {
     pub checkpoint_lsn: u64,
     /// Newest LSN.
     pub lsn: u64,
-    /// Orphans.
+    /// Slots of the orphan table in use.
     pub orphans: u64,
+    /// Files without a name that live on in memory alone.
+    pub detached: u64,
     /// Bytes of cache in use.
     pub cache_bytes: u64,
     /// Why the volume is read-only, if it is.
@@ -398,7 +405,7 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Bytes of journal read.
     pub bytes: u64,
-    /// Orphans reaped.
+    /// Slots of the orphan table in use, whose inodes are freed behind the calls.
     pub orphans: u64,
     /// Intents completed.
     pub intents: u64,

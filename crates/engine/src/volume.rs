@@ -2,14 +2,16 @@
 
 use crate::background::Background;
 use crate::holds::Holds;
-use crate::reap::Reaper;
+use crate::orphan::Detached;
+use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport};
 use parking_lot::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
 use shoal_itable::{InodeRef, InodeTable};
-use shoal_txn::{Need, Root, Store, Txn};
+use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// An open volume. All methods may be called from any thread.
@@ -26,9 +28,15 @@ pub struct Volume {
 pub struct Inner {
     pub(crate) store: Store,
     pub(crate) holds: Holds,
+    /// How many inodes live on in memory alone.
+    pub(crate) detached: Detached,
+    /// Files whose tail is being removed, and their slots in the orphan table.
+    pub(crate) cuts: Mutex<HashMap<Ino, OrphanSlot>>,
+    /// What is to be freed behind the calls.
+    pub(crate) reaping: Reaping,
     /// Roots are made and deleted one at a time.
     pub(crate) rooting: Mutex<()>,
-    pub(crate) reaper: Mutex<Reaper>,
+    pub(crate) root_reaper: Mutex<RootReaper>,
     /// One cleaning at a time.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) extents: crate::data::ObjectCache,

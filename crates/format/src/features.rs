@@ -33,8 +33,11 @@ pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES;
 pub const RO_COMPAT_ATTRS: u64 = 1 << 0;
 /// Read-only-compat bit 1: every name has a parent pointer in its child.
 pub const RO_COMPAT_PARENTS: u64 = 1 << 1;
+/// Read-only-compat bit 2: slots of the orphan table may name removed directories with entries, and
+/// files with names whose tail is being cut. Set when a volume is made, or first written to.
+pub const RO_COMPAT_ORPHAN_TREES: u64 = 1 << 2;
 /// Read-only-compat bits this code understands.
-pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_ATTRS | RO_COMPAT_PARENTS;
+pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_ATTRS | RO_COMPAT_PARENTS | RO_COMPAT_ORPHAN_TREES;
 
 /// Every feature, a row each.
 pub const FEATURES: &[Feature] = &[
@@ -58,6 +61,13 @@ pub const FEATURES: &[Feature] = &[
         name: "parent-pointers",
         what: "every name has a parent pointer in its child; who does not know them would make \
                and remove names without",
+    },
+    Feature {
+        word: Word::ReadOnlyCompat,
+        bit: 2,
+        name: "orphan-trees",
+        what: "slots of the orphan table may name removed directories with entries, and files \
+               whose tail is being cut; who does not know them would lose what they hold",
     },
 ];
 

@@ -27,6 +27,9 @@ pub const FLAG_ACL: u32 = 2;
 pub const FLAG_DEFAULT_ACL: u32 = 4;
 /// Flag of a file with capabilities, which the next change of its contents takes away.
 pub const FLAG_CAPABILITY: u32 = 8;
+/// [`Core::flags`]: extents beyond its size are still being removed; it has a slot in the orphan
+/// table until they are gone, and nothing may make it longer before.
+pub const FLAG_CUT: u32 = 16;
 
 /// What a fork holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

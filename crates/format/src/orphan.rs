@@ -31,8 +31,8 @@ pub fn encode(volume: u64, shard: u32, inodes: &[Ino]) -> Vec<u8> {
     out
 }
 
-/// Decodes a block: the inodes in its used slots.
-pub fn decode(raw: &[u8], addr: Addr, volume: u64) -> Result<Vec<Ino>> {
+/// Decodes a block: its shard, and the inodes in its used slots.
+pub fn decode(raw: &[u8], addr: Addr, volume: u64) -> Result<(u32, Vec<Ino>)> {
     let bad = |rule: &str| Error::corrupt("orphan block", Some(addr.0), rule);
     if raw.len() != BLOCK_SIZE {
         return Err(bad("length"));
@@ -44,10 +44,10 @@ pub fn decode(raw: &[u8], addr: Addr, volume: u64) -> Result<Vec<Ino>> {
     if r.u32() != Some(MAGIC) {
         return Err(bad("magic"));
     }
-    let _shard = r.u32();
+    let shard = r.u32().unwrap_or_default();
     if r.u64() != Some(volume) {
         return Err(bad("another volume's id"));
     }
     let slots = (0..SLOTS).map(|i| u64_at(raw, HEADER + i * 8));
-    Ok(slots.filter(|ino| *ino != 0).map(Ino).collect())
+    Ok((shard, slots.filter(|ino| *ino != 0).map(Ino).collect()))
 }

@@ -26,6 +26,8 @@ pub struct InodeBlock {
     pub(crate) flags: AtomicU8,
     /// Bit set: the slot is free to be allocated.
     pub(crate) free: AtomicU32,
+    /// Bit set: the inode is detached ([`Locked::detach`]). Changed under the inode's lock.
+    pub(crate) detached: AtomicU32,
     pub(crate) used: AtomicBool,
     pub(crate) disk: Brief<Ptr>,
 }
@@ -59,12 +61,16 @@ impl InodeBlock {
             slots,
             flags: AtomicU8::new(0),
             free: AtomicU32::new(free),
+            detached: AtomicU32::new(0),
             used: AtomicBool::new(true),
             disk: Brief::new(disk),
         })
     }
     pub(crate) fn is_dirty(&self) -> bool {
         self.flags.load(Ordering::Acquire) != 0
+    }
+    pub(crate) fn is_detached(&self, slot: usize) -> bool {
+        self.detached.load(Ordering::Acquire) >> slot & 1 == 1
     }
 }
 
@@ -80,6 +86,11 @@ impl InodeRef {
     #[inline]
     pub(crate) fn slot(&self) -> &RwLock<Slot> {
         &self.block.slots[(self.ino.0 as usize) % INODES_PER_BLOCK]
+    }
+    /// Whether the inode is detached. Stable under its lock.
+    #[inline]
+    pub fn is_detached(&self) -> bool {
+        self.block.is_detached(self.ino.0 as usize % INODES_PER_BLOCK)
     }
     /// Locks the inode for reading.
     #[inline]
@@ -115,6 +126,43 @@ impl Locked<'_> {
     pub fn inode(&self) -> &Inode {
         &self.slot.inode
     }
+    /// A reference to keep when the lock is gone.
+    pub fn place(&self) -> InodeRef {
+        self.at.clone()
+    }
+    /// Whether the inode is detached.
+    #[inline]
+    pub fn is_detached(&self) -> bool {
+        self.at.is_detached()
+    }
+
+    /// For who holds the lock: the inode, already changed in the transaction of `epoch` whose
+    /// record frees it, lives on in memory alone. Checkpoints write it as free from here on; its
+    /// block stays in memory, its number out of use, until [`Locked::attach`].
+    pub fn detach(&mut self, epoch: Epoch) {
+        assert_eq!(self.slot.epoch, epoch, "detached without a change");
+        self.at.block.detached.fetch_or(self.bit(), Ordering::AcqRel);
+    }
+
+    /// The inode is on the device again as it is here: a record of this transaction says all of it,
+    /// or that it is free.
+    pub fn attach(&mut self, table: &InodeTable, epoch: Epoch) {
+        // What is kept aside for the checkpoint before must still be a free inode.
+        let _ = self.edit(table, epoch);
+        self.at.block.detached.fetch_and(!self.bit(), Ordering::AcqRel);
+    }
+
+    /// A detached inode ends: it is free in memory too, as it has long been on the device.
+    pub fn end_detached(&mut self) {
+        assert!(self.is_detached());
+        self.slot.inode = Inode::free(self.slot.inode.core.generation);
+        self.at.block.detached.fetch_and(!self.bit(), Ordering::AcqRel);
+    }
+
+    fn bit(&self) -> u32 {
+        1 << (self.at.ino.0 as usize % INODES_PER_BLOCK)
+    }
+
     /// The inode, to change in a transaction of `epoch`.
     #[inline]
     pub fn edit(&mut self, table: &InodeTable, epoch: Epoch) -> &mut Inode {
@@ -131,7 +179,13 @@ impl Locked<'_> {
         let block = &self.at.block;
         let pending = DIRTY[(epoch as usize + 1) % 2];
         let keep = block.flags.load(Ordering::Acquire) & pending != 0;
-        self.slot.old = keep.then(|| Box::new(self.slot.inode.clone()));
+        self.slot.old = keep.then(|| {
+            let inode = &self.slot.inode;
+            Box::new(match self.is_detached() {
+                true => Inode::free(inode.core.generation),
+                false => inode.clone(),
+            })
+        });
         self.slot.epoch = epoch;
         let bit = DIRTY[epoch as usize % 2];
         if block.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0 {

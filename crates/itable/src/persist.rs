@@ -8,7 +8,7 @@ use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Addr, Code, Epoch, Result, checksum};
 use shoal_format::Ptr;
 use shoal_format::bytes::Put;
-use shoal_format::inode::{block_len, encode_block};
+use shoal_format::inode::{Inode, block_len, encode_block};
 use shoal_tree::{Key, NodeWriter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -93,11 +93,18 @@ fn capture(block: &InodeBlock, epoch: Epoch, slots: &mut [Vec<u8>; INODES_PER_BL
         out.clear();
         let mut slot = cell.write();
         let old = slot.old.take();
+        let freed;
         let inode = match &old {
             Some(old) if slot.epoch > epoch => old,
             _ => {
                 assert!(slot.epoch <= epoch, "inode was changed and not kept aside");
-                &slot.inode
+                match block.is_detached(i) {
+                    true => {
+                        freed = Inode::free(slot.inode.core.generation);
+                        &freed
+                    }
+                    false => &slot.inode,
+                }
             }
         };
         inode.encode(out);

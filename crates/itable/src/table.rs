@@ -195,7 +195,10 @@ impl InodeTable {
             if block.used.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            let idle = |block: &InodeBlock| !block.is_dirty() && !block.disk.lock().is_null();
+            let idle = |block: &InodeBlock| {
+                let detached = block.detached.load(Ordering::Acquire) != 0;
+                !block.is_dirty() && !detached && !block.disk.lock().is_null()
+            };
             if self.blocks.remove_if_unused(number, &block, idle) {
                 budget.dropped(1);
                 self.config.counters.add(Counter::InodeBlockEvictions, 1);

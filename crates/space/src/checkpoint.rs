@@ -94,7 +94,9 @@ impl Space {
                 SegKind::Meta => true,
                 SegKind::Free | SegKind::Super | SegKind::Journal => false,
             };
-            let empty = then.live == 0 && now.live.load(Ordering::Relaxed) == 0;
+            let empty = then.live == 0
+                && now.live.load(Ordering::Relaxed) == 0
+                && now.pinned.load(Ordering::Relaxed) == 0;
             if unneeded && empty && now.kind() == then.kind && !open(seg) {
                 self.release(seg);
                 freed += 1;

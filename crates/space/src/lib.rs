@@ -20,7 +20,9 @@
 //! 3. It frees a metadata segment if the checkpoint, as written, has no live byte in it and no
 //!    stream appends to it. Journal records never point to metadata, so (b) does not arise.
 //! 4. In both cases the live count *now* must be zero too: (c), and a second opinion on 2 and 3.
-//! 5. Journal segments are freed by the caller, who knows which ones the newest checkpoint needs.
+//! 5. Nor is one freed while bytes in it are *pinned*: nothing in checkpoint or journal points to
+//!    them any more, but an open file without a name does ([`Space::pin`]).
+//! 6. Journal segments are freed by the caller, who knows which ones the newest checkpoint needs.
 //!
 //! For (c) to hold the caller promises that an allocation and the [`Space::add_live`] of what was
 //! written to it happen within one transaction, that is, with no freeze between them.
@@ -90,6 +92,8 @@ pub const fn default_reserve(geometry: &Geometry) -> u32 {
 /// State of one segment. The kind changes under the lock of the free map.
 struct Segment {
     live: AtomicI64,
+    /// Bytes that nothing on the device points to any more, but somebody in memory does.
+    pinned: AtomicI64,
     kind: AtomicU8,
     sealed: AtomicBool,
 }
@@ -136,6 +140,7 @@ impl Space {
         let segments: Box<[Segment]> = (0..geometry.segments)
             .map(|n| Segment {
                 live: AtomicI64::new(0),
+                pinned: AtomicI64::new(0),
                 kind: AtomicU8::new(if n == 0 { SegKind::Super } else { SegKind::Free } as u8),
                 sealed: AtomicBool::new(false),
             })
@@ -328,6 +333,31 @@ impl Space {
         self.change_live(addr, -i64::from(len));
     }
 
+    /// These bytes, just taken off the live count, are still read by somebody: their segment stays.
+    pub fn pin(&self, addr: Addr, len: u32) {
+        self.change_pinned(addr, i64::from(len));
+    }
+
+    /// Nobody reads them any more, and no record since the last freeze points to them.
+    pub fn unpin(&self, addr: Addr, len: u32) {
+        self.change_pinned(addr, -i64::from(len));
+    }
+
+    fn change_pinned(&self, addr: Addr, by: i64) {
+        match self.segments.get(self.geometry.segment_of(addr).0 as usize) {
+            Some(segment) => {
+                let now = segment.pinned.fetch_add(by, Ordering::Relaxed) + by;
+                debug_assert!(now >= 0, "{now} pinned bytes after {by} at {}", addr.0);
+            }
+            None => self.accounting_error(),
+        }
+    }
+
+    /// Bytes that are pinned.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.pinned.load(Ordering::Relaxed).max(0) as u64).sum()
+    }
+
     fn change_live(&self, addr: Addr, by: i64) {
         let seg = self.geometry.segment_of(addr).0 as usize;
         let Some(segment) = self.segments.get(seg) else { return self.accounting_error() };
@@ -404,6 +434,8 @@ impl Space {
                     && *sealed
                     && (1..=most).contains(live)
             })
+            // Emptying it would free nothing.
+            .filter(|(seg, ..)| self.segments[seg.0 as usize].pinned.load(Ordering::Relaxed) == 0)
             .map(|(seg, _, live, _)| (live, seg))
             .collect();
         found.sort_unstable();

@@ -181,6 +181,12 @@ impl Txn<'_> {
             false => Err(Error::Code(Code::NoMemory)),
         }
     }
+    /// What follows changes a detached inode within itself: memory alone, nothing is journaled.
+    /// To be said before the first change.
+    pub fn stay_in_memory(&mut self) {
+        debug_assert!(!self.changing && self.record.is_empty());
+        self.in_memory = true;
+    }
     /// LSN before this transaction, for the inode's core.
     #[inline]
     pub fn lsn_before(&self) -> u64 {

@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering;
 struct Moment {
     epoch: Epoch,
     lsn: Lsn,
-    orphans: Vec<shoal_base::Ino>,
+    orphans: crate::orphans::disk::Slots,
     /// Open intents: only between a recovery and their completion.
     intents: Option<Vec<u8>>,
     prealloc: u64,
@@ -56,7 +56,7 @@ impl Moment {
         Moment {
             epoch: store.epoch(),
             lsn,
-            orphans: store.orphans.all(),
+            orphans: store.orphans.freeze(),
             intents: store.encode_intents(),
             prealloc: store.prealloc.load(Ordering::Relaxed).max(0) as u64,
             floor: store.floor.load(Ordering::Relaxed),
@@ -125,8 +125,8 @@ impl Store {
             next.roots.push(record);
             written.push((root, blocks, sweep));
         }
-        for (i, slots) in moment.orphans.chunks(orphan::SLOTS).enumerate() {
-            next.orphans.push(writer.place(&orphan::encode(self.volume, i as u32, slots))?);
+        for (shard, slots) in &moment.orphans {
+            next.orphans.push(writer.place(&orphan::encode(self.volume, *shard, slots))?);
         }
         if let Some(open) = &moment.intents {
             next.intents = writer.place(open)?;
@@ -145,6 +145,7 @@ impl Store {
             }
         }
         self.space.committed(writer.frozen);
+        self.unpin(moment.epoch);
         self.space.release_journal_segments(&journal.segments_before(pos));
         self.checkpoint_lsn.store(moment.lsn.0, Ordering::Release);
         self.counters.add(Counter::Checkpoints, 1);

@@ -23,7 +23,7 @@ pub use begin::{Need, Txn};
 pub use gate::Gate;
 pub use intents::Intents;
 pub use open::{Opened, Recovered, create, open, read_checkpoint, read_superblock};
-pub use orphans::Orphans;
+pub use orphans::{OrphanSlot, Orphans};
 pub use replay::{ExtentChange, fork_extents, remote_extents};
 pub use roots::{Root, Roots};
 pub use store::{Store, StoreOptions};

@@ -20,6 +20,7 @@ use shoal_base::counters::Counters;
 use shoal_base::{Code, Error, Lsn, Result, RootId};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
+use shoal_format::features::RO_COMPAT_ORPHAN_TREES;
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
 use shoal_format::{Geometry, Ptr};
@@ -145,8 +146,10 @@ impl Parts {
             floor: AtomicU32::new(checkpoint.floor),
             budget: self.budget,
             orphans,
+            orphan_damage: Vec::new(),
             intents: Intents::default(),
             prealloc: AtomicI64::new(checkpoint.prealloc as i64),
+            unpins: Mutex::default(),
             options: self.options,
             journal: OnceLock::new(),
             gate: Gate::default(),
@@ -204,19 +207,25 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
 
 /// Opens a volume, steps 1 to 5.
 pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
-    let sb = read_superblock(&*device)?;
+    let mut sb = read_superblock(&*device)?;
     let writable = sb.check_features()?;
     let read_only = options.read_only || !writable || device.read_only();
+    if !read_only {
+        // With the next superblock, which is written before any such slot is.
+        sb.ro_compat |= RO_COMPAT_ORPHAN_TREES;
+    }
     let checkpoint = read_checkpoint(&*device, &sb)?;
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
     let space = Space::load(sb.geometry, &usage)?;
-    let orphans = Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
+    let (orphans, damage) =
+        Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
     let intents = Intents::read(&*device, &sb.geometry, sb.volume(), checkpoint.intents)?;
     let parts = Parts::new(device, sb, StoreOptions { read_only, ..options });
     let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
     let roots = checkpoint.roots.clone();
     let mut store = parts.store(space, orphans, checkpoint);
     store.intents = intents;
+    store.orphan_damage = damage;
     for (i, record) in roots.iter().enumerate() {
         if record.id != RootId(i as u16) {
             let rule = format!("root {} in place {i}", record.id.0);

@@ -4,6 +4,7 @@
 //! Space is not in the journal: what an item makes of a file's extents is compared with what was
 //! there, and the difference is added to and taken from the segments' live bytes.
 
+use crate::orphans::OrphanSlot;
 use crate::store::Store;
 use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
 use shoal_format::attr::{Attr, Attrs, Link, has_remote, parent_bytes};
@@ -16,7 +17,8 @@ use shoal_format::intent::Intent;
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::usage::SegKind;
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// Whether an extent record appears or goes.
@@ -68,11 +70,14 @@ pub(crate) struct Replay<'s> {
     lsn: Lsn,
     /// Inodes whose slots the records freed last: free for allocation when the replay is over.
     freed: HashSet<Ino>,
+    /// Where each orphan stands in the table.
+    orphans: HashMap<Ino, OrphanSlot>,
 }
 
 impl<'s> Replay<'s> {
     pub fn new(store: &'s Store) -> Replay<'s> {
-        Replay { store, lsn: Lsn(0), freed: HashSet::new() }
+        let orphans = store.orphans.by_ino();
+        Replay { store, lsn: Lsn(0), freed: HashSet::new(), orphans }
     }
 
     /// Applies one record.
@@ -123,12 +128,11 @@ impl<'s> Replay<'s> {
             Item::TreePut { tree, key, value } => self.put(tree, key, value),
             Item::TreeDel { tree, key } => self.delete(tree, key, key.next()),
             Item::TreeDelRange { tree, key, end } => self.delete(tree, key, Key::new(key.hi, end)),
-            Item::OrphanAdd { ino } => {
-                self.store.orphans.add(ino);
-                Ok(())
-            }
+            Item::OrphanAdd { ino } => self.orphan(ino),
             Item::OrphanDel { ino } => {
-                self.store.orphans.remove(ino);
+                if let Some(slot) = self.orphans.remove(&ino) {
+                    self.store.orphans.free(slot, ino);
+                }
                 Ok(())
             }
             Item::Root { ino, state, floor, name } => {
@@ -149,6 +153,16 @@ impl<'s> Replay<'s> {
                 self.attr_fork(entry.child, Form::Inline, fork)
             }
         }
+    }
+
+    fn orphan(&mut self, ino: Ino) -> Result<()> {
+        if ino.0 == 0 {
+            return Err(self.broken("orphan without a number"));
+        }
+        if let Entry::Vacant(place) = self.orphans.entry(ino) {
+            place.insert(self.store.orphans.take(ino)?);
+        }
+        Ok(())
     }
 
     fn edit(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::orphans::Orphans;
 use crate::roots::Roots;
 use parking_lot::{Condvar, Mutex};
 use shoal_base::counters::Counters;
-use shoal_base::{Code, Epoch, Error, Lsn, Result, SegNo};
+use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::superblock::Superblock;
@@ -63,12 +63,16 @@ pub struct Store {
     /// Inodes made from now on have at least this generation.
     pub floor: AtomicU32,
     pub(crate) budget: Arc<Budget>,
-    /// Inodes without a name, still in use.
+    /// Inodes that a crash must not leave half removed.
     pub orphans: Orphans,
+    /// Blocks of the orphan table that could not be read, in words.
+    pub orphan_damage: Vec<String>,
     /// What calls have promised and not yet done: found by recovery, completed by the engine.
     pub intents: Intents,
     /// Bytes promised to preallocated extents.
     pub prealloc: AtomicI64,
+    /// Pins that end with the checkpoint of an epoch.
+    pub(crate) unpins: Mutex<Vec<(Epoch, Addr, u32)>>,
     /// What it was opened with.
     pub options: StoreOptions,
     pub(crate) journal: OnceLock<Arc<Journal>>,
@@ -150,6 +154,20 @@ impl Store {
     /// Bytes of cache in use.
     pub fn cache_bytes(&self) -> u64 {
         self.cache.used_bytes() + self.budget.used_bytes()
+    }
+    /// Pinned bytes to which records of this epoch point again: their segment must not be given
+    /// out before these records are of the past, whatever becomes of the bytes.
+    pub fn unpin_after_checkpoint(&self, epoch: Epoch, addr: Addr, len: u32) {
+        self.unpins.lock().push((epoch, addr, len));
+    }
+    /// The checkpoint of this epoch is durable.
+    pub(crate) fn unpin(&self, epoch: Epoch) {
+        self.unpins.lock().retain(|(of, addr, len)| {
+            if *of <= epoch {
+                self.space.unpin(*addr, *len);
+            }
+            *of > epoch
+        });
     }
     /// Inodes in use.
     pub fn inodes(&self) -> u64 {

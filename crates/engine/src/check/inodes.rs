@@ -1,10 +1,11 @@
 //! First pass: every inode block, every inode.
 
+use super::names::is_dying;
 use super::{Check, Seen};
 use crate::types::FileKind;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Code, Ino, Result};
-use shoal_format::inode::{CORE, Form, Inode};
+use shoal_format::inode::{CORE, FLAG_CUT, Form, Inode};
 use shoal_txn::Root;
 
 impl Check<'_> {
@@ -39,14 +40,39 @@ impl Check<'_> {
             }
         }
         self.report.inodes = self.seen.len() as u64;
-        for ino in volume.store.orphans.all() {
+        self.orphans();
+        Ok(())
+    }
+
+    /// Slots name what needs one, and what needs one has one.
+    fn orphans(&mut self) {
+        let volume = self.volume;
+        for damage in &volume.store.orphan_damage {
+            self.problem("orphan-block", damage.clone());
+        }
+        let mut before = None;
+        for (ino, _) in volume.store.orphans.all() {
+            if before.replace(ino) == Some(ino) {
+                self.problem("orphan-twice", format!("inode {ino} has two orphan slots"));
+            }
             match self.seen.get_mut(&ino) {
                 Some(seen) if seen.nlink == 0 => seen.names = u32::MAX,
+                Some(seen) if seen.cut => seen.cut = false,
                 Some(_) => self.problem("orphan-linked", format!("orphan {ino} has links")),
+                // Whoever held it when its root was deleted clears the slot.
+                None if volume.store.root(ino).is_ok() && is_dying(volume, ino) => {}
                 None => self.problem("orphan-free", format!("orphan {ino} is a free inode")),
             }
         }
-        Ok(())
+        let lost = |(ino, seen): (&Ino, &Seen)| {
+            let orphan = seen.nlink == 0 && seen.names == 0 && !is_dying(volume, *ino);
+            let what = if orphan { "no links" } else { "a tail that is being removed" };
+            let lost = orphan || seen.cut && seen.names != u32::MAX;
+            lost.then(|| format!("inode {ino} has {what}, and no orphan slot"))
+        };
+        let mut lost: Vec<String> = self.seen.iter().filter_map(lost).collect();
+        lost.sort();
+        lost.into_iter().for_each(|message| self.problem("orphan-missing", message));
     }
 
     fn block(&mut self, root: &Root, number: u64) -> Result<()> {
@@ -61,7 +87,8 @@ impl Check<'_> {
                 },
             };
             let locked = inode.read();
-            if locked.inode.core.in_use() {
+            // Detached: as far as the volume goes, it is free.
+            if locked.inode.core.in_use() && !inode.is_detached() {
                 self.inode(ino, &locked.inode);
             }
         }
@@ -96,6 +123,7 @@ impl Check<'_> {
         let seen = Seen {
             kind: core.kind(),
             nlink: core.nlink,
+            cut: core.flags & FLAG_CUT != 0,
             names: 0,
             size: core.size,
             parent_or_bytes,

@@ -29,7 +29,9 @@ const PROBLEMS_MAX: usize = 10_000;
 struct Seen {
     kind: u8,
     nlink: u32,
-    /// Names found.
+    /// Its tail is being removed, says the inode.
+    cut: bool,
+    /// Names found; all ones: none is wanted, it is an orphan.
     names: u32,
     /// Directory: entries it says it has.
     size: u64,

@@ -133,7 +133,10 @@ impl Check<'_> {
 
     /// Every directory leads to the top.
     fn loops(&mut self) {
-        let mut good: HashSet<Ino> = HashSet::from([Ino::ROOT]);
+        // Or to a removed tree's top.
+        let orphan = |(ino, seen): (&Ino, &super::Seen)| (seen.names == u32::MAX).then_some(*ino);
+        let mut good: HashSet<Ino> = self.seen.iter().filter_map(orphan).collect();
+        good.insert(Ino::ROOT);
         let mut problems = Vec::new();
         for (ino, seen) in &self.seen {
             if seen.kind != DIRECTORY || seen.names == u32::MAX || is_dying(self.volume, *ino) {

@@ -8,7 +8,7 @@ use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::{Extent, PREALLOC_MAX};
-use shoal_format::inode::Form;
+use shoal_format::inode::{FLAG_CUT, Form};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
@@ -44,6 +44,12 @@ impl Inner {
             let dir = locked.inode().core.is_dir();
             return Err(Error::Code(if dir { Code::IsDirectory } else { Code::Invalid }));
         }
+        if locked.inode().core.flags & FLAG_CUT != 0 {
+            drop((locked, txn));
+            self.finish_cut(ino)?;
+            return self.fallocate(ino, mode, offset, len);
+        }
+        self.before_change(&mut txn, &mut locked, false)?;
         let keep_size = match mode {
             Fallocate::Allocate { keep_size } => {
                 self.reserve(&mut txn, &mut locked, offset, end)?;

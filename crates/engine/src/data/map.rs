@@ -112,7 +112,7 @@ impl Inner {
         self.read_records(ino, &old, &after, whole.then_some(from))?;
         txn.changing();
         if whole {
-            bytes -= self.remove_tail(txn, ino, from)?;
+            bytes -= self.remove_records(txn, ino, from, END)?;
         }
         match locked.inode().core.data_form {
             Form::Tree => self.replace_in_tree(txn, ino, &old, &after)?,
@@ -150,17 +150,23 @@ impl Inner {
         keys.chain(ends).try_for_each(|key| tree.get(key, |_| ()).map(|_| ()))
     }
 
-    /// Removes all records from `from` on; returns their bytes.
-    pub(crate) fn remove_tail(&self, txn: &mut Txn<'_>, ino: Ino, from: u64) -> Result<u64> {
+    /// Removes all records from `from` to before `to`; returns their bytes.
+    pub(crate) fn remove_records(
+        &self,
+        txn: &mut Txn<'_>,
+        ino: Ino,
+        from: u64,
+        to: u64,
+    ) -> Result<u64> {
         let (key, mut bytes) = (Key::new(ino.0, from), 0);
         let tree = &self.store.root(ino)?.extents;
-        tree.delete_range(key, Key::new(ino.0, END), txn.epoch, &mut |key, raw| {
+        tree.delete_range(key, Key::new(ino.0, to), txn.epoch, &mut |key, raw| {
             if let Some(extent) = Extent::decode_value(key.lo, raw) {
                 self.store.account(&extent, ExtentChange::Goes);
                 bytes += u64::from(extent.len);
             }
         })?;
-        txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end: END });
+        txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end: to });
         Ok(bytes)
     }
 

@@ -16,4 +16,4 @@ mod truncate;
 mod write;
 
 pub(crate) use cache::ObjectCache;
-pub(crate) use map::inline_extents;
+pub(crate) use map::{END, inline_extents};

@@ -111,6 +111,7 @@ impl Inner {
             // Not before the times it is compared with, though the clock is coarse.
             let atime = now().max(core.mtime).max(core.ctime);
             if atime != core.atime {
+                self.before_change(&mut txn, &mut locked, true)?;
                 self.put_core(&mut txn, &mut locked, Core { atime, ..core })?;
             }
         }

@@ -12,7 +12,7 @@ use crate::volume::Inner;
 use shoal_base::limits::{EXTENT_MAX, FILE_SIZE_MAX};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
-use shoal_format::inode::{Core, Form, Inode};
+use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_CUT, Form, Inode};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
@@ -93,13 +93,22 @@ impl Inner {
             4 => return Err(Error::Code(Code::IsDirectory)),
             _ => return Err(Error::Code(Code::Invalid)),
         }
+        let given = offset;
         let offset = offset.unwrap_or(core.size);
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(Error::Code(Code::FileTooBig))?;
         if data.is_empty() {
             return Ok(offset);
         }
+        if core.flags & FLAG_CUT != 0 {
+            drop((locked, txn));
+            self.finish_cut(ino)?;
+            return self.write_step(ino, given, data, kill_priv);
+        }
         txn.check_memory()?;
+        let small = matches!(core.data_form, Form::Empty | Form::Inline);
+        let within = small && self.fits_inline(locked.inode(), end);
+        self.before_change(&mut txn, &mut locked, within && core.flags & FLAG_CAPABILITY == 0)?;
         self.write_locked(&mut txn, &mut locked, offset, data)?;
         let dropped = self.drop_capability(&mut txn, &mut locked)?;
         let (time, lsn) = (now(), txn.lsn_before());

@@ -4,8 +4,8 @@
 //!
 //! [`Holds`], its `hold` and `release` are the real ones. The inodes, unlink and reap are the
 //! model's, because a volume has locks that the scheduler does not know: they lock, look and decide
-//! as `drop_link` in `namei/unlink.rs`, `tmpfile` in `namei/create.rs` and `reap` in `orphan.rs`
-//! do.
+//! as `drop_last_link`, `take_back` and `end_detached` in `orphan.rs`, `tmpfile` in
+//! `namei/create.rs` and `file_step` in `reap/file.rs` do.
 //!
 //! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=50000 cargo test -p shoal-engine
 //! --lib holds`. A failure prints its schedule: with `SHOAL_MODEL_SCHEDULE=…` and its name, a test
@@ -13,13 +13,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::{Holds, Inodes};
+use super::{Holds, Inodes, Orphan};
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_txn::{OrphanSlot, Orphans};
 use shuttle::rand::{RngCore, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler};
-use shuttle::sync::{Mutex, RwLock};
+use shuttle::sync::RwLock;
 use shuttle::{Config, Runner, thread};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Inodes of a model.
@@ -30,6 +30,7 @@ const INODES: u64 = 2;
 struct Slot {
     links: u32,
     in_use: bool,
+    detached: bool,
     /// How often its number has been used, and how often freed.
     made: u64,
     freed: u64,
@@ -39,7 +40,7 @@ struct Slot {
 struct World {
     holds: Holds,
     slots: Vec<RwLock<Slot>>,
-    orphans: Mutex<BTreeSet<Ino>>,
+    table: Orphans,
 }
 
 impl Inodes for World {
@@ -48,22 +49,27 @@ impl Inodes for World {
         let slot = slot.read().unwrap();
         Ok(f(slot.in_use))
     }
-    fn is_orphan(&self, ino: Ino) -> bool {
-        self.orphans.lock().unwrap().contains(&ino)
-    }
 }
 
 impl World {
     /// As many inodes, each with a name.
     fn new(inodes: u64) -> World {
-        let slot = || Slot { links: 1, in_use: true, made: 1, freed: 0 };
+        let slot = || Slot { links: 1, in_use: true, made: 1, ..Slot::default() };
         World { slots: (0..inodes).map(|_| RwLock::new(slot())).collect(), ..World::default() }
     }
     fn slot(&self, ino: Ino) -> &RwLock<Slot> {
         &self.slots[ino.0 as usize]
     }
 
-    /// As `drop_link`.
+    /// The table's slots are the real ones; number 0 would be none.
+    fn take_slot(&self, ino: Ino) -> OrphanSlot {
+        self.table.take(Ino(ino.0 + 1)).unwrap()
+    }
+    fn free_slot(&self, slot: OrphanSlot, ino: Ino) {
+        assert!(self.table.free(slot, Ino(ino.0 + 1)), "{ino} had another slot");
+    }
+
+    /// As `drop_last_link`, of small files and large ones.
     fn unlink(&self, ino: Ino) {
         let mut slot = self.slot(ino).write().unwrap();
         if slot.links == 0 {
@@ -73,11 +79,32 @@ impl World {
         if slot.links > 0 {
             return;
         }
-        if self.holds.is_held(ino) {
-            self.orphans.lock().unwrap().insert(ino);
-            return;
+        let small = thread_rng().next_u64().is_multiple_of(2);
+        match (self.holds.is_held(ino), small) {
+            (true, true) => {
+                slot.detached = true;
+                assert!(self.holds.orphaned(ino, Orphan::Detached(0)));
+            }
+            (true, false) => {
+                assert!(self.holds.orphaned(ino, Orphan::Slot(self.take_slot(ino))));
+            }
+            (false, true) => Self::free(&mut slot),
+            (false, false) => {
+                let place = self.take_slot(ino);
+                drop(slot);
+                self.reap(ino, place);
+            }
         }
-        Self::free(&mut slot);
+    }
+
+    /// A detached file outgrows its inode, as in `take_back`.
+    fn grow(&self, ino: Ino) {
+        let mut slot = self.slot(ino).write().unwrap();
+        // Else the last reference has just gone: `ESTALE`.
+        if slot.detached && self.holds.orphan_of(ino) == Some(Orphan::Detached(0)) {
+            assert!(self.holds.orphaned(ino, Orphan::Slot(self.take_slot(ino))));
+            slot.detached = false;
+        }
     }
 
     /// Another name, which a file without one can be given too (`linkat` of a `tmpfile`).
@@ -87,7 +114,9 @@ impl World {
             return;
         }
         if slot.links == 0 {
-            assert!(self.orphans.lock().unwrap().remove(&ino), "{ino} had no name");
+            let Some(place) = self.holds.slot_of(ino) else { return };
+            assert_eq!(self.holds.adopted(ino), Some(Orphan::Slot(place)));
+            self.free_slot(place, ino);
         }
         slot.links += 1;
     }
@@ -101,32 +130,44 @@ impl World {
         (slot.in_use, slot.links) = (true, u32::from(named));
         slot.made += 1;
         if !named {
-            self.orphans.lock().unwrap().insert(ino);
             self.holds.add(ino, 1);
+            assert!(self.holds.orphaned(ino, Orphan::Slot(self.take_slot(ino))));
         }
         true
     }
 
-    /// As `reap`.
-    fn reap(&self, ino: Ino) {
+    /// As `file_step`.
+    fn reap(&self, ino: Ino, place: OrphanSlot) {
         let mut slot = self.slot(ino).write().unwrap();
-        let idle = self.is_orphan(ino) && !self.holds.is_held(ino);
-        if !idle || !slot.in_use || slot.links != 0 {
+        let gone = !slot.in_use || slot.links != 0 || !self.table.has(place, Ino(ino.0 + 1));
+        if gone || self.holds.orphaned(ino, Orphan::Slot(place)) {
             return;
         }
         Self::free(&mut slot);
-        assert!(self.orphans.lock().unwrap().remove(&ino), "{ino} was freed as an orphan");
+        self.free_slot(place, ino);
+    }
+
+    /// As `end_detached`.
+    fn end_detached(&self, ino: Ino) {
+        let mut slot = self.slot(ino).write().unwrap();
+        if self.holds.orphaned(ino, Orphan::Detached(0)) {
+            return;
+        }
+        assert!(slot.detached, "{ino} ends twice");
+        Self::free(&mut slot);
     }
 
     fn free(slot: &mut Slot) {
         assert!(slot.in_use, "freed twice");
-        (slot.in_use, slot.links) = (false, 0);
+        (slot.in_use, slot.links, slot.detached) = (false, 0, false);
         slot.freed += 1;
     }
 
     fn release(&self, ino: Ino, n: u64) {
-        if self.holds.release(self, ino, n) {
-            self.reap(ino);
+        match self.holds.release(self, ino, n) {
+            Some(Orphan::Detached(_)) => self.end_detached(ino),
+            Some(Orphan::Slot(place)) => self.reap(ino, place),
+            None => {}
         }
     }
 
@@ -161,8 +202,9 @@ impl World {
 
     fn step(&self) {
         let ino = Ino(thread_rng().next_u64() % self.slots.len() as u64);
-        match thread_rng().next_u64() % 8 {
+        match thread_rng().next_u64() % 9 {
             0 | 1 => self.unlink(ino),
+            8 => self.grow(ino),
             2 => self.link(ino),
             3 => {
                 self.make(ino, true);
@@ -185,7 +227,7 @@ impl World {
             assert_eq!(slot.in_use, slot.links > 0, "inode {i} has {} names", slot.links);
             assert_eq!(slot.made - slot.freed, u64::from(slot.in_use), "inode {i}");
         }
-        assert!(self.orphans.lock().unwrap().is_empty(), "an orphan that nobody will reap");
+        assert!(self.table.is_empty(), "an orphan that nobody will reap");
         assert!(self.holds.roots().is_empty());
     }
 }
@@ -241,11 +283,23 @@ const LINK: Job = |world| {
     world.link(FILE);
     world.unlink(FILE);
 };
+const GROW: Job = |world| {
+    if world.holds.hold(world, FILE, 1).is_ok() {
+        let made = world.slot(FILE).read().unwrap().made;
+        world.grow(FILE);
+        world.close(FILE, made, 1);
+    }
+};
 const ANYTHING: Job = |world| (0..12).for_each(|_| world.step());
 
 #[test]
 fn the_last_name_goes_while_the_file_is_open() {
     check(4000, || run(1, &[OPEN, OPEN, UNLINK]));
+}
+
+#[test]
+fn a_file_without_a_name_outgrows_its_inode() {
+    check(4000, || run(1, &[GROW, OPEN, UNLINK]));
 }
 
 #[test]

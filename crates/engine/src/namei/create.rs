@@ -3,12 +3,12 @@
 use super::{NAME_COST, check_dir, touch_dir};
 use crate::attr::attr_of;
 use crate::clock::now;
+use crate::holds::Orphan;
 use crate::parent::NameIn;
 use crate::perm;
 use crate::types::{Caller, Entry, FileKind, check_name};
 use crate::volume::Inner;
 use crate::xattr::Pending;
-use shoal_base::counters::Counter;
 use shoal_base::limits::PATH_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Attrs, Id, Link, Namespace};
@@ -101,10 +101,9 @@ impl Inner {
         let mut locked = inode.write();
         let pending = self.fill(&mut txn, root, &mut locked, core, birth)?;
         let entry = attr_of(inode.ino, locked.inode())?;
-        self.store.orphans.add(inode.ino);
-        txn.log(Item::OrphanAdd { ino: inode.ino });
-        self.store.counters.add(Counter::Orphans, 1);
+        let slot = self.take_slot(&mut txn, inode.ino)?;
         self.holds.add(inode.ino, 1);
+        self.holds.orphaned(inode.ino, Orphan::Slot(slot));
         for intent in pending {
             self.finish(&mut txn, &mut locked, Some(intent))?;
         }

@@ -38,11 +38,16 @@ impl Inner {
             return Err(Error::Code(Code::NotPermitted));
         }
         let orphan = core.nlink == 0;
+        // Whoever gives it a name has it open, and with it its slot.
+        let slot = match orphan {
+            true => self.holds.slot_of(ino),
+            false => None,
+        };
         // That the name exists is said first, as on Linux.
         if orphan && self.find_entry(dir, name)?.is_some() {
             return Err(Error::Code(Code::Exists));
         }
-        if orphan && core.flags & FLAG_TMPFILE == 0 {
+        if orphan && (core.flags & FLAG_TMPFILE == 0 || slot.is_none()) {
             return Err(Error::Code(Code::NotFound));
         }
         if core.nlink == LINK_MAX {
@@ -57,13 +62,13 @@ impl Inner {
         let pending = self.apply(&mut txn, &mut file, plan)?;
         let stamp = now();
         set_links(&mut txn, &root.table, &mut file, core.nlink + 1, stamp);
-        if orphan {
+        if let Some(slot) = slot {
             let core = &mut file.edit(&root.table, txn.epoch).core;
             core.flags &= !FLAG_TMPFILE;
             let core = *core;
             txn.log(Item::Core { ino, core });
-            self.store.orphans.remove(ino);
-            txn.log(Item::OrphanDel { ino });
+            self.holds.adopted(ino);
+            self.free_slot(&mut txn, slot, ino);
         }
         touch_dir(&mut txn, &root.table, &mut parent, 1, 0, stamp);
         let entry = attr_of(ino, file.inode())?;

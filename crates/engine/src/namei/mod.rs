@@ -6,9 +6,12 @@
 mod create;
 mod link;
 mod lookup;
+mod remove_tree;
 mod rename;
 mod roots;
 mod unlink;
+
+pub(crate) use unlink::Loss;
 
 use crate::perm;
 use crate::types::Caller;
@@ -56,7 +59,7 @@ fn check_dir(core: &Core) -> Result<()> {
 
 /// Notes in a directory that its entries changed: counts and times, in memory and in the record.
 #[inline]
-fn touch_dir(
+pub(crate) fn touch_dir(
     txn: &mut Txn<'_>,
     table: &InodeTable,
     dir: &mut Locked<'_>,

@@ -1,9 +1,10 @@
 //! Rename: within a directory and across, replacing, exchanging.
 
-use super::unlink::Freed;
+use super::unlink::Loss;
 use super::{NAME_COST, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
+use crate::orphan::Left;
 use crate::parent::NameIn;
 use crate::perm;
 use crate::types::{Caller, FileKind, RenameFlags, check_name};
@@ -42,7 +43,7 @@ impl Dirs<'_> {
 /// of it all.
 struct Pointers {
     source: Plan,
-    target: Plan,
+    target: Loss,
     stamp: Stamp,
 }
 
@@ -93,7 +94,7 @@ impl Inner {
         let names = Names { from_dir, from, to_dir, to };
         loop {
             if let Some(done) = self.try_rename(who, &names, flags)? {
-                return self.give_back(done);
+                return self.settle(done);
             }
         }
     }
@@ -104,7 +105,7 @@ impl Inner {
         who: &Caller,
         names: &Names<'_>,
         flags: RenameFlags,
-    ) -> Result<Option<Option<Freed>>> {
+    ) -> Result<Option<Option<Left>>> {
         let across = names.from_dir != names.to_dir;
         let root = self.root(names.from_dir)?;
         let _shape = across.then(|| root.rename.lock());
@@ -116,9 +117,9 @@ impl Inner {
         let to_ref = root.table.get(names.to_dir)?;
         let mut dirs = lock_both(&from_ref, &to_ref, across);
         let step = self.rename_locked(who, &mut txn, root, &mut dirs, names, flags, ancestry)?;
-        let Some(freed) = step else { return Ok(None) };
+        let Some(left) = step else { return Ok(None) };
         txn.commit()?;
-        Ok(Some(freed))
+        Ok(Some(left))
     }
 
     fn rename_locked(
@@ -130,7 +131,7 @@ impl Inner {
         names: &Names<'_>,
         flags: RenameFlags,
         ancestry: Option<Ancestry>,
-    ) -> Result<Option<Option<Freed>>> {
+    ) -> Result<Option<Option<Left>>> {
         let source = self.source_of(who, dirs, names)?;
         check_name(names.to)?;
         let target = self.find_entry(names.to_dir, names.to)?;
@@ -175,7 +176,7 @@ impl Inner {
             )?;
             return Ok(Some(None));
         }
-        let replaced = target.as_ref().zip(target_ref.as_ref()).zip(target_inode.as_mut());
+        let replaced = target.as_ref().zip(target_inode.as_mut());
         let moved = (&source, &mut source_inode);
         self.move_entry(txn, root, dirs, names, moved, replaced, pointers).map(Some)
     }
@@ -193,9 +194,11 @@ impl Inner {
         let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
         let moves = self.plan_parent(source.ino(), source.inode(), Some(&from), Some(&to))?;
         let other = match target {
-            None => Plan::Nothing,
+            None => Loss::Name(Plan::Nothing),
             Some(target) if flags.exchange => {
-                self.plan_parent(target.ino(), target.inode(), Some(&to), Some(&from))?
+                let plan =
+                    self.plan_parent(target.ino(), target.inode(), Some(&to), Some(&from))?;
+                Loss::Name(plan)
             }
             Some(target) => self.plan_drop(target, &to)?,
         };
@@ -256,18 +259,18 @@ impl Inner {
         dirs: &mut Dirs<'_>,
         names: &Names<'_>,
         (source, source_inode): (&Found, &mut Locked<'_>),
-        mut replaced: Option<((&Found, &InodeRef), &mut Locked<'_>)>,
+        mut replaced: Option<(&Found, &mut Locked<'_>)>,
         pointers: Pointers,
-    ) -> Result<Option<Freed>> {
+    ) -> Result<Option<Left>> {
         let stamp = pointers.stamp;
-        let (moves_dir, mut freed, mut dropped) = (is_dir(source), None, None);
+        let (moves_dir, mut left, mut dropped) = (is_dir(source), None, None);
         let _shape = moves_dir.then(|| self.shape.change());
         let replaces = replaced.is_some();
         let mut key = None;
         match &mut replaced {
-            Some(((found, inode_ref), inode)) => {
+            Some((found, inode)) => {
                 self.replace_entry(txn, found, names.to, source.child, source.kind)?;
-                (freed, dropped) = self.drop_link(txn, inode_ref, inode, pointers.target, stamp)?;
+                (left, dropped) = self.drop_link(txn, inode, pointers.target, stamp)?;
             }
             None => {
                 let Found { child, kind, .. } = *source;
@@ -310,7 +313,7 @@ impl Inner {
         if let Some((_, inode)) = replaced {
             self.finish(txn, inode, dropped)?;
         }
-        Ok(freed)
+        Ok(left)
     }
 
     fn exchange(
@@ -333,7 +336,8 @@ impl Inner {
         let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
         let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
         let moved = self.apply_parent(txn, source_inode, pointers.source, &to)?;
-        let other = self.apply_parent(txn, target_inode, pointers.target, &from)?;
+        let Loss::Name(other) = pointers.target else { unreachable!("an exchange keeps both") };
+        let other = self.apply_parent(txn, target_inode, other, &from)?;
         let links = i64::from(is_dir(target)) - i64::from(is_dir(source));
         match &mut dirs.to {
             None => touch_dir(txn, &root.table, &mut dirs.from, 0, 0, stamp),

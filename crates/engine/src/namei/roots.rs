@@ -121,7 +121,7 @@ impl Inner {
         txn.log(Item::Root { ino: root.top(), state: RootState::Deleted, floor, name: b"" });
         touch_dir(&mut txn, &top_root.table, &mut top, -1, -1, now());
         txn.commit()?;
-        self.store.wake_checkpointer();
+        self.wake_reaper();
         Ok(())
     }
 }

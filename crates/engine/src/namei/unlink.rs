@@ -3,21 +3,26 @@
 use super::{set_links, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
+use crate::orphan::{Left, Size};
 use crate::parent::NameIn;
 use crate::perm;
 use crate::types::{Caller, FileKind};
 use crate::volume::Inner;
 use crate::xattr::{Pending, Plan};
-use shoal_base::counters::Counter;
 use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Stamp};
-use shoal_format::item::Item;
-use shoal_itable::{InodeRef, Locked};
+use shoal_itable::Locked;
 use shoal_txn::Txn;
 
-/// An inode whose number is free once its transaction's record is staged.
-pub(super) struct Freed(InodeRef);
+/// What a file loses with a name, planned.
+#[derive(Debug)]
+pub(crate) enum Loss {
+    /// One of several names: its parent pointer.
+    Name(Plan),
+    /// The last, and with it all.
+    Last(Size),
+}
 
 impl Inner {
     /// Removes a name of a file that is not a directory; its last makes the file go, at once or
@@ -60,18 +65,23 @@ impl Inner {
             return Err(Error::Code(Code::Busy));
         }
         let here = NameIn::new(dir, &parent.inode().core, name);
-        let plan = self.plan_drop(&child, &here)?;
+        let loss = self.plan_drop(&child, &here)?;
         self.remove_entry(&mut txn, &found)?;
         let stamp = now();
-        let (freed, pending) = self.drop_link(&mut txn, &child_ref, &mut child, plan, stamp)?;
+        let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
         touch_dir(&mut txn, &root.table, &mut parent, -1, -i64::from(is_dir), stamp);
         self.finish(&mut txn, &mut child, pending)?;
         txn.commit()?;
-        drop(child);
-        self.give_back(freed)
+        drop((child, parent));
+        self.settle(left)
     }
 
-    fn entry_to_remove(&self, who: &Caller, dir: &Locked<'_>, name: &[u8]) -> Result<Found> {
+    pub(super) fn entry_to_remove(
+        &self,
+        who: &Caller,
+        dir: &Locked<'_>,
+        name: &[u8],
+    ) -> Result<Found> {
         self.check_search(who, dir.ino(), dir.inode())?;
         match name {
             b"" => return Err(Error::Code(Code::NotFound)),
@@ -110,47 +120,32 @@ impl Inner {
 
     /// Plans that a locked inode loses this name. Its last takes the parent pointer along.
     #[inline]
-    pub(super) fn plan_drop(&self, child: &Locked<'_>, name: &NameIn<'_>) -> Result<Plan> {
-        match links_left(&child.inode().core) {
-            0 => Ok(Plan::Nothing),
-            _ => self.plan_parent(child.ino(), child.inode(), Some(name), None),
+    pub(crate) fn plan_drop(&self, child: &Locked<'_>, name: &NameIn<'_>) -> Result<Loss> {
+        let (ino, inode) = (child.ino(), child.inode());
+        match links_left(&inode.core) {
+            0 => self.size_of(ino, inode).map(Loss::Last),
+            _ => self.plan_parent(ino, inode, Some(name), None).map(Loss::Name),
         }
     }
 
     /// Takes one link off a locked inode (a directory loses its only name), and its parent pointer
-    /// as planned. Without links it is freed in this transaction, or, when something holds it,
-    /// becomes an orphan.
-    pub(super) fn drop_link(
+    /// as planned; with the last, what `orphan.rs` says happens. The caller gives what is left to
+    /// [`Inner::settle`].
+    pub(crate) fn drop_link(
         &self,
         txn: &mut Txn<'_>,
-        child_ref: &InodeRef,
         child: &mut Locked<'_>,
-        plan: Plan,
+        loss: Loss,
         stamp: Stamp,
-    ) -> Result<(Option<Freed>, Option<Pending>)> {
-        let ino = child.ino();
-        let left = links_left(&child.inode().core);
-        if left > 0 {
-            set_links(txn, self.table(ino)?, child, left, stamp);
-            return Ok((None, self.apply(txn, child, plan)?));
+    ) -> Result<(Option<Left>, Option<Pending>)> {
+        match loss {
+            Loss::Last(size) => Ok((self.drop_last_link(txn, child, size, stamp)?, None)),
+            Loss::Name(plan) => {
+                let left = links_left(&child.inode().core);
+                set_links(txn, self.table(child.ino())?, child, left, stamp);
+                Ok((None, self.apply(txn, child, plan)?))
+            }
         }
-        if self.holds.is_held(ino) {
-            set_links(txn, self.table(ino)?, child, 0, stamp);
-            self.store.orphans.add(ino);
-            self.store.counters.add(Counter::Orphans, 1);
-            txn.log(Item::OrphanAdd { ino });
-            return Ok((None, None));
-        }
-        self.free_inode(txn, child)?;
-        Ok((Some(Freed(child_ref.clone())), None))
-    }
-
-    /// Numbers freed by a committed transaction may be used again.
-    pub(super) fn give_back(&self, freed: impl IntoIterator<Item = Freed>) -> Result<()> {
-        for Freed(inode) in freed {
-            self.table(inode.ino)?.give_back(&inode);
-        }
-        Ok(())
     }
 }
 

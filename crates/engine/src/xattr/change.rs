@@ -58,6 +58,20 @@ pub(crate) enum Plan {
     Intent(Intent),
 }
 
+impl Plan {
+    /// Whether it changes nothing but the inode itself.
+    pub(crate) fn is_within(&self) -> bool {
+        match self {
+            Plan::Nothing | Plan::Sole => true,
+            Plan::InPlace { gone, new, .. } => gone.is_none() && new.is_none(),
+            Plan::Fork { data, gone, new, .. } => {
+                *data == Data::Stays && gone.is_none() && new.is_none()
+            }
+            Plan::Intent(_) => false,
+        }
+    }
+}
+
 /// A change whose intent is in the record under construction: the chain has to be run when the
 /// record has all that belongs to the call.
 #[must_use = "an intent that is not finished waits for the next recovery"]

@@ -54,7 +54,7 @@ impl Inner {
         let mut txn = self.store.begin(Need::Release)?;
         let inode = self.store.root(ino)?.table.get(ino)?;
         let mut locked = inode.write();
-        if !locked.inode().core.in_use() {
+        if !locked.inode().core.in_use() || locked.is_detached() {
             return Ok(());
         }
         let here = |attr: &Attr<'_>| attr.value.extent().filter(|e| e.ptr.addr == payload);

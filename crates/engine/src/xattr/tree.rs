@@ -110,7 +110,7 @@ impl Inner {
         Ok(())
     }
 
-    fn value_goes(&self, raw: &[u8]) {
+    pub(crate) fn value_goes(&self, raw: &[u8]) {
         if let Some(extent) = Attr::decode_whole(raw).and_then(|attr| attr.value.extent()) {
             self.store.account(&extent, ExtentChange::Goes);
         }

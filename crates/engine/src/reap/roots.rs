@@ -5,6 +5,7 @@
 //! vacant, and the volume's floor of generations is raised above all of them: its number and its
 //! inodes' numbers may then be given out again without an old handle meaning a new file.
 
+use crate::holds::Orphan;
 use crate::volume::Inner;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Code, Error, Ino, Result};
@@ -12,7 +13,7 @@ use shoal_format::checkpoint::RootState;
 use shoal_format::inode::Inode;
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
-use shoal_itable::Locked;
+use shoal_itable::{InodeRef, Locked};
 use shoal_tree::Batch;
 use shoal_txn::{Need, Root, Txn};
 use std::collections::HashSet;
@@ -26,7 +27,7 @@ const ENTRIES: usize = 4096;
 
 /// Where the reaping of this session stands.
 #[derive(Default)]
-pub(crate) struct Reaper {
+pub(crate) struct RootReaper {
     /// The root at hand and its next block; calls that saw the root alive have ended.
     at: Option<(u16, u64)>,
     /// Largest generation seen in it.
@@ -41,7 +42,7 @@ impl Inner {
     /// Frees everything in deleted roots; `progress` gets the inodes that are left. Roots with
     /// damage stay as they are.
     pub fn reap_roots(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        while self.reap_some()? {
+        while self.reap_roots_some()? {
             let deleted = |root: &&Root| root.state() == RootState::Deleted;
             let left = |sum: u64, root: &Root| sum.saturating_add(root.table.inodes());
             progress(self.store.roots.iter().filter(deleted).fold(0, left));
@@ -50,8 +51,8 @@ impl Inner {
     }
 
     /// Frees a slice of what is in deleted roots; `false`: there is nothing to free.
-    pub fn reap_some(&self) -> Result<bool> {
-        let mut reaper = self.reaper.lock();
+    pub(super) fn reap_roots_some(&self) -> Result<bool> {
+        let mut reaper = self.root_reaper.lock();
         let wanted = |root: &&Root| {
             root.state() == RootState::Deleted && !reaper.damaged.contains(&root.id.0)
         };
@@ -77,7 +78,7 @@ impl Inner {
     }
 
     /// Frees some inodes from this block on. Returns where to go on; `None`: the root is vacant.
-    fn reap_slice(&self, root: &Root, from: u64, reaper: &mut Reaper) -> Result<Option<u64>> {
+    fn reap_slice(&self, root: &Root, from: u64, reaper: &mut RootReaper) -> Result<Option<u64>> {
         let (mut next, enough) = (from, reaper.freed + SLICE);
         while let Some(block) = root.table.next_in_use(next)? {
             if reaper.freed >= enough {
@@ -105,7 +106,7 @@ impl Inner {
         Ok(None)
     }
 
-    fn reap_block(&self, root: &Root, block: u64, reaper: &mut Reaper) -> Result<()> {
+    fn reap_block(&self, root: &Root, block: u64, reaper: &mut RootReaper) -> Result<()> {
         for slot in 0..INODES_PER_BLOCK as u64 {
             let ino = Ino::new(root.id, block * INODES_PER_BLOCK as u64 + slot);
             let inode = match root.table.get(ino) {
@@ -114,7 +115,7 @@ impl Inner {
             };
             let core = inode.read().inode.core;
             reaper.generation = core.generation.max(reaper.generation);
-            if !core.in_use() {
+            if !core.in_use() || inode.is_detached() && self.end_in_memory(&inode)? {
                 continue;
             }
             while core.is_dir() && self.reap_entries(root, ino)? {}
@@ -124,6 +125,7 @@ impl Inner {
                 self.reap_inode(&mut txn, &mut locked)?;
             }
             txn.commit()?;
+            self.count_reaped(1);
             reaper.freed += 1;
         }
         Ok(())
@@ -133,10 +135,26 @@ impl Inner {
         let ino = locked.ino();
         self.free_inode(txn, locked)?;
         debug_assert_eq!(locked.inode(), &Inode::free(locked.inode().core.generation));
-        if self.store.orphans.remove(ino) {
-            txn.log(Item::OrphanDel { ino });
+        // The slot of an orphan is cleared by who has it: who holds it, or waits to reap it.
+        if let Some(slot) = self.cuts.lock().remove(&ino) {
+            self.free_slot(txn, slot, ino);
         }
         Ok(())
+    }
+
+    /// What lives on in memory alone goes at once: its calls fail since the root was deleted.
+    fn end_in_memory(&self, inode: &InodeRef) -> Result<bool> {
+        let mut locked = inode.write();
+        match self.holds.adopted(inode.ino) {
+            Some(Orphan::Detached(shard)) => {
+                self.forget_detached(&mut locked, shard)?;
+            }
+            Some(Orphan::Slot(slot)) => {
+                self.holds.orphaned(inode.ino, Orphan::Slot(slot));
+            }
+            None => {}
+        }
+        Ok(!locked.inode().core.in_use())
     }
 
     /// Removes some entries of a directory; `false`: there are none left.

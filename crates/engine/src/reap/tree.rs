@@ -1,0 +1,183 @@
+//! Emptying the directories of a removed tree, some entries in a transaction.
+//!
+//! The directory has no name any more, so nothing can be made in it, and what is in it can be
+//! reached only by who was there before. Its children lose their names as by `unlink`: a file with
+//! names elsewhere keeps those, an open one lives on, small ones are freed here, large ones and
+//! subdirectories with entries get slots of their own and wait their turn.
+
+use super::Step;
+use crate::clock::now;
+use crate::holds::Orphan;
+use crate::namei::{Loss, touch_dir};
+use crate::parent::NameIn;
+use crate::volume::Inner;
+use crate::xattr::Plan;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::dirent::{Dirent, SUFFIX_MASK};
+use shoal_format::item::Item;
+use shoal_format::node::{Key, TreeId};
+use shoal_itable::{InodeRef, Locked};
+use shoal_tree::Batch;
+use shoal_txn::{OrphanSlot, Root, Txn};
+
+/// Some children of a directory, from its first on: locked, and what each is to lose planned.
+struct Children<'c> {
+    locked: Vec<Locked<'c>>,
+    losses: Vec<Loss>,
+}
+
+impl Inner {
+    pub(super) fn tree_step(&self, ino: Ino, slot: OrphanSlot) -> Result<Step> {
+        let mut txn = self.begin()?;
+        let root = self.root(ino)?;
+        let dir_ref = root.table.get(ino)?;
+        let mut dir = dir_ref.write();
+        let core = dir.inode().core;
+        let ours = core.is_dir() && core.nlink == 0 && self.store.orphans.has(slot, ino);
+        if !ours {
+            return Ok(Step::Done);
+        }
+        let mut batch = Batch::default();
+        let (from, end) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
+        let next = root.dirents.scan(from, end, self.options.step_records.max(1), &mut batch)?;
+        let refs = children_of(root, ino, &batch)?;
+        let mut children = self.lock_children_of(&dir, &batch, &refs)?;
+        let done = whole_chains(&batch, children.locked.len());
+        children.locked.truncate(done);
+        children.losses.truncate(done);
+        let is_last = next.is_none() && done == refs.len();
+        txn.check_memory()?;
+        let mut left = Vec::with_capacity(done + 1);
+        if done > 0 {
+            txn.changing();
+            self.drop_children(&mut txn, root, &mut dir, &batch, &mut children, &mut left)?;
+        }
+        if is_last {
+            left.extend(self.drop_empty(&mut txn, &mut dir, slot)?);
+        }
+        let lsn = txn.commit()?;
+        drop((children, dir));
+        self.count_reaped(left.len() as u64);
+        self.settle_inside(left)?;
+        self.step_done(lsn)?;
+        Ok(if is_last { Step::Done } else { Step::More })
+    }
+
+    /// Locks as many as can be had at once: the first, at least. Each only if that needs no
+    /// waiting, because what is locked here has no order.
+    fn lock_children_of<'c>(
+        &self,
+        dir: &Locked<'_>,
+        batch: &Batch,
+        refs: &'c [InodeRef],
+    ) -> Result<Children<'c>> {
+        let (ino, core) = (dir.ino(), dir.inode().core);
+        let mut children = Children { locked: Vec::new(), losses: Vec::new() };
+        for ((key, raw), child) in batch.iter().zip(refs) {
+            let is_first = children.locked.is_empty();
+            let locked = match child.try_write() {
+                Some(locked) => locked,
+                None if is_first => child.write(),
+                None => break,
+            };
+            let entry = Dirent::decode(raw).ok_or_else(|| broken(ino, key))?;
+            let inode = locked.inode();
+            if !inode.core.in_use() || inode.core.nlink == 0 {
+                return Err(broken(ino, key));
+            }
+            let loss = self.plan_drop(&locked, &NameIn::new(ino, &core, entry.name))?;
+            // What takes several transactions comes alone.
+            let alone = matches!(loss, Loss::Name(Plan::Intent(_)));
+            if alone && !is_first {
+                break;
+            }
+            children.locked.push(locked);
+            children.losses.push(loss);
+            if alone {
+                break;
+            }
+        }
+        Ok(children)
+    }
+
+    fn drop_children(
+        &self,
+        txn: &mut Txn<'_>,
+        root: &Root,
+        dir: &mut Locked<'_>,
+        batch: &Batch,
+        children: &mut Children<'_>,
+        left: &mut Vec<crate::orphan::Left>,
+    ) -> Result<()> {
+        let (ino, stamp, count) = (dir.ino(), now(), children.locked.len());
+        let last = batch.iter().nth(count - 1).map_or(Key::new(ino.0, 0), |(key, _)| key);
+        let (from, to) = (Key::new(ino.0, 0), last.next());
+        root.dirents.delete_range(from, to, txn.epoch, &mut |_, _| {})?;
+        let end = if to.hi == ino.0 { to.lo } else { u64::MAX };
+        txn.log(Item::TreeDelRange { tree: TreeId::Dirents, key: from, end });
+        let mut alone = None;
+        for (child, loss) in children.locked.iter_mut().zip(children.losses.drain(..)) {
+            let (free, pending) = self.drop_link(txn, child, loss, stamp)?;
+            left.extend(free);
+            if let Some(pending) = pending {
+                alone = Some((child, pending));
+            }
+        }
+        touch_dir(txn, &root.table, dir, -(count as i64), 0, stamp);
+        match alone {
+            Some((child, pending)) => self.finish(txn, child, Some(pending)),
+            None => Ok(()),
+        }
+    }
+
+    /// The directory itself: free, or in memory alone for those who are still in it.
+    fn drop_empty(
+        &self,
+        txn: &mut Txn<'_>,
+        dir: &mut Locked<'_>,
+        slot: OrphanSlot,
+    ) -> Result<Option<crate::orphan::Left>> {
+        let ino = dir.ino();
+        if self.holds.is_held(ino) {
+            match self.detach(txn, dir)? {
+                true => self.free_slot(txn, slot, ino),
+                false => {
+                    self.holds.orphaned(ino, Orphan::Slot(slot));
+                }
+            }
+            return Ok(None);
+        }
+        self.free_inode(txn, dir)?;
+        self.free_slot(txn, slot, ino);
+        Ok(Some(crate::orphan::Left::Number(dir.place())))
+    }
+}
+
+fn broken(dir: Ino, key: Key) -> Error {
+    let object = format!("entry {:#x} of removed directory {dir}", key.lo);
+    Error::corrupt(object, None, "names no file that has it")
+}
+
+/// The places of a batch's children, which are of the same root.
+fn children_of(root: &Root, dir: Ino, batch: &Batch) -> Result<Vec<InodeRef>> {
+    let place = |(key, raw)| {
+        let entry = Dirent::decode(raw).filter(|entry| {
+            entry.child.root() == dir.root() && entry.child != dir && entry.child != root.top()
+        });
+        match root.table.get(entry.ok_or_else(|| broken(dir, key))?.child) {
+            Err(Error::Code(Code::Stale)) => Err(broken(dir, key)),
+            other => other,
+        }
+    };
+    batch.iter().map(place).collect()
+}
+
+/// How many of the first `count` entries to remove so that names of one hash go together.
+fn whole_chains(batch: &Batch, count: usize) -> usize {
+    let base = |n: usize| batch.iter().nth(n).map(|(key, _)| key.lo & !SUFFIX_MASK);
+    let mut whole = count;
+    while whole > 0 && base(whole).is_some() && base(whole) == base(whole - 1) {
+        whole -= 1;
+    }
+    if whole == 0 { count } else { whole }
+}

@@ -1,0 +1,47 @@
+//! Choices when a volume is opened.
+
+/// Choices when a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Refuse every change, write nothing.
+    pub read_only: bool,
+    /// Bytes for tree nodes and inode blocks; 0: a quarter of the machine's memory.
+    pub cache_bytes: u64,
+    /// Longest time that an acknowledged call stays only in memory, in milliseconds.
+    pub commit_interval_ms: u64,
+    /// Journal bytes after which a checkpoint starts; 0: chosen by the volume's size.
+    pub checkpoint_bytes: u64,
+    /// Run the background threads (journal writer, checkpoints, cleaner). Without them the same
+    /// work is done by the calls that need it, deterministically: for simulation.
+    pub background: bool,
+    /// Checkpoints follow each other without pause (a measuring aid).
+    pub checkpoint_always: bool,
+    /// Never update access times.
+    pub noatime: bool,
+    /// Every change of an attribute or parent pointer goes through an intent, also where one
+    /// transaction would do (a debugging and measuring aid).
+    pub attr_intents: bool,
+    /// The journal is written after each transaction of an intent (a testing aid: a crash can come
+    /// between them then).
+    pub attr_intents_flushed: bool,
+    /// Records of extents or attributes that one transaction removes, at most; entries of a tree
+    /// that is being removed, likewise. Small numbers are a testing aid.
+    pub step_records: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read_only: false,
+            cache_bytes: 0,
+            commit_interval_ms: 5000,
+            checkpoint_bytes: 0,
+            background: true,
+            checkpoint_always: false,
+            noatime: false,
+            attr_intents: false,
+            attr_intents_flushed: false,
+            step_records: 2048,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The table on the device: a checkpoint writes the slots in use, block by block, each with its
+//! shard's number; empty blocks are not written. Between checkpoints the journal carries the
+//! changes.
+
+use super::{OrphanSlot, Orphans};
+use crate::open::read_object;
+use shoal_base::shard::SHARDS;
+use shoal_base::{Error, Ino, Result};
+use shoal_device::Device;
+use shoal_format::orphan::{self, SLOTS};
+use shoal_format::{Geometry, Ptr};
+
+/// The slots in use, as a checkpoint writes them: shard, inodes, at most a block full.
+pub(crate) type Slots = Vec<(u32, Vec<Ino>)>;
+
+impl Orphans {
+    /// The slots at this moment. To be called with the gate closed. Memory of empty blocks goes.
+    pub(crate) fn freeze(&self) -> Slots {
+        self.shrink();
+        let mut slots: Slots = Vec::new();
+        let mut last = u64::MAX;
+        self.for_each(&mut |block, _, ino| {
+            if std::mem::replace(&mut last, block) != block {
+                slots.push(((block % SHARDS as u64) as u32, Vec::new()));
+            }
+            if let Some((_, inodes)) = slots.last_mut() {
+                debug_assert!(inodes.len() < SLOTS);
+                inodes.push(ino);
+            }
+        });
+        slots
+    }
+
+    /// Reads the blocks that a checkpoint names. A block that is damaged is left out, and said so
+    /// in the list: what stood in it is space that nothing gives back until fsck does, never a
+    /// file that anybody can reach.
+    pub(crate) fn read(
+        device: &dyn Device,
+        geometry: &Geometry,
+        volume: u64,
+        blocks: &[Ptr],
+    ) -> Result<(Orphans, Vec<String>)> {
+        let (orphans, mut damage) = (Orphans::default(), Vec::new());
+        for ptr in blocks {
+            let read = read_object(device, geometry, *ptr, "orphan block")
+                .and_then(|raw| orphan::decode(&raw, ptr.addr, volume));
+            match read {
+                Ok((shard, inodes)) => {
+                    for ino in inodes {
+                        let _ = orphans.take_in(shard as usize % SHARDS, ino)?;
+                    }
+                }
+                Err(e @ (Error::Corrupt(_) | Error::Device(_))) => damage.push(e.to_string()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok((orphans, damage))
+    }
+
+    /// For replay, which knows inodes only by number: where each stands.
+    pub(crate) fn by_ino(&self) -> std::collections::HashMap<Ino, OrphanSlot> {
+        self.all().into_iter().collect()
+    }
+}
