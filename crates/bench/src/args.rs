@@ -33,6 +33,9 @@ pub struct Args {
     /// Subdirectories for each thread at most, used in turn (fs_mark's -D)
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pub dirs: u64,
+    /// `truncate`: bytes that a file is cut from, one at a time
+    #[arg(long, default_value_t = 4096, value_name = "N")]
+    pub bytes: u64,
     /// Time every N-th operation; the others are counted only. 1 times all of them, and sees
     /// every stall
     #[arg(long, default_value_t = 32, value_name = "N")]
@@ -97,6 +100,15 @@ pub enum Workload {
     Setxattr,
     /// `vol:` all paths of inodes ten directories deep, in a scattered order
     Paths,
+    /// Cut a file from --bytes to nothing, a byte at a time; a million cuts a round. `vol:` as
+    /// it is, with a slot of the orphan table for each cut, with a mutex-guarded list, and with no
+    /// tracking, in turns (--rounds, 5 by default)
+    Truncate,
+    /// Make a file, remove it while it is open, close it
+    OpenUnlink,
+    /// Remove the files of all threads as one tree. `vol:` detached at once and freed behind the
+    /// call; `dir:` as rm -rf does it
+    RemoveTree,
     /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a
     /// sharded hash map, and look up random ones
     InodeIndex,
@@ -119,6 +131,9 @@ impl Workload {
             Workload::Parents => "parents",
             Workload::Setxattr => "setxattr",
             Workload::Paths => "paths",
+            Workload::Truncate => "truncate",
+            Workload::OpenUnlink => "open-unlink",
+            Workload::RemoveTree => "remove-tree",
             Workload::InodeIndex => "inode-index",
         }
     }
@@ -189,6 +204,7 @@ impl Args {
             ("--rounds", u64::from(self.rounds)),
             ("--per-dir", self.per_dir),
             ("--dirs", self.dirs),
+            ("--bytes", self.bytes),
             ("--sample", u64::from(self.sample)),
         ];
         if let Some((name, _)) = zero.iter().find(|(_, value)| *value == 0) {

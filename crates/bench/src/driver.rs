@@ -37,6 +37,8 @@ pub(crate) struct Usage {
 pub(crate) trait Driver {
     /// A directory that is open.
     type Dir;
+    /// A file that is open.
+    type File;
 
     /// Makes a directory.
     fn mkdir(&mut self, path: &CStr) -> Result<()>;
@@ -52,6 +54,14 @@ pub(crate) trait Driver {
     fn rename(&mut self, dir: &Self::Dir, from: &CStr, to: &CStr) -> Result<()>;
     /// Removes a file.
     fn unlink(&mut self, dir: &Self::Dir, name: &CStr) -> Result<()>;
+    /// Makes a file with these contents, and leaves it open.
+    fn open_new(&mut self, dir: &Self::Dir, name: &CStr, data: &[u8]) -> Result<Self::File>;
+    /// Writes these contents to an open file, from its start.
+    fn refill(&mut self, file: &Self::File, data: &[u8]) -> Result<()>;
+    /// Sets the size of an open file.
+    fn cut(&mut self, file: &Self::File, size: u64) -> Result<()>;
+    /// Closes it.
+    fn close(&mut self, file: Self::File) -> Result<()>;
     /// Attributes by path; returns whether there is such a file.
     fn stat(&mut self, path: &CStr) -> Result<bool>;
     /// Lists a directory with all attributes, without `.` and `..`; pushes the names of its

@@ -16,6 +16,7 @@
 //! | `special` | `recover` and `memory`: workloads that open the volume twice |
 //! | `parents` | what parent pointers cost |
 //! | `attributes` | security labels replaced, paths asked for |
+//! | `orphans` | files cut a byte at a time, removed while open, and whole trees |
 //! | `report` | JSON lines, or a table and a histogram |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 
@@ -27,6 +28,7 @@ mod index;
 mod layout;
 mod library;
 mod meter;
+mod orphans;
 mod parents;
 mod report;
 mod resources;
@@ -52,6 +54,18 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     match (target, args.workload) {
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
         (Target::Volume(path), Workload::Memory) => special::memory(args, path, &mut report),
+        (Target::Volume(path), Workload::Truncate) => {
+            orphans::truncate_volume(args, path, &mut report)
+        }
+        (Target::Directory(path), Workload::Truncate) => {
+            orphans::truncate_directory(args, path, &mut report)
+        }
+        (Target::Volume(path), Workload::RemoveTree) => {
+            orphans::remove_tree_volume(args, path, &mut report)
+        }
+        (Target::Directory(path), Workload::RemoveTree) => {
+            orphans::remove_tree_directory(args, path, &mut report)
+        }
         (Target::Volume(path), Workload::Parents) => parents::run(args, path, &mut report),
         (Target::Volume(path), Workload::Setxattr | Workload::Paths) => {
             attributes::run(args, path, &mut report)

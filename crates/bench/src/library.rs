@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::driver::{Driver, Target, Usage};
 use crate::error::{BenchError, Result};
-use shoal::{Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, Volume};
+use shoal::{Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, SetAttr, Volume};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,6 +165,7 @@ impl VolumeDriver {
 
 impl Driver for VolumeDriver {
     type Dir = Ino;
+    type File = Ino;
 
     fn mkdir(&mut self, path: &CStr) -> Result<()> {
         let (parent, name) = shoal::split_parent(path.to_bytes());
@@ -223,6 +224,38 @@ impl Driver for VolumeDriver {
         self.volume
             .unlink(&self.who, *dir, name.to_bytes())
             .map_err(|e| refused("removing", name, e))
+    }
+
+    #[inline]
+    fn open_new(&mut self, dir: &Ino, name: &CStr, data: &[u8]) -> Result<Ino> {
+        let made = self.volume.create(&self.who, *dir, name.to_bytes(), 0o644);
+        let file = made.map_err(|e| refused("creating", name, e))?.ino;
+        self.volume.hold(file, 1).map_err(|e| refused("opening", name, e))?;
+        if !data.is_empty() {
+            self.refill(&file, data)?;
+        }
+        Ok(file)
+    }
+
+    fn refill(&mut self, file: &Ino, data: &[u8]) -> Result<()> {
+        match self.volume.write(*file, 0, data, false) {
+            Ok(n) if n == data.len() => Ok(()),
+            Ok(n) => Err(BenchError::new(format!("inode {file}: only {n} bytes taken"))),
+            Err(e) => Err(BenchError::failed("writing inode", file, e)),
+        }
+    }
+
+    #[inline]
+    fn cut(&mut self, file: &Ino, size: u64) -> Result<()> {
+        let set = SetAttr { size: Some(size), by_handle: true, ..SetAttr::default() };
+        let cut = self.volume.setattr(&self.who, *file, &set);
+        cut.map(drop).map_err(|e| BenchError::failed("cutting inode", file, e))
+    }
+
+    #[inline]
+    fn close(&mut self, file: Ino) -> Result<()> {
+        self.volume.release(file, 1);
+        Ok(())
     }
 
     #[inline]

@@ -58,6 +58,13 @@ impl DirectoryTarget {
         Ok(DirectoryTarget { base: Arc::new(base), scratch })
     }
 
+    /// Removes a directory with all that is in it.
+    pub fn remove_all(&self, path: &CStr) -> Result<()> {
+        let path = self.scratch.path.join(path.to_string_lossy().as_ref());
+        std::fs::remove_dir_all(&path)
+            .map_err(|e| BenchError::failed("removing", path.display(), e))
+    }
+
     /// Removes what was made, unless it shall stay.
     pub fn finish(mut self) -> Result<()> {
         self.scratch.remove()
@@ -107,6 +114,7 @@ impl DirectoryDriver {
 
 impl Driver for DirectoryDriver {
     type Dir = OwnedFd;
+    type File = OwnedFd;
 
     fn mkdir(&mut self, path: &CStr) -> Result<()> {
         fs::mkdirat(&self.base, path, Mode::from_raw_mode(0o755))
@@ -153,6 +161,35 @@ impl Driver for DirectoryDriver {
     #[inline]
     fn unlink(&mut self, dir: &OwnedFd, name: &CStr) -> Result<()> {
         fs::unlinkat(dir, name, AtFlags::empty()).map_err(|e| failed("removing", name, e))
+    }
+
+    #[inline]
+    fn open_new(&mut self, dir: &OwnedFd, name: &CStr, data: &[u8]) -> Result<OwnedFd> {
+        let file = self.create_open(dir, name)?;
+        if !data.is_empty() {
+            self.refill(&file, data)?;
+        }
+        Ok(file)
+    }
+
+    fn refill(&mut self, file: &OwnedFd, data: &[u8]) -> Result<()> {
+        let failed = |e: &dyn Display| BenchError::failed("writing", "an open file", e);
+        match rustix::io::pwrite(file, data, 0) {
+            Ok(n) if n == data.len() => Ok(()),
+            Ok(n) => Err(failed(&format_args!("only {n} bytes taken"))),
+            Err(e) => Err(failed(&e)),
+        }
+    }
+
+    #[inline]
+    fn cut(&mut self, file: &OwnedFd, size: u64) -> Result<()> {
+        fs::ftruncate(file, size).map_err(|e| BenchError::failed("cutting", "an open file", e))
+    }
+
+    #[inline]
+    fn close(&mut self, file: OwnedFd) -> Result<()> {
+        drop(file);
+        Ok(())
     }
 
     #[inline]

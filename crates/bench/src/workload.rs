@@ -71,7 +71,7 @@ fn prepare_round<T: Target>(
 ) -> Result<u32> {
     let small = args.workload.file_size() > 0;
     match args.workload {
-        Workload::Create | Workload::CreateSync | Workload::WriteSmall => {
+        Workload::Create | Workload::CreateSync | Workload::WriteSmall | Workload::OpenUnlink => {
             return Ok(found.map_or(0, |newest| newest + 1) + round);
         }
         Workload::Rename if round > 0 => return Ok(found.unwrap_or(0) + round),
@@ -207,8 +207,14 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::Stat | Workload::Memory | Workload::Recover => {
             stat_all(driver, share, meter, args.shuffle)
         }
+        Workload::OpenUnlink => crate::orphans::open_unlink(driver, share, meter),
         // They have phases of their own.
-        Workload::InodeIndex | Workload::Parents | Workload::Setxattr | Workload::Paths => {
+        Workload::Truncate
+        | Workload::RemoveTree
+        | Workload::InodeIndex
+        | Workload::Parents
+        | Workload::Setxattr
+        | Workload::Paths => {
             Err(BenchError::new(format!("{} has no rounds", args.workload.name())))
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::clock::now;
 use crate::perm;
-use crate::types::{Attr, Caller, FileKind, SetAttr, SetTime, Time};
+use crate::types::{Attr, Caller, FileKind, SetAttr, SetTime, Time, TruncateTracking};
 use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::limits::FILE_SIZE_MAX;
@@ -97,7 +97,12 @@ impl Inner {
         let within = (set.size.is_none() || small) && list.is_within();
         self.before_change(&mut txn, &mut locked, within && core.flags & FLAG_CAPABILITY == 0)?;
         if let Some(size) = set.size {
-            self.set_size(&mut txn, &mut locked, size)?;
+            match self.options.truncate_tracking {
+                TruncateTracking::AsNeeded | TruncateTracking::Off => {
+                    self.set_size(&mut txn, &mut locked, size)?;
+                }
+                as_told => self.set_size_tracked(&mut txn, &mut locked, size, as_told)?,
+            }
         }
         let now = locked.inode().core;
         let cut = now.flags & FLAG_CUT;

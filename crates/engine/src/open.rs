@@ -63,6 +63,7 @@ impl Volume {
             holds: Holds::default(),
             detached: Detached::new(cache_bytes, sb.geometry.segments),
             cuts: Mutex::default(),
+            tracked: Mutex::default(),
             reaping: Reaping::default(),
             rooting: Mutex::default(),
             root_reaper: Mutex::default(),

@@ -2,7 +2,7 @@
 
 mod options;
 
-pub use options::OpenOptions;
+pub use options::{OpenOptions, TruncateTracking};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use std::sync::Arc;

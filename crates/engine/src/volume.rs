@@ -11,7 +11,7 @@ use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
 use shoal_itable::{InodeRef, InodeTable};
 use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// An open volume. All methods may be called from any thread.
@@ -32,6 +32,8 @@ pub struct Inner {
     pub(crate) detached: Detached,
     /// Files whose tail is being removed, and their slots in the orphan table.
     pub(crate) cuts: Mutex<HashMap<Ino, OrphanSlot>>,
+    /// The list of `TruncateTracking::List`, a measuring aid.
+    pub(crate) tracked: Mutex<VecDeque<Ino>>,
     /// What is to be freed behind the calls.
     pub(crate) reaping: Reaping,
     /// Roots are made and deleted one at a time.

@@ -109,7 +109,9 @@ impl Inner {
         let mut after: Vec<Extent> = kept.iter().chain(new).copied().collect();
         after.sort_unstable_by_key(|e| e.offset);
         let mut bytes = locked.inode().core.bytes;
-        self.read_records(ino, &old, &after, whole.then_some(from))?;
+        if !self.stays_in_fork(locked.inode(), old.len(), after.len()) {
+            self.read_records(ino, &old, &after, whole.then_some(from))?;
+        }
         txn.changing();
         if whole {
             bytes -= self.remove_records(txn, ino, from, END)?;
@@ -129,6 +131,16 @@ impl Inner {
         }
         locked.edit(self.table(ino)?, txn.epoch).core.bytes = bytes;
         Ok(())
+    }
+
+    /// Whether a map has its records in the inode, and will when so many become so many others.
+    fn stays_in_fork(&self, inode: &Inode, old: usize, new: usize) -> bool {
+        let records = match inode.core.data_form {
+            Form::Tree | Form::Inline => return false,
+            Form::Extents => inode.data.len() / INLINE_SIZE,
+            Form::Empty => 0,
+        };
+        (records + new).saturating_sub(old) * INLINE_SIZE <= self.fork_room(inode)
     }
 
     /// Reads the leaves that a change of the map will touch: a failure to read must come before the

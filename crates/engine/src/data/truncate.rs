@@ -10,6 +10,7 @@
 //! only with less of the hole.)
 
 use super::map::END;
+use crate::types::TruncateTracking;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::{Code, Error, Ino, Result};
@@ -52,6 +53,33 @@ impl Inner {
             Form::Extents | Form::Tree => {}
         }
         locked.edit(self.table(ino)?, txn.epoch).core.size = size;
+        Ok(())
+    }
+
+    /// The same, with the file in a table or a list meanwhile although it need not be
+    /// ([`TruncateTracking`]).
+    #[cold]
+    pub(crate) fn set_size_tracked(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        size: u64,
+        tracking: TruncateTracking,
+    ) -> Result<()> {
+        let ino = locked.ino();
+        if tracking == TruncateTracking::Table {
+            let slot = self.take_slot(txn, ino)?;
+            self.set_size(txn, locked, size)?;
+            self.free_slot(txn, slot, ino);
+            return Ok(());
+        }
+        self.tracked.lock().push_front(ino);
+        txn.log(Item::OrphanAdd { ino });
+        self.set_size(txn, locked, size)?;
+        let mut list = self.tracked.lock();
+        let place = list.iter().position(|at| *at == ino);
+        place.map(|place| list.remove(place));
+        txn.log(Item::OrphanDel { ino });
         Ok(())
     }
 

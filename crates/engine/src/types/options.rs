@@ -24,6 +24,8 @@ pub struct OpenOptions {
     /// The journal is written after each transaction of an intent (a testing aid: a crash can come
     /// between them then).
     pub attr_intents_flushed: bool,
+    /// How files being cut in one transaction are kept track of (a measuring aid).
+    pub truncate_tracking: TruncateTracking,
     /// Records of extents or attributes that one transaction removes, at most; entries of a tree
     /// that is being removed, likewise. Small numbers are a testing aid.
     pub step_records: usize,
@@ -41,7 +43,24 @@ impl Default for OpenOptions {
             noatime: false,
             attr_intents: false,
             attr_intents_flushed: false,
+            truncate_tracking: TruncateTracking::AsNeeded,
             step_records: 2048,
         }
     }
+}
+
+/// What a truncate that one transaction can do costs more, for measurements of the orphan table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TruncateTracking {
+    /// Nothing: it needs none. One that takes several transactions has its slot.
+    #[default]
+    AsNeeded,
+    /// Nothing at all, as `AsNeeded` for such truncates: what the others are compared with.
+    Off,
+    /// A slot of the orphan table, taken before and freed after, both in the record: as ext4 does
+    /// with its orphan file.
+    Table,
+    /// An entry in a list under one mutex for the volume, and the same in the record: as ext4 did
+    /// before.
+    List,
 }

@@ -1,0 +1,285 @@
+//! What keeping track of orphans costs, and what it gains.
+//!
+//! `truncate` is the measurement behind ext4's orphan file (Jan Kara, 2015): every thread cuts a
+//! file of its own from `--bytes` to nothing, a byte at a time. ext4 enters the file in its list,
+//! or table, for each cut; Shoal does only when a cut needs several transactions, which these do
+//! not. So a volume is measured four ways, in turns: as it is (`needed`), with a slot taken and
+//! freed for each cut as in ext4 (`table`), with one list under one mutex for the same (`list`),
+//! and with nothing (`off`). Ratios are medians of the rounds' own.
+//!
+//! `open-unlink` makes files, removes them while they are open, and closes them. `remove-tree`
+//! makes the files of all threads and removes them as one tree.
+
+use crate::args::Args;
+use crate::driver::{Driver, Target};
+use crate::error::{BenchError, Result};
+use crate::layout::{self, Name};
+use crate::library::{VolumeTarget, open_options};
+use crate::meter::{Measured, Meter};
+use crate::report::{Report, Results};
+use crate::syscalls::DirectoryTarget;
+use crate::workload::{Share, make_directories, make_files, run_phase};
+use serde::Serialize;
+use shoal::{Caller, Ino, OpenOptions, TreeCheck, TruncateTracking};
+use std::path::Path;
+use std::time::Instant;
+
+/// Rounds when none are asked for.
+const ROUNDS: u32 = 5;
+/// Cuts in a round, all threads together, about.
+const CUTS: u64 = 1 << 20;
+
+/// How a volume keeps track of files being cut.
+const SETTINGS: [(&str, TruncateTracking); 4] = [
+    ("off", TruncateTracking::Off),
+    ("needed", TruncateTracking::AsNeeded),
+    ("table", TruncateTracking::Table),
+    ("list", TruncateTracking::List),
+];
+
+/// One JSON line.
+#[derive(Serialize)]
+struct Line {
+    workload: &'static str,
+    tracking: &'static str,
+    threads: usize,
+    bytes: u64,
+    ops: u64,
+    rounds: usize,
+    /// Medians.
+    seconds: f64,
+    cpu_seconds: f64,
+    ops_per_second: f64,
+    /// Medians of the rounds' ratios to `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_to_off: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_to_off: Option<f64>,
+    /// Slots taken in a round.
+    slots: u64,
+}
+
+struct Sample {
+    measured: Measured,
+    slots: u64,
+}
+
+fn passes(args: &Args) -> u64 {
+    (CUTS / (args.threads as u64 * args.bytes)).max(1)
+}
+
+/// One thread's cuts.
+fn cuts<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Meter) -> Result<()> {
+    let dir = driver.open_dir(&layout::dir_path(share.thread, 0)?)?;
+    let name = Name::new(share.thread, 0, share.generation);
+    let data = vec![7; args.bytes as usize];
+    let file = driver.open_new(&dir, name.as_cstr(), &data)?;
+    for pass in 0..passes(args) {
+        if pass > 0 {
+            driver.refill(&file, &data)?;
+        }
+        for size in (0..args.bytes).rev() {
+            meter.op(|| driver.cut(&file, size))?;
+        }
+    }
+    driver.close(file)?;
+    driver.unlink(&dir, name.as_cstr())
+}
+
+fn rounds(args: &Args) -> u32 {
+    if args.rounds > 1 { args.rounds } else { ROUNDS }
+}
+
+/// `truncate` on a volume, all settings in turns.
+pub(crate) fn truncate_volume(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
+    let mut samples = [const { Vec::new() }; SETTINGS.len()];
+    for round in 0..rounds(args) as usize {
+        for turn in 0..SETTINGS.len() {
+            let setting = (round + turn) % SETTINGS.len();
+            let truncate_tracking = SETTINGS[setting].1;
+            let options = OpenOptions { truncate_tracking, ..open_options(args) };
+            let target = VolumeTarget::prepare_with(args, path, &options)?;
+            make_directories(args, &target)?;
+            target.settle()?;
+            let before = target.counter("orphan_slots");
+            let measured = run_phase(args, &target, 0, |d, s, m| cuts(args, d, s, m))?;
+            let slots = target.counter("orphan_slots") - before;
+            samples[setting].push(Sample { measured, slots });
+            target.finish()?;
+        }
+    }
+    let names = SETTINGS.map(|(name, _)| name);
+    print(args, &names, &samples, report)
+}
+
+/// `truncate` through system calls.
+pub(crate) fn truncate_directory(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
+    let mut samples = [Vec::new()];
+    let target = DirectoryTarget::prepare(args, path)?;
+    make_directories(args, &target)?;
+    for _ in 0..rounds(args) {
+        target.settle()?;
+        let measured = run_phase(args, &target, 0, |d, s, m| cuts(args, d, s, m))?;
+        samples[0].push(Sample { measured, slots: 0 });
+    }
+    target.finish()?;
+    print(args, &["-"], &samples, report)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        0 => (values[middle - 1] + values[middle]) / 2.0,
+        _ => values[middle],
+    }
+}
+
+fn print(
+    args: &Args,
+    names: &[&'static str],
+    samples: &[Vec<Sample>],
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let lines: Vec<Line> = names
+        .iter()
+        .zip(samples)
+        .map(|(name, mine)| {
+            let of = |f: fn(&Sample) -> f64| median(mine.iter().map(f));
+            let ratio = |f: fn(&Sample) -> f64| {
+                let others = mine.iter().zip(&samples[0]);
+                (samples.len() > 1).then(|| median(others.map(|(m, o)| f(m) / f(o))))
+            };
+            let ops = mine.first().map_or(0, |s| s.measured.ops);
+            Line {
+                workload: args.workload.name(),
+                tracking: name,
+                threads: args.threads,
+                bytes: args.bytes,
+                ops,
+                rounds: mine.len(),
+                seconds: of(|s| s.measured.seconds),
+                cpu_seconds: of(|s| s.measured.cpu_seconds),
+                ops_per_second: of(|s| (s.measured.ops as f64 / s.measured.seconds).round()),
+                seconds_to_off: ratio(|s| s.measured.seconds),
+                cpu_to_off: ratio(|s| s.measured.cpu_seconds),
+                slots: mine.last().map_or(0, |s| s.slots),
+            }
+        })
+        .collect();
+    if args.json {
+        return lines.iter().try_for_each(|line| {
+            let text = serde_json::to_string(line)
+                .map_err(|e| BenchError::failed("results", "as JSON", e))?;
+            report.print(&format!("{text}\n"))
+        });
+    }
+    let mut text = format!(
+        "{:<8} {:>7} {:>12} {:>8} {:>7} {:>8} {:>7} {:>9}\n",
+        "tracking", "threads", "truncates/s", "wall s", "to off", "cpu s", "to off", "slots"
+    );
+    let to_off = |ratio: Option<f64>| ratio.map_or_else(String::new, |r| format!("{r:.3}"));
+    for line in &lines {
+        text.push_str(&format!(
+            "{:<8} {:>7} {:>12.0} {:>8.3} {:>7} {:>8.3} {:>7} {:>9}\n",
+            line.tracking,
+            line.threads,
+            line.ops_per_second,
+            line.seconds,
+            to_off(line.seconds_to_off),
+            line.cpu_seconds,
+            to_off(line.cpu_to_off),
+            line.slots
+        ));
+    }
+    report.print(&text)
+}
+
+/// Makes, removes and closes every file.
+pub(crate) fn open_unlink<D: Driver>(
+    driver: &mut D,
+    share: &Share,
+    meter: &mut Meter,
+) -> Result<()> {
+    crate::workload::each_file(driver, share, |driver, dir, name, _| {
+        meter.op(|| {
+            let file = driver.open_new(dir, name, b"")?;
+            driver.unlink(dir, name)?;
+            driver.close(file)
+        })
+    })
+}
+
+/// The directory in which `remove-tree` has what it removes.
+const TREE: &[u8] = b"t";
+
+/// `remove-tree` on a volume: the time until the tree is gone from the namespace, and until its
+/// space is back, which is when nothing waits to be freed and a checkpoint has been made.
+pub(crate) fn remove_tree_volume(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
+    let target = VolumeTarget::prepare(args, path)?;
+    let (volume, who) = (target.volume(), Caller::root());
+    let failed = |e: shoal::Error| BenchError::failed("removing the tree on", path.display(), e);
+    make_directories(args, &target)?;
+    make_files(args, &target, 0, false)?;
+    // All threads' directories become one tree.
+    volume.mkdir(&who, Ino::ROOT, TREE, 0o755).map_err(failed)?;
+    let tree = volume.lookup(&who, Ino::ROOT, TREE).map_err(failed)?.ino;
+    for thread in 0..args.threads {
+        let name = layout::top_path(thread)?;
+        let name = name.to_bytes();
+        let flags = shoal::RenameFlags::default();
+        volume.rename(&who, Ino::ROOT, name, tree, name, flags).map_err(failed)?;
+    }
+    target.settle()?;
+    let inodes = volume.statfs().inodes_used;
+    let (cpu, start) = (crate::resources::cpu_seconds(), Instant::now());
+    volume.remove_tree(&who, Ino::ROOT, TREE, TreeCheck::Tree).map_err(failed)?;
+    let gone = start.elapsed().as_secs_f64();
+    while volume.is_reaping() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let freed = start.elapsed().as_secs_f64();
+    target.settle()?;
+    let back = start.elapsed().as_secs_f64();
+    let mut measured = Measured::empty();
+    measured.ops = inodes - volume.statfs().inodes_used;
+    measured.seconds = back;
+    measured.cpu_seconds = crate::resources::cpu_seconds() - cpu;
+    let mut results = Results::new(measured);
+    results.extra = vec![
+        ("gone_seconds", gone),
+        ("freed_seconds", freed),
+        ("space_back_seconds", back),
+        ("orphan_slots", target.counter("orphan_slots") as f64),
+    ];
+    report.whole(&results)?;
+    target.finish()
+}
+
+/// The same through system calls, as `rm -rf` does it.
+pub(crate) fn remove_tree_directory(
+    args: &Args,
+    path: &Path,
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let target = DirectoryTarget::prepare(args, path)?;
+    make_directories(args, &target)?;
+    make_files(args, &target, 0, false)?;
+    target.settle()?;
+    let (cpu, start) = (crate::resources::cpu_seconds(), Instant::now());
+    for thread in 0..args.threads {
+        target.remove_all(&layout::top_path(thread)?)?;
+    }
+    let gone = start.elapsed().as_secs_f64();
+    target.settle()?;
+    let back = start.elapsed().as_secs_f64();
+    let mut measured = Measured::empty();
+    measured.ops = args.files * args.threads as u64;
+    measured.seconds = gone;
+    measured.cpu_seconds = crate::resources::cpu_seconds() - cpu;
+    let mut results = Results::new(measured);
+    results.extra = vec![("gone_seconds", gone), ("space_back_seconds", back)];
+    report.whole(&results)?;
+    target.finish()
+}
