@@ -78,6 +78,9 @@ impl Volume {
         // Before anybody sees the volume, and before anything is reaped.
         let intents = inner.complete_intents()?;
         let writable = inner.store.writable().is_ok();
+        for damage in &inner.store.orphan_damage {
+            tracing::warn!(damage, "part of the orphan table is lost: run shoal fsck --repair");
+        }
         // They are freed behind the calls, which need not wait for it; without threads, now.
         let orphans = inner.adopt_orphans()?;
         if writable && !options.background {
@@ -88,6 +91,7 @@ impl Volume {
             records: recovered.records,
             bytes: recovered.bytes,
             orphans,
+            damage: inner.store.orphan_damage.clone(),
             intents,
             torn: recovered.torn,
             seconds: start.elapsed().as_secs_f64(),
@@ -171,7 +175,8 @@ impl Inner {
         let inode = u64::from(self.store.geometry.inode_size);
         let geometry = &self.store.geometry;
         // Dead space counts as free: whoever needs it has segments cleaned.
-        let live = self.store.space.live_bytes() + self.store.dirty_bytes() * 5 / 4;
+        let space = &self.store.space;
+        let live = space.live_bytes() + space.pinned_bytes() + self.store.dirty_bytes() * 5 / 4;
         let free = (geometry.bytes() - geometry.segment_size).saturating_sub(live);
         let promised = self.store.prealloc.load(Ordering::Relaxed).max(0) as u64;
         let reserve = u64::from(self.store.space.reserve_segments() + 1) * geometry.segment_size;

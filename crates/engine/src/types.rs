@@ -407,6 +407,9 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// Slots of the orphan table in use, whose inodes are freed behind the calls.
     pub orphans: u64,
+    /// Blocks of the orphan table that could not be read: what stood in them keeps its space until
+    /// a repair.
+    pub damage: Vec<String>,
     /// Intents completed.
     pub intents: u64,
     /// Where and why the journal's tail was cut, if it was.

@@ -14,6 +14,9 @@ use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+/// Steps of freeing that a call which finds no space takes before it looks again.
+const REAP_STEPS: usize = 64;
+
 /// An open volume. All methods may be called from any thread.
 ///
 /// Dropping it without [`Volume::close`] is like a crash: nothing acknowledged by `fsync` or `sync`
@@ -95,12 +98,21 @@ impl Inner {
         }
     }
 
+    /// What waits to be freed comes first, all of it if need be; then what is dead but scattered.
     #[cold]
     fn begin_after_relief(&self, bytes: u64) -> Result<Txn<'_>> {
-        for round in 0..8 {
-            let gained = self.reap_some()? || self.relieve(bytes)? || round < 3;
+        let mut round = 0;
+        while round < 8 {
+            let mut reaped = false;
+            for _ in 0..REAP_STEPS {
+                if !self.reap_some()? {
+                    break;
+                }
+                reaped = true;
+            }
+            let gained = self.relieve(bytes)? || reaped || round < 3;
             match self.store.begin(Need::Space(bytes)) {
-                Err(e) if e.is(Code::NoSpace) && gained => {}
+                Err(e) if e.is(Code::NoSpace) && gained => round += u32::from(!reaped),
                 other => return other,
             }
         }
