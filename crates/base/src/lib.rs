@@ -8,6 +8,7 @@ pub mod error;
 pub mod ids;
 pub mod limits;
 pub mod memory;
+pub mod planted;
 pub mod shard;
 
 pub use checksum::checksum;

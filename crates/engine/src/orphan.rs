@@ -23,6 +23,7 @@ use crate::holds::Orphan;
 use crate::volume::Inner;
 use crossbeam_utils::CachePadded;
 use shoal_base::counters::Counter;
+use shoal_base::planted::{self, Defect};
 use shoal_base::shard::{SHARDS, shard};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
@@ -186,7 +187,9 @@ impl Inner {
     /// A slot, in the table and in the record.
     pub(crate) fn take_slot(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<OrphanSlot> {
         let slot = self.store.orphans.take(ino)?;
-        txn.log(Item::OrphanAdd { ino });
+        if !planted::is(Defect::SlotNotLogged) {
+            txn.log(Item::OrphanAdd { ino });
+        }
         self.store.counters.add(Counter::OrphanSlots, 1);
         Ok(slot)
     }
@@ -195,7 +198,9 @@ impl Inner {
     pub(crate) fn free_slot(&self, txn: &mut Txn<'_>, slot: OrphanSlot, ino: Ino) {
         let was_there = self.store.orphans.free(slot, ino);
         debug_assert!(was_there, "orphan slot of {ino} is not its own");
-        txn.log(Item::OrphanDel { ino });
+        if !planted::is(Defect::SlotNotFreed) {
+            txn.log(Item::OrphanDel { ino });
+        }
     }
 
     /// Frees a locked inode without links: its data, its attributes, its number.
@@ -242,10 +247,15 @@ impl Inner {
         }
         for extent in &extents {
             self.store.account(extent, ExtentChange::Goes);
-            self.pin(extent);
+            if !planted::is(Defect::PinForgotten) {
+                self.pin(extent);
+            }
         }
         let generation = inode.edit(&root.table, txn.epoch).core.generation;
         inode.detach(txn.epoch);
+        if planted::is(Defect::NumberTooEarly) {
+            root.table.give_back(&inode.place());
+        }
         txn.log(Item::Free { ino, generation });
         root.table.count_inodes(-1);
         self.store.counters.add(Counter::Detached, 1);

@@ -5,6 +5,7 @@
 use crate::block::{DIRTY, InodeBlock, WRITING};
 use crate::table::{DIRTY_MARK, InodeTable, decode_imap};
 use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Epoch, Result, checksum};
 use shoal_format::Ptr;
 use shoal_format::bytes::Put;
@@ -31,6 +32,10 @@ impl InodeTable {
             block.flags.fetch_or(WRITING, Ordering::AcqRel);
             let free = capture(&block, epoch, &mut slots);
             self.blocks.clear_mark(number, mark);
+            if planted::is(Defect::BlockNotWritten) && number % 2 == 1 {
+                block.flags.fetch_and(!(DIRTY[epoch as usize % 2] | WRITING), Ordering::AcqRel);
+                continue;
+            }
             block.flags.fetch_and(!DIRTY[epoch as usize % 2], Ordering::AcqRel);
             let len = block_len(slots.iter().map(Vec::len).sum());
             let addr = writer.alloc(len)?;
@@ -98,7 +103,7 @@ fn capture(block: &InodeBlock, epoch: Epoch, slots: &mut [Vec<u8>; INODES_PER_BL
             Some(old) if slot.epoch > epoch => old,
             _ => {
                 assert!(slot.epoch <= epoch, "inode was changed and not kept aside");
-                match block.is_detached(i) {
+                match block.is_detached(i) && !planted::is(Defect::DetachedWritten) {
                     true => {
                         freed = Inode::free(slot.inode.core.generation);
                         &freed

@@ -28,6 +28,7 @@
 
 use crate::JournalPos;
 use shoal_base::limits::JOURNAL_ALIGN;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::Geometry;
@@ -127,7 +128,8 @@ impl Source<'_> {
         let (_, rest) = self.batch.split_at_mut(BatchHeader::SIZE);
         self.device.read_at(rest, addr.0 + BatchHeader::SIZE as u64)?;
         let (head, records) = self.batch.split_at(BatchHeader::SIZE);
-        Ok(BatchHeader::sum_matches(head, records).then_some(header))
+        let matches = BatchHeader::sum_matches(head, records);
+        Ok((matches || planted::is(Defect::BatchChecksum)).then_some(header))
     }
 
     /// The header in the buffer, if volume and incarnation are ours; its checksum may be wrong.
@@ -156,7 +158,10 @@ impl Source<'_> {
         for record in records(&self.batch[BatchHeader::SIZE..]) {
             let record = record.ok_or_else(|| broken("a record that runs past its batch"))?;
             lsn += (RECORD_HEADER + record.len()) as u64;
-            each(Lsn(lsn), record)?;
+            let is_last = lsn == at.lsn.0 + u64::from(header.len);
+            if !(is_last && planted::is(Defect::RecordSkipped)) {
+                each(Lsn(lsn), record)?;
+            }
             found.records += 1;
         }
         found.bytes += u64::from(header.len);

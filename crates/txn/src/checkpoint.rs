@@ -17,6 +17,7 @@ use crate::roots::Root;
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Epoch, Lsn, Result};
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::superblock::{self, Superblock};
@@ -134,7 +135,9 @@ impl Store {
         let pos = journal.flush_cut(moment.lsn)?;
         let ptr =
             self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
-        self.device.flush()?;
+        if !planted::is(Defect::CheckpointFlush) {
+            self.device.flush()?;
+        }
         self.publish(published, next, ptr, clean)?;
 
         self.cache.written();
@@ -236,7 +239,9 @@ pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result
     raw.resize(4096, 0);
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
     store.device.write_at(&raw, copy)?;
-    store.device.flush()?;
+    if !planted::is(Defect::SuperblockFlush) {
+        store.device.flush()?;
+    }
     store.counters.add(Counter::Flushes, 2);
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 use crate::orphans::OrphanSlot;
 use crate::store::Store;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
 use shoal_format::attr::{Attr, Attrs, Link, has_remote, parent_bytes};
 use shoal_format::bytes::Reader;
@@ -281,6 +282,9 @@ impl<'s> Replay<'s> {
             self.store.space.bump(Addr(ptr.addr.0 + u64::from(ptr.len)));
         }
         self.store.account(extent, ExtentChange::Appears);
+        if planted::is(Defect::CountedTwice) {
+            self.store.account(extent, ExtentChange::Appears);
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use super::map::END;
 use crate::types::TruncateTracking;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, FLAG_CUT, Form};
 use shoal_format::item::Item;
@@ -34,7 +35,8 @@ impl Inner {
         match core.data_form {
             Form::Empty => {}
             Form::Inline => {
-                if (locked.inode().data.len() as u64) > size {
+                let longer = (locked.inode().data.len() as u64) > size;
+                if longer && !planted::is(Defect::StaleTail) {
                     let inode = locked.edit(self.table(ino)?, txn.epoch);
                     inode.data = inode.data[..size as usize].into();
                     let form = if size == 0 { Form::Empty } else { Form::Inline };
@@ -131,10 +133,14 @@ impl Inner {
             return Ok(false);
         }
         let tree = &self.store.root(ino)?.extents;
-        let end = self.records_end(tree, Key::new(ino.0, core.size))?;
+        let mut end = self.records_end(tree, Key::new(ino.0, core.size))?;
+        if planted::is(Defect::CutForgotten) {
+            end = None;
+        }
         self.read_records(ino, &[], &[], None)?;
         txn.changing();
         let to = end.map_or(END, |key| key.lo);
+        let to = if planted::is(Defect::CutForgotten) { core.size } else { to };
         let bytes = core.bytes - self.remove_records(&mut txn, ino, core.size, to)?;
         let mut core = Core { bytes, ..core };
         if end.is_none() {

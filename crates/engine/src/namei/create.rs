@@ -10,6 +10,7 @@ use crate::types::{Caller, Entry, FileKind, check_name};
 use crate::volume::Inner;
 use crate::xattr::Pending;
 use shoal_base::limits::PATH_MAX;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Attrs, Id, Link, Namespace};
 use shoal_format::dirent::Dirent;
@@ -285,7 +286,8 @@ impl Inner {
     ) -> Result<Vec<Pending>> {
         let ino = locked.ino();
         let floor = self.store.floor.load(Ordering::Relaxed).max(1);
-        let generation = locked.inode().core.generation.wrapping_add(1).max(floor);
+        let step = u32::from(!planted::is(Defect::GenerationKept));
+        let generation = locked.inode().core.generation.wrapping_add(step).max(floor);
         let slot = locked.edit(&root.table, txn.epoch);
         slot.core = Core { generation, lsn: txn.lsn_before(), ..core };
         slot.core.flags |= birth.flags;

@@ -7,6 +7,7 @@ use crate::parent::NameIn;
 use crate::types::{Caller, Entry, check_name};
 use crate::volume::Inner;
 use shoal_base::limits::LINK_MAX;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::Dirent;
 use shoal_format::inode::FLAG_TMPFILE;
@@ -54,7 +55,10 @@ impl Inner {
             return Err(Error::Code(Code::TooManyLinks));
         }
         let here = NameIn::new(dir, &parent.inode().core, name);
-        let plan = self.plan_parent(ino, file.inode(), None, Some(&here))?;
+        let plan = match planted::is(Defect::PointerMissing) {
+            true => crate::xattr::Plan::Nothing,
+            false => self.plan_parent(ino, file.inode(), None, Some(&here))?,
+        };
         let kind = core.kind();
         if let Some(key) = self.insert_entry(&mut txn, dir, name, ino, kind)? {
             self.log_entry(&mut txn, key, Dirent { child: ino, kind, name });

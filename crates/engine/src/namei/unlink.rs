@@ -10,6 +10,7 @@ use crate::types::{Caller, FileKind};
 use crate::volume::Inner;
 use crate::xattr::{Pending, Plan};
 use shoal_base::limits::NAME_MAX;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Stamp};
 use shoal_itable::Locked;
@@ -69,7 +70,8 @@ impl Inner {
         self.remove_entry(&mut txn, &found)?;
         let stamp = now();
         let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
-        touch_dir(&mut txn, &root.table, &mut parent, -1, -i64::from(is_dir), stamp);
+        let gone = if planted::is(Defect::EntriesKept) { 0 } else { -1 };
+        touch_dir(&mut txn, &root.table, &mut parent, gone, -i64::from(is_dir), stamp);
         self.finish(&mut txn, &mut child, pending)?;
         txn.commit()?;
         drop((child, parent));
@@ -124,6 +126,7 @@ impl Inner {
         let (ino, inode) = (child.ino(), child.inode());
         match links_left(&inode.core) {
             0 => self.size_of(ino, inode).map(Loss::Last),
+            _ if planted::is(Defect::PointerLeft) => Ok(Loss::Name(Plan::Nothing)),
             _ => self.plan_parent(ino, inode, Some(name), None).map(Loss::Name),
         }
     }
@@ -141,7 +144,8 @@ impl Inner {
         match loss {
             Loss::Last(size) => Ok((self.drop_last_link(txn, child, size, stamp)?, None)),
             Loss::Name(plan) => {
-                let left = links_left(&child.inode().core);
+                let kept = u32::from(planted::is(Defect::LinksKept));
+                let left = links_left(&child.inode().core) + kept;
                 set_links(txn, self.table(child.ino())?, child, left, stamp);
                 Ok((None, self.apply(txn, child, plan)?))
             }

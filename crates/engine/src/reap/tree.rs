@@ -12,6 +12,7 @@ use crate::namei::{Loss, touch_dir};
 use crate::parent::NameIn;
 use crate::volume::Inner;
 use crate::xattr::Plan;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::{Dirent, SUFFIX_MASK};
 use shoal_format::item::Item;
@@ -110,8 +111,12 @@ impl Inner {
         left: &mut Vec<crate::orphan::Left>,
     ) -> Result<()> {
         let (ino, stamp, count) = (dir.ino(), now(), children.locked.len());
+        let from = match planted::is(Defect::EntryLeft) {
+            true => batch.iter().next().map_or(0, |(key, _)| key.lo + 1),
+            false => 0,
+        };
         let last = batch.iter().nth(count - 1).map_or(Key::new(ino.0, 0), |(key, _)| key);
-        let (from, to) = (Key::new(ino.0, 0), last.next());
+        let (from, to) = (Key::new(ino.0, from), last.next());
         root.dirents.delete_range(from, to, txn.epoch, &mut |_, _| {})?;
         let end = if to.hi == ino.0 { to.lo } else { u64::MAX };
         txn.log(Item::TreeDelRange { tree: TreeId::Dirents, key: from, end });

@@ -15,6 +15,7 @@ use super::inline::{self, find, spliced};
 use super::room::Data;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Ino, Result};
 use shoal_format::attr::{Attr, Id};
 use shoal_format::extent::Extent;
@@ -182,7 +183,9 @@ impl Inner {
                 (gone, new)
             }
         };
-        gone.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
+        if !planted::is(Defect::OldValueCounted) {
+            gone.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
+        }
         new.iter().for_each(|extent| self.store.account(extent, ExtentChange::Appears));
         self.store.counters.add(Counter::AttrShortcuts, 1);
         Ok(None)
