@@ -10,6 +10,7 @@
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`faults`]: runs on a device that fails.
+//! * [`damage`]: a volume to be damaged, and what may become of it.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
 //! * [`threads`]: the same comparison for several threads at once, in directories of their own.
 
@@ -18,6 +19,7 @@ pub mod checks;
 pub mod cli;
 pub mod compare;
 pub mod crash;
+pub mod damage;
 pub mod deadline;
 pub mod device;
 pub mod exec;

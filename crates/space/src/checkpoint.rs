@@ -10,7 +10,6 @@
 //! ```
 
 use crate::{SegKind, Segment, Space, UsageEntry, UsageTable};
-use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, SegNo};
 use shoal_format::Geometry;
 use shoal_format::usage::STREAMS;
@@ -95,7 +94,7 @@ impl Space {
                 SegKind::Meta => true,
                 SegKind::Free | SegKind::Super | SegKind::Journal => false,
             };
-            let empty = (then.live == 0 || planted::is(Defect::SegmentTooEarly))
+            let empty = then.live == 0
                 && now.live.load(Ordering::Relaxed) == 0
                 && now.pinned.load(Ordering::Relaxed) == 0;
             if unneeded && empty && now.kind() == then.kind && !open(seg) {

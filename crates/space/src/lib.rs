@@ -42,6 +42,7 @@ pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 
 use free::FreeMap;
 use parking_lot::Mutex;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
 use shoal_format::usage::{STREAMS, stream_kind};
@@ -362,6 +363,10 @@ impl Space {
         let seg = self.geometry.segment_of(addr).0 as usize;
         let Some(segment) = self.segments.get(seg) else { return self.accounting_error() };
         let now = segment.live.fetch_add(by, Ordering::Relaxed) + by;
+        let dead = now == 0 && segment.kind() == SegKind::Data;
+        if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {
+            self.release(SegNo(seg as u32));
+        }
         if now < 0 || now > self.geometry.segment_size as i64 {
             self.accounting_error();
             debug_assert!(false, "segment {seg} has {now} live bytes after {by} at {}", addr.0);

@@ -1,0 +1,123 @@
+//! Break it on purpose: every defect of `shoal_base::planted` is planted in turn, and something here
+//! must notice. The same detectors find nothing when nothing is planted.
+//!
+//! `SHOAL_PLANTED=name` plants one alone and says what each detector says.
+
+use shoal::{Caller, Code, Error, Ino, Volume, mkfs_on};
+use shoal_base::planted::{Defect, plant};
+use shoal_sim::damage::{Sample, Verdict};
+use shoal_sim::device::FaultyDevice;
+use shoal_sim::rng::Rng;
+use shoal_sim::runner::{Settings, panic_text, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A way to notice: `Err` says what is wrong.
+type Detector = fn() -> Result<(), String>;
+
+/// Cheapest first.
+const DETECTORS: [(&str, Detector); 3] =
+    [("simulation", simulation), ("full", full), ("damage", damage)];
+
+/// Seeded runs against the model, with crashes.
+fn simulation() -> Result<(), String> {
+    for seed in 1..=60 {
+        run(seed, 600).map_err(|failure| format!("seed {seed}: {}", failure.message))?;
+    }
+    Ok(())
+}
+
+/// A volume filled to the last byte is told so in time, and everything can be removed from it.
+fn full() -> Result<(), String> {
+    let settings = Settings::small(32 << 20);
+    let device = Arc::new(FaultyDevice::new(settings.capacity).forgetful());
+    let text = |what: &str, e: Error| format!("{what}: {e}");
+    mkfs_on(device.clone(), &settings.mkfs).map_err(|e| text("mkfs", e))?;
+    let volume = Volume::open_on(device, &settings.open).map_err(|e| text("open", e))?;
+    let who = Caller::root();
+    // Of data, then of names alone.
+    for size in [3000, 0] {
+        let (mut made, name) = (0, |n: u64| format!("{n:0200}"));
+        let made = loop {
+            let file = volume.create(&who, Ino::ROOT, name(made).as_bytes(), 0o644);
+            match file.and_then(|file| volume.write(file.ino, 0, &vec![7; size], false)) {
+                Ok(_) => made += 1,
+                Err(e) if e.is(Code::NoSpace) => break made,
+                Err(e) => return Err(text("filling it", e)),
+            }
+        };
+        for i in 0..=made {
+            let removed = volume.unlink(&who, Ino::ROOT, name(i).as_bytes());
+            let none = |e: &Error| i == made && e.is(Code::NotFound);
+            match removed {
+                Err(e) if !none(&e) => return Err(text("removing from a full volume", e)),
+                _ => {}
+            }
+        }
+    }
+    volume.close().map_err(|e| text("closing it", e))
+}
+
+/// A bit flipped in each of many places: whatever shows must be what was there, or an error.
+fn damage() -> Result<(), String> {
+    for clean in [true, false] {
+        let sample = Sample::new(clean);
+        let mut rng = Rng::new(31);
+        let kinds = ["SND1", "SIB1", "SDX1", "SJB1"].map(|kind| sample.image.find(kind.as_bytes()));
+        for round in 0..400 {
+            let places = &kinds[round % kinds.len()];
+            let newest = places.len() - 1 - rng.below(places.len().min(12) as u64) as usize;
+            let place = places[newest];
+            let mut damaged = sample.image.clone();
+            // Nodes are 16 KiB; of the others, the first bytes are there in any case.
+            let span = if round % kinds.len() == 0 { 16_000 } else { 400 };
+            damaged.flip_bit(place + 40 + rng.below(span), rng.next() as u8);
+            let what = format!("byte {place}, clean {clean}");
+            let seen = catch_unwind(AssertUnwindSafe(|| sample.examine(damaged, &what)));
+            let verdict = seen.map_err(|panic| format!("{what}: {}", panic_text(&*panic)))?;
+            let journal = round % kinds.len() == 3;
+            // What lies in the journal may be its end; anything else is not older.
+            if verdict == Verdict::Older && !journal {
+                return Err(format!("{what}: shown as it never was"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What noticed a defect, and how.
+fn notice(defect: Option<Defect>, detectors: &[(&'static str, Detector)]) -> Option<String> {
+    plant(defect);
+    let found = detectors.iter().find_map(|(name, detector)| {
+        let said = catch_unwind(detector).unwrap_or_else(|panic| Err(panic_text(&*panic)));
+        let first =
+            |text: String| text.lines().next().unwrap_or_default().chars().take(160).collect();
+        said.err().map(first).map(|text: String| format!("{name}: {text}"))
+    });
+    plant(None);
+    found
+}
+
+#[test]
+fn every_planted_defect_is_caught() {
+    // Panics are expected, thousands of lines of them are not wanted.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Ok(wanted) = std::env::var("SHOAL_PLANTED") {
+        let defect = Defect::ALL.iter().copied().find(|defect| defect.name() == wanted);
+        let defect = defect.expect("SHOAL_PLANTED names no defect");
+        for detector in DETECTORS {
+            println!("{wanted} ({}): {:?}", defect.what(), notice(Some(defect), &[detector]));
+        }
+        return;
+    }
+    assert_eq!(notice(None, &DETECTORS), None, "nothing is planted");
+    let mut missed = Vec::new();
+    for defect in Defect::ALL {
+        match notice(Some(*defect), &DETECTORS) {
+            Some(found) => println!("{}: caught by {found}", defect.name()),
+            None => missed.push(format!("{}: {}", defect.name(), defect.what())),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "of {} defects nobody noticed {missed:#?}", Defect::ALL.len());
+}
