@@ -5,15 +5,19 @@
 #
 #   scripts/fuzz.sh [TARGET|all] [SECONDS]    default: all targets, 30 seconds each
 #   scripts/fuzz.sh seed                      after a change of the format: makes the corpus anew
-#   scripts/fuzz.sh replay                    the corpus alone, on the stable toolchain
+#   scripts/fuzz.sh replay [SECONDS]          on the stable toolchain, without libFuzzer: the corpus,
+#                                             and random changes of it, so long for each target
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=${1:-all} seconds=${2:-30}
 manifest=fuzz/Cargo.toml
 case $target in
-  seed) exec cargo run --quiet --manifest-path $manifest --example seed ;;
-  replay) exec cargo test --quiet --manifest-path $manifest --lib ;;
+  seed) exec cargo run --quiet --manifest-path $manifest --no-default-features --example seed ;;
+  replay)
+    export SHOAL_FUZZ_SECONDS=${2:-1}
+    exec cargo test --manifest-path $manifest --no-default-features --lib -- --nocapture
+    ;;
   all) mapfile -t targets < <(basename -s .rs -a fuzz/targets/bin/*.rs) ;;
   *) targets=("$target") ;;
 esac

@@ -203,7 +203,8 @@ pub fn orphan(data: &[u8]) {
     for raw in [data, &sealed(data, orphans::BLOCK_SIZE, &orphans::MAGIC.to_le_bytes())] {
         let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
         let Ok(inodes) = orphans::decode(raw, ADDR, volume) else { continue };
-        let again = orphans::decode(&orphans::encode(volume, 0, &inodes), ADDR, volume).ok();
+        let (shard, list) = &inodes;
+        let again = orphans::decode(&orphans::encode(volume, *shard, list), ADDR, volume).ok();
         assert_eq!(again, Some(inodes));
     }
 }

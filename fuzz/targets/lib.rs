@@ -36,20 +36,87 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    /// The corpus of a target.
+    fn corpus(name: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+        let files = std::fs::read_dir(folder).expect("each target has a corpus");
+        let read = |file: std::io::Result<std::fs::DirEntry>| {
+            let path = file.expect("a readable folder").path();
+            std::fs::read(path).expect("a readable file")
+        };
+        let inputs: Vec<Vec<u8>> = files.map(read).collect();
+        assert!(!inputs.is_empty(), "{name} has no corpus");
+        inputs
+    }
 
     #[test]
     fn every_target_survives_its_corpus() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
         for (name, target) in super::TARGETS {
-            let files = std::fs::read_dir(corpus.join(name)).expect("each target has a corpus");
-            let mut count = 0;
-            for file in files {
-                let file = file.expect("a readable folder").path();
-                println!("{}", file.display());
-                target(&std::fs::read(&file).expect("a readable file"));
-                count += 1;
+            corpus(name).iter().for_each(|input| target(input));
+        }
+    }
+
+    /// xorshift64*: enough to choose bytes by.
+    struct Rng(u64);
+
+    impl Rng {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize) % n.max(1)
+        }
+    }
+
+    /// Some bytes changed, removed, put in, or taken from another input.
+    fn mutated(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
+        let mut input = inputs[rng.below(inputs.len())].clone();
+        for _ in 0..1 + rng.below(6) {
+            let at = rng.below(input.len());
+            match rng.below(6) {
+                0 if !input.is_empty() => input[at] ^= 1 << rng.below(8),
+                1 if !input.is_empty() => {
+                    input[at] = [0, 1, 0x7f, 0x80, 0xfe, 0xff][rng.below(6)];
+                }
+                2 => input.truncate(at),
+                3 => input.insert(at, rng.below(256) as u8),
+                4 if input.len() - at >= 8 => {
+                    let word = [0, 1, u64::MAX, 1 << 63, u64::from(u32::MAX)][rng.below(5)];
+                    input[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                }
+                _ => {
+                    let other = &inputs[rng.below(inputs.len())];
+                    let from = rng.below(other.len());
+                    let len = rng.below(64).min(other.len() - from);
+                    input.splice(at..at, other[from..from + len].iter().copied());
+                }
             }
-            assert!(count > 0, "{name} has no corpus");
+        }
+        input
+    }
+
+    /// `SHOAL_FUZZ_SECONDS` for each target, 1 by default, or for `SHOAL_FUZZ_TARGET` alone;
+    /// `SHOAL_FUZZ_SEED` chooses what is tried. A failure prints its input.
+    #[test]
+    fn every_target_survives_changes_of_its_corpus() {
+        let from_env = |name: &str| std::env::var(name).ok().and_then(|v| v.parse().ok());
+        let seconds = from_env("SHOAL_FUZZ_SECONDS").unwrap_or(1);
+        let seed = from_env("SHOAL_FUZZ_SEED").unwrap_or(1);
+        let only = std::env::var("SHOAL_FUZZ_TARGET").ok();
+        let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
+        for (name, target) in super::TARGETS.iter().filter(|(name, _)| wanted(name)) {
+            let inputs = corpus(name);
+            let (mut rng, mut runs) = (Rng(seed | 1 << 40), 0u64);
+            let end = Instant::now() + Duration::from_secs(seconds);
+            while Instant::now() < end {
+                let input = mutated(&mut rng, &inputs);
+                let ran = std::panic::catch_unwind(|| target(&input));
+                assert!(ran.is_ok(), "{name} fails with {}", input.escape_ascii());
+                runs += 1;
+            }
+            println!("{name}: {runs} runs");
         }
     }
 }

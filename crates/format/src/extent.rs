@@ -92,6 +92,7 @@ impl Extent {
             false => {
                 u64::from(self.skip) + u64::from(self.len) <= u64::from(self.ptr.len)
                     && self.ptr.len as usize <= limits::EXTENT_MAX
+                    && self.ptr.addr.0.checked_add(u64::from(self.ptr.len)).is_some()
             }
         };
         let fits = self.offset.checked_add(u64::from(self.len));
@@ -143,5 +144,19 @@ impl DataHeader {
         let len = u32_at(raw, 4);
         let fits = len > 0 && len as usize <= limits::EXTENT_MAX;
         fits.then(|| DataHeader { len, ino: Ino(u64_at(raw, 8)), offset: u64_at(raw, 16) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by changing the corpus: the address of the first byte used overflowed.
+    #[test]
+    fn an_extent_at_the_end_of_all_addresses_is_no_record() {
+        let ptr = Ptr { addr: Addr(u64::MAX), len: 0x4000, checksum: 5 };
+        let mut raw = Vec::new();
+        Extent { offset: 0, len: 0x1000, skip: 0x80, ptr }.encode_value(&mut raw);
+        assert_eq!(Extent::decode_value(0, &raw), None);
     }
 }
