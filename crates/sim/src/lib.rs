@@ -10,6 +10,7 @@
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`faults`]: runs on a device that fails.
+//! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
 //! * [`threads`]: the same comparison for several threads at once, in directories of their own.
 
@@ -21,6 +22,7 @@ pub mod crash;
 pub mod deadline;
 pub mod device;
 pub mod exec;
+pub mod exhaustive;
 pub mod faults;
 pub mod history;
 pub mod image;
