@@ -53,15 +53,15 @@ fn one_operation_crashed_everywhere() {
 /// `SHOAL_EXHAUSTIVE_EVERY=1` runs all of them.
 #[test]
 fn a_slice_of_two_operations() {
-    let every = from_environment("SHOAL_EXHAUSTIVE_EVERY", 241) as usize;
+    let every = from_environment("SHOAL_EXHAUSTIVE_EVERY", 487) as usize;
     let total = clean(Mode::Plain, wanted(2, every)).counts[1];
     assert!(total.sequences > 100 && total.pairs > total.new_pairs, "{total:?}");
 }
 
 #[test]
 fn a_sample_of_three_operations() {
-    let wanted = Wanted { sample: 200, ..wanted(0, 1) };
-    assert_eq!(clean(Mode::Intents, wanted).counts[2].sequences, 200);
+    let wanted = Wanted { sample: 100, ..wanted(0, 1) };
+    assert_eq!(clean(Mode::Intents, wanted).counts[2].sequences, 100);
 }
 
 /// A device that says it flushed and did not: what was acknowledged is lost, and that is seen.

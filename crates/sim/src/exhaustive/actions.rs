@@ -357,5 +357,13 @@ impl List {
             Op::Write { file: Target::Slot(slot), offset: 0, data, kill_priv: false },
         ];
         self.add(gone, Some(Target::Slot(slot)), Some(dir("A")));
+        // A root with something in it, which outlives the root's deletion until it is reaped.
+        let root = vec![
+            Op::RootCreate { who: ROOT, name: b"R".to_vec(), mode: 0o755 },
+            self.make.create("R", "file"),
+            self.make.write("R/file", 0, 5000),
+        ];
+        self.add(root, Some(file("R/file")), Some(dir("R")));
+        self.add(vec![Op::RootDelete { who: ROOT, name: b"R".to_vec() }], None, None);
     }
 }

@@ -16,7 +16,7 @@ usage: exhaustive [--length 1|2] [--sample3 N --seed S] [--seconds N] [--threads
   --sample3 N    and N sequences of three, chosen by --seed
   --seconds N    stop after N seconds
   --threads N    threads (1)
-  --mode MODE    plain, intents (see `Mode`), small (inodes); otherwise one after the other
+  --mode MODE    plain, intents, small, eager (see `Mode`); otherwise one after the other
   --only ID      one sequence (12n-40f), or one crash point of it (12n-40f@3)
   --list         print the operations with their numbers";
 

@@ -4,14 +4,19 @@
 use super::actions::{Action, all};
 use super::explore::{Counts, Points, Violation, explore};
 use super::plan::{Longer, Prefix};
+use super::sequence::Sequence;
 use super::start::Start;
 use crate::rng::Rng;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// Violations after which a run gives up: many have one cause.
 const ENOUGH: usize = 10;
+/// A single sequence that takes longer than this hangs.
+const HANG: Duration = Duration::from_secs(120);
 /// Sampled sequences of one task.
 const PIECE: u64 = 100;
 
@@ -79,6 +84,8 @@ struct Work<'a> {
     stop: AtomicBool,
     began: Instant,
     found: Mutex<Found>,
+    /// What each thread is at, and since when.
+    current: Mutex<HashMap<ThreadId, (Sequence, Instant)>>,
 }
 
 /// Runs all that is wanted; `progress` is told now and then how far it is, in percent.
@@ -94,6 +101,7 @@ pub fn run(start: &Start, wanted: &Wanted, progress: &dyn Fn(&Found, u64)) -> Fo
         stop: AtomicBool::new(false),
         began: Instant::now(),
         found: Mutex::default(),
+        current: Mutex::default(),
     };
     work.plan();
     std::thread::scope(|scope| {
@@ -105,6 +113,7 @@ pub fn run(start: &Start, wanted: &Wanted, progress: &dyn Fn(&Found, u64)) -> Fo
             std::thread::sleep(Duration::from_millis(20));
             if told.elapsed() > Duration::from_secs(20) {
                 told = Instant::now();
+                work.watch();
                 let begun = work.next.load(Ordering::Relaxed).min(work.tasks.len());
                 let found = Found { elapsed: work.began.elapsed(), ..work.found.lock().clone() };
                 progress(&found, 100 * begun as u64 / work.tasks.len().max(1) as u64);
@@ -151,7 +160,7 @@ impl Work<'_> {
     }
 
     fn first(&self, first: &Prefix) {
-        self.note(1, explore(self.start, &self.actions, &first.sequence, Points::New));
+        self.note(1, self.explore(&first.sequence));
         if self.wanted.length < 2 {
             return;
         }
@@ -162,9 +171,7 @@ impl Work<'_> {
                 return true;
             }
             let explored = match longer {
-                Longer::Succeeds(next) => {
-                    explore(self.start, &self.actions, &next.sequence, Points::New)
-                }
+                Longer::Succeeds(next) => self.explore(&next.sequence),
                 Longer::Fails(action) => first.agree_on_failure(self.start, &self.actions, action),
             };
             self.note(2, explored)
@@ -177,13 +184,30 @@ impl Work<'_> {
         while !self.stop.load(Ordering::Relaxed) {
             let explored = match empty.by_lot(&self.actions, 3, &mut rng) {
                 None => Ok(Counts { failing: 1, ..Counts::default() }),
-                Some(chosen) => explore(self.start, &self.actions, &chosen.sequence, Points::New),
+                Some(chosen) => self.explore(&chosen.sequence),
             };
             let chosen = explored.as_ref().map_or(true, |counts| counts.sequences > 0);
             self.note(3, explored);
             if chosen {
                 return;
             }
+        }
+    }
+
+    fn explore(&self, sequence: &Sequence) -> Result<Counts, Violation> {
+        let thread = std::thread::current().id();
+        self.current.lock().insert(thread, (sequence.clone(), Instant::now()));
+        let explored = explore(self.start, &self.actions, sequence, Points::New);
+        self.current.lock().remove(&thread);
+        explored
+    }
+
+    /// Aborts when a sequence hangs: that is a failure too, and nobody else would tell which.
+    fn watch(&self) {
+        let current = self.current.lock();
+        if let Some((sequence, _)) = current.values().find(|(_, since)| since.elapsed() > HANG) {
+            println!("sequence {sequence} hangs:\n{}", sequence.program());
+            std::process::abort();
         }
     }
 

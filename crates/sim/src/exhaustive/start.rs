@@ -44,12 +44,18 @@ pub enum Mode {
     Intents,
     /// Inodes of 256 bytes: attributes and contents leave the inode early.
     Small,
+    /// A checkpoint as soon as there is anything to write one for.
+    Eager,
 }
 
 impl Mode {
     /// Each with its name.
-    pub const EACH: [(Mode, &str); 3] =
-        [(Mode::Plain, "plain"), (Mode::Intents, "intents"), (Mode::Small, "small")];
+    pub const EACH: [(Mode, &str); 4] = [
+        (Mode::Plain, "plain"),
+        (Mode::Intents, "intents"),
+        (Mode::Small, "small"),
+        (Mode::Eager, "eager"),
+    ];
 
     /// As in the command line.
     pub fn name(self) -> &'static str {
@@ -64,6 +70,9 @@ impl Mode {
         settings.open.attr_intents_flushed = self == Mode::Intents;
         if self == Mode::Small {
             settings.mkfs.inode_size = 256;
+        }
+        if self == Mode::Eager {
+            settings.open.checkpoint_bytes = 1;
         }
         settings
     }
