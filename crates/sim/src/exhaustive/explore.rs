@@ -37,6 +37,8 @@ pub struct Counts {
     pub reordered: u64,
     /// Recoveries that were crashed themselves, and done again.
     pub recoveries_crashed: u64,
+    /// Recovered volumes that were worked with.
+    pub used: u64,
     /// Intents that recoveries completed.
     pub intents: u64,
 }
@@ -52,6 +54,7 @@ impl std::ops::AddAssign for Counts {
         self.torn += other.torn;
         self.reordered += other.reordered;
         self.recoveries_crashed += other.recoveries_crashed;
+        self.used += other.used;
         self.intents += other.intents;
     }
 }
@@ -115,6 +118,8 @@ struct Done<'a> {
     seed: u64,
     /// Device position at which the last operation began.
     last_began: u64,
+    /// The newest state that was acknowledged then.
+    floor: usize,
 }
 
 impl<'a> Done<'a> {
@@ -132,9 +137,10 @@ impl<'a> Done<'a> {
         let last_began = device.position();
         let history = History::new(last_began, &run.model, explain);
         let seed = sequence.seed();
-        let mut done = Done { start, device, volume, run, history, seed, last_began };
+        let mut done = Done { start, device, volume, run, history, seed, last_began, floor: 0 };
         for step in &sequence.0 {
             done.last_began = done.device.position();
+            done.floor = *done.history.permitted(done.last_began).start();
             let action = &actions[step.action];
             for op in action.ops.iter().cloned().chain(step.durable.op(action)) {
                 done.step(&op)?;
@@ -161,40 +167,66 @@ impl<'a> Done<'a> {
 
     /// Crashes it. `at` tells which crash point is being looked at.
     fn crash(self, points: Points, at: &mut Option<u64>) -> Result<Counts, String> {
-        let Done { start, device, volume, history, seed, last_began, .. } = self;
+        let Done { start, device, volume, history, seed, last_began, floor, .. } = self;
         let (base, log) = device.recorded();
         drop(volume);
         let mut moments = Moments::new(base, log);
         let mut judge = Judge::new(start, &history);
         let first = history.first_position();
+        // Acknowledged without touching the device: that must be true there and then.
+        let promised = *history.permitted(last_began).start() > floor;
         let mut position = 0;
-        while moments.advance() {
-            position += 1;
-            if position <= first {
-                continue;
-            }
-            let new = position > last_began;
-            judge.counts.pairs += 1;
-            judge.counts.new_pairs += u64::from(new);
+        loop {
+            let new = position > last_began || (position == last_began && promised);
+            let counted = position > first || (position == first && new);
+            judge.counts.pairs += u64::from(counted);
+            judge.counts.new_pairs += u64::from(counted && new);
             let wanted = match points {
                 Points::None => false,
                 Points::New => new,
                 Points::All => true,
-                Points::One(one) => one == position - first,
+                Points::One(one) => one + first == position,
             };
-            if !wanted {
-                continue;
+            if counted && wanted {
+                *at = Some(position - first);
+                let mut rng = Rng::new(seed).fork(position - first);
+                for candidate in moments.candidates(&mut rng) {
+                    let kind = candidate.kind;
+                    judge
+                        .examine(candidate, position, &mut rng)
+                        .map_err(|e| format!("image {kind:?}: {e}"))?;
+                }
             }
-            *at = Some(position - first);
-            let mut rng = Rng::new(seed).fork(position - first);
-            for candidate in moments.candidates(&mut rng) {
-                let kind = candidate.kind;
-                judge
-                    .examine(candidate, position, &mut rng)
-                    .map_err(|e| format!("image {kind:?}: {e}"))?;
+            if !moments.advance() {
+                break;
             }
+            position += 1;
         }
         *at = None;
         Ok(judge.counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::actions::all;
+    use super::super::start::Mode;
+    use super::*;
+
+    /// An fsync that forgets to write leaves no device operation to crash after.
+    #[test]
+    fn what_is_acknowledged_without_a_device_operation_is_judged() {
+        let start = Start::new(Mode::Plain.settings()).unwrap();
+        let only: Only = "0n".parse().unwrap();
+        let run = || Done::new(&start, &all(), &only.sequence, true).unwrap();
+        let counts = run().crash(Points::New, &mut None).unwrap();
+        assert_eq!((counts.sequences, counts.pairs), (1, 0), "nothing was written");
+        let mut forgetful = run();
+        let position = forgetful.device.position();
+        forgetful.history.acknowledge_all(position);
+        let mut at = None;
+        let message = forgetful.crash(Points::New, &mut at).unwrap_err();
+        assert!(message.contains("it is state 0"), "{message}");
+        assert_eq!(at, Some(0));
     }
 }

@@ -13,8 +13,9 @@
 //! What is counted: a *sequence* is a list of operations with their syncs, of which each succeeds;
 //! a *crash point* is the moment just after one of its device operations (write, flush, discard); a
 //! *pair* is a sequence with one of its crash points. A pair is *new* when its crash point lies
-//! behind the beginning of the last operation: before, all is as in the sequence without that
-//! operation, which has been judged by itself. Only new pairs cost anything, and an image that is
+//! behind the beginning of the last operation, or at it when more was acknowledged there without a
+//! device operation: before, all is as in the sequence without that operation, which has been
+//! judged by itself. Only new pairs cost anything, and an image that is
 //! known to be byte for byte one already recovered in the same sequence is not recovered again,
 //! only judged by what is permitted at this point.
 

@@ -41,6 +41,7 @@ pub fn table(found: &Found) -> String {
     text += &row("  with writes out of order", |c| c.reordered);
     text += &row("images equal to one of those", |c| c.repeated);
     text += &row("recoveries crashed, done again", |c| c.recoveries_crashed);
+    text += &row("recovered volumes worked with", |c| c.used);
     text += &row("intents completed by recovery", |c| c.intents);
     text += &format!(
         "{} violations; {seconds:.1} s, {:.0} sequences/s, {:.0} pairs/s, {:.0} images/s{}\n",
