@@ -131,6 +131,9 @@ impl Work<'_> {
         let mut tasks = Vec::new();
         let empty = Prefix::empty(self.start);
         empty.longer(&self.actions, &mut |longer| {
+            if self.wanted.length == 0 {
+                return false;
+            }
             match longer {
                 Longer::Succeeds(first) => tasks.push(Task::First(first)),
                 Longer::Fails(number) => {
