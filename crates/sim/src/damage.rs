@@ -1,5 +1,5 @@
-//! A volume with something of everything on it, to be damaged; and what may become of a damaged one:
-//! it is refused, or opens and shows either what was there or an error, never other bytes.
+//! A volume with something of everything on it, to be damaged; and what may become of a damaged
+//! one: it is refused, or opens and shows either what was there or an error, never other bytes.
 
 use crate::deadline::within;
 use crate::device::FaultyDevice;

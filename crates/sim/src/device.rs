@@ -208,6 +208,12 @@ impl FaultyDevice {
         CrashCursor::new(state.base.clone(), state.log.clone(), state.log_start, seed)
     }
 
+    /// The durable image before the recorded operations, and these.
+    pub fn recorded(&self) -> (Image, Vec<LogOp>) {
+        let state = self.state.lock();
+        (state.base.clone(), state.log.clone())
+    }
+
     /// The image of a crash right now, and its position, taken in one step while others write.
     pub fn crash_now(&self, seed: u64) -> (u64, Image) {
         let mut cursor = self.crashes(seed);

@@ -11,6 +11,7 @@
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`faults`]: runs on a device that fails.
 //! * [`damage`]: a volume to be damaged, and what may become of it.
+//! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
 //! * [`threads`]: the same comparison for several threads at once, in directories of their own.
 
@@ -23,6 +24,7 @@ pub mod damage;
 pub mod deadline;
 pub mod device;
 pub mod exec;
+pub mod exhaustive;
 pub mod faults;
 pub mod history;
 pub mod image;

@@ -1,11 +1,17 @@
-//! The command `shoal-sim`, called by `cargo xtask sim`.
+//! The command `shoal-sim`, called by `cargo xtask sim`, and by `cargo xtask exhaustive`.
 
+use shoal_sim::{cli, exhaustive};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match shoal_sim::cli::parse(std::env::args().skip(1)) {
-        Ok(arguments) if shoal_sim::cli::cli(arguments) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+    let mut words = std::env::args().skip(1).peekable();
+    let done = match words.next_if(|word| word == "exhaustive") {
+        Some(_) => exhaustive::cli::parse(words).map(|a| exhaustive::cli::cli(&a)),
+        None => cli::parse(words).map(cli::cli),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(message) => {
             eprintln!("{message}");
             ExitCode::from(2)

@@ -222,7 +222,7 @@ impl Sim {
             Step::Skipped => self.report.skipped += 1,
             Step::Refused(error) => self.judge_refusal(op, &error)?,
         }
-        let durable = self.make_durable(op);
+        let durable = make_durable(self.volume(), &self.run, op);
         self.history.end(&self.run.model);
         match durable.map_err(|e| format!("{op}: {e}"))? {
             None => {}
@@ -230,24 +230,6 @@ impl Sim {
             Some(Ack::Inode(ino)) => self.history.acknowledge(self.device.position(), ino),
         }
         Ok(())
-    }
-
-    fn make_durable(&self, op: &Op) -> Result<Option<Ack>, Error> {
-        match op {
-            Op::Fsync { file, datasync } => match self.run.resolve(file) {
-                None => Ok(None),
-                Some(ino) if self.run.model.node(ino).is_none() => {
-                    match self.volume().fsync(ino, *datasync) {
-                        Err(error) if error.is(Code::Stale) => Ok(None),
-                        other => other.and(Err(Error::corrupt("fsync", None, "inode is gone"))),
-                    }
-                }
-                Some(ino) => self.volume().fsync(ino, *datasync).map(|()| Some(Ack::Inode(ino))),
-            },
-            Op::Sync => self.volume().sync().map(|()| Some(Ack::All)),
-            Op::Checkpoint => self.volume().checkpoint().map(|()| Some(Ack::All)),
-            _ => Ok(None),
-        }
     }
 
     /// No operation may be refused but for lack of space, near the end of it, and never one that
@@ -405,9 +387,28 @@ impl Sim {
 }
 
 /// What an operation acknowledges as durable.
-enum Ack {
+pub enum Ack {
+    /// All that was done before.
     All,
+    /// All up to the newest change of this inode.
     Inode(Ino),
+}
+
+/// The part of an operation that the model has no opinion on: makes durable what it asks for.
+pub fn make_durable(volume: &Volume, run: &Lockstep, op: &Op) -> Result<Option<Ack>, Error> {
+    match op {
+        Op::Fsync { file, datasync } => match run.resolve(file) {
+            None => Ok(None),
+            Some(ino) if run.model.node(ino).is_none() => match volume.fsync(ino, *datasync) {
+                Err(error) if error.is(Code::Stale) => Ok(None),
+                other => other.and(Err(Error::corrupt("fsync", None, "inode is gone"))),
+            },
+            Some(ino) => volume.fsync(ino, *datasync).map(|()| Some(Ack::Inode(ino))),
+        },
+        Op::Sync => volume.sync().map(|()| Some(Ack::All)),
+        Op::Checkpoint => volume.checkpoint().map(|()| Some(Ack::All)),
+        _ => Ok(None),
+    }
 }
 
 fn open(device: &Arc<FaultyDevice>, settings: &Settings) -> Result<Volume, String> {

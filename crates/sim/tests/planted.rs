@@ -1,5 +1,5 @@
-//! Break it on purpose: every defect of `shoal_base::planted` is planted in turn, and something here
-//! must notice. The same detectors find nothing when nothing is planted.
+//! Break it on purpose: every defect of `shoal_base::planted` is planted in turn, and something
+//! here must notice. The same detectors find nothing when nothing is planted.
 //!
 //! `SHOAL_PLANTED=name` plants one alone and says what each detector says.
 

@@ -12,6 +12,7 @@ cargo xtask COMMAND
   ladder [--check]         write, or check, the ladder of crates in ARCHITECTURE.md
   format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
   sim --seed N [...]       run the simulation in release mode; further options go to it
+  exhaustive [...]         run every short sequence of operations, crashed everywhere
   tour [...]               run scripts/tour.sh
   ci                       run .ci/run
 ";
@@ -46,13 +47,8 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         }
         "ladder" => done("ARCHITECTURE.md", ladder::refresh(&repository, check)?),
         "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
-        "sim" => {
-            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-            let mut words: Vec<&str> =
-                "run --quiet --release --package shoal-sim --".split(' ').collect();
-            words.extend(rest.iter().map(String::as_str));
-            start(root, &cargo, &words)
-        }
+        "sim" => simulator(root, &[], rest),
+        "exhaustive" => simulator(root, &["exhaustive"], rest),
         "tour" => {
             start(root, "scripts/tour.sh", &rest.iter().map(String::as_str).collect::<Vec<_>>())
         }
@@ -63,6 +59,15 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         }
         other => Err(format!("no command '{other}'; cargo xtask help lists them")),
     }
+}
+
+/// Runs the simulator, which is of use only with optimisation.
+fn simulator(root: &Path, first: &[&str], rest: &[String]) -> Result<ExitCode, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut words: Vec<&str> = "run --quiet --release --package shoal-sim --".split(' ').collect();
+    words.extend(first);
+    words.extend(rest.iter().map(String::as_str));
+    start(root, &cargo, &words)
 }
 
 /// Says whether a generated document was fresh; a stale one fails a check.
