@@ -222,33 +222,39 @@ impl Inner {
         let target = self.find_entry(names.to_dir, names.to)?;
         let above = |found: &Option<Found>, dir| match found {
             Some(f) if is_dir(f) => self.is_above(f.child, dir),
-            _ => Ok(false),
+            _ => Ok(Some(false)),
         };
+        // A directory that was moved into a removed tree would go with it.
+        let source_above = above(&source, names.to_dir)?.ok_or(Error::Code(Code::NotFound))?;
         Ok(Ancestry {
             source: source.map(|f| f.child),
             target: target.map(|f| f.child),
-            source_above: above(&source, names.to_dir)?,
-            target_above: above(&target, names.from_dir)?,
+            source_above,
+            target_above: above(&target, names.from_dir)?.unwrap_or(false),
         })
     }
 
-    /// Whether `above` is `dir` or one of its ancestors.
-    fn is_above(&self, above: Ino, dir: Ino) -> Result<bool> {
+    /// Whether `above` is `dir` or one of its ancestors; `None`: neither, and `dir` is a removed
+    /// directory, or in one.
+    fn is_above(&self, above: Ino, dir: Ino) -> Result<Option<bool>> {
         let mut at = dir;
         // Far deeper than anything real; a damaged volume may have a loop.
         for _ in 0..1 << 20 {
             if at == above {
-                return Ok(true);
+                return Ok(Some(true));
             }
             if at == Ino::ROOT {
-                return Ok(false);
+                return Ok(Some(false));
             }
-            at = match self.parent_of(at) {
-                Ok(parent) => parent,
-                // A removed directory that is still held, and its parent is gone: below nothing.
-                Err(Error::Code(Code::Stale | Code::NotDirectory)) => return Ok(false),
-                Err(e) => return Err(e),
+            let inode = match self.inode(at) {
+                Err(Error::Code(Code::Stale)) => return Ok(None),
+                other => other?,
             };
+            let core = inode.read().inode.core;
+            if !core.in_use() || !core.is_dir() || core.nlink == 0 {
+                return Ok(None);
+            }
+            at = Ino(core.parent_or_rdev);
         }
         Err(Error::corrupt(format!("directory {dir}"), None, "its parents form a loop"))
     }
