@@ -13,6 +13,7 @@ mod attrs;
 mod extents;
 mod inodes;
 mod names;
+mod paths;
 mod space;
 
 use crate::types::{CheckReport, Problem};
