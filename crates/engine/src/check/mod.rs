@@ -21,6 +21,7 @@ use crate::volume::{Inner, Volume};
 use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::Extent;
+use shoal_format::node::Key;
 use std::collections::HashMap;
 
 /// Problems after which a check stops counting details.
@@ -53,6 +54,8 @@ struct Check<'v> {
     data: Vec<(u64, u32)>,
     meta: Vec<Ptr>,
     prealloc: u64,
+    /// Where the next entry of the same hash has to be, if the last one says that there is one.
+    chained: Option<Key>,
     progress: &'v mut dyn FnMut(u64, u64),
     done: u64,
     total: u64,
@@ -72,6 +75,7 @@ impl Volume {
                 data: Vec::new(),
                 meta: Vec::new(),
                 prealloc: 0,
+                chained: None,
                 progress,
                 done: 0,
                 total,
@@ -108,6 +112,23 @@ impl Check<'_> {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// The same, of an inode's data or attributes: says of which files.
+    fn damage_of<T>(&mut self, ino: Ino, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
+        match step {
+            Err(e @ (Error::Corrupt(_) | Error::Code(_))) => {
+                let message = format!("{e}: {}", self.who(ino));
+                self.problem(rule, message);
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// An inode and its paths.
+    fn who(&self, ino: Ino) -> String {
+        format!("inode {ino}{}", self.volume.path_hint(ino))
     }
 
     fn step(&mut self) {

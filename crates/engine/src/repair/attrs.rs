@@ -12,7 +12,8 @@ use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
 use std::collections::HashSet;
 
-const FLAGS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY;
+/// Flags of a core that say which attributes there are.
+pub(super) const ATTR_FLAGS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY;
 
 impl Repair<'_> {
     pub(super) fn attributes(&mut self) -> Result<()> {
@@ -21,7 +22,7 @@ impl Repair<'_> {
             self.attr_records(root)?;
         }
         let lost = self.lost_ranges(TreeId::Attrs);
-        for ino in self.sorted() {
+        for ino in self.sorted(|node| node.far_attrs || node.wrong_flags) {
             self.step();
             self.flags(ino)?;
             let far = self.nodes.get(&ino).is_some_and(|node| node.far_attrs);
@@ -80,9 +81,9 @@ impl Repair<'_> {
         })?;
         let said = slot.inode.core.flags;
         drop(slot);
-        if said & FLAGS != flags {
+        if said & ATTR_FLAGS != flags {
             let table = &volume.store.root(ino)?.table;
-            place.write().edit(table, self.epoch).core.flags = said & !FLAGS | flags;
+            place.write().edit(table, self.epoch).core.flags = said & !ATTR_FLAGS | flags;
             self.did(format!("inode {ino}: flags of attributes {flags:#x}, was {said:#x}"));
         }
         Ok(())

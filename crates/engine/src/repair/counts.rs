@@ -1,13 +1,13 @@
 //! What inodes say of themselves and others know better: links, entries, directory above, bytes.
 
-use super::Repair;
+use super::{Node, Repair};
 use shoal_base::{Ino, Result};
 use shoal_format::inode::{Core, FLAG_TMPFILE};
 
 impl Repair<'_> {
     pub(super) fn counts(&mut self) -> Result<()> {
         let volume = self.volume;
-        for ino in self.sorted() {
+        for ino in self.sorted(|node| !node.agrees()) {
             let Some(node) = self.nodes.get(&ino) else { continue };
             let place = volume.place_of(ino)?;
             let core = place.read().inode.core;
@@ -32,6 +32,22 @@ impl Repair<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Node {
+    /// Whether the core says what is so.
+    fn agrees(&self) -> bool {
+        let said = &self.said;
+        let counts = match self.is_dir() {
+            true => {
+                self.nlink == 2 + self.subdirs
+                    && said.entries == self.entries
+                    && said.parent == self.parent
+            }
+            false => self.nlink == self.names,
+        };
+        counts && said.bytes == self.bytes && self.names > 0 && !said.tmpfile
     }
 }
 

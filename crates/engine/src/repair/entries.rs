@@ -8,8 +8,9 @@ use crate::types::check_name;
 use shoal_base::{Ino, Result};
 use shoal_format::attr::Link;
 use shoal_format::checkpoint::RootState;
-use shoal_format::dirent::{Dirent, SUFFIX_MASK, name_hash};
+use shoal_format::dirent::{Dirent, HEADER, SUFFIX_MASK, name_hash};
 use shoal_format::node::Key;
+use shoal_tree::Action;
 
 /// What to do with an entry.
 enum Verdict {
@@ -211,6 +212,16 @@ impl Repair<'_> {
     /// Inserts an entry whose name is not there.
     pub(super) fn insert(&self, dir: Ino, entry: Entry) -> Result<()> {
         let base = name_hash(self.volume.store.volume, &entry.name);
+        let mut value = Vec::with_capacity(HEADER + entry.name.len());
+        Dirent { child: entry.child, kind: entry.kind, name: &entry.name }.encode(&mut value);
+        let dirents = &self.volume.store.root(dir)?.dirents;
+        let put = dirents.update(Key::new(dir.0, base), self.epoch, &mut |was| match was {
+            None => Action::Put(&value),
+            Some(_) => Action::Keep,
+        })?;
+        if put {
+            return Ok(());
+        }
         let (mut kept, had) = self.read_group(dir, base)?;
         kept.push(entry);
         self.write_group(dir, base, &kept, &had)

@@ -14,7 +14,7 @@ use shoal_txn::{Lost, Root, fork_extents};
 
 impl Repair<'_> {
     pub(super) fn extents(&mut self) -> Result<()> {
-        for ino in self.sorted() {
+        for ino in self.sorted(|node| node.near_data) {
             self.inline(ino)?;
         }
         let volume = self.volume;
@@ -99,10 +99,9 @@ impl Repair<'_> {
     /// Files some of whose records were in lost nodes, perhaps.
     fn holes(&mut self) {
         let lost: Vec<(Key, Key)> = self.lost_ranges(TreeId::Extents);
-        for ino in if lost.is_empty() { Vec::new() } else { self.sorted() } {
-            let far = self.nodes.get(&ino).is_some_and(|node| node.far_data);
+        for ino in self.sorted(|node| node.far_data && !lost.is_empty()) {
             for (low, high) in &lost {
-                if far && *low < Key::new(ino.0 + 1, 0) && Key::new(ino.0, 0) < *high {
+                if *low < Key::new(ino.0 + 1, 0) && Key::new(ino.0, 0) < *high {
                     let from = if low.hi == ino.0 { low.lo } else { 0 };
                     let to = if high.hi == ino.0 { format!(" to {}", high.lo) } else { "".into() };
                     let hint = self.volume.path_hint(ino);

@@ -1,13 +1,14 @@
 //! Inodes: every one in use is noted; what no inode can be is freed, forks of an impossible form
 //! are emptied.
 
-use super::{Node, Repair};
+use super::attrs::ATTR_FLAGS;
+use super::{Node, Repair, Said};
 use crate::types::FileKind;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::attr::verify_fork;
+use shoal_format::attr::{Attrs, verify_fork};
 use shoal_format::checkpoint::RootState;
-use shoal_format::inode::{Form, Inode};
+use shoal_format::inode::{FLAG_TMPFILE, Form, Inode};
 use shoal_txn::{Root, fork_extents};
 
 impl Repair<'_> {
@@ -64,6 +65,8 @@ impl Repair<'_> {
 
     pub(super) fn note(&mut self, ino: Ino, inode: &Inode) {
         let core = &inode.core;
+        let far_attrs = core.attr_form == Form::Tree;
+        let parent = if core.is_dir() { Ino(core.parent_or_rdev) } else { Ino(0) };
         let node = Node {
             kind: core.kind(),
             generation: core.generation,
@@ -71,13 +74,27 @@ impl Repair<'_> {
             names: 0,
             subdirs: 0,
             entries: 0,
-            parent: if core.is_dir() { Ino(core.parent_or_rdev) } else { Ino(0) },
+            parent,
             bytes: 0,
+            said: Said {
+                entries: core.size,
+                bytes: core.bytes,
+                parent,
+                tmpfile: core.flags & FLAG_TMPFILE != 0,
+            },
+            near_data: core.data_form == Form::Extents,
             far_data: core.data_form == Form::Tree,
-            far_attrs: core.attr_form == Form::Tree,
+            far_attrs,
+            wrong_flags: !far_attrs && core.flags & ATTR_FLAGS != flags(&inode.attr),
         };
         self.nodes.insert(ino, node);
     }
+}
+
+/// The flags of the attributes in a fork.
+fn flags(fork: &[u8]) -> u32 {
+    let attrs = Attrs::new(fork).flatten().filter(|attr| attr.link().is_none());
+    attrs.fold(0, |flags, attr| flags | crate::attributes::flag_of(&attr.id()))
 }
 
 /// What to make of an inode that cannot be as it is, and why.

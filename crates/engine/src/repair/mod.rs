@@ -32,6 +32,7 @@ use shoal_base::{Epoch, Error, Ino, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_txn::{Held, Loss, Salvaged};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,12 +73,52 @@ struct Node {
     parent: Ino,
     /// Bytes of its extents.
     bytes: u64,
-    /// Its extents, its attributes are in trees.
+    /// What its core says of links, entries and bytes.
+    said: Said,
+    /// Its extents are in the inode, or in the tree.
+    near_data: bool,
     far_data: bool,
+    /// Its attributes are in the tree, or those in the inode are not those that its flags say.
     far_attrs: bool,
+    wrong_flags: bool,
+}
+
+/// What is in an inode's core that counting may contradict: who agrees is not looked at again.
+struct Said {
+    entries: u64,
+    bytes: u64,
+    parent: Ino,
+    tmpfile: bool,
 }
 
 const DIRECTORY: u8 = 4;
+/// Bytes of a directory's path that messages show.
+const PATH_MAX: usize = 512;
+
+/// Hashes inode numbers, which nobody chooses to collide, at the cost of a multiplication.
+#[derive(Clone, Copy, Default)]
+struct Spread;
+
+impl BuildHasher for Spread {
+    type Hasher = SpreadHasher;
+    fn build_hasher(&self) -> SpreadHasher {
+        SpreadHasher(0)
+    }
+}
+
+struct SpreadHasher(u64);
+
+impl Hasher for SpreadHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(29) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26)
+    }
+}
 
 impl Node {
     fn is_dir(&self) -> bool {
@@ -97,7 +138,7 @@ struct Repair<'r> {
     volume: &'r Inner,
     epoch: Epoch,
     losses: &'r [Loss],
-    nodes: HashMap<Ino, Node>,
+    nodes: HashMap<Ino, Node, Spread>,
     /// Entries of directories whose parent pointers say otherwise: taken if nothing better comes.
     doubtful: Vec<Name>,
     /// Parent pointers to be written.
@@ -106,6 +147,8 @@ struct Repair<'r> {
     later: Vec<Name>,
     /// Names of directories.
     dir_names: HashMap<Ino, Vec<u8>>,
+    /// Paths of directories, for messages, as they were when first asked for in this pass.
+    paths: HashMap<Ino, String>,
     /// Name to give to what has none, of each root: the directory for it.
     found: HashMap<u16, Ino>,
     actions: Vec<Action>,
@@ -127,11 +170,22 @@ impl Repair<'_> {
         }
     }
 
-    /// Inodes by number.
-    fn sorted(&self) -> Vec<Ino> {
-        let mut inodes: Vec<Ino> = self.nodes.keys().copied().collect();
+    /// Inodes by number, all that `wanted` says.
+    fn sorted(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
+        let wanted = self.nodes.iter().filter(|(_, node)| wanted(node));
+        let mut inodes: Vec<Ino> = wanted.map(|(ino, _)| *ino).collect();
         inodes.sort_unstable();
         inodes
+    }
+
+    /// The path of a name, for messages.
+    fn path(&mut self, dir: Ino, name: &[u8]) -> String {
+        let volume = self.volume;
+        let above = self.paths.entry(dir).or_insert_with(|| match volume.path_below(dir, b"") {
+            path if path.len() < PATH_MAX => path,
+            path => format!("...{}", &path[path.len() - PATH_MAX..]),
+        });
+        format!("{above}{}", name.escape_ascii())
     }
 
     fn run(&mut self) -> Result<()> {
@@ -139,6 +193,7 @@ impl Repair<'_> {
             let before = |need: &&str| PASSES[..i].iter().any(|earlier| earlier.name == *need);
             debug_assert!(pass.needs.iter().all(before), "{} comes too early", pass.name);
             self.pass = pass.name;
+            self.paths.clear();
             (pass.run)(self)?;
         }
         Ok(())
@@ -305,11 +360,13 @@ fn mend(
     report: &mut RepairReport,
     progress: Progress<'_>,
 ) -> Result<Vec<Name>> {
+    let expected = inner.store.inodes().min(1 << 24);
     let mut repair = Repair {
         volume: inner,
         epoch: inner.store.epoch(),
         losses,
-        nodes: HashMap::with_capacity(inner.store.inodes().min(1 << 24) as usize),
+        nodes: HashMap::with_capacity_and_hasher(expected as usize, Spread::default()),
+        paths: HashMap::new(),
         doubtful: Vec::new(),
         missing: Vec::new(),
         later: Vec::new(),

@@ -2,7 +2,7 @@
 //! nowhere goes; what is missing is written. And directories that lie within themselves.
 
 use super::entries::Entry;
-use super::{Name, Repair};
+use super::{Name, Node, Repair};
 use crate::parent::NameIn;
 use crate::types::{Parent, check_name};
 use crate::volume::Inner;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 impl Repair<'_> {
     pub(super) fn pointers(&mut self) -> Result<()> {
         if self.volume.parents {
-            for ino in self.sorted() {
+            for ino in self.sorted(|node| node.nlink > 0) {
                 self.step();
                 let parents = {
                     let place = self.volume.place_of(ino)?;
@@ -40,7 +40,7 @@ impl Repair<'_> {
                 Some(found) if found.child == ino => return Ok(()),
                 None if may => {
                     self.accept(ino, dir, &name, true);
-                    let path = self.volume.path_below(dir, &name);
+                    let path = self.path(dir, &name);
                     self.did(format!("{path}: entry restored, inode {ino}"));
                     return self.insert(dir, Entry { child: ino, kind, name });
                 }
@@ -70,13 +70,9 @@ impl Repair<'_> {
     /// Takes the name of a directory in every circle that does not lead to the top.
     pub(super) fn loops(&mut self) -> Result<()> {
         let mut good: HashSet<Ino> = HashSet::from([Ino::ROOT]);
-        for ino in self.sorted() {
+        for ino in self.sorted(Node::is_dir) {
             let (mut at, mut path) = (ino, Vec::new());
             let mut here = HashSet::new();
-            let is_dir = |node: &&super::Node| node.is_dir();
-            if self.nodes.get(&ino).filter(is_dir).is_none() {
-                continue;
-            }
             while !good.contains(&at) {
                 if !here.insert(at) {
                     self.unname(at)?;
@@ -129,7 +125,7 @@ impl Repair<'_> {
                 }
                 Err(e) => return Err(e),
             }
-            let path = self.volume.path_below(name.dir, &name.name);
+            let path = self.path(name.dir, &name.name);
             self.did(format!("{path}: parent pointer of inode {} written", name.child));
         }
         Ok(())

@@ -15,8 +15,8 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 impl Repair<'_> {
     pub(super) fn reattach(&mut self) -> Result<()> {
         let orphans = &self.volume.store.orphans;
-        for ino in self.sorted() {
-            let Some(node) = self.nodes.get(&ino).filter(|node| node.names == 0) else { continue };
+        for ino in self.sorted(|node| node.names == 0) {
+            let Some(node) = self.nodes.get(&ino) else { continue };
             if ino == Ino::ROOT {
                 continue;
             }
