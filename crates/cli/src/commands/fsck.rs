@@ -168,7 +168,8 @@ fn actions(out: &mut Out, actions: &[Action], log: &Path) -> Result<()> {
 
 fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Path>) -> Result<()> {
     let path = args.volume.display();
-    if !args.repair || args.yes {
+    let asked = args.repair && !args.yes && !report.actions.is_empty();
+    if !asked {
         problems(out, &report.found)?;
     }
     if let Some(log) = log.filter(|_| report.written) {
@@ -178,7 +179,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
         }
         out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
     }
-    if !report.left.is_empty() {
+    if report.written && !report.left.is_empty() {
         out.line(&format!("{path}: what could not be repaired:"))?;
         problems(out, &report.left)?;
     }
