@@ -171,7 +171,7 @@ fn one_block(device: &Arc<MemDevice>, before: &Shown, kind: &str, what: &str) ->
     assert_ne!(report.found, vec![], "{what}: not detected");
     assert_eq!(report.left, vec![], "{what}: {:#?}", report.actions);
     let after = assert_clean(device, what);
-    let redundant = !["inode block", "extents leaf", "extents inner"].contains(&kind);
+    let redundant = !["inode block", "extents leaf"].contains(&kind);
     if redundant {
         assert!(after == *before, "{what}: {:#?}", difference(before, &after));
     }

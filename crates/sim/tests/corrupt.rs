@@ -375,7 +375,8 @@ fn repair(device: &Arc<FaultyDevice>, options: &OpenOptions, expected: &State) -
     };
     let Ok(first) = again() else { return false };
     if !first.found.is_empty() && !first.written {
-        return false;
+        // Contents alone are damaged, or too much is.
+        return first.left == first.found;
     }
     let left = |p: &&shoal::Problem| !OF_CONTENTS.contains(&p.rule);
     let rest: Vec<_> = first.left.iter().filter(left).collect();

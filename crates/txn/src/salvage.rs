@@ -6,7 +6,8 @@
 //! | a superblock copy | the other one |
 //! | the newest checkpoint's record | the checkpoint that the other superblock names, and the journal behind it |
 //! | the usage table | segments are counted anew in any case |
-//! | a tree node | the entries of all other nodes, in a new tree; what it held is the engine's to find out |
+//! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
+//! | an inner node of `extents` or `attrs` | the same, and the leaves found on the device that were below it |
 //! | an inode block | nothing; the newest one found on the device if only `imap` has lost it |
 //! | orphan blocks, open intents | nothing: the engine sees inodes without names |
 //! | the journal from some record on | what is before it |
@@ -30,6 +31,7 @@ use shoal_format::{Geometry, Ptr};
 use shoal_journal::{JournalPos, StartAt};
 use shoal_space::Space;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What kind of thing cannot be read.
@@ -231,6 +233,7 @@ fn push_root(
 ) -> Result<()> {
     let (epoch, geometry, id) = (store.epoch(), store.geometry, record.id);
     let mut lost_ranges = Vec::new();
+    let mut beheaded: Vec<(TreeId, Range<Key>)> = Vec::new();
     let root = store.roots.push_salvaged(record, epoch, &mut |tree, survey| {
         survey.nodes.iter().for_each(|ptr| held.pointer(&geometry, *ptr, SegKind::Meta));
         for node in survey.lost {
@@ -238,6 +241,9 @@ fn push_root(
                 lost_ranges.push(node.low.hi..node.high.hi);
             }
             let (low, high, error) = (node.low, node.high, node.error);
+            // Names have better witnesses than leaves that nothing points to.
+            let far = matches!(tree, TreeId::Extents | TreeId::Attrs);
+            beheaded.extend((far && node.level != Some(0)).then_some((tree, low..high)));
             losses.push(Loss { what: Lost::Node(tree), root: id, low, high, error });
         }
     })?;
@@ -252,6 +258,13 @@ fn push_root(
     })?;
     if record.state != RootState::Vacant && !lost_ranges.is_empty() {
         crate::scan::adopt_blocks(store, root, &lost_ranges, held)?;
+    }
+    for tree in [TreeId::Extents, TreeId::Attrs] {
+        let ranges = beheaded.iter().filter(|(of, _)| *of == tree).map(|(_, r)| r.clone());
+        let ranges: Vec<Range<Key>> = ranges.collect();
+        if record.state == RootState::Live && !ranges.is_empty() {
+            crate::scan::adopt_entries(store, root.tree(tree), &ranges, held)?;
+        }
     }
     Ok(())
 }

@@ -106,8 +106,8 @@ impl Repair<'_> {
                     let to = if high.hi == ino.0 { format!(" to {}", high.lo) } else { "".into() };
                     let hint = self.volume.path_hint(ino);
                     self.did(format!(
-                        "inode {ino}{hint}: where its bytes from {from}{to} are is lost: \
-                         restore it from a copy; it reads as zeros there"
+                        "inode {ino}{hint}: where its bytes from {from}{to} are may be lost: \
+                         compare it with a copy; what is lost reads as zeros"
                     ));
                 }
             }
