@@ -114,6 +114,31 @@ fn every_directory_node_destroyed() {
     }
 }
 
+/// Directories whose inodes are lost are made again: only the files in the block are gone.
+#[test]
+fn a_lost_inode_block_costs_its_files_alone() {
+    let (device, before) = sample(true);
+    for ptr in blocks(&device)["inode block"].iter().step_by(3) {
+        let mut number = [0; 8];
+        device.read_at(&mut number, ptr.addr.0 + 16).unwrap();
+        let number = u64::from_le_bytes(number);
+        let damaged = copy(&device);
+        flip(&damaged, ptr.addr.0 + 300);
+        let report = repair(&damaged);
+        assert_eq!(report.left, vec![], "block {number}");
+        let after = assert_clean(&damaged, "inode block");
+        for (path, (ino, _, bytes)) in before.iter().filter(|(_, (ino, ..))| ino / 32 != number) {
+            let found = after.get(path).map(|(ino, _, bytes)| (ino, bytes));
+            assert_eq!(found, Some((ino, bytes)), "{path} of block {number}");
+        }
+        let gone = before.iter().filter(|(path, _)| !after.contains_key(*path));
+        for (path, _) in gone {
+            let said = report.actions.iter().any(|a| a.message.contains(path.as_str()));
+            assert!(said, "{path} is gone and not named");
+        }
+    }
+}
+
 /// Nothing is written unless it was agreed to.
 #[test]
 fn asks_first() {

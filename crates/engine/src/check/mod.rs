@@ -20,6 +20,7 @@ use crate::types::{CheckReport, Problem};
 use crate::volume::{Inner, Volume};
 use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
+use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::Extent;
 use shoal_format::node::Key;
 use std::collections::HashMap;
@@ -61,6 +62,26 @@ struct Check<'v> {
     total: u64,
 }
 
+/// What is looked at in one pass, and which passes must have been run before.
+struct Pass {
+    name: &'static str,
+    needs: &'static [&'static str],
+    run: fn(&mut Check<'_>, &Checkpoint, Ptr) -> Result<()>,
+}
+
+/// The passes in their order, of a volume that stands still, mounted or not.
+const PASSES: &[Pass] = &[
+    Pass { name: "inodes", needs: &[], run: |check, _, _| check.inodes() },
+    Pass { name: "names", needs: &["inodes"], run: |check, _, _| check.names() },
+    Pass { name: "attributes", needs: &["inodes"], run: |check, _, _| check.attributes() },
+    Pass { name: "extents", needs: &["inodes"], run: |check, _, _| check.extents() },
+    Pass {
+        name: "space",
+        needs: &["attributes", "extents"],
+        run: |check, checkpoint, at| check.space(checkpoint, at),
+    },
+];
+
 impl Volume {
     /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets
     /// the work done and in all, in inodes and entries, about.
@@ -80,11 +101,11 @@ impl Volume {
                 done: 0,
                 total,
             };
-            check.inodes()?;
-            check.names()?;
-            check.attributes()?;
-            check.extents()?;
-            check.space(checkpoint, at)?;
+            for (i, pass) in PASSES.iter().enumerate() {
+                let before = |need: &&str| PASSES[..i].iter().any(|earlier| earlier.name == *need);
+                debug_assert!(pass.needs.iter().all(before), "{} comes too early", pass.name);
+                (pass.run)(&mut check, checkpoint, at)?;
+            }
             Ok(check.report)
         })
     }

@@ -12,7 +12,7 @@ use shoal_format::dirent::Dirent;
 use shoal_format::inode::{Core, Inode};
 use shoal_format::node::{Key, TreeId};
 use shoal_txn::Lost;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 impl Repair<'_> {
@@ -36,7 +36,8 @@ impl Repair<'_> {
     }
 
     /// Lost directories that something knows of, with their generations where children say them.
-    fn wanted(&self) -> Result<BTreeMap<Ino, u32>> {
+    fn wanted(&mut self) -> Result<BTreeMap<Ino, u32>> {
+        let mut names = HashMap::new();
         let mut wanted: BTreeMap<Ino, u32> = BTreeMap::new();
         let volume = self.volume;
         for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
@@ -47,9 +48,13 @@ impl Repair<'_> {
                         wanted.entry(ino).or_default();
                     }
                 }
+                if let Some(entry) = named.filter(|d| wanted.contains_key(&d.child)) {
+                    names.insert(entry.child, (Ino(key.hi), entry.name.to_vec()));
+                }
                 Ok(true)
             })?;
         }
+        self.lost_names = names;
         for ino in self.nodes.keys() {
             let place = volume.place_of(*ino)?;
             let slot = place.read();

@@ -179,7 +179,7 @@ impl Repair<'_> {
     }
 
     fn dropped(&mut self, dir: Ino, entry: &Entry, why: &str) {
-        let path = self.volume.path_below(dir, &entry.name);
+        let path = self.path(dir, &entry.name);
         self.did(format!("{path}: entry removed: {why}"));
     }
 

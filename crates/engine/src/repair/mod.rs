@@ -126,6 +126,8 @@ struct Repair<'r> {
     later: Vec<Name>,
     /// Names of directories.
     dir_names: HashMap<Ino, Vec<u8>>,
+    /// Where entries say that lost directories are.
+    lost_names: HashMap<Ino, (Ino, Vec<u8>)>,
     /// Paths of directories, for messages, as they were when first asked for in this pass.
     paths: HashMap<Ino, String>,
     /// Name to give to what has none, of each root: the directory for it.
@@ -135,6 +137,24 @@ struct Repair<'r> {
     progress: &'r mut dyn FnMut(&'static str, u64, u64),
     done: u64,
     total: u64,
+}
+
+/// The path of a directory, with a slash at its end. Those on the way that are lost, and so do not
+/// say where they were, are known by their entries.
+fn path_of(volume: &Inner, lost: &HashMap<Ino, (Ino, Vec<u8>)>, dir: Ino) -> String {
+    let mut path = volume.path_below(dir, b"");
+    for _ in 0..lost.len() {
+        let known = path.strip_prefix("inode ").and_then(|rest| {
+            let (number, below) = rest.split_once(':')?;
+            let (above, name) = lost.get(&Ino(number.parse().ok()?))?;
+            Some(volume.path_below(*above, name) + below)
+        });
+        match known {
+            Some(longer) if longer.len() < 2 * PATH_MAX => path = longer,
+            _ => break,
+        }
+    }
+    path
 }
 
 impl Repair<'_> {
@@ -159,8 +179,8 @@ impl Repair<'_> {
 
     /// The path of a name, for messages.
     fn path(&mut self, dir: Ino, name: &[u8]) -> String {
-        let volume = self.volume;
-        let above = self.paths.entry(dir).or_insert_with(|| match volume.path_below(dir, b"") {
+        let (volume, lost) = (self.volume, &self.lost_names);
+        let above = self.paths.entry(dir).or_insert_with(|| match path_of(volume, lost, dir) {
             path if path.len() < PATH_MAX => path,
             path => format!("...{}", &path[path.len() - PATH_MAX..]),
         });
@@ -351,6 +371,7 @@ fn mend(
         losses,
         nodes: HashMap::with_capacity_and_hasher(expected as usize, Spread),
         paths: HashMap::new(),
+        lost_names: HashMap::new(),
         doubtful: Vec::new(),
         missing: Vec::new(),
         later: Vec::new(),
