@@ -19,7 +19,7 @@ use shoal_tree::{Action, Batch};
 use shoal_txn::Txn;
 
 /// Set in an entry's type when the next suffix is taken too.
-const CHAINED: u8 = 0x80;
+pub(crate) const CHAINED: u8 = 0x80;
 /// Entries read at a time by a listing.
 const LIST: usize = 256;
 

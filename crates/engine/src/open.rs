@@ -14,8 +14,8 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::{Ino, Lsn, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::features::{RO_COMPAT_ATTRS, RO_COMPAT_PARENTS, Word};
-use shoal_format::superblock;
-use shoal_txn::{Opened, StoreOptions};
+use shoal_format::superblock::{self, Superblock};
+use shoal_txn::{Opened, Store, StoreOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,25 @@ fn cache_default() -> u64 {
     (total / 4).max(pages * 16 * 1024)
 }
 
+/// What the layer below is to know of these options.
+pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOptions {
+    let bounds = CHECKPOINT_BYTES;
+    StoreOptions {
+        read_only: options.read_only,
+        cache_bytes: match options.cache_bytes {
+            0 => cache_default(),
+            bytes => bytes.max(4 << 20),
+        },
+        commit_interval_ms: options.commit_interval_ms,
+        checkpoint_bytes: match options.checkpoint_bytes {
+            0 => (sb.geometry.bytes() / 32).clamp(*bounds.start(), *bounds.end()),
+            bytes => bytes,
+        },
+        background: options.background,
+        flush_rolls: options.attr_intents_flushed,
+    }
+}
+
 impl Volume {
     /// Opens the volume in a file or on a block device; recovers it if it was not closed.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
@@ -41,41 +60,9 @@ impl Volume {
     /// Opens the volume on a device.
     pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
         let start = Instant::now();
-        let cache_bytes = match options.cache_bytes {
-            0 => cache_default(),
-            bytes => bytes.max(4 << 20),
-        };
         let sb = shoal_txn::read_superblock(&*device)?;
-        let bounds = CHECKPOINT_BYTES;
-        let store_options = StoreOptions {
-            read_only: options.read_only,
-            cache_bytes,
-            commit_interval_ms: options.commit_interval_ms,
-            checkpoint_bytes: match options.checkpoint_bytes {
-                0 => (sb.geometry.bytes() / 32).clamp(*bounds.start(), *bounds.end()),
-                bytes => bytes,
-            },
-            background: options.background,
-            flush_rolls: options.attr_intents_flushed,
-        };
-        let Opened { store, recovered } = shoal_txn::open(device, store_options)?;
-        let inner = Arc::new(Inner {
-            store,
-            holds: Holds::default(),
-            detached: Detached::new(cache_bytes, sb.geometry.segments),
-            cuts: Mutex::default(),
-            tracked: Mutex::default(),
-            reaping: Reaping::default(),
-            rooting: Mutex::default(),
-            root_reaper: Mutex::default(),
-            cleaning: Mutex::new(()),
-            extents: ObjectCache::default(),
-            options: options.clone(),
-            recovery: Mutex::default(),
-            shape: Shape::default(),
-            attrs: sb.ro_compat & RO_COMPAT_ATTRS != 0,
-            parents: sb.ro_compat & RO_COMPAT_PARENTS != 0,
-        });
+        let Opened { store, recovered } = shoal_txn::open(device, store_options(&sb, options))?;
+        let inner = Arc::new(Inner::new(store, options));
         // Before anybody sees the volume, and before anything is reaped.
         let intents = inner.complete_intents()?;
         let writable = inner.store.writable().is_ok();
@@ -137,6 +124,29 @@ impl Drop for Volume {
 }
 
 impl Inner {
+    /// What calls share, over an opened store.
+    pub(crate) fn new(store: Store, options: &OpenOptions) -> Inner {
+        let features = store.superblock().ro_compat;
+        let (store_cache, segments) = (store.options.cache_bytes, store.geometry.segments);
+        Inner {
+            store,
+            holds: Holds::default(),
+            detached: Detached::new(store_cache, segments),
+            cuts: Mutex::default(),
+            tracked: Mutex::default(),
+            reaping: Reaping::default(),
+            rooting: Mutex::default(),
+            root_reaper: Mutex::default(),
+            cleaning: Mutex::new(()),
+            extents: ObjectCache::default(),
+            options: options.clone(),
+            recovery: Mutex::default(),
+            shape: Shape::default(),
+            attrs: features & RO_COMPAT_ATTRS != 0,
+            parents: features & RO_COMPAT_PARENTS != 0,
+        }
+    }
+
     /// Everything acknowledged so far is durable on return.
     pub fn sync(&self) -> Result<()> {
         self.store.writable()?;

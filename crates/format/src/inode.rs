@@ -9,7 +9,7 @@
 
 use crate::bytes::{Put, Reader};
 use shoal_base::limits::INODES_PER_BLOCK;
-use shoal_base::{Addr, Error, Ino, Result};
+use shoal_base::{Addr, Error, Ino, Result, RootId};
 
 /// `SIB1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB1");
@@ -309,6 +309,40 @@ pub fn encode_block(
 /// Length on disk of a block whose trimmed inodes have these lengths in total.
 pub fn block_len(inodes: usize) -> usize {
     BLOCK_HEADER + INODES_PER_BLOCK * 2 + inodes
+}
+
+/// What a block's header says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockPlace {
+    /// Whose it is.
+    pub id: BlockId,
+    /// Where it was written.
+    pub addr: Addr,
+    /// Epoch in which it was written.
+    pub epoch: u64,
+    /// Its length.
+    pub len: usize,
+}
+
+impl BlockPlace {
+    /// Reads the header and the lengths of a block that may begin here: for looking for blocks that
+    /// nothing points to. Nothing is verified but the magic.
+    pub fn decode(raw: &[u8]) -> Option<BlockPlace> {
+        let mut r = Reader::new(raw);
+        if r.u32()? != MAGIC {
+            return None;
+        }
+        let (inode_size, root, volume) = (u32::from(r.u16()?), RootId(r.u16()?), r.u64()?);
+        let (number, addr, epoch) = (r.u64()?, Addr(r.u64()?), r.u64()?);
+        let first = number.checked_mul(INODES_PER_BLOCK as u64).filter(|index| index >> 48 == 0)?;
+        let _reserved = r.u64()?;
+        let mut inodes = 0;
+        for _ in 0..INODES_PER_BLOCK {
+            inodes += usize::from(r.u16()?);
+        }
+        let id = BlockId { volume, first: Ino::new(root, first), inode_size };
+        Some(BlockPlace { id, addr, epoch, len: block_len(inodes) })
+    }
 }
 
 /// Decodes a block whose checksum has been verified.

@@ -164,6 +164,10 @@ impl Node {
     pub fn level(&self) -> u8 {
         self.raw[AT_LEVEL]
     }
+    /// Epoch whose checkpoint wrote it.
+    pub fn epoch(&self) -> u64 {
+        u64_at(&self.raw[..], AT_EPOCH)
+    }
     /// Lowest key this node may hold.
     pub fn low(&self) -> Key {
         Key::new(u64_at(&self.raw[..], AT_LOW), u64_at(&self.raw[..], AT_LOW + 8))

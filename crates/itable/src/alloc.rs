@@ -44,6 +44,10 @@ impl Allocator {
     pub fn next_block(&self) -> u64 {
         self.next_block.load(Ordering::Relaxed)
     }
+    /// Numbers of blocks before `next` are never begun anew.
+    pub fn raise(&self, next: u64) {
+        self.next_block.fetch_max(next, Ordering::Relaxed);
+    }
     /// As if no number had ever been given out.
     pub fn reset(&self) {
         for cursor in &self.cursors {

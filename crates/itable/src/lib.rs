@@ -8,7 +8,7 @@
 //!
 //! 1. An inode is changed only under its own lock, in a transaction of the current epoch, through
 //!    [`Locked::edit`], which keeps aside what a checkpoint has still to write.
-//! 2. The `imap` tree is changed by checkpoints alone.
+//! 2. The `imap` tree is changed by checkpoints alone (and by a repair, before there are any).
 //! 3. A block leaves memory only when it is clean, what was written of it can be read back, and
 //!    nobody holds a reference; and only as "this block", never by number alone.
 //! 4. A free slot keeps the generation of its last user, in memory and on the device.
@@ -19,6 +19,7 @@ mod alloc;
 mod block;
 mod budget;
 mod persist;
+mod salvage;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -26,4 +27,5 @@ mod tests;
 pub use block::{InodeBlock, InodeRef, Locked, Slot};
 pub use budget::Budget;
 pub use persist::Written;
+pub use salvage::LostBlock;
 pub use table::{InodeTable, TableConfig};

@@ -90,7 +90,8 @@ impl InodeTable {
         self.alloc.next_block()
     }
 
-    pub(crate) fn block_id(&self, number: u64) -> BlockId {
+    /// What the header of this block says of it.
+    pub fn block_id(&self, number: u64) -> BlockId {
         BlockId {
             volume: self.config.volume,
             first: Ino::new(self.config.root, number * INODES_PER_BLOCK as u64),

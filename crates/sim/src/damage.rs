@@ -126,7 +126,7 @@ fn examine(image: Image, settings: &Settings, expected: &State, clean: bool) -> 
 }
 
 /// Whatever still shows is as it was: damage must not turn into other data.
-fn no_invention(found: &State, expected: &State) {
+pub fn no_invention(found: &State, expected: &State) {
     for (ino, node) in &found.nodes {
         if let Some(was) = expected.nodes.get(ino)
             && was.times.map(|t| t.mtime) == node.times.map(|t| t.mtime)
@@ -138,7 +138,7 @@ fn no_invention(found: &State, expected: &State) {
 }
 
 /// Changes of every kind on a volume that may be broken: any result will do, panics will not.
-fn use_it(volume: &Volume) {
+pub fn use_it(volume: &Volume) {
     if let Ok(mut run) = Lockstep::new(volume, Ino::ROOT) {
         let mut workload = Workload::with_profile(77, "general").without_crashes();
         for _ in 0..60 {

@@ -2,12 +2,13 @@
 //! every kind of structure. Each must be refused, or open and show either what was there or an
 //! error: never a panic, a hang, or other bytes than were written.
 
-use shoal::{Ino, mkfs_on};
+use shoal::{Ino, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
-use shoal_sim::damage::{Sample, Verdict, open};
-use shoal_sim::deadline::from_environment;
+use shoal_sim::damage::{Sample, Verdict, no_invention, open, use_it};
+use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
+use shoal_sim::model::State;
 use shoal_sim::rng::Rng;
 use shoal_sim::runner::Settings;
 use shoal_sim::walk::walk;
@@ -199,4 +200,71 @@ fn what_is_not_a_volume_is_refused() {
         assert!(open(&device, &settings.open).is_err());
         assert_eq!(device.counts().writes, 0, "what is not ours is not written to");
     }
+}
+
+/// What a repair cannot bring back: contents, which are recorded once.
+const OF_CONTENTS: [&str; 4] = ["data-checksum", "data-header", "value-checksum", "value-header"];
+
+/// A repair of whatever is damaged ends, invents nothing, and leaves nothing for a second one.
+#[test]
+fn repaired_or_refused() {
+    for clean in [true, false] {
+        let sample = Sample::new(clean);
+        let mut rng = Rng::new(19);
+        let (mut repaired, mut refused) = (0, 0);
+        for round in 0..count(4) {
+            let mut damaged = sample.image.clone();
+            for _ in 0..rng.range(1, 12) {
+                let range = rng.pick(&sample.writes).clone();
+                let at = rng.range(range.start, range.end - 1);
+                match rng.below(4) {
+                    0 => damaged.zero(at / 4096 * 4096, 4096),
+                    _ => damaged.flip_bit(at, rng.next() as u8),
+                }
+            }
+            let (settings, state) = (sample.settings.clone(), sample.state.clone());
+            let done = within(60, &format!("round {round}, clean {clean}"), move || {
+                let device = Arc::new(FaultyDevice::from_image(damaged));
+                repair(&device, &settings.open, &state)
+            });
+            *if done { &mut repaired } else { &mut refused } += 1;
+        }
+        println!("clean {clean}: {repaired} repaired, {refused} refused");
+        assert!(repaired > refused);
+    }
+}
+
+fn repair(device: &Arc<FaultyDevice>, options: &OpenOptions, expected: &State) -> bool {
+    let again = || {
+        let device = Arc::clone(device) as Arc<dyn Device>;
+        Volume::repair_on(device, options, &mut |_, _, _| {}, &mut |_| true)
+    };
+    let Ok(first) = again() else { return false };
+    if !first.found.is_empty() && !first.written {
+        // Contents alone are damaged, or too much is.
+        return first.left == first.found;
+    }
+    let left = |p: &&shoal::Problem| !OF_CONTENTS.contains(&p.rule);
+    let rest: Vec<_> = first.left.iter().filter(left).collect();
+    assert!(rest.is_empty(), "left: {rest:?}\nof {:#?}\nafter {:#?}", first.found, first.actions);
+    let second = again().expect("a repaired volume can be read");
+    let rest: Vec<_> = second.found.iter().filter(left).collect();
+    assert!(rest.is_empty(), "second: {rest:?}\nafter {:#?}", first.actions);
+    let volume = open(device, options).expect("a repaired volume opens");
+    // What the journal held last is lost, and said to be: an older state.
+    let older = first.found.iter().any(|p| ["lost-journal", "lost-checkpoint"].contains(&p.rule));
+    if let Ok(mut walked) = walk(&volume, Ino::ROOT, true)
+        && !older
+    {
+        // Files with holes where it is not known any more where their bytes are: said by name.
+        let said = |ino: &Ino| {
+            let who = [format!("inode {ino}:"), format!("inode {ino} ")];
+            let mut said = first.actions.iter().filter(|a| a.pass == "extents");
+            said.any(|a| who.iter().any(|who| a.message.starts_with(who)))
+        };
+        walked.state.nodes.retain(|ino, _| !said(ino));
+        no_invention(&walked.state, expected);
+    }
+    use_it(&volume);
+    true
 }

@@ -36,6 +36,7 @@
 
 mod checkpoint;
 mod free;
+mod recount;
 
 pub use checkpoint::{Frozen, encoded_len};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
@@ -133,6 +134,8 @@ pub struct Space {
     free_count: AtomicU32,
     reserve: AtomicU32,
     accounting_errors: AtomicU64,
+    /// What is counted means nothing until [`Space::recount`].
+    uncounted: AtomicBool,
 }
 
 impl Space {
@@ -156,6 +159,7 @@ impl Space {
             streams: [const { Mutex::new(None) }; STREAMS],
             free: Mutex::new(free),
             accounting_errors: AtomicU64::new(0),
+            uncounted: AtomicBool::new(false),
         }
     }
 
@@ -277,6 +281,9 @@ impl Space {
 
     /// Takes the lowest free segment.
     fn take(&self, kind: SegKind, class: Class) -> Result<SegNo> {
+        if self.is_uncounted() {
+            return Err(Code::NoSpace.into());
+        }
         let mut free = self.free.lock();
         let keep = match class {
             Class::Ordinary => self.reserve.load(Ordering::Relaxed) + 1,
@@ -367,7 +374,7 @@ impl Space {
         if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {
             self.release(SegNo(seg as u32));
         }
-        if now < 0 || now > self.geometry.segment_size as i64 {
+        if (now < 0 || now > self.geometry.segment_size as i64) && !self.is_uncounted() {
             self.accounting_error();
             debug_assert!(false, "segment {seg} has {now} live bytes after {by} at {}", addr.0);
         }

@@ -30,6 +30,7 @@ mod cache;
 mod cell;
 mod inner;
 mod persist;
+mod salvage;
 mod scan;
 mod shape;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod tree;
 
 pub use cache::NodeCache;
 pub use persist::{Census, NodeWriter};
+pub use salvage::{LostNode, Survey};
 pub use scan::Batch;
 pub use shoal_format::node::{Key, NodeId, TreeId};
 pub use tree::{Action, Tree};

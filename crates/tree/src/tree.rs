@@ -84,7 +84,7 @@ impl Tree {
         Ok(tree)
     }
 
-    fn on(
+    pub(crate) fn on(
         id: NodeId,
         device: Arc<dyn Device>,
         geometry: Geometry,

@@ -6,7 +6,8 @@
 //! raises the epoch, and writes the image of the epoch that ended while new calls run.
 //!
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
-//! How a record is replayed: `replay.rs`. What a call waits for: `begin.rs`.
+//! How a record is replayed: `replay.rs`.
+//! What can be read of a damaged volume: `salvage.rs`. What a call waits for: `begin.rs`.
 
 mod begin;
 mod checkpoint;
@@ -16,6 +17,8 @@ mod open;
 mod orphans;
 mod replay;
 mod roots;
+mod salvage;
+mod scan;
 mod store;
 mod writer;
 
@@ -26,4 +29,5 @@ pub use open::{Opened, Recovered, create, open, read_checkpoint, read_superblock
 pub use orphans::{OrphanSlot, Orphans};
 pub use replay::{ExtentChange, fork_extents, remote_extents};
 pub use roots::{Root, Roots};
+pub use salvage::{Held, Loss, Lost, Salvaged, salvage, superblock_copies};
 pub use store::{Store, StoreOptions};

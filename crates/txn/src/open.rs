@@ -109,7 +109,7 @@ pub struct Opened {
     pub recovered: Recovered,
 }
 
-struct Parts {
+pub(crate) struct Parts {
     device: Arc<dyn Device>,
     sb: Superblock,
     options: StoreOptions,
@@ -119,7 +119,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
+    pub fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
         let counters = Arc::new(Counters::default());
         let cache = NodeCache::new(options.cache_bytes / 2, counters.clone());
         let budget = Budget::new(options.cache_bytes / 2, sb.geometry.inode_size);
@@ -127,7 +127,7 @@ impl Parts {
     }
 
     /// The store, still without roots.
-    fn store(self, space: Space, orphans: Orphans, checkpoint: Checkpoint) -> Store {
+    pub fn store(self, space: Space, orphans: Orphans, checkpoint: Checkpoint) -> Store {
         let parts = RootParts {
             device: self.device.clone(),
             geometry: self.sb.geometry,
@@ -172,7 +172,7 @@ impl Parts {
 
 impl Store {
     /// Starts the journal for `incarnation`.
-    fn start_journal(&self, incarnation: u32, at: StartAt) -> Result<()> {
+    pub(crate) fn start_journal(&self, incarnation: u32, at: StartAt) -> Result<()> {
         let config = Config {
             interval: Duration::from_millis(self.options.commit_interval_ms.max(1)),
             background: self.options.background,

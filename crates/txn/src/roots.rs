@@ -17,7 +17,7 @@ use shoal_device::Device;
 use shoal_format::Geometry;
 use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_itable::{Budget, InodeTable, TableConfig};
-use shoal_tree::{NodeCache, NodeId, Tree, TreeId};
+use shoal_tree::{NodeCache, NodeId, Survey, Tree, TreeId};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -98,7 +98,7 @@ impl RootParts {
     /// The trees and table of a root; without a record a vacant one, its empty trees to be written
     /// by the checkpoint of `epoch`.
     fn root(&self, id: RootId, record: Option<&RootRecord>, epoch: Epoch) -> Result<Root> {
-        let tree = |tree: TreeId| {
+        self.root_of(id, record, &mut |tree| {
             let id = NodeId { volume: self.volume, root: id, tree };
             let (device, geometry) = (self.device.clone(), self.geometry);
             match record {
@@ -107,7 +107,16 @@ impl RootParts {
                     Tree::open(id, device, geometry, self.cache.clone(), r.trees[tree as usize])
                 }
             }
-        };
+        })
+    }
+
+    /// The same with trees from somewhere else.
+    fn root_of(
+        &self,
+        id: RootId,
+        record: Option<&RootRecord>,
+        tree: &mut dyn FnMut(TreeId) -> Result<Tree>,
+    ) -> Result<Root> {
         let config = TableConfig {
             root: id,
             volume: self.volume,
@@ -168,11 +177,39 @@ impl Roots {
         let count = self.count.load(Ordering::Acquire);
         let id = u16::try_from(count).map_err(|_| Error::Code(Code::NoSpace))?;
         let root = self.parts.root(RootId(id), record, epoch)?;
+        Ok(self.put(count, root))
+    }
+
+    /// Enters the next root as far as it can be read; `each` gets what
+    /// every tree's walk met.
+    pub(crate) fn push_salvaged(
+        &self,
+        record: &RootRecord,
+        epoch: Epoch,
+        each: &mut dyn FnMut(TreeId, Survey),
+    ) -> Result<&Root> {
+        let _one = self.entering.lock();
+        let count = self.count.load(Ordering::Acquire);
+        let (id, parts) = (record.id, &self.parts);
+        let root = parts.root_of(id, Some(record), &mut |tree| {
+            let node = NodeId { volume: parts.volume, root: id, tree };
+            let (device, cache) = (parts.device.clone(), parts.cache.clone());
+            let ptr = record.trees[tree as usize];
+            let (built, survey) = Tree::salvage(node, device, parts.geometry, cache, ptr, epoch)?;
+            each(tree, survey);
+            Ok(built)
+        })?;
+        Ok(self.put(count, root))
+    }
+
+    /// Under the lock of entering.
+    fn put(&self, count: u32, root: Root) -> &Root {
+        let id = count as usize;
         let empty = || (0..CHUNK).map(|_| OnceLock::new()).collect();
-        let chunk = self.chunks[id as usize / CHUNK].get_or_init(empty);
-        let root = chunk[id as usize % CHUNK].get_or_init(|| root);
+        let chunk = self.chunks[id / CHUNK].get_or_init(empty);
+        let root = chunk[id % CHUNK].get_or_init(|| root);
         self.count.store(count + 1, Ordering::Release);
-        Ok(root)
+        root
     }
 }
 

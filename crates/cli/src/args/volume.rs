@@ -74,8 +74,8 @@ fn inode_size(text: &str) -> Result<u32, String> {
 
 const FSCK_AFTER: &str = "\
 OUTPUT:
-  Each problem is one line: the short name of the rule that is broken, then what is wrong and
-  where. A summary follows. With --json, one object:
+  Each problem is one line: the short name of the rule that is broken, then what is wrong, where,
+  and of which files. A summary follows. With --json, one object:
 
     volume        path of the volume
     clean         true if there is no problem
@@ -84,28 +84,56 @@ OUTPUT:
                   what was checked
     recovery      what the volume's journal held when it was opened: {needed, records, bytes,
                   orphans, intents, torn, seconds}; replayed in memory only
+    repair        with --repair: {written, actions, left, inodes, seconds, log}; actions is a list
+                  of {pass, message}, left one of problems that could not be repaired
+
+REPAIR:
+  What is recorded in two places is restored from the one that is left: names of a lost directory
+  from the files that were in it, hard links included; where files are from directories; counts and
+  free space by counting. What nothing else knows of is given up, and said by path. What has no
+  name any more gets one in lost+found.
+
+  Everything is worked out in memory first, shown, and written in one step if you agree. A crash
+  meanwhile leaves the volume as it was. What is done is appended to a log: VOLUME.fsck.log, for a
+  device in the current directory.
+
+  File contents that are damaged cannot be repaired: they are named, and reading them goes on
+  failing. Restore those files from a copy.
 
 EXIT STATUS:
   0   The volume is clean.
-  4   Problems were found. They are left uncorrected.
+  1   Problems were found and repaired.
+  4   Problems were found. They, or some of them, are left uncorrected.
   8   The check could not be made: no such file, not a volume, in use, or a read error.
   16  Wrong usage.
 
 EXAMPLES:
     shoal fsck vol.img && shoal mount vol.img /mnt
+    shoal fsck --repair vol.img
+    shoal fsck --repair --yes --log /var/log/shoal.log vol.img
 ";
 
-/// Check a volume without changing it
+/// Check a volume; repair it if asked to
 ///
 /// Reads all metadata and file data, verifies every checksum and compares everything that is
 /// recorded in two places. The volume must not be mounted. If it was not closed properly, its
-/// journal is replayed in memory, and what the next mount would see is checked.
+/// journal is replayed in memory, and what the next mount would see is checked. Without --repair
+/// nothing is written.
 #[derive(Args, Debug)]
 #[command(after_long_help = FSCK_AFTER)]
 pub struct FsckArgs {
     /// The volume's file or device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
+    /// Repair what can be repaired; asks before anything is written
+    #[arg(long, short)]
+    pub repair: bool,
+    /// Do not ask
+    #[arg(long, short, requires = "repair")]
+    pub yes: bool,
+    /// Append what is done to this file
+    #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
     /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,

@@ -1,12 +1,15 @@
-//! `shoal fsck`: checks a volume that nobody uses, and changes nothing.
+//! `shoal fsck`: checks a volume that nobody uses, and repairs it if asked to.
 //!
 //! Damage that already keeps the volume from being opened is a problem found, not a failure to
 //! look: exit status 4. Only what keeps us from looking at all is 8.
 
-use std::path::Path;
+use std::fs::OpenOptions as LogOptions;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::Serialize;
-use shoal::{CheckReport, Error, OpenOptions, Problem, RecoveryReport, Volume};
+use shoal::{Action, OpenOptions, Problem, RepairReport, Volume};
 
 use crate::args::FsckArgs;
 use crate::commands::info::JsonRecovery;
@@ -15,6 +18,8 @@ use crate::output::{Out, json_name, printable};
 use crate::progress::Progress;
 use crate::size::human;
 
+/// Problems were found and corrected.
+pub const CORRECTED: u8 = 1;
 /// Problems were found and left as they are.
 pub const UNCORRECTED: u8 = 4;
 /// The check could not be made.
@@ -22,85 +27,192 @@ pub const OPERATIONAL: u8 = 8;
 /// Wrong usage.
 pub const USAGE: u8 = 16;
 
-/// Rule named for damage that is met before the check itself can start.
-const UNREADABLE: &str = "volume-unreadable";
+/// Changes printed; all of them are in the log and in JSON.
+const SHOWN: usize = 40;
 
-/// Checks a volume.
+/// Checks a volume, and repairs it.
 pub fn run(args: &FsckArgs) -> Result<u8> {
-    let (report, recovery) = check(&args.volume)?;
+    let options = OpenOptions { background: false, ..OpenOptions::default() };
     let mut out = Out::new();
+    let log = args.repair.then(|| args.log.clone().unwrap_or_else(|| log_beside(&args.volume)));
+    let report = match &log {
+        None => inspect(args, &options)?,
+        Some(log) => repair(args, &options, log, &mut out)?,
+    };
     if args.json {
-        out.json(&JsonCheck::new(&args.volume, &report, &recovery))?;
+        out.json(&JsonCheck::new(args, &report, log.as_deref()))?;
     } else {
-        print(&mut out, &args.volume, &report, &recovery)?;
+        print(&mut out, args, &report, log.as_deref())?;
     }
     out.flush()?;
-    Ok(if report.problems.is_empty() { OK } else { UNCORRECTED })
+    Ok(status(&report))
 }
 
-/// Opens and checks; damage in either becomes a problem of the report.
-fn check(path: &Path) -> Result<(CheckReport, RecoveryReport)> {
-    let options = OpenOptions { read_only: true, background: false, ..OpenOptions::default() };
-    let volume = match Volume::open(path, &options) {
-        Ok(volume) => volume,
-        Err(error) => return Ok((damage(path, error)?, RecoveryReport::default())),
-    };
-    let recovery = volume.info().recovery;
-    let mut progress = Progress::share();
-    let result = volume.check(&mut |done, total| progress.set("checking", done, total));
-    progress.finish();
-    let report = match result {
-        Ok(report) => report,
-        Err(error) => damage(path, error)?,
-    };
-    // Nothing was written, so closing can lose nothing.
-    let _ = volume.close();
-    Ok((report, recovery))
-}
-
-/// A report of the damage that ended the check early, or the failure that did.
-fn damage(path: &Path, error: Error) -> Result<CheckReport> {
-    match &error {
-        Error::Corrupt(_) => {
-            let problem = Problem { rule: UNREADABLE, message: error.to_string() };
-            Ok(CheckReport { problems: vec![problem], ..CheckReport::default() })
-        }
-        _ => Err(Failure::volume(path.display(), &error).with_status(OPERATIONAL)),
+fn status(report: &RepairReport) -> u8 {
+    match (report.found.is_empty(), report.written) {
+        (true, _) if report.left.is_empty() => OK,
+        (_, true) if report.left.is_empty() => CORRECTED,
+        _ => UNCORRECTED,
     }
 }
 
-fn print(
+fn inspect(args: &FsckArgs, options: &OpenOptions) -> Result<RepairReport> {
+    let mut progress = Progress::share();
+    let mut show = |stage: &'static str, done, total| progress.set(stage, done, total);
+    let report = Volume::inspect(&args.volume, options, &mut show);
+    progress.finish();
+    report.map_err(|e| failed(&args.volume, &e))
+}
+
+fn failed(volume: &Path, error: &shoal::Error) -> Failure {
+    Failure::volume(volume.display(), error).with_status(OPERATIONAL)
+}
+
+fn repair(
+    args: &FsckArgs,
+    options: &OpenOptions,
+    log: &Path,
     out: &mut Out,
-    path: &Path,
-    report: &CheckReport,
-    recovery: &RecoveryReport,
-) -> Result<()> {
-    let path = path.display();
-    for Problem { rule, message } in &report.problems {
+) -> Result<RepairReport> {
+    if !args.yes && !std::io::stdin().is_terminal() {
+        let reason = "cannot ask before it writes: give --yes, or run it on a terminal";
+        return Err(Failure::usage("fsck --repair", reason).with_status(USAGE));
+    }
+    let progress = std::cell::RefCell::new(Progress::share());
+    let mut show = |stage: &'static str, done, total| progress.borrow_mut().set(stage, done, total);
+    let mut stopped = None;
+    let mut ask = |report: &RepairReport| {
+        progress.borrow_mut().finish();
+        let agreed = agree(args, report, log, out);
+        agreed.unwrap_or_else(|failure| {
+            stopped = Some(failure);
+            false
+        })
+    };
+    let report = Volume::repair(&args.volume, options, &mut show, &mut ask);
+    progress.borrow_mut().finish();
+    stopped.map_or(Ok(()), Err)?;
+    let report = report.map_err(|e| failed(&args.volume, &e))?;
+    if report.written {
+        let left = report.left.iter().map(|p| format!("left: {}: {}", p.rule, p.message));
+        append(log, std::iter::once("written".to_owned()).chain(left))?;
+    }
+    Ok(report)
+}
+
+/// Shows what would be done and asks; what was agreed to is in the log before it is done.
+fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> Result<bool> {
+    if !args.yes {
+        problems(out, &report.found)?;
+        actions(out, &report.actions, log)?;
+        out.flush()?;
+        let mut terminal = std::io::stderr().lock();
+        let question = format!("{}: write these changes? [y/N] ", args.volume.display());
+        terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush()).ok();
+        let mut answer = String::new();
+        std::io::stdin()
+            .read_line(&mut answer)
+            .map_err(|e| Failure::failed("standard input", e).with_status(OPERATIONAL))?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(false);
+        }
+    }
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let head = format!("repair of {} at {} s", args.volume.display(), seconds.as_secs());
+    let found = report.found.iter().map(|p| format!("found: {}: {}", p.rule, p.message));
+    let done = report.actions.iter().map(|a| format!("{}: {}", a.pass, a.message));
+    append(log, std::iter::once(head).chain(found).chain(done))?;
+    Ok(true)
+}
+
+/// Adds lines to the log.
+fn append(log: &Path, lines: impl Iterator<Item = String>) -> Result<()> {
+    let mut text = Vec::new();
+    for line in lines {
+        text.extend_from_slice(printable(line.as_bytes()).to_string().as_bytes());
+        text.push(b'\n');
+    }
+    let file = LogOptions::new().create(true).append(true).open(log);
+    file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all())).map_err(|e| {
+        let reason = format!("the log cannot be written: {e} (choose another place with --log)");
+        Failure::failed(log.display(), reason).with_status(OPERATIONAL)
+    })
+}
+
+/// Beside a volume in a file; for a device in the current directory.
+fn log_beside(volume: &Path) -> PathBuf {
+    let is_file = std::fs::metadata(volume).is_ok_and(|m| m.is_file());
+    let place = if is_file { volume.as_os_str() } else { volume.file_name().unwrap_or_default() };
+    let mut name = place.to_owned();
+    name.push(".fsck.log");
+    PathBuf::from(name)
+}
+
+fn problems(out: &mut Out, problems: &[Problem]) -> Result<()> {
+    for Problem { rule, message } in problems {
         // A message may quote names from the volume.
         out.line(&format!("{rule}: {}", printable(message.as_bytes())))?;
     }
-    if recovery.needed {
+    Ok(())
+}
+
+fn actions(out: &mut Out, actions: &[Action], log: &Path) -> Result<()> {
+    for Action { pass, message } in actions.iter().take(SHOWN) {
+        out.line(&format!("  {pass}: {}", printable(message.as_bytes())))?;
+    }
+    match actions.len().saturating_sub(SHOWN) {
+        0 => Ok(()),
+        more => out.line(&format!("  and {more} more, for {}", log.display())),
+    }
+}
+
+fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Path>) -> Result<()> {
+    let path = args.volume.display();
+    let asked = args.repair && !args.yes && !report.actions.is_empty();
+    if !asked {
+        problems(out, &report.found)?;
+    }
+    if let Some(log) = log.filter(|_| report.written) {
+        let made = report.actions.len();
+        if args.yes {
+            actions(out, &report.actions, log)?;
+        }
+        out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
+    }
+    if report.written && !report.left.is_empty() {
+        out.line(&format!("{path}: what could not be repaired:"))?;
+        problems(out, &report.left)?;
+    }
+    let recovery = &report.recovery;
+    if recovery.needed && !report.written {
         out.line(&format!(
             "{path}: was not closed; checked with the {} records of its journal replayed in memory",
             recovery.records
         ))?;
     }
-    let verdict = match report.problems.len() {
-        0 => "clean".to_owned(),
-        1 => "1 problem, left uncorrected".to_owned(),
-        n => format!("{n} problems, left uncorrected"),
+    let count = |n: usize| if n == 1 { "1 problem".to_owned() } else { format!("{n} problems") };
+    let verdict = match (report.found.len(), report.left.len(), report.written) {
+        (0, 0, _) => "clean".to_owned(),
+        (n, 0, true) => format!("{} repaired", count(n)),
+        (_, left, true) => format!("{} left", count(left)),
+        (n, _, false) => format!("{}, left uncorrected", count(n)),
     };
+    let checked = &report.checked;
     out.line(&format!(
         "{path}: {verdict}; checked {} inodes, {} directories, {} entries, {} extents, {} blocks, \
          {} of file data",
-        report.inodes,
-        report.directories,
-        report.dirents,
-        report.extents,
-        report.blocks,
-        human(report.data_bytes)
-    ))
+        checked.inodes,
+        checked.directories,
+        checked.dirents,
+        checked.extents,
+        checked.blocks,
+        human(checked.data_bytes)
+    ))?;
+    if !args.repair && !report.actions.is_empty() {
+        let made = report.actions.len();
+        out.line(&format!("{path}: fsck --repair would make {made} changes"))?;
+    }
+    Ok(())
 }
 
 /// The result in JSON.
@@ -118,6 +230,19 @@ struct JsonCheck<'a> {
     blocks: u64,
     data_bytes: u64,
     recovery: JsonRecovery<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<JsonRepair<'a>>,
+}
+
+/// What was done, in JSON.
+#[derive(Serialize)]
+struct JsonRepair<'a> {
+    written: bool,
+    actions: Vec<JsonAction<'a>>,
+    left: Vec<JsonProblem<'a>>,
+    inodes: u64,
+    seconds: f64,
+    log: String,
 }
 
 /// A problem in JSON.
@@ -127,26 +252,43 @@ struct JsonProblem<'a> {
     message: &'a str,
 }
 
+/// A change in JSON.
+#[derive(Serialize)]
+struct JsonAction<'a> {
+    pass: &'a str,
+    message: &'a str,
+}
+
+fn json_problems(problems: &[Problem]) -> Vec<JsonProblem<'_>> {
+    problems.iter().map(|p| JsonProblem { rule: p.rule, message: &p.message }).collect()
+}
+
 impl<'a> JsonCheck<'a> {
-    fn new(path: &Path, report: &'a CheckReport, recovery: &'a RecoveryReport) -> JsonCheck<'a> {
-        let (volume, volume_bytes) = json_name(path.as_os_str().as_encoded_bytes());
-        let problems = report
-            .problems
-            .iter()
-            .map(|problem| JsonProblem { rule: problem.rule, message: &problem.message })
-            .collect();
+    fn new(args: &FsckArgs, report: &'a RepairReport, log: Option<&Path>) -> JsonCheck<'a> {
+        let (volume, volume_bytes) = json_name(args.volume.as_os_str().as_encoded_bytes());
+        let action = |a: &'a Action| JsonAction { pass: a.pass, message: &a.message };
+        let repair = log.map(|log| JsonRepair {
+            written: report.written,
+            actions: report.actions.iter().map(action).collect(),
+            left: json_problems(&report.left),
+            inodes: report.inodes,
+            seconds: report.seconds,
+            log: json_name(log.as_os_str().as_encoded_bytes()).0,
+        });
+        let checked = &report.checked;
         JsonCheck {
             volume,
             volume_bytes,
-            clean: report.problems.is_empty(),
-            problems,
-            inodes: report.inodes,
-            directories: report.directories,
-            dirents: report.dirents,
-            extents: report.extents,
-            blocks: report.blocks,
-            data_bytes: report.data_bytes,
-            recovery: recovery.into(),
+            clean: report.found.is_empty() && report.left.is_empty(),
+            problems: json_problems(&report.found),
+            inodes: checked.inodes,
+            directories: checked.directories,
+            dirents: checked.dirents,
+            extents: checked.extents,
+            blocks: checked.blocks,
+            data_bytes: checked.data_bytes,
+            recovery: (&report.recovery).into(),
+            repair,
         }
     }
 }

@@ -48,7 +48,7 @@ impl Check<'_> {
             let Ok(inode) = volume.place_of(ino) else { continue };
             let slot = inode.read();
             let checked = self.inode_attrs(ino, &slot.inode);
-            self.damage("attrs", checked)?;
+            self.damage_of(ino, "attrs", checked)?;
         }
         for (ino, extent) in std::mem::take(&mut self.values) {
             self.value(ino, &extent)?;
@@ -181,7 +181,8 @@ impl Check<'_> {
         let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
         let len = HEADER + extent.ptr.len as usize;
         if !store.geometry.contains(at, len as u64) {
-            let message = format!("inode {ino}: value at {} is outside any segment", at.0);
+            let who = self.who(ino);
+            let message = format!("{who}: value at {} is outside any segment", at.0);
             self.problem("value-address", message);
             return Ok(());
         }
@@ -190,11 +191,12 @@ impl Check<'_> {
         let mine =
             |h: DataHeader| h.ino == ino && h.len == extent.ptr.len && h.offset & KEY_HIGH != 0;
         if !DataHeader::decode(&raw, store.volume).is_some_and(mine) {
-            let message = format!("inode {ino}: the object of the value at {} is another's", at.0);
+            let who = self.who(ino);
+            let message = format!("{who}: the object of the value at {} is another's", at.0);
             self.problem("value-header", message);
         }
         let sum = extent.ptr.verify(&raw[HEADER..], &format!("attribute of inode {ino}"));
-        if self.damage("value-checksum", sum)?.is_some() {
+        if self.damage_of(ino, "value-checksum", sum)?.is_some() {
             self.report.data_bytes += u64::from(extent.len);
         }
         Ok(())

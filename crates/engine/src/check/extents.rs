@@ -18,7 +18,7 @@ impl Check<'_> {
             let slot = inode.read();
             let core = slot.inode.core;
             if core.data_form == Form::Extents {
-                let list = self.damage("extents", inline_extents(ino, &slot.inode))?;
+                let list = self.damage_of(ino, "extents", inline_extents(ino, &slot.inode))?;
                 self.list(ino, &list.unwrap_or_default())?;
             }
         }
@@ -35,7 +35,10 @@ impl Check<'_> {
                 }
                 match Extent::decode_value(key.lo, value) {
                     Some(extent) => list.push(extent),
-                    None => self.problem("extent", format!("record {} of {owner}", key.lo)),
+                    None => {
+                        let who = self.who(owner);
+                        self.problem("extent", format!("{who}: record {}", key.lo));
+                    }
                 }
                 Ok(true)
             });
@@ -56,7 +59,8 @@ impl Check<'_> {
             Err(_) => Form::Empty,
         };
         if form != Form::Tree || !self.seen.contains_key(&ino) {
-            self.problem("extent-owner", format!("{} records of inode {ino}", list.len()));
+            let who = self.who(ino);
+            self.problem("extent-owner", format!("{} records of {who}", list.len()));
         }
         self.list(ino, list)
     }
@@ -68,7 +72,8 @@ impl Check<'_> {
             self.report.extents += 1;
             if extent.offset < end {
                 let text = extent.to_text();
-                self.problem("extent-overlap", format!("inode {ino}: {text} begins before {end}"));
+                let who = self.who(ino);
+                self.problem("extent-overlap", format!("{who}: {text} begins before {end}"));
             }
             end = extent.end();
             if let Some(seen) = self.seen.get_mut(&ino) {
@@ -90,19 +95,19 @@ impl Check<'_> {
         let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
         let len = HEADER + extent.ptr.len as usize;
         if !store.geometry.contains(at, len as u64) {
-            let text = extent.to_text();
-            self.problem("extent-address", format!("inode {ino}: {text} is outside any segment"));
+            let (who, text) = (self.who(ino), extent.to_text());
+            self.problem("extent-address", format!("{who}: {text} is outside any segment"));
             return Ok(());
         }
         let mut raw = vec![0; len];
         store.device.read_at(&mut raw, at.0)?;
         let header = DataHeader::decode(&raw, store.volume);
         if header.is_none_or(|h| h.ino != ino || h.len != extent.ptr.len) {
-            let text = extent.to_text();
-            self.problem("data-header", format!("inode {ino}: {text}: the object is another's"));
+            let (who, text) = (self.who(ino), extent.to_text());
+            self.problem("data-header", format!("{who}: {text}: the object is another's"));
         }
-        let sum = extent.ptr.verify(&raw[HEADER..], &format!("data of inode {ino}"));
-        if self.damage("data-checksum", sum)?.is_some() {
+        let sum = extent.ptr.verify(&raw[HEADER..], "data object");
+        if self.damage_of(ino, "data-checksum", sum)?.is_some() {
             self.report.data_bytes += u64::from(extent.len);
         }
         Ok(())

@@ -13,13 +13,16 @@ mod attrs;
 mod extents;
 mod inodes;
 mod names;
+mod paths;
 mod space;
 
 use crate::types::{CheckReport, Problem};
 use crate::volume::{Inner, Volume};
 use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
+use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::Extent;
+use shoal_format::node::Key;
 use std::collections::HashMap;
 
 /// Problems after which a check stops counting details.
@@ -54,10 +57,32 @@ struct Check<'v> {
     data: Vec<(u64, u32)>,
     meta: Vec<Ptr>,
     prealloc: u64,
+    /// Where the next entry of the same hash has to be, if the last one says that there is one.
+    chained: Option<Key>,
     progress: &'v mut dyn FnMut(u64, u64),
     done: u64,
     total: u64,
 }
+
+/// What is looked at in one pass, and which passes must have been run before.
+struct Pass {
+    name: &'static str,
+    needs: &'static [&'static str],
+    run: fn(&mut Check<'_>, &Checkpoint, Ptr) -> Result<()>,
+}
+
+/// The passes in their order, of a volume that stands still, mounted or not.
+const PASSES: &[Pass] = &[
+    Pass { name: "inodes", needs: &[], run: |check, _, _| check.inodes() },
+    Pass { name: "names", needs: &["inodes"], run: |check, _, _| check.names() },
+    Pass { name: "attributes", needs: &["inodes"], run: |check, _, _| check.attributes() },
+    Pass { name: "extents", needs: &["inodes"], run: |check, _, _| check.extents() },
+    Pass {
+        name: "space",
+        needs: &["attributes", "extents"],
+        run: |check, checkpoint, at| check.space(checkpoint, at),
+    },
+];
 
 impl Volume {
     /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets
@@ -73,15 +98,16 @@ impl Volume {
                 data: Vec::new(),
                 meta: Vec::new(),
                 prealloc: 0,
+                chained: None,
                 progress,
                 done: 0,
                 total,
             };
-            check.inodes()?;
-            check.names()?;
-            check.attributes()?;
-            check.extents()?;
-            check.space(checkpoint, at)?;
+            for (i, pass) in PASSES.iter().enumerate() {
+                let before = |need: &&str| PASSES[..i].iter().any(|earlier| earlier.name == *need);
+                debug_assert!(pass.needs.iter().all(before), "{} comes too early", pass.name);
+                (pass.run)(&mut check, checkpoint, at)?;
+            }
             Ok(check.report)
         })
     }
@@ -109,6 +135,23 @@ impl Check<'_> {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// The same, of an inode's data or attributes: says of which files.
+    fn damage_of<T>(&mut self, ino: Ino, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
+        match step {
+            Err(e @ (Error::Corrupt(_) | Error::Code(_))) => {
+                let message = format!("{e}: {}", self.who(ino));
+                self.problem(rule, message);
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// An inode and its paths.
+    fn who(&self, ino: Ino) -> String {
+        format!("inode {ino}{}", self.volume.path_hint(ino))
     }
 
     fn step(&mut self) {

@@ -1,6 +1,7 @@
 //! Second pass: entries against inodes, both ways.
 
 use super::Check;
+use crate::dir::CHAINED;
 use crate::volume::Inner;
 use shoal_base::{Ino, Result};
 use shoal_format::checkpoint::RootState;
@@ -29,6 +30,7 @@ impl Check<'_> {
                 Ok(true)
             });
             self.damage("dirents", walked)?;
+            self.chain(Key::MIN, false);
         }
         self.root_tops();
         self.links();
@@ -43,6 +45,7 @@ impl Check<'_> {
         let Some(entry) = Dirent::decode(value) else {
             return self.problem("dirent", format!("entry {:#x} of directory {dir}", key.lo));
         };
+        self.chain(key, entry.kind & CHAINED != 0);
         let name = String::from_utf8_lossy(entry.name).into_owned();
         if name_hash(self.volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
             self.problem("dirent-hash", format!("{name:?} in directory {dir}: wrong key"));
@@ -79,6 +82,20 @@ impl Check<'_> {
                 seen.found += 1;
             }
         }
+    }
+
+    /// Entries of one hash follow each other without a gap, each but the last saying so.
+    fn chain(&mut self, key: Key, more: bool) {
+        let good = match self.chained {
+            Some(next) => key == next,
+            None => key.lo & SUFFIX_MASK == 0,
+        };
+        if !good {
+            let at = self.chained.unwrap_or(key);
+            let message = format!("entry {:#x} of directory {} and those before it", at.lo, at.hi);
+            self.problem("dirent-chain", message);
+        }
+        self.chained = more.then(|| key.next());
     }
 
     /// Whether an inode is the top of a live root.

@@ -21,6 +21,9 @@ impl Check<'_> {
                 self.meta.append(&mut nodes);
             }
         }
+        for copy in shoal_txn::superblock_copies(&*store.device)? {
+            self.damage("superblock-copy", copy)?;
+        }
         self.meta.push(at);
         self.meta.push(checkpoint.usage);
         self.meta.extend(&checkpoint.orphans);

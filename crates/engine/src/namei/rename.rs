@@ -247,11 +247,14 @@ impl Inner {
                 return Ok(Some(false));
             }
             let inode = match self.inode(at) {
-                Err(Error::Code(Code::Stale)) => return Ok(None),
+                Err(Error::Code(Code::Stale)) => return Ok(Some(false)),
                 other => other?,
             };
             let core = inode.read().inode.core;
-            if !core.in_use() || !core.is_dir() || core.nlink == 0 {
+            if !core.in_use() || !core.is_dir() {
+                return Ok(Some(false));
+            }
+            if core.nlink == 0 {
                 return Ok(None);
             }
             at = Ino(core.parent_or_rdev);

@@ -42,19 +42,29 @@ impl Orphans {
     ) -> Result<(Orphans, Vec<String>)> {
         let (orphans, mut damage) = (Orphans::default(), Vec::new());
         for ptr in blocks {
-            let read = read_object(device, geometry, *ptr, "orphan block")
-                .and_then(|raw| orphan::decode(&raw, ptr.addr, volume));
-            match read {
-                Ok((shard, inodes)) => {
-                    for ino in inodes {
-                        let _ = orphans.take_in(shard as usize % SHARDS, ino)?;
-                    }
-                }
+            match orphans.read_block(device, geometry, volume, *ptr) {
+                Ok(()) => {}
                 Err(e @ (Error::Corrupt(_) | Error::Device(_))) => damage.push(e.to_string()),
                 Err(e) => return Err(e),
             }
         }
         Ok((orphans, damage))
+    }
+
+    /// Adds what stands in one block.
+    pub(crate) fn read_block(
+        &self,
+        device: &dyn Device,
+        geometry: &Geometry,
+        volume: u64,
+        ptr: Ptr,
+    ) -> Result<()> {
+        let raw = read_object(device, geometry, ptr, "orphan block")?;
+        let (shard, inodes) = orphan::decode(&raw, ptr.addr, volume)?;
+        for ino in inodes {
+            let _ = self.take_in(shard as usize % SHARDS, ino)?;
+        }
+        Ok(())
     }
 
     /// For replay, which knows inodes only by number: where each stands.

@@ -1,0 +1,97 @@
+//! `fsck --repair`: says, asks, repairs, keeps a log.
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::{Scratch, noise};
+
+/// Destroys every node of directory entries in a volume's file, old ones too.
+fn destroy_directories(volume: &Path) -> usize {
+    let bytes = fs::read(volume).expect("read");
+    let file = OpenOptions::new().write(true).open(volume).expect("open");
+    let nodes = (0..bytes.len() - 64).step_by(8).filter(|at| {
+        // Magic, tree, level.
+        bytes[*at..].starts_with(b"SND1\x01")
+    });
+    nodes.map(|at| file.write_all_at(&[0x77; 4096], at as u64 + 64).expect("write")).count()
+}
+
+fn sample() -> Scratch {
+    let scratch = Scratch::with_volume();
+    for number in 0..300 {
+        scratch.write(format!("tree/{}/{number}", number % 7), noise(number, 900));
+    }
+    scratch.shoal(["cp", "-r", "tree", "v:/"]).ok();
+    scratch
+}
+
+#[test]
+fn names_come_back() {
+    let scratch = sample();
+    let before = scratch.shoal(["ls", "-R", "v"]).ok();
+    assert!(destroy_directories(&scratch.path("v")) > 1);
+    let fsck = scratch.shoal(["fsck", "v"]);
+    assert_eq!(fsck.status(), Some(4), "{fsck}");
+    assert!(fsck.stdout().contains("lost-dirents-node"), "{fsck}");
+    assert!(fsck.stdout().contains("fsck --repair would make"), "{fsck}");
+
+    // Nobody can be asked here.
+    let refused = scratch.shoal(["fsck", "--repair", "v"]);
+    assert_eq!(refused.status(), Some(16), "{refused}");
+    assert!(refused.stderr().contains("--yes"), "{refused}");
+    assert_eq!(scratch.shoal(["fsck", "--yes", "v"]).status(), Some(16));
+
+    let repaired = scratch.shoal(["fsck", "--repair", "--yes", "v"]);
+    assert_eq!(repaired.status(), Some(1), "{repaired}");
+    assert!(repaired.stdout().contains("repaired"), "{repaired}");
+    let log = fs::read_to_string(scratch.path("v.fsck.log")).expect("a log");
+    assert!(log.contains("/tree/6/6: entry restored") && log.ends_with("written\n"), "{log}");
+    assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
+
+    let again = scratch.shoal(["fsck", "--repair", "--yes", "v"]).ok();
+    assert!(again.contains("v: clean"), "{again}");
+    assert_eq!(fs::read_to_string(scratch.path("v.fsck.log")).expect("a log"), log);
+}
+
+#[test]
+fn in_json_with_a_log_elsewhere() {
+    let scratch = sample();
+    destroy_directories(&scratch.path("v"));
+    let line = "fsck --repair --yes --json --log the.log v";
+    let repaired = scratch.shoal(line.split(' '));
+    assert_eq!(repaired.status(), Some(1), "{repaired}");
+    for part in [r#""written":true"#, r#""left":[]"#, r#""log":"the.log""#, r#""pass":"pointers""#]
+    {
+        assert!(repaired.stdout().contains(part), "{part}: {repaired}");
+    }
+    assert!(scratch.path("the.log").exists() && !scratch.path("v.fsck.log").exists());
+
+    destroy_directories(&scratch.path("v"));
+    let line = "fsck --repair --yes --log no/such/place v";
+    let stopped = scratch.shoal(line.split(' '));
+    assert_eq!(stopped.status(), Some(8), "{stopped}");
+    assert_eq!(scratch.shoal(["fsck", "v"]).status(), Some(4), "nothing was written");
+}
+
+/// Contents are recorded once: said by path, and left.
+#[test]
+fn contents_that_are_damaged_are_named_and_left() {
+    let scratch = Scratch::with_volume();
+    let bytes = noise(3, 100_000);
+    scratch.write("tree/here/file", &bytes);
+    scratch.shoal(["cp", "-r", "tree", "v:/"]).ok();
+    let volume = fs::read(scratch.path("v")).expect("read");
+    let at = volume.windows(64).position(|w| *w == bytes[5000..5064]).expect("the contents");
+    let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("open");
+    file.write_all_at(b"damage", at as u64).expect("write");
+    let fsck = scratch.shoal(["fsck", "v"]);
+    assert_eq!(fsck.status(), Some(4), "{fsck}");
+    assert!(fsck.stdout().contains("/tree/here/file"), "{fsck}");
+    let repaired = scratch.shoal(["fsck", "--repair", "--yes", "v"]);
+    assert_eq!(repaired.status(), Some(4), "{repaired}");
+    assert!(repaired.stdout().contains("data-checksum"), "{repaired}");
+    assert!(!scratch.path("v.fsck.log").exists(), "there was nothing to do");
+}

@@ -1,0 +1,91 @@
+//! Attributes in the `attrs` tree: records that are none, of nobody, or twice there are removed.
+//! Then the flags in the inodes' cores that say which there are. Parent pointers that are lost come
+//! back later, from the entries; other attributes do not: whose, is said.
+
+use super::Repair;
+use crate::xattr::Side;
+use shoal_base::{Ino, Result};
+use shoal_format::attr::{Attr, SUFFIX_MASK};
+use shoal_format::checkpoint::RootState;
+use shoal_format::inode::{FLAG_ACL, FLAG_CAPABILITY, FLAG_DEFAULT_ACL};
+use shoal_format::node::{Key, TreeId};
+use shoal_txn::Root;
+use std::collections::HashSet;
+
+/// Flags of a core that say which attributes there are.
+pub(super) const ATTR_FLAGS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY;
+
+impl Repair<'_> {
+    pub(super) fn attributes(&mut self) -> Result<()> {
+        let volume = self.volume;
+        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+            self.attr_records(root)?;
+        }
+        let lost = self.lost_ranges(TreeId::Attrs);
+        for ino in self.sorted(|node| node.far_attrs || node.wrong_flags) {
+            self.step();
+            self.flags(ino)?;
+            let far = self.nodes.get(&ino).is_some_and(|node| node.far_attrs);
+            let hit = lost
+                .iter()
+                .any(|(low, high)| *low < Key::new(ino.0 + 1, 0) && Key::new(ino.0, 0) < *high);
+            if far && hit {
+                let hint = volume.path_hint(ino);
+                self.did(format!("inode {ino}{hint}: attributes of it may be lost"));
+            }
+        }
+        Ok(())
+    }
+
+    fn attr_records(&mut self, root: &Root) -> Result<()> {
+        let volume = self.volume;
+        let geometry = &volume.store.geometry;
+        let mut gone = Vec::new();
+        let mut base = (0, 0);
+        let mut ids: HashSet<String> = HashSet::new();
+        root.attrs.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
+            if base != (key.hi, key.lo & !SUFFIX_MASK) {
+                base = (key.hi, key.lo & !SUFFIX_MASK);
+                ids.clear();
+            }
+            let owned = self.nodes.get(&Ino(key.hi)).is_some_and(|node| node.far_attrs);
+            let good = Attr::decode_whole(raw).is_some_and(|attr| {
+                let extent = attr.value.extent();
+                let inside =
+                    |ptr: &shoal_format::Ptr| geometry.contains(ptr.addr, u64::from(ptr.len));
+                attr.id().hash(volume.store.volume) == base.1
+                    && extent.is_none_or(|extent| inside(&extent.ptr))
+                    && ids.insert(attr.id().to_text())
+            });
+            if !owned || !good {
+                gone.push(key);
+            }
+            Ok(true)
+        })?;
+        for key in gone {
+            root.attrs.delete(key, self.epoch)?;
+            let ino = Ino(key.hi);
+            self.did(format!("inode {ino}: impossible attribute {:#x} removed", key.lo));
+        }
+        Ok(())
+    }
+
+    fn flags(&mut self, ino: Ino) -> Result<()> {
+        let volume = self.volume;
+        let place = volume.place_of(ino)?;
+        let slot = place.read();
+        let mut flags = 0;
+        volume.each_attr(ino, &slot.inode, Side::Plain, &mut |attr| {
+            flags |= crate::attributes::flag_of(&attr.id());
+            Ok(true)
+        })?;
+        let said = slot.inode.core.flags;
+        drop(slot);
+        if said & ATTR_FLAGS != flags {
+            let table = &volume.store.root(ino)?.table;
+            place.write().edit(table, self.epoch).core.flags = said & !ATTR_FLAGS | flags;
+            self.did(format!("inode {ino}: flags of attributes {flags:#x}, was {said:#x}"));
+        }
+        Ok(())
+    }
+}

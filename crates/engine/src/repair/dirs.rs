@@ -1,0 +1,130 @@
+//! Directories whose inodes are lost, made again under their own numbers: because an entry names
+//! them as directories, because entries are theirs, or because children say that they are in them.
+//! Owner and permissions nobody knows: root's, and for root alone.
+
+use super::{DIRECTORY, Repair};
+use crate::clock::now;
+use crate::types::FileKind;
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::checkpoint::RootState;
+use shoal_format::dirent::Dirent;
+use shoal_format::inode::{Core, Inode};
+use shoal_format::node::{Key, TreeId};
+use shoal_txn::Lost;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+
+impl Repair<'_> {
+    pub(super) fn lost_directories(&mut self) -> Result<()> {
+        if self.losses.iter().any(|loss| is_of_inodes(loss.what)) {
+            // Numbers whose generations are lost are given out again one day.
+            let newest = self.nodes.values().map(|node| node.generation).max().unwrap_or(0);
+            self.volume.store.floor.fetch_max(newest.saturating_add(1), Ordering::Relaxed);
+            let wanted = self.wanted()?;
+            for (ino, generation) in wanted {
+                self.make_again(ino, generation)?;
+            }
+        }
+        let volume = self.volume;
+        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+            if !self.nodes.contains_key(&root.top()) {
+                self.make_again(root.top(), 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lost directories that something knows of, with their generations where children say them.
+    fn wanted(&mut self) -> Result<BTreeMap<Ino, u32>> {
+        let mut names = HashMap::new();
+        let mut wanted: BTreeMap<Ino, u32> = BTreeMap::new();
+        let volume = self.volume;
+        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+            root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
+                let named = Dirent::decode(raw).filter(|d| d.kind & 0x7f == DIRECTORY);
+                for ino in [Some(Ino(key.hi)), named.map(|d| d.child)].into_iter().flatten() {
+                    if !self.nodes.contains_key(&ino) && self.is_lost(ino) {
+                        wanted.entry(ino).or_default();
+                    }
+                }
+                if let Some(entry) = named.filter(|d| wanted.contains_key(&d.child)) {
+                    names.insert(entry.child, (Ino(key.hi), entry.name.to_vec()));
+                }
+                Ok(true)
+            })?;
+        }
+        self.lost_names = names;
+        for ino in self.nodes.keys() {
+            let place = volume.place_of(*ino)?;
+            let slot = place.read();
+            // Damage to attributes is met in their own pass.
+            let Ok(parents) = volume.parents_in(*ino, &slot.inode) else { continue };
+            for parent in parents {
+                if !self.nodes.contains_key(&parent.dir) && self.is_lost(parent.dir) {
+                    let generation = wanted.entry(parent.dir).or_default();
+                    *generation = (*generation).max(parent.generation.0);
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Whether an inode was in a block that is lost; not one that is merely free.
+    fn is_lost(&self, ino: Ino) -> bool {
+        let number = ino.index() / INODES_PER_BLOCK as u64;
+        let mut lost = self.losses.iter().filter(|loss| is_of_inodes(loss.what));
+        let in_range = lost
+            .any(|loss| loss.root == ino.root() && (loss.low.hi..loss.high.hi).contains(&number));
+        let known = self.volume.store.root(ino).is_ok_and(|r| number < r.table.next_block());
+        in_range
+            && known
+            && match self.volume.place_of(ino) {
+                Err(e) => e.is(Code::Stale),
+                // The journal has made its block anew.
+                Ok(place) => {
+                    let core = place.read().inode.core;
+                    !core.in_use() && core.generation == 0
+                }
+            }
+    }
+
+    pub(super) fn make_again(&mut self, ino: Ino, generation: u32) -> Result<()> {
+        let store = &self.volume.store;
+        let root = store.root(ino)?;
+        let generation = match generation {
+            0 => store.floor.load(Ordering::Relaxed).max(1),
+            known => known,
+        };
+        if ino.index() == 0 || root.state() != RootState::Live {
+            return Ok(());
+        }
+        let place = match root.table.claim(ino) {
+            Err(e @ Error::Code(_)) => return Err(e),
+            other => other?,
+        };
+        let stamp = now();
+        let permissions = if ino == root.top() { 0o755 } else { 0o700 };
+        let core = Core {
+            mode: FileKind::Directory.mode_bits() | permissions,
+            nlink: 2,
+            generation,
+            parent_or_rdev: Ino::ROOT.0,
+            atime: stamp,
+            mtime: stamp,
+            ctime: stamp,
+            btime: stamp,
+            ..Core::default()
+        };
+        let inode = Inode { core, ..Inode::default() };
+        self.note(ino, &inode);
+        *place.write().edit(&root.table, self.epoch) = inode;
+        root.table.count_inodes(1);
+        self.did(format!("directory {ino} made again, mode {permissions:o}, owner root"));
+        Ok(())
+    }
+}
+
+fn is_of_inodes(what: Lost) -> bool {
+    matches!(what, Lost::InodeBlock | Lost::Node(TreeId::Imap))
+}

@@ -1,0 +1,122 @@
+//! Extents: records that are none, of nobody, outside the volume or on top of others are removed;
+//! what is left is summed. Where a node of records is lost, the file has a hole: whose, is said.
+//!
+//! Whether the bytes are those that were written is not looked at here: nothing could bring them
+//! back, and reading them fails as it did before.
+
+use super::Repair;
+use shoal_base::{Addr, Ino, Result};
+use shoal_format::checkpoint::RootState;
+use shoal_format::extent::{Extent, HEADER};
+use shoal_format::inode::Form;
+use shoal_format::node::{Key, TreeId};
+use shoal_txn::{Lost, Root, fork_extents};
+
+impl Repair<'_> {
+    pub(super) fn extents(&mut self) -> Result<()> {
+        for ino in self.sorted(|node| node.near_data) {
+            self.inline(ino)?;
+        }
+        let volume = self.volume;
+        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+            self.records(root)?;
+        }
+        self.holes();
+        Ok(())
+    }
+
+    fn inline(&mut self, ino: Ino) -> Result<()> {
+        let place = self.volume.place_of(ino)?;
+        let slot = place.read();
+        if slot.inode.core.data_form != Form::Extents {
+            return Ok(());
+        }
+        let all = fork_extents(&slot.inode.data).unwrap_or_default();
+        drop(slot);
+        let mut end = 0;
+        let good = |e: &&Extent| {
+            let good = e.offset >= end && self.is_inside(e);
+            end = if good { e.end() } else { end };
+            good
+        };
+        let kept: Vec<Extent> = all.iter().filter(good).copied().collect();
+        let bytes = kept.iter().map(|e| u64::from(e.len)).sum();
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.bytes = bytes;
+        }
+        if kept.len() < all.len() {
+            let mut raw = Vec::new();
+            kept.iter().for_each(|extent| extent.encode_inline(&mut raw));
+            let table = &self.volume.store.root(ino)?.table;
+            let mut locked = place.write();
+            let inode = locked.edit(table, self.epoch);
+            inode.core.data_form = if raw.is_empty() { Form::Empty } else { Form::Extents };
+            inode.data = raw.into();
+            drop(locked);
+            let n = all.len() - kept.len();
+            let hint = self.volume.path_hint(ino);
+            self.did(format!("inode {ino}{hint}: {n} impossible extents removed: now holes"));
+        }
+        Ok(())
+    }
+
+    /// An extent's object lies in a segment.
+    fn is_inside(&self, extent: &Extent) -> bool {
+        let geometry = &self.volume.store.geometry;
+        let header = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
+        let len = u64::from(extent.ptr.len) + HEADER as u64;
+        extent.is_prealloc() || geometry.contains(header, len) && geometry.segment_of(header).0 != 0
+    }
+
+    fn records(&mut self, root: &Root) -> Result<()> {
+        let (mut owner, mut end) = (Ino(0), 0);
+        let mut gone = Vec::new();
+        root.extents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
+            let ino = Ino(key.hi);
+            if ino != owner {
+                (owner, end) = (ino, 0);
+            }
+            let extent = Extent::decode_value(key.lo, value);
+            let extent = extent.filter(|e| e.offset >= end && self.is_inside(e));
+            match (extent, self.nodes.get_mut(&ino).filter(|node| node.far_data)) {
+                (Some(extent), Some(node)) => {
+                    node.bytes += u64::from(extent.len);
+                    end = extent.end();
+                }
+                _ => gone.push(key),
+            }
+            Ok(true)
+        })?;
+        for key in gone {
+            root.extents.delete(key, self.epoch)?;
+            let ino = Ino(key.hi);
+            let hint = self.volume.path_hint(ino);
+            self.did(format!("inode {ino}{hint}: impossible extent at {} removed", key.lo));
+        }
+        Ok(())
+    }
+
+    /// Files some of whose records were in lost nodes, perhaps.
+    fn holes(&mut self) {
+        let lost: Vec<(Key, Key)> = self.lost_ranges(TreeId::Extents);
+        for ino in self.sorted(|node| node.far_data && !lost.is_empty()) {
+            for (low, high) in &lost {
+                if *low < Key::new(ino.0 + 1, 0) && Key::new(ino.0, 0) < *high {
+                    let from = if low.hi == ino.0 { low.lo } else { 0 };
+                    let to = if high.hi == ino.0 { format!(" to {}", high.lo) } else { "".into() };
+                    let hint = self.volume.path_hint(ino);
+                    self.did(format!(
+                        "inode {ino}{hint}: where its bytes from {from}{to} are may be lost: \
+                         compare it with a copy; what is lost reads as zeros"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Ranges of keys that nodes of a tree answered for and that are lost.
+    pub(super) fn lost_ranges(&self, tree: TreeId) -> Vec<(Key, Key)> {
+        let lost = self.losses.iter().filter(|loss| loss.what == Lost::Node(tree));
+        lost.map(|loss| (loss.low, loss.high)).collect()
+    }
+}

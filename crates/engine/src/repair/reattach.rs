@@ -1,0 +1,143 @@
+//! What has no name: roots get theirs back, files whose removal had begun become orphans, and
+//! everything else goes to `lost+found` at the top of its root, as `#` and its number.
+
+use super::entries::Entry;
+use super::{DIRECTORY, Repair};
+use crate::clock::now;
+use crate::types::FileKind;
+use shoal_base::{Ino, Result, RootId};
+use shoal_format::checkpoint::RootState;
+use shoal_format::inode::{Core, Inode};
+use shoal_txn::OrphanSlot;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+impl Repair<'_> {
+    pub(super) fn reattach(&mut self) -> Result<()> {
+        let orphans = &self.volume.store.orphans;
+        let slots: HashMap<Ino, OrphanSlot> = orphans.all().into_iter().collect();
+        for ino in self.sorted(|node| node.names == 0) {
+            let Some(node) = self.nodes.get(&ino) else { continue };
+            if ino == Ino::ROOT {
+                continue;
+            }
+            if ino.index() == Ino::ROOT.index() {
+                self.name_root(ino)?;
+            } else if slots.contains_key(&ino) || node.nlink == 0 {
+                if !slots.contains_key(&ino) {
+                    let _ = orphans.take(ino)?;
+                    self.did(format!("inode {ino} has no link: to be freed"));
+                }
+            } else {
+                let dir = self.lost_and_found(ino.root())?;
+                let name = self.free_name(dir, format!("#{}", ino.index()))?;
+                self.name_it(ino, dir, name)?;
+            }
+        }
+        for ino in self.sorted(|node| node.cut && node.names > 0) {
+            if !slots.contains_key(&ino) {
+                let _ = orphans.take(ino)?;
+                self.did(format!("inode {ino} has a tail that was to go: it will"));
+            }
+        }
+        let mut before = None;
+        for (ino, slot) in orphans.all() {
+            let dying = self.volume.store.root(ino).is_ok_and(|r| r.state() != RootState::Live);
+            let wanted = |node: &super::Node| node.names == 0 || node.cut;
+            let stays = dying || self.nodes.get(&ino).is_some_and(wanted);
+            if !stays || before.replace(ino) == Some(ino) {
+                orphans.free(slot, ino);
+                self.did(format!("inode {ino} taken out of the orphan table: it is not one"));
+            }
+        }
+        self.root_names()
+    }
+
+    /// Gives an inode a name.
+    fn name_it(&mut self, ino: Ino, dir: Ino, name: Vec<u8>) -> Result<()> {
+        let kind = self.nodes.get(&ino).map_or(0, |node| node.kind);
+        self.accept(ino, dir, &name, !self.volume.parents);
+        let path = self.volume.path_below(dir, &name);
+        self.did(format!("inode {ino} had no name: it is {path}"));
+        self.insert(dir, Entry { child: ino, kind, name })
+    }
+
+    /// The name itself if it is free, else with a number.
+    fn free_name(&self, dir: Ino, name: String) -> Result<Vec<u8>> {
+        let mut found = name.clone().into_bytes();
+        let mut n = 0;
+        while self.volume.find_entry(dir, &found)?.is_some() {
+            n += 1;
+            found = format!("{name}.{n}").into_bytes();
+        }
+        Ok(found)
+    }
+
+    fn name_root(&mut self, top: Ino) -> Result<()> {
+        let name = self.volume.store.root(top)?.name();
+        let name = String::from_utf8(name).unwrap_or_else(|_| format!("#root-{}", top.root().0));
+        let name = if name.is_empty() { format!("#root-{}", top.root().0) } else { name };
+        let name = self.free_name(Ino::ROOT, name)?;
+        self.name_it(top, Ino::ROOT, name)
+    }
+
+    /// Roots are recorded under the names that their tops have.
+    fn root_names(&mut self) -> Result<()> {
+        let volume = self.volume;
+        for root in volume.store.roots.iter().skip(1).filter(|r| r.state() == RootState::Live) {
+            let Some(name) = self.dir_names.get(&root.top()).cloned() else { continue };
+            if root.name() != name {
+                self.did(format!("root {} is called {}", root.id.0, name.escape_ascii()));
+                root.set(RootState::Live, &name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory for what has no name, made if need be.
+    fn lost_and_found(&mut self, id: RootId) -> Result<Ino> {
+        if let Some(dir) = self.found.get(&id.0) {
+            return Ok(*dir);
+        }
+        let root = self.volume.store.root(Ino::new(id, 1))?;
+        let top = root.top();
+        let dir = match self.volume.find_entry(top, LOST_AND_FOUND)? {
+            Some(found) if found.kind == DIRECTORY => found.child,
+            _ => self.make_lost_and_found(top)?,
+        };
+        self.found.insert(id.0, dir);
+        Ok(dir)
+    }
+
+    fn make_lost_and_found(&mut self, top: Ino) -> Result<Ino> {
+        let name = String::from_utf8_lossy(LOST_AND_FOUND).into_owned();
+        let name = self.free_name(top, name)?;
+        let store = &self.volume.store;
+        let root = store.root(top)?;
+        let place = root.table.allocate()?;
+        let stamp = now();
+        let before = place.read().inode.core.generation;
+        let core = Core {
+            mode: FileKind::Directory.mode_bits() | 0o700,
+            nlink: 2,
+            generation: (before + 1).max(store.floor.load(Ordering::Relaxed)).max(1),
+            parent_or_rdev: top.0,
+            atime: stamp,
+            mtime: stamp,
+            ctime: stamp,
+            btime: stamp,
+            ..Core::default()
+        };
+        let inode = Inode { core, ..Inode::default() };
+        self.note(place.ino, &inode);
+        *place.write().edit(&root.table, self.epoch) = inode;
+        root.table.count_inodes(1);
+        let path = self.volume.path_below(top, &name);
+        self.did(format!("{path} made"));
+        self.accept(place.ino, top, &name, !self.volume.parents);
+        self.insert(top, Entry { child: place.ino, kind: DIRECTORY, name })?;
+        Ok(place.ino)
+    }
+}

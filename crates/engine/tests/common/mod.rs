@@ -1,0 +1,118 @@
+//! For tests that damage volumes: where everything is on a device, and what shows of a volume.
+
+#![allow(clippy::unwrap_used, dead_code, reason = "a test fails by panicking; not all use all")]
+
+use shoal_engine::*;
+use shoal_format::Ptr;
+use shoal_format::bytes::Reader;
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::node::{Node, NodeId, TreeId};
+use shoal_format::superblock::COPIES;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub fn options() -> OpenOptions {
+    OpenOptions { background: false, cache_bytes: 64 << 20, ..OpenOptions::default() }
+}
+
+pub fn open(device: &Arc<MemDevice>) -> Volume {
+    Volume::open_on(device.clone(), &options()).unwrap()
+}
+
+/// A copy of a device.
+pub fn copy(device: &MemDevice) -> Arc<MemDevice> {
+    let new = Arc::new(MemDevice::new(device.capacity()));
+    let mut piece = vec![0; 256 << 10];
+    for at in (0..device.capacity()).step_by(piece.len()) {
+        device.read_at(&mut piece, at).unwrap();
+        if piece.iter().any(|b| *b != 0) {
+            new.write_at(&piece, at).unwrap();
+        }
+    }
+    new
+}
+
+/// Changes a byte.
+pub fn flip(device: &MemDevice, at: u64) {
+    let mut byte = [0];
+    device.read_at(&mut byte, at).unwrap();
+    device.write_at(&[byte[0] ^ 0x5a], at).unwrap();
+}
+
+/// Repairs without asking.
+pub fn repair(device: &Arc<MemDevice>) -> RepairReport {
+    Volume::repair_on(device.clone(), &options(), &mut |_, _, _| {}, &mut |_| true).unwrap()
+}
+
+/// Every block that the newest checkpoint of a device leads to, by kind.
+pub fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
+    let sb = shoal_txn::read_superblock(device).unwrap();
+    let checkpoint: Checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
+    let mut found: BTreeMap<String, Vec<Ptr>> = BTreeMap::new();
+    for addr in COPIES {
+        let ptr = Ptr { addr: shoal_base::Addr(addr), len: 256, checksum: 0 };
+        found.entry("superblock".into()).or_default().push(ptr);
+    }
+    found.entry("checkpoint".into()).or_default().push(sb.checkpoint);
+    found.entry("usage".into()).or_default().push(checkpoint.usage);
+    found.entry("orphans".into()).or_default().extend(&checkpoint.orphans);
+    for root in &checkpoint.roots {
+        for tree in TreeId::ALL {
+            let id = NodeId { volume: sb.volume(), root: root.id, tree };
+            node(device, id, root.trees[tree as usize], &mut found);
+        }
+    }
+    found
+}
+
+fn node(device: &MemDevice, id: NodeId, ptr: Ptr, found: &mut BTreeMap<String, Vec<Ptr>>) {
+    let mut raw = Node::frame();
+    device.read_at(&mut raw[..], ptr.addr.0).unwrap();
+    let node_read = Node::from_disk(raw, id, None, ptr.addr).unwrap();
+    let level = if node_read.level() == 0 { "leaf" } else { "inner" };
+    found.entry(format!("{} {level}", id.tree.name())).or_default().push(ptr);
+    for i in 0..node_read.count() {
+        let pointed = || Ptr::decode(&mut Reader::new(node_read.value(i))).unwrap();
+        if node_read.level() > 0 {
+            node(device, id, pointed(), found);
+        } else if id.tree == TreeId::Imap {
+            found.entry("inode block".into()).or_default().push(pointed());
+        }
+    }
+}
+
+/// What shows: by path, the inode, its link count, and its bytes or its target.
+pub type Shown = BTreeMap<String, (u64, u32, Vec<u8>)>;
+
+pub fn shown(volume: &Volume) -> Shown {
+    let mut all = Shown::new();
+    walk(volume, Ino::ROOT, "", &mut all);
+    all
+}
+
+fn walk(volume: &Volume, dir: Ino, path: &str, all: &mut Shown) {
+    let mut entries = Vec::new();
+    let mut each = |e: DirEntry<'_>| {
+        entries.push((String::from_utf8(e.name.to_vec()).unwrap(), e.ino, e.kind));
+        true
+    };
+    volume.readdir(dir, 2, &mut each).unwrap();
+    for (name, ino, kind) in entries {
+        let path = format!("{path}/{name}");
+        let attr = volume.getattr(ino).unwrap();
+        let bytes = match kind {
+            FileKind::Regular => {
+                let mut bytes = vec![0; attr.size as usize];
+                let read = volume.read(ino, 0, &mut bytes).unwrap();
+                assert_eq!(read, bytes.len(), "{path}");
+                bytes
+            }
+            FileKind::Symlink => volume.readlink(ino).unwrap(),
+            _ => Vec::new(),
+        };
+        all.insert(path.clone(), (ino.0, attr.nlink, bytes));
+        if kind == FileKind::Directory {
+            walk(volume, ino, &path, all);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A repair that is cut off leaves a volume that can be repaired again, with nothing more lost.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::*;
+use shoal_engine::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// A device that dies after so many writes.
+struct Dying {
+    device: Arc<MemDevice>,
+    writes: AtomicI64,
+}
+
+impl Dying {
+    fn alive(&self) -> Result<()> {
+        match self.writes.fetch_sub(1, Ordering::Relaxed) {
+            ..=0 => Err(Error::Code(Code::Io)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device for Dying {
+    fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        self.device.read_at(bytes, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.alive()?;
+        self.device.write_at(bytes, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        self.alive()?;
+        self.device.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "a device that dies".into()
+    }
+}
+
+fn sample() -> (Arc<MemDevice>, Shown) {
+    let device = Arc::new(MemDevice::new(32 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let (volume, who) = (open(&device), Caller::root());
+    for d in 0..10 {
+        let dir = volume.mkdir(&who, Ino::ROOT, format!("d{d}").as_bytes(), 0o755).unwrap().ino;
+        for f in 0..100 {
+            let name = format!("file {f} in {d}");
+            let file = volume.create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
+            volume.write(file, 0, name.repeat(f + 1).as_bytes(), false).unwrap();
+        }
+    }
+    let before = shown(&volume);
+    volume.close().unwrap();
+    (device, before)
+}
+
+#[test]
+fn at_any_write() {
+    let (device, before) = sample();
+    let blocks = blocks(&device);
+    for kind in ["dirents leaf", "dirents inner", "imap leaf"] {
+        blocks[kind].iter().for_each(|ptr| flip(&device, ptr.addr.0 + 99));
+    }
+    flip(&device, blocks["usage"][0].addr.0 + 99);
+    for writes in 0.. {
+        let damaged = copy(&device);
+        let dying = Arc::new(Dying { device: damaged.clone(), writes: AtomicI64::new(writes) });
+        let first = Volume::repair_on(dying, &options(), &mut |_, _, _| {}, &mut |_| true);
+        let again = repair(&damaged);
+        assert_eq!(again.left, vec![], "after {writes} writes");
+        let volume = open(&damaged);
+        assert!(shown(&volume) == before, "after {writes} writes");
+        volume.close().unwrap();
+        if first.is_ok() {
+            println!("{writes} writes in all");
+            assert!(writes > 5);
+            break;
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Repair of volumes whose checksums are all right and whose contents are not: each wrong thing is
+//! planted by itself, found, and put right.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::*;
+use shoal_engine::*;
+use shoal_format::attr::{Attr, Link, Namespace, Value, parent_bytes};
+use shoal_format::dirent::{Dirent, name_hash};
+use shoal_format::extent::Extent;
+use shoal_format::inode::{FLAG_ACL, Form, Inode};
+use shoal_format::node::Key;
+use shoal_txn::{Store, StoreOptions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ROOT: Ino = Ino::ROOT;
+
+/// Who is who in the sample.
+type Cast = BTreeMap<&'static str, Ino>;
+
+fn sample() -> (Arc<MemDevice>, Cast, Shown) {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let (volume, who) = (open(&device), Caller::root());
+    let mut cast = Cast::new();
+    let a = volume.mkdir(&who, ROOT, b"a", 0o755).unwrap().ino;
+    let b = volume.mkdir(&who, a, b"b", 0o755).unwrap().ino;
+    let c = volume.mkdir(&who, b, b"c", 0o755).unwrap().ino;
+    let file = volume.create(&who, b, b"file", 0o644).unwrap().ino;
+    volume.write(file, 0, &[5; 20_000], false).unwrap();
+    volume.link(&who, file, c, b"hard").unwrap();
+    let far = volume.create(&who, c, b"far", 0o644).unwrap().ino;
+    for n in 0..40u64 {
+        volume.write(far, n * 9000, &[n as u8 + 1; 3000], false).unwrap();
+        let name = format!("user.{n}");
+        volume.setxattr(&who, far, name.as_bytes(), &[1; 50], XattrFlags::default()).unwrap();
+    }
+    let small = volume.create(&who, c, b"small", 0o644).unwrap().ino;
+    cast.extend([("a", a), ("b", b), ("c", c), ("file", file), ("far", far), ("small", small)]);
+    let shown = shown(&volume);
+    volume.close().unwrap();
+    (device, cast, shown)
+}
+
+/// Changes a volume below everything that keeps it whole.
+fn plant(device: &Arc<MemDevice>, change: impl FnOnce(&Store)) {
+    let options = StoreOptions {
+        read_only: false,
+        cache_bytes: 16 << 20,
+        commit_interval_ms: 5000,
+        checkpoint_bytes: u64::MAX,
+        background: false,
+        flush_rolls: false,
+    };
+    let store = shoal_txn::open(device.clone(), options).unwrap().store;
+    change(&store);
+    store.checkpoint_clean().unwrap();
+    store.journal().unwrap().shutdown();
+}
+
+fn edit(store: &Store, ino: Ino, change: impl FnOnce(&mut Inode)) {
+    let table = &store.root(ino).unwrap().table;
+    let place = table.get(ino).unwrap();
+    change(place.write().edit(table, store.epoch()));
+}
+
+fn key(store: &Store, dir: Ino, name: &[u8]) -> Key {
+    Key::new(dir.0, name_hash(store.volume, name))
+}
+
+fn put_entry(store: &Store, key: Key, name: &[u8], child: Ino, kind: u8) {
+    let mut value = Vec::new();
+    Dirent { child, kind, name }.encode(&mut value);
+    store.root(child).unwrap().dirents.put(key, &value, store.epoch()).unwrap();
+}
+
+fn enter(store: &Store, dir: Ino, name: &[u8], child: Ino, kind: u8) {
+    put_entry(store, key(store, dir, name), name, child, kind);
+}
+
+fn erase(store: &Store, dir: Ino, name: &[u8]) {
+    let dirents = &store.root(dir).unwrap().dirents;
+    assert!(dirents.delete(key(store, dir, name), store.epoch()).unwrap());
+}
+
+type Plant = fn(&Store, &Cast);
+
+/// What leaves every name and all contents as they were.
+const RESTORED: &[(&str, Plant)] = &[
+    ("entry gone", |s, c| erase(s, c["c"], b"small")),
+    ("entry of a directory gone", |s, c| erase(s, c["a"], b"b")),
+    ("one hard link gone", |s, c| erase(s, c["c"], b"hard")),
+    ("entry names a free inode", |s, c| enter(s, c["a"], b"ghost", Ino(31), 8)),
+    ("entry names what never was", |s, c| enter(s, c["a"], b"ghost", Ino(1 << 30), 8)),
+    ("entry of another type", |s, c| enter(s, c["c"], b"small", c["small"], 10)),
+    ("entry under another key", |s, c| {
+        erase(s, c["c"], b"small");
+        put_entry(s, Key::new(c["c"].0, 0x4400), b"small", c["small"], 8);
+    }),
+    ("entry says that others follow", |s, c| enter(s, c["c"], b"small", c["small"], 8 | 0x80)),
+    ("entry behind a gap", |s, c| {
+        erase(s, c["c"], b"small");
+        let base = key(s, c["c"], b"small");
+        put_entry(s, Key::new(base.hi, base.lo | 3), b"small", c["small"], 8);
+    }),
+    ("entry in a file", |s, c| enter(s, c["small"], b"inside", c["file"], 8)),
+    ("second name of a directory", |s, c| enter(s, ROOT, b"again", c["c"], 4)),
+    ("not an entry", |s, c| {
+        let dirents = &s.root(ROOT).unwrap().dirents;
+        dirents.put(Key::new(c["a"].0, 0x9900), b"xx", s.epoch()).unwrap();
+    }),
+    ("no parent pointer", |s, c| {
+        edit(s, c["small"], |i| (i.attr, i.core.attr_form) = (Box::default(), Form::Empty));
+    }),
+    ("no parent pointer of a directory", |s, c| {
+        edit(s, c["b"], |i| (i.attr, i.core.attr_form) = (Box::default(), Form::Empty));
+    }),
+    ("parent pointer to nowhere", |s, c| {
+        let link = Link { dir: Ino(31), generation: 1 };
+        edit(s, c["small"], |i| i.attr = parent_bytes(link, b"small"));
+    }),
+    ("parent pointer of another generation", |s, c| {
+        let link = Link { dir: c["c"], generation: 77 };
+        edit(s, c["small"], |i| i.attr = parent_bytes(link, b"small"));
+    }),
+    ("links", |s, c| edit(s, c["file"], |i| i.core.nlink = 9)),
+    ("no links", |s, c| edit(s, c["file"], |i| i.core.nlink = 0)),
+    ("links of a directory", |s, c| edit(s, c["a"], |i| i.core.nlink = 1)),
+    ("entries of a directory", |s, c| edit(s, c["c"], |i| i.core.size = 100)),
+    ("directory above", |s, c| edit(s, c["c"], |i| i.core.parent_or_rdev = c["a"].0)),
+    ("bytes", |s, c| edit(s, c["file"], |i| i.core.bytes += 1)),
+    ("flags", |s, c| edit(s, c["file"], |i| i.core.flags |= FLAG_ACL)),
+    ("broken attributes", |s, c| edit(s, c["small"], |i| i.attr = [1, 200, 3].into())),
+    ("extents of nobody", |s, c| {
+        let mut value = Vec::new();
+        let ptr = shoal_format::Ptr::NULL;
+        Extent { offset: 0, len: 4096, skip: 0, ptr }.encode_value(&mut value);
+        let extents = &s.root(ROOT).unwrap().extents;
+        extents.put(Key::new(c["small"].0, 0), &value, s.epoch()).unwrap();
+    }),
+    ("not an extent", |s, c| {
+        let extents = &s.root(ROOT).unwrap().extents;
+        extents.put(Key::new(c["far"].0, 1), b"not one", s.epoch()).unwrap();
+    }),
+    ("attribute of nobody", |s, c| {
+        let attr = Attr { space: Namespace::User, name: b"x", value: Value::Local(b"y") };
+        let key = attr.id().key(c["small"], s.volume);
+        s.root(ROOT).unwrap().attrs.put(key, &attr.to_bytes(), s.epoch()).unwrap();
+    }),
+    ("attribute under another key", |s, c| {
+        let attr = Attr { space: Namespace::User, name: b"x", value: Value::Local(b"y") };
+        let key = Key::new(c["far"].0, 0x1200);
+        s.root(ROOT).unwrap().attrs.put(key, &attr.to_bytes(), s.epoch()).unwrap();
+    }),
+    ("inode 0", |s, _| edit(s, Ino(0), |i| i.core.mode = 0o100_644)),
+    ("count of inodes", |s, _| s.root(ROOT).unwrap().table.count_inodes(3)),
+    ("a linked orphan", |s, c| drop(s.orphans.take(c["file"]))),
+    ("a free orphan", |s, _| drop(s.orphans.take(Ino(31)))),
+    ("live bytes", |s, c| {
+        let extents = &s.root(ROOT).unwrap().extents;
+        let decode = |raw: &[u8]| Extent::decode_value(0, raw).unwrap();
+        let extent = extents.get(Key::new(c["far"].0, 0), decode).unwrap().unwrap();
+        s.space.sub_live(extent.data_addr(), 1000);
+    }),
+    ("bytes preallocated", |s, _| {
+        s.prealloc.store(12_345, std::sync::atomic::Ordering::Relaxed);
+    }),
+];
+
+#[test]
+fn wrong_things_are_put_right() {
+    for (what, change) in RESTORED {
+        let (device, cast, before) = sample();
+        plant(&device, |store| change(store, &cast));
+        let report = repair(&device);
+        assert_ne!(report.found, vec![], "{what}: not found");
+        assert_eq!(report.left, vec![], "{what}: {:#?}", report.actions);
+        let again = repair(&device);
+        assert_eq!((again.found, again.written), (vec![], false), "{what}: a second repair");
+        let volume = open(&device);
+        assert!(shown(&volume) == before, "{what}: {:#?}", report.actions);
+        volume.close().unwrap();
+    }
+}
+
+fn repaired(change: impl FnOnce(&Store, &Cast)) -> (Vec<String>, Cast) {
+    let (device, cast, _) = sample();
+    plant(&device, |store| change(store, &cast));
+    let report = repair(&device);
+    assert!(!report.found.is_empty() && report.left.is_empty(), "{report:#?}");
+    assert!(repair(&device).found.is_empty());
+    let volume = open(&device);
+    let names = shown(&volume).into_keys().collect();
+    volume.close().unwrap();
+    (names, cast)
+}
+
+#[test]
+fn what_nobody_names_is_in_lost_and_found() {
+    let (names, cast) = repaired(|s, c| {
+        erase(s, c["a"], b"b");
+        edit(s, c["b"], |i| (i.attr, i.core.attr_form) = (Box::default(), Form::Empty));
+    });
+    let b = format!("/lost+found/#{}", cast["b"].index());
+    assert!(names.contains(&b) && names.contains(&format!("{b}/c/hard")), "{names:?}");
+}
+
+#[test]
+fn a_directory_below_itself_is_taken_out() {
+    let (names, _) = repaired(|s, c| {
+        erase(s, c["a"], b"b");
+        enter(s, c["c"], b"b", c["b"], 4);
+        let generation =
+            s.root(ROOT).unwrap().table.get(c["c"]).unwrap().read().inode.core.generation;
+        let link = Link { dir: c["c"], generation };
+        edit(s, c["b"], |i| {
+            i.attr = parent_bytes(link, b"b");
+            i.core.parent_or_rdev = c["c"].0;
+        });
+    });
+    let hard = names.iter().filter(|name| name.ends_with("/hard")).count();
+    assert_eq!(hard, 1, "{names:?}");
+    assert!(names.iter().any(|name| name.starts_with("/lost+found/#")), "{names:?}");
+}
+
+#[test]
+fn lost_and_found_may_be_taken() {
+    let (device, cast, _) = sample();
+    let volume = open(&device);
+    volume.create(&Caller::root(), ROOT, b"lost+found", 0o600).unwrap();
+    volume.close().unwrap();
+    plant(&device, |s| {
+        erase(s, cast["c"], b"small");
+        edit(s, cast["small"], |i| (i.attr, i.core.attr_form) = (Box::default(), Form::Empty));
+    });
+    assert_eq!(repair(&device).left, vec![]);
+    let volume = open(&device);
+    let name = format!("/lost+found.1/#{}", cast["small"].index());
+    assert!(shown(&volume).contains_key(&name), "{:?}", shown(&volume).keys());
+}

@@ -1,0 +1,168 @@
+//! Finding what nothing points to any more.
+//!
+//! Inode blocks without `imap`: each says which block of which root it is, of which volume, where
+//! it was written and in which epoch. The newest that no later checkpoint could have written is the
+//! one that `imap` named.
+//!
+//! Leaves without the inner nodes above them: they say the same, and the lowest key that they
+//! answer for, but not where their range ends. So a leaf is taken to answer for its keys from the
+//! lowest to the last, and where two do, the newer one does. An entry that was the last of its leaf
+//! when it was removed may come back by this; that is the price of not losing all others.
+
+use crate::roots::Root;
+use crate::salvage::Held;
+use crate::store::Store;
+use shoal_base::limits::{ALIGN, NODE_SIZE};
+use shoal_base::{Addr, Result, SegNo, checksum};
+use shoal_format::Ptr;
+use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_format::inode::BlockPlace;
+use shoal_format::node::{self, Key, Node, TreeId};
+use shoal_format::usage::SegKind;
+use shoal_tree::{Action, Tree};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A leaf that was found.
+struct Leaf {
+    epoch: u64,
+    node: Node,
+}
+
+/// Ranges of keys, ends included, none of which overlap.
+#[derive(Default)]
+struct Taken(BTreeMap<Key, Key>);
+
+impl Taken {
+    fn has(&self, key: Key) -> bool {
+        self.0.range(..=key).next_back().is_some_and(|(_, last)| key <= *last)
+    }
+    fn add(&mut self, mut low: Key, mut last: Key) {
+        while let Some((l, h)) = self.0.range(..=last).next_back().map(|(l, h)| (*l, *h))
+            && h >= low
+        {
+            self.0.remove(&l);
+            (low, last) = (low.min(l), last.max(h));
+        }
+        self.0.insert(low, last);
+    }
+}
+
+/// Looks on the whole device for leaves of a tree that were below lost inner nodes, which answered
+/// for `ranges`, and enters what is in them.
+pub(crate) fn adopt_entries(
+    store: &Store,
+    tree: &Tree,
+    ranges: &[Range<Key>],
+    held: &mut Held,
+) -> Result<()> {
+    let mut leaves = leaves_of(store, tree, held)?;
+    leaves.sort_by_key(|leaf| Reverse(leaf.epoch));
+    // From the lowest key to the last, of the leaves that came before: newer ones.
+    let mut taken = Taken::default();
+    for Leaf { node, .. } in &leaves {
+        let Some(last) = node.count().checked_sub(1).map(|i| node.key(i)) else { continue };
+        let mut entries = 0;
+        for i in 0..node.count() {
+            let (key, value) = (node.key(i), node.value(i));
+            let wanted = ranges.iter().any(|range| range.contains(&key))
+                && !taken.has(key)
+                && is_its_own(store, tree.id().tree, key, value)?;
+            if wanted {
+                entries += u32::from(tree.update(key, store.epoch(), &mut |was| match was {
+                    None => Action::Put(value),
+                    Some(_) => Action::Keep,
+                })?);
+            }
+        }
+        if entries > 0 {
+            taken.add(node.low(), last);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that an extent record leads to are that file's.
+fn is_its_own(store: &Store, tree: TreeId, key: Key, value: &[u8]) -> Result<bool> {
+    if tree != TreeId::Extents {
+        return Ok(true);
+    }
+    let Some(extent) = Extent::decode_value(key.lo, value) else { return Ok(false) };
+    if extent.is_prealloc() {
+        return Ok(true);
+    }
+    let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
+    if !store.geometry.contains(at, HEADER as u64) {
+        return Ok(false);
+    }
+    let mut raw = [0; HEADER];
+    store.device.read_at(&mut raw, at.0)?;
+    let header = DataHeader::decode(&raw, store.volume);
+    Ok(header.is_some_and(|h| h.ino.0 == key.hi && h.len == extent.ptr.len))
+}
+
+fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
+    let geometry = store.geometry;
+    let mut raw = vec![0; geometry.segment_size as usize];
+    let mut leaves = Vec::new();
+    for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
+        let start = geometry.start_of(SegNo(seg));
+        store.device.read_at(&mut raw, start.0)?;
+        for at in (0..=raw.len() - NODE_SIZE).step_by(ALIGN) {
+            let here = &raw[at..at + NODE_SIZE];
+            if here[..4] != node::MAGIC.to_le_bytes() || here[4] != tree.id().tree as u8 {
+                continue;
+            }
+            let mut frame = Node::frame();
+            frame.copy_from_slice(here);
+            let addr = Addr(start.0 + at as u64);
+            let Ok(node) = Node::from_disk(frame, tree.id(), Some(0), addr) else { continue };
+            let epoch = node.epoch();
+            if epoch < store.epoch() {
+                leaves.push(Leaf { epoch, node });
+            }
+        }
+    }
+    Ok(leaves)
+}
+
+/// Looks on the whole device for the inode blocks of `root` whose numbers are in `ranges`, and
+/// enters those that are found in `imap`.
+pub(crate) fn adopt_blocks(
+    store: &Store,
+    root: &Root,
+    ranges: &[Range<u64>],
+    held: &mut Held,
+) -> Result<()> {
+    let geometry = store.geometry;
+    let mut raw = vec![0; geometry.segment_size as usize];
+    // By number: the epoch, and where.
+    let mut found: BTreeMap<u64, (u64, Ptr)> = BTreeMap::new();
+    for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
+        let start = geometry.start_of(SegNo(seg));
+        store.device.read_at(&mut raw, start.0)?;
+        for at in (0..raw.len()).step_by(ALIGN) {
+            let here = &raw[at..];
+            let Some(place) = BlockPlace::decode(here) else { continue };
+            let number = place.id.number();
+            let ours = place.id == root.table.block_id(number)
+                && place.addr.0 == start.0 + at as u64
+                && place.epoch < store.epoch()
+                && place.len <= here.len()
+                && number < root.table.next_block()
+                && ranges.iter().any(|range| range.contains(&number));
+            if ours && found.get(&number).is_none_or(|(epoch, _)| *epoch < place.epoch) {
+                let sum = checksum(&here[..place.len]);
+                let ptr = Ptr { addr: place.addr, len: place.len as u32, checksum: sum };
+                found.insert(number, (place.epoch, ptr));
+            }
+        }
+    }
+    for (number, (_, ptr)) in found {
+        if root.table.adopt(number, ptr, store.epoch())? {
+            held.pointer(&geometry, ptr, SegKind::Meta);
+        }
+    }
+    Ok(())
+}
