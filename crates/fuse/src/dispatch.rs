@@ -5,6 +5,7 @@
 //! the kernel holds the directory's lock while a create or unlink waits for us.
 
 use crate::caller::Who;
+use crate::notices::Notices;
 use crate::ops::{self, Context};
 use crate::protocol::dirent::for_each_node;
 use crate::protocol::wire::EntryOut;
@@ -27,6 +28,10 @@ impl Serve for Worker {
 
     fn new(session: Arc<Session>) -> Worker {
         Worker { session, who: Who::new() }
+    }
+
+    fn notices(session: &Session) -> Option<&Arc<Notices>> {
+        Some(&session.notices)
     }
 
     /// Answers `request`. A handler that panics costs its caller an EIO, not its life.
@@ -160,7 +165,8 @@ mod tests {
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
             let rules = Rules::default();
-            let session = Arc::new(Session { volume: Arc::new(volume), rules, top: Ino::ROOT });
+            let (volume, notices) = (Arc::new(volume), Arc::default());
+            let session = Arc::new(Session { volume, rules, top: Ino::ROOT, notices });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 
@@ -350,7 +356,8 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
         #[test]
         fn arbitrary_questions_about_names_do_no_harm((head, node) in page()) {
-            use crate::protocol::parents::{IS_END, PAGE, records};
+            use crate::protocol::page::PAGE;
+            use crate::protocol::parents::{IS_END, records};
             let mut bench = Bench::new();
             for name in [&b"a\0"[..], b"b\0", b"c\0"] {
                 bench.create(name);
