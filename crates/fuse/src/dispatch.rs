@@ -375,6 +375,43 @@ mod tests {
         }
     }
 
+    /// Heads of our other ioctls' structures, sound and unsound, in words of 32 bits.
+    fn head() -> impl Strategy<Value = (bool, Vec<u32>, u64)> {
+        let word = prop_oneof![4 => 0u32..3, 1 => any::<u32>()];
+        (any::<bool>(), proptest::collection::vec(word, 4..7), 0u64..6)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+        #[test]
+        fn arbitrary_looks_inside_and_removals_do_no_harm(
+            asked in proptest::collection::vec(head(), 1..20),
+        ) {
+            use crate::protocol::flags::{IOCTL_INSPECT, IOCTL_REMOVE_TREE};
+            let mut bench = Bench::new();
+            for name in [&b"d"[..], b"dd"] {
+                let top = bench.volume().mkdir(&shoal::Caller::root(), Ino::ROOT, name, 0o755);
+                let top = top.unwrap().ino;
+                bench.volume().mkdir(&shoal::Caller::root(), top, b"d", 0o755).unwrap();
+            }
+            for (is_tree, words, node) in asked {
+                let cmd = if is_tree { IOCTL_REMOVE_TREE } else { IOCTL_INSPECT };
+                let (in_size, out_size) = (16_376, 16_376);
+                let arg = IoctlIn { cmd, in_size, out_size, ..IoctlIn::default() };
+                let mut page: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                page.resize(16_376, b'd');
+                if let Ok(reply) = bench.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])
+                    && !is_tree
+                {
+                    let (head, _) = InspectHead::read_from_prefix(&reply[16..]).unwrap();
+                    prop_assert!(head.flags == 1 && head.count < 100, "{head:?}");
+                }
+            }
+            let report = bench.volume().check(&mut |_, _| {}).unwrap();
+            prop_assert!(report.problems.is_empty(), "{:?}", report.problems);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
         /// Whatever arrives, no handler and nothing in the volume panics, and the volume is still

@@ -370,3 +370,59 @@ fn orphans_come_page_by_page() {
     drop(open_files);
     soon("none is left", || orphans_of(dir(&m.dir)).unwrap().inodes.is_empty());
 }
+
+/// Whenever the server dies, the tree is all there or not at all; and the next one frees the rest.
+#[test]
+fn a_killed_server_leaves_all_or_nothing() {
+    let Some(mut m) = mount_only("") else { return };
+    let mut gone = 0;
+    for round in 0..6u64 {
+        let _ = std::fs::remove_dir_all(m.path("t"));
+        plant(&m, "t", 60, 50);
+        let count = walk(&m.path("t")).len();
+        let top = dir(&m.dir);
+        shoal_fuse::sync(&m.dir).unwrap();
+        remove(&top, "t").unwrap();
+        if round % 2 == 1 {
+            std::thread::sleep(Duration::from_millis(round));
+            rustix::fs::fsync(&top).unwrap();
+        }
+        m.kill();
+        drop(top);
+        shoal_fuse::unmount_lazy(&m.dir).unwrap();
+        m.start(0);
+        match lstat(m.path("t")) {
+            Ok(_) => assert_eq!(walk(&m.path("t")).len(), count, "round {round}"),
+            Err(error) => {
+                assert_eq!(error, Errno::NOENT);
+                gone += 1;
+                soon("the rest is freed", || now(&m, "inodes") == 1);
+                assert_eq!(orphans_of(dir(&m.dir)).unwrap(), shoal_fuse::Orphans::default());
+            }
+        }
+        assert!(round % 2 == 0 || lstat(m.path("t")).is_err(), "what was synced stays");
+    }
+    assert!(gone >= 3);
+}
+
+/// A full volume: what a removed tree had can be written again at once.
+#[test]
+fn space_is_there_when_it_is_wanted() {
+    let Some(m) = mount_only("") else { return };
+    let data = pattern(1 << 20, 3);
+    let fill = |name: &str, most: usize| {
+        mkdir(m.path(name), 0o755).unwrap();
+        (0..most)
+            .take_while(|n| std::fs::write(m.path(name).join(n.to_string()), &data).is_ok())
+            .count()
+    };
+    let top = dir(&m.dir);
+    let room = fill("t0", usize::MAX);
+    assert!(room > 150, "{room}");
+    for round in 1..4 {
+        remove(&top, &format!("t{}", round - 1)).unwrap();
+        let written = fill(&format!("t{round}"), room * 9 / 10);
+        assert_eq!(written, room * 9 / 10, "round {round} of room for {room}");
+    }
+    remove(&top, "t3").unwrap();
+}
