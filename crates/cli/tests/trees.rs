@@ -238,3 +238,31 @@ fn stats_of_a_mount_count_both_ways() {
     assert!(Path::new(&scratch.path("v")).exists());
     end(&scratch);
 }
+
+#[test]
+fn a_mount_of_one_root_shows_that_root() {
+    let Some(scratch) = mounted("a_mount_of_one_root_shows_that_root") else { return };
+    fs::write(scratch.path("m/elsewhere"), "x").expect("write");
+    end(&scratch);
+    scratch.shoal(["root", "create", "v", "r"]).ok();
+    scratch.shoal(["mount", "v", "m", "-o", "root=r"]).ok();
+    plant(&scratch, "m/t", 300);
+    fs::create_dir(scratch.path("m/d")).expect("mkdir");
+    let mut open = fs::File::create(scratch.path("m/d/open")).expect("create");
+    open.write_all(&noise(1, 3000)).expect("write");
+    scratch.shoal(["rm", "m/d/open"]).ok();
+    scratch.shoal(["rm", "-r", "m/t"]).ok();
+    assert_eq!(scratch.shell("ls -A m m/d").ok(), "m:\nd\n\nm/d:\n");
+    let listed = scratch.shoal(["orphans", "m"]).ok();
+    let line = listed.lines().find(|line| line.ends_with(" /d/open"));
+    assert!(line.is_some_and(|line| line.contains(" yes ") && line.contains("3000")), "{listed}");
+    end_of(&mut open);
+    end(&scratch);
+    assert_eq!(scratch.shoal(["ls", "v:/r"]).ok(), "d\n");
+    assert_eq!(scratch.shoal(["cat", "v:/elsewhere"]).ok(), "x");
+    // Where the whole volume is mounted a root is like a mount point.
+    scratch.shoal(["mount", "v", "m"]).ok();
+    scratch.shoal(["rm", "-r", "m/r"]).fails(1, &["m/r", "is a root", "shoal root delete"]);
+    scratch.shoal(["rm", "-r", "m/r/d"]).ok();
+    end(&scratch);
+}
