@@ -7,6 +7,7 @@
 mod attributes;
 mod files;
 mod helper;
+mod inspect;
 mod mount;
 mod root;
 mod volume;
@@ -19,6 +20,7 @@ pub use files::{
     CatArgs, CpArgs, FindArgs, LnArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TypeFilter,
 };
 pub use helper::HelperArgs;
+pub use inspect::{OrphansArgs, StatsArgs};
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
 pub use root::{RootArgs, RootCommand, RootCreateArgs, RootDeleteArgs, RootListArgs};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
@@ -30,9 +32,10 @@ use clap::{Parser, Subcommand};
 const AFTER_HELP: &str = "\
 PLACES IN A VOLUME:
   Commands that look into a volume which is not mounted take VOLUME:/path, for example
-  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp also takes local
-  paths: there, an argument is a place in a volume if it contains ':/' or ends with ':'. A local
-  path that contains ':/' is written with ./ before it.
+  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp, rm and parents also
+  take local paths, rm and parents those in a mounted volume: there, an argument is a place in a
+  volume if it contains ':/' or ends with ':'. A local path that contains ':/' is written with ./
+  before it.
 
 EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
@@ -103,6 +106,8 @@ pub enum Command {
     Sync(SyncArgs),
     Fsck(FsckArgs),
     Info(InfoArgs),
+    Stats(StatsArgs),
+    Orphans(OrphansArgs),
     Logdump(LogdumpArgs),
     Root(RootArgs),
     Ls(LsArgs),
@@ -232,6 +237,9 @@ mod tests {
             "shoal ls -laR v:/a v:/b",
             "shoal cp -r a b v:/c",
             "shoal rm -rf v:/a",
+            "shoal rm -rv --no-wait --top-only v:/a m/b",
+            "shoal stats v --every 2",
+            "shoal orphans v --json",
             "shoal mkdir -p -m 1777 v:/a/b",
             "shoal ln -s target v:/a",
             "shoal mv v:/a v:/b",
@@ -263,6 +271,9 @@ mod tests {
             "shoal mount v d --threads 0",
             "shoal cp a",
             "shoal mkdir -m 888 v:/a",
+            "shoal rm --no-wait v:/a",
+            "shoal stats v --every 0",
+            "shoal orphans",
             "shoal find v:/ --type z",
             "shoal xattr get v:/a",
             "shoal xattr set v:/a user.x y --create --replace",

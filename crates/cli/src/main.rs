@@ -13,6 +13,7 @@ mod failure;
 mod glob;
 mod location;
 mod logging;
+mod mounted;
 mod output;
 mod progress;
 mod session;
@@ -77,6 +78,8 @@ fn run(command: &Command) -> Result<u8> {
         Command::Sync(args) => commands::mount::sync(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Info(args) => commands::info::run(args),
+        Command::Stats(args) => commands::stats::run(args),
+        Command::Orphans(args) => commands::orphans::run(args),
         Command::Logdump(args) => commands::logdump::run(args),
         Command::Root(args) => commands::root::run(args),
         Command::Ls(args) => commands::list::run(args),

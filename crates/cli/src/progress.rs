@@ -106,11 +106,6 @@ impl Progress {
         }
     }
 
-    /// Failures reported so far.
-    pub fn failures(&self) -> u64 {
-        self.failures
-    }
-
     /// Takes the bar away; the exit status that the failures ask for.
     pub fn finish(&self) -> u8 {
         if let Some(bar) = &self.bar {

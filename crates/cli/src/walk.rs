@@ -2,7 +2,6 @@
 //!
 //! The stack is a list, not recursion, and a directory is held only as a cursor and the rest of
 //! one batch, so neither deep trees nor directories of millions need memory for the whole.
-//! Cookies stay valid while entries are removed, so `rm` may delete what the walk hands out.
 
 use std::vec::IntoIter;
 
@@ -15,10 +14,6 @@ use crate::session::{Cursor, Listed, Session};
 struct Frame {
     /// The directory.
     ino: Ino,
-    /// Its place in its parent.
-    parent: Ino,
-    /// Its entry in its parent, handed out again when it is done.
-    entry: Option<Listed>,
     cursor: Cursor,
     pending: IntoIter<Listed>,
     /// Length of the path that leads to it.
@@ -27,20 +22,8 @@ struct Frame {
 
 /// What the walk has come to.
 pub enum Step {
-    /// An entry of directory `dir`. A directory's contents come next.
-    Found {
-        /// The directory that holds it.
-        dir: Ino,
-        /// The entry.
-        entry: Listed,
-    },
-    /// All contents of this directory have been handed out. The top is not among these.
-    Done {
-        /// The directory that holds it.
-        dir: Ino,
-        /// The directory's entry.
-        entry: Listed,
-    },
+    /// An entry. A directory's contents come next.
+    Found(Listed),
     /// A directory could not be read (further); the walk goes on behind it.
     Failed(shoal::Error),
 }
@@ -60,8 +43,6 @@ impl<'a> Walk<'a> {
         let mut walk = Walk { session, stack: Vec::new(), path: path.to_vec(), entering: None };
         walk.stack.push(Frame {
             ino: top,
-            parent: top,
-            entry: None,
             cursor: Cursor::After(0),
             pending: Vec::new().into_iter(),
             path_len: walk.path.len(),
@@ -83,15 +64,11 @@ impl<'a> Walk<'a> {
             let frame = self.stack.last_mut()?;
             self.path.truncate(frame.path_len);
             if let Some(entry) = frame.pending.next() {
-                let dir = frame.ino;
-                return Some(self.found(dir, entry));
+                return Some(self.found(entry));
             }
             if frame.cursor == Cursor::End {
-                let frame = self.stack.pop()?;
-                match frame.entry {
-                    Some(entry) => return Some(Step::Done { dir: frame.parent, entry }),
-                    None => return None,
-                }
+                self.stack.pop()?;
+                continue;
             }
             match self.session.list(frame.ino, &mut frame.cursor) {
                 Ok(entries) => frame.pending = entries.into_iter(),
@@ -103,18 +80,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn found(&mut self, dir: Ino, entry: Listed) -> Step {
+    fn found(&mut self, entry: Listed) -> Step {
         location::push(&mut self.path, &entry.name);
         if entry.attr.kind == FileKind::Directory {
             self.entering = Some(Frame {
                 ino: entry.attr.ino,
-                parent: dir,
-                entry: Some(Listed { name: entry.name.clone(), attr: entry.attr }),
                 cursor: Cursor::After(0),
                 pending: Vec::new().into_iter(),
                 path_len: self.path.len(),
             });
         }
-        Step::Found { dir, entry }
+        Step::Found(entry)
     }
 }

@@ -3,8 +3,10 @@
 //!
 //! They matter when Shoal checks permissions itself, and for SETATTR always: whether `chmod g+s`
 //! and `chgrp` are allowed depends on them. Root needs none. A caller that cannot be seen (another
-//! pid namespace) has none.
+//! pid namespace) has none. The ioctl that removes a tree is checked by Shoal on every mount: all
+//! that the kernel has checked is that the directory could be opened.
 
+use crate::protocol::flags::IOCTL_REMOVE_TREE;
 use crate::protocol::{Opcode, Request};
 use shoal::Caller;
 use std::io::Read;
@@ -52,6 +54,8 @@ impl Who {
         self.caller.uid = header.uid;
         self.caller.gid = header.gid;
         self.caller.umask = 0;
+        let kernel_checks =
+            kernel_checks && !(op == Opcode::Ioctl && request.ioctl() == Some(IOCTL_REMOVE_TREE));
         self.caller.checked = kernel_checks;
         if header.uid != 0 || header.total_extlen != 0 {
             self.adopt_groups(request, op, kernel_checks);

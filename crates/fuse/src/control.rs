@@ -1,19 +1,31 @@
 //! What a program can do with a mount from outside: find its server, sync it, unmount it, ask for
-//! the names of a file.
+//! the names of a file, remove a tree, look at counters and orphans.
+
+mod inspect;
+
+pub use inspect::{Orphans, orphans_of, stats_of};
 
 use crate::mount::{code_of, refused, table, unmount_dir};
-use crate::protocol::flags::{IOCTL_PARENTS, IOCTL_SERVER_PID, IOCTL_SYNC};
-use crate::protocol::parents::{self, IS_END, IS_TOP, PAGE, WANT_PATHS};
-use crate::protocol::wire::ParentsHead;
+use crate::protocol::flags::{
+    IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SERVER_PID, IOCTL_SYNC,
+};
+use crate::protocol::page::PAGE;
+use crate::protocol::parents::{self, IS_END, IS_TOP, WANT_PATHS};
+use crate::protocol::tree;
+use crate::protocol::wire::{ParentsHead, TreeHead};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, statat};
 use rustix::io::Errno as Os;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use shoal::{Code, Error, Generation, Ino, Result};
+use shoal::{Code, Error, Generation, Ino, Result, TreeCheck};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// How long at most a removed name that is still shown is waited for.
+const FORGETTING_MAX: Duration = Duration::from_secs(60);
 
 /// Whether a Shoal volume is mounted on `dir` (and not somewhere below or above it).
 pub fn is_mounted(dir: &Path) -> bool {
@@ -23,7 +35,7 @@ pub fn is_mounted(dir: &Path) -> bool {
 /// Process that serves the mount on `dir`; `None`: there is no such mount, or it does not answer.
 pub fn server_pid(dir: &Path) -> Option<u32> {
     let dir = find(dir).ok()?;
-    ask_pid(&dir).ok()
+    open_dir(&dir).and_then(ask_pid).ok()
 }
 
 /// Unmounts `dir`. Returns when the kernel has let go of it; the server may still be busy writing
@@ -46,7 +58,11 @@ pub fn unmount_and_wait(dir: &Path) -> Result<()> {
     let dir = find(dir)?;
     // Before the mount is gone, since it is what tells us the server's number; and a descriptor
     // rather than the number, which may be somebody else's by the time we wait.
-    let server = ask_pid(&dir).ok().filter(|pid| *pid != std::process::id()).and_then(watch);
+    let server = open_dir(&dir)
+        .and_then(ask_pid)
+        .ok()
+        .filter(|pid| *pid != std::process::id())
+        .and_then(watch);
     take_down(&dir, false)?;
     match server {
         Some(server) => wait_for_end(&server)
@@ -146,6 +162,66 @@ pub fn names_of(opened: impl AsFd, ino: Option<Ino>) -> io::Result<Names> {
     }
 }
 
+/// The ioctl's structure, as the kernel copies it.
+#[repr(C, align(8))]
+struct TreePage([u8; tree::SIZE]);
+
+/// Removes what `name` in the directory `dir` of a mount is: a file, or a directory with all that
+/// is below it, as one change. When it returns there is no such name; the space comes back behind
+/// the call.
+///
+/// # Errors
+/// Those of `unlinkat` for the name itself. With [`TreeCheck::Tree`] `EACCES` or `EPERM`, and
+/// nothing removed, if the caller could not empty the tree name by name; with [`TreeCheck::Top`]
+/// `EPERM` unless the caller is the superuser. `EBUSY` for a root, `EINVAL` for what is no name,
+/// `ENOTTY` when this is no mount of Shoal, `EROFS` in a read-only one.
+pub fn remove_tree(dir: impl AsFd, name: &[u8], check: TreeCheck) -> io::Result<()> {
+    if rustix::fs::fstatvfs(&dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        // Of a read-only view the server does not know.
+        return Err(Os::ROFS.into());
+    }
+    let len = u16::try_from(name.len()).map_err(|_| Os::NAMETOOLONG)?;
+    let flags = if check == TreeCheck::Top { tree::TOP_ONLY } else { 0 };
+    let mut page = TreePage([0; tree::SIZE]);
+    let room = page.0.get_mut(tree::HEAD..tree::HEAD + name.len()).ok_or(Os::NAMETOOLONG)?;
+    room.copy_from_slice(name);
+    // The structure is longer than its head.
+    let _ = TreeHead { flags, len, ..TreeHead::default() }.write_to_prefix(&mut page.0);
+    // SAFETY: the ioctl reads and writes as many bytes as its number says: the structure's.
+    let request = unsafe { rustix::ioctl::Updater::<IOCTL_REMOVE_TREE, TreePage>::new(&mut page) };
+    // SAFETY: as above.
+    unsafe { rustix::ioctl::ioctl(&dir, request)? };
+    let head = TreeHead::read_from_prefix(&page.0).map_or_else(|_| TreeHead::default(), |it| it.0);
+    if head.flags & tree::STILL_SHOWN != 0 {
+        wait_until_forgotten(dir, name, head.ino);
+    }
+    Ok(())
+}
+
+/// Waits until a name that has been removed is not shown any more; it may mean something new.
+fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
+    let begun = Instant::now();
+    while begun.elapsed() < FORGETTING_MAX
+        && statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| found.st_ino == ino)
+    {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether an open file is in a mount of Shoal.
+pub fn is_in_mount(opened: impl AsFd) -> bool {
+    ask_pid(opened).is_ok()
+}
+
+/// Asks for a page.
+fn inspect_page(opened: impl AsFd, page: &mut Page) -> io::Result<()> {
+    // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
+    let request = unsafe { rustix::ioctl::Updater::<IOCTL_INSPECT, Page>::new(page) };
+    // SAFETY: as above.
+    let () = unsafe { rustix::ioctl::ioctl(&opened, request)? };
+    Ok(())
+}
+
 /// The path of `dir` in the list of mounts, if a Shoal volume is mounted there.
 fn find(dir: &Path) -> Result<PathBuf> {
     let shown = dir.display();
@@ -164,8 +240,7 @@ fn open_dir(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, flags, Mode::empty())?)
 }
 
-fn ask_pid(dir: &Path) -> io::Result<u32> {
-    let opened = open_dir(dir)?;
+fn ask_pid(opened: impl AsFd) -> io::Result<u32> {
     // SAFETY: the ioctl writes a u32 through its pointer argument, which is what a getter passes.
     let request = unsafe { rustix::ioctl::Getter::<IOCTL_SERVER_PID, u32>::new() };
     // SAFETY: as above.

@@ -5,6 +5,7 @@
 //! the kernel holds the directory's lock while a create or unlink waits for us.
 
 use crate::caller::Who;
+use crate::notices::Notices;
 use crate::ops::{self, Context};
 use crate::protocol::dirent::for_each_node;
 use crate::protocol::wire::EntryOut;
@@ -27,6 +28,10 @@ impl Serve for Worker {
 
     fn new(session: Arc<Session>) -> Worker {
         Worker { session, who: Who::new() }
+    }
+
+    fn notices(session: &Session) -> Option<&Arc<Notices>> {
+        Some(&session.notices)
     }
 
     /// Answers `request`. A handler that panics costs its caller an EIO, not its life.
@@ -160,7 +165,8 @@ mod tests {
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
             let rules = Rules::default();
-            let session = Arc::new(Session { volume: Arc::new(volume), rules, top: Ino::ROOT });
+            let (volume, notices) = (Arc::new(volume), Arc::default());
+            let session = Arc::new(Session { volume, rules, top: Ino::ROOT, notices });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 
@@ -350,7 +356,8 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
         #[test]
         fn arbitrary_questions_about_names_do_no_harm((head, node) in page()) {
-            use crate::protocol::parents::{IS_END, PAGE, records};
+            use crate::protocol::page::PAGE;
+            use crate::protocol::parents::{IS_END, records};
             let mut bench = Bench::new();
             for name in [&b"a\0"[..], b"b\0", b"c\0"] {
                 bench.create(name);
@@ -365,6 +372,43 @@ mod tests {
                 prop_assert!(head.flags & IS_END != 0);
                 prop_assert_eq!(records(&reply[16..]).count(), head.count as usize);
             }
+        }
+    }
+
+    /// Heads of our other ioctls' structures, sound and unsound, in words of 32 bits.
+    fn head() -> impl Strategy<Value = (bool, Vec<u32>, u64)> {
+        let word = prop_oneof![4 => 0u32..3, 1 => any::<u32>()];
+        (any::<bool>(), proptest::collection::vec(word, 4..7), 0u64..6)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+        #[test]
+        fn arbitrary_looks_inside_and_removals_do_no_harm(
+            asked in proptest::collection::vec(head(), 1..20),
+        ) {
+            use crate::protocol::flags::{IOCTL_INSPECT, IOCTL_REMOVE_TREE};
+            let mut bench = Bench::new();
+            for name in [&b"d"[..], b"dd"] {
+                let top = bench.volume().mkdir(&shoal::Caller::root(), Ino::ROOT, name, 0o755);
+                let top = top.unwrap().ino;
+                bench.volume().mkdir(&shoal::Caller::root(), top, b"d", 0o755).unwrap();
+            }
+            for (is_tree, words, node) in asked {
+                let cmd = if is_tree { IOCTL_REMOVE_TREE } else { IOCTL_INSPECT };
+                let (in_size, out_size) = (16_376, 16_376);
+                let arg = IoctlIn { cmd, in_size, out_size, ..IoctlIn::default() };
+                let mut page: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                page.resize(16_376, b'd');
+                if let Ok(reply) = bench.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])
+                    && !is_tree
+                {
+                    let (head, _) = InspectHead::read_from_prefix(&reply[16..]).unwrap();
+                    prop_assert!(head.flags == 1 && head.count < 100, "{head:?}");
+                }
+            }
+            let report = bench.volume().check(&mut |_, _| {}).unwrap();
+            prop_assert!(report.problems.is_empty(), "{:?}", report.problems);
         }
     }
 

@@ -5,13 +5,14 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
+//! | `notices` | what the kernel is told unasked, and by which thread |
 //! | `service` | what a transport asks of whatever it serves |
-//! | `session`, `caller` | what requests of one mount share; who is calling |
+//! | `session`, `caller`, `stats` | what requests of one mount share; who is calling; what is counted |
 //! | `ops` | one handler for each request, on a [`shoal::Volume`] |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
-//! | `control` | sync, unmount, names of a file: from outside |
+//! | `control` | from outside: sync, unmount, names of a file, removal of a tree, counters |
 //!
 //! The server keeps no state of its own: a node id is an inode number, handles are 0, and the
 //! kernel's references are counted by the volume. All changes come through the one mount, so the
@@ -23,13 +24,17 @@ mod caller;
 mod control;
 mod dispatch;
 mod mount;
+mod notices;
 mod ops;
 pub mod service;
 mod session;
+mod stats;
 mod transport;
 
 pub use control::{
-    Link, Names, is_mounted, names_of, server_pid, sync, unmount, unmount_and_wait, unmount_lazy,
+    Link, Names, Orphans, is_in_mount, is_mounted, names_of, orphans_of, remove_tree, server_pid,
+    stats_of, sync, unmount, unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;
+pub use stats::Stat;

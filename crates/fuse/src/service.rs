@@ -1,6 +1,7 @@
 //! What a transport serves: requests in, replies out, whatever stands behind them. For a mount that
 //! is a volume (`dispatch`); measurements and tests of a transport put something simpler there.
 
+use crate::notices::Notices;
 use crate::protocol::{Opcode, Reply, Request};
 use std::sync::Arc;
 
@@ -18,4 +19,9 @@ pub trait Serve: Sized + 'static {
 
     /// Takes back what a successful reply to `op` gave, because it could not be sent.
     fn undo(&self, op: Option<Opcode>, reply: &mut [u8]);
+
+    /// Where messages to the kernel are given, if there are any: the transport delivers them.
+    fn notices(_shared: &Self::Shared) -> Option<&Arc<Notices>> {
+        None
+    }
 }

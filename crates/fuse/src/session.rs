@@ -1,5 +1,6 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
+use crate::notices::Notices;
 use shoal::{Ino, Volume};
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ pub struct Session {
     pub rules: Rules,
     /// The directory that the mount shows as its top: the volume's, or that of one of its roots.
     pub top: Ino,
+    /// What the kernel has to be told.
+    pub notices: Arc<Notices>,
 }
 
 impl Session {

@@ -331,6 +331,11 @@ fn by_an_ordinary_user() {
         chmod(m.path("mine"), 0o400);
         fails!(ACCESS, open(m.path("mine"), OFlags::WRONLY));
         assert_eq!(lstat(m.path("mine")).unwrap().st_uid, NOBODY);
+        std::fs::create_dir_all(m.path("tree/a/b")).unwrap();
+        let top = open(&m.dir, OFlags::RDONLY).unwrap();
+        shoal_fuse::remove_tree(&top, b"tree", shoal::TreeCheck::Tree).unwrap();
+        fails!(NOENT, lstat(m.path("tree/a")));
+        assert!(shoal_fuse::orphans_of(&top).is_ok(), "it is this user's server");
     });
     fails!(ACCESS, stat(m.path("mine")));
     m.stop_as(NOBODY);

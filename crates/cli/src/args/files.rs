@@ -1,4 +1,4 @@
-//! Arguments of the commands about files in a volume that is not mounted.
+//! Arguments of the commands about files in a volume.
 
 use std::ffi::OsString;
 
@@ -228,16 +228,70 @@ pub struct MvArgs {
     pub no_target_directory: bool,
 }
 
-/// Remove files from a volume
+const RM_AFTER: &str = "\
+TREES:
+  With -r a directory goes with everything below it as one change, however much that is: a reader
+  sees all of it or nothing, and so does who looks after a crash. Its space is freed behind that,
+  and the command waits for it, unless the volume is mounted or --no-wait is given; what is left is
+  freed whenever the volume is next in use. A file that has names elsewhere keeps them; what is open
+  stays usable.
+
+WHO MAY:
+  In a mounted volume, whoever could do it with rm -rf: change the directory that the tree is in;
+  list, search and change each directory below that is not empty; and where the sticky bit is set,
+  own the directory or what is in it. But while rm -rf goes as far as it can, here nothing is
+  removed unless all of it may be. For the superuser nothing has to be looked at. With --top-only
+  nothing but the tree's own name is looked at; only the superuser may ask for that.
+
+  In a volume that is not mounted nothing is looked at, as whoever may write the volume's file may
+  do everything with what is in it.
+
+OUTPUT:
+  With --verbose, a line for each argument that was removed. With --json, an object:
+
+    place      what was removed, a string; place_bytes as in shoal ls --json
+    files      inodes that were freed while the command waited; only with -r and not mounted
+    waiting    true: some of its space is still to be freed
+
+EXIT STATUS:
+  0   Everything was removed.
+  1   Some of it was not; each failure has a line of its own on standard error.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
+EXAMPLES:
+    shoal rm vol.img:/a
+    shoal rm -r --no-wait vol.img:/build
+    shoal rm -r /mnt/build
+";
+
+/// Remove files and trees, in a volume or where it is mounted
+///
+/// A place in a volume that is not mounted is written VOLUME:/path; anything else is a path in a
+/// mounted volume, and refused elsewhere.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXIT_STATUS)]
+#[command(after_long_help = RM_AFTER)]
 pub struct RmArgs {
-    /// What to remove, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// What to remove: in a mounted volume, or as VOLUME:/path
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Remove directories with everything in them
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
+    /// Ask before each argument; only an answer that starts with y removes it
+    #[arg(short, long, conflicts_with = "force")]
+    pub interactive: bool,
+    /// Do not wait until the space of trees is free
+    #[arg(long, requires = "recursive")]
+    pub no_wait: bool,
+    /// Look at the permission for the tree's own name only (superuser)
+    #[arg(long, requires = "recursive")]
+    pub top_only: bool,
+    /// Print each argument that was removed
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print JSON, one object for each argument that was removed
+    #[arg(long, conflicts_with = "verbose")]
+    pub json: bool,
     /// Remove empty directories
     #[arg(short, long)]
     pub dir: bool,

@@ -50,10 +50,9 @@ impl Finder<'_> {
         let mut walk = Walk::new(session, top.ino, path);
         while let Some(step) = walk.step() {
             match step {
-                Step::Found { entry, .. } => {
+                Step::Found(entry) => {
                     self.file(session, walk.path(), &entry.name, &entry.attr)?;
                 }
-                Step::Done { .. } => {}
                 Step::Failed(error) => {
                     self.progress.failure(session.label(walk.path()), Reason::from(error));
                 }

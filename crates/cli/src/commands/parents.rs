@@ -1,13 +1,11 @@
 //! `shoal path` and `shoal parents`: where files have their names, by their parent pointers. A
 //! volume that is not mounted is opened; a mounted one is asked through its mount.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, open, statat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
 use serde::Serialize;
 use shoal::{Code, Generation, Ino};
 use shoal_fuse::{Link, Names, names_of};
@@ -15,6 +13,7 @@ use shoal_fuse::{Link, Names, names_of};
 use crate::args::{ParentsArgs, PathArgs};
 use crate::failure::{Failure, Reason, Result};
 use crate::location::{Location, Place, split_last};
+use crate::mounted::{self, NOT_OURS, is_not_ours, open_at};
 use crate::output::{Out, json_name, json_names, printable};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
@@ -25,9 +24,8 @@ const NO_INODE: &str = "there is no such inode";
 /// Prints the paths of inodes.
 pub fn path(args: &PathArgs) -> Result<u8> {
     if args.volume.is_dir() {
-        let mount = open_at(&args.volume)
-            .map_err(|error| Failure::usage(args.volume.display(), Reason::from(error)))?;
-        return paths(args, &mut |ino| mounted(&mount, Some(ino)));
+        let mount = mounted::open(&args.volume)?;
+        return paths(args, &mut |ino| of_mount(&mount, Some(ino)));
     }
     let session = Session::open(&args.volume, Access::Read)?;
     let result = paths(args, &mut |ino| Ok(opened(&session, ino)?));
@@ -123,11 +121,8 @@ fn refuse(
         let what = "has no parent pointers (it was made by mkfs --parent off)";
         return Err(Failure::usage(whole, what));
     }
-    if matches!(reason, Reason::System(e) if Errno::from_io_error(e) == Some(Errno::NOTTY)) {
-        return Err(Failure::usage(
-            whole,
-            "is not in a mounted Shoal volume (in one that is not mounted write VOLUME:/path)",
-        ));
+    if matches!(reason, Reason::System(error) if is_not_ours(error)) {
+        return Err(Failure::usage(whole, NOT_OURS));
     }
     if reason.is(Code::Stale) {
         progress.failure(object, NO_INODE);
@@ -157,7 +152,7 @@ fn opened(session: &Session, ino: Ino) -> shoal::Result<Names> {
 }
 
 /// The names of an inode of a mount, by a file or directory of it.
-fn mounted(opened: &OwnedFd, ino: Option<Ino>) -> Result<Names, Reason> {
+fn of_mount(opened: &OwnedFd, ino: Option<Ino>) -> Result<Names, Reason> {
     let mut names = names_of(opened, ino)?;
     if names.is_top {
         let (dir, generation) = (names.ino, names.generation);
@@ -177,9 +172,9 @@ fn of_local(path: &Path) -> Result<Names, Reason> {
     let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_dir = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
     if !is_dir && let Some(dir) = directory_of(path, &found) {
-        return mounted(&dir, Some(Ino(found.st_ino)));
+        return of_mount(&dir, Some(Ino(found.st_ino)));
     }
-    mounted(&open_at(path)?, None)
+    of_mount(&open_at(path)?, None)
 }
 
 /// The directory that holds a file, if it is of the same mount.
@@ -188,11 +183,6 @@ fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
     let opened = open_at(dir).ok()?;
     let same = fstat(&opened).is_ok_and(|dir| dir.st_dev == file.st_dev);
     same.then_some(opened)
-}
-
-fn open_at(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    Ok(open(path, flags, Mode::empty())?)
 }
 
 /// All paths of an inode in JSON.

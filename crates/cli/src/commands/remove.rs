@@ -1,99 +1,245 @@
-//! `shoal rm`.
+//! `shoal rm`: files and whole trees, in a volume that is not mounted or through a mount.
 
-use shoal::{Code, FileKind, Ino};
+use std::io::{BufRead, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, fstat, statat, unlinkat};
+use rustix::io::Errno;
+use serde::Serialize;
+use shoal::{Code, FileKind, TreeCheck, VolumeInfo};
+use shoal_fuse::{is_in_mount, remove_tree};
 
 use crate::args::RmArgs;
 use crate::failure::{Failure, Reason, Result};
-use crate::location::{Location, Split, split_last};
-use crate::output::printable;
+use crate::location::{Location, Place, Split, split_last};
+use crate::mounted::{NOT_OURS, is_not_ours, open_at};
+use crate::output::{Out, json_name, printable};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
-use crate::walk::{Step, Walk};
 
-/// Removes files.
+/// What to say of a directory without -r.
+const IS_DIRECTORY: &str = "is a directory (remove it with -r)";
+
+/// Removes files and trees.
 pub fn run(args: &RmArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
-        let mut remover = Remover { args, progress: Progress::counting(), removed: 0 };
+        let mut remover = Remover { args, progress: Progress::counting(), out: Out::new() };
         for place in &args.places {
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            match remover.operand(&session, &location) {
-                Ok(()) => {}
+            let place = Place::parse(place);
+            let label = label_of(&place);
+            if args.interactive && !confirmed(&label)? {
+                continue;
+            }
+            let removed = match &place {
+                Place::Local(path) => remover.in_mount(path),
+                Place::Volume(location) => {
+                    let session = sessions.get(location)?;
+                    remover.in_volume(&session, location)
+                }
+            };
+            match removed {
+                Ok(removed) => remover.tell(&label, &place, &removed)?,
                 Err(reason) if args.force && reason.is(Code::NotFound) => {}
                 Err(reason) if reason.stops_everything() => {
-                    return Err(Failure::failed(location.label(), reason));
+                    return Err(Failure::failed(label, reason));
                 }
-                Err(reason) => remover.progress.failure(location.label(), reason),
+                Err(Reason::System(error)) if is_not_ours(&error) => {
+                    return Err(Failure::usage(label, NOT_OURS));
+                }
+                Err(reason) => remover.progress.failure(label, with_remedy(reason, args)),
             }
         }
+        remover.out.flush()?;
         Ok(remover.progress.finish())
     })
+}
+
+fn label_of(place: &Place) -> String {
+    match place {
+        Place::Local(path) => printable(path.as_os_str().as_bytes()).into_owned(),
+        Place::Volume(location) => location.label(),
+    }
+}
+
+/// Whether the user wants it removed.
+fn confirmed(label: &str) -> Result<bool> {
+    let failed = |error| Failure::failed("standard input", Reason::from(error));
+    let mut terminal = std::io::stderr().lock();
+    // If the question cannot be seen, it is not answered.
+    write!(terminal, "shoal: remove {label}? ").map_err(failed)?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(answer.trim_start().starts_with(['y', 'Y']))
+}
+
+/// A refusal of a tree tells that it is one of all of it.
+fn with_remedy(reason: Reason, args: &RmArgs) -> Reason {
+    let is_refusal = reason.is(Code::Access) || reason.is(Code::NotPermitted);
+    match is_refusal && args.recursive {
+        true if args.top_only => {
+            Reason::Text(format!("{reason} (only the superuser may use --top-only)"))
+        }
+        true => Reason::Text(format!(
+            "{reason}: nothing was removed (rm -rf removes what this user may remove)"
+        )),
+        false => reason,
+    }
+}
+
+/// What has become of an argument.
+#[derive(Default)]
+struct Removed {
+    /// Inodes freed behind the removal, if that was waited for.
+    files: Option<u64>,
+    /// There is more to free.
+    waiting: bool,
 }
 
 struct Remover<'a> {
     args: &'a RmArgs,
     progress: Progress,
-    removed: u64,
+    out: Out,
 }
 
 impl Remover<'_> {
-    fn operand(&mut self, session: &Session, location: &Location) -> Result<(), Reason> {
+    fn check(&self) -> TreeCheck {
+        if self.args.top_only { TreeCheck::Top } else { TreeCheck::Tree }
+    }
+
+    /// In a mounted volume. Who serves it frees the space.
+    fn in_mount(&self, path: &Path) -> Result<Removed, Reason> {
+        let Split { parent, name, slash } = split_last(path.as_os_str().as_bytes());
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Reason::Text("the path must end in a name, not in a dot".into()));
+        }
+        let parent = if parent.is_empty() { b"." } else { parent };
+        let dir = open_at(Path::new(std::ffi::OsStr::from_bytes(parent)))?;
+        let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
+        if slash && !is_directory {
+            return Err(shoal::Error::Code(Code::NotDirectory).into());
+        }
+        if found.st_dev != fstat(&dir)?.st_dev {
+            let text = "is where something is mounted (name what is in it, or unmount it first)";
+            return Err(Reason::Text(text.into()));
+        }
+        if is_directory && !self.args.recursive {
+            return self.empty_directory(&dir, name);
+        }
+        match remove_tree(&dir, name, self.check()) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                let text = "is a root (unmount the volume and use shoal root delete)";
+                Err(Reason::Text(text.into()))
+            }
+            result => {
+                result?;
+                Ok(Removed { files: None, waiting: self.args.recursive && is_directory })
+            }
+        }
+    }
+
+    fn empty_directory(&self, dir: impl AsFd, name: &[u8]) -> Result<Removed, Reason> {
+        if !self.args.dir {
+            return Err(Reason::Text(IS_DIRECTORY.into()));
+        }
+        if !is_in_mount(&dir) {
+            return Err(Errno::NOTTY.into());
+        }
+        unlinkat(dir, name, AtFlags::REMOVEDIR)?;
+        Ok(Removed::default())
+    }
+
+    /// In a volume that is not mounted.
+    fn in_volume(&mut self, session: &Session, location: &Location) -> Result<Removed, Reason> {
         let Split { name, slash, .. } = split_last(&location.path);
         let slot = session.slot(&location.path)?;
-        let entry = session.volume.lookup(&session.who, slot.dir, &slot.name)?;
+        let (volume, who) = (&session.volume, &session.who);
+        let entry = volume.lookup(who, slot.dir, &slot.name)?;
         if entry.kind != FileKind::Directory {
             if slash && !name.is_empty() {
                 return Err(shoal::Error::Code(Code::NotDirectory).into());
             }
-            session.volume.unlink(&session.who, slot.dir, &slot.name)?;
-            return Ok(());
+            volume.unlink(who, slot.dir, &slot.name)?;
+            return Ok(Removed::default());
         }
         if entry.ino.root() != slot.dir.root() {
-            // Before anything in it is touched: what is in a root goes with it, at once.
             let (volume, name) = (session.path.display(), printable(&slot.name));
             let text = format!("is a root (delete it with shoal root delete {volume} {name})");
             return Err(Reason::Text(text));
         }
         if self.args.recursive {
-            self.tree(session, &location.path, entry.ino)?;
-        } else if !self.args.dir {
-            return Err(Reason::Text("is a directory (remove it with -r)".into()));
+            let before = volume.info();
+            volume.remove_tree(who, slot.dir, &slot.name, self.check())?;
+            return self.free(session, &location.path, &before);
         }
-        match session.volume.rmdir(&session.who, slot.dir, &slot.name) {
-            // What keeps it has been reported already.
-            Err(error) if error.is(Code::NotEmpty) && self.progress.failures() > 0 => Ok(()),
-            result => Ok(result?),
+        if !self.args.dir {
+            return Err(Reason::Text(IS_DIRECTORY.into()));
         }
+        volume.rmdir(who, slot.dir, &slot.name)?;
+        Ok(Removed::default())
     }
 
-    /// Removes everything in a directory.
-    fn tree(&mut self, session: &Session, path: &[u8], top: Ino) -> Result<(), Reason> {
-        let mut walk = Walk::new(session, top, path);
-        let failures_before = self.progress.failures();
-        while let Some(step) = walk.step() {
-            let result = match step {
-                Step::Found { entry, .. } if entry.attr.kind == FileKind::Directory => continue,
-                Step::Found { dir, entry } => session.volume.unlink(&session.who, dir, &entry.name),
-                Step::Done { dir, entry } => {
-                    match session.volume.rmdir(&session.who, dir, &entry.name) {
-                        Err(error)
-                            if error.is(Code::NotEmpty)
-                                && self.progress.failures() > failures_before =>
-                        {
-                            continue;
-                        }
-                        result => result,
-                    }
-                }
-                Step::Failed(error) => Err(error),
-            };
-            match result.map_err(Reason::from) {
-                Ok(()) => self.removed += 1,
-                Err(reason) if reason.stops_everything() => return Err(reason),
-                Err(reason) => self.progress.failure(session.label(walk.path()), reason),
+    /// Waits until the space of what has been removed is free.
+    fn free(
+        &mut self,
+        session: &Session,
+        path: &[u8],
+        before: &VolumeInfo,
+    ) -> Result<Removed, Reason> {
+        let volume = &session.volume;
+        while !self.args.no_wait && volume.is_reaping() {
+            if let Err(error) = volume.reap_some() {
+                let text = format!("removed, but its space could not all be freed now: {error}");
+                return Err(Reason::Text(text));
             }
-            self.progress.count(self.removed, 0, walk.path());
+            let now = volume.info();
+            let bytes = before.live_bytes.saturating_sub(now.live_bytes);
+            self.progress.count(before.inodes.saturating_sub(now.inodes), bytes, path);
         }
-        Ok(())
+        let freed = || before.inodes.saturating_sub(volume.info().inodes);
+        let files = (!self.args.no_wait).then(freed);
+        Ok(Removed { files, waiting: volume.is_reaping() })
+    }
+
+    fn tell(&mut self, label: &str, place: &Place, removed: &Removed) -> Result<()> {
+        if self.args.json {
+            return self.out.json(&JsonRemoved::new(place, removed));
+        }
+        if !self.args.verbose {
+            return Ok(());
+        }
+        let rest = match (removed.files, removed.waiting) {
+            (_, true) => "; its space is freed behind this command",
+            (Some(_), false) => ", and its space is free",
+            (None, false) => "",
+        };
+        self.out.line(&format!("{label}: removed{rest}"))
+    }
+}
+
+/// What was removed, in JSON.
+#[derive(Serialize)]
+struct JsonRemoved {
+    place: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place_bytes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<u64>,
+    waiting: bool,
+}
+
+impl JsonRemoved {
+    fn new(place: &Place, removed: &Removed) -> JsonRemoved {
+        let bytes = match place {
+            Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            Place::Volume(location) => {
+                let volume = location.volume.as_os_str().as_bytes();
+                [volume, b":", &location.path].concat()
+            }
+        };
+        let (place, place_bytes) = json_name(&bytes);
+        JsonRemoved { place, place_bytes, files: removed.files, waiting: removed.waiting }
     }
 }

@@ -251,6 +251,11 @@ impl Inner {
 impl Inner {
     /// Every slot in use, and every inode that lives on in memory alone, by number.
     pub fn orphans(&self) -> Vec<OrphanInfo> {
+        self.orphans_after(Ino(0), usize::MAX)
+    }
+
+    /// The same, those with larger numbers than this and at most so many.
+    pub fn orphans_after(&self, after: Ino, at_most: usize) -> Vec<OrphanInfo> {
         let held: HashMap<Ino, Orphan> = self.holds.orphans().into_iter().collect();
         let slots = self.store.orphans.all().into_iter().map(|(ino, _)| (ino, true));
         let detached = held.iter().filter(|(_, how)| matches!(how, Orphan::Detached(_)));
@@ -258,7 +263,7 @@ impl Inner {
             slots.chain(detached.map(|(ino, _)| (*ino, false))).collect();
         all.sort_unstable();
         let info = |(ino, slot)| self.orphan_info(ino, slot, held.contains_key(&ino));
-        all.into_iter().map(info).collect()
+        all.into_iter().filter(|(ino, _)| *ino > after).take(at_most).map(info).collect()
     }
 
     fn orphan_info(&self, ino: Ino, slot: bool, held: bool) -> OrphanInfo {

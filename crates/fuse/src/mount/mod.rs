@@ -57,7 +57,7 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Mount> {
         let top = top(&volume, options)?;
-        let session = Session { volume, rules: rules(options), top };
+        let session = Session { volume, rules: rules(options), top, notices: Arc::default() };
         Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
     }
 

@@ -1,8 +1,9 @@
-//! Ioctls: three of our own (for [`crate::sync`], [`crate::server_pid`], [`crate::names_of`]), no
-//! others.
+//! Ioctls: five of our own, each for a function of [`crate::control`], no others.
 
 use super::{Context, Outcome};
-use crate::protocol::flags::{IOCTL_PARENTS, IOCTL_SERVER_PID, IOCTL_SYNC};
+use crate::protocol::flags::{
+    IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SERVER_PID, IOCTL_SYNC,
+};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{IoctlIn, IoctlOut};
 use crate::protocol::{Errno, Request};
@@ -20,6 +21,8 @@ pub fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
             put(request.body(), end, &std::process::id())
         }
         IOCTL_PARENTS => super::parents::parents(cx, request),
+        IOCTL_REMOVE_TREE => super::tree::remove(cx, request),
+        IOCTL_INSPECT => super::inspect::inspect(cx, request),
         _ => Err(Errno::ENOTTY),
     }
 }

@@ -9,12 +9,14 @@ pub mod control;
 pub mod create;
 pub mod data;
 pub mod dir;
+pub mod inspect;
 pub mod lookup;
 pub mod open;
 pub mod parents;
 pub mod remove;
 pub mod rename;
 pub mod sync;
+pub mod tree;
 pub mod xattr;
 
 use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};

@@ -6,7 +6,8 @@
 //! inodes in it can be asked for, by number. Of a mount of one root, only those of that root.
 
 use super::{Context, Outcome};
-use crate::protocol::parents::{IS_END, IS_TOP, PAGE, RECORDS_MAX, WANT_PATHS, Writer, question};
+use crate::protocol::page::PAGE;
+use crate::protocol::parents::{IS_END, IS_TOP, RECORDS_MAX, WANT_PATHS, Writer, question};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{IoctlIn, IoctlOut, ParentsHead};
 use crate::protocol::{Errno, Request};

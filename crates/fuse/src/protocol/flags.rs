@@ -112,7 +112,14 @@ pub const IOCTL_SYNC: u32 = io(b'S', 1);
 /// Shoal's ioctl that returns the process id of the server as a `u32`. `_IOR('S', 2, u32)`.
 pub const IOCTL_SERVER_PID: u32 = ior(b'S', 2, 4);
 /// Shoal's ioctl that tells the names of a file ([`super::parents`]). `_IOWR('S', 3, page)`.
-pub const IOCTL_PARENTS: u32 = iowr(b'S', 3, super::parents::PAGE as u32);
+pub const IOCTL_PARENTS: u32 = iowr(b'S', 3, super::page::PAGE as u32);
+/// Shoal's ioctl on a directory that removes a name in it with all that is below it
+/// ([`super::tree`]). `_IOWR('S', 4, struct)`.
+pub const IOCTL_REMOVE_TREE: u32 = iowr(b'S', 4, super::tree::SIZE as u32);
+/// Shoal's ioctl that lists counters, orphans and deleted roots ([`super::inspect`]).
+/// `_IOWR('S', 5, page)`.
+pub const IOCTL_INSPECT: u32 = iowr(b'S', 5, super::page::PAGE as u32);
 
 const _: () = assert!(IOCTL_SYNC == 0x5301 && IOCTL_SERVER_PID == 0x8004_5302);
 const _: () = assert!(IOCTL_PARENTS == 0xfff8_5303);
+const _: () = assert!(IOCTL_REMOVE_TREE == 0xc110_5304 && IOCTL_INSPECT == 0xfff8_5305);

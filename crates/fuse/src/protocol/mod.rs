@@ -10,7 +10,8 @@
 //! | making a reply | [`reply`] |
 //! | directory listings | [`dirent`] |
 //! | messages from us to the kernel | [`notify`] |
-//! | a page of a file's names, for an ioctl | [`parents`] |
+//! | what our ioctls take and give: a file's names; a tree to remove; counters and orphans | [`parents`], [`tree`], [`inspect`] |
+//! | the pages that they come in | [`page`] |
 //! | how the kernel learns not to send OPEN | [`probe`] |
 //!
 //! Integers are in the host's byte order: both ends are the same machine.
@@ -18,12 +19,15 @@
 pub mod dirent;
 pub mod flags;
 pub mod init;
+pub mod inspect;
 pub mod notify;
 pub mod opcode;
+pub mod page;
 pub mod parents;
 pub mod probe;
 pub mod reply;
 pub mod request;
+pub mod tree;
 pub mod wire;
 
 pub use opcode::Opcode;

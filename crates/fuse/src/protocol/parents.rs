@@ -16,12 +16,10 @@
 //! In a record stand inode and generation of the directory, and the name in it, without a NUL.
 
 use super::Errno;
-use super::reply::put;
+use super::page::{self, ALIGN, PAGE};
 use super::wire::{ParentsHead, ParentsRecord};
 use zerocopy::FromBytes;
 
-/// Bytes of the page: as many as an ioctl's number can say, in eights.
-pub const PAGE: usize = 16_376;
 /// In: the records hold paths from the top of the mount.
 pub const WANT_PATHS: u32 = 1 << 0;
 /// Out: these were the last.
@@ -29,16 +27,19 @@ pub const IS_END: u32 = 1 << 1;
 /// Out: the file is the top of the mount, which has no name in it.
 pub const IS_TOP: u32 = 1 << 2;
 
-/// Records are at multiples of this.
-const ALIGN: usize = 8;
 const HEAD: usize = size_of::<ParentsHead>();
 const RECORD: usize = size_of::<ParentsRecord>();
 
 /// Most records that fit.
 pub const RECORDS_MAX: usize = (PAGE - HEAD) / (RECORD + ALIGN);
 
-const _: () = assert!(PAGE.is_multiple_of(ALIGN) && PAGE < 1 << 14);
 const _: () = assert!(HEAD.is_multiple_of(ALIGN) && RECORD.is_multiple_of(ALIGN));
+
+impl page::Record for ParentsRecord {
+    fn tail(&self) -> usize {
+        usize::from(self.len)
+    }
+}
 
 /// What a page asks for.
 pub fn question(page: &[u8]) -> Result<ParentsHead, Errno> {
@@ -48,57 +49,37 @@ pub fn question(page: &[u8]) -> Result<ParentsHead, Errno> {
 }
 
 /// Writes a page.
-pub struct Writer<'a> {
-    page: &'a mut [u8],
-    end: usize,
-    count: u32,
-}
+pub struct Writer<'a>(page::Writer<'a>);
 
 impl<'a> Writer<'a> {
     /// Over `room`, of which no more than a page is used.
     pub fn new(room: &'a mut [u8]) -> Writer<'a> {
-        let len = room.len().min(PAGE);
-        Writer { page: &mut room[..len], end: HEAD, count: 0 }
+        Writer(page::Writer::new(room, HEAD))
     }
 
     /// Adds a record; `false`: it does not fit.
     pub fn push(&mut self, ino: u64, generation: u32, name: &[u8]) -> bool {
-        let end = (self.end + RECORD + name.len()).next_multiple_of(ALIGN);
-        let Some(room) = self.page.get_mut(self.end..end) else { return false };
         let Ok(len) = u16::try_from(name.len()) else { return false };
-        room.fill(0);
-        if put(room, 0, &ParentsRecord { ino, generation, len, padding: 0 }).is_err() {
-            return false;
-        }
-        room[RECORD..RECORD + name.len()].copy_from_slice(name);
-        (self.end, self.count) = (end, self.count + 1);
-        true
+        self.0.push(&ParentsRecord { ino, generation, len, padding: 0 }, name)
     }
 
     /// Whether there is no record yet.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.0.count() == 0
     }
 
     /// Puts the head; the length of it all.
     pub fn finish(self, head: &ParentsHead) -> Result<usize, Errno> {
-        put(self.page, 0, &ParentsHead { count: self.count, ..*head })?;
-        Ok(self.end)
+        let count = self.0.count();
+        self.0.finish(&ParentsHead { count, ..*head })
     }
 }
 
-/// The records of a page that has come back: directory, its generation, name. What is cut off or
-/// malformed ends the list.
+/// The records of a page that has come back: directory, its generation, name.
 pub fn records(page: &[u8]) -> impl Iterator<Item = (u64, u32, &[u8])> {
     let count = ParentsHead::read_from_prefix(page).map_or(0, |(head, _)| head.count);
-    let mut rest = page.get(HEAD..).unwrap_or_default();
-    (0..count).map_while(move |_| {
-        let (record, tail) = ParentsRecord::read_from_prefix(rest).ok()?;
-        let len = usize::from(record.len);
-        let name = tail.get(..len)?;
-        rest = tail.get(len.next_multiple_of(ALIGN)..)?;
-        Some((record.ino, record.generation, name))
-    })
+    let records = page::records::<ParentsRecord>(page, HEAD, count);
+    records.map(|(record, name)| (record.ino, record.generation, name))
 }
 
 #[cfg(test)]

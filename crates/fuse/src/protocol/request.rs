@@ -6,7 +6,7 @@
 //! for both, because that is what a ring offers; handlers take what they need from the body before
 //! they write to it.
 
-use super::flags::{IOCTL_PARENTS, IOCTL_SYNC};
+use super::flags::{IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SYNC};
 use super::wire::{ExtHeader, InHeader, IoctlIn};
 use super::{Errno, Opcode};
 use shoal::{Code, Ino};
@@ -81,11 +81,20 @@ impl<'a> Request<'a> {
     pub fn may_block(&self) -> bool {
         match self.opcode {
             // Not the others: every `isatty` is an ioctl.
-            Some(Opcode::Ioctl) => {
-                self.arg::<IoctlIn>().is_ok_and(|arg| matches!(arg.cmd, IOCTL_SYNC | IOCTL_PARENTS))
-            }
+            Some(Opcode::Ioctl) => matches!(
+                self.ioctl(),
+                Some(IOCTL_SYNC | IOCTL_PARENTS | IOCTL_REMOVE_TREE | IOCTL_INSPECT)
+            ),
             Some(op) => op.may_block(),
             None => false,
+        }
+    }
+
+    /// Number of the ioctl that it is.
+    pub fn ioctl(&self) -> Option<u32> {
+        match self.opcode {
+            Some(Opcode::Ioctl) => self.arg::<IoctlIn>().ok().map(|arg| arg.cmd),
+            _ => None,
         }
     }
 
@@ -285,7 +294,8 @@ mod tests {
 
     #[test]
     fn which_requests_may_block() {
-        for (cmd, blocks) in [(IOCTL_SYNC, true), (IOCTL_PARENTS, true), (0x5401, false)] {
+        let ours = [IOCTL_SYNC, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_INSPECT];
+        for (cmd, blocks) in ours.map(|cmd| (cmd, true)).into_iter().chain([(0x5401, false)]) {
             let arg = IoctlIn { cmd, ..IoctlIn::default() };
             let mut bytes = build(39, arg.as_bytes(), &[], 0);
             let len = bytes.len();

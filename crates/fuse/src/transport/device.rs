@@ -72,14 +72,39 @@ struct Server<S: Serve> {
 pub fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
     let (count, crew) = (task.threads, Crew::new(task.threads));
     let server = Arc::new(Server { task, crew, threads: threads.clone() });
+    tell_kernel(&server)?;
     for _ in 0..count {
         if let Err(error) = hire(&server, false) {
             // Those that run end with the connection, when the caller unmounts.
             server.crew.close();
+            server.close_notices();
             return Err(error);
         }
     }
     Ok(())
+}
+
+impl<S: Serve> Server<S> {
+    fn close_notices(&self) {
+        if let Some(notices) = S::notices(&self.task.shared) {
+            notices.close();
+        }
+    }
+}
+
+/// Starts the thread that tells the kernel what it has to forget.
+fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
+    let Some(notices) = S::notices(&server.task.shared).cloned() else { return Ok(()) };
+    let device = server.task.device.try_clone()?;
+    notices.open();
+    let life = move || {
+        notices.deliver(&mut |message| match send(device.as_fd(), message) {
+            // What the kernel does not know it need not forget.
+            Ok(()) | Err(Os::NOENT) => {}
+            Err(error) => tracing::debug!(%error, code = message[4], "a notice was not taken"),
+        });
+    };
+    server.threads.start("shoal-notices".to_owned(), life)
 }
 
 /// Starts a thread.
@@ -114,6 +139,7 @@ fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
         }
     }
     server.crew.close();
+    server.close_notices();
     if let Some(rings) = &server.task.rings {
         rings.end();
     }

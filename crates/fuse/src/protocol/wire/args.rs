@@ -267,6 +267,58 @@ wire! {
         /// 0.
         14 padding: u16,
     }
+    /// Head of [`crate::protocol::tree`]'s structure, in front of the name.
+    TreeHead 16 {
+        /// Out: what the name meant.
+        0 ino: u64,
+        /// See there.
+        8 flags: u32,
+        /// Bytes of the name.
+        12 len: u16,
+        /// Must be 0.
+        14 padding: u16,
+    }
+    /// Head of a page of [`crate::protocol::inspect`].
+    InspectHead 24 {
+        /// Where to go on.
+        0 cookie: u64,
+        /// What the list is of.
+        8 what: u32,
+        /// See there.
+        12 flags: u32,
+        /// Records that follow.
+        16 count: u32,
+        /// Must be 0.
+        20 padding: u32,
+    }
+    /// A counter in such a page, in front of its name and what it counts.
+    CounterRecord 16 {
+        /// Its value.
+        0 value: u64,
+        /// Bytes of the name.
+        8 name_len: u16,
+        /// Bytes of the words behind it.
+        10 what_len: u16,
+        /// 1: it also goes down.
+        12 gauge: u32,
+    }
+    /// An orphan in such a page, in front of its path.
+    OrphanRecord 32 {
+        /// Inode.
+        0 ino: u64,
+        /// Its size.
+        8 size: u64,
+        /// Bytes of data that it keeps.
+        16 bytes: u64,
+        /// Why it is there.
+        24 state: u8,
+        /// See there.
+        25 flags: u8,
+        /// Bytes of the path.
+        26 len: u16,
+        /// 0.
+        28 padding: u32,
+    }
     /// INIT.
     InitIn 64 {
         /// Protocol version, 7.

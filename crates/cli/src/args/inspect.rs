@@ -1,0 +1,95 @@
+//! Arguments of the commands that look inside a volume, mounted or not.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+const STATS_AFTER: &str = "\
+OUTPUT:
+  One row for each counter: its name, its value, what it counts. First what has happened since the
+  volume was mounted; then, of some things, how much there is now. A volume that is not mounted is
+  opened, and what that took is shown. With --json, one object; with --every, one a line:
+
+    counters    {name: value}, what has happened
+    now         {name: value}, how much there is now
+
+  With --every each further table shows what was added since the one before, and how much there is
+  now.
+
+HOW FILES WITHOUT A NAME ARE COUNTED:
+  orphan_slots counts each slot taken in the orphan table, on the disk: for a file that one
+  transaction cannot free, a tree that was removed, a file whose tail is cut off. detached counts
+  files that were unlinked in use and freed on the disk at once, living on in memory alone: they
+  take no slot. detached_back counts those of them that grew and took a slot after all.
+
+EXIT STATUS:
+  0   Done.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
+EXAMPLES:
+    shoal stats /mnt
+    shoal stats /mnt --every 1
+";
+
+/// Show what a volume counts
+///
+/// A mounted volume is asked through its mount, by anybody who may look into it.
+#[derive(Args, Debug)]
+#[command(after_long_help = STATS_AFTER)]
+pub struct StatsArgs {
+    /// The volume's file or device, or a directory where it is mounted
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Show again every so many seconds, until interrupted (mounted volumes)
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: Option<u64>,
+}
+
+const ORPHANS_AFTER: &str = "\
+OUTPUT:
+  A table, sorted by inode number:
+
+    INODE   its number
+    KIND    unlinked, it has lost its last name; tree, a directory removed with everything below
+            it; cut, a file whose tail is being freed; root, a deleted root; broken, what should
+            not be there (see shoal fsck)
+    IN      slot, of the orphan table on the disk; memory, where it lives on alone
+    HELD    yes: somebody has it open, or the kernel knows it; it goes when they let go of it
+    SIZE    bytes of a file; of a tree, entries left in its top; of a root, inodes left in it
+    BYTES   bytes of data that it keeps
+    PATH    where it was last, if that directory is still there
+
+  What is held by nobody is freed in the background while the volume is in use. With --json, one
+  object a line:
+
+    ino, kind, slot, held, size, bytes
+    path        string, only if known; path_bytes as in shoal ls --json
+
+EXIT STATUS:
+  0   Done; also if there are none.
+  1   The mount does not say it to this user.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
+EXAMPLES:
+    shoal orphans vol.img
+    shoal orphans /mnt --json
+";
+
+/// List what has no name but is still there: unlinked files, removed trees, deleted roots
+///
+/// Of a volume that is not mounted it shows what the next mount will free; nothing is changed. A
+/// mounted volume is asked through its mount; only the superuser and the user who mounted it may do
+/// so.
+#[derive(Args, Debug)]
+#[command(after_long_help = ORPHANS_AFTER)]
+pub struct OrphansArgs {
+    /// The volume's file or device, or a directory where it is mounted
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,176 @@
+//! What the kernel has cached and must forget: told to it by one thread, which does nothing else.
+//!
+//! Of everything that the kernel asks for itself it knows the outcome. What is left is a tree that
+//! goes by one request (`ops/tree.rs`): its top's name, which the kernel was not asked to take.
+//!
+//! *Why a thread.* To forget a name the kernel takes its directory's lock. Who creates or looks up
+//! a name in that directory has this lock and waits for a server's thread. If a server's thread
+//! told the kernel, it would wait for those who wait for it. The thread here answers no requests,
+//! so nobody who has the lock waits for it, and it gets its turn.
+//!
+//! *Who waits for it.* A handler may, for a limited time and on a thread that may block: others
+//! serve meanwhile, so the lock comes free. Should all threads that may block be waiting, and the
+//! lock's owner need one, the limit ends it.
+
+use crate::protocol::notify::Notification;
+use parking_lot::{Condvar, Mutex};
+use shoal::Ino;
+use shoal::limits::NAME_MAX;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Room for the longest message: two heads, a name and its end.
+const MESSAGE_MAX: usize = 64 + NAME_MAX;
+
+/// Something to be forgotten. Nodes are by the numbers that the kernel has for them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A name in a directory, and what was found below it.
+    Name {
+        /// The directory.
+        dir: u64,
+        /// The name.
+        name: Box<[u8]>,
+    },
+    /// The attributes of an inode.
+    Attributes {
+        /// The inode.
+        node: u64,
+    },
+}
+
+/// What one mount has to tell the kernel.
+#[derive(Default)]
+pub struct Notices {
+    state: Mutex<State>,
+    /// There is something to tell, or no more.
+    wake: Condvar,
+    /// Something has been told.
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Notice>,
+    /// How many have been given, ever.
+    given: u64,
+    /// How many of them the kernel has acted upon.
+    done: u64,
+    /// Somebody delivers.
+    open: bool,
+}
+
+impl Notices {
+    /// Gives notices to be delivered, in order. Without a thread that delivers, as before the
+    /// beginning and after the end of a mount, the kernel has nothing to forget.
+    ///
+    /// Returns what [`Notices::wait`] is to wait for.
+    pub fn give(&self, notices: impl IntoIterator<Item = Notice>) -> u64 {
+        let mut state = self.state.lock();
+        if state.open {
+            let before = state.queue.len();
+            state.queue.extend(notices);
+            state.given += (state.queue.len() - before) as u64;
+            self.wake.notify_one();
+        }
+        state.given
+    }
+
+    /// Waits until so many have been acted upon; `false`: not in that time.
+    pub fn wait(&self, given: u64, at_most: Duration) -> bool {
+        let end = Instant::now() + at_most;
+        let mut state = self.state.lock();
+        while state.done < given && state.open {
+            if self.told.wait_until(&mut state, end).timed_out() {
+                break;
+            }
+        }
+        state.done >= given || !state.open
+    }
+
+    /// Life of the thread that delivers: `send` takes one message at a time.
+    pub fn deliver(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut state = self.state.lock();
+        while state.open {
+            let Some(notice) = state.queue.pop_front() else {
+                self.wake.wait(&mut state);
+                continue;
+            };
+            drop(state);
+            deliver_one(&notice, send);
+            state = self.state.lock();
+            state.done += 1;
+            self.told.notify_all();
+        }
+    }
+
+    /// A thread is about to deliver.
+    pub fn open(&self) {
+        self.state.lock().open = true;
+    }
+
+    /// The connection has ended.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.open = false;
+        state.queue.clear();
+        self.wake.notify_all();
+        self.told.notify_all();
+    }
+}
+
+fn deliver_one(notice: &Notice, send: &mut dyn FnMut(&[u8])) {
+    let message = match notice {
+        Notice::Name { dir, name } => Notification::InvalEntry { parent: Ino(*dir), name },
+        Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), offset: None },
+    };
+    let mut buffer = [0; MESSAGE_MAX];
+    match message.encode(&mut buffer) {
+        Ok(len) => send(&buffer[..len]),
+        // A name as long as no directory has it.
+        Err(_) => tracing::error!(?notice, "notice too long"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::thread;
+
+    #[test]
+    fn delivered_in_order_and_waited_for() {
+        let notices = Arc::new(Notices::default());
+        let early = notices.give([Notice::Attributes { node: 1 }]);
+        assert!(notices.wait(early, Duration::ZERO), "nobody to be told");
+        notices.open();
+        let inner = notices.clone();
+        let thread = thread::spawn(move || {
+            let mut codes = Vec::new();
+            inner.deliver(&mut |message| codes.push((message[4], message[16])));
+            codes
+        });
+        let name = Notice::Name { dir: 5, name: (*b"n").into() };
+        let given = notices.give([name, Notice::Attributes { node: 6 }]);
+        assert!(notices.wait(given, Duration::from_secs(20)));
+        notices.close();
+        assert!(notices.wait(u64::MAX, Duration::from_secs(20)), "after the end nobody waits");
+        assert_eq!(thread.join().unwrap(), [(3, 5), (2, 6)]);
+    }
+
+    #[test]
+    fn waiting_has_an_end() {
+        let notices = Notices::default();
+        notices.open();
+        let given = notices.give([Notice::Attributes { node: 1 }]);
+        assert!(!notices.wait(given, Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn the_longest_name_fits() {
+        let name = vec![b'x'; NAME_MAX].into();
+        let mut len = 0;
+        deliver_one(&Notice::Name { dir: 1, name }, &mut |message| len = message.len());
+        assert_eq!(len, 16 + 16 + NAME_MAX + 1);
+    }
+}

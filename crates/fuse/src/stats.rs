@@ -1,0 +1,68 @@
+//! What a volume counts, and how much there is of some things now: rows for people and scripts,
+//! the same of a mounted volume and of one opened by a program.
+
+use shoal::{Counter, VolumeInfo};
+use std::borrow::Cow;
+
+/// A counter or gauge of a volume. If it comes from a mount the words are the server's, which may
+/// be of another version than this program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stat {
+    /// Name.
+    pub name: Cow<'static, str>,
+    /// Value.
+    pub value: u64,
+    /// What it counts.
+    pub what: Cow<'static, str>,
+    /// It says how much there is now, and goes down, too.
+    pub gauge: bool,
+}
+
+impl Stat {
+    /// Everything that is counted, then what there is now.
+    pub fn all(info: &VolumeInfo) -> Vec<Stat> {
+        let what = |name| {
+            let counter = Counter::ALL.iter().find(|counter| counter.name() == name);
+            counter.map_or("", |counter| counter.what())
+        };
+        let counters = info.counters.iter().map(|(name, value)| Stat {
+            name: Cow::Borrowed(*name),
+            value: *value,
+            what: Cow::Borrowed(what(*name)),
+            gauge: false,
+        });
+        counters.chain(gauges(info)).collect()
+    }
+}
+
+fn gauges(info: &VolumeInfo) -> [Stat; 6] {
+    [
+        ("orphan_slots_used", info.orphans, "slots of the orphan table in use now"),
+        ("detached_alive", info.detached, "files that live on in memory alone now"),
+        ("inodes", info.inodes, "inodes in use now"),
+        ("live_bytes", info.live_bytes, "bytes of metadata and data in use now"),
+        ("segments_free", info.segments_free.into(), "segments that are free now"),
+        ("cache_bytes", info.cache_bytes, "bytes of cache in use now"),
+    ]
+    .map(|(name, value, what)| Stat {
+        name: name.into(),
+        value,
+        what: what.into(),
+        gauge: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_its_words() {
+        let counters = Counter::ALL.iter().map(|counter| (counter.name(), 1)).collect();
+        let stats = Stat::all(&VolumeInfo { counters, orphans: 3, ..VolumeInfo::default() });
+        assert!(stats.iter().all(|stat| !stat.name.is_empty() && !stat.what.is_empty()));
+        let names: std::collections::HashSet<_> = stats.iter().map(|stat| &stat.name).collect();
+        assert_eq!(names.len(), stats.len(), "each once");
+        assert_eq!(stats.iter().find(|stat| stat.gauge).map(|stat| stat.value), Some(3));
+    }
+}
