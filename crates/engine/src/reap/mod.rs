@@ -35,12 +35,18 @@ use shoal_format::inode::FLAG_CUT;
 use shoal_format::item::Item;
 use shoal_txn::OrphanSlot;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Who wants to hear of inodes.
+type Watcher = Arc<dyn Fn(&[Ino]) + Send + Sync>;
 
 /// What waits to be freed.
 #[derive(Default)]
 pub(crate) struct Reaping {
+    /// Who wants to hear which names held inodes lose behind the calls.
+    watcher: Mutex<Option<Watcher>>,
     queue: Mutex<Queue>,
     /// A step has ended.
     stepped: Condvar,
@@ -191,6 +197,21 @@ impl Inner {
         }
         txn.commit()?;
         Ok(Step::Done)
+    }
+
+    /// Whoever keeps attributes of inodes that it holds (a mount's kernel) is told of those that
+    /// have lost a name behind the calls: after the transaction, by the thread that made it,
+    /// without locks. The last who asks is told.
+    pub fn watch_links(&self, told: impl Fn(&[Ino]) + Send + Sync + 'static) {
+        *self.reaping.watcher.lock() = Some(Arc::new(told));
+    }
+
+    fn tell_links(&self, changed: impl Iterator<Item = Ino>) {
+        let Some(told) = self.reaping.watcher.lock().clone() else { return };
+        let held: Vec<Ino> = changed.filter(|ino| self.holds.is_held(*ino)).collect();
+        if !held.is_empty() {
+            told(&held);
+        }
     }
 
     /// A step is committed.

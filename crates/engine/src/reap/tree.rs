@@ -58,6 +58,7 @@ impl Inner {
         }
         let lsn = txn.commit()?;
         drop((children, dir));
+        self.tell_links(refs[..done].iter().map(|child| child.ino).chain([ino]));
         self.count_reaped(left.len() as u64);
         self.settle_inside(left)?;
         self.step_done(lsn)?;

@@ -9,6 +9,7 @@ mod rings;
 pub(crate) mod table;
 
 use crate::dispatch::Worker;
+use crate::notices::{Notice, Notices};
 use crate::protocol::init::Wish;
 use crate::protocol::probe::PROBE_NAME;
 use crate::service::Serve;
@@ -57,7 +58,9 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Mount> {
         let top = top(&volume, options)?;
-        let session = Session { volume, rules: rules(options), top, notices: Arc::default() };
+        let notices = Arc::<Notices>::default();
+        forget_links(&volume, top, &notices);
+        let session = Session { volume, rules: rules(options), top, notices };
         Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
     }
 
@@ -238,6 +241,16 @@ fn top(volume: &Volume, options: &MountOptions) -> Result<Ino> {
         }
         false => error,
     })
+}
+
+/// The kernel is to forget what it believes of files that lose names with a tree: it has not asked
+/// for that itself.
+fn forget_links(volume: &Volume, top: Ino, notices: &Arc<Notices>) {
+    let notices = notices.clone();
+    volume.watch_links(move |inodes| {
+        let ours = inodes.iter().filter(|ino| top == Ino::ROOT || ino.root() == top.root());
+        notices.give(ours.map(|ino| Notice::Attributes { node: ino.0 }));
+    });
 }
 
 /// Who checks what.

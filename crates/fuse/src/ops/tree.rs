@@ -18,6 +18,10 @@
 //! there already. If the kernel takes long (it lets go of all that it knows below the name at the
 //! same time), the reply goes out with a mark, and the client looks until the name is gone.
 //!
+//! Files that lose a name with the tree and have another, or are open, do so behind the call; the
+//! volume tells of each that the kernel knows (`watch_links`), and its attributes are to be
+//! forgotten in the same way.
+//!
 //! In between somebody may have made the name anew, where the kernel did not know the old one. The
 //! notice then hits the new name, which is looked up again at its next use.
 
