@@ -127,11 +127,11 @@ impl Inner {
     /// What calls share, over an opened store.
     pub(crate) fn new(store: Store, options: &OpenOptions) -> Inner {
         let features = store.superblock().ro_compat;
-        let (store_cache, segments) = (store.options.cache_bytes, store.geometry.segments);
+        let cache_bytes = store.options.cache_bytes;
         Inner {
             store,
             holds: Holds::default(),
-            detached: Detached::new(store_cache, segments),
+            detached: Detached::new(cache_bytes),
             cuts: Mutex::default(),
             tracked: Mutex::default(),
             reaping: Reaping::default(),

@@ -36,44 +36,35 @@ use shoal_txn::{ExtentChange, OrphanSlot, Txn, remote_extents};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many inodes are detached: counted by the thread that detaches, so that threads do not share
-/// a counter, and bounded for each shard. An inode counts once for memory, and once more if it pins
-/// space.
+/// a counter, and bounded for each shard.
 pub(crate) struct Detached {
-    shards: Box<[CachePadded<[AtomicU64; 2]>]>,
+    shards: Box<[CachePadded<AtomicU64>]>,
     inodes_max: u64,
-    pinning_max: u64,
 }
 
 impl Detached {
-    /// Bounds by memory (an inode may keep a block of 32, about 8 KiB) and by segments (an inode
-    /// may keep one).
-    pub fn new(cache_bytes: u64, segments: u32) -> Detached {
+    /// Bounds by memory: an inode may keep a block of 32, about 8 KiB.
+    pub fn new(cache_bytes: u64) -> Detached {
         Detached {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             inodes_max: (cache_bytes / (64 << 10)).clamp(16, 1 << 16),
-            pinning_max: (u64::from(segments) / 16).max(2),
         }
     }
     /// Counts one more, unless that would be too many.
-    fn add(&self, pins: bool) -> Option<u8> {
+    fn add(&self) -> Option<u8> {
         let here = shard();
-        let [inodes, pinning] = &*self.shards[here];
-        let room = inodes.load(Ordering::Relaxed) < self.inodes_max
-            && !(pins && pinning.load(Ordering::Relaxed) >= self.pinning_max);
-        if room {
-            inodes.fetch_add(1, Ordering::Relaxed);
-            pinning.fetch_add(u64::from(pins), Ordering::Relaxed);
-        }
-        room.then_some(here as u8)
+        let room = self.shards[here].load(Ordering::Relaxed) < self.inodes_max;
+        room.then(|| {
+            self.shards[here].fetch_add(1, Ordering::Relaxed);
+            here as u8
+        })
     }
-    fn sub(&self, shard: u8, pins: bool) {
-        let [inodes, pinning] = &*self.shards[shard as usize];
-        inodes.fetch_sub(1, Ordering::Relaxed);
-        pinning.fetch_sub(u64::from(pins), Ordering::Relaxed);
+    fn sub(&self, shard: u8) {
+        self.shards[shard as usize].fetch_sub(1, Ordering::Relaxed);
     }
     /// How many there are.
     pub fn len(&self) -> u64 {
-        self.shards.iter().map(|s| s[0].load(Ordering::Relaxed)).sum()
+        self.shards.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -235,14 +226,13 @@ impl Inner {
         let ino = inode.ino();
         let root = self.store.root(ino)?;
         let extents = extents_within(ino, inode.inode())?;
-        let pins = !extents.is_empty();
         // What is pinned cannot be moved out of the way of those who want room.
-        if pins && self.store.space.free_segments() <= self.store.geometry.segments / 8 {
+        if !extents.is_empty() && !self.may_pin() {
             return Ok(false);
         }
-        let Some(shard) = self.detached.add(pins) else { return Ok(false) };
+        let Some(shard) = self.detached.add() else { return Ok(false) };
         if !self.holds.orphaned(ino, Orphan::Detached(shard)) {
-            self.detached.sub(shard, pins);
+            self.detached.sub(shard);
             return Ok(false);
         }
         for extent in &extents {
@@ -260,6 +250,12 @@ impl Inner {
         root.table.count_inodes(-1);
         self.store.counters.add(Counter::Detached, 1);
         Ok(true)
+    }
+
+    /// Whether space is plenty, and not much of it pinned.
+    fn may_pin(&self) -> bool {
+        let (space, segments) = (&self.store.space, self.store.geometry.segments);
+        space.free_segments() > segments / 8 && space.pinned_segments() < (segments / 16).max(2)
     }
 
     fn pin(&self, extent: &Extent) {
@@ -318,7 +314,7 @@ impl Inner {
             }
         }
         root.table.count_inodes(1);
-        self.detached.sub(shard, !extents.is_empty());
+        self.detached.sub(shard);
         self.store.counters.add(Counter::DetachedBack, 1);
         // A record of its own: what is to come may still fail.
         txn.roll().map(|_| ())
@@ -346,7 +342,7 @@ impl Inner {
         let unpin = |extent: &Extent| self.store.space.unpin(extent.data_addr(), extent.len);
         extents.iter().filter(|extent| !extent.is_prealloc()).for_each(unpin);
         locked.end_detached();
-        self.detached.sub(shard, !extents.is_empty());
+        self.detached.sub(shard);
         Ok(())
     }
 }

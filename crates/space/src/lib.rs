@@ -134,6 +134,8 @@ pub struct Space {
     free_count: AtomicU32,
     reserve: AtomicU32,
     accounting_errors: AtomicU64,
+    /// May be off by one for the moment of a change.
+    pinned_segments: AtomicI64,
     /// What is counted means nothing until [`Space::recount`].
     uncounted: AtomicBool,
 }
@@ -159,6 +161,7 @@ impl Space {
             streams: [const { Mutex::new(None) }; STREAMS],
             free: Mutex::new(free),
             accounting_errors: AtomicU64::new(0),
+            pinned_segments: AtomicI64::new(0),
             uncounted: AtomicBool::new(false),
         }
     }
@@ -354,11 +357,22 @@ impl Space {
     fn change_pinned(&self, addr: Addr, by: i64) {
         match self.segments.get(self.geometry.segment_of(addr).0 as usize) {
             Some(segment) => {
-                let now = segment.pinned.fetch_add(by, Ordering::Relaxed) + by;
+                let before = segment.pinned.fetch_add(by, Ordering::Relaxed);
+                let now = before + by;
                 debug_assert!(now >= 0, "{now} pinned bytes after {by} at {}", addr.0);
+                // Rarely: files removed one after the other lie in one segment.
+                if (before == 0) != (now == 0) {
+                    let more = if before == 0 { 1 } else { -1 };
+                    self.pinned_segments.fetch_add(more, Ordering::Relaxed);
+                }
             }
             None => self.accounting_error(),
         }
+    }
+
+    /// Segments in which something is pinned.
+    pub fn pinned_segments(&self) -> u32 {
+        self.pinned_segments.load(Ordering::Relaxed).max(0) as u32
     }
 
     /// Bytes that are pinned.
