@@ -35,6 +35,7 @@ mod mkfs;
 mod open;
 mod repair;
 
+pub use check::{ScrubAt, ScrubReport};
 pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};
 pub use mkfs::{mkfs, mkfs_on};
 pub use repair::{Action, RepairReport};

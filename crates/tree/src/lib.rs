@@ -28,6 +28,7 @@ mod sync;
 
 mod cache;
 mod cell;
+mod image;
 mod inner;
 mod persist;
 mod salvage;
@@ -38,6 +39,7 @@ mod tests;
 mod tree;
 
 pub use cache::NodeCache;
+pub use image::Met;
 pub use persist::{Census, NodeWriter};
 pub use salvage::{LostNode, Survey};
 pub use scan::Batch;

@@ -39,11 +39,11 @@ pub struct Survey {
 }
 
 /// A node as its parent describes it.
-struct Place {
-    ptr: Ptr,
-    level: Option<u8>,
-    low: Key,
-    high: Key,
+pub(crate) struct Place {
+    pub ptr: Ptr,
+    pub level: Option<u8>,
+    pub low: Key,
+    pub high: Key,
 }
 
 impl Tree {
@@ -93,12 +93,16 @@ impl Tree {
             0 => (0..node.count()).try_for_each(|i| entry(node.key(i), node.value(i))),
             _ => (0..node.count()).try_for_each(|i| self.walk(&child(&node, i, at), survey, entry)),
         };
-        self.cache.recycle(node);
+        self.recycle(node);
         walked
     }
 
+    pub(crate) fn recycle(&self, node: Node) {
+        self.cache.recycle(node);
+    }
+
     /// Whether a node is where its parent says, with nothing outside the range it answers for.
-    fn fits(&self, node: Node, at: &Place) -> Result<Node> {
+    pub(crate) fn fits(&self, node: Node, at: &Place) -> Result<Node> {
         let last = node.count().checked_sub(1).map(|i| node.key(i));
         let rule = match (node.level(), at.level) {
             _ if node.low() < at.low || last.is_some_and(|key| key >= at.high) => {
@@ -114,7 +118,7 @@ impl Tree {
 }
 
 /// Child `i` of an inner node. A value that is no pointer becomes one that leads nowhere.
-fn child(node: &Node, i: usize, at: &Place) -> Place {
+pub(crate) fn child(node: &Node, i: usize, at: &Place) -> Place {
     let mut r = Reader::new(node.value(i));
     let ptr = Ptr::decode(&mut r).filter(|_| r.is_empty()).unwrap_or(Ptr::NULL);
     let low = if i == 0 { at.low } else { node.key(i) };

@@ -147,6 +147,7 @@ impl Store {
                 root.swept();
             }
         }
+        let _none = self.images.write();
         self.space.committed(writer.frozen);
         self.unpin(moment.epoch);
         self.space.release_journal_segments(&journal.segments_before(pos));

@@ -161,6 +161,7 @@ impl Parts {
                 superblock: self.sb,
                 checkpoint,
             }),
+            images: parking_lot::RwLock::default(),
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
             due: AtomicBool::new(false),

@@ -4,7 +4,7 @@ use crate::gate::Gate;
 use crate::intents::Intents;
 use crate::orphans::Orphans;
 use crate::roots::Roots;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
@@ -82,6 +82,9 @@ pub struct Store {
     pub(crate) published: Mutex<Published>,
     /// LSN of the newest checkpoint.
     pub(crate) checkpoint_lsn: AtomicU64,
+    /// Held for reading while somebody reads the newest checkpoint's image, for writing when what
+    /// an older one needed is given out.
+    pub(crate) images: RwLock<()>,
     pub(crate) checkpoints: Mutex<u64>,
     pub(crate) checkpoint_done: Condvar,
     pub(crate) due: AtomicBool,
@@ -146,6 +149,16 @@ impl Store {
     pub fn newest_checkpoint(&self) -> (Checkpoint, Ptr) {
         let published = self.published.lock();
         (published.checkpoint.clone(), published.ptr)
+    }
+    /// Runs `f` with the newest checkpoint and where it is. What it points to stays as it is
+    /// meanwhile; calls go on, but the next checkpoint waits before it gives anything out, so be
+    /// brief.
+    pub fn with_image<R>(&self, f: impl FnOnce(&Checkpoint, Ptr) -> R) -> R {
+        let published = self.published.lock();
+        let _stays = self.images.read();
+        let (checkpoint, ptr) = (published.checkpoint.clone(), published.ptr);
+        drop(published);
+        f(&checkpoint, ptr)
     }
     /// Metadata bytes that the next checkpoints have to write, at most about this many.
     pub fn dirty_bytes(&self) -> u64 {

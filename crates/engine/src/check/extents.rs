@@ -2,6 +2,7 @@
 
 use super::Check;
 use crate::data::inline_extents;
+use crate::volume::Inner;
 use shoal_base::{Addr, Ino, Result};
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::Form;
@@ -89,26 +90,15 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The object on the device: its header and its checksum.
+    /// The object on the device.
     fn object(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
-        let store = &self.volume.store;
-        let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
-        let len = HEADER + extent.ptr.len as usize;
-        if !store.geometry.contains(at, len as u64) {
-            let (who, text) = (self.who(ino), extent.to_text());
-            self.problem("extent-address", format!("{who}: {text} is outside any segment"));
-            return Ok(());
-        }
-        let mut raw = vec![0; len];
-        store.device.read_at(&mut raw, at.0)?;
-        let header = DataHeader::decode(&raw, store.volume);
-        if header.is_none_or(|h| h.ino != ino || h.len != extent.ptr.len) {
-            let (who, text) = (self.who(ino), extent.to_text());
-            self.problem("data-header", format!("{who}: {text}: the object is another's"));
-        }
-        let sum = extent.ptr.verify(&raw[HEADER..], "data object");
-        if self.damage_of(ino, "data-checksum", sum)?.is_some() {
+        let wrong = self.volume.object_problems(ino, extent)?;
+        if wrong.iter().all(|(rule, _)| *rule == "data-header") {
             self.report.data_bytes += u64::from(extent.len);
+        }
+        for (rule, what) in wrong {
+            let message = format!("{}: {what}", self.who(ino));
+            self.problem(rule, message);
         }
         Ok(())
     }
@@ -122,5 +112,32 @@ impl Check<'_> {
         let mut lines: Vec<String> = wrong.map(line).collect();
         lines.sort();
         lines.into_iter().for_each(|l| self.problem("inode-bytes", l));
+    }
+}
+
+impl Inner {
+    /// What is wrong with the object that an extent of this file points to: rule and words.
+    pub(super) fn object_problems(
+        &self,
+        ino: Ino,
+        extent: &Extent,
+    ) -> Result<Vec<(&'static str, String)>> {
+        let text = extent.to_text();
+        let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
+        let len = HEADER + extent.ptr.len as usize;
+        if !self.store.geometry.contains(at, len as u64) {
+            return Ok(vec![("extent-address", format!("{text} is outside any segment"))]);
+        }
+        let mut raw = vec![0; len];
+        self.store.device.read_at(&mut raw, at.0)?;
+        let mut wrong = Vec::new();
+        let header = DataHeader::decode(&raw, self.store.volume);
+        if header.is_none_or(|h| h.ino != ino || h.len != extent.ptr.len) {
+            wrong.push(("data-header", format!("{text}: the object is another's")));
+        }
+        if let Err(e) = extent.ptr.verify(&raw[HEADER..], "data object") {
+            wrong.push(("data-checksum", e.to_string()));
+        }
+        Ok(wrong)
     }
 }

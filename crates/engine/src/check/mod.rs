@@ -14,7 +14,10 @@ mod extents;
 mod inodes;
 mod names;
 mod paths;
+mod scrub;
 mod space;
+
+pub use scrub::{ScrubAt, ScrubReport};
 
 use crate::types::{CheckReport, Problem};
 use crate::volume::{Inner, Volume};

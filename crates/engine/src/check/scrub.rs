@@ -1,0 +1,383 @@
+//! The scrub: a check of a volume that is in use. It reads from the device what the newest
+//! checkpoint points to, cached or not, and looks whether it is what was written.
+//!
+//! | stage | what is read | rules |
+//! | --- | --- | --- |
+//! | `Volume` | superblock copies, usage table, orphan blocks | checksums |
+//! | `Imap` | `imap`, every inode block; data that an inode itself points to | checksums, inodes can be decoded, objects say whose they are |
+//! | `Dirents` | every node | checksums, keys in range, entries can be decoded |
+//! | `Attrs` | every node, values in data objects | the same |
+//! | `Extents` | every node, file data | the same, objects say whose they are |
+//!
+//! What needs the whole volume to stand still (link counts, sums of live bytes, overlaps) is left
+//! to `fsck`, whose passes stand in `mod.rs`.
+//!
+//! In steps: each takes the newest checkpoint anew and goes on at the key where the last one
+//! stopped. Only for the time of a step nothing is given out that its checkpoint points to. What
+//! moved on behind a step was written, and its checksum made, after it was looked for.
+
+use crate::data::inline_extents;
+use crate::types::Problem;
+use crate::volume::Inner;
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Error, Ino, Result};
+use shoal_format::Ptr;
+use shoal_format::attr::Attr;
+use shoal_format::bytes::Reader;
+use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
+use shoal_format::dirent::Dirent;
+use shoal_format::extent::Extent;
+use shoal_format::inode::{Form, Inode};
+use shoal_format::node::{Key, TreeId};
+use shoal_format::orphan;
+use shoal_tree::Met;
+use shoal_txn::{Root, remote_extents};
+
+/// Problems kept of a step.
+const PROBLEMS_MAX: usize = 100;
+
+/// Where a scrub goes on. Of use to nothing else, and good as long as the volume is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScrubAt {
+    /// 0: what the volume has one of; then four stages for each root.
+    pub stage: u64,
+    /// Key in the tree of the stage.
+    pub key: (u64, u64),
+}
+
+/// What a scrub has read and found.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubReport {
+    /// Blocks of metadata read.
+    pub blocks: u64,
+    /// Data objects read.
+    pub objects: u64,
+    /// Bytes read, of both.
+    pub bytes: u64,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
+impl ScrubReport {
+    fn problem(&mut self, rule: &'static str, message: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { rule, message });
+        }
+    }
+    fn block(&mut self, len: u32) {
+        self.blocks += 1;
+        self.bytes += u64::from(len);
+    }
+    /// Damage is found, not met: the scrub goes on behind it.
+    fn damage<T>(&mut self, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
+        match step {
+            Ok(value) => Ok(Some(value)),
+            Err(e @ (Error::Corrupt(_) | Error::Code(_))) => {
+                self.problem(rule, e.to_string());
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Inner {
+    /// Reads about `bytes` more of what the newest checkpoint points to, from `at` on, and adds to
+    /// `report`. Returns where to go on; `None`: all has been read.
+    ///
+    /// # Errors
+    /// What the device cannot read ends the scrub; damage does not.
+    pub fn scrub_step(
+        &self,
+        at: ScrubAt,
+        bytes: u64,
+        report: &mut ScrubReport,
+    ) -> Result<Option<ScrubAt>> {
+        self.store.with_image(|checkpoint, ptr| {
+            let enough = report.bytes.saturating_add(bytes.max(1));
+            if at.stage == 0 {
+                self.scrub_volume(checkpoint, ptr, report)?;
+                return Ok(Some(ScrubAt { stage: 1, key: (0, 0) }));
+            }
+            let (number, tree) = ((at.stage - 1) / 4, TreeId::ALL[(at.stage - 1) as usize % 4]);
+            let Some(record) = checkpoint.roots.get(number as usize) else { return Ok(None) };
+            let from = Key::new(at.key.0, at.key.1);
+            let next = match record.state {
+                RootState::Vacant => None,
+                _ => self.scrub_tree(record, tree, from, enough, report)?,
+            };
+            Ok(Some(match next {
+                Some(key) => ScrubAt { key: (key.hi, key.lo), ..at },
+                None => ScrubAt { stage: at.stage + 1, key: (0, 0) },
+            }))
+        })
+    }
+
+    fn scrub_volume(
+        &self,
+        checkpoint: &Checkpoint,
+        ptr: Ptr,
+        report: &mut ScrubReport,
+    ) -> Result<()> {
+        for copy in shoal_txn::superblock_copies(&*self.store.device)? {
+            report.damage("superblock-copy", copy)?;
+            report.block(4096);
+        }
+        let tables = [(ptr, "checkpoint"), (checkpoint.usage, "segment usage table")];
+        let orphans = checkpoint.orphans.iter().map(|ptr| (*ptr, "orphan block"));
+        for (ptr, what) in tables.into_iter().chain(orphans) {
+            report.block(ptr.len);
+            let read = self.read_block(ptr, what).and_then(|raw| match what {
+                "orphan block" => orphan::decode(&raw, ptr.addr, self.store.volume).map(|_| ()),
+                _ => Ok(()),
+            });
+            report.damage("table", read)?;
+        }
+        Ok(())
+    }
+
+    /// A block of metadata from the device, as its pointer says.
+    fn read_block(&self, ptr: Ptr, what: &str) -> Result<Vec<u8>> {
+        if !self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) {
+            return Err(Error::corrupt(what, Some(ptr.addr.0), "outside any segment"));
+        }
+        let mut raw = vec![0; ptr.len as usize];
+        self.store.device.read_at(&mut raw, ptr.addr.0)?;
+        ptr.verify(&raw, what)?;
+        Ok(raw)
+    }
+
+    fn scrub_tree(
+        &self,
+        record: &RootRecord,
+        id: TreeId,
+        from: Key,
+        enough: u64,
+        report: &mut ScrubReport,
+    ) -> Result<Option<Key>> {
+        let root = self.store.root(Ino::new(record.id, 0))?;
+        let (tree, at) = (root.tree(id), record.trees[id as usize]);
+        tree.read_image(at, from, &mut |met| {
+            match met {
+                Met::Node(ptr) => {
+                    report.block(ptr.len);
+                    // A step gets beyond the nodes that lead to where it begins.
+                    return Ok(true);
+                }
+                Met::Lost(node) => {
+                    report.block(NODE_SIZE as u32);
+                    let (low, high) = (node.low, node.high);
+                    let range =
+                        format!("keys {}:{:#x} to {}:{:#x}", low.hi, low.lo, high.hi, high.lo);
+                    report.problem(
+                        "node",
+                        format!("{}: {range} of root {}", node.error, record.id.0),
+                    );
+                }
+                Met::Entry(key, raw) => self.scrub_entry(root, id, key, raw, report)?,
+            }
+            Ok(report.bytes < enough)
+        })
+    }
+
+    fn scrub_entry(
+        &self,
+        root: &Root,
+        tree: TreeId,
+        key: Key,
+        raw: &[u8],
+        report: &mut ScrubReport,
+    ) -> Result<()> {
+        let broken = |rule: &str| format!("{} entry {}:{:#x}: {rule}", tree.name(), key.hi, key.lo);
+        let ino = Ino(key.hi);
+        match tree {
+            TreeId::Imap => self.scrub_block(root, key.hi, raw, report)?,
+            TreeId::Dirents if Dirent::decode(raw).is_none() => {
+                report.problem("dirent", broken("not an entry"));
+            }
+            TreeId::Dirents => {}
+            TreeId::Attrs => match Attr::decode_whole(raw) {
+                Some(attr) => {
+                    let value = attr.value.extent();
+                    value.map_or(Ok(()), |extent| self.scrub_value(ino, &extent, report))?;
+                }
+                None => report.problem("attribute", broken("not an attribute")),
+            },
+            TreeId::Extents => match Extent::decode_value(key.lo, raw) {
+                Some(extent) => self.scrub_object(ino, &extent, report)?,
+                None => report.problem("extent", broken("not a record")),
+            },
+        }
+        Ok(())
+    }
+
+    /// An inode block, and what its inodes themselves point to.
+    fn scrub_block(
+        &self,
+        root: &Root,
+        number: u64,
+        raw: &[u8],
+        report: &mut ScrubReport,
+    ) -> Result<()> {
+        let Some(ptr) = Ptr::decode(&mut Reader::new(raw)) else {
+            report.problem("imap", format!("imap entry of block {number}: not a pointer"));
+            return Ok(());
+        };
+        report.block(ptr.len);
+        let read = root.table.read_block(number, ptr);
+        let inodes: Vec<Inode> = report.damage("inode-block", read)?.unwrap_or_default();
+        for (slot, inode) in inodes.iter().enumerate().filter(|(_, inode)| inode.core.in_use()) {
+            let ino = Ino::new(root.id, number * inodes.len() as u64 + slot as u64);
+            if inode.core.data_form == Form::Extents {
+                let list = report.damage("extents", inline_extents(ino, inode))?;
+                for extent in list.unwrap_or_default() {
+                    self.scrub_object(ino, &extent, report)?;
+                }
+            }
+            for extent in remote_extents(&inode.attr) {
+                self.scrub_value(ino, &extent, report)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn scrub_object(&self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
+        if extent.is_prealloc() {
+            return Ok(());
+        }
+        report.objects += 1;
+        report.bytes += u64::from(extent.ptr.len);
+        for (rule, what) in self.object_problems(ino, extent)? {
+            report.problem(rule, format!("inode {ino}{}: {what}", self.path_hint(ino)));
+        }
+        Ok(())
+    }
+
+    fn scrub_value(&self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
+        report.objects += 1;
+        report.bytes += u64::from(extent.ptr.len);
+        let what = format!("value of an attribute of inode {ino}{}", self.path_hint(ino));
+        let read = self.read_block(extent.ptr, &what);
+        report.damage("value-checksum", read).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::{Caller, MemDevice, MkfsOptions, OpenOptions, Volume, XattrFlags, mkfs_on};
+    use shoal_device::Device;
+    use std::sync::Arc;
+
+    fn scrub(volume: &Volume, piece: u64) -> ScrubReport {
+        let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));
+        while let Some(here) = at {
+            at = volume.scrub_step(here, piece, &mut report).unwrap();
+        }
+        report
+    }
+
+    fn volume() -> (Arc<MemDevice>, Volume) {
+        let device = Arc::new(MemDevice::new(64 << 20));
+        mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+        let options = OpenOptions { background: false, ..OpenOptions::default() };
+        let volume = Volume::open_on(device.clone(), &options).unwrap();
+        let who = Caller::root();
+        for n in 0..600u32 {
+            let name = format!("a name of some length {n}");
+            let file = volume.create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap();
+            let data =
+                vec![n as u8; [0, 100, 5000, 300_000][n as usize % 4].min(9000 + n as usize)];
+            volume.write(file.ino, 0, &data, false).unwrap();
+            if n.is_multiple_of(50) {
+                let flags = XattrFlags::default();
+                volume.setxattr(&who, file.ino, b"user.v", &[7; 20_000], flags).unwrap();
+                for i in 0..30 {
+                    volume.write(file.ino, i * 200_000, b"apart", false).unwrap();
+                }
+            }
+        }
+        volume.checkpoint().unwrap();
+        (device, volume)
+    }
+
+    #[test]
+    fn steps_of_any_size_read_the_same() {
+        let (_, volume) = volume();
+        let whole = scrub(&volume, u64::MAX);
+        assert!(whole.problems.is_empty(), "{:?}", whole.problems);
+        assert!(whole.objects > 600 && whole.blocks > 30, "{whole:?}");
+        for piece in [1, 20_000, 300_000] {
+            let pieces = scrub(&volume, piece);
+            assert_eq!(pieces.objects, whole.objects, "steps of {piece} bytes");
+            // Inner nodes are read again by each step.
+            assert!(pieces.problems.is_empty() && pieces.blocks >= whole.blocks);
+        }
+    }
+
+    /// Every block that the checkpoint points to, damaged in turn: found, although all of it is in
+    /// memory.
+    #[test]
+    fn each_damaged_place_is_found() {
+        let (device, volume) = volume();
+        let mut places = Vec::new();
+        volume.store.with_image(|checkpoint, ptr| {
+            places.extend([ptr, checkpoint.usage]);
+            places.extend(&checkpoint.orphans);
+        });
+        for id in TreeId::ALL {
+            let tree = volume.store.root(Ino::ROOT).unwrap().tree(id);
+            tree.for_each_node(&mut |ptr| places.push(ptr)).unwrap();
+        }
+        let table = &volume.store.root(Ino::ROOT).unwrap().table;
+        let mut blocks = |_, ptr, _| {
+            places.push(ptr);
+            Ok(true)
+        };
+        table.for_each_block(&mut blocks).unwrap();
+        places.retain(|ptr| !ptr.is_null());
+        assert!(places.len() > 30);
+        for ptr in places {
+            let mut was = [0];
+            let at = ptr.addr.0 + u64::from(ptr.len) / 2;
+            device.read_at(&mut was, at).unwrap();
+            device.write_at(&[was[0] ^ 0x40], at).unwrap();
+            let report = scrub(&volume, 1 << 20);
+            assert!(!report.problems.is_empty(), "{ptr:?} is damaged, and nobody saw it");
+            device.write_at(&was, at).unwrap();
+        }
+        assert!(scrub(&volume, 1 << 20).problems.is_empty());
+    }
+
+    /// With calls and checkpoints at work, which give out what they no longer need.
+    #[test]
+    fn a_volume_in_use() {
+        let (_, volume) = volume();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let who = Caller::root();
+                let mut n = 0u64;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    // Written out of place: what was there before is given out again.
+                    let name = format!("b{}", n % 50);
+                    let made = volume.create(&who, Ino::ROOT, name.as_bytes(), 0o600);
+                    let file = made.or_else(|_| volume.lookup(&who, Ino::ROOT, name.as_bytes()));
+                    let data = vec![n as u8; 70_000];
+                    volume.write(file.unwrap().ino, 0, &data, false).unwrap();
+                    if n.is_multiple_of(20) {
+                        volume.checkpoint().unwrap();
+                    }
+                    n += 1;
+                }
+            });
+            for _ in 0..6 {
+                let report = scrub(&volume, 200_000);
+                assert!(report.problems.is_empty(), "{:?}", report.problems);
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}
