@@ -17,6 +17,7 @@ mod namespace;
 mod resolve;
 mod roots;
 mod state;
+mod tree;
 mod xattr;
 
 pub use content::Content;
