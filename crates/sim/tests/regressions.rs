@@ -140,3 +140,28 @@ fn an_unlinked_file_keeps_its_slot_when_it_is_cut() {
     ops.extend([Op::Unlink { who: Who::Root, at: top("f") }, cut, Op::Crash { seed: 1 }]);
     works_in_steps("cut", 2, ops);
 }
+
+/// A removed directory that is open was freed with its inode when its last entry went, but not its
+/// attributes in the tree.
+#[test]
+fn an_open_directory_of_a_removed_tree_takes_its_attributes_along() {
+    let inner = Place { dir: path("a"), name: b"b".to_vec() };
+    let attribute = Op::SetXattr {
+        who: Who::Root,
+        file: path("a"),
+        name: b"user.a".to_vec(),
+        data: Data { seed: 77, len: 900 },
+        flags: Default::default(),
+    };
+    for step_records in [1, 2048] {
+        let ops = vec![
+            Op::Mkdir { who: Who::Root, at: top("a"), mode: 0o755 },
+            Op::Mkdir { who: Who::Root, at: inner.clone(), mode: 0o755 },
+            attribute.clone(),
+            Op::Open { file: path("a"), slot: 0 },
+            Op::RemoveTree { who: Who::Root, at: top("a") },
+            Op::Crash { seed: 1 },
+        ];
+        works_in_steps("attributes", step_records, ops);
+    }
+}
