@@ -95,14 +95,29 @@ impl Inner {
 
     #[cold]
     fn begin_after_relief(&self, bytes: u64) -> Result<Txn<'_>> {
-        for round in 0..8 {
-            let gained = self.reap_some()? || self.relieve(bytes)? || round < 3;
+        let mut round = 0;
+        loop {
+            let reaped = self.reap_for(bytes)?;
+            let gained = self.relieve(bytes)? || reaped || round < 3;
             match self.store.begin(Need::Space(bytes)) {
-                Err(e) if e.is(Code::NoSpace) && gained => {}
+                Err(e) if e.is(Code::NoSpace) && gained && round < 8 => {}
                 other => return other,
             }
+            // While there is something to free, there may be space.
+            round += u32::from(!reaped);
         }
-        Err(Error::Code(Code::NoSpace))
+    }
+
+    /// Frees what waits to be freed until `bytes` and some more are no longer live: of use after a
+    /// checkpoint. `false`: nothing was waiting.
+    fn reap_for(&self, bytes: u64) -> Result<bool> {
+        let space = &self.store.space;
+        let wanted = bytes.saturating_add(self.store.geometry.segment_size);
+        let (before, mut reaped) = (space.live_bytes(), false);
+        while space.live_bytes().saturating_add(wanted) > before && self.reap_some()? {
+            reaped = true;
+        }
+        Ok(reaped)
     }
 
     /// Begins a transaction that gives space back or only changes what exists.

@@ -395,7 +395,12 @@ impl Sim {
             }
         }
         self.compare_whole("at the end")?;
+        self.step(&Op::Checkpoint)?;
         checks::nothing_waits_to_be_freed(self.volume())?;
+        match self.volume().info().pinned_bytes {
+            0 => {}
+            n => return Err(format!("{n} bytes are pinned, and nothing is held")),
+        }
         self.step(&Op::Reap { slices: 0 })?;
         if let Some(left) = self.volume().root_list().iter().find(|root| root.deleted) {
             return Err(format!("root {} is left at the end: {} inodes", left.id, left.inodes));
