@@ -342,12 +342,9 @@ fn disturb(volume: &Volume, dirs: &[Ino], out: Ino, seed: u64, stop: &AtomicBool
             // Into the tree, with something inside.
             8 => volume.mkdir(&who, out, mine.as_bytes(), 0o755).and_then(|made| {
                 create(volume, made.ino, "inside", 50);
-                volume.rename(&who, out, mine.as_bytes(), dir, mine.as_bytes(), plain).or_else(
-                    |e| {
-                        saved.push(mine.clone());
-                        Err(e)
-                    },
-                )
+                volume
+                    .rename(&who, out, mine.as_bytes(), dir, mine.as_bytes(), plain)
+                    .inspect_err(|_| saved.push(mine.clone()))
             }),
             9 => volume.lookup(&who, dir, name).and_then(|entry| {
                 volume.hold(entry.ino, 1)?;
