@@ -94,6 +94,15 @@ pub fn inodes_are_counted(volume: &Volume, state: &State) -> Result<(), String> 
     if used == there { Ok(()) } else { Err(format!("statfs: {used} inodes used, {there} found")) }
 }
 
+/// Waits until what is freed behind the calls has been: only then are inodes counted as they are
+/// found.
+pub fn wait_for_reaping(volume: &Volume) -> Result<(), String> {
+    while volume.is_reaping() {
+        volume.reap_some().map_err(|e| format!("reaping: {e}"))?;
+    }
+    Ok(())
+}
+
 /// Orphans have been freed, and nothing lives on in memory alone. Only right when nothing is held.
 pub fn nothing_waits_to_be_freed(volume: &Volume) -> Result<(), String> {
     let info = volume.info();

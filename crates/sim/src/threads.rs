@@ -175,6 +175,8 @@ pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
                 let room = EXTENT_MAX as u64 - to_offset % EXTENT_MAX as u64;
                 return Op::CopyRange { from, from_offset, to, to_offset, len: len.min(room) };
             }
+            // Handles of what was in a tree are stale when it has been freed, not before.
+            Op::Stale { .. } if run.model.trees_removed() => {}
             Op::RemoveTree { ref at, .. } if !vanishes_whole(run, at) => {}
             op => return op,
         }

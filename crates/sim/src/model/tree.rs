@@ -22,6 +22,7 @@ impl Model {
         }
         self.may_delete(who, dir, top)?;
         self.remove(dir, name);
+        self.trees_removed = true;
         let mut queue = vec![top];
         while let Some(dir) = queue.pop() {
             for (name, child) in self.entries(dir)?.clone() {
