@@ -272,8 +272,10 @@ impl Model {
     fn is_above(&self, above: Ino, below: Ino) -> bool {
         let mut at = below;
         while at != above {
-            // A removed directory that is still held may outlive its parent.
+            // A removed directory that is still held may outlive its parent, whose number may then
+            // be a file's.
             match self.node(at) {
+                Some(node) if node.kind != FileKind::Directory => return false,
                 Some(node) if node.parent != at => at = node.parent,
                 _ => return false,
             }
