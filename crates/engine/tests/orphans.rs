@@ -390,3 +390,32 @@ fn threads_detach_and_come_back() {
     assert_eq!(volume.statfs().inodes_used, 1);
     volume.close().unwrap();
 }
+
+/// A file gets its first name while another thread cuts it: the cut keeps the slot.
+#[test]
+fn a_file_is_linked_while_it_is_cut() {
+    let device = device(64 << 20);
+    let volume = open(&device, &OpenOptions { step_records: 1, ..options() });
+    for round in 0..20 {
+        let file = volume.tmpfile(&WHO(), Ino::ROOT, 0o644).unwrap().ino;
+        for piece in 0..300 {
+            volume.write(file, piece << 20, &[1; 600], false).unwrap();
+        }
+        let name = format!("f{round}");
+        std::thread::scope(|scope| {
+            let cutting = scope.spawn(|| {
+                volume.setattr(&WHO(), file, &set(|s| s.size = Some(100))).unwrap();
+            });
+            while volume.getattr(file).unwrap().size != 100 {
+                std::hint::spin_loop();
+            }
+            volume.link(&WHO(), file, Ino::ROOT, name.as_bytes()).unwrap();
+            assert_clean(&volume);
+            cutting.join().unwrap();
+        });
+        assert_eq!(left(&volume), (0, 0));
+        volume.release(file, 1);
+        assert_eq!(read(&volume, file), [1; 100]);
+    }
+    assert_empty(&volume);
+}
