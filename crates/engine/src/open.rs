@@ -232,6 +232,7 @@ impl Inner {
             lsn: self.store.lsn().0,
             orphans: self.store.orphans.len() as u64,
             detached: self.detached.len(),
+            pinned_bytes: self.store.space.pinned_bytes(),
             cache_bytes: self.store.cache_bytes(),
             read_only: self.store.failure().map(|r| r.to_string()),
             counters: counters.collect(),

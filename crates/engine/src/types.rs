@@ -386,6 +386,8 @@ pub struct VolumeInfo {
     pub orphans: u64,
     /// Files without a name that live on in memory alone.
     pub detached: u64,
+    /// Bytes that are free but for these files, some until the next checkpoint.
+    pub pinned_bytes: u64,
     /// Bytes of cache in use.
     pub cache_bytes: u64,
     /// Why the volume is read-only, if it is.

@@ -14,9 +14,6 @@ use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Steps of freeing that a call which finds no space takes before it looks again.
-const REAP_STEPS: usize = 64;
-
 /// An open volume. All methods may be called from any thread.
 ///
 /// Dropping it without [`Volume::close`] is like a crash: nothing acknowledged by `fsync` or `sync`
@@ -102,21 +99,28 @@ impl Inner {
     #[cold]
     fn begin_after_relief(&self, bytes: u64) -> Result<Txn<'_>> {
         let mut round = 0;
-        while round < 8 {
-            let mut reaped = false;
-            for _ in 0..REAP_STEPS {
-                if !self.reap_some()? {
-                    break;
-                }
-                reaped = true;
-            }
+        loop {
+            let reaped = self.reap_for(bytes)?;
             let gained = self.relieve(bytes)? || reaped || round < 3;
             match self.store.begin(Need::Space(bytes)) {
-                Err(e) if e.is(Code::NoSpace) && gained => round += u32::from(!reaped),
+                Err(e) if e.is(Code::NoSpace) && gained && round < 8 => {}
                 other => return other,
             }
+            // While there is something to free, there may be space.
+            round += u32::from(!reaped);
         }
-        Err(Error::Code(Code::NoSpace))
+    }
+
+    /// Frees what waits to be freed until `bytes` and some more are no longer live: of use after a
+    /// checkpoint. `false`: nothing was waiting.
+    fn reap_for(&self, bytes: u64) -> Result<bool> {
+        let space = &self.store.space;
+        let wanted = bytes.saturating_add(self.store.geometry.segment_size);
+        let (before, mut reaped) = (space.live_bytes(), false);
+        while space.live_bytes().saturating_add(wanted) > before && self.reap_some()? {
+            reaped = true;
+        }
+        Ok(reaped)
     }
 
     /// Begins a transaction that gives space back or only changes what exists.

@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use crate::op::{Op, SLOTS};
-use shoal::{Attr, Caller, Error, Handle, Ino, SetAttr, Volume};
+use shoal::{Attr, Caller, Error, Handle, Ino, SetAttr, TreeCheck, Volume};
 
 /// What an operation yields when it succeeds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,6 +71,9 @@ pub fn on_volume(
         }
         Op::Unlink { who, at } => done(volume.unlink(&who.caller(), inos[0], &at.name)),
         Op::Rmdir { who, at } => done(volume.rmdir(&who.caller(), inos[0], &at.name)),
+        Op::RemoveTree { who, at } => {
+            done(volume.remove_tree(&who.caller(), inos[0], &at.name, TreeCheck::Tree))
+        }
         Op::Rename { who, from, to, flags } => {
             let (from, to) = (&from.name, &to.name);
             done(volume.rename(&who.caller(), inos[0], from, inos[1], to, *flags))

@@ -94,6 +94,24 @@ pub fn inodes_are_counted(volume: &Volume, state: &State) -> Result<(), String> 
     if used == there { Ok(()) } else { Err(format!("statfs: {used} inodes used, {there} found")) }
 }
 
+/// Waits until what is freed behind the calls has been: only then are inodes counted as they are
+/// found.
+pub fn wait_for_reaping(volume: &Volume) -> Result<(), String> {
+    while volume.is_reaping() {
+        volume.reap_some().map_err(|e| format!("reaping: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Orphans have been freed, and nothing lives on in memory alone. Only right when nothing is held.
+pub fn nothing_waits_to_be_freed(volume: &Volume) -> Result<(), String> {
+    let info = volume.info();
+    match (info.orphans, info.detached, volume.is_reaping()) {
+        (0, 0, false) => Ok(()),
+        counts => Err(format!("left: {counts:?} orphan slots, detached files, reaping at all")),
+    }
+}
+
 /// What was in deleted roots can be freed, and is gone then; nothing else is.
 pub fn deleted_roots_can_be_freed(volume: &Volume, walk: &Walk) -> Result<(), String> {
     if !volume.root_list().iter().any(|root| root.deleted) {

@@ -97,6 +97,18 @@ pub const ALLOWED: &[Allowed] = &[
         reason: "the same, the other way round",
     },
     Allowed {
+        op: "remove_tree",
+        model: &[Code::Access],
+        volume: Code::NotPermitted,
+        reason: "something below may not be removed, for both reasons: the order is not promised",
+    },
+    Allowed {
+        op: "remove_tree",
+        model: &[Code::NotPermitted],
+        volume: Code::Access,
+        reason: "the same, the other way round",
+    },
+    Allowed {
         op: "fallocate",
         model: &[Code::Invalid],
         volume: Code::NoDevice,

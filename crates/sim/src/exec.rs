@@ -169,6 +169,7 @@ impl Lockstep {
             }
             Op::Unlink { who, at } => unit(model.unlink(&who.caller(), inos[0], &at.name)),
             Op::Rmdir { who, at } => unit(model.rmdir(&who.caller(), inos[0], &at.name)),
+            Op::RemoveTree { who, at } => unit(model.remove_tree(&who.caller(), inos[0], &at.name)),
             Op::Rename { who, from, to, flags } => {
                 let (from, to) = ((inos[0], &from.name[..]), (inos[1], &to.name[..]));
                 unit(model.rename(&who.caller(), from, to, *flags))

@@ -94,7 +94,7 @@ impl Failing {
             Ok(_) => true,
         };
         let durable = self.make_durable(op);
-        self.history.end(&self.run.model);
+        self.history.end_of(op, &self.run.model);
         let position = self.device.position();
         match durable {
             Ok(None) => {}
@@ -204,7 +204,7 @@ fn permitted(
     when: &str,
 ) -> Result<(), String> {
     let range = history.permitted(position);
-    match history.find(recovered.walk.digest(), range.clone()) {
+    match history.find(&recovered.walk.state, range.clone()) {
         Some(_) => Ok(()),
         None => Err(format!("{when}: {}", history.explain(&recovered.walk.state, range))),
     }

@@ -4,9 +4,14 @@
 //! State `k` is the state after `k` operations. Recovery must yield a state between the *floor*,
 //! the newest one whose durability had been acknowledged when the power went, and the *ceiling*,
 //! the last operation that had begun to touch the device.
+//!
+//! Removing a tree counts as done from its first record on. The rest of it takes links off files
+//! with names elsewhere; when the power goes in between, recovery does that, and the files' change
+//! times are those of recovery.
 
 use crate::model::{Model, State, diff};
-use shoal::Ino;
+use crate::op::Op;
+use shoal::{FileKind, Ino};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -20,6 +25,9 @@ pub struct History {
     acknowledged: Vec<(u64, usize)>,
     /// The newest operation that changed an inode.
     changed: BTreeMap<Ino, usize>,
+    /// States after removals of trees: the files that lost links in it, and the digest without
+    /// their change times.
+    unfinished: BTreeMap<usize, (Vec<Ino>, u64)>,
     /// The states in full, for explaining a failure; too slow for every run.
     states: Option<Vec<State>>,
 }
@@ -32,6 +40,7 @@ impl History {
             starts: Vec::new(),
             acknowledged: vec![(position, 0)],
             changed: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
             states: keep_states.then(|| vec![model.state()]),
         }
     }
@@ -67,6 +76,22 @@ impl History {
         }
     }
 
+    /// The same, when it was `op`.
+    pub fn end_of(&mut self, op: &Op, model: &Model) {
+        self.end(model);
+        if matches!(op, Op::RemoveTree { .. }) {
+            let files = model.touched().map(|(ino, _)| ino).filter(|ino| {
+                let node = model.node(*ino);
+                node.is_some_and(|node| node.nlink > 0 && node.kind != FileKind::Directory)
+            });
+            let files: Vec<Ino> = files.collect();
+            if !files.is_empty() {
+                let digest = model.digest_without_ctimes(&files);
+                self.unfinished.insert(self.len(), (files, digest));
+            }
+        }
+    }
+
     /// Everything so far is acknowledged to be durable.
     pub fn acknowledge_all(&mut self, position: u64) {
         self.acknowledged.push((position, self.len()));
@@ -89,15 +114,24 @@ impl History {
     }
 
     /// The newest permitted state with this digest.
-    pub fn find(&self, digest: u64, permitted: RangeInclusive<usize>) -> Option<usize> {
+    pub fn find_digest(&self, digest: u64, permitted: RangeInclusive<usize>) -> Option<usize> {
         permitted.rev().find(|k| self.digests[*k] == digest)
+    }
+
+    /// The newest permitted state that is `found`.
+    pub fn find(&self, found: &State, permitted: RangeInclusive<usize>) -> Option<usize> {
+        let digest = found.digest();
+        let cut_short = |k: &usize| {
+            let known = self.unfinished.get(k);
+            known.is_some_and(|(files, known)| found.digest_without_ctimes(files) == *known)
+        };
+        permitted.rev().find(|k| self.digests[*k] == digest || cut_short(k))
     }
 
     /// Why `found` is none of the permitted states.
     pub fn explain(&self, found: &State, permitted: RangeInclusive<usize>) -> String {
-        let digest = found.digest();
         let mut text = format!("recovered state is none of {permitted:?}");
-        if let Some(k) = self.find(digest, 0..=self.len()) {
+        if let Some(k) = self.find(found, 0..=self.len()) {
             return format!("{text}: it is state {k}");
         }
         let Some(states) = &self.states else { return text };
@@ -139,8 +173,8 @@ mod tests {
         assert_eq!(history.permitted(18), 2..=4);
         history.acknowledge_all(18);
         assert_eq!(history.permitted(18), 4..=4);
-        assert_eq!(history.find(model.digest(), 0..=4), Some(4));
-        assert_eq!(history.find(model.digest(), 0..=3), None);
+        assert_eq!(history.find(&model.state(), 0..=4), Some(4));
+        assert_eq!(history.find(&model.state(), 0..=3), None);
         assert!(history.explain(&model.state(), 0..=3).contains("it is state 4"));
     }
 }

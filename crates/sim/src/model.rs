@@ -17,6 +17,7 @@ mod namespace;
 mod resolve;
 mod roots;
 mod state;
+mod tree;
 mod xattr;
 
 pub use content::Content;
@@ -157,6 +158,8 @@ pub struct Model {
     touched: BTreeMap<Ino, Touch>,
     /// Inodes that are gone: their handles must be stale for ever.
     graves: Vec<(Ino, Generation)>,
+    /// Whole trees were removed: with a background thread, what was in them goes later.
+    trees_removed: bool,
     next_ino: u64,
 }
 
@@ -185,6 +188,7 @@ impl Model {
             shares: BTreeMap::new(),
             touched: BTreeMap::new(),
             graves: Vec::new(),
+            trees_removed: false,
             next_ino: root.0 + 1,
         };
         model.touch(root, Touch::default());
@@ -223,6 +227,10 @@ impl Model {
     /// Handles of inodes that are gone.
     pub fn graves(&self) -> &[(Ino, Generation)] {
         &self.graves
+    }
+    /// Whether a whole tree was removed.
+    pub fn trees_removed(&self) -> bool {
+        self.trees_removed
     }
     /// Inodes that the last call changed (directories of names included).
     pub fn touched(&self) -> impl Iterator<Item = (Ino, Touch)> + '_ {

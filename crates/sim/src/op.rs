@@ -123,6 +123,11 @@ pub enum Op {
         who: Who,
         at: Place,
     },
+    /// A directory with all that is below it, or a file.
+    RemoveTree {
+        who: Who,
+        at: Place,
+    },
     Rename {
         who: Who,
         from: Place,
@@ -298,6 +303,7 @@ impl Op {
             Op::Link { .. } => "link",
             Op::Unlink { .. } => "unlink",
             Op::Rmdir { .. } => "rmdir",
+            Op::RemoveTree { .. } => "remove_tree",
             Op::Rename { .. } => "rename",
             Op::Tmpfile { .. } => "tmpfile",
             Op::Open { .. } => "open",
@@ -345,6 +351,7 @@ impl Op {
             | Op::Symlink { at, .. }
             | Op::Unlink { at, .. }
             | Op::Rmdir { at, .. }
+            | Op::RemoveTree { at, .. }
             | Op::Lookup { at, .. } => vec![&at.dir],
             Op::Link { from, at, .. } => vec![from, &at.dir],
             Op::Rename { from, to, .. } => vec![&from.dir, &to.dir],

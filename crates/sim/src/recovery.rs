@@ -5,9 +5,10 @@
 use crate::checks;
 use crate::device::FaultyDevice;
 use crate::image::Image;
+use crate::model::State;
 use crate::rng::Rng;
 use crate::walk::{Walk, walk};
-use shoal::{Ino, OpenOptions, Volume};
+use shoal::{Ino, OpenOptions, OrphanInfo, OrphanState, Volume};
 use shoal_device::Device;
 use std::sync::Arc;
 
@@ -23,6 +24,15 @@ pub struct Recovered {
 
 /// Opens `image`, checks it, and reads it.
 pub fn recover(image: Image, options: &OpenOptions) -> Result<Recovered, String> {
+    let recovered = open_and_walk(image, options)?;
+    checks::all(&recovered.volume, &recovered.walk)?;
+    if !options.read_only && !options.background {
+        checks::nothing_waits_to_be_freed(&recovered.volume)?;
+    }
+    Ok(recovered)
+}
+
+fn open_and_walk(image: Image, options: &OpenOptions) -> Result<Recovered, String> {
     let device = Arc::new(FaultyDevice::from_image(image));
     let volume = Volume::open_on(Arc::clone(&device) as Arc<dyn Device>, options)
         .map_err(|e| format!("the volume does not open after the crash: {e}"))?;
@@ -32,8 +42,22 @@ pub fn recover(image: Image, options: &OpenOptions) -> Result<Recovered, String>
         return Err(format!("the volume opens read-only after the crash: {reason}"));
     }
     let walk = walk(&volume, Ino::ROOT, true)?;
-    checks::all(&volume, &walk)?;
     Ok(Recovered { device, volume, walk })
+}
+
+/// What recovery shows, for comparison with what it shows the next time.
+struct Shown {
+    state: State,
+    /// It found orphans. If a tree that was being removed was among them, files with names
+    /// elsewhere have lost links then, and got new change times.
+    orphans: bool,
+}
+
+impl Shown {
+    fn of(recovered: &Recovered) -> Shown {
+        let orphans = recovered.volume.info().recovery.orphans > 0;
+        Shown { state: recovered.walk.state.clone(), orphans }
+    }
 }
 
 /// The same, the hard way: reading without writing first, and crashes during recovery, must all
@@ -45,36 +69,50 @@ pub fn recover_hard(
 ) -> Result<Recovered, String> {
     let mut known = None;
     if rng.chance(20) {
-        known = Some(look(image.clone(), options)?);
+        known = look(image.clone(), options)?;
     }
     let mut image = image;
     for _ in 0..rng.below(3) {
         let first = recover(image.clone(), options)?;
-        agree(&mut known, first.walk.digest(), "a crash during recovery")?;
+        agree(&mut known, Shown::of(&first), "a crash during recovery")?;
         drop(first.volume);
         let mut crashes = first.device.crashes(rng.next());
         let position = rng.range(crashes.first(), crashes.last());
         image = crashes.image_at(position, rng.next());
     }
     let recovered = recover(image, options)?;
-    agree(&mut known, recovered.walk.digest(), "recovery done again")?;
+    agree(&mut known, Shown::of(&recovered), "recovery done again")?;
     Ok(recovered)
 }
 
-/// Opens read-only: the same state must show, and nothing be written.
-fn look(image: Image, options: &OpenOptions) -> Result<u64, String> {
+/// Opens read-only: the same state must show, and nothing be written. `None`: a tree that is being
+/// removed still has links to files with other names.
+fn look(image: Image, options: &OpenOptions) -> Result<Option<Shown>, String> {
     let options = OpenOptions { read_only: true, ..options.clone() };
-    let seen = recover(image, &options).map_err(|e| format!("opened read-only: {e}"))?;
+    let wrong = |e| format!("opened read-only: {e}");
+    let seen = open_and_walk(image, &options).map_err(wrong)?;
+    let is_tree = |orphan: &OrphanInfo| orphan.state == OrphanState::Tree;
+    let tree = seen.volume.orphans().iter().any(is_tree);
+    match tree {
+        true => checks::own_check_is_clean(&seen.volume),
+        false => checks::all(&seen.volume, &seen.walk),
+    }
+    .map_err(wrong)?;
+    let shown = (!tree).then(|| Shown::of(&seen));
     drop(seen.volume);
     match seen.device.position() {
-        0 => Ok(seen.walk.digest()),
+        0 => Ok(shown),
         n => Err(format!("{n} writes to a volume opened read-only")),
     }
 }
 
-fn agree(known: &mut Option<u64>, digest: u64, what: &str) -> Result<(), String> {
-    match known.replace(digest) {
-        Some(before) if before != digest => Err(format!("{what} leads to another state")),
-        _ => Ok(()),
-    }
+fn agree(known: &mut Option<Shown>, shown: Shown, what: &str) -> Result<(), String> {
+    let same = known.as_ref().is_none_or(|known| match known.orphans || shown.orphans {
+        false => known.state.digest() == shown.state.digest(),
+        true => known.state.digest_without_any_ctime() == shown.state.digest_without_any_ctime(),
+    });
+    // What was there at first counts: orphans are gone after one recovery.
+    let orphans = shown.orphans || known.as_ref().is_some_and(|known| known.orphans);
+    *known = Some(Shown { orphans, ..shown });
+    if same { Ok(()) } else { Err(format!("{what} leads to another state")) }
 }

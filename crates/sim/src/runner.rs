@@ -64,6 +64,8 @@ impl Settings {
         // Some without the shortcut: every change of an attribute or parent pointer by an intent.
         settings.open.attr_intents = rng.chance(25);
         settings.open.attr_intents_flushed = rng.chance(60);
+        // Small: truncates, frees and removals of trees take many transactions.
+        settings.open.step_records = *rng.pick(&[1, 2, 5, 64, 2048]);
         settings
     }
 }
@@ -223,7 +225,7 @@ impl Sim {
             Step::Refused(error) => self.judge_refusal(op, &error)?,
         }
         let durable = make_durable(self.volume(), &self.run, op);
-        self.history.end(&self.run.model);
+        self.history.end_of(op, &self.run.model);
         match durable.map_err(|e| format!("{op}: {e}"))? {
             None => {}
             Some(Ack::All) => self.history.acknowledge_all(self.device.position()),
@@ -241,6 +243,7 @@ impl Sim {
             op,
             Op::Unlink { .. }
                 | Op::Rmdir { .. }
+                | Op::RemoveTree { .. }
                 | Op::Close { .. }
                 | Op::RootDelete { .. }
                 | Op::Reap { .. }
@@ -307,7 +310,7 @@ impl Sim {
         };
         let recovered = recovered.map_err(context)?;
         self.report.intents += recovered.volume.info().recovery.intents;
-        let found = self.history.find(recovered.walk.digest(), permitted.clone());
+        let found = self.history.find(&recovered.walk.state, permitted.clone());
         if found.is_none() {
             let why = self.history.explain(&recovered.walk.state, permitted);
             return Err(context(why));
@@ -374,6 +377,12 @@ impl Sim {
             }
         }
         self.compare_whole("at the end")?;
+        self.step(&Op::Checkpoint)?;
+        checks::nothing_waits_to_be_freed(self.volume())?;
+        match self.volume().info().pinned_bytes {
+            0 => {}
+            n => return Err(format!("{n} bytes are pinned, and nothing is held")),
+        }
         self.step(&Op::Reap { slices: 0 })?;
         if let Some(left) = self.volume().root_list().iter().find(|root| root.deleted) {
             return Err(format!("root {} is left at the end: {} inodes", left.id, left.inodes));

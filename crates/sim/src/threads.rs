@@ -8,7 +8,7 @@
 
 use crate::exec::{Lockstep, Step};
 use crate::model::{State, diff};
-use crate::op::Op;
+use crate::op::{Op, Place};
 use crate::workload::Workload;
 use shoal::{Ino, Volume};
 use shoal_base::limits::EXTENT_MAX;
@@ -164,7 +164,9 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
 
 /// Draws the next operation that makes sense for a thread in a directory of its own: no crashes,
 /// and no walks and paths, which lead out of the directory. Copies are cut to one window of the
-/// target, because longer ones are several transactions, and a crash may come between them.
+/// target, because longer ones are several transactions, and a crash may come between them. Of
+/// trees, those whose removal shows nowhere but at the top: what else it changes it changes behind
+/// the call.
 pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
     loop {
         match workload.next(run) {
@@ -173,9 +175,18 @@ pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
                 let room = EXTENT_MAX as u64 - to_offset % EXTENT_MAX as u64;
                 return Op::CopyRange { from, from_offset, to, to_offset, len: len.min(room) };
             }
+            // Handles of what was in a tree are stale when it has been freed, not before.
+            Op::Stale { .. } if run.model.trees_removed() => {}
+            Op::RemoveTree { ref at, .. } if !vanishes_whole(run, at) => {}
             op => return op,
         }
     }
+}
+
+fn vanishes_whole(run: &Lockstep, at: &Place) -> bool {
+    let Some(dir) = run.resolve(&at.dir) else { return true };
+    let Some(top) = run.model.entries(dir).ok().and_then(|e| e.get(&at.name)) else { return true };
+    run.model.below(*top).all(|node| node.held == 0 && node.nlink == 1)
 }
 
 /// A thread at work.

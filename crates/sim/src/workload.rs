@@ -28,6 +28,8 @@ pub struct Profile {
     questions: u64,
     durability: u64,
     roots: u64,
+    /// Of 100 removals, how many are of whole trees.
+    trees: u64,
     /// Of 1,000 operations, how many are crashes.
     crashes_per_mille: u64,
     /// Names: small pools collide, large ones fill directories.
@@ -47,6 +49,7 @@ const GENERAL: Profile = Profile {
     questions: 12,
     durability: 4,
     roots: 1,
+    trees: 6,
     crashes_per_mille: 8,
     names: 12,
     write_max: 20_000,
@@ -60,6 +63,7 @@ pub const PROFILES: &[Profile] = &[
     Profile { name: "churn", make: 40, remove: 38, contents: 20, names: 300, ..GENERAL },
     Profile { name: "data", make: 6, remove: 3, contents: 70, names: 5, ..GENERAL },
     Profile { name: "large", contents: 60, names: 6, write_max: 600_000, ..GENERAL },
+    Profile { name: "trees", make: 60, trees: 40, names: 30, crashes_per_mille: 15, ..GENERAL },
     Profile { name: "roots", roots: 25, remove: 4, names: 8, ..GENERAL },
     Profile { name: "attributes", attributes: 60, names: 6, crashes_per_mille: 15, ..GENERAL },
     Profile { name: "sync", durability: 40, crashes_per_mille: 15, ..GENERAL },
@@ -151,6 +155,9 @@ impl Workload {
 
     fn remove(&mut self, run: &Lockstep) -> Op {
         let (who, at) = (self.who(), self.place(run, 90));
+        if self.rng.chance(self.profile.trees) {
+            return Op::RemoveTree { who, at };
+        }
         let is_dir = self.kind_at(run, &at) == Some(FileKind::Directory);
         // Mostly the right call, now and then the other.
         if is_dir != self.rng.chance(5) { Op::Rmdir { who, at } } else { Op::Unlink { who, at } }
@@ -187,18 +194,6 @@ impl Workload {
             2 => self.utimes(who, file),
             _ => self.truncate(run),
         }
-    }
-
-    fn truncate(&mut self, run: &Lockstep) -> Op {
-        let file = self.file(run);
-        let size = match self.rng.below(10) {
-            0..=2 => 0,
-            3 => self.rng.below(FILE_SIZE_MAX),
-            4 => FILE_SIZE_MAX + self.rng.below(2),
-            5 => self.rng.range(0, 2 << 20),
-            _ => self.offset(run, &file),
-        };
-        Op::Truncate { who: self.who(), file, size, by_handle: self.rng.chance(50) }
     }
 
     fn contents(&mut self, run: &Lockstep) -> Op {

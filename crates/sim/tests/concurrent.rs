@@ -109,6 +109,7 @@ fn round(seed: u64, checkpoint_always: bool) {
     volume.close().expect("close");
     let volume = Volume::open_on(Arc::clone(&device) as Arc<dyn Device>, &settings.open);
     let volume = volume.expect("open");
+    checks::wait_for_reaping(&volume).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let found = compare(&volume, "after reopening");
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     drop(volume);

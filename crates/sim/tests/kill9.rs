@@ -224,6 +224,7 @@ fn round(seed: u64) -> u64 {
     let ticks = read_log(&text, &mut lives).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let volume = open(&dir).unwrap_or_else(|e| panic!("seed {seed}: does not open: {e}"));
     assert!(volume.read_only_reason().is_none());
+    checks::wait_for_reaping(&volume).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     lives.iter_mut().for_each(|life| life.guess_last(&found.state));

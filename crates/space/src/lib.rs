@@ -438,6 +438,11 @@ impl Space {
         self.segments.iter().map(|s| u64::from(s.live(&self.geometry))).sum()
     }
 
+    /// What a segment is used for; `None`: there is no such segment.
+    pub fn kind(&self, seg: SegNo) -> Option<SegKind> {
+        self.segments.get(seg.0 as usize).map(Segment::kind)
+    }
+
     /// Every segment: number, kind, live bytes, whether sealed.
     pub fn usage(&self) -> Vec<(SegNo, SegKind, u32, bool)> {
         let row = |(n, segment): (usize, &Segment)| {

@@ -12,7 +12,7 @@
 
 use crate::gate::Gate;
 use crate::intents::Intents;
-use crate::orphans::Orphans;
+use crate::orphans::{self, Orphans};
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use parking_lot::{Condvar, Mutex};
@@ -215,11 +215,13 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
         // With the next superblock, which is written before any such slot is.
         sb.ro_compat |= RO_COMPAT_ORPHAN_TREES;
     }
-    let checkpoint = read_checkpoint(&*device, &sb)?;
+    let mut checkpoint = read_checkpoint(&*device, &sb)?;
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
     let space = Space::load(sb.geometry, &usage)?;
     let (orphans, damage) =
         Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
+    // What is not there is not given back with the checkpoint.
+    checkpoint.orphans.retain(|ptr| orphans::disk::may_be_block(&sb.geometry, &space, *ptr));
     let intents = Intents::read(&*device, &sb.geometry, sb.volume(), checkpoint.intents)?;
     let parts = Parts::new(device, sb, StoreOptions { read_only, ..options });
     let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };

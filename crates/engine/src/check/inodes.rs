@@ -54,6 +54,7 @@ impl Check<'_> {
         for (ino, _) in volume.store.orphans.all() {
             if before.replace(ino) == Some(ino) {
                 self.problem("orphan-twice", format!("inode {ino} has two orphan slots"));
+                continue;
             }
             match self.seen.get_mut(&ino) {
                 Some(seen) if seen.nlink == 0 => seen.names = u32::MAX,

@@ -108,8 +108,12 @@ impl Inner {
         if let Some(over) = over.first().filter(|over| over.offset < size) {
             self.replace_extents(txn, locked, size, over.end(), &[])?;
         }
-        let slot = self.take_slot(txn, ino)?;
-        self.cuts.lock().insert(ino, slot);
+        // Without a name it has a slot, and must not have two: replay knows them by number alone,
+        // and the end of the cut would take away the only one.
+        if locked.inode().core.nlink != 0 {
+            let slot = self.take_slot(txn, ino)?;
+            self.cuts.lock().insert(ino, slot);
+        }
         Ok(true)
     }
 

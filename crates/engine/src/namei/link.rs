@@ -10,7 +10,7 @@ use shoal_base::limits::LINK_MAX;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::Dirent;
-use shoal_format::inode::FLAG_TMPFILE;
+use shoal_format::inode::{FLAG_CUT, FLAG_TMPFILE};
 use shoal_format::item::Item;
 
 impl Inner {
@@ -72,7 +72,12 @@ impl Inner {
             let core = *core;
             txn.log(Item::Core { ino, core });
             self.holds.adopted(ino);
-            self.free_slot(&mut txn, slot, ino);
+            if core.flags & FLAG_CUT == 0 {
+                self.free_slot(&mut txn, slot, ino);
+            } else {
+                // Another call is cutting it, in several transactions: the last frees the slot.
+                self.cuts.lock().insert(ino, slot);
+            }
         }
         touch_dir(&mut txn, &root.table, &mut parent, 1, 0, stamp);
         let entry = attr_of(ino, file.inode())?;

@@ -40,7 +40,7 @@ impl Inner {
     }
 
     /// Removes records if they are too many for one transaction: data first, then attributes.
-    fn remove_some(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<bool> {
+    pub(super) fn remove_some(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<bool> {
         let ino = locked.ino();
         let core = locked.inode().core;
         let root = self.store.root(ino)?;

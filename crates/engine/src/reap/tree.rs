@@ -15,6 +15,7 @@ use crate::xattr::Plan;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::{Dirent, SUFFIX_MASK};
+use shoal_format::inode::Form;
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_itable::{InodeRef, Locked};
@@ -46,12 +47,16 @@ impl Inner {
         let done = whole_chains(&batch, children.locked.len());
         children.locked.truncate(done);
         children.losses.truncate(done);
-        let is_last = next.is_none() && done == refs.len();
+        // Attributes outside the inode are read before they go, so not behind other changes.
+        let apart = done > 0 && core.attr_form == Form::Tree;
+        let mut is_last = next.is_none() && done == refs.len() && !apart;
         txn.check_memory()?;
         let mut left = Vec::with_capacity(done + 1);
         if done > 0 {
             txn.changing();
             self.drop_children(&mut txn, root, &mut dir, &batch, &mut children, &mut left)?;
+        } else if !self.holds.is_held(ino) {
+            is_last = !self.remove_some(&mut txn, &mut dir)?;
         }
         if is_last {
             left.extend(self.drop_empty(&mut txn, &mut dir, slot)?);
@@ -145,7 +150,8 @@ impl Inner {
     ) -> Result<Option<crate::orphan::Left>> {
         let ino = dir.ino();
         if self.holds.is_held(ino) {
-            match self.detach(txn, dir)? {
+            let within = dir.inode().core.attr_form != Form::Tree;
+            match within && self.detach(txn, dir)? {
                 true => self.free_slot(txn, slot, ino),
                 false => {
                     self.holds.orphaned(ino, Orphan::Slot(slot));

@@ -40,7 +40,7 @@ impl<'a> Judge<'a> {
         let known = candidate.whole.and_then(|whole| self.known.get(&whole).copied());
         if let Some(digest) = known {
             self.counts.repeated += 1;
-            let found = self.history.find(digest, permitted.clone());
+            let found = self.history.find_digest(digest, permitted.clone());
             let late = || format!("recovered state is none of {permitted:?}: it is an older one");
             return found.map(|_| ()).ok_or_else(late);
         }
@@ -50,7 +50,7 @@ impl<'a> Judge<'a> {
         let recovered = recover(candidate.image, &self.start.settings.open)?;
         self.counts.intents += recovered.volume.info().recovery.intents;
         let digest = recovered.walk.digest();
-        if self.history.find(digest, permitted.clone()).is_none() {
+        if self.history.find_digest(digest, permitted.clone()).is_none() {
             return Err(self.history.explain(&recovered.walk.state, permitted));
         }
         // One of the two for each image, by lot: there are many images of every kind.

@@ -272,8 +272,10 @@ impl Model {
     fn is_above(&self, above: Ino, below: Ino) -> bool {
         let mut at = below;
         while at != above {
-            // A removed directory that is still held may outlive its parent.
+            // A removed directory that is still held may outlive its parent, whose number may then
+            // be a file's.
             match self.node(at) {
+                Some(node) if node.kind != FileKind::Directory => return false,
                 Some(node) if node.parent != at => at = node.parent,
                 _ => return false,
             }
@@ -304,7 +306,7 @@ impl Model {
     }
 
     /// Whether `who` may remove `victim`'s entry from `dir`.
-    fn may_delete(&self, who: &Caller, dir: Ino, victim: Ino) -> Outcome<()> {
+    pub(super) fn may_delete(&self, who: &Caller, dir: Ino, victim: Ino) -> Outcome<()> {
         self.permit(who, dir, WRITE_SEARCH)?;
         not_a_top(dir, victim)?;
         let (dir, victim) = (&self.nodes[&dir], &self.nodes[&victim]);
@@ -385,7 +387,7 @@ impl Model {
         }
     }
 
-    fn lose_name(&mut self, ino: Ino) {
+    pub(super) fn lose_name(&mut self, ino: Ino) {
         self.nodes.get_mut(&ino).expect("had a name").nlink -= 1;
         self.touch_ctime(ino);
         self.bury_if_dead(ino);

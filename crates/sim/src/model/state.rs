@@ -4,7 +4,7 @@
 use super::digest::{entry_hash, node_hash};
 use super::{Body, Content, Model, Name, Node, Times, Xattrs, xattr_hash};
 use crate::op::elided;
-use shoal::{Attr, FileKind, Generation, Ino};
+use shoal::{Attr, FileKind, Generation, Ino, Time};
 use std::collections::BTreeMap;
 
 /// An inode's attributes and the hash of its contents.
@@ -34,6 +34,13 @@ pub struct NodeState {
     pub target: Vec<u8>,
     /// Times, when they are compared at all.
     pub times: Option<Times>,
+}
+
+impl NodeState {
+    fn without_ctime(&self) -> NodeState {
+        let times = self.times.map(|times| Times { ctime: Time::default(), ..times });
+        NodeState { times, ..self.clone() }
+    }
 }
 
 impl Node {
@@ -82,6 +89,19 @@ impl State {
         nodes.chain(entries).fold(0, u64::wrapping_add)
     }
 
+    /// The same, with the change times of these inodes left out.
+    pub fn digest_without_ctimes(&self, of: &[Ino]) -> u64 {
+        let nodes = of.iter().filter_map(|ino| self.nodes.get(ino));
+        nodes.fold(self.digest(), |digest, node| {
+            digest.wrapping_sub(node_hash(node)).wrapping_add(node_hash(&node.without_ctime()))
+        })
+    }
+
+    /// The same, with all change times left out.
+    pub fn digest_without_any_ctime(&self) -> u64 {
+        self.digest_without_ctimes(&self.nodes.keys().copied().collect::<Vec<_>>())
+    }
+
     /// What can be reached from `dir`.
     pub fn below(&self, dir: Ino) -> State {
         let mut state = State { root: dir, ..State::default() };
@@ -121,6 +141,14 @@ impl State {
 }
 
 impl Model {
+    /// [`State::digest_without_ctimes`] of the visible state.
+    pub fn digest_without_ctimes(&self, of: &[Ino]) -> u64 {
+        let nodes = of.iter().filter_map(|ino| Some(self.node(*ino)?.state(*ino)));
+        nodes.fold(self.digest(), |digest, node| {
+            digest.wrapping_sub(node_hash(&node)).wrapping_add(node_hash(&node.without_ctime()))
+        })
+    }
+
     /// The model's visible state.
     pub fn state(&self) -> State {
         let mut state = State { root: self.root, ..State::default() };

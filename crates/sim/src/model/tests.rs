@@ -106,3 +106,29 @@ fn differences_are_told_by_path() {
     assert!(lines.iter().any(|l| l.contains("/d (inode 2): size 0x1 instead of 0x0")), "{lines:?}");
     assert_eq!(diff(&before, &before, 10).len(), 0);
 }
+
+#[test]
+fn a_tree_goes_but_for_links_elsewhere_and_what_is_held() {
+    let (mut m, root) = (model(), Caller::root());
+    let a = m.mkdir(&root, (TOP, b"a"), 0o755, None).unwrap();
+    let b = m.mkdir(&root, (a, b"b"), 0o755, None).unwrap();
+    let f = m.create(&root, (b, b"f"), 0o644, None).unwrap();
+    let g = m.create(&root, (b, b"g"), 0o644, None).unwrap();
+    m.link(&root, f, (TOP, b"f")).unwrap();
+    m.link(&root, f, (a, b"f")).unwrap();
+    m.hold(b).unwrap();
+    m.hold(g).unwrap();
+    check(&mut m);
+    let user = Caller::user(5, 5);
+    assert_eq!(m.remove_tree(&user, TOP, b"a"), Err(Code::Access));
+    assert_eq!((m.below(a).count(), m.below(TOP).count()), (4, 5));
+    m.remove_tree(&root, TOP, b"a").unwrap();
+    check(&mut m);
+    assert!(m.node(a).is_none() && m.paths_of(f) == [b"/f"]);
+    assert_eq!([f, g, b].map(|ino| m.node(ino).unwrap().nlink), [1, 0, 0]);
+    assert!(m.entries(b).unwrap().is_empty());
+    m.release(b);
+    m.release(g);
+    check(&mut m);
+    assert_eq!(m.len(), 2);
+}

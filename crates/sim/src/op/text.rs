@@ -17,9 +17,10 @@ impl fmt::Display for Op {
                 write!(f, " {at} -> {} by {who:?}", elided(target))
             }
             Op::Link { who, from, at } => write!(f, " {from} as {at} by {who:?}"),
-            Op::Unlink { who, at } | Op::Rmdir { who, at } | Op::Lookup { who, at } => {
-                write!(f, " {at} by {who:?}")
-            }
+            Op::Unlink { who, at }
+            | Op::Rmdir { who, at }
+            | Op::RemoveTree { who, at }
+            | Op::Lookup { who, at } => write!(f, " {at} by {who:?}"),
             Op::Rename { who, from, to, flags } => {
                 write!(f, " {from} to {to} by {who:?}")?;
                 f.write_str(if flags.exchange { " exchange" } else { "" })?;

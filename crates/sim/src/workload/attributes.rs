@@ -4,6 +4,7 @@ use super::Workload;
 use crate::exec::Lockstep;
 use crate::op::{Data, Op, Target, Who, at};
 use shoal::{SetTime, XattrFlags};
+use shoal_base::limits::FILE_SIZE_MAX;
 
 impl Workload {
     /// Values of three sizes: inside the inode, in the tree, on the device by themselves. Several
@@ -55,5 +56,17 @@ impl Workload {
             _ => (Some(*self.rng.pick(&times)), Some(*self.rng.pick(&times))),
         };
         Op::Utimes { who, file, atime, mtime }
+    }
+
+    pub(super) fn truncate(&mut self, run: &Lockstep) -> Op {
+        let file = self.file(run);
+        let size = match self.rng.below(10) {
+            0..=2 => 0,
+            3 => self.rng.below(FILE_SIZE_MAX),
+            4 => FILE_SIZE_MAX + self.rng.below(2),
+            5 => self.rng.range(0, 2 << 20),
+            _ => self.offset(run, &file),
+        };
+        Op::Truncate { who: self.who(), file, size, by_handle: self.rng.chance(50) }
     }
 }

@@ -8,10 +8,19 @@ use shoal_base::shard::SHARDS;
 use shoal_base::{Error, Ino, Result};
 use shoal_device::Device;
 use shoal_format::orphan::{self, SLOTS};
+use shoal_format::usage::SegKind;
 use shoal_format::{Geometry, Ptr};
+use shoal_space::Space;
 
 /// The slots in use, as a checkpoint writes them: shard, inodes, at most a block full.
 pub(crate) type Slots = Vec<(u32, Vec<Ino>)>;
+
+/// Whether a pointer can be one to an orphan block: as long, and among metadata.
+pub(crate) fn may_be_block(geometry: &Geometry, space: &Space, ptr: Ptr) -> bool {
+    ptr.len as usize == orphan::BLOCK_SIZE
+        && geometry.contains(ptr.addr, u64::from(ptr.len))
+        && space.kind(geometry.segment_of(ptr.addr)) == Some(SegKind::Meta)
+}
 
 impl Orphans {
     /// The slots at this moment. To be called with the gate closed. Memory of empty blocks goes.
