@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// Shared state.
 ///
+/// How long a thread rests that waits for room in the ring while another writes: at first, at most.
+const REST_MIN: Duration = Duration::from_micros(20);
+const REST_MAX: Duration = Duration::from_millis(1);
+
 /// Locks: the writer's, then any one of the small ones (`cuts`, `chain`); `group` and `wake` are
 /// taken alone.
 pub(crate) struct Core {
@@ -97,6 +101,7 @@ impl Core {
     #[cold]
     pub(crate) fn wait_for_room(&self, reservation: &Reservation<'_>) -> Result<()> {
         reservation.publish_start();
+        let mut rest = REST_MIN;
         while !reservation.has_room() {
             self.check_poison()?;
             match self.writer.try_lock() {
@@ -106,7 +111,12 @@ impl Core {
                         return Err(self.poison(&format!("journal ring is full, and {error}")));
                     }
                 }
-                None => std::thread::sleep(Duration::from_micros(20)),
+                // Longer each time: a hundred threads that look all the time keep the writer, and
+                // those who could go on, from their cores.
+                None => {
+                    std::thread::sleep(rest);
+                    rest = (rest * 2).min(REST_MAX);
+                }
             }
         }
         Ok(())
