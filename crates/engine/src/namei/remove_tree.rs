@@ -15,8 +15,9 @@ impl Inner {
     ///
     /// When it returns, the tree is out of the namespace, as one change: after a crash all of it is
     /// there, or none. Its space comes back behind the call; see [`Inner::reap_some`]. Files with
-    /// names outside the tree keep those, what is open stays usable. What is made below while the
-    /// call runs goes too.
+    /// names outside the tree keep those, what is open stays usable. What somebody who is inside
+    /// makes below, while the call runs or until that directory's turn has come, goes too; a
+    /// directory cannot be moved in.
     ///
     /// Nothing is removed unless all of it may be, as far as `check` asks: other than `rm -rf`,
     /// which goes as far as it can.
