@@ -313,6 +313,33 @@ fn set_id_bits_are_cleared() {
 }
 
 #[test]
+fn set_id_bits_are_cleared_by_allocation_and_by_nobody_who_may_not_write() {
+    each(|m, options| {
+        let file = m.path("file");
+        std::fs::write(&file, b"#!/bin/true").unwrap();
+        chown(&file, USER, USER);
+        // Seen by the mount like the request before an allocation, but anybody may send it.
+        chmod(&file, 0o6755);
+        let _ = as_user(OTHER, &[], || try_chown(&file, None, None));
+        assert_eq!(mode(&file), 0o6755, "{options}: chown by an outsider");
+        chmod(&file, 0o6757);
+        as_user(OTHER, &[], || {
+            let fd = open(&file, OFlags::WRONLY).unwrap();
+            rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 100).unwrap();
+        });
+        assert_eq!(mode(&file), 0o757, "{options}: fallocate");
+        chmod(&file, 0o6757);
+        as_user(OTHER, &[], || {
+            let from = open(&file, OFlags::RDONLY).unwrap();
+            let to = open(&file, OFlags::WRONLY).unwrap();
+            let (mut start, mut end) = (0, 20);
+            rustix::fs::copy_file_range(from, Some(&mut start), to, Some(&mut end), 5).unwrap();
+        });
+        assert_eq!(mode(&file), 0o757, "{options}: copy_file_range");
+    });
+}
+
+#[test]
 fn a_mount_for_root_only() {
     let Some(m) = mount_only("") else { return };
     chmod(&m.dir, 0o777);

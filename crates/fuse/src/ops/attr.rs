@@ -1,11 +1,11 @@
 //! Attributes of an inode, symlink targets, permission questions, and the volume's figures.
 
-use super::{Context, Outcome, kill_set_id};
+use super::{Context, Outcome, kill_set_id, set_id_bits};
 use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, put, statx_out};
 use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
 use crate::protocol::{Errno, Request};
-use shoal::{Attr, SetAttr, SetTime, Time};
+use shoal::{Attr, Caller, Ino, SetAttr, SetTime, Time};
 
 /// Unit of STATFS in bytes.
 const STATFS_BLOCK: u32 = 4096;
@@ -23,20 +23,35 @@ pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     put(request.body(), 0, &statx_out(&attr))
 }
 
-/// SETATTR. With nothing to change it asks for the attributes: the kernel sends that after a
-/// write by an unprivileged user to a file with set-id bits, which the write has cleared.
+/// SETATTR.
 pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: SetattrIn = request.arg()?;
     let set = wanted(&arg)?;
     let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
     let mut attr: Attr = match set == nothing {
-        true => cx.volume.getattr(request.node())?,
+        true => without_set_id(cx, request.node())?,
         false => cx.volume.setattr(cx.who, request.node(), &set)?,
     };
     if arg.valid & SETATTR_KILL_SUIDGID != 0 && set.mode.is_none() {
         attr = kill_set_id(cx, attr)?;
     }
     put(request.body(), 0, &attr_out(&attr))
+}
+
+/// A SETATTR with nothing to change. The kernel sends it when an unprivileged user writes to a file
+/// with set-id bits, allocates in it or copies into it: the bits must go. It sends the same for a
+/// `chown` that names neither owner nor group, which anybody may call; so they go only for those
+/// who could take them away by a write.
+fn without_set_id(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
+    let attr = cx.volume.getattr(ino)?;
+    if set_id_bits(attr.mode) == 0 {
+        return Ok(attr);
+    }
+    let who = Caller { checked: false, ..cx.who.clone() };
+    match who.uid == attr.uid || cx.volume.access(&who, ino, MAY_WRITE).is_ok() {
+        true => kill_set_id(cx, attr),
+        false => Ok(attr),
+    }
 }
 
 /// What a SETATTR asks for.

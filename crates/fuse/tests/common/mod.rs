@@ -229,6 +229,13 @@ impl TestMount {
         }
     }
 
+    /// Unmounts and mounts again with other options.
+    pub fn remount_with(&mut self, options: &str) {
+        let rings = if on_rings() { "on" } else { "off" };
+        self.options = format!("io_uring={rings},{options}");
+        self.remount();
+    }
+
     /// Kills the server and takes the dead mount away.
     pub fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
