@@ -164,7 +164,8 @@ impl Space {
         (links, entries.count() as u64)
     }
 
-    /// Calls that notice whether names in a removed tree have gone yet. `Some`: decided.
+    /// Calls that notice whether names in a removed tree have gone yet, and what may be answered in
+    /// more than one way. `Some`: decided.
     fn faded(&mut self, call: &Call, reply: &Reply) -> Option<bool> {
         match (call, reply) {
             (Call::Stat(handle), Reply::Attrs { links, .. }) => {
@@ -176,6 +177,11 @@ impl Space {
                 let possible = fading.filter(|fading| *fading <= u32::from(node.fading));
                 node.fading = possible.unwrap_or(0) as u8;
                 Some(possible.is_some())
+            }
+            // Nothing moves into a removed directory. Linux says so first unless it remembers the
+            // name, and then that the directory was below what was to move.
+            (Call::Rename(_, to, _), Reply::Failed(errno)) if self.alive(to.dir).is_err() => {
+                (*errno == Code::NotFound.errno()).then_some(true)
             }
             (Call::Link(handle, at), Reply::Failed(errno)) => {
                 let free = self.get(*at) == 0;
