@@ -102,7 +102,7 @@ fn strides(
     println!(
         "{histories} histories in {seconds:.1} s ({:.0}/s): {calls} calls, {:.0} % of them \
          overlapping with another's; {states} states kept in searches; {stale} with \
-         old attributes of directories; 0 violations",
+         old attributes in the kernel; 0 violations",
         histories as f64 / seconds,
         100.0 * overlapping as f64 / calls.max(1) as f64,
     );

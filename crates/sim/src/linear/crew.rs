@@ -74,10 +74,10 @@ impl Crew {
             let (history, calls) = self.one(seed).map_err(|e| format!("seed {seed}: {e}"))?;
             let states = match check(&history) {
                 Ok(states) => states,
-                // See `History::without_directory_attributes`.
+                // See `History::without_kept_attributes`.
                 Err(_) => {
                     tally.stale += 1;
-                    let rest = history.without_directory_attributes();
+                    let rest = history.without_kept_attributes();
                     check(&rest).map_err(|wrong| wrong.to_string())?
                 }
             };

@@ -32,14 +32,22 @@ pub struct History {
 }
 
 impl History {
-    /// Without what was seen of the attributes of directories.
+    /// Without what the kernel answers from attributes that it keeps, in two races of its own
+    /// (Linux 6.18, `fs/fuse/dir.c`):
     ///
-    /// On a mount the kernel may keep old ones: when one process asks for them, and before it has
-    /// taken the answer another's `mkdir` has ended, then the answer, though older, takes the place
-    /// of "not known". (The kernel's `fuse_dir_changed` does not count as a version of them.)
-    pub fn without_directory_attributes(&self) -> History {
-        let of_dir = |call| matches!(call, Call::Stat(of) if usize::from(of) < DIRS);
-        let kept = |event: &&Event| !of_dir(event.call);
+    /// * Attributes of directories. One process asks for them; before it has taken the answer, a
+    ///   `mkdir` of another ends, and the kernel notes "not known" (`fuse_dir_changed`), but not
+    ///   that they have a new version; so the answer, though older, is taken and kept.
+    /// * That a file that is open as a path has no names, when it is to get one more. The server
+    ///   has removed one of two names; a lookup of the other tells the kernel of one link, and then
+    ///   the end of the unlink takes one off that (`fuse_entry_unlinked`).
+    pub fn without_kept_attributes(&self) -> History {
+        const NOT_FOUND: Reply = Reply::Failed(2);
+        let kept = |event: &&Event| match event.call {
+            Call::Stat(of) => usize::from(of) >= DIRS,
+            Call::Link(..) => event.reply != NOT_FOUND,
+            _ => true,
+        };
         let events = self.events.iter().filter(kept).copied().collect();
         History { events, ..self.clone() }
     }
