@@ -12,6 +12,9 @@
 //! * [`faults`]: runs on a device that fails.
 //! * [`damage`]: a volume to be damaged, and what may become of it.
 //! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
+//! * [`linear`]: short histories of several threads on the same names, checked for an order.
+//! * [`mounted`]: a mount served by a process that may be killed.
+//! * [`soak`]: a busy mount whose server is killed, again and again.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
 //! * [`threads`]: the same comparison for several threads at once, in directories of their own.
 
@@ -28,12 +31,15 @@ pub mod exhaustive;
 pub mod faults;
 pub mod history;
 pub mod image;
+pub mod linear;
 pub mod model;
+pub mod mounted;
 pub mod op;
 pub mod recovery;
 pub mod rng;
 pub mod runner;
 pub mod shrink;
+pub mod soak;
 pub mod threads;
 pub mod walk;
 pub mod workload;

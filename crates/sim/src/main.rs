@@ -1,13 +1,17 @@
-//! The command `shoal-sim`, called by `cargo xtask sim`, and by `cargo xtask exhaustive`.
+//! The command `shoal-sim`, called by `cargo xtask sim`, by `cargo xtask exhaustive` and the like.
 
-use shoal_sim::{cli, exhaustive};
+use shoal_sim::{cli, exhaustive, linear, soak};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
-    let done = match words.next_if(|word| word == "exhaustive") {
-        Some(_) => exhaustive::cli::parse(words).map(|a| exhaustive::cli::cli(&a)),
+    let command = words.next_if(|word| !word.starts_with("--"));
+    let done = match command.as_deref() {
         None => cli::parse(words).map(cli::cli),
+        Some("exhaustive") => exhaustive::cli::parse(words).map(|a| exhaustive::cli::cli(&a)),
+        Some("linear") => linear::cli::parse(words).map(|a| linear::cli::cli(&a)),
+        Some("soak") => soak::cli::parse(words).map(|a| soak::cli::cli(&a)),
+        Some(other) => Err(format!("{other}: unknown")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -13,6 +13,8 @@ cargo xtask COMMAND
   format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
   sim --seed N [...]       run the simulation in release mode; further options go to it
   exhaustive [...]         run every short sequence of operations, crashed everywhere
+  linear [...]             histories of several threads on the same names have an order
+  soak [--minutes N] [...] use a mount, kill its server, check, compare; again and again
   tour [...]               run scripts/tour.sh
   ci                       run .ci/run
 ";
@@ -49,6 +51,12 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
         "sim" => simulator(root, &[], rest),
         "exhaustive" => simulator(root, &["exhaustive"], rest),
+        "linear" => simulator(root, &["linear"], rest),
+        "soak" => {
+            // The workers are the simulator's, the mount is that of the command.
+            let code = cargo(root, &["build", "--quiet", "--release", "--package", "shoal-cli"])?;
+            if code == ExitCode::SUCCESS { simulator(root, &["soak"], rest) } else { Ok(code) }
+        }
         "tour" => {
             start(root, "scripts/tour.sh", &rest.iter().map(String::as_str).collect::<Vec<_>>())
         }
@@ -63,11 +71,15 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
 
 /// Runs the simulator, which is of use only with optimisation.
 fn simulator(root: &Path, first: &[&str], rest: &[String]) -> Result<ExitCode, String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut words: Vec<&str> = "run --quiet --release --package shoal-sim --".split(' ').collect();
     words.extend(first);
     words.extend(rest.iter().map(String::as_str));
-    start(root, &cargo, &words)
+    cargo(root, &words)
+}
+
+fn cargo(root: &Path, words: &[&str]) -> Result<ExitCode, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    start(root, &cargo, words)
 }
 
 /// Says whether a generated document was fresh; a stale one fails a check.

@@ -1,0 +1,27 @@
+//! Linearisability of the namespace: several threads or processes do short sequences of calls on
+//! the same few names, all at once; then some sequential order of the calls, consistent with which
+//! of them had ended before which began, must explain every result.
+//!
+//! * [`call`]: the calls, their replies, the random drawing of both threads' programs.
+//! * [`space`]: a namespace of a few names, the sequential meaning of the calls.
+//! * [`history`]: what was called and answered when; printed as a table when it is wrong.
+//! * [`search`]: is there an order? Wing and Gong's search with Lowe's memory of what was tried.
+//! * [`library`]: histories on a volume, by threads.
+//! * [`system`], [`crew`]: histories on a mounted directory, by system calls of several processes.
+//! * [`cli`]: the command `cargo xtask linear`.
+//!
+//! Names are looked up below *handles* (an inode that is held, a directory that is open), never by
+//! paths of several parts: walking a path is several calls, and is not atomic anywhere.
+//!
+//! A listing is not atomic either, and POSIX does not ask for it. It is taken apart into an
+//! observation of each name, anywhere between its beginning and its end: what was there all the
+//! time must be listed, what was never there must not.
+
+pub mod call;
+pub mod cli;
+pub mod crew;
+pub mod history;
+pub mod library;
+pub mod search;
+pub mod space;
+pub mod system;
