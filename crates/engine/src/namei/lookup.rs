@@ -1,5 +1,6 @@
 //! Looking names and paths up.
 
+use crate::attr::attr_of;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use crate::volume::Inner;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
@@ -8,16 +9,6 @@ use shoal_base::{Code, Error, Ino, Result};
 impl Inner {
     /// Looks `name` up in `dir`; "." and ".." too.
     pub fn lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
-        let child = self.lookup_ino(who, dir, name)?;
-        match self.getattr(child) {
-            // Removed between the two: it was not there.
-            Err(Error::Code(Code::Stale)) => Err(Error::Code(Code::NotFound)),
-            other => other,
-        }
-    }
-
-    #[inline]
-    fn lookup_ino(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
         let inode = self.inode(dir)?;
         let slot = inode.read();
         let core = &slot.inode.core;
@@ -26,12 +17,21 @@ impl Inner {
             return Err(Error::Code(Code::NameTooLong));
         }
         match name {
-            b"." => return Ok(dir),
-            b".." => return Ok(Ino(core.parent_or_rdev)),
+            b"." => return attr_of(dir, &slot.inode),
+            b".." => {
+                let parent = Ino(core.parent_or_rdev);
+                drop(slot);
+                return self.getattr(parent);
+            }
             _ => {}
         }
+        // The directory stays locked: what has the name has it still when it is looked at.
         match self.find_entry(dir, name)? {
-            Some(found) => Ok(found.child),
+            Some(found) if found.child == dir => {
+                let object = format!("entry of directory {dir}");
+                Err(Error::corrupt(object, None, "names the directory itself"))
+            }
+            Some(found) => self.getattr(found.child),
             None => Err(Error::Code(Code::NotFound)),
         }
     }

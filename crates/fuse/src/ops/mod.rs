@@ -41,11 +41,22 @@ pub struct Context<'a> {
 /// Replies with `attr` as an entry, and takes the reference that goes with it.
 #[inline]
 fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
-    let mut out = entry(attr);
-    out.nodeid = cx.session.id(attr.ino);
-    let end = put(request.body(), 0, &out)?;
     cx.volume.hold(attr.ino, 1)?;
-    Ok(end)
+    // Since the name was looked up the inode may have changed, and gone, and its number may have
+    // been used again: what the kernel gets is as it was after the reference was there.
+    let reply = match cx.volume.getattr(attr.ino) {
+        Ok(now) if now.generation == attr.generation => {
+            let mut out = entry(&now);
+            out.nodeid = cx.session.id(attr.ino);
+            put(request.body(), 0, &out)
+        }
+        Ok(_) => Err(Errno::ESTALE),
+        Err(e) => Err(e.into()),
+    };
+    if reply.is_err() {
+        cx.volume.release(attr.ino, 1);
+    }
+    reply
 }
 
 /// The set-id bits that a change by an unprivileged user takes away from `mode`.
