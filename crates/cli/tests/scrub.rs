@@ -70,6 +70,35 @@ fn damaged_contents_are_named() {
     assert!(json.stdout().contains(r#""clean":false,"problems":[{"rule":"data-checksum","#));
 }
 
+#[test]
+fn damaged_metadata_is_found() {
+    let scratch = sample(900, 100);
+    let volume = fs::read(scratch.path("v")).expect("read");
+    let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("open");
+    // Leaves of directory entries: magic, tree, level.
+    let leaves = (0..volume.len() - 64).step_by(8);
+    let leaves = leaves.filter(|at| volume[*at..].starts_with(b"SND1\x01\0"));
+    let mut found = Vec::new();
+    for leaf in leaves {
+        file.write_all_at(&[volume[leaf + 99] ^ 1], leaf as u64 + 99).expect("write");
+        let ran = scratch.shoal(["scrub", "v"]);
+        file.write_all_at(&[volume[leaf + 99]], leaf as u64 + 99).expect("write");
+        // Older ones are nobody's any more.
+        if ran.status() != Some(0) {
+            assert_eq!(ran.status(), Some(4), "{ran}");
+            found.push(ran.stdout());
+        }
+    }
+    assert!(found.iter().any(|out| out.starts_with("node: corrupt dirents node")), "{found:?}");
+
+    // Nothing can be read without the roots of the trees.
+    file.write_all_at(&vec![0x77; volume.len() - (1 << 20)], 1 << 20).expect("write");
+    let ran = scratch.shoal(["scrub", "v"]);
+    assert_eq!(ran.status(), Some(4), "{ran}");
+    assert!(ran.stdout().starts_with("volume-unreadable: "), "{ran}");
+    assert!(ran.stdout().contains("shoal fsck"), "{ran}");
+}
+
 /// More than a step can tell.
 #[test]
 fn every_damaged_file_is_named() {

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use shoal::ScrubAt;
 use shoal_fuse::protocol::flags::IOCTL_SCRUB;
 use shoal_fuse::{ScrubStep, scrub_of};
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -47,13 +48,19 @@ fn plant(m: &mut TestMount, files: usize, size: usize) {
     m.remount();
 }
 
-/// Changes the byte of the volume's file where the contents of the `n`th file are.
-fn flip(m: &TestMount, n: usize, size: usize) {
+/// Changes a byte of each of these files in the volume's file.
+fn flip(m: &TestMount, files: std::ops::Range<usize>, size: usize) {
     let volume = std::fs::read(m.volume()).unwrap();
-    let wanted = pattern(size, n as u64);
-    let at = volume.windows(64).position(|bytes| bytes == &wanted[..64]).unwrap() + 20;
+    let beginning = |n: usize| pattern(size, n as u64)[..64].to_vec();
+    let mut wanted: HashSet<Vec<u8>> = files.map(beginning).collect();
     let file = std::fs::OpenOptions::new().write(true).open(m.volume()).unwrap();
-    file.write_all_at(&[volume[at] ^ 1], at as u64).unwrap();
+    for at in (0..volume.len() - 64).step_by(8) {
+        // Most of it is zeros.
+        if volume[at..at + 2] != [0; 2] && wanted.remove(&volume[at..at + 64]) {
+            file.write_all_at(&[volume[at + 20] ^ 1], at as u64 + 20).unwrap();
+        }
+    }
+    assert!(wanted.is_empty());
 }
 
 #[test]
@@ -99,7 +106,7 @@ fn damage_is_found_although_the_contents_are_in_memory() {
     let Some(mut m) = mount_only("") else { return };
     plant(&mut m, 20, 9000);
     assert_eq!(std::fs::read(m.path("d/f7")).unwrap(), pattern(9000, 7));
-    flip(&m, 7, 9000);
+    flip(&m, 7..8, 9000);
     let top = dir(&m.dir);
     for bytes in [1, 1 << 20] {
         let (sum, _) = whole(&top, bytes);
@@ -108,6 +115,32 @@ fn damage_is_found_although_the_contents_are_in_memory() {
         assert!(text.contains("/d/f7"), "{text}");
     }
     unlink(m.path("d/f7")).unwrap();
+}
+
+/// Problems that do not fit on a page are counted, and told by smaller steps.
+#[test]
+fn what_does_not_fit_comes_in_smaller_steps() {
+    let Some(mut m) = mount_only("") else { return };
+    const FILES: usize = 80;
+    mkdir(m.path("d"), 0o755).unwrap();
+    let name = |n: usize| m.path(&format!("d/{}-{n}", "a-long-name".repeat(22)));
+    let names: Vec<_> = (0..FILES).map(name).collect();
+    for (n, name) in names.iter().enumerate() {
+        std::fs::write(name, pattern(3000, n as u64)).unwrap();
+    }
+    m.remount();
+    flip(&m, 0..FILES, 3000);
+    let top = dir(&m.dir);
+    let (once, _) = whole(&top, u64::MAX);
+    assert!(once.left_out > 0 && once.problems.len() > 20, "{}", once.left_out);
+    assert_eq!(once.problems.len() + once.left_out as usize, FILES);
+    let (all, _) = whole(&top, 1);
+    assert_eq!((all.problems.len(), all.left_out), (FILES, 0));
+    for name in &names {
+        let name = name.file_name().unwrap().to_str().unwrap();
+        assert!(all.problems.iter().any(|(_, text)| text.contains(&format!("/d/{name})"))));
+    }
+    names.iter().for_each(|name| unlink(name).unwrap());
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl<'a> Place<'a> {
         match Volume::open(path, &options) {
             Ok(volume) => Ok(Place::Volume(volume, path)),
             Err(error @ Error::Corrupt(_)) => {
-                Err(Closed::Damaged(("volume-unreadable".to_owned(), error.to_string())))
+                let text = format!("{error}; nothing else was read (shoal fsck looks further)");
+                Err(Closed::Damaged(("volume-unreadable".to_owned(), text)))
             }
             Err(error) => Err(Closed::Refused(Failure::volume(path.display(), &error))),
         }
