@@ -20,7 +20,7 @@ pub use files::{
     CatArgs, CpArgs, FindArgs, LnArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TypeFilter,
 };
 pub use helper::HelperArgs;
-pub use inspect::{OrphansArgs, StatsArgs};
+pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs};
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
 pub use root::{RootArgs, RootCommand, RootCreateArgs, RootDeleteArgs, RootListArgs};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
@@ -41,7 +41,7 @@ EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
   1   Some of it failed; each failure has a line of its own on standard error.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
-  fsck has the exit statuses of fsck(8): see shoal fsck --help.
+  fsck and scrub have the exit statuses of fsck(8): see shoal fsck --help.
 
 FILES:
   A volume is one file or one block device. One process at a time may change it; several may look
@@ -105,6 +105,7 @@ pub enum Command {
     Umount(UmountArgs),
     Sync(SyncArgs),
     Fsck(FsckArgs),
+    Scrub(ScrubArgs),
     Info(InfoArgs),
     Stats(StatsArgs),
     Orphans(OrphansArgs),
@@ -148,6 +149,14 @@ pub fn accept_find_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<Os
 /// A size argument.
 fn size(text: &str) -> Result<u64, String> {
     crate::size::parse(text)
+}
+
+/// A size argument that must not be 0.
+fn some_size(text: &str) -> Result<u64, String> {
+    match size(text) {
+        Ok(0) => Err(format!("'{text}' is nothing: write at least 1, or leave it out")),
+        size => size,
+    }
 }
 
 /// Permission bits in octal.
@@ -230,6 +239,7 @@ mod tests {
             "shoal umount d",
             "shoal sync d",
             "shoal fsck v --json",
+            "shoal scrub v --json --quiet --rate 20M",
             "shoal info v --json",
             "shoal root create v a --mode 700",
             "shoal root list v --json",
@@ -274,6 +284,9 @@ mod tests {
             "shoal rm --no-wait v:/a",
             "shoal stats v --every 0",
             "shoal orphans",
+            "shoal scrub",
+            "shoal scrub v --rate 0",
+            "shoal scrub v --rate fast",
             "shoal find v:/ --type z",
             "shoal xattr get v:/a",
             "shoal xattr set v:/a user.x y --create --replace",

@@ -19,6 +19,7 @@ pub mod parents;
 pub mod remove;
 pub mod rename;
 pub mod root;
+pub mod scrub;
 pub mod serve;
 pub mod stat;
 pub mod stats;

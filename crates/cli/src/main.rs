@@ -63,8 +63,9 @@ fn shoal(arguments: &[OsString]) -> u8 {
     match Cli::try_parse_from(arguments) {
         Ok(cli) => finish(run(&cli.command)),
         Err(error) => {
-            let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
-            usage(&error, if is_fsck { commands::fsck::USAGE } else { failure::UNUSABLE })
+            let is_check = |command: &OsString| command == "fsck" || command == "scrub";
+            let is_check = arguments.get(1).is_some_and(is_check);
+            usage(&error, if is_check { commands::fsck::USAGE } else { failure::UNUSABLE })
         }
     }
 }
@@ -77,6 +78,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Umount(args) => commands::mount::umount(args),
         Command::Sync(args) => commands::mount::sync(args),
         Command::Fsck(args) => commands::fsck::run(args),
+        Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Stats(args) => commands::stats::run(args),
         Command::Orphans(args) => commands::orphans::run(args),

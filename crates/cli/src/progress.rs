@@ -39,6 +39,11 @@ impl Progress {
         Progress::new("{msg} {wide_bar} {percent:>3} %  {eta} left")
     }
 
+    /// For work of which nothing shall be shown.
+    pub fn hidden() -> Progress {
+        Progress { bar: None, ..Progress::counting() }
+    }
+
     fn new(template: &str) -> Progress {
         let style =
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -103,6 +108,14 @@ impl Progress {
         match &self.bar {
             Some(bar) if self.shown => bar.suspend(|| eprint_line(line)),
             _ => eprint_line(line),
+        }
+    }
+
+    /// Runs what prints to standard output, with the bar out of its way.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) if self.shown => bar.suspend(print),
+            _ => print(),
         }
     }
 

@@ -199,7 +199,8 @@ impl Inner {
             bytes_total: geometry.bytes(),
             bytes_free: free,
             bytes_available: available,
-            inodes_used: self.store.inodes(),
+            // Without a name, but in use, as anybody counts.
+            inodes_used: self.store.inodes() + self.detached.len(),
             inodes_free: available / inode,
             read_only: self.store.failure().is_some(),
         }

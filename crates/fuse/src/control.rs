@@ -1,14 +1,14 @@
 //! What a program can do with a mount from outside: find its server, sync it, unmount it, ask for
-//! the names of a file, remove a tree, look at counters and orphans.
+//! the names of a file, remove a tree, look at counters and orphans, check it.
 
 mod inspect;
+mod scrub;
 
 pub use inspect::{Orphans, orphans_of, stats_of};
+pub use scrub::{ScrubStep, scrub_of};
 
 use crate::mount::{code_of, refused, table, unmount_dir};
-use crate::protocol::flags::{
-    IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SERVER_PID, IOCTL_SYNC,
-};
+use crate::protocol::flags::{IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::page::PAGE;
 use crate::protocol::parents::{self, IS_END, IS_TOP, WANT_PATHS};
 use crate::protocol::tree;
@@ -142,10 +142,7 @@ pub fn names_of(opened: impl AsFd, ino: Option<Ino>) -> io::Result<Names> {
         };
         // A page is longer than its head.
         let _ = ask.write_to_prefix(&mut page.0);
-        // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
-        let request = unsafe { rustix::ioctl::Updater::<IOCTL_PARENTS, Page>::new(&mut page) };
-        // SAFETY: as above.
-        unsafe { rustix::ioctl::ioctl(&opened, request)? };
+        ask_page::<IOCTL_PARENTS>(&opened, &mut page)?;
         let head = ParentsHead::read_from_prefix(&page.0).map_or(ask, |(head, _)| head);
         names.ino = Ino(head.ino);
         names.generation = Generation(head.generation);
@@ -213,10 +210,11 @@ pub fn is_in_mount(opened: impl AsFd) -> bool {
     ask_pid(opened).is_ok()
 }
 
-/// Asks for a page.
-fn inspect_page(opened: impl AsFd, page: &mut Page) -> io::Result<()> {
+/// Asks for a page by the ioctl with a number, which must be one of those that take a page.
+fn ask_page<const NUMBER: u32>(opened: impl AsFd, page: &mut Page) -> io::Result<()> {
+    const { assert!((NUMBER >> 16) & 0x3fff == PAGE as u32) };
     // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
-    let request = unsafe { rustix::ioctl::Updater::<IOCTL_INSPECT, Page>::new(page) };
+    let request = unsafe { rustix::ioctl::Updater::<NUMBER, Page>::new(page) };
     // SAFETY: as above.
     let () = unsafe { rustix::ioctl::ioctl(&opened, request)? };
     Ok(())

@@ -414,6 +414,37 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+        /// Wherever a scrub is asked to begin, it reads what it is asked for and finds nothing.
+        #[test]
+        fn arbitrary_scrubs_do_no_harm(
+            asked in proptest::collection::vec((proptest::array::uniform4(word()), 0u32..9), 1..20),
+        ) {
+            use crate::protocol::flags::IOCTL_SCRUB;
+            let mut bench = Bench::new();
+            for name in [&b"a\0"[..], b"b\0", b"c\0"] {
+                bench.create(name);
+            }
+            bench.volume().checkpoint().unwrap();
+            for ([stage, hi, lo, bytes], odd) in asked {
+                let (in_size, out_size) = (16_376, 16_376);
+                let arg = IoctlIn { cmd: IOCTL_SCRUB, in_size, out_size, ..IoctlIn::default() };
+                let flags = u32::from(odd == 0);
+                let head =
+                    ScrubHead { stage, key: [hi, lo], bytes, flags, ..ScrubHead::default() };
+                let mut page = head.as_bytes().to_vec();
+                page.resize(16_376, 0xff);
+                let reply = bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page]);
+                prop_assert_eq!(reply.is_ok(), bytes > 0 && odd > 0);
+                if let Ok(reply) = reply {
+                    let (head, _) = ScrubHead::read_from_prefix(&reply[16..]).unwrap();
+                    prop_assert!(head.count == 0 && head.left_out == 0, "{head:?}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
         /// Whatever arrives, no handler and nothing in the volume panics, and the volume is still
         /// consistent and usable.
         #[test]

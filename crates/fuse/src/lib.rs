@@ -12,7 +12,7 @@
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
-//! | `control` | from outside: sync, unmount, names of a file, removal of a tree, counters |
+//! | `control` | from outside: sync, unmount, names of a file, removal of a tree, counters, a check |
 //!
 //! The server keeps no state of its own: a node id is an inode number, handles are 0, and the
 //! kernel's references are counted by the volume. All changes come through the one mount, so the
@@ -32,8 +32,8 @@ mod stats;
 mod transport;
 
 pub use control::{
-    Link, Names, Orphans, is_in_mount, is_mounted, names_of, orphans_of, remove_tree, server_pid,
-    stats_of, sync, unmount, unmount_and_wait, unmount_lazy,
+    Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of, remove_tree,
+    scrub_of, server_pid, stats_of, sync, unmount, unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;

@@ -238,9 +238,8 @@ fn malformed_questions_are_refused() {
     fails!(NOENT, remove(&top, &"x".repeat(255)));
     fails!(NOTDIR, remove(&open(m.path("f"), OFlags::RDONLY).unwrap(), "x"));
     fails!(NOTTY, remove(&dir("/"), "no-such-file-here"));
-    for number in
-        [shoal_fuse::protocol::flags::IOCTL_REMOVE_TREE, shoal_fuse::protocol::flags::IOCTL_INSPECT]
-    {
+    use shoal_fuse::protocol::flags::{IOCTL_INSPECT, IOCTL_REMOVE_TREE, IOCTL_SCRUB};
+    for number in [IOCTL_REMOVE_TREE, IOCTL_INSPECT, IOCTL_SCRUB] {
         // Everything but zeros, and a structure of another size.
         for (fill, number, errno) in
             [(u64::MAX, number, None), (0, number & !0x3fff_0000 | 64 << 16, Some(Errno::NOTTY))]

@@ -93,3 +93,60 @@ pub struct OrphansArgs {
     #[arg(long)]
     pub json: bool,
 }
+
+const SCRUB_AFTER: &str = "\
+OUTPUT:
+  Each problem is one line, when it is found: the short name of the rule that is broken, then what
+  is wrong, where, and of which file. A summary follows. With --json, one object at the end:
+
+    volume        as it was given; volume_bytes as in shoal ls --json
+    clean         true if everything has been read and there is no problem
+    problems      list of {rule, message}
+    left_out      how many more there are, too many in one place to be told
+    blocks, objects, bytes
+                  what was read: blocks of metadata, data objects, bytes of both
+    seconds       how long it took
+    stopped       why it did not get to the end, only if so
+
+WHAT IS READ:
+  What the newest checkpoint points to: every block of metadata and all file data, from the device,
+  even if it is in memory. Each is compared with the checksum that belongs to it. What was written
+  since that checkpoint comes with the next scrub. What has to stand still to be compared (names
+  with link counts, space with what uses it) is left to shoal fsck, which repairs, too.
+
+  Neither reads nor writes wait for a scrub of a mount, but they share the device with it: --rate
+  leaves them most of it.
+
+EXIT STATUS:
+  0   There is no problem.
+  4   Problems were found. They are left as they are.
+  8   The scrub could not be made, or not to its end: no such file, not a volume, in use, a read
+      error, or the mount does not do it for this user.
+  16  Wrong usage.
+
+EXAMPLES:
+    shoal scrub vol.img
+    shoal scrub /mnt --rate 20M --quiet
+";
+
+/// Read everything on a volume and compare it with its checksums, also while it is mounted
+///
+/// Finds what the device has lost or changed, and names the files. Nothing is written. A mounted
+/// volume stays in use and is asked through its mount, step by step; only the superuser and the
+/// user who mounted it may do so.
+#[derive(Args, Debug)]
+#[command(after_long_help = SCRUB_AFTER)]
+pub struct ScrubArgs {
+    /// The volume's file or device, or a directory where it is mounted
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Read at most so many bytes a second, as 20M
+    #[arg(long, value_name = "SIZE", value_parser = super::some_size)]
+    pub rate: Option<u64>,
+    /// Show no progress and no summary: problems only
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

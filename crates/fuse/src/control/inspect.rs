@@ -1,6 +1,7 @@
 //! What goes on inside a mounted volume, asked for page by page.
 
-use super::{Page, inspect_page};
+use super::{Page, ask_page};
+use crate::protocol::flags::IOCTL_INSPECT;
 use crate::protocol::inspect::*;
 use crate::protocol::page::{PAGE, Record};
 use crate::protocol::wire::{CounterRecord, InspectHead, OrphanRecord};
@@ -69,7 +70,7 @@ fn list<R: Record>(opened: impl AsFd, what: u32, each: &mut dyn FnMut(R, &[u8]))
         let ask = InspectHead { what, cookie, ..InspectHead::default() };
         // A page is longer than its head.
         let _ = ask.write_to_prefix(&mut page.0);
-        inspect_page(&opened, &mut page)?;
+        ask_page::<IOCTL_INSPECT>(&opened, &mut page)?;
         let head = InspectHead::read_from_prefix(&page.0).map_or(ask, |(head, _)| head);
         records(&page.0).for_each(|(record, tail)| each(record, tail));
         if head.flags & IS_END != 0 || head.cookie <= cookie {

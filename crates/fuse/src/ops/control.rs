@@ -1,8 +1,8 @@
-//! Ioctls: five of our own, each for a function of [`crate::control`], no others.
+//! Ioctls: six of our own, each for a function of [`crate::control`], no others.
 
 use super::{Context, Outcome};
 use crate::protocol::flags::{
-    IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SERVER_PID, IOCTL_SYNC,
+    IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SCRUB, IOCTL_SERVER_PID, IOCTL_SYNC,
 };
 use crate::protocol::reply::put;
 use crate::protocol::wire::{IoctlIn, IoctlOut};
@@ -23,6 +23,7 @@ pub fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         IOCTL_PARENTS => super::parents::parents(cx, request),
         IOCTL_REMOVE_TREE => super::tree::remove(cx, request),
         IOCTL_INSPECT => super::inspect::inspect(cx, request),
+        IOCTL_SCRUB => super::scrub::scrub(cx, request),
         _ => Err(Errno::ENOTTY),
     }
 }

@@ -15,6 +15,7 @@ pub mod open;
 pub mod parents;
 pub mod remove;
 pub mod rename;
+pub mod scrub;
 pub mod sync;
 pub mod tree;
 pub mod xattr;

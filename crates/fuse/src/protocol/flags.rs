@@ -119,7 +119,9 @@ pub const IOCTL_REMOVE_TREE: u32 = iowr(b'S', 4, super::tree::SIZE as u32);
 /// Shoal's ioctl that lists counters, orphans and deleted roots ([`super::inspect`]).
 /// `_IOWR('S', 5, page)`.
 pub const IOCTL_INSPECT: u32 = iowr(b'S', 5, super::page::PAGE as u32);
+/// Shoal's ioctl that checks a piece of the volume ([`super::scrub`]). `_IOWR('S', 6, page)`.
+pub const IOCTL_SCRUB: u32 = iowr(b'S', 6, super::page::PAGE as u32);
 
 const _: () = assert!(IOCTL_SYNC == 0x5301 && IOCTL_SERVER_PID == 0x8004_5302);
-const _: () = assert!(IOCTL_PARENTS == 0xfff8_5303);
+const _: () = assert!(IOCTL_PARENTS == 0xfff8_5303 && IOCTL_SCRUB == 0xfff8_5306);
 const _: () = assert!(IOCTL_REMOVE_TREE == 0xc110_5304 && IOCTL_INSPECT == 0xfff8_5305);

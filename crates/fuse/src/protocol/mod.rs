@@ -10,7 +10,7 @@
 //! | making a reply | [`reply`] |
 //! | directory listings | [`dirent`] |
 //! | messages from us to the kernel | [`notify`] |
-//! | what our ioctls take and give: a file's names; a tree to remove; counters and orphans | [`parents`], [`tree`], [`inspect`] |
+//! | what our ioctls take and give: a file's names; a tree to remove; counters and orphans; a check | [`parents`], [`tree`], [`inspect`], [`scrub`] |
 //! | the pages that they come in | [`page`] |
 //! | how the kernel learns not to send OPEN | [`probe`] |
 //!
@@ -27,6 +27,7 @@ pub mod parents;
 pub mod probe;
 pub mod reply;
 pub mod request;
+pub mod scrub;
 pub mod tree;
 pub mod wire;
 

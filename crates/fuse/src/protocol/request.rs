@@ -6,7 +6,7 @@
 //! for both, because that is what a ring offers; handlers take what they need from the body before
 //! they write to it.
 
-use super::flags::{IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SYNC};
+use super::flags::{IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SCRUB, IOCTL_SYNC};
 use super::wire::{ExtHeader, InHeader, IoctlIn};
 use super::{Errno, Opcode};
 use shoal::{Code, Ino};
@@ -83,7 +83,7 @@ impl<'a> Request<'a> {
             // Not the others: every `isatty` is an ioctl.
             Some(Opcode::Ioctl) => matches!(
                 self.ioctl(),
-                Some(IOCTL_SYNC | IOCTL_PARENTS | IOCTL_REMOVE_TREE | IOCTL_INSPECT)
+                Some(IOCTL_SYNC | IOCTL_PARENTS | IOCTL_REMOVE_TREE | IOCTL_INSPECT | IOCTL_SCRUB)
             ),
             Some(op) => op.may_block(),
             None => false,
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn which_requests_may_block() {
-        let ours = [IOCTL_SYNC, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_INSPECT];
+        let ours = [IOCTL_SYNC, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_INSPECT, IOCTL_SCRUB];
         for (cmd, blocks) in ours.map(|cmd| (cmd, true)).into_iter().chain([(0x5401, false)]) {
             let arg = IoctlIn { cmd, ..IoctlIn::default() };
             let mut bytes = build(39, arg.as_bytes(), &[], 0);

@@ -319,6 +319,36 @@ wire! {
         /// 0.
         28 padding: u32,
     }
+    /// Head of a page of [`crate::protocol::scrub`].
+    ScrubHead 64 {
+        /// Where to begin, or to go on.
+        0 stage: u64,
+        /// The same.
+        8 key: [u64; 2],
+        /// Bytes to read, or read.
+        24 bytes: u64,
+        /// Out: blocks read.
+        32 blocks: u64,
+        /// Out: data objects read.
+        40 objects: u64,
+        /// See there.
+        48 flags: u32,
+        /// Records that follow.
+        52 count: u32,
+        /// Out: problems that did not fit.
+        56 left_out: u32,
+        /// Must be 0.
+        60 padding: u32,
+    }
+    /// A problem in such a page, in front of its rule and its text.
+    ScrubRecord 8 {
+        /// Bytes of the rule.
+        0 rule_len: u16,
+        /// Bytes of the text.
+        2 text_len: u16,
+        /// 0.
+        4 padding: u32,
+    }
     /// INIT.
     InitIn 64 {
         /// Protocol version, 7.

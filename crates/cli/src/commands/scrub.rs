@@ -1,0 +1,264 @@
+//! `shoal scrub`: reads everything on a volume, step by step, mounted or not, and says what is
+//! wrong with it.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use shoal::{Error, OpenOptions, ScrubAt, ScrubReport, Volume};
+use shoal_fuse::{ScrubStep, scrub_of};
+
+use crate::args::ScrubArgs;
+use crate::commands::fsck::{OPERATIONAL, UNCORRECTED};
+use crate::failure::{Failure, OK, Result};
+use crate::mounted;
+use crate::output::{Out, json_name, printable};
+use crate::progress::{Progress, eprint_line};
+use crate::size::human;
+
+/// Bytes of a step. A mount gives nothing out that was freed while a step is under way, so it is a
+/// matter of milliseconds.
+const STEP: u64 = 4 << 20;
+/// Least bytes of a step that is made small for the sake of an even rate.
+const STEP_MIN: u64 = 64 << 10;
+/// Steps a second, at least, with a rate.
+const STEPS_PER_SECOND: u64 = 4;
+/// A step that found so many problems may have found more than it tells: a volume keeps a hundred,
+/// and a mount has to get them on one page.
+const MANY: usize = 64;
+
+/// Checks a volume.
+pub fn run(args: &ScrubArgs) -> Result<u8> {
+    let mut scrub = Scrub {
+        args,
+        out: Out::new(),
+        progress: if args.quiet || args.json { Progress::hidden() } else { Progress::share() },
+        started: Instant::now(),
+        found: ScrubStep::default(),
+    };
+    let stopped = match Place::open(&args.volume) {
+        Ok(place) => scrub.everything(&place),
+        Err(Closed::Damaged(problem)) => {
+            scrub.add(ScrubStep { problems: vec![problem], ..ScrubStep::default() })
+        }
+        Err(Closed::Refused(failure)) => Err(failure),
+    };
+    scrub.progress.finish();
+    scrub.finish(stopped)
+}
+
+/// Why there is nothing to ask.
+enum Closed {
+    /// Damage keeps the volume from being opened, which is a problem found: rule and text.
+    Damaged((String, String)),
+    /// Something else does.
+    Refused(Failure),
+}
+
+/// Who is asked.
+enum Place<'a> {
+    Volume(Volume, &'a Path),
+    Mount(OwnedFd, &'a Path),
+}
+
+impl<'a> Place<'a> {
+    fn open(path: &'a Path) -> Result<Place<'a>, Closed> {
+        if path.is_dir() {
+            let mount = mounted::open(path).map_err(Closed::Refused)?;
+            return Ok(Place::Mount(mount, path));
+        }
+        let options = OpenOptions { read_only: true, background: false, ..OpenOptions::default() };
+        match Volume::open(path, &options) {
+            Ok(volume) => Ok(Place::Volume(volume, path)),
+            Err(error @ Error::Corrupt(_)) => {
+                let text = format!("{error}; nothing else was read (shoal fsck looks further)");
+                Err(Closed::Damaged(("volume-unreadable".to_owned(), text)))
+            }
+            Err(error) => Err(Closed::Refused(Failure::volume(path.display(), &error))),
+        }
+    }
+
+    /// About how many bytes there are to be read; 0: it does not say.
+    fn bytes(&self) -> u64 {
+        match self {
+            Place::Volume(volume, _) => volume.info().live_bytes,
+            Place::Mount(mount, _) => rustix::fs::fstatvfs(mount).map_or(0, |space| {
+                space.f_blocks.saturating_sub(space.f_bfree).saturating_mul(space.f_frsize)
+            }),
+        }
+    }
+
+    fn step(&self, at: ScrubAt, bytes: u64) -> Result<ScrubStep> {
+        match self {
+            Place::Volume(volume, path) => {
+                let mut report = ScrubReport::default();
+                let next = volume.scrub_step(at, bytes, &mut report);
+                let next = next.map_err(|error| Failure::volume(path.display(), &error))?;
+                let ScrubReport { blocks, objects, bytes, problems } = report;
+                let problems = problems.into_iter().map(|it| (it.rule.to_owned(), it.message));
+                let problems = problems.collect();
+                Ok(ScrubStep { next, blocks, objects, bytes, problems, left_out: 0 })
+            }
+            Place::Mount(mount, path) => {
+                scrub_of(mount, at, bytes).map_err(|error| mounted::refused(path, error))
+            }
+        }
+    }
+}
+
+/// A scrub under way.
+struct Scrub<'a> {
+    args: &'a ScrubArgs,
+    out: Out,
+    progress: Progress,
+    started: Instant,
+    /// The sum of all steps.
+    found: ScrubStep,
+}
+
+impl Scrub<'_> {
+    fn everything(&mut self, place: &Place<'_>) -> Result<()> {
+        let whole =
+            self.args.rate.map_or(STEP, |rate| (rate / STEPS_PER_SECOND).clamp(STEP_MIN, STEP));
+        let total = place.bytes();
+        let (mut at, mut bytes) = (Some(ScrubAt::default()), whole);
+        while let Some(here) = at {
+            let step = place.step(here, bytes)?;
+            if (step.left_out > 0 || step.problems.len() >= MANY) && bytes > 1 {
+                // Again, in pieces of which each can tell all that it finds.
+                bytes = (bytes / 4).max(1);
+                continue;
+            }
+            (at, bytes) = (step.next, (bytes * 2).min(whole));
+            self.add(step)?;
+            let done = self.found.bytes;
+            self.progress.set("reading", done.min(total), total);
+            self.pause();
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, step: ScrubStep) -> Result<()> {
+        self.found.blocks += step.blocks;
+        self.found.objects += step.objects;
+        self.found.bytes += step.bytes;
+        self.found.left_out += step.left_out;
+        let problems = &step.problems;
+        if !self.args.json && !problems.is_empty() {
+            let out = &mut self.out;
+            self.progress.aside(|| {
+                for (rule, text) in problems {
+                    // A text may quote names from the volume.
+                    let (rule, text) = (printable(rule.as_bytes()), printable(text.as_bytes()));
+                    out.line(&format!("{rule}: {text}"))?;
+                }
+                out.flush()
+            })?;
+        }
+        self.found.problems.extend(step.problems);
+        Ok(())
+    }
+
+    /// Waits until as much time has gone by as the rate asks for.
+    fn pause(&mut self) {
+        let Some(rate) = self.args.rate else { return };
+        let due = Duration::from_secs_f64(self.found.bytes as f64 / rate as f64);
+        std::thread::sleep(due.saturating_sub(self.started.elapsed()));
+    }
+
+    /// Says what came out, also of a scrub that was stopped.
+    fn finish(mut self, stopped: Result<()>) -> Result<u8> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let line = match stopped {
+            Ok(()) => None,
+            Err(Failure::Line { line, .. }) => Some(line),
+            Err(failure) => return Err(failure),
+        };
+        if self.args.json {
+            let result = JsonScrub::new(self.args, &self.found, line.as_deref(), seconds);
+            self.out.json(&result)?;
+        } else if line.is_none() && !self.args.quiet {
+            let summary = summary(&self.args.volume, &self.found, seconds);
+            self.out.line(&summary)?;
+        }
+        self.out.flush()?;
+        if let Some(line) = line {
+            eprint_line(&line);
+            return Ok(OPERATIONAL);
+        }
+        Ok(if problems(&self.found) == 0 { OK } else { UNCORRECTED })
+    }
+}
+
+fn problems(found: &ScrubStep) -> u64 {
+    found.problems.len() as u64 + u64::from(found.left_out)
+}
+
+fn summary(volume: &Path, found: &ScrubStep, seconds: f64) -> String {
+    let left_out = match found.left_out {
+        0 => String::new(),
+        n => format!(" ({n} of them too many in one place to be told)"),
+    };
+    let verdict = match problems(found) {
+        0 => "clean".to_owned(),
+        1 => "1 problem".to_owned(),
+        n => format!("{n} problems{left_out}"),
+    };
+    let per_second = (found.bytes as f64 / seconds.max(1e-6) / 1e6) as u64;
+    format!(
+        "{}: {verdict}; read {} blocks, {} data objects, {}, in {seconds:.1} s, {per_second} MB/s",
+        volume.display(),
+        found.blocks,
+        found.objects,
+        human(found.bytes)
+    )
+}
+
+/// The result in JSON.
+#[derive(Serialize)]
+struct JsonScrub<'a> {
+    volume: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume_bytes: Option<String>,
+    clean: bool,
+    problems: Vec<JsonProblem<'a>>,
+    left_out: u32,
+    blocks: u64,
+    objects: u64,
+    bytes: u64,
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<&'a str>,
+}
+
+/// A problem in JSON.
+#[derive(Serialize)]
+struct JsonProblem<'a> {
+    rule: &'a str,
+    message: &'a str,
+}
+
+impl<'a> JsonScrub<'a> {
+    fn new(
+        args: &ScrubArgs,
+        found: &'a ScrubStep,
+        stopped: Option<&'a str>,
+        seconds: f64,
+    ) -> JsonScrub<'a> {
+        let (volume, volume_bytes) = json_name(args.volume.as_os_str().as_encoded_bytes());
+        let told = found.problems.iter().map(|(rule, message)| JsonProblem { rule, message });
+        JsonScrub {
+            volume,
+            volume_bytes,
+            clean: problems(found) == 0 && stopped.is_none(),
+            problems: told.collect(),
+            left_out: found.left_out,
+            blocks: found.blocks,
+            objects: found.objects,
+            bytes: found.bytes,
+            seconds,
+            stopped,
+        }
+    }
+}
