@@ -80,6 +80,7 @@ impl Failing {
         let failed_before = self.device.counts().failed;
         self.history.begin(self.device.position());
         let before = self.run.clone();
+        let (frozen, digest) = (self.volume.read_only_reason(), before.model.digest());
         let step = self.run.step(&self.volume, op);
         let struck = self.device.counts().failed > failed_before;
         let clear = match step {
@@ -93,6 +94,11 @@ impl Failing {
             Err(wrong) => return Err(wrong),
             Ok(_) => true,
         };
+        if let Some(reason) = frozen
+            && self.run.model.digest() != digest
+        {
+            return Err(format!("changes a volume that is read-only: {reason}"));
+        }
         let durable = self.make_durable(op);
         self.history.end_of(op, &self.run.model);
         let position = self.device.position();
@@ -133,19 +139,23 @@ impl Failing {
         Ok(())
     }
 
-    /// After an error: the operation must have been done, or not at all.
+    /// After an error: the operation must have been done, or not at all. `false`: reads fail for
+    /// good.
     fn reconcile(&mut self, op: &Op, before: Lockstep) -> Result<bool, String> {
         self.run = before;
         let failed_before = self.device.counts().failed;
-        let found = match walk(&self.volume, Ino::ROOT, true) {
-            Ok(found) => found,
-            // Reads fail for good: what happened can be told only after recovery, by its prefix.
-            Err(_) if self.device.counts().failed > failed_before => return Ok(false),
+        let (found, clear) = match walk(&self.volume, Ino::ROOT, true) {
+            Ok(found) => (found, true),
+            // Reads fail for good: the run ends here, and what the call did shows without faults.
+            Err(_) if self.device.counts().failed > failed_before => {
+                self.device.heal();
+                (walk(&self.volume, Ino::ROOT, true)?, false)
+            }
             Err(wrong) => return Err(wrong),
         };
         self.run.model.begin();
         if found.digest() == self.run.model.digest() {
-            return Ok(true);
+            return Ok(clear);
         }
         match self.run.after(op, &found.state) {
             Some(after) => self.run = after,
@@ -154,7 +164,7 @@ impl Failing {
                 return Err(format!("half done: {}", lines.join("; ")));
             }
         }
-        Ok(true)
+        Ok(clear)
     }
 
     fn finish(mut self, settings: &Settings, seed: u64) -> Result<Outcome, String> {
