@@ -36,10 +36,12 @@ impl Inner {
         }
     }
 
-    /// Resolves a handle: `ESTALE` when the inode is gone or its number was used again.
+    /// Resolves a handle: `ESTALE` when the inode is gone or its number was used again. One without
+    /// names that nobody holds is gone, though it may still wait to be freed.
     pub fn by_handle(&self, handle: Handle) -> Result<Attr> {
         let attr = self.getattr(handle.ino)?;
-        match attr.generation == handle.generation {
+        let gone = attr.nlink == 0 && !self.holds.is_held(handle.ino);
+        match attr.generation == handle.generation && !gone {
             true => Ok(attr),
             false => Err(Error::Code(Code::Stale)),
         }
