@@ -169,3 +169,111 @@ fn other_calls_without_memory_change_nothing_or_succeed() {
     let volume = Volume::open_on(device, &OpenOptions::default()).unwrap();
     assert_clean(&volume);
 }
+
+/// Calls that take several transactions, with their allocation `nth` and some behind it failing.
+/// Each must have done all that can be seen, or nothing. They return whether any allocation failed.
+struct Steps {
+    volume: Volume,
+    who: Caller,
+    failures: i64,
+}
+
+impl Steps {
+    /// A file of as many records as writes.
+    fn scattered(&self, dir: Ino, name: &[u8]) -> Ino {
+        let ino = self.volume.create(&self.who, dir, name, 0o644).unwrap().ino;
+        for i in 0..24 {
+            assert_eq!(self.volume.write(ino, i * (256 << 10), b"data", false).unwrap(), 4);
+        }
+        ino
+    }
+
+    fn gone(&self, name: &[u8]) -> bool {
+        self.volume.lookup(&self.who, Ino::ROOT, name).is_err()
+    }
+
+    fn cut(&self, nth: i64, name: &[u8]) -> bool {
+        let ino = self.scattered(Ino::ROOT, name);
+        let size = || self.volume.getattr(ino).unwrap().size;
+        let (whole, to) = (size(), SetAttr { size: Some(5), ..SetAttr::default() });
+        let cut = || self.volume.setattr(&self.who, ino, &to);
+        let (result, failed) = failing(nth, self.failures, cut);
+        let now = size();
+        assert!(now == 5 || now == whole && enomem(&result), "{nth}: {result:?}, {now}");
+        cut().expect("memory is back");
+        assert_eq!(size(), 5);
+        failed
+    }
+
+    fn unlink_held(&self, nth: i64, name: &[u8]) -> bool {
+        let ino = self.scattered(Ino::ROOT, name);
+        self.volume.hold(ino, 1).unwrap();
+        let unlink = || self.volume.unlink(&self.who, Ino::ROOT, name);
+        let (result, failed) = failing(nth, self.failures, unlink);
+        assert!(self.gone(name) || enomem(&result), "{nth}: {result:?}");
+        let mut word = [0; 4];
+        assert_eq!(self.volume.read(ino, 512 << 10, &mut word).unwrap(), 4);
+        assert_eq!(&word, b"data");
+        let ((), more) = failing(nth, self.failures, || self.volume.release(ino, 1));
+        if !self.gone(name) {
+            unlink().expect("memory is back");
+        }
+        failed || more
+    }
+
+    fn remove_tree(&self, nth: i64, name: &[u8]) -> bool {
+        let dir = self.volume.mkdir(&self.who, Ino::ROOT, name, 0o755).unwrap().ino;
+        let inner = self.volume.mkdir(&self.who, dir, b"inner", 0o755).unwrap().ino;
+        for child in [b"a", b"b", b"c", b"d", b"e"] {
+            self.volume.create(&self.who, inner, child, 0o644).unwrap();
+        }
+        self.scattered(inner, b"large");
+        let remove = || self.volume.remove_tree(&self.who, Ino::ROOT, name, TreeCheck::Tree);
+        let (result, failed) = failing(nth, self.failures, remove);
+        let whole = || self.volume.lookup(&self.who, inner, b"large").is_ok();
+        assert!(self.gone(name) || enomem(&result) && whole(), "{nth}: {result:?}");
+        if !self.gone(name) {
+            remove().expect("memory is back");
+        }
+        failed
+    }
+}
+
+fn enomem<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Code(Code::NoMemory)))
+}
+
+/// What such a call leaves is done later, and nothing makes the volume read-only.
+#[test]
+fn calls_of_many_steps_without_memory_do_everything_or_nothing() {
+    let _alone = ALONE.lock();
+    memory::enable();
+    let device = Arc::new(MemDevice::new(256 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let options = OpenOptions { background: false, step_records: 2, ..OpenOptions::default() };
+    let volume = Volume::open_on(device.clone(), &options).unwrap();
+    let mut steps = Steps { volume, who: Caller::root(), failures: 1 };
+    for failures in [1, 1000] {
+        steps.failures = failures;
+        for call in [Steps::cut, Steps::unlink_held, Steps::remove_tree] {
+            let mut nth = 0;
+            let name = |nth| format!("{failures}-{nth}").into_bytes();
+            while call(&steps, nth, &name(nth)) {
+                nth += 1;
+            }
+            assert!((10..10_000).contains(&nth), "{nth} allocations");
+            for i in 0..=nth {
+                let left = steps.volume.unlink(&steps.who, Ino::ROOT, &name(i));
+                assert!(left.is_ok() || steps.gone(&name(i)));
+            }
+        }
+    }
+    let volume = steps.volume;
+    assert_eq!(volume.read_only_reason(), None);
+    while volume.reap_some().unwrap() {}
+    assert_eq!(volume.info().orphans, 0, "{:?}", volume.orphans());
+    assert_clean(&volume);
+    volume.close().unwrap();
+    let volume = Volume::open_on(device, &options).unwrap();
+    assert_clean(&volume);
+}

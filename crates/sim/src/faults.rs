@@ -1,18 +1,23 @@
 //! Runs in which the device fails. What must hold whatever fails, and whenever:
 //!
 //! * no panic, no hang; each call succeeds or returns an error;
-//! * a call that returned an error has done everything or nothing;
-//! * after a failed flush the volume is read-only, with a reason, and refuses every change;
+//! * a call that returned an error has done everything or nothing. The removal of a tree has, when
+//!   its name is gone: files with names elsewhere lose theirs inside it in steps behind the call
+//!   (`engine/src/reap`), which a volume that has become read-only cannot take any more. Until the
+//!   next session, which does, such a file may show a link too many, and none too few;
+//! * after a failed flush the volume is read-only, with a reason, and refuses every change. What
+//!   is read-only shows the same for ever;
 //! * what was acknowledged before, during or after is there after the next recovery, and the
 //!   recovered state is one that there was.
 
 use crate::device::{Fault, FaultyDevice, Kind};
 use crate::exec::{Lockstep, Step, is_refusal};
 use crate::history::History;
+use crate::model::State;
 use crate::op::Op;
 use crate::recovery::recover;
 use crate::rng::Rng;
-use crate::runner::{Settings, panic_text};
+use crate::runner::{Ack, Settings, make_durable, panic_text};
 use crate::walk::walk;
 use crate::workload::Workload;
 use shoal::{Error, Ino, Volume, mkfs_on};
@@ -80,6 +85,7 @@ impl Failing {
         let failed_before = self.device.counts().failed;
         self.history.begin(self.device.position());
         let before = self.run.clone();
+        let (frozen, digest) = (self.volume.read_only_reason(), before.model.digest());
         let step = self.run.step(&self.volume, op);
         let struck = self.device.counts().failed > failed_before;
         let clear = match step {
@@ -93,32 +99,24 @@ impl Failing {
             Err(wrong) => return Err(wrong),
             Ok(_) => true,
         };
-        let durable = self.make_durable(op);
+        if let Some(reason) = frozen
+            && self.run.model.digest() != digest
+        {
+            return Err(format!("changes a volume that is read-only: {reason}"));
+        }
+        let durable = make_durable(&self.volume, &self.run, op);
         self.history.end_of(op, &self.run.model);
         let position = self.device.position();
         match durable {
             Ok(None) => {}
-            Ok(Some(None)) => self.history.acknowledge_all(position),
-            Ok(Some(Some(ino))) => self.history.acknowledge(position, ino),
+            Ok(Some(Ack::All)) => self.history.acknowledge_all(position),
+            Ok(Some(Ack::Inode(ino))) => self.history.acknowledge(position, ino),
             Err(error) => {
                 self.outcome.errors += 1;
                 self.judge(op, &error)?;
             }
         }
         Ok(clear)
-    }
-
-    /// `Some(None)`: everything is durable; `Some(Some(ino))`: this inode.
-    fn make_durable(&self, op: &Op) -> Result<Option<Option<Ino>>, Error> {
-        match op {
-            Op::Fsync { file, datasync } => match self.run.resolve(file) {
-                None => Ok(None),
-                Some(ino) => self.volume.fsync(ino, *datasync).map(|()| Some(Some(ino))),
-            },
-            Op::Sync => self.volume.sync().map(|()| Some(None)),
-            Op::Checkpoint => self.volume.checkpoint().map(|()| Some(None)),
-            _ => Ok(None),
-        }
     }
 
     /// An error must have a cause.
@@ -133,28 +131,59 @@ impl Failing {
         Ok(())
     }
 
-    /// After an error: the operation must have been done, or not at all.
+    /// After an error: the operation must have been done, or not at all. `false`: reads fail for
+    /// good.
     fn reconcile(&mut self, op: &Op, before: Lockstep) -> Result<bool, String> {
         self.run = before;
         let failed_before = self.device.counts().failed;
-        let found = match walk(&self.volume, Ino::ROOT, true) {
-            Ok(found) => found,
-            // Reads fail for good: what happened can be told only after recovery, by its prefix.
-            Err(_) if self.device.counts().failed > failed_before => return Ok(false),
+        let (found, clear) = match walk(&self.volume, Ino::ROOT, true) {
+            Ok(found) => (found, true),
+            // Reads fail for good: the run ends here, and what the call did shows without faults.
+            Err(_) if self.device.counts().failed > failed_before => {
+                self.device.heal();
+                (walk(&self.volume, Ino::ROOT, true)?, false)
+            }
             Err(wrong) => return Err(wrong),
         };
         self.run.model.begin();
         if found.digest() == self.run.model.digest() {
-            return Ok(true);
+            return Ok(clear);
         }
-        match self.run.after(op, &found.state) {
-            Some(after) => self.run = after,
+        if let Some(after) = self.run.after(op, &found.state) {
+            self.run = after;
+            return Ok(clear);
+        }
+        match self.tree_removed(op, &found.state) {
+            // What is left of it comes with the next session: nothing can be compared before.
+            Some(after) => {
+                self.run = after;
+                Ok(false)
+            }
             None => {
                 let lines = crate::model::diff(&self.run.model.state(), &found.state, 8);
-                return Err(format!("half done: {}", lines.join("; ")));
+                Err(format!("half done: {}", lines.join("; ")))
             }
         }
-        Ok(true)
+    }
+
+    /// The run after the removal of a tree, if `found` shows that but for links that files with
+    /// names elsewhere have not lost yet.
+    fn tree_removed(&self, op: &Op, found: &State) -> Option<Lockstep> {
+        if !matches!(op, Op::RemoveTree { .. }) {
+            return None;
+        }
+        let (mut after, mut found) = (self.run.clone(), found.clone());
+        after.replay(op, None)?.ok()?;
+        for (ino, _) in after.model.touched() {
+            let links = |run: &Lockstep| run.model.node(ino).map(|node| node.nlink);
+            if let (Some(least), Some(most)) = (links(&after), links(&self.run))
+                && let Some(seen) = found.nodes.get_mut(&ino)
+                && (least..=most).contains(&seen.nlink)
+            {
+                seen.nlink = least;
+            }
+        }
+        self.run.after(op, &found)
     }
 
     fn finish(mut self, settings: &Settings, seed: u64) -> Result<Outcome, String> {

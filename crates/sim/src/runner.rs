@@ -2,6 +2,8 @@
 //! at every `crash` in the list several crash images, each recovered, checked, and compared with
 //! the states that may be there. The run goes on from one of them.
 
+mod full;
+
 use crate::checks;
 use crate::device::FaultyDevice;
 use crate::exec::{Lockstep, Step};
@@ -9,10 +11,9 @@ use crate::history::History;
 use crate::op::Op;
 use crate::recovery::{recover, recover_hard};
 use crate::rng::Rng;
-use crate::walk::walk;
-use crate::workload::Workload;
+use crate::walk::{Walk, walk};
+use crate::workload::{Workload, runs_full};
 use shoal::{Code, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
-use shoal_base::limits::NODE_SIZE;
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +31,9 @@ pub struct Settings {
     pub images: u64,
     /// Keep every state in full, to explain a failure.
     pub explain: bool,
+    /// The volume is to run full: refusals are looked into, and at the end everything is removed
+    /// and the space used again.
+    pub full: bool,
     /// The device lies about flushes (see [`FaultyDevice::lying`]).
     pub lying: bool,
 }
@@ -51,7 +55,7 @@ impl Settings {
             noatime: true,
             ..OpenOptions::default()
         };
-        Settings { capacity, mkfs, open, images: 4, explain: false, lying: false }
+        Settings { capacity, mkfs, open, images: 4, explain: false, full: false, lying: false }
     }
 
     /// Those of a seed: size, inode size, cache and checkpoint distance vary.
@@ -66,6 +70,11 @@ impl Settings {
         settings.open.attr_intents_flushed = rng.chance(60);
         // Small: truncates, frees and removals of trees take many transactions.
         settings.open.step_records = *rng.pick(&[1, 2, 5, 64, 2048]);
+        if runs_full(seed) {
+            settings.full = true;
+            settings.capacity = *rng.pick(&[16, 16, 20, 24, 32]) << 20;
+            settings.mkfs.size = settings.capacity;
+        }
         settings
     }
 }
@@ -234,37 +243,6 @@ impl Sim {
         Ok(())
     }
 
-    /// No operation may be refused but for lack of space, near the end of it, and never one that
-    /// frees some.
-    fn judge_refusal(&mut self, op: &Op, error: &Error) -> Result<(), String> {
-        self.report.refused += 1;
-        let fs = self.volume().statfs();
-        let frees = matches!(
-            op,
-            Op::Unlink { .. }
-                | Op::Rmdir { .. }
-                | Op::RemoveTree { .. }
-                | Op::Close { .. }
-                | Op::RootDelete { .. }
-                | Op::Reap { .. }
-        );
-        if error.code() != Code::NoSpace || frees {
-            return Err(format!("{op}: {error}"));
-        }
-        let wanted = match op {
-            Op::Write { data, .. } | Op::Append { data, .. } => u64::from(data.len),
-            Op::Fallocate { len, .. } | Op::CopyRange { len, .. } => *len,
-            Op::RootCreate { .. } => 8 * NODE_SIZE as u64,
-            Op::SetXattr { data, .. } => u64::from(data.len),
-            _ => 0,
-        };
-        if fs.bytes_available > self.settings.capacity / 10 + 2 * wanted {
-            let live = self.run.model.data_bytes();
-            return Err(format!("{op}: {error}, with {live} bytes of data in {fs:?}"));
-        }
-        Ok(())
-    }
-
     /// Power loss: `images` crashes at random moments since the last one, then one right now, from
     /// which the run continues.
     fn crash(&mut self, seed: u64) -> Result<(), String> {
@@ -360,12 +338,17 @@ impl Sim {
     }
 
     fn compare_whole(&self, when: &str) -> Result<(), String> {
+        let found = self.compare_shown(when)?;
+        checks::all(self.volume(), &found).map_err(|e| format!("{when}: {e}"))
+    }
+
+    fn compare_shown(&self, when: &str) -> Result<Walk, String> {
         let found = walk(self.volume(), Ino::ROOT, true)?;
         if found.digest() != self.run.model.digest() {
             let lines = crate::model::diff(&self.run.model.state(), &found.state, 12);
             return Err(format!("{when}, volume and model differ:\n    {}", lines.join("\n    ")));
         }
-        checks::all(self.volume(), &found).map_err(|e| format!("{when}: {e}"))
+        Ok(found)
     }
 
     /// The end of a run: nothing is held any more; everything is read and compared, before and
@@ -388,6 +371,9 @@ impl Sim {
             return Err(format!("root {} is left at the end: {} inodes", left.id, left.inodes));
         }
         self.reopen(false)?;
+        if self.settings.full {
+            self.empty_and_use_again()?;
+        }
         self.report.device_ops += self.device.position();
         let volume = self.volume.take().expect("open between steps");
         volume.close().map_err(|e| format!("close: {e}"))?;

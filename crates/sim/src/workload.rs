@@ -3,71 +3,20 @@
 //! that some runs are mostly renames, some mostly writes, and some make many files.
 
 mod attributes;
+mod profile;
+
+pub use profile::{PROFILES, Profile, runs_full};
 
 use crate::exec::Lockstep;
 use crate::model::{Body, Model};
 use crate::op::{Data, Op, Place, SLOTS, Target, Who};
 use crate::rng::Rng;
+use profile::FULL;
 use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 /// Roots at a time: each takes space before anything is in it.
 const ROOTS_MAX: usize = 4;
-
-/// What a run is mostly about: weights of the families of operations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Profile {
-    /// For reports.
-    pub name: &'static str,
-    make: u64,
-    remove: u64,
-    rename: u64,
-    attributes: u64,
-    contents: u64,
-    open_files: u64,
-    questions: u64,
-    durability: u64,
-    roots: u64,
-    /// Of 100 removals, how many are of whole trees.
-    trees: u64,
-    /// Of 1,000 operations, how many are crashes.
-    crashes_per_mille: u64,
-    /// Names: small pools collide, large ones fill directories.
-    names: u64,
-    /// Largest usual write.
-    write_max: u64,
-}
-
-const GENERAL: Profile = Profile {
-    name: "general",
-    make: 22,
-    remove: 12,
-    rename: 10,
-    attributes: 12,
-    contents: 22,
-    open_files: 6,
-    questions: 12,
-    durability: 4,
-    roots: 1,
-    trees: 6,
-    crashes_per_mille: 8,
-    names: 12,
-    write_max: 20_000,
-};
-
-/// Every profile.
-pub const PROFILES: &[Profile] = &[
-    GENERAL,
-    Profile { name: "names", make: 40, rename: 30, contents: 3, names: 8, ..GENERAL },
-    Profile { name: "many", make: 70, remove: 8, contents: 6, names: 4_000, ..GENERAL },
-    Profile { name: "churn", make: 40, remove: 38, contents: 20, names: 300, ..GENERAL },
-    Profile { name: "data", make: 6, remove: 3, contents: 70, names: 5, ..GENERAL },
-    Profile { name: "large", contents: 60, names: 6, write_max: 600_000, ..GENERAL },
-    Profile { name: "trees", make: 60, trees: 40, names: 30, crashes_per_mille: 15, ..GENERAL },
-    Profile { name: "roots", roots: 25, remove: 4, names: 8, ..GENERAL },
-    Profile { name: "attributes", attributes: 60, names: 6, crashes_per_mille: 15, ..GENERAL },
-    Profile { name: "sync", durability: 40, crashes_per_mille: 15, ..GENERAL },
-];
 
 /// The source of a run's operations.
 #[derive(Clone, Debug)]
@@ -80,13 +29,14 @@ impl Workload {
     /// The operations of a seed.
     pub fn new(seed: u64) -> Workload {
         let mut rng = Rng::new(seed).fork(1);
-        let profile = *rng.pick(PROFILES);
+        let drawn = *rng.pick(PROFILES);
+        let profile = if runs_full(seed) { FULL } else { drawn };
         Workload { rng, profile }
     }
 
     /// The operations of a seed with a given profile.
     pub fn with_profile(seed: u64, name: &str) -> Workload {
-        let found = PROFILES.iter().find(|p| p.name == name);
+        let found = PROFILES.iter().chain([&FULL]).find(|p| p.name == name);
         let profile = *found.unwrap_or_else(|| panic!("no profile is called {name}"));
         Workload { rng: Rng::new(seed).fork(1), profile }
     }

@@ -7,8 +7,9 @@ use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::device::FaultyDevice;
 use shoal_sim::rng::Rng;
-use shoal_sim::runner::Settings;
+use shoal_sim::runner::{Report, Settings, run};
 use shoal_sim::walk::walk;
+use shoal_sim::workload::runs_full;
 use std::sync::Arc;
 
 const CAPACITY: u64 = 32 << 20;
@@ -173,4 +174,22 @@ fn churn_at_four_fifths() {
         }
         assert_eq!(churned.check(), files.len());
     });
+}
+
+/// Runs of small volumes against the model, with crashes: they run out of space again and again.
+#[test]
+fn runs_that_fill_the_volume() {
+    let count = from_environment("SHOAL_SIM_SEEDS", 24);
+    let first = from_environment("SHOAL_SIM_FIRST", 7);
+    let (mut total, mut failed) = (Report::default(), Vec::new());
+    for seed in (first..).step_by(10).take(count as usize) {
+        assert!(runs_full(seed), "seed {seed}");
+        match within(300, &format!("seed {seed}"), move || run(seed, 500)) {
+            Ok(report) => total += report,
+            Err(failure) => failed.push(format!("seed {seed}: {}", failure.message)),
+        }
+    }
+    println!("{count} runs: {total:?}");
+    assert!(failed.is_empty(), "{} seeds failed:\n{}", failed.len(), failed.join("\n"));
+    assert!(total.refused > count && total.crashes > count, "{total:?}");
 }

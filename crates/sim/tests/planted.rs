@@ -3,7 +3,7 @@
 //!
 //! `SHOAL_PLANTED=name` plants one alone and says what each detector says.
 
-use shoal::{Caller, Code, Error, Ino, Volume, mkfs_on};
+use shoal::{Caller, Code, Error, Ino, Volume, XattrFlags, mkfs_on};
 use shoal_base::planted::{Defect, plant};
 use shoal_sim::damage::{Sample, Verdict};
 use shoal_sim::device::FaultyDevice;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 type Detector = fn() -> Result<(), String>;
 
 /// Cheapest first.
-const DETECTORS: [(&str, Detector); 3] =
-    [("simulation", simulation), ("full", full), ("damage", damage)];
+const DETECTORS: [(&str, Detector); 4] =
+    [("simulation", simulation), ("node", node), ("full", full), ("damage", damage)];
 
 /// Seeded runs against the model, with crashes.
 fn simulation() -> Result<(), String> {
@@ -56,6 +56,31 @@ fn full() -> Result<(), String> {
         }
     }
     volume.close().map_err(|e| text("closing it", e))
+}
+
+/// A bit flipped in an attribute that lies in a tree's node: the node is refused, or the value is
+/// what was set.
+fn node() -> Result<(), String> {
+    let settings = Settings::small(32 << 20);
+    let device = Arc::new(FaultyDevice::new(settings.capacity));
+    let text = |what: &str, e: Error| format!("{what}: {e}");
+    mkfs_on(device.clone(), &settings.mkfs).map_err(|e| text("mkfs", e))?;
+    let volume = Volume::open_on(device.clone(), &settings.open).map_err(|e| text("open", e))?;
+    let (who, value) = (Caller::root(), [0x5a; 900]);
+    let file = volume.create(&who, Ino::ROOT, b"f", 0o644).map_err(|e| text("create", e))?.ino;
+    let set = volume.setxattr(&who, file, b"user.v", &value, XattrFlags::default());
+    set.and_then(|()| volume.close()).map_err(|e| text("setting it up", e))?;
+    let mut image = device.image();
+    let places = image.find(&value[..100]);
+    for place in places {
+        image.flip_bit(place + 50, 3);
+    }
+    let device = Arc::new(FaultyDevice::from_image(image));
+    let volume = Volume::open_on(device, &settings.open).map_err(|e| text("open", e))?;
+    match volume.getxattr(&who, file, b"user.v") {
+        Ok(found) if found != value => Err("an attribute that was never set".into()),
+        _ => Ok(()),
+    }
 }
 
 /// A bit flipped in each of many places: whatever shows must be what was there, or an error.

@@ -36,6 +36,8 @@ pub struct Txn<'s> {
     dips: u64,
     /// Nothing is journaled: the volume is read-only.
     in_memory: bool,
+    /// Why a record could not be made durable that announces what follows it.
+    failed: Option<Error>,
     /// Epoch in which its changes are made.
     pub epoch: Epoch,
 }
@@ -68,8 +70,17 @@ impl Store {
     fn enter(&self, in_memory: bool) -> Txn<'_> {
         let inside = self.gate.enter();
         let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
-        let (dips, epoch) = (memory::dips(), self.epoch());
-        Txn { store: self, record, _inside: inside, changing: false, dips, in_memory, epoch }
+        let (dips, epoch, failed) = (memory::dips(), self.epoch(), None);
+        Txn {
+            store: self,
+            record,
+            _inside: inside,
+            changing: false,
+            dips,
+            in_memory,
+            failed,
+            epoch,
+        }
     }
 
     /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints
@@ -205,7 +216,11 @@ impl Txn<'_> {
     /// Returns the LSN to wait for if the change shall be durable.
     #[inline]
     pub fn commit(mut self) -> Result<Lsn> {
-        self.stage()
+        let lsn = self.stage()?;
+        match self.failed.take() {
+            None => Ok(lsn),
+            Some(error) => Err(error),
+        }
     }
 
     /// Commits what has been gathered and goes on as the next transaction, in the same epoch and
@@ -217,6 +232,17 @@ impl Txn<'_> {
             self.store.journal()?.commit(lsn)?;
         }
         Ok(lsn)
+    }
+
+    /// The same, after a record that announces what follows. When it cannot be made durable, nobody
+    /// knows whether it is, and the next recovery may do what it announces: so the call does it as
+    /// well, in memory alone, for everybody to see all of it; [`Txn::commit`] returns the failure.
+    pub fn roll_announced(&mut self) {
+        if let Err(error) = self.roll() {
+            self.store.poison(&format!("journal: {error}"));
+            self.failed.get_or_insert(error);
+            self.in_memory = true;
+        }
     }
 
     #[inline]

@@ -117,11 +117,15 @@ impl Store {
         }
         self.checkpoint_done.notify_all();
     }
-    /// Fails with `EROFS` and the reason when the volume takes no changes.
+    /// Fails with `EROFS` and the reason when the volume takes no changes. The journal is asked as
+    /// well: a flush fails for who waits for it, and the next call must not get as far as memory.
     #[inline]
     pub fn writable(&self) -> Result<()> {
         match self.failed.get() {
-            None if !self.options.read_only => Ok(()),
+            None if !self.options.read_only => match self.journal.get().map(|j| j.poisoned()) {
+                Some(Some(reason)) => Err(Error::Poisoned(reason)),
+                _ => Ok(()),
+            },
             Some(reason) => Err(Error::Poisoned(reason.clone())),
             None => Err(Error::Code(Code::ReadOnly)),
         }

@@ -86,7 +86,7 @@ impl Inner {
         match pending {
             None => Ok(()),
             Some(Pending { id, intent }) => {
-                txn.roll()?;
+                txn.roll_announced();
                 let chain = Chain { id, intent, state: State::Logged, recovered: false };
                 self.run_chain(txn, locked, chain)
             }
@@ -128,7 +128,7 @@ impl Inner {
                 self.count_value(&chain.intent, ExtentChange::Appears);
                 self.store.intents.note(chain.id, chain.intent.clone());
             }
-            txn.roll()?;
+            txn.roll_announced();
         }
     }
 

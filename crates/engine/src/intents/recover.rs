@@ -55,6 +55,7 @@ impl Inner {
         let ids = [intent.to_remove(), intent.to_set()].into_iter().flatten().map(|a| a.id());
         let there = all(ino, &inode.attr)?;
         let mut ids = ids.chain(there.iter().map(|a| a.id()));
+        self.can_gather(ino)?;
         ids.try_for_each(|id| self.can_put_in_tree(ino, &id))
     }
 

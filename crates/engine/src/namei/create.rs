@@ -225,6 +225,9 @@ impl Inner {
         }
         if birth.attr.len() > self.inline_max() || self.options.attr_intents {
             birth.leave_inode();
+            for attr in birth.later.iter().filter_map(|set| Attr::decode_whole(set)) {
+                self.can_put_in_tree(ino, &attr.id())?;
+            }
         }
         if !new.target.is_empty() {
             self.store_target(ino, new.target, &mut birth)?;

@@ -146,8 +146,9 @@ impl Inner {
             },
             (None, None) => Vec::new(),
         };
-        if let Some(set) = &change.set {
-            self.can_put_in_tree(ino, &set.id())?;
+        match &change.set {
+            Some(set) => self.can_put_in_tree(ino, &set.id())?,
+            None => self.can_gather(ino)?,
         }
         let set = change.set.map(|attr| attr.to_bytes()).unwrap_or_default();
         if removed.is_empty() && set.is_empty() {

@@ -148,6 +148,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Reads what a later [`Inner::gather_attrs`] looks at, so that it cannot fail.
+    pub(crate) fn can_gather(&self, ino: Ino) -> Result<()> {
+        let (from, to) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
+        self.attrs(ino)?.scan(from, to, GATHER_MAX, &mut Batch::default()).map(|_| ())
+    }
+
     /// Moves the attributes back into the inode if there are few and they fit well. An inode
     /// without any has an empty fork.
     pub(crate) fn gather_attrs(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
