@@ -36,6 +36,9 @@ pub struct Args {
     /// `truncate`: bytes that a file is cut from, one at a time
     #[arg(long, default_value_t = 4096, value_name = "N")]
     pub bytes: u64,
+    /// `truncate`: cuts in a round, all threads together, about
+    #[arg(long, default_value_t = 1 << 20, value_name = "N")]
+    pub cuts: u64,
     /// Time every N-th operation; the others are counted only. 1 times all of them, and sees
     /// every stall
     #[arg(long, default_value_t = 32, value_name = "N")]
@@ -100,7 +103,7 @@ pub enum Workload {
     Setxattr,
     /// `vol:` all paths of inodes ten directories deep, in a scattered order
     Paths,
-    /// Cut a file from --bytes to nothing, a byte at a time; a million cuts a round. `vol:` as
+    /// Cut a file from --bytes to nothing, a byte at a time, --cuts times in a round. `vol:` as
     /// it is, with a slot of the orphan table for each cut, with a mutex-guarded list, and with no
     /// tracking, in turns (--rounds, 5 by default)
     Truncate,

@@ -26,8 +26,6 @@ use std::time::Instant;
 
 /// Rounds when none are asked for.
 const ROUNDS: u32 = 5;
-/// Cuts in a round, all threads together, about.
-const CUTS: u64 = 1 << 20;
 
 /// How a volume keeps track of files being cut.
 const SETTINGS: [(&str, TruncateTracking); 4] = [
@@ -65,7 +63,7 @@ struct Sample {
 }
 
 fn passes(args: &Args) -> u64 {
-    (CUTS / (args.threads as u64 * args.bytes)).max(1)
+    (args.cuts / (args.threads as u64 * args.bytes)).max(1)
 }
 
 /// One thread's cuts.

@@ -51,7 +51,8 @@ fn every_workload(target: &str, volume: bool) {
             continue;
         }
         let name = workload.name();
-        if name == "parents" {
+        // Those that print lines of their own.
+        if ["parents", "truncate", "remove-tree"].contains(&name) {
             continue;
         }
         let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";
@@ -79,6 +80,28 @@ fn every_workload_runs_on_a_directory_and_leaves_nothing() {
 fn every_workload_runs_on_a_volume_and_leaves_nothing() {
     let place = Place::new("volume");
     every_workload(&format!("vol:{}", place.0.join("v").display()), true);
+    assert_eq!(place.entries(), 0);
+}
+
+#[test]
+fn files_are_cut_and_trees_removed() {
+    let place = Place::new("orphans");
+    let targets = [format!("dir:{}", place.0.display()), format!("vol:{}/v", place.0.display())];
+    for (target, trackings) in targets.iter().zip([1, 4]) {
+        let line = format!("truncate --target {target} --threads 2 --bytes 50 --cuts 400 --json");
+        let lines = bench(&line).expect("truncate");
+        assert_eq!(lines.len(), trackings, "{target}");
+        for line in &lines {
+            assert_eq!(number(line, "ops"), 400.0, "{line}");
+            // As it is, and without tracking, none; each of them with the table.
+            let slots = if line["tracking"] == "table" { 400.0 } else { 0.0 };
+            assert_eq!(number(line, "slots"), slots, "{line}");
+        }
+        let line = format!("remove-tree --target {target} --threads 2 --files 60 --per-dir 20");
+        let lines = bench(&format!("{line} --dirs 2 --json")).expect("remove-tree");
+        let whole = lines.last().expect("a line");
+        assert!(number(whole, "ops") >= 120.0 && number(whole, "gone_seconds") > 0.0, "{whole}");
+    }
     assert_eq!(place.entries(), 0);
 }
 

@@ -52,6 +52,8 @@ struct Pointers {
 struct Ancestry {
     source: Option<Ino>,
     target: Option<Ino>,
+    /// What moves is a directory, and would be in a removed tree, and go with it.
+    into_removed: bool,
     /// What moves is the new directory or above it.
     source_above: bool,
     /// What is replaced is the old directory or above it.
@@ -61,6 +63,7 @@ struct Ancestry {
 /// A directory must not move into itself or below; what is replaced must not be above.
 fn check_loops(ancestry: Option<&Ancestry>, exchange: bool) -> Result<()> {
     match ancestry {
+        Some(a) if a.into_removed => Err(Error::Code(Code::NotFound)),
         Some(a) if a.source_above => Err(Error::Code(Code::Invalid)),
         Some(a) if a.target_above && exchange => Err(Error::Code(Code::Invalid)),
         Some(a) if a.target_above => Err(Error::Code(Code::NotEmpty)),
@@ -224,12 +227,12 @@ impl Inner {
             Some(f) if is_dir(f) => self.is_above(f.child, dir),
             _ => Ok(Some(false)),
         };
-        // A directory that was moved into a removed tree would go with it.
-        let source_above = above(&source, names.to_dir)?.ok_or(Error::Code(Code::NotFound))?;
+        let source_above = above(&source, names.to_dir)?;
         Ok(Ancestry {
             source: source.map(|f| f.child),
             target: target.map(|f| f.child),
-            source_above,
+            into_removed: source_above.is_none(),
+            source_above: source_above.unwrap_or(false),
             target_above: above(&target, names.from_dir)?.unwrap_or(false),
         })
     }
