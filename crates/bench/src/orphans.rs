@@ -16,7 +16,7 @@ use crate::error::{BenchError, Result};
 use crate::layout::{self, Name};
 use crate::library::{VolumeTarget, open_options};
 use crate::meter::{Measured, Meter};
-use crate::report::{Report, Results};
+use crate::report::{Report, Results, median};
 use crate::syscalls::DirectoryTarget;
 use crate::workload::{Share, make_directories, make_files, run_phase};
 use serde::Serialize;
@@ -122,16 +122,6 @@ pub(crate) fn truncate_directory(args: &Args, path: &Path, report: &mut Report<'
     }
     target.finish()?;
     print(args, &["-"], &samples, report)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() % 2 {
-        0 => (values[middle - 1] + values[middle]) / 2.0,
-        _ => values[middle],
-    }
 }
 
 fn print(

@@ -13,7 +13,7 @@ use crate::error::{BenchError, Result};
 use crate::layout::Name;
 use crate::library::{VolumeDriver, VolumeTarget, open_options};
 use crate::meter::Meter;
-use crate::report::Report;
+use crate::report::{Report, median};
 use crate::resources;
 use crate::workload::{Share, each_file, make_directories, run_phase};
 use serde::Serialize;
@@ -156,16 +156,6 @@ fn one_volume(
     }
     target.finish()?;
     Ok(samples)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() % 2 {
-        0 => (values[middle - 1] + values[middle]) / 2.0,
-        _ => values[middle],
-    }
 }
 
 fn line(args: &Args, workload: &'static str, setting: usize, phase: &[Vec<Sample>; 3]) -> Line {

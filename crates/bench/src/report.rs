@@ -118,6 +118,17 @@ impl Latency {
     }
 }
 
+/// The middle of the values, of which there is one at least.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        0 => (values[middle - 1] + values[middle]) / 2.0,
+        _ => values[middle],
+    }
+}
+
 fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
