@@ -10,6 +10,7 @@ const SEEDS: &[(u64, usize, &str)] = &[
     (21013, 1000, "a checkpoint inside copy_range, then a crash: half of a copy was there"),
     (4_002_673, 1000, "the model took a file with its parent's number for a directory's parent"),
     (103_275, 1000, "a full segment, and a value that an intent and its attribute both held"),
+    (202_600, 300, "the model went up from a removed directory to whoever had its parent's number"),
     (200_732, 500, "a root's top moved into a removed tree: what it is comes before where it goes"),
 ];
 

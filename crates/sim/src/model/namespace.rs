@@ -272,10 +272,10 @@ impl Model {
     fn is_above(&self, above: Ino, below: Ino) -> bool {
         let mut at = below;
         while at != above {
-            // A removed directory that is still held may outlive its parent, whose number may then
-            // be a file's.
+            // A removed directory that is still held is below nothing: it may outlive its parent,
+            // whose number may then be a file's, or another directory's.
             match self.node(at) {
-                Some(node) if node.kind != FileKind::Directory => return false,
+                Some(node) if node.kind != FileKind::Directory || node.nlink == 0 => return false,
                 Some(node) if node.parent != at => at = node.parent,
                 _ => return false,
             }
