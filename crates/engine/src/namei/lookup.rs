@@ -1,5 +1,6 @@
 //! Looking names and paths up.
 
+use super::names_itself;
 use crate::attr::attr_of;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use crate::volume::Inner;
@@ -21,16 +22,17 @@ impl Inner {
             b".." => {
                 let parent = Ino(core.parent_or_rdev);
                 drop(slot);
-                return self.getattr(parent);
+                return match self.getattr(parent) {
+                    // A removed directory that is still held outlives it.
+                    Err(Error::Code(Code::Stale)) => Err(Error::Code(Code::NotFound)),
+                    other => other,
+                };
             }
             _ => {}
         }
         // The directory stays locked: what has the name has it still when it is looked at.
         match self.find_entry(dir, name)? {
-            Some(found) if found.child == dir => {
-                let object = format!("entry of directory {dir}");
-                Err(Error::corrupt(object, None, "names the directory itself"))
-            }
+            Some(found) if found.child == dir => Err(names_itself(dir)),
             Some(found) => self.getattr(found.child),
             None => Err(Error::Code(Code::NotFound)),
         }

@@ -45,6 +45,12 @@ impl Inner {
     }
 }
 
+/// An entry that names the directory it is in: damage, and locking it would never end.
+#[cold]
+fn names_itself(dir: Ino) -> Error {
+    Error::corrupt(format!("entry of directory {dir}"), None, "names the directory itself")
+}
+
 /// Checks that it is a directory in use.
 #[inline]
 fn check_dir(core: &Core) -> Result<()> {

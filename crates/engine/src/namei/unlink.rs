@@ -1,6 +1,6 @@
 //! Removing names: unlink, rmdir.
 
-use super::{set_links, touch_dir};
+use super::{names_itself, set_links, touch_dir};
 use crate::clock::now;
 use crate::dir::Found;
 use crate::orphan::{Left, Size};
@@ -103,8 +103,7 @@ impl Inner {
             return Err(Error::Code(Code::Busy));
         }
         if found.child == dir {
-            let object = format!("entry of directory {dir}");
-            return Err(Error::corrupt(object, None, "names the directory itself"));
+            return Err(names_itself(dir));
         }
         Ok(())
     }
