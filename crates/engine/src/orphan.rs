@@ -155,24 +155,23 @@ impl Inner {
         })
     }
 
-    /// After the commit.
+    /// After the commit: numbers can be given out, and what has a slot is freed soon.
     pub(crate) fn settle(&self, left: impl IntoIterator<Item = Left>) -> Result<()> {
-        for left in left {
-            match left {
-                Left::Number(inode) => self.table(inode.ino)?.give_back(&inode),
-                Left::Slot(ino, slot) => self.reap_later(ino, slot)?,
-            }
+        match self.let_go(left)? {
+            true => self.reap_soon(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The slot of an inode that becomes an orphan: a file being cut has one.
     fn slot_of(&self, txn: &mut Txn<'_>, inode: &Locked<'_>) -> Result<OrphanSlot> {
         let ino = inode.ino();
-        match self.cuts.lock().remove(&ino) {
-            Some(slot) => Ok(slot),
-            None => self.take_slot(txn, ino),
-        }
+        // The volume's list of cuts is asked only about files that say they are in it.
+        let known = match inode.inode().core.flags & FLAG_CUT {
+            0 => None,
+            _ => self.cuts.lock().remove(&ino),
+        };
+        known.map_or_else(|| self.take_slot(txn, ino), Ok)
     }
 
     /// A slot, in the table and in the record.

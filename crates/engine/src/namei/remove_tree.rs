@@ -3,7 +3,6 @@
 
 use super::{Loss, check_dir, touch_dir};
 use crate::clock::now;
-use crate::orphan::Size;
 use crate::perm;
 use crate::types::{Caller, FileKind, TreeCheck};
 use crate::volume::Inner;
@@ -68,10 +67,7 @@ impl Inner {
             return Err(Error::Code(Code::Busy));
         }
         let _shape = self.shape.change();
-        let size = match child.inode().core.size {
-            0 => self.size_of(found.child, child.inode())?,
-            _ => Size::Large,
-        };
+        let size = self.size_of(found.child, child.inode())?;
         txn.check_memory()?;
         self.remove_entry(&mut txn, &found)?;
         let stamp = now();

@@ -74,6 +74,11 @@ impl Inner {
     /// Something has a slot, and nobody holds it. Without locks, after the commit.
     pub(crate) fn reap_later(&self, ino: Ino, slot: OrphanSlot) -> Result<()> {
         self.reaping.queue.lock().waiting.push((ino, slot));
+        self.reap_soon()
+    }
+
+    /// Something waits to be freed: wakes who does that, or does it.
+    pub(crate) fn reap_soon(&self) -> Result<()> {
         match self.options.background {
             true => {
                 self.reaping.wake.notify_all();
@@ -81,6 +86,23 @@ impl Inner {
             false => while self.reap_orphan()? {},
         }
         Ok(())
+    }
+
+    /// Gives numbers back, and lets what has a slot wait, as the newest, until it is freed. Whether
+    /// there was such.
+    pub(crate) fn let_go(&self, left: impl IntoIterator<Item = Left>) -> Result<bool> {
+        let mut waiting = Vec::new();
+        for left in left {
+            match left {
+                Left::Number(inode) => self.table(inode.ino)?.give_back(&inode),
+                Left::Slot(ino, slot) => waiting.push((ino, slot)),
+            }
+        }
+        let some = !waiting.is_empty();
+        if some {
+            self.reaping.queue.lock().waiting.append(&mut waiting);
+        }
+        Ok(some)
     }
 
     /// The last reference to something with a slot is gone. What one transaction frees is freed
@@ -220,19 +242,6 @@ impl Inner {
             true => self.store.journal()?.commit(lsn),
             false => Ok(()),
         }
-    }
-
-    /// What a removal inside a tree leaves: as [`Inner::settle`], but for the newest of the queue.
-    fn settle_inside(&self, left: Vec<Left>) -> Result<()> {
-        let mut waiting = Vec::new();
-        for left in left {
-            match left {
-                Left::Number(inode) => self.table(inode.ino)?.give_back(&inode),
-                Left::Slot(ino, slot) => waiting.push((ino, slot)),
-            }
-        }
-        self.reaping.queue.lock().waiting.append(&mut waiting);
-        Ok(())
     }
 
     fn count_reaped(&self, n: u64) {

@@ -65,7 +65,8 @@ impl Inner {
         drop((children, dir));
         self.tell_links(refs[..done].iter().map(|child| child.ino).chain([ino]));
         self.count_reaped(left.len() as u64);
-        self.settle_inside(left)?;
+        // Who takes this step takes theirs too.
+        self.let_go(left)?;
         self.step_done(lsn)?;
         Ok(if is_last { Step::Done } else { Step::More })
     }
