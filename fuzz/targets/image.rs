@@ -4,11 +4,13 @@
 //! Input: one byte of choices, then patches: which object (1 byte, or 255: any place), where in it
 //! (2 bytes), how many bytes (1), the bytes.
 
+use crate::overlay::Overlay;
 use crate::seal::Image;
 use shoal::{
     Caller, Device, FileKind, Ino, MemDevice, MkfsOptions, OpenOptions, RenameFlags, Result,
     SetAttr, Volume, mkfs_on,
 };
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of the volume: the smallest.
@@ -24,17 +26,26 @@ fn options() -> OpenOptions {
     OpenOptions { cache_bytes: 4 << 20, background: false, ..OpenOptions::default() }
 }
 
-/// Damage, and what comes of it.
-pub fn image(data: &[u8]) {
+/// The sound volume.
+fn sound() -> &'static Image {
     static SOUND: OnceLock<Option<Image>> = OnceLock::new();
     let sound = SOUND.get_or_init(|| Image::new(unpack(BASE)?));
-    let sound = sound.as_ref().expect("base.image is of another format: scripts/fuzz.sh seed");
+    sound.as_ref().expect("base.image is of another format: scripts/fuzz.sh seed")
+}
+
+thread_local! {
+    /// What is damaged, and put right again after each run.
+    static SCRATCH: RefCell<Image> = RefCell::new(sound().copy());
+}
+
+/// Damage, and what comes of it.
+pub fn image(data: &[u8]) {
     let Some((choices, patches)) = data.split_first() else { return };
-    let Some(bytes) = damaged(sound, patches, choices & 1 != 0) else { return };
-    let device = Arc::new(MemDevice::new(SIZE));
-    for (at, page) in bytes.chunks(4096).enumerate().filter(|(_, p)| p.iter().any(|b| *b != 0)) {
-        device.write_at(page, at as u64 * 4096).expect("inside the device");
-    }
+    let pages = SCRATCH.with_borrow_mut(|scratch| {
+        damage(scratch, patches, choices & 1 != 0);
+        scratch.take_written(sound())
+    });
+    let device = Arc::new(Overlay::new(&sound().bytes, pages));
     let read_only = choices & 2 != 0;
     let opened = Volume::open_on(device.clone(), &OpenOptions { read_only, ..options() });
     let Ok(volume) = opened else { return };
@@ -46,27 +57,26 @@ pub fn image(data: &[u8]) {
     }
 }
 
-fn damaged(sound: &Image, mut patches: &[u8], seal: bool) -> Option<Vec<u8>> {
-    let mut bytes = sound.bytes.clone();
+/// Applies the patches, up to one that is outside the volume.
+fn damage(scratch: &mut Image, mut patches: &[u8], seal: bool) {
     while let [which, a, b, len, rest @ ..] = patches {
         let place = usize::from(u16::from_le_bytes([*a, *b]));
         let patch = &rest[..rest.len().min(usize::from(*len))];
         let at = match which {
             255 => place * 256,
             n => {
-                let (at, len) = sound.objects[usize::from(*n) % sound.objects.len()];
+                let (at, len) = scratch.objects[usize::from(*n) % scratch.objects.len()];
                 at + place % len.max(1)
             }
         };
-        bytes.get_mut(at..at + patch.len())?.copy_from_slice(patch);
+        if scratch.put(at, patch).is_none() {
+            break;
+        }
         patches = &rest[patch.len()..];
     }
     if seal {
-        let mut image = Image::damaged(sound, bytes);
-        image.seal();
-        bytes = image.bytes;
+        scratch.seal();
     }
-    Some(bytes)
 }
 
 fn use_volume(volume: &Volume, check_first: bool) -> Result<()> {

@@ -13,6 +13,7 @@
 
 pub mod decoders;
 pub mod image;
+pub mod overlay;
 pub mod request;
 pub mod seal;
 pub mod tree;

@@ -1,6 +1,7 @@
 //! A volume's objects, as far as its pointers lead, and their checksums put right from the leaves
 //! to the superblock: damage behind a correct checksum is what a fault of our own would leave.
 
+use crate::overlay::{PAGE, Pages, page_of};
 use shoal_base::{Addr, RootId, checksum};
 use shoal_format::batch::BatchHeader;
 use shoal_format::bytes::{Reader, u16_at, u64_at};
@@ -19,7 +20,12 @@ pub struct Image {
     /// Places and lengths of what was found, superblocks first.
     pub objects: Vec<(usize, usize)>,
     seen: BTreeSet<u64>,
+    /// Numbers of the pages that were written.
+    written: BTreeSet<usize>,
 }
+
+/// What is called with the place of a pointer.
+type Each<'f> = &'f mut dyn FnMut(&mut Image, usize);
 
 fn newest(bytes: &[u8]) -> Option<Superblock> {
     let copies = superblock::COPIES.map(|at| Superblock::decode(&bytes[at as usize..], at));
@@ -35,7 +41,8 @@ impl Image {
         let newest = newest(&bytes)?;
         let objects = superblock::COPIES.map(|at| (at as usize, superblock::SIZE)).to_vec();
         let (geometry, volume) = (newest.geometry, newest.volume());
-        let mut image = Image { bytes, geometry, volume, objects, seen: BTreeSet::new() };
+        let (seen, written) = (BTreeSet::new(), BTreeSet::new());
+        let mut image = Image { bytes, geometry, volume, objects, seen, written };
         let at = newest.checkpoint;
         let checkpoint = Checkpoint::decode(image.get(at)?, at.addr, volume).ok()?;
         image.walk(&mut |_, _| ());
@@ -43,9 +50,30 @@ impl Image {
         Some(image)
     }
 
-    /// A damaged copy of `sound`, with the same objects.
-    pub fn damaged(sound: &Image, bytes: Vec<u8>) -> Image {
-        Image { bytes, objects: sound.objects.clone(), seen: BTreeSet::new(), ..*sound }
+    /// A copy to damage.
+    pub fn copy(&self) -> Image {
+        let (bytes, objects) = (self.bytes.clone(), self.objects.clone());
+        Image { bytes, objects, seen: BTreeSet::new(), written: BTreeSet::new(), ..*self }
+    }
+
+    /// Overwrites bytes; nothing and `None` if that would be outside.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
+        let end = at.checked_add(bytes.len())?;
+        self.bytes.get_mut(at..end)?.copy_from_slice(bytes);
+        self.written.extend(at / PAGE..end.div_ceil(PAGE));
+        Some(())
+    }
+
+    /// The pages that were written, which are put back as they are in `sound`.
+    pub fn take_written(&mut self, sound: &Image) -> Pages {
+        let take = |page| {
+            let own = Box::new(*page_of(&self.bytes, page));
+            self.bytes[page * PAGE..][..PAGE].copy_from_slice(page_of(&sound.bytes, page));
+            (page, own)
+        };
+        let pages = std::mem::take(&mut self.written).into_iter().map(take).collect();
+        self.objects.clone_from(&sound.objects);
+        pages
     }
 
     fn get(&self, ptr: Ptr) -> Option<&[u8]> {
@@ -63,28 +91,28 @@ impl Image {
 
     /// Puts all checksums right.
     pub fn seal(&mut self) {
-        self.walk(&mut |bytes, at| {
-            let (addr, len) = (u64_at(bytes, at), u64_at(bytes, at + 8) as u32);
-            let object = bytes.get(addr as usize..).and_then(|b| b.get(..len as usize));
+        self.walk(&mut |image, at| {
+            let (addr, len) = (u64_at(&image.bytes, at), u64_at(&image.bytes, at + 8) as u32);
+            let object = image.bytes.get(addr as usize..).and_then(|b| b.get(..len as usize));
             if let Some(sum) = object.map(checksum) {
-                bytes[at + SUM..at + Ptr::SIZE].copy_from_slice(&sum.to_le_bytes());
+                image.put(at + SUM, &sum.to_le_bytes());
             }
         });
         for at in superblock::COPIES.map(|at| at as usize) {
             let end = at + superblock::SIZE;
             let sum = shoal_base::checksum::checksum_of_body(&self.bytes[at..end]);
-            self.bytes[end - 8..end].copy_from_slice(&sum.to_le_bytes());
+            self.put(end - 8, &sum.to_le_bytes());
         }
         for (at, len) in self.objects.clone() {
             let Some(header) = BatchHeader::decode(&self.bytes[at..]) else { continue };
             let body = self.bytes[at + BatchHeader::SIZE..at + len].to_vec();
             let raw = header.encode(&body);
-            self.bytes[at + 56..at + BatchHeader::SIZE].copy_from_slice(&raw[56..]);
+            self.put(at + 56, &raw[56..]);
         }
     }
 
     /// Calls `each` with the place of every pointer, after those inside what it points to.
-    fn walk(&mut self, each: &mut dyn FnMut(&mut [u8], usize)) {
+    fn walk(&mut self, each: Each<'_>) {
         self.seen.clear();
         self.objects.retain(|(at, _)| *at < self.geometry.segment_size as usize);
         let journals: Vec<_> = self.objects.split_off(self.objects.len().min(2));
@@ -111,7 +139,7 @@ impl Image {
         fresh
     }
 
-    fn checkpoint(&mut self, at: usize, each: &mut dyn FnMut(&mut [u8], usize)) {
+    fn checkpoint(&mut self, at: usize, each: Each<'_>) {
         let Some(ptr) = self.ptr_at(at) else { return };
         if self.found(ptr) {
             let raw = self.get(ptr).unwrap_or_default().to_vec();
@@ -119,7 +147,7 @@ impl Image {
                 self.checkpoint_ptrs(&raw, ptr.addr.0 as usize, &checkpoint, each);
             }
         }
-        each(&mut self.bytes, at);
+        each(self, at);
     }
 
     /// The pointers in a checkpoint record are found by their bytes: its layout is not known here.
@@ -128,7 +156,7 @@ impl Image {
         raw: &[u8],
         base: usize,
         checkpoint: &Checkpoint,
-        each: &mut dyn FnMut(&mut [u8], usize),
+        each: Each<'_>,
     ) {
         let place = |ptr: &Ptr| {
             let mut bytes = Vec::new();
@@ -139,7 +167,7 @@ impl Image {
             let Some(at) = place(ptr) else { continue };
             if let Some(ptr) = self.ptr_at(at) {
                 self.found(ptr);
-                each(&mut self.bytes, at);
+                each(self, at);
             }
         }
         for root in &checkpoint.roots {
@@ -152,7 +180,7 @@ impl Image {
         }
     }
 
-    fn node(&mut self, at: usize, id: NodeId, depth: u8, each: &mut dyn FnMut(&mut [u8], usize)) {
+    fn node(&mut self, at: usize, id: NodeId, depth: u8, each: Each<'_>) {
         let Some(ptr) = self.ptr_at(at) else { return };
         let frame = self.get(ptr).and_then(|raw| <Box<[u8; 16384]>>::try_from(raw.to_vec()).ok());
         if let Some(frame) = frame
@@ -168,11 +196,11 @@ impl Image {
                 } else if id.tree == TreeId::Imap && node.value(i).len() >= Ptr::SIZE {
                     if let Some(block) = self.ptr_at(value) {
                         self.found(block);
-                        each(&mut self.bytes, value);
+                        each(self, value);
                     }
                 }
             }
         }
-        each(&mut self.bytes, at);
+        each(self, at);
     }
 }

@@ -39,6 +39,8 @@ fn sample() -> (Arc<MemDevice>, Cast, Shown) {
         volume.setxattr(&who, far, name.as_bytes(), &[1; 50], XattrFlags::default()).unwrap();
     }
     let small = volume.create(&who, c, b"small", 0o644).unwrap().ino;
+    let symlink = volume.symlink(&who, c, b"symlink", b"far").unwrap().ino;
+    cast.insert("symlink", symlink);
     cast.extend([("a", a), ("b", b), ("c", c), ("file", file), ("far", far), ("small", small)]);
     let shown = shown(&volume);
     volume.close().unwrap();
@@ -132,6 +134,7 @@ const RESTORED: &[(&str, Plant)] = &[
     ("entries of a directory", |s, c| edit(s, c["c"], |i| i.core.size = 100)),
     ("directory above", |s, c| edit(s, c["c"], |i| i.core.parent_or_rdev = c["a"].0)),
     ("bytes", |s, c| edit(s, c["file"], |i| i.core.bytes += 1)),
+    ("length of a symbolic link", |s, c| edit(s, c["symlink"], |i| i.core.size = 1 << 40)),
     ("flags", |s, c| edit(s, c["file"], |i| i.core.flags |= FLAG_ACL)),
     ("broken attributes", |s, c| edit(s, c["small"], |i| i.attr = [1, 200, 3].into())),
     ("extents of nobody", |s, c| {
@@ -169,6 +172,17 @@ const RESTORED: &[(&str, Plant)] = &[
         s.prealloc.store(12_345, std::sync::atomic::Ordering::Relaxed);
     }),
 ];
+
+/// Found by fuzzing: a terabyte was asked for.
+#[test]
+fn a_symbolic_link_longer_than_a_path_is_damage() {
+    let (device, cast, _) = sample();
+    plant(&device, |store| edit(store, cast["symlink"], |i| i.core.size = 1 << 40));
+    let volume = open(&device);
+    let read = volume.readlink(cast["symlink"]);
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    volume.close().unwrap();
+}
 
 #[test]
 fn wrong_things_are_put_right() {

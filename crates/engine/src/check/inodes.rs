@@ -3,7 +3,7 @@
 use super::names::is_dying;
 use super::{Check, Seen};
 use crate::types::FileKind;
-use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
 use shoal_base::{Code, Ino, Result};
 use shoal_format::inode::{CORE, FLAG_CUT, Form, Inode};
 use shoal_txn::Root;
@@ -114,7 +114,14 @@ impl Check<'_> {
                 Form::Empty | Form::Tree => inode.data.is_empty(),
                 Form::Extents => true,
             },
-            Some(FileKind::Symlink) => core.size > 0 && core.data_form != Form::Empty,
+            Some(FileKind::Symlink) => {
+                let len = match core.data_form {
+                    Form::Inline => inode.data.len() as u64,
+                    _ => core.size,
+                };
+                let target = (1..PATH_MAX as u64).contains(&len) && core.size == len;
+                target && core.data_form != Form::Empty
+            }
             _ => core.data_form == Form::Empty && inode.data.is_empty(),
         };
         if !data_ok {

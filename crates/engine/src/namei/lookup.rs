@@ -105,6 +105,10 @@ impl Inner {
         if attr.kind != FileKind::Symlink {
             return Err(Error::Code(Code::Invalid));
         }
+        if attr.size >= PATH_MAX as u64 {
+            let rule = format!("symlink with a target of {} bytes", attr.size);
+            return Err(Error::corrupt(format!("inode {ino}"), None, rule));
+        }
         let mut target = vec![0; attr.size as usize];
         let len = self.read_any(ino, 0, &mut target)?;
         target.truncate(len);

@@ -4,7 +4,7 @@
 use super::attrs::ATTR_FLAGS;
 use super::{Node, Repair, Said};
 use crate::types::FileKind;
-use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attrs, verify_fork};
 use shoal_format::checkpoint::RootState;
@@ -107,6 +107,7 @@ fn mended(ino: Ino, inode: &Inode) -> Option<(String, Inode)> {
         _ => return Some((format!("freed: {}", text()), Inode::free(core.generation))),
     };
     let mut new = None;
+    let target = |len| (1..PATH_MAX as u64).contains(&len);
     match kind {
         FileKind::Regular => match core.data_form {
             Form::Inline if inode.data.len() as u64 > core.size => {
@@ -117,7 +118,13 @@ fn mended(ino: Ino, inode: &Inode) -> Option<(String, Inode)> {
             Form::Extents if fork_extents(&inode.data).is_none() => empty_data(&mut new, inode),
             _ => {}
         },
-        FileKind::Symlink if core.size == 0 || core.data_form == Form::Empty => {
+        FileKind::Symlink if core.data_form == Form::Inline && target(inode.data.len() as u64) => {
+            if inode.data.len() as u64 != core.size {
+                let whole = new.get_or_insert_with(|| inode.clone());
+                whole.core.size = inode.data.len() as u64;
+            }
+        }
+        FileKind::Symlink if !target(core.size) || core.data_form == Form::Empty => {
             let what = format!("symbolic link without a target freed: {}", text());
             return Some((what, Inode::free(core.generation)));
         }
