@@ -7,6 +7,8 @@
 #   scripts/fuzz.sh seed                      after a change of the format: makes the corpus anew
 #   scripts/fuzz.sh replay [SECONDS]          on the stable toolchain, without libFuzzer: the corpus,
 #                                             and random changes of it, so long for each target
+#
+# SHOAL_FUZZ_SANITIZER=address|none (default none), SHOAL_FUZZ_RUNS=N: stops after so many.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,18 +28,20 @@ cargo fuzz --version >/dev/null || {
   echo "fuzz: no cargo-fuzz: cargo install cargo-fuzz --locked" >&2
   exit 1
 }
-# No sanitizer: hardly any of the code is unsafe, and without one a target runs several times as
-# often. Coverage, assertions and overflow checks are what finds things here.
+# No sanitizer by default: hardly any of the code is unsafe, and without one a target runs several
+# times as often. Coverage, assertions and overflow checks are what finds things here.
 fuzz=(cargo +nightly fuzz)
-"${fuzz[@]}" build --sanitizer none "${targets[@]:0:$((${#targets[@]} == 1))}"
+sanitizer=${SHOAL_FUZZ_SANITIZER:-none}
+"${fuzz[@]}" build --sanitizer "$sanitizer" "${targets[@]:0:$((${#targets[@]} == 1))}"
 
 failed=()
 for name in "${targets[@]}"; do
   echo "== $name: $seconds s"
   # Found inputs go to the first folder, the corpus is only read.
   mkdir -p "fuzz/found/$name"
-  limits=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024)
-  "${fuzz[@]}" run --sanitizer none "$name" "fuzz/found/$name" "fuzz/corpus/$name" \
-    -- "${limits[@]}" -print_final_stats=0 || failed+=("$name")
+  limits=(-max_total_time="$seconds" -runs="${SHOAL_FUZZ_RUNS:--1}")
+  limits+=(-timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=256)
+  "${fuzz[@]}" run --sanitizer "$sanitizer" "$name" "fuzz/found/$name" "fuzz/corpus/$name" \
+    -- "${limits[@]}" -print_final_stats=1 || failed+=("$name")
 done
 ((${#failed[@]} == 0)) || { echo "fuzz: found something: ${failed[*]}" >&2; exit 1; }

@@ -10,6 +10,8 @@ pub const SYMLOOP_MAX: usize = 40;
 pub const NODE_SIZE: usize = 16 * 1024;
 /// Inodes in one inode block.
 pub const INODES_PER_BLOCK: usize = 32;
+/// Inode blocks that a root can have: as many as its 48 bits of inode number reach.
+pub const INODE_BLOCKS_MAX: u64 = (1 << 48) / INODES_PER_BLOCK as u64;
 /// Smallest and largest inode size that `mkfs` accepts, in bytes (a power of two between them).
 pub const INODE_SIZE_MIN: usize = 256;
 /// Largest inode size.

@@ -59,6 +59,7 @@ impl Background {
 }
 
 fn checkpoints(inner: &Inner, stop: &AtomicBool) {
+    let _careful = inner.store.careful("a checkpoint was due");
     while !stop.load(Ordering::Acquire) {
         if !inner.options.checkpoint_always {
             inner.store.wait_for_work(LOOK);
@@ -85,6 +86,7 @@ fn checkpoints(inner: &Inner, stop: &AtomicBool) {
 /// Frees what waits to be freed, a piece at a time, after the calls: a piece in every session at
 /// least, however short, or a volume that only ever sees single commands would never be rid of it.
 fn reap(inner: &Inner, stop: &AtomicBool) {
+    let _careful = inner.store.careful("space was freed");
     loop {
         let (begun, seen) = (Instant::now(), inner.others());
         let more = inner.store.writable().is_ok() && freed(inner);

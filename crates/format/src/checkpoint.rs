@@ -3,6 +3,7 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader};
+use shoal_base::limits::INODE_BLOCKS_MAX;
 use shoal_base::{Addr, Error, Lsn, Result, RootId};
 
 /// Bytes before the orphan pointers.
@@ -166,7 +167,7 @@ impl Checkpoint {
                 state,
                 name,
                 trees,
-                next_block: r.u64()?,
+                next_block: r.u64().filter(|next| *next <= INODE_BLOCKS_MAX)?,
                 inodes: r.u64()?,
             });
         }

@@ -4,8 +4,8 @@
 use crate::block::{InodeBlock, InodeRef};
 use crate::sync::{AtomicU64, Mutex, SHARDS, shard};
 use crate::table::{InodeTable, decode_imap, no_memory};
-use shoal_base::limits::INODES_PER_BLOCK;
-use shoal_base::{Ino, Result};
+use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
+use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::inode::Inode;
 use shoal_tree::{Batch, Key};
@@ -128,6 +128,9 @@ impl InodeTable {
     /// comes first: without it the number is not taken.
     fn next_fresh(&self) -> Result<Option<Arc<InodeBlock>>> {
         let number = self.alloc.next_block.load(Ordering::Relaxed);
+        if number >= INODE_BLOCKS_MAX {
+            return Err(Error::Code(Code::NoSpace));
+        }
         let place = self.blocks.reserve(number).map_err(no_memory)?;
         let next = &self.alloc.next_block;
         let mine = next.compare_exchange(number, number + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -161,7 +164,7 @@ impl InodeTable {
         let block = match self.block(number) {
             Ok(block) => block,
             // Skipped by the threads' cursors, or begun after the checkpoint.
-            Err(e) if e.is(shoal_base::Code::Stale) => {
+            Err(e) if e.is(Code::Stale) => {
                 let place = self.blocks.reserve(number).map_err(no_memory)?;
                 self.enter(place, fresh_block(number))
             }

@@ -5,7 +5,7 @@ use crate::block::{InodeBlock, InodeRef};
 use crate::budget::Budget;
 use crate::sync::{AtomicU64, Mutex, SHARDS, Step, step};
 use shoal_base::counters::{Counter, Counters};
-use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
 use shoal_base::planted::{self, Defect};
 use shoal_base::shard::spread;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
@@ -135,7 +135,8 @@ impl InodeTable {
     pub fn read_block(&self, number: u64, ptr: Ptr) -> Result<Vec<Inode>> {
         let object = || format!("inode block {number} of root {}", self.config.root.0);
         let longest = u64::from(self.config.geometry.inode_size + 2) * 32 + 48;
-        if u64::from(ptr.len) > longest
+        if number >= INODE_BLOCKS_MAX
+            || u64::from(ptr.len) > longest
             || !self.config.geometry.contains(ptr.addr, u64::from(ptr.len))
         {
             let rule = format!("pointer to {} bytes", ptr.len);
@@ -247,7 +248,9 @@ impl InodeTable {
     /// been used, whatever the count of numbers given out says.
     pub fn next_in_use(&self, from: u64) -> Result<Option<u64>> {
         let mut batch = Batch::default();
-        self.imap.scan(Key::new(from, 0), Key::MAX, 1, &mut batch)?;
+        let (from_key, end) =
+            (Key::new(from.min(INODE_BLOCKS_MAX), 0), Key::new(INODE_BLOCKS_MAX, 0));
+        self.imap.scan(from_key, end, 1, &mut batch)?;
         let on_device = batch.iter().next().map(|(key, _)| key.hi);
         let in_memory = self.blocks.range(from..).next().map(|(number, _)| number);
         Ok(on_device.into_iter().chain(in_memory).min())
@@ -259,10 +262,10 @@ impl InodeTable {
         visit: &mut dyn FnMut(u64, Ptr, u32) -> Result<bool>,
     ) -> Result<()> {
         self.imap.for_each(Key::MIN, Key::MAX, &mut |key, value| match decode_imap(value) {
-            Some((ptr, free)) => visit(key.hi, ptr, free),
-            None => {
+            Some((ptr, free)) if key.hi < INODE_BLOCKS_MAX => visit(key.hi, ptr, free),
+            _ => {
                 let object = format!("imap entry of block {}", key.hi);
-                Err(Error::corrupt(object, None, "not a pointer and a mask"))
+                Err(Error::corrupt(object, None, "not a block's number, pointer and mask"))
             }
         })
     }

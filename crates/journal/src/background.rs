@@ -25,6 +25,7 @@ pub(crate) fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()
 }
 
 fn run(core: &Core, interval: Duration) {
+    let _careful = Careful(core);
     let mut deadline = Instant::now() + interval;
     loop {
         {
@@ -52,6 +53,17 @@ fn run(core: &Core, interval: Duration) {
         }
         if core.check_poison().is_err() {
             return;
+        }
+    }
+}
+
+/// A journal that nobody writes must not take records.
+struct Careful<'c>(&'c Core);
+
+impl Drop for Careful<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison("a check failed in the journal's thread; the log says which: reopen");
         }
     }
 }

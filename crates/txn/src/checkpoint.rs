@@ -88,7 +88,9 @@ impl Store {
         if !wanted() {
             return Ok(());
         }
+        let careful = self.careful("a checkpoint was written");
         let done = self.checkpoint_steps(&mut published, clean);
+        drop(careful);
         if let Err(e) = &done {
             self.poison(&format!("checkpoint failed: {e}"));
         }
@@ -99,12 +101,12 @@ impl Store {
 
     fn checkpoint_steps(&self, published: &mut Published, clean: bool) -> Result<()> {
         let journal = self.journal()?;
-        self.gate.close();
+        let closed = self.gate.close();
         let moment = Moment::now(self, journal.cut());
         let frozen = self.space.freeze();
         self.epoch.store(moment.epoch + 1, Ordering::Relaxed);
         self.due.store(false, Ordering::Relaxed);
-        self.gate.open();
+        drop(closed);
 
         self.cache.writing(moment.epoch);
         let mut writer = MetaWriter::new(self, frozen);
@@ -252,9 +254,7 @@ impl Store {
     /// is in flight. `f` must begin none.
     pub fn quiesced<R>(&self, f: impl FnOnce(&Checkpoint, Ptr) -> R) -> R {
         let published = self.published.lock();
-        self.gate.close();
-        let result = f(&published.checkpoint, published.ptr);
-        self.gate.open();
-        result
+        let _closed = self.gate.close();
+        f(&published.checkpoint, published.ptr)
     }
 }

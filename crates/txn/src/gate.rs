@@ -74,8 +74,10 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and returns when everybody has left. One thread at a time may do this.
-    pub fn close(&self) {
+    /// Closes the gate and returns when everybody has left. One thread at a time may do this. It
+    /// opens when what is returned is dropped, also by a panic: nobody waits for ever.
+    #[must_use]
+    pub fn close(&self) -> Closed<'_> {
         let mut waiting = self.lock.lock();
         let patience = Patience::new(COURTESY);
         while *waiting > 0 && patience.wait(&self.admitted, &mut waiting) {}
@@ -83,13 +85,18 @@ impl Gate {
         while self.inside.iter().any(|n| n.load(Ordering::SeqCst) != 0) {
             self.left.wait(&mut waiting);
         }
+        Closed(self)
     }
+}
 
-    /// Opens it again.
-    pub fn open(&self) {
-        let _guard = self.lock.lock();
-        self.closed.store(false, Ordering::SeqCst);
-        self.opened.notify_all();
+/// The gate is closed; it opens when this is dropped.
+pub struct Closed<'g>(&'g Gate);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let _guard = self.0.lock.lock();
+        self.0.closed.store(false, Ordering::SeqCst);
+        self.0.opened.notify_all();
     }
 }
 
@@ -241,11 +248,10 @@ mod tests {
             all.push(thread::spawn(move || {
                 for _ in 0..closings {
                     let _one = world.closing.lock().expect("no thread panics");
-                    world.gate.close();
+                    let _closed = world.gate.close();
                     for _ in 0..3 {
                         assert_eq!(world.inside.load(Ordering::SeqCst), 0, "inside a closed gate");
                     }
-                    world.gate.open();
                 }
             }));
         }

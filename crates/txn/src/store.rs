@@ -117,6 +117,11 @@ impl Store {
         }
         self.checkpoint_done.notify_all();
     }
+    /// Whatever happens until this is dropped: a panic, that is a check that failed, makes the
+    /// volume read-only. What is in memory may be half of a change, and must not be written.
+    pub fn careful(&self, work: &'static str) -> Careful<'_> {
+        Careful { store: self, work }
+    }
     /// Fails with `EROFS` and the reason when the volume takes no changes. The journal is asked as
     /// well: a flush fails for who waits for it, and the next call must not get as far as memory.
     #[inline]
@@ -198,5 +203,20 @@ pub(crate) struct JournalSegments(pub Arc<Space>);
 impl SegmentSource for JournalSegments {
     fn take(&self) -> Result<SegNo> {
         self.0.take_journal_segment()
+    }
+}
+
+/// See [`Store::careful`].
+pub struct Careful<'s> {
+    store: &'s Store,
+    work: &'static str,
+}
+
+impl Drop for Careful<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let work = self.work;
+            self.store.poison(&format!("a check failed while {work}; the log says which: reopen"));
+        }
     }
 }

@@ -1,0 +1,178 @@
+//! A check that fails, which is a panic, anywhere at all: whoever called learns of it, nobody
+//! waits for ever, and nothing of what may be half done reaches the device. Either the volume goes
+//! on whole, or it is read-only and says why. What was acknowledged is there when it is opened
+//! again.
+//!
+//! The panics come from below, where the device is asked: in calls, with and without locks held,
+//! in checkpoints, in the cleaner, in the journal's thread.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use shoal_engine::*;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const PANIC: &str = "planted: a check fails";
+
+/// Panics once, when its turn comes.
+struct Panicking {
+    device: MemDevice,
+    /// Operations until then; negative: never.
+    left: AtomicI64,
+}
+
+impl Panicking {
+    fn turn(&self) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            panic!("{PANIC}");
+        }
+    }
+    fn disarm(&self) -> bool {
+        self.left.swap(-1, Ordering::SeqCst) < 0
+    }
+}
+
+impl Device for Panicking {
+    fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.turn();
+        self.device.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.turn();
+        self.device.write_at(buf, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        self.turn();
+        self.device.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "a device behind which a check fails".into()
+    }
+}
+
+fn options() -> OpenOptions {
+    // Little memory: calls have to read, also with locks held. A checkpoint every few calls.
+    OpenOptions {
+        cache_bytes: 1 << 20,
+        checkpoint_bytes: 1 << 16,
+        commit_interval_ms: 2,
+        ..OpenOptions::default()
+    }
+}
+
+/// What one run did: names that an fsync acknowledged, and how many calls ended by a panic.
+#[derive(Default)]
+struct Run {
+    durable: BTreeSet<String>,
+    gone: BTreeSet<String>,
+    panics: usize,
+    refused: usize,
+}
+
+impl Run {
+    fn call<T>(&mut self, call: impl FnOnce() -> Result<T>) -> Option<T> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(Ok(value)) => Some(value),
+            Ok(Err(_)) => {
+                self.refused += 1;
+                None
+            }
+            Err(payload) => {
+                let text = payload.downcast_ref::<String>().map_or("", |text| text.as_str());
+                assert_eq!(text, PANIC, "another panic came of it");
+                self.panics += 1;
+                None
+            }
+        }
+    }
+
+    fn work(&mut self, volume: &Volume) {
+        let who = Caller::root();
+        let dir = self.call(|| volume.mkdir(&who, Ino::ROOT, b"d", 0o755));
+        let dir = dir.map_or(Ino::ROOT, |dir| dir.ino);
+        for n in 0..120u32 {
+            let name = format!("f{n}");
+            let made = self.call(|| volume.create(&who, dir, name.as_bytes(), 0o644));
+            let Some(made) = made else { continue };
+            self.call(|| volume.write(made.ino, 0, &vec![7; 900 * (n as usize % 40)], false));
+            if n % 3 == 0 {
+                let old = format!("f{}", n / 2);
+                // Whether it happened is not known when it failed.
+                self.durable.remove(&old);
+                if self.call(|| volume.unlink(&who, dir, old.as_bytes())).is_some() {
+                    self.gone.insert(old);
+                }
+            }
+            if n % 5 == 0 && self.call(|| volume.fsync(made.ino, false)).is_some() {
+                self.durable.insert(name);
+            }
+            if n % 40 == 39 {
+                self.call(|| volume.checkpoint());
+                self.call(|| volume.check(&mut |_, _| {}));
+            }
+        }
+    }
+}
+
+/// The panic is at device operation `nth` after opening. Whether its turn came.
+fn run(nth: i64) -> bool {
+    let device = Arc::new(Panicking { device: MemDevice::new(16 << 20), left: AtomicI64::new(-1) });
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let volume = Volume::open_on(device.clone(), &options()).unwrap();
+    device.left.store(nth, Ordering::SeqCst);
+    let mut run = Run::default();
+    run.work(&volume);
+    if let Some(reason) = volume.read_only_reason() {
+        let refused = volume.create(&Caller::root(), Ino::ROOT, b"late", 0o644);
+        assert!(refused.is_err(), "{nth}: read-only, and took a change ({reason})");
+        assert!(volume.getattr(Ino::ROOT).is_ok(), "{nth}: reading goes on");
+    }
+    let came = device.disarm();
+    let (panicked, refused) = (run.panics, run.refused);
+    assert!(came || (panicked, refused) == (0, 0), "{nth}: {panicked} panics, {refused} refused");
+    let _ = catch_unwind(AssertUnwindSafe(|| volume.close()));
+
+    let volume = Volume::open_on(device, &options()).unwrap();
+    let report = volume.check(&mut |_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{nth}: {:?}", report.problems);
+    let who = Caller::root();
+    let there =
+        |name: &str| volume.resolve(&who, Ino::ROOT, format!("d/{name}").as_bytes(), true).is_ok();
+    for name in run.durable.difference(&run.gone) {
+        let here = there(name) || volume.lookup(&who, Ino::ROOT, name.as_bytes()).is_ok();
+        assert!(here, "{nth}: {name} was acknowledged and is gone");
+    }
+    volume.close().unwrap();
+    came
+}
+
+#[test]
+fn a_check_that_fails_anywhere_loses_nothing_and_leaves_nobody_waiting() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<String>().is_none_or(|text| text != PANIC) {
+            hook(info);
+        }
+    }));
+    let mut came = 0;
+    for nth in (0..40).chain((40..400).step_by(7)) {
+        let (done, wait) = mpsc::channel();
+        let runs = std::thread::spawn(move || done.send(run(nth)).is_ok());
+        match wait.recv_timeout(Duration::from_secs(120)) {
+            Ok(its_turn_came) => came += usize::from(its_turn_came),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("{nth}: somebody waits for ever"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => assert!(runs.join().unwrap()),
+        }
+    }
+    assert!(came > 40, "only {came} panics");
+}
