@@ -8,7 +8,8 @@
 #   scripts/fuzz.sh replay [SECONDS]          on the stable toolchain, without libFuzzer: the corpus,
 #                                             and random changes of it, so long for each target
 #
-# SHOAL_FUZZ_SANITIZER=address|none (default none), SHOAL_FUZZ_RUNS=N: stops after so many.
+# SHOAL_FUZZ_SANITIZER=address|none (default none), SHOAL_FUZZ_RUNS=N: stops after so many; replay
+# has further variables (fuzz/targets/lib.rs), and with a sanitizer needs nightly, not cargo-fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +19,13 @@ case $target in
   seed) exec cargo run --quiet --manifest-path $manifest --no-default-features --example seed ;;
   replay)
     export SHOAL_FUZZ_SECONDS=${2:-1}
+    if [[ ${SHOAL_FUZZ_SANITIZER:-none} != none ]]; then
+      # Needs nightly, and says which target so that build scripts go without.
+      export RUSTFLAGS="-Zsanitizer=$SHOAL_FUZZ_SANITIZER -Cdebug-assertions -Coverflow-checks"
+      export ASAN_OPTIONS=detect_odr_violation=0:allocator_may_return_null=0:max_allocation_size_mb=256
+      exec cargo +nightly test --release --target x86_64-unknown-linux-gnu \
+        --manifest-path $manifest --no-default-features --lib -- --nocapture
+    fi
     exec cargo test --manifest-path $manifest --no-default-features --lib -- --nocapture
     ;;
   all) mapfile -t targets < <(basename -s .rs -a fuzz/targets/bin/*.rs) ;;

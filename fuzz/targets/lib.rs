@@ -39,10 +39,12 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    /// The corpus of a target.
+    /// The corpus of a target, and what libFuzzer has found for it on this machine.
     fn corpus(name: &str) -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
-        let files = std::fs::read_dir(folder).expect("each target has a corpus");
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let kept = std::fs::read_dir(here.join("corpus").join(name));
+        let found = std::fs::read_dir(here.join("found").join(name));
+        let files = kept.expect("each target has a corpus").chain(found.into_iter().flatten());
         let read = |file: std::io::Result<std::fs::DirEntry>| {
             let path = file.expect("a readable folder").path();
             std::fs::read(path).expect("a readable file")
@@ -98,26 +100,48 @@ mod tests {
         input
     }
 
+    fn from_env<T: std::str::FromStr>(name: &str) -> Option<T> {
+        std::env::var(name).ok().and_then(|value| value.parse().ok())
+    }
+
+    /// Runs changes of the inputs until the time is over; how many.
+    fn run(name: &str, target: fn(&[u8]), inputs: &[Vec<u8>], seed: u64) -> u64 {
+        let (mut rng, mut runs) = (Rng(seed | 1 << 40), 0);
+        let end = Instant::now() + Duration::from_secs(from_env("SHOAL_FUZZ_SECONDS").unwrap_or(1));
+        // What aborts cannot say what it was given.
+        let last = std::env::var("SHOAL_FUZZ_LAST").map(|at| format!("{at}.{name}.{seed}")).ok();
+        while Instant::now() < end {
+            let input = mutated(&mut rng, inputs);
+            if let Some(last) = &last {
+                std::fs::write(last, &input).expect("SHOAL_FUZZ_LAST can be written");
+            }
+            let begun = Instant::now();
+            let ran = std::panic::catch_unwind(|| target(&input));
+            assert!(ran.is_ok(), "{name} fails with {}", input.escape_ascii());
+            let took = begun.elapsed().as_secs();
+            assert!(took < 20, "{name} takes {took} s with {}", input.escape_ascii());
+            runs += 1;
+        }
+        runs
+    }
+
     /// `SHOAL_FUZZ_SECONDS` for each target, 1 by default, or for `SHOAL_FUZZ_TARGET` alone;
-    /// `SHOAL_FUZZ_SEED` chooses what is tried. A failure prints its input.
+    /// `SHOAL_FUZZ_SEED` chooses what is tried, `SHOAL_FUZZ_THREADS` try at a time. A failure
+    /// prints its input; with `SHOAL_FUZZ_LAST=FILE` that is also kept before each run.
     #[test]
     fn every_target_survives_changes_of_its_corpus() {
-        let from_env = |name: &str| std::env::var(name).ok().and_then(|v| v.parse().ok());
-        let seconds = from_env("SHOAL_FUZZ_SECONDS").unwrap_or(1);
-        let seed = from_env("SHOAL_FUZZ_SEED").unwrap_or(1);
+        let seed: u64 = from_env("SHOAL_FUZZ_SEED").unwrap_or(1);
+        let threads = from_env("SHOAL_FUZZ_THREADS").unwrap_or(1);
         let only = std::env::var("SHOAL_FUZZ_TARGET").ok();
         let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
         for (name, target) in super::TARGETS.iter().filter(|(name, _)| wanted(name)) {
-            let inputs = corpus(name);
-            let (mut rng, mut runs) = (Rng(seed | 1 << 40), 0u64);
-            let end = Instant::now() + Duration::from_secs(seconds);
-            while Instant::now() < end {
-                let input = mutated(&mut rng, &inputs);
-                let ran = std::panic::catch_unwind(|| target(&input));
-                assert!(ran.is_ok(), "{name} fails with {}", input.escape_ascii());
-                runs += 1;
-            }
-            println!("{name}: {runs} runs");
+            let inputs = &corpus(name);
+            let runs: u64 = std::thread::scope(|scope| {
+                let start = |n| scope.spawn(move || run(name, *target, inputs, seed + n));
+                let all: Vec<_> = (0..threads).map(start).collect();
+                all.into_iter().map(|thread| thread.join().expect("see above")).sum()
+            });
+            println!("{name}: {runs} runs from {} inputs", inputs.len());
         }
     }
 }

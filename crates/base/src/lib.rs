@@ -6,6 +6,7 @@ pub mod checksum;
 pub mod counters;
 pub mod error;
 pub mod ids;
+pub mod invariant;
 pub mod limits;
 pub mod memory;
 pub mod planted;

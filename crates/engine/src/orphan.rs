@@ -23,6 +23,7 @@ use crate::holds::Orphan;
 use crate::volume::Inner;
 use crossbeam_utils::CachePadded;
 use shoal_base::counters::Counter;
+use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::shard::{SHARDS, shard};
 use shoal_base::{Code, Error, Ino, Result};
@@ -187,7 +188,7 @@ impl Inner {
     /// A slot is free again, in the table and in the record.
     pub(crate) fn free_slot(&self, txn: &mut Txn<'_>, slot: OrphanSlot, ino: Ino) {
         let was_there = self.store.orphans.free(slot, ino);
-        debug_assert!(was_there, "orphan slot of {ino} is not its own");
+        invariant!(was_there, "orphan slot of {ino} is not its own");
         if !planted::is(Defect::SlotNotFreed) {
             txn.log(Item::OrphanDel { ino });
         }

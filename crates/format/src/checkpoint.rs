@@ -3,7 +3,6 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader};
-use shoal_base::limits::INODE_BLOCKS_MAX;
 use shoal_base::{Addr, Error, Lsn, Result, RootId};
 
 /// Bytes before the orphan pointers.
@@ -167,7 +166,7 @@ impl Checkpoint {
                 state,
                 name,
                 trees,
-                next_block: r.u64().filter(|next| *next <= INODE_BLOCKS_MAX)?,
+                next_block: r.u64()?,
                 inodes: r.u64()?,
             });
         }

@@ -10,6 +10,7 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, u32_at, u64_at};
+use shoal_base::invariant;
 use shoal_base::{Addr, Ino, checksum, limits};
 
 /// `SDX1`, at the start of a data object.
@@ -50,7 +51,7 @@ impl Extent {
     /// The part of this extent inside `[from, to)`; must overlap.
     pub fn slice(&self, from: u64, to: u64) -> Extent {
         let (start, end) = (self.offset.max(from), self.end().min(to));
-        assert!(start < end, "slice of {self:?} by {from}..{to} is empty");
+        invariant!(start < end, "slice of {self:?} by {from}..{to} is empty");
         let skip = if self.is_prealloc() { 0 } else { self.skip + (start - self.offset) as u32 };
         Extent { offset: start, len: (end - start) as u32, skip, ptr: self.ptr }
     }

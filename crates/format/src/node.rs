@@ -10,6 +10,7 @@
 //! insertion needs the room.
 
 use crate::bytes::{u16_at, u64_at};
+use shoal_base::invariant;
 use shoal_base::limits::{NODE_SIZE, TREE_VALUE_MAX};
 use shoal_base::{Addr, Error, Result, RootId};
 use std::cmp::Ordering;
@@ -315,7 +316,7 @@ impl Node {
         let count = self.count();
         for i in at..count {
             let fitted = right.insert(i - at, self.key(i), self.value(i));
-            assert!(fitted, "half a node does not fit in a node");
+            invariant!(fitted, "half a node does not fit in a node");
         }
         let moved: usize = (at..count).map(|i| self.slot(i).1).sum();
         self.set_u16(AT_COUNT, at as u16);
@@ -327,7 +328,7 @@ impl Node {
     pub fn append_all(&mut self, right: &Node) {
         for i in 0..right.count() {
             let fitted = self.insert(self.count(), right.key(i), right.value(i));
-            assert!(fitted, "merged node does not fit");
+            invariant!(fitted, "merged node does not fit");
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::bytes::{Put, Reader, u64_at};
 use shoal_base::checksum::checksum_of_body;
+use shoal_base::invariant;
 use shoal_base::{Addr, Error, Ino, Result};
 
 /// `SOR1`.
@@ -16,7 +17,7 @@ pub const SLOTS: usize = (BLOCK_SIZE - HEADER - 8) / 8;
 
 /// Encodes a block of at most [`SLOTS`] inodes; empty slots are 0.
 pub fn encode(volume: u64, shard: u32, inodes: &[Ino]) -> Vec<u8> {
-    assert!(inodes.len() <= SLOTS, "{} orphans in one block", inodes.len());
+    invariant!(inodes.len() <= SLOTS, "{} orphans in one block", inodes.len());
     let mut out = Vec::with_capacity(BLOCK_SIZE);
     out.put_u32(MAGIC);
     out.put_u32(shard);

@@ -6,6 +6,7 @@
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Brief};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::table::InodeTable;
+use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Epoch, Ino};
 use shoal_format::Ptr;
@@ -55,7 +56,7 @@ impl InodeBlock {
         }
         let slot = |inode| RwLock::new(Slot { inode, epoch: 0, old: None });
         let slots: Box<[_]> = inodes.into_iter().map(slot).collect();
-        assert_eq!(slots.len(), INODES_PER_BLOCK);
+        invariant!(slots.len() == INODES_PER_BLOCK, "a block of {} inodes", slots.len());
         Arc::new(InodeBlock {
             number,
             slots,
@@ -140,7 +141,7 @@ impl Locked<'_> {
     /// record frees it, lives on in memory alone. Checkpoints write it as free from here on; its
     /// block stays in memory, its number out of use, until [`Locked::attach`].
     pub fn detach(&mut self, epoch: Epoch) {
-        assert_eq!(self.slot.epoch, epoch, "detached without a change");
+        invariant!(self.slot.epoch == epoch, "detached without a change");
         self.at.block.detached.fetch_or(self.bit(), Ordering::AcqRel);
     }
 
@@ -154,7 +155,7 @@ impl Locked<'_> {
 
     /// A detached inode ends: it is free in memory too, as it has long been on the device.
     pub fn end_detached(&mut self) {
-        assert!(self.is_detached());
+        invariant!(self.is_detached(), "inode {} ends twice", self.at.ino);
         self.slot.inode = Inode::free(self.slot.inode.core.generation);
         self.at.block.detached.fetch_and(!self.bit(), Ordering::AcqRel);
     }
@@ -175,7 +176,7 @@ impl Locked<'_> {
     /// The first change in an epoch: keeps the inode aside if its block has still to be written as
     /// it was, and enters the block in the list of this epoch's checkpoint.
     fn first_edit(&mut self, table: &InodeTable, epoch: Epoch) {
-        debug_assert!(self.slot.epoch < epoch);
+        invariant!(self.slot.epoch < epoch, "inode {} changed after its epoch", self.at.ino);
         let block = &self.at.block;
         let pending = DIRTY[(epoch as usize + 1) % 2];
         let keep = block.flags.load(Ordering::Acquire) & pending != 0;

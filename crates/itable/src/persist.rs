@@ -4,6 +4,7 @@
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
 use crate::table::{DIRTY_MARK, InodeTable, decode_imap};
+use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Epoch, Result, checksum};
@@ -102,7 +103,7 @@ fn capture(block: &InodeBlock, epoch: Epoch, slots: &mut [Vec<u8>; INODES_PER_BL
         let inode = match &old {
             Some(old) if slot.epoch > epoch => old,
             _ => {
-                assert!(slot.epoch <= epoch, "inode was changed and not kept aside");
+                invariant!(slot.epoch <= epoch, "inode was changed and not kept aside");
                 match block.is_detached(i) && !planted::is(Defect::DetachedWritten) {
                     true => {
                         freed = Inode::free(slot.inode.core.generation);

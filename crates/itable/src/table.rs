@@ -5,6 +5,7 @@ use crate::block::{InodeBlock, InodeRef};
 use crate::budget::Budget;
 use crate::sync::{AtomicU64, Mutex, SHARDS, Step, step};
 use shoal_base::counters::{Counter, Counters};
+use shoal_base::invariant;
 use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
 use shoal_base::planted::{self, Defect};
 use shoal_base::shard::spread;
@@ -67,7 +68,8 @@ impl InodeTable {
             blocks: step(XArray::new()),
             loading: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hand: Mutex::default(),
-            alloc: Allocator::new(next_block),
+            // There are no more, whatever is said.
+            alloc: Allocator::new(next_block.min(INODE_BLOCKS_MAX)),
             inodes: AtomicU64::new(inodes),
             imap_moves: Mutex::default(),
         }
@@ -225,7 +227,7 @@ impl InodeTable {
     /// Marks a block for the checkpoint of `epoch`.
     pub(crate) fn dirtied(&self, block: &InodeBlock, epoch: Epoch) {
         let marked = self.blocks.set_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
-        debug_assert!(marked, "inode block {} is used but not in the table", block.number);
+        invariant!(marked, "inode block {} is used but not in the table", block.number);
         self.config.budget.dirtied();
     }
 }

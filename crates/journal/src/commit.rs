@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use shoal_base::counters::Counter;
+use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Result};
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ impl Core {
     /// Returns when everything below `lsn` is durable.
     pub(crate) fn commit(&self, lsn: u64) -> Result<()> {
         let staged = self.ring.tail();
-        debug_assert!(lsn <= staged, "commit of {lsn}, staged are {staged}");
+        invariant!(lsn <= staged, "commit of {lsn}, staged are {staged}");
         let lsn = lsn.min(staged);
         if self.durable.load(Ordering::Acquire) >= lsn {
             return Ok(());

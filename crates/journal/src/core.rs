@@ -82,7 +82,8 @@ impl Core {
             data_dirty: CachePadded::new(AtomicBool::new(false)),
             io,
             framed_max: batch_max - BatchHeader::SIZE,
-            wake_shift: config.write_behind.max(JOURNAL_ALIGN).ilog2(),
+            // Before there is no room left.
+            wake_shift: config.write_behind.min(ring_bytes / 4).max(JOURNAL_ALIGN).ilog2(),
             cuts: Mutex::default(),
             chain: Mutex::new(VecDeque::from([geometry.segment_of(addr)])),
             writer: Mutex::new(Writer::new(reader, addr, batch_max)),

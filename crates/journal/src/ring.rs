@@ -32,6 +32,7 @@
 #![allow(unexpected_cfgs)]
 
 use crossbeam_utils::CachePadded;
+use shoal_base::invariant;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +101,7 @@ impl Ring {
     /// Reserves `len` bytes; `hint` chooses the cell to try first. `None`: all cells are taken.
     #[inline]
     pub(crate) fn reserve(&self, hint: usize, len: usize) -> Option<Reservation<'_>> {
-        debug_assert!(len as u64 <= self.capacity);
+        invariant!(len as u64 <= self.capacity, "a record of {len} bytes");
         let cell = self.claim(hint)?;
         let start = self.tail.fetch_add(len as u64, Ordering::AcqRel);
         Some(Reservation { ring: self, cell, start, end: start + len as u64 })
@@ -140,7 +141,12 @@ impl Ring {
         to: u64,
         f: impl FnOnce(&[u8], &[u8]) -> T,
     ) -> T {
-        assert!(reader.consumed <= from && from <= to && to <= reader.safe);
+        invariant!(
+            reader.consumed <= from && from <= to && to <= reader.safe,
+            "read of {from}..{to}, safe are {}..{}",
+            reader.consumed,
+            reader.safe
+        );
         let (at, head, rest) = self.pieces(from, (to - from) as usize);
         // SAFETY: `consumed <= from` and `to <= safe`, so by the protocol every copy into these
         // bytes has happened before, and none starts before `consume`, which needs `&mut Reader`.
@@ -149,7 +155,8 @@ impl Ring {
 
     /// Gives everything below `upto` back to the stagers.
     pub(crate) fn consume(&self, reader: &mut Reader, upto: u64) {
-        assert!(reader.consumed <= upto && upto <= reader.safe);
+        let safe = reader.consumed..=reader.safe;
+        invariant!(safe.contains(&upto), "consumed up to {upto}, safe are {safe:?}");
         reader.consumed = upto;
         self.consumed.store(upto, Ordering::Release);
     }
@@ -186,8 +193,9 @@ impl Reservation<'_> {
     /// must be room.
     #[inline]
     pub(crate) fn fill(self, head: &[u8], body: &[u8]) {
-        assert_eq!((head.len() + body.len()) as u64, self.end - self.start);
-        assert!(self.has_room());
+        let (len, reserved) = ((head.len() + body.len()) as u64, self.end - self.start);
+        invariant!(len == reserved, "{len} bytes into a place for {reserved}");
+        invariant!(self.has_room(), "filled before there is room");
         self.copy(self.start, head);
         self.copy(self.start + head.len() as u64, body);
         self.ring.cells[self.cell].store(IDLE, Ordering::Release);

@@ -4,6 +4,7 @@ use crate::SegmentSource;
 use crate::core::Core;
 use crate::ring::{Reader, Ring};
 use shoal_base::counters::{Counter, Counters};
+use shoal_base::invariant;
 use shoal_base::limits::JOURNAL_ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Error, Lsn, Result, SegNo};
@@ -187,7 +188,8 @@ impl Core {
     fn put(&self, addr: Addr, header: &BatchHeader, records: &[u8]) -> Result<u64> {
         let head = header.encode(records);
         let padded = BatchHeader::padded(records.len());
-        debug_assert!(addr.0 + padded as u64 <= self.segment_end(addr));
+        let end = addr.0 + padded as u64;
+        invariant!(end <= self.segment_end(addr), "a batch ends at {end}, behind its segment");
         let padding = &PADDING[..padded - head.len() - records.len()];
         let slices = [IoSlice::new(&head), IoSlice::new(records), IoSlice::new(padding)];
         let written = self.io.device.write_vectored_at(&slices, addr.0);

@@ -43,6 +43,7 @@ pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 
 use free::FreeMap;
 use parking_lot::Mutex;
+use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
@@ -297,11 +298,8 @@ impl Space {
         }
         let seg = free.take_lowest().ok_or(Code::NoSpace)?;
         let segment = &self.segments[seg as usize];
-        debug_assert_eq!(
-            segment.live.load(Ordering::Relaxed),
-            0,
-            "free segment {seg} has live bytes"
-        );
+        let live = segment.live.load(Ordering::Relaxed);
+        invariant!(live == 0, "free segment {seg} has {live} live bytes");
         segment.set_kind(kind, false);
         self.free_count.store(free.len(), Ordering::Relaxed);
         Ok(SegNo(seg))
@@ -359,7 +357,7 @@ impl Space {
             Some(segment) => {
                 let before = segment.pinned.fetch_add(by, Ordering::Relaxed);
                 let now = before + by;
-                debug_assert!(now >= 0, "{now} pinned bytes after {by} at {}", addr.0);
+                invariant!(now >= 0, "{now} pinned bytes after {by} at {}", addr.0);
                 // Rarely: files removed one after the other lie in one segment.
                 if (before == 0) != (now == 0) {
                     let more = if before == 0 { 1 } else { -1 };

@@ -7,6 +7,7 @@
 
 use crate::free::FreeMap;
 use crate::{SegKind, Space, UsageEntry};
+use shoal_base::invariant;
 use shoal_format::Geometry;
 use std::sync::atomic::Ordering;
 
@@ -26,7 +27,7 @@ impl Space {
     /// Every segment is what its entry says; streams begin new segments. Not while anything is
     /// allocated or counted.
     pub fn recount(&self, entries: &[UsageEntry]) {
-        assert_eq!(entries.len(), self.segments.len(), "one entry for each segment");
+        invariant!(entries.len() == self.segments.len(), "one entry for each segment");
         self.streams.iter().for_each(|stream| *stream.lock() = None);
         let mut free = self.free.lock();
         *free = FreeMap::new(self.geometry.segments);

@@ -5,6 +5,7 @@
 use crate::cell::LeafCell;
 use crate::inner::{Children, InnerCell, InnerData};
 use crate::tree::{Dead, Tree};
+use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result, checksum};
 use shoal_format::Ptr;
@@ -128,10 +129,11 @@ impl Tree {
                 Children::Leaves(v) => v[i].state.read().disk,
                 Children::Inners(v) => v[i].meta.lock().disk,
             };
-            assert!(!disk.is_null(), "child {i} of an inner node has not been written");
+            invariant!(!disk.is_null(), "child {i} of an inner node has not been written");
             value.clear();
             disk.encode(&mut value);
-            assert!(node.insert(i, *key, &value), "inner node over its fan-out");
+            let fitted = node.insert(i, *key, &value);
+            invariant!(fitted, "inner node over its fan-out");
         }
         node
     }

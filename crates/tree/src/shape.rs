@@ -5,6 +5,7 @@ use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
 use crate::tree::{Dead, Tree};
 use shoal_base::counters::Counter;
+use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Epoch, Result};
 use shoal_format::Ptr;
@@ -209,7 +210,7 @@ impl Tree {
                 break;
             }
             // Cannot happen to the parent of a merged pair, nor to the root: both keep a child.
-            debug_assert!(depth > 0 && *i == 0);
+            invariant!(depth > 0 && *i == 0, "a node without children beside others");
             self.bury(cell, epoch);
             gone = path[depth - 1].2;
         }

@@ -5,6 +5,7 @@ use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
 use crate::sync::{Mutex, RwLockWriteGuard};
 use shoal_base::counters::Counter;
+use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Epoch, Error, Result};
@@ -332,7 +333,7 @@ impl Tree {
                         Ok(i) => node.replace(i, value),
                         Err(i) => node.insert(i, key, value),
                     };
-                    assert!(done, "entry that fits was not taken");
+                    invariant!(done, "entry that fits was not taken");
                 }
                 Outcome::Changed
             }

@@ -3,6 +3,7 @@
 use crate::gate::Inside;
 use crate::store::Store;
 use shoal_base::counters::Counter;
+use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Epoch, Error, Lsn, Result, memory};
 use shoal_format::item::Item;
@@ -62,7 +63,7 @@ impl Store {
     /// Begins a transaction that changes memory alone: what recovery has to complete of a volume
     /// that is opened read-only.
     pub fn begin_in_memory(&self) -> Txn<'_> {
-        assert!(self.options.read_only, "changes of a writable volume are journaled");
+        invariant!(self.options.read_only, "changes of a writable volume are journaled");
         self.enter(true)
     }
 
@@ -196,7 +197,8 @@ impl Txn<'_> {
     /// What follows changes a detached inode within itself: memory alone, nothing is journaled.
     /// To be said before the first change.
     pub fn stay_in_memory(&mut self) {
-        debug_assert!(!self.changing && self.record.is_empty());
+        let nothing = !self.changing && self.record.is_empty();
+        invariant!(nothing, "a transaction that has changed something");
         self.in_memory = true;
     }
     /// LSN before this transaction, for the inode's core.

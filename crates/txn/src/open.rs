@@ -174,10 +174,14 @@ impl Parts {
 impl Store {
     /// Starts the journal for `incarnation`.
     pub(crate) fn start_journal(&self, incarnation: u32, at: StartAt) -> Result<()> {
+        // More than a sixteenth of the volume could not be written at once anyway, and a small
+        // volume should open without asking for much.
+        let default = Config::default();
         let config = Config {
+            ring_bytes: default.ring_bytes.min((self.geometry.bytes() / 16) as usize),
             interval: Duration::from_millis(self.options.commit_interval_ms.max(1)),
             background: self.options.background,
-            ..Config::default()
+            ..default
         };
         let journal = Journal::start(
             self.device.clone(),

@@ -6,8 +6,10 @@
 //! | `source` | a Rust file with its comments and literals told apart from its code |
 //! | `rules` | the house rules, one small module each |
 //! | `ladder` | the order of the crates, in ARCHITECTURE.md |
+//! | `checks_cost` | what the checks of our own code cost, measured |
 //! | `format_doc` | byte tables of docs/on-disk-format.md, from the `format` crate |
 
+pub mod checks_cost;
 pub mod format_doc;
 pub mod ladder;
 pub mod repository;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use xtask::{format_doc, ladder, repository::Repository, rules};
+use xtask::{checks_cost, format_doc, ladder, repository::Repository, rules};
 
 const HELP: &str = "\
 cargo xtask COMMAND
@@ -15,6 +15,7 @@ cargo xtask COMMAND
   exhaustive [...]         run every short sequence of operations, crashed everywhere
   linear [...]             histories of several threads on the same names have an order
   soak [--minutes N] [...] use a mount, kill its server, check, compare; again and again
+  checks-cost [--rounds N] time creates with the checks of our own code and without
   tour [...]               run scripts/tour.sh
   ci                       run .ci/run
 ";
@@ -57,6 +58,7 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
             let code = cargo(root, &["build", "--quiet", "--release", "--package", "shoal-cli"])?;
             if code == ExitCode::SUCCESS { simulator(root, &["soak"], rest) } else { Ok(code) }
         }
+        "checks-cost" => checks_cost::run(root, rest).map(|()| ExitCode::SUCCESS),
         "tour" => {
             start(root, "scripts/tour.sh", &rest.iter().map(String::as_str).collect::<Vec<_>>())
         }

@@ -1,6 +1,7 @@
 //! The map of a file: which extents it has, and the one function that changes them.
 
 use crate::volume::Inner;
+use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Error, Ino, Result};
 use shoal_format::extent::{Extent, INLINE_SIZE, VALUE_SIZE};
@@ -87,7 +88,7 @@ impl Inner {
         new: &[Extent],
     ) -> Result<()> {
         let ino = locked.ino();
-        debug_assert!(locked.inode().core.data_form != Form::Inline);
+        invariant!(locked.inode().core.data_form != Form::Inline, "extents of inline {ino}");
         // Reading can fail, so it comes before the first change.
         let mut old = Vec::new();
         let whole = to == END && new.is_empty() && locked.inode().core.data_form == Form::Tree;

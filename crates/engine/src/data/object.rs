@@ -2,6 +2,7 @@
 
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
+use shoal_base::invariant;
 use shoal_base::limits::EXTENT_MAX;
 use shoal_base::planted::{self, Defect};
 use shoal_base::shard::shard;
@@ -31,7 +32,7 @@ impl Inner {
         class: Class,
     ) -> Result<Extent> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
-        assert!(len > 0 && len <= EXTENT_MAX, "object of {len} bytes");
+        invariant!(len > 0 && len <= EXTENT_MAX, "object of {len} bytes");
         let stream = Stream::Data((shard() % STREAMS) as u8);
         let addr = self.store.space.alloc(stream, (HEADER + len) as u32, class)?;
         let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);

@@ -29,6 +29,7 @@ mod recover;
 use crate::volume::Inner;
 use crate::xattr::Pending;
 use crate::xattr::inline::{all, find, spliced};
+use shoal_base::invariant;
 use shoal_base::{Ino, Result};
 use shoal_format::inode::Form;
 use shoal_format::intent::Intent;
@@ -114,7 +115,7 @@ impl Inner {
                     return Err(e);
                 }
             };
-            assert!(chain.state.may_lead_to(next), "{:?} after {:?}", next, chain.state);
+            invariant!(chain.state.may_lead_to(next), "{:?} after {:?}", next, chain.state);
             chain.state = next;
             if next == State::Done {
                 txn.log(Item::IntentDone { id: chain.id });

@@ -9,6 +9,7 @@ use crate::perm;
 use crate::types::{Caller, Entry, FileKind, check_name};
 use crate::volume::Inner;
 use crate::xattr::Pending;
+use shoal_base::invariant;
 use shoal_base::limits::PATH_MAX;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
@@ -174,6 +175,12 @@ impl Inner {
     ) -> Result<Entry> {
         let (ino, sole, name) = (locked.ino(), birth.sole, made.name);
         let pending = self.fill(txn, root, locked, core, birth)?;
+        invariant!(core.nlink > 0, "inode {ino} is entered without links");
+        let named = |attr: Attr<'_>| attr.name == name.name && attr.link() == Some(name.link);
+        invariant!(
+            !sole || Attr::decode_whole(&locked.inode().attr).is_some_and(named),
+            "inode {ino} does not know its name"
+        );
         let entry = Dirent { child: ino, kind: made.kind, name: name.name };
         match made.key {
             Some(Key { lo, .. }) if sole => {
@@ -288,6 +295,7 @@ impl Inner {
         birth: Birth,
     ) -> Result<Vec<Pending>> {
         let ino = locked.ino();
+        invariant!(!locked.inode().core.in_use(), "inode {ino} was given out while in use");
         let floor = self.store.floor.load(Ordering::Relaxed).max(1);
         let step = u32::from(!planted::is(Defect::GenerationKept));
         let generation = locked.inode().core.generation.wrapping_add(step).max(floor);

@@ -10,6 +10,7 @@ use crate::clock::now;
 use crate::parent::NameIn;
 use crate::types::{Caller, Entry, FileKind, RootInfo, check_name};
 use crate::volume::Inner;
+use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
@@ -43,7 +44,7 @@ impl Inner {
         let held = self.holds.roots();
         let root = self.store.vacant_root(txn.epoch, |id| held.contains(&id))?;
         let inode = root.table.allocate()?;
-        assert_eq!(inode.ino, root.top(), "the first inode of a root is its top");
+        invariant!(inode.ino == root.top(), "the first inode of a root is its top");
         let kind = FileKind::Directory;
         let new = New { mode: kind.mode_bits() | mode & 0o7777, rdev: 0, target: b"" };
         let above = top.inode().core;

@@ -7,6 +7,7 @@
 
 use crate::holds::Orphan;
 use crate::volume::Inner;
+use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
@@ -134,7 +135,8 @@ impl Inner {
     fn reap_inode(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
         let ino = locked.ino();
         self.free_inode(txn, locked)?;
-        debug_assert_eq!(locked.inode(), &Inode::free(locked.inode().core.generation));
+        let free = Inode::free(locked.inode().core.generation);
+        invariant!(*locked.inode() == free, "inode {ino} of a deleted root is not free");
         // The slot of an orphan is cleared by who has it: who holds it, or waits to reap it.
         if let Some(slot) = self.cuts.lock().remove(&ino) {
             self.free_slot(txn, slot, ino);

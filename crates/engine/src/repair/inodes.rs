@@ -118,11 +118,13 @@ fn mended(ino: Ino, inode: &Inode) -> Option<(String, Inode)> {
             Form::Extents if fork_extents(&inode.data).is_none() => empty_data(&mut new, inode),
             _ => {}
         },
-        FileKind::Symlink if core.data_form == Form::Inline && target(inode.data.len() as u64) => {
-            if inode.data.len() as u64 != core.size {
-                let whole = new.get_or_insert_with(|| inode.clone());
-                whole.core.size = inode.data.len() as u64;
-            }
+        FileKind::Symlink
+            if core.data_form == Form::Inline
+                && target(inode.data.len() as u64)
+                && inode.data.len() as u64 != core.size =>
+        {
+            let whole = new.get_or_insert_with(|| inode.clone());
+            whole.core.size = inode.data.len() as u64;
         }
         FileKind::Symlink if !target(core.size) || core.data_form == Form::Empty => {
             let what = format!("symbolic link without a target freed: {}", text());

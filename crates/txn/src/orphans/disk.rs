@@ -4,6 +4,7 @@
 
 use super::{OrphanSlot, Orphans};
 use crate::open::read_object;
+use shoal_base::invariant;
 use shoal_base::shard::SHARDS;
 use shoal_base::{Error, Ino, Result};
 use shoal_device::Device;
@@ -33,7 +34,7 @@ impl Orphans {
                 slots.push(((block % SHARDS as u64) as u32, Vec::new()));
             }
             if let Some((_, inodes)) = slots.last_mut() {
-                debug_assert!(inodes.len() < SLOTS);
+                invariant!(inodes.len() < SLOTS, "an orphan block over its size");
                 inodes.push(ino);
             }
         });
