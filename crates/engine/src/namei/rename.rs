@@ -11,6 +11,7 @@ use crate::types::{Caller, FileKind, RenameFlags, check_name};
 use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::planted::{self, Defect};
+use shoal_base::sync::thread;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::Link;
 use shoal_format::dirent::Dirent;
@@ -183,6 +184,9 @@ impl Inner {
         let replaced = target.as_ref().zip(target_inode.as_mut());
         let moved = (&source, &mut source_inode);
         let left = self.move_entry(&mut txn, root, dirs, names, moved, replaced, pointers)?;
+        if planted::is(Defect::UnlockedTooEarly) {
+            drop((source_inode, target_inode));
+        }
         txn.commit()?;
         Ok(Some(left))
     }
@@ -450,7 +454,7 @@ fn lock_both<'a>(from: &'a InodeRef, to: &'a InodeRef, across: bool) -> Dirs<'a>
             return Dirs { from: first, to: Some(second) };
         }
         drop(second);
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
