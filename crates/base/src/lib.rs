@@ -11,6 +11,7 @@ pub mod limits;
 pub mod memory;
 pub mod planted;
 pub mod shard;
+pub mod sync;
 
 pub use checksum::checksum;
 pub use error::{Code, Error, Result};

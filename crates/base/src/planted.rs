@@ -2,7 +2,8 @@
 //! condition in the code that it spoils: `planted::is(Defect::…)`, which is `false`, and nothing
 //! at all, unless this crate is built with the feature `planted`, as the simulator's tests do.
 //!
-//! `crates/sim/tests/planted.rs` plants each in turn and asserts that something notices.
+//! `crates/sim/tests/planted.rs` plants each in turn and asserts that something notices; those that
+//! only threads can notice, `crates/sim/tests/scheduled.rs`.
 
 /// One row per defect: name, and what is wrong then.
 macro_rules! defects {
@@ -55,6 +56,25 @@ defects! {
     NumberTooEarly "number-too-early" "an inode's number is free while the inode is held";
     EntryLeft "entry-left" "a removed tree's directory is freed with an entry left in it";
     ReserveIgnored "reserve-ignored" "ordinary calls may take the reserve";
+    LookupUnlocked "lookup-unlocked" "a lookup lets go of the directory before it looks further";
+    UnlockedTooEarly "unlocked-too-early" "a rename lets go before its record is numbered";
+    GateNotAwaited "gate-not-awaited" "a checkpoint does not wait for the calls in flight";
+    DurableTooEarly "durable-too-early" "a commit says what is durable before its flush";
+    NumberBeforeRecord "number-before-record" "a number is free before the record that frees it";
+}
+
+impl Defect {
+    /// Whether only threads can notice: those of `crates/sim/tests/scheduled.rs`.
+    pub fn needs_threads(self) -> bool {
+        matches!(
+            self,
+            Defect::LookupUnlocked
+                | Defect::UnlockedTooEarly
+                | Defect::GateNotAwaited
+                | Defect::DurableTooEarly
+                | Defect::NumberBeforeRecord
+        )
+    }
 }
 
 #[cfg(feature = "planted")]

@@ -2,13 +2,12 @@
 //! segments run low, the other frees what was left to be freed (`reap/`).
 
 use crate::volume::Inner;
-use parking_lot::Mutex;
 use shoal_base::counters::Counter;
+use shoal_base::sync::{AtomicBool, Instant, Mutex, thread};
 use shoal_base::{Code, Error, Result};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// How often the threads look around unasked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -20,7 +19,7 @@ const REST_MAX: Duration = Duration::from_millis(50);
 /// The running threads.
 pub(crate) struct Background {
     stop: Arc<AtomicBool>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 impl Background {
@@ -29,7 +28,7 @@ impl Background {
         let background = Background { stop: stop.clone(), threads: Mutex::default() };
         let spawn = |name: &str, run: fn(&Inner, &AtomicBool)| {
             let (inner, stop) = (inner.clone(), stop.clone());
-            let thread = std::thread::Builder::new().name(name.into());
+            let thread = thread::Builder::new().name(name.into());
             thread.spawn(move || run(&inner, &stop)).map_err(|e| {
                 Error::refused(Code::Again, format!("cannot start the thread {name}: {e}"))
             })
@@ -67,7 +66,7 @@ fn checkpoints(inner: &Inner, stop: &AtomicBool) {
         if stop.load(Ordering::Acquire) || inner.store.writable().is_err() {
             // Read-only: nothing to do until the volume is closed.
             if inner.store.writable().is_err() {
-                std::thread::sleep(LOOK / 10);
+                thread::sleep(LOOK / 10);
             }
             continue;
         }

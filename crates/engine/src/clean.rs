@@ -91,6 +91,13 @@ impl Inner {
         }
     }
 
+    /// One round of cleaning, whether segments run low or not; of use to who wants to see it at
+    /// work.
+    pub fn clean(&self) -> Result<()> {
+        let _one = self.cleaning.lock();
+        self.clean_round()
+    }
+
     /// Moves what lives in the emptiest segments, as much as half the reserve can take, and
     /// checkpoints.
     fn clean_round(&self) -> Result<()> {

@@ -3,11 +3,15 @@
 
 use crate::volume::Inner;
 use shoal_base::shard::spread;
+#[cfg(not(test))]
+use shoal_base::sync::Mutex;
+// The unit tests of this crate make no volumes that hold anything.
+#[cfg(test)]
+use shoal_base::sync::checked::Mutex;
 use shoal_base::{Code, Error, Ino, Result, RootId};
 use shoal_txn::OrphanSlot;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
-use sync::Mutex;
 
 #[cfg(test)]
 mod tests;
@@ -185,26 +189,6 @@ impl Inner {
         };
         if let Err(e) = ended {
             tracing::warn!(%ino, error = %e, "orphan is left for the next recovery");
-        }
-    }
-}
-
-#[cfg(not(test))]
-mod sync {
-    pub(super) use parking_lot::Mutex;
-}
-
-/// The same under the scheduler of `shuttle`: the unit tests of this crate make no volumes.
-#[cfg(test)]
-mod sync {
-    use shuttle::sync as inner;
-
-    #[derive(Default)]
-    pub(super) struct Mutex<T>(inner::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub fn lock(&self) -> inner::MutexGuard<'_, T> {
-            self.0.lock().expect("a thread of the model panicked")
         }
     }
 }

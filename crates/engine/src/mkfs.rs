@@ -90,12 +90,7 @@ fn geometry(device: &dyn Device, options: &MkfsOptions) -> Result<Geometry> {
 /// Makes a volume on an open device, whatever it holds.
 pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
     check_options(options)?;
-    let mut id = [0u8; 16];
-    let random = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
-    random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for the id: {e}")))?;
-    // A random UUID, version 4.
-    id[6] = id[6] & 0x0f | 0x40;
-    id[8] = id[8] & 0x3f | 0x80;
+    let id = options.id.map_or_else(random_id, Ok)?;
     let geometry = geometry(&*device, options)?;
     for addr in COPIES {
         // An old superblock with a higher sequence must not win.
@@ -126,6 +121,16 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
     let store = shoal_txn::create(device, superblock, store_options)?;
     make_top(&store, options)?;
     store.checkpoint_clean()
+}
+
+/// A random UUID, version 4.
+fn random_id() -> Result<[u8; 16]> {
+    let mut id = [0u8; 16];
+    let random = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for the id: {e}")))?;
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    Ok(id)
 }
 
 /// The top directory, in the first epoch.

@@ -26,6 +26,7 @@ use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::shard::{SHARDS, shard};
+use shoal_base::sync::AtomicU64;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{FLAG_CUT, Form, Inode, Stamp};
@@ -34,7 +35,7 @@ use shoal_format::node::Key;
 use shoal_itable::{InodeRef, Locked};
 use shoal_tree::Tree;
 use shoal_txn::{ExtentChange, OrphanSlot, Txn, remote_extents};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// How many inodes are detached: counted by the thread that detaches, so that threads do not share
 /// a counter, and bounded for each shard.
@@ -212,6 +213,9 @@ impl Inner {
             self.store.account(&extent, ExtentChange::Goes);
         }
         *inode.edit(&root.table, txn.epoch) = Inode::free(core.generation);
+        if planted::is(Defect::NumberBeforeRecord) {
+            root.table.give_back(&inode.place());
+        }
         txn.log(Item::Free { ino, generation: core.generation });
         root.table.count_inodes(-1);
         Ok(())

@@ -10,6 +10,7 @@ use crate::volume::Inner;
 use crate::xattr::inline::broken;
 use crate::xattr::{Change, Pending, Plan, Side};
 use shoal_base::limits::NAME_MAX;
+use shoal_base::sync::thread;
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_format::attr::{
     Attr, Attrs, HEADER, Id, Link, Namespace, PARENT_SIZE, Value, parent_bytes,
@@ -190,7 +191,7 @@ impl Inner {
                     }
                 }
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
         // Renames without pause: stop all calls for the moment of one walk.
         let walked = self.store.quiesced(|_, _| self.walk_up(ino))?;

@@ -1,7 +1,8 @@
 //! Whether directories stand still: two counters by which a walk up from a file knows that no
 //! directory was renamed meanwhile. Renames of files do not touch them.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use shoal_base::sync::{AtomicU64, fence};
+use std::sync::atomic::Ordering;
 
 /// Renames of directories, begun and ended.
 #[derive(Default)]

@@ -271,6 +271,9 @@ pub struct MkfsOptions {
     pub root_mode: u32,
     /// Keep a parent pointer for each name (without: for measuring what they cost).
     pub parents: bool,
+    /// The volume's id; `None`: a random one. (Names are hashed with it: a simulation that is to be
+    /// repeated exactly chooses it.)
+    pub id: Option<[u8; 16]>,
 }
 
 impl Default for MkfsOptions {
@@ -284,6 +287,7 @@ impl Default for MkfsOptions {
             root_gid: 0,
             root_mode: 0o755,
             parents: true,
+            id: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::orphan::Detached;
 use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport};
-use parking_lot::Mutex;
+use shoal_base::sync::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
 use shoal_itable::{InodeRef, InodeTable};

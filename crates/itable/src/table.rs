@@ -3,7 +3,7 @@
 use crate::alloc::Allocator;
 use crate::block::{InodeBlock, InodeRef};
 use crate::budget::Budget;
-use crate::sync::{AtomicU64, Mutex, SHARDS, Step, step};
+use crate::sync::{AtomicU64, Mutex, SHARDS, Step, atomically, step};
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::invariant;
 use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
@@ -206,6 +206,8 @@ impl InodeTable {
                 let detached = block.detached.load(Ordering::Acquire) != 0;
                 !block.is_dirty() && !detached && !block.disk.lock().is_null()
             };
+            // Under a lock of the array.
+            let idle = |block: &InodeBlock| atomically(|| idle(block));
             if self.blocks.remove_if_unused(number, &block, idle) {
                 budget.dropped(1);
                 self.config.counters.add(Counter::InodeBlockEvictions, 1);

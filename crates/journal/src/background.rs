@@ -2,15 +2,15 @@
 
 use crate::core::Core;
 use shoal_base::error::DeviceFailure;
+use shoal_base::sync::{Instant, thread};
 use shoal_base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Starts it.
-pub(crate) fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()>> {
-    let named = std::thread::Builder::new().name("shoal-journal".into());
+pub(crate) fn spawn(core: Arc<Core>, interval: Duration) -> Result<thread::JoinHandle<()>> {
+    let named = thread::Builder::new().name("shoal-journal".into());
     named.spawn(move || run(&core, interval)).map_err(|e| {
         let errno = e.raw_os_error().unwrap_or(0);
         let device = "the journal's thread".into();

@@ -45,6 +45,9 @@ impl Core {
             self.write_up_to(&mut writer, lsn)?;
             writer.written()
         };
+        if planted::is(Defect::DurableTooEarly) {
+            self.durable.fetch_max(written, Ordering::AcqRel);
+        }
         // The lock is free again: whoever waits for room in the ring can write during the flush.
         // `data_dirty` is left alone: clearing it here would let a batch be written by somebody who
         // believes that the data is durable while this flush is still on its way.

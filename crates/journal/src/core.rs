@@ -4,12 +4,12 @@ use crate::ring::{Reservation, Ring};
 use crate::writer::{Io, Writer};
 use crate::{Config, StartAt};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 use shoal_base::limits::JOURNAL_ALIGN;
+use shoal_base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, thread};
 use shoal_base::{Addr, Code, Error, Result, SegNo, shard::SHARDS};
 use shoal_format::batch::BatchHeader;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl Core {
                 // Longer each time: a hundred threads that look all the time keep the writer, and
                 // those who could go on, from their cores.
                 None => {
-                    std::thread::sleep(rest);
+                    thread::sleep(rest);
                     rest = (rest * 2).min(REST_MAX);
                 }
             }

@@ -34,9 +34,9 @@ mod scan;
 mod writer;
 
 pub use scan::{ScanEnd, scan};
+use shoal_base::sync::{Mutex, thread};
 
 use crate::core::Core;
-use parking_lot::Mutex;
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Code, Lsn, Result, SegNo, shard};
 use shoal_device::Device;
@@ -44,7 +44,6 @@ use shoal_format::Geometry;
 use shoal_format::batch::RECORD_HEADER;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A place in the journal at which reading can begin: a batch starts there.
@@ -106,7 +105,7 @@ impl Default for Config {
 /// The journal of a mounted volume.
 pub struct Journal {
     core: Arc<Core>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 impl Journal {
@@ -152,7 +151,7 @@ impl Journal {
             match core.ring.reserve(shard::shard(), framed) {
                 Some(reservation) => break reservation,
                 // More threads in here than cells: one is about to finish, or waits for the writer.
-                None => std::thread::yield_now(),
+                None => thread::yield_now(),
             }
         };
         if !reservation.has_room() {

@@ -28,16 +28,15 @@
 //!
 //! Cells are found by thread, but any free one will do: threads that share a shard do not wait.
 
-// `loom` is set only by the command that runs the model checker (Cargo.toml).
-#![allow(unexpected_cfgs)]
-
 use crossbeam_utils::CachePadded;
 use shoal_base::invariant;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use shoal_base::sync::AtomicU64;
+#[cfg(not(loom))]
+use std::sync::atomic::Ordering;
 
 /// Content of a cell that no reservation holds.
 const IDLE: u64 = u64::MAX;

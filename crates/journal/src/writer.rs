@@ -7,6 +7,7 @@ use shoal_base::counters::{Counter, Counters};
 use shoal_base::invariant;
 use shoal_base::limits::JOURNAL_ALIGN;
 use shoal_base::planted::{self, Defect};
+use shoal_base::sync::{hint, thread};
 use shoal_base::{Addr, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::Geometry;
@@ -87,9 +88,9 @@ impl Core {
             // Usually a copy of some hundred bytes; at worst a thread that was interrupted in it.
             rounds += 1;
             if rounds < 64 {
-                std::hint::spin_loop();
+                hint::spin_loop();
             } else {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
     }

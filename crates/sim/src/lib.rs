@@ -13,6 +13,8 @@
 //! * [`damage`]: a volume to be damaged, and what may become of it.
 //! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
 //! * [`linear`]: short histories of several threads on the same names, checked for an order.
+//! * `scheduled`: the same under a scheduler whose choices come from the seed, with crashes; only
+//!   in builds with `--cfg shoal_shuttle`.
 //! * [`mounted`]: a mount served by a process that may be killed.
 //! * [`soak`]: a busy mount whose server is killed, again and again.
 //! * [`shrink`], [`cli`]: shorter failing runs, and the command.
@@ -38,6 +40,8 @@ pub mod op;
 pub mod recovery;
 pub mod rng;
 pub mod runner;
+#[cfg(shoal_shuttle)]
+pub mod scheduled;
 pub mod shrink;
 pub mod soak;
 pub mod threads;

@@ -10,6 +10,10 @@ fn main() -> ExitCode {
         None => cli::parse(words).map(cli::cli),
         Some("exhaustive") => exhaustive::cli::parse(words).map(|a| exhaustive::cli::cli(&a)),
         Some("linear") => linear::cli::parse(words).map(|a| linear::cli::cli(&a)),
+        #[cfg(shoal_shuttle)]
+        Some("scheduled") => {
+            shoal_sim::scheduled::cli::parse(words).map(shoal_sim::scheduled::cli::cli)
+        }
         Some("soak") => soak::cli::parse(words).map(|a| soak::cli::cli(&a)),
         Some(other) => Err(format!("{other}: unknown")),
     };

@@ -136,7 +136,10 @@ fn read_directory(volume: &Volume, dir: Ino, parent: Ino) -> Result<Vec<(Vec<u8>
     }
     let names = crate::exec::list(volume, dir, 100).map_err(|e| format!("readdir: {e}"))?;
     if !names.iter().map(|(name, ino)| (name, ino)).eq(entries.iter().map(|(n, a)| (n, &a.ino))) {
-        return Err(format!("readdir and readdirplus of inode {dir} list different names"));
+        let text = |name: &[u8], ino: Ino| format!("{} {ino}", name.escape_ascii());
+        let plus: Vec<_> = entries.iter().map(|(name, attr)| text(name, attr.ino)).collect();
+        let names: Vec<_> = names.iter().map(|(name, ino)| text(name, *ino)).collect();
+        return Err(format!("of inode {dir} readdir lists {names:?}, readdirplus {plus:?}"));
     }
     Ok(entries.into_iter().collect())
 }

@@ -15,7 +15,7 @@ fn at(dir: u8, name: u8) -> At {
 
 /// A history of calls that begin and end at the given times.
 fn history(events: &[(usize, Call, Reply, u64, u64)]) -> History {
-    let flavour = Flavour { dirs: 4, names: 3, trees: false, replacing: false };
+    let flavour = Flavour { dirs: 4, names: 3, trees: false, replacing: false, data: false };
     let event = |&(thread, call, reply, begin, end)| Event { thread, call, reply, begin, end };
     let events = events.iter().map(event).collect();
     History { seed: 0, flavour, inos: [1, 2, 3, 4, 5, 6], events }

@@ -39,16 +39,16 @@ mod free;
 mod recount;
 
 pub use checkpoint::{Frozen, encoded_len};
+use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Mutex};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 
 use free::FreeMap;
-use parking_lot::Mutex;
 use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
 use shoal_format::usage::{STREAMS, stream_kind};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Number of data streams. Threads spread over them so that they do not wait for each other.
 pub const DATA_STREAMS: u8 = (STREAMS - 1) as u8;

@@ -4,8 +4,16 @@
 //! The unit tests of this crate run it under the scheduler of `shuttle`: a test that wants a real
 //! gate stands in `tests/`.
 
-use self::sync::{AtomicBool, AtomicU32, Condvar, Mutex, Ordering, Patience, SHARDS, shard};
+use self::sync::{AtomicBool, AtomicU32, Condvar, Instant, Mutex, SHARDS, shard};
 use crossbeam_utils::CachePadded;
+use shoal_base::planted::{self, Defect};
+#[cfg(not(test))]
+use shoal_base::sync;
+// It knows only sequentially consistent atomics, which are the gate's; `loom` would take those for
+// less.
+#[cfg(test)]
+use shoal_base::sync::checked as sync;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A reader-writer lock whose readers do not share a cache line.
@@ -79,10 +87,11 @@ impl Gate {
     #[must_use]
     pub fn close(&self) -> Closed<'_> {
         let mut waiting = self.lock.lock();
-        let patience = Patience::new(COURTESY);
-        while *waiting > 0 && patience.wait(&self.admitted, &mut waiting) {}
+        let end = Instant::now() + COURTESY;
+        while *waiting > 0 && !self.admitted.wait_until(&mut waiting, end).timed_out() {}
         self.closed.store(true, Ordering::SeqCst);
-        while self.inside.iter().any(|n| n.load(Ordering::SeqCst) != 0) {
+        let inside = || self.inside.iter().any(|n| n.load(Ordering::SeqCst) != 0);
+        while inside() && !planted::is(Defect::GateNotAwaited) {
             self.left.wait(&mut waiting);
         }
         Closed(self)
@@ -110,107 +119,6 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         self.gate.leave(self.shard);
-    }
-}
-
-/// What the gate is made of.
-#[cfg(not(test))]
-mod sync {
-    pub(super) use parking_lot::{Condvar, Mutex};
-    pub(super) use shoal_base::shard::{SHARDS, shard};
-    pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-    use parking_lot::MutexGuard;
-    use std::time::{Duration, Instant};
-
-    /// Waiting that comes to an end.
-    pub(super) struct Patience(Instant);
-
-    impl Patience {
-        pub fn new(length: Duration) -> Patience {
-            Patience(Instant::now() + length)
-        }
-        /// Waits; `false` when patience is over.
-        pub fn wait<T>(&self, condition: &Condvar, guard: &mut MutexGuard<'_, T>) -> bool {
-            !condition.wait_until(guard, self.0).timed_out()
-        }
-    }
-}
-
-/// The same under the scheduler of `shuttle`, for models of all that may happen. It knows only
-/// sequentially consistent atomics, which are the gate's; `loom` would take those for less.
-#[cfg(test)]
-mod sync {
-    pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-    use shuttle::rand::{RngCore, thread_rng};
-    use shuttle::sync as inner;
-    use std::ops::{Deref, DerefMut};
-    use std::time::Duration;
-
-    /// Two threads may meet in one.
-    pub(super) const SHARDS: usize = 2;
-
-    pub(super) fn shard() -> usize {
-        usize::from(shuttle::current::me()) % SHARDS
-    }
-
-    pub(super) struct Mutex<T>(inner::Mutex<T>);
-    /// Taken apart while it waits.
-    pub(super) struct MutexGuard<'m, T>(&'m inner::Mutex<T>, Option<inner::MutexGuard<'m, T>>);
-
-    impl<T> Mutex<T> {
-        pub fn new(value: T) -> Mutex<T> {
-            Mutex(inner::Mutex::new(value))
-        }
-        pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(&self.0, self.0.lock().ok())
-        }
-    }
-
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            self.1.as_ref().expect("a thread of the model panicked")
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            self.1.as_mut().expect("a thread of the model panicked")
-        }
-    }
-
-    pub(super) struct Condvar(inner::Condvar);
-
-    impl Condvar {
-        pub fn new() -> Condvar {
-            Condvar(inner::Condvar::new())
-        }
-        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            guard.1 = guard.1.take().and_then(|g| self.0.wait(g).ok());
-        }
-        pub fn notify_one(&self) {
-            self.0.notify_one();
-        }
-        pub fn notify_all(&self) {
-            self.0.notify_all();
-        }
-    }
-
-    /// Ends whenever the scheduler pleases.
-    pub(super) struct Patience;
-
-    impl Patience {
-        pub fn new(_: Duration) -> Patience {
-            Patience
-        }
-        pub fn wait<T>(&self, _: &Condvar, guard: &mut MutexGuard<'_, T>) -> bool {
-            guard.1 = None;
-            shuttle::thread::yield_now();
-            guard.1 = guard.0.lock().ok();
-            !thread_rng().next_u32().is_multiple_of(4)
-        }
     }
 }
 

@@ -3,13 +3,13 @@
 //! an intent open; only what recovery finds is here, until the engine has completed it.
 
 use crate::store::Store;
-use parking_lot::Mutex;
 use shoal_base::Result;
+use shoal_base::sync::{AtomicU64, Mutex};
 use shoal_device::Device;
 use shoal_format::intent::{self, Intent};
 use shoal_format::{Geometry, Ptr};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Open intents by number.
 #[derive(Default)]

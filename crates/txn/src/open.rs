@@ -15,8 +15,8 @@ use crate::intents::Intents;
 use crate::orphans::{self, Orphans};
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
-use parking_lot::{Condvar, Mutex};
 use shoal_base::counters::Counters;
+use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Code, Error, Lsn, Result, RootId};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
@@ -28,7 +28,6 @@ use shoal_itable::Budget;
 use shoal_journal::{Config, Journal, JournalPos, StartAt};
 use shoal_space::Space;
 use shoal_tree::NodeCache;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -161,7 +160,7 @@ impl Parts {
                 superblock: self.sb,
                 checkpoint,
             }),
-            images: parking_lot::RwLock::default(),
+            images: RwLock::default(),
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
             due: AtomicBool::new(false),

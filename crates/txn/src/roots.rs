@@ -10,15 +10,15 @@
 //! place in memory, once made, stays until the volume is closed and serves the number's next owner.
 
 use crate::store::Store;
-use parking_lot::Mutex;
 use shoal_base::counters::Counters;
+use shoal_base::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex};
 use shoal_base::{Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
 use shoal_format::Geometry;
 use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_itable::{Budget, InodeTable, TableConfig};
 use shoal_tree::{NodeCache, NodeId, Survey, Tree, TreeId};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// Roots that share a chunk of the directory of roots.

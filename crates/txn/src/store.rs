@@ -4,8 +4,8 @@ use crate::gate::Gate;
 use crate::intents::Intents;
 use crate::orphans::Orphans;
 use crate::roots::Roots;
-use parking_lot::{Condvar, Mutex, RwLock};
 use shoal_base::counters::Counters;
+use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
@@ -15,7 +15,7 @@ use shoal_itable::Budget;
 use shoal_journal::{Journal, SegmentSource};
 use shoal_space::Space;
 use shoal_tree::NodeCache;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// What an open volume may use and when it checkpoints.

@@ -65,9 +65,6 @@
 //! | `tree` | finding, making and removing leaves; what parents know of them |
 //! | `array`, `guard`, `marks`, `reserve`, `iter` | the interface |
 
-// `loom` is set only by the command that runs the model checker (Cargo.toml).
-#![allow(unexpected_cfgs)]
-
 mod sync;
 
 mod epoch;

@@ -1,7 +1,7 @@
 //! `cargo xtask …`: one command for everything that a contributor runs beside `cargo` itself.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use xtask::{checks_cost, format_doc, ladder, repository::Repository, rules};
 
@@ -12,6 +12,8 @@ cargo xtask COMMAND
   ladder [--check]         write, or check, the ladder of crates in ARCHITECTURE.md
   format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
   sim --seed N [...]       run the simulation in release mode; further options go to it
+  sim --scheduled [...]    run whole volumes with threads under a scheduler: --seed, --seeds,
+                           --seconds; or --test, what the tests run of it
   exhaustive [...]         run every short sequence of operations, crashed everywhere
   linear [...]             histories of several threads on the same names have an order
   soak [--minutes N] [...] use a mount, kill its server, check, compare; again and again
@@ -50,6 +52,9 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         }
         "ladder" => done("ARCHITECTURE.md", ladder::refresh(&repository, check)?),
         "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
+        "sim" if rest.first().is_some_and(|word| word == "--scheduled") => {
+            scheduled(root, &rest[1..])
+        }
         "sim" => simulator(root, &[], rest),
         "exhaustive" => simulator(root, &["exhaustive"], rest),
         "linear" => simulator(root, &["linear"], rest),
@@ -79,9 +84,32 @@ fn simulator(root: &Path, first: &[&str], rest: &[String]) -> Result<ExitCode, S
     cargo(root, &words)
 }
 
+/// Runs the simulator, or its tests, with a scheduler's locks, atomics and threads in place of the
+/// real ones: another build of nearly everything, in a folder of its own.
+fn scheduled(root: &Path, rest: &[String]) -> Result<ExitCode, String> {
+    let (first, rest) = match rest.split_first() {
+        Some((word, rest)) if word == "--test" => {
+            ("test --quiet --profile scheduled --package shoal-sim --test scheduled --", rest)
+        }
+        _ => ("run --quiet --profile scheduled --package shoal-sim -- scheduled", rest),
+    };
+    let mut words: Vec<&str> = first.split(' ').collect();
+    words.extend(rest.iter().map(String::as_str));
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    flags.push_str(" --cfg shoal_shuttle");
+    let mut command = Command::new(cargo_program());
+    command.args(&words).env("RUSTFLAGS", flags.trim_start());
+    command.env("CARGO_TARGET_DIR", target.join("shuttle")).current_dir(root);
+    finish("cargo", command)
+}
+
+fn cargo_program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
 fn cargo(root: &Path, words: &[&str]) -> Result<ExitCode, String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    start(root, &cargo, words)
+    start(root, &cargo_program(), words)
 }
 
 /// Says whether a generated document was fresh; a stale one fails a check.
@@ -99,7 +127,12 @@ fn done(path: &str, fresh: Result<bool, String>) -> Result<ExitCode, String> {
 
 fn start(root: &Path, program: &str, words: &[&str]) -> Result<ExitCode, String> {
     let program = if program.contains('/') { root.join(program) } else { program.into() };
-    let status = Command::new(&program).args(words).current_dir(root).status();
-    let status = status.map_err(|e| format!("{}: {e}", program.display()))?;
+    let mut command = Command::new(&program);
+    command.args(words).current_dir(root);
+    finish(&program.display().to_string(), command)
+}
+
+fn finish(program: &str, mut command: Command) -> Result<ExitCode, String> {
+    let status = command.status().map_err(|e| format!("{program}: {e}"))?;
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
 }

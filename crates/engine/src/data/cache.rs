@@ -1,8 +1,8 @@
 //! A small cache of data objects that were read in part: the checksum covers the whole object, so
 //! that reading 4 KiB of it means reading all of it.
 
-use parking_lot::Mutex;
 use shoal_base::shard::spread;
+use shoal_base::sync::Mutex;
 use shoal_format::Ptr;
 use std::collections::VecDeque;
 use std::sync::Arc;

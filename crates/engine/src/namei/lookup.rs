@@ -5,6 +5,7 @@ use crate::attr::attr_of;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use crate::volume::Inner;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 
 impl Inner {
@@ -33,6 +34,11 @@ impl Inner {
         // The directory stays locked: what has the name has it still when it is looked at.
         match self.find_entry(dir, name)? {
             Some(found) if found.child == dir => Err(names_itself(dir)),
+            Some(found) if planted::is(Defect::LookupUnlocked) => {
+                drop(slot);
+                let gone = |e: Error| if e.is(Code::Stale) { Code::NotFound.into() } else { e };
+                self.getattr(found.child).map_err(gone)
+            }
             Some(found) => self.getattr(found.child),
             None => Err(Error::Code(Code::NotFound)),
         }

@@ -11,6 +11,7 @@ use crate::types::{Caller, FileKind, RenameFlags, check_name};
 use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::planted::{self, Defect};
+use shoal_base::sync::thread;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::Link;
 use shoal_format::dirent::Dirent;
@@ -113,23 +114,22 @@ impl Inner {
         let across = names.from_dir != names.to_dir;
         let root = self.root(names.from_dir)?;
         let _shape = across.then(|| root.rename.lock());
-        let mut txn = self.begin_space(NAME_COST)?;
+        let txn = self.begin_space(NAME_COST)?;
         // Ancestors are looked at before anything is locked: waiting for one while holding the lock
         // of a directory below it could be for ever. Under the mutex they stay ancestors.
         let ancestry = if across { Some(self.ancestry(names)?) } else { None };
         let from_ref = root.table.get(names.from_dir)?;
         let to_ref = root.table.get(names.to_dir)?;
         let mut dirs = lock_both(&from_ref, &to_ref, across);
-        let step = self.rename_locked(who, &mut txn, root, &mut dirs, names, flags, ancestry)?;
-        let Some(left) = step else { return Ok(None) };
-        txn.commit()?;
-        Ok(Some(left))
+        self.rename_locked(who, txn, root, &mut dirs, names, flags, ancestry)
     }
 
+    /// The rename itself, which ends the transaction: with both inodes still locked, or the record
+    /// of what another changes of them next could come before this one.
     fn rename_locked(
         &self,
         who: &Caller,
-        txn: &mut Txn<'_>,
+        mut txn: Txn<'_>,
         root: &Root,
         dirs: &mut Dirs<'_>,
         names: &Names<'_>,
@@ -170,7 +170,7 @@ impl Inner {
             && let (Some(found), Some(inode)) = (&target, &mut target_inode)
         {
             self.exchange(
-                txn,
+                &mut txn,
                 root,
                 dirs,
                 names,
@@ -178,11 +178,17 @@ impl Inner {
                 (found, inode),
                 pointers,
             )?;
+            txn.commit()?;
             return Ok(Some(None));
         }
         let replaced = target.as_ref().zip(target_inode.as_mut());
         let moved = (&source, &mut source_inode);
-        self.move_entry(txn, root, dirs, names, moved, replaced, pointers).map(Some)
+        let left = self.move_entry(&mut txn, root, dirs, names, moved, replaced, pointers)?;
+        if planted::is(Defect::UnlockedTooEarly) {
+            drop((source_inode, target_inode));
+        }
+        txn.commit()?;
+        Ok(Some(left))
     }
 
     /// Plans what becomes of the parent pointers of both: everything that can fail.
@@ -448,7 +454,7 @@ fn lock_both<'a>(from: &'a InodeRef, to: &'a InodeRef, across: bool) -> Dirs<'a>
             return Dirs { from: first, to: Some(second) };
         }
         drop(second);
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 

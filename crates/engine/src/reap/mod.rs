@@ -27,16 +27,16 @@ use crate::holds::Orphan;
 use crate::orphan::Left;
 use crate::types::{OrphanInfo, OrphanState};
 use crate::volume::Inner;
-use parking_lot::{Condvar, Mutex};
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
+use shoal_base::sync::{AtomicBool, Condvar, Mutex};
 use shoal_base::{Code, Error, Ino, Lsn, Result};
 use shoal_format::inode::FLAG_CUT;
 use shoal_format::item::Item;
 use shoal_txn::OrphanSlot;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Who wants to hear of inodes.

@@ -24,11 +24,11 @@ mod space;
 mod spread;
 
 pub use report::{Action, RepairReport};
+use shoal_base::sync::Mutex;
 
 use crate::open::store_options;
 use crate::types::{CheckReport, OpenOptions, Problem, RecoveryReport};
 use crate::volume::{Inner, Volume};
-use parking_lot::Mutex;
 use shoal_base::{Epoch, Error, Ino, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_txn::{Held, Loss, Salvaged};

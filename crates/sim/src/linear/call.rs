@@ -66,6 +66,61 @@ pub enum Call {
     Stat(u8),
     /// Removes a directory with everything in it. Only the library has it.
     RemoveTree(At),
+    /// Writes as many bytes as `Content::length_of` says, all of this value, to the start of a file
+    /// that the caller has a handle of. This and what follows: only under a scheduler.
+    Write(u8, u8),
+    /// Cuts such a file, or makes it longer, to [`HEAD`] bytes or to none.
+    Cut(u8, bool),
+    /// Reads all of such a file.
+    Read(u8),
+}
+
+/// Bytes of the start of a file that are written alone: they fit in an inode.
+pub const HEAD: u64 = 100;
+/// Bytes that are written else: they do not.
+pub const WHOLE: u64 = 6000;
+
+/// What is in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub struct Content {
+    /// Length: 0, [`HEAD`] or [`WHOLE`].
+    pub len: u64,
+    /// Value of the first [`HEAD`] bytes.
+    pub head: u8,
+    /// Value of the others.
+    pub tail: u8,
+}
+
+impl Content {
+    /// How many bytes are written with this value.
+    pub fn length_of(value: u8) -> u64 {
+        if value.is_multiple_of(2) { WHOLE } else { HEAD }
+    }
+
+    /// After a write.
+    pub fn written(self, value: u8) -> Content {
+        let len = Content::length_of(value);
+        let tail = if len == WHOLE { value } else { self.tail };
+        Content { len: self.len.max(len), head: value, tail }
+    }
+
+    /// After a cut: what was cut off reads as zero.
+    pub fn cut(self, to_head: bool) -> Content {
+        match to_head {
+            true => Content { len: HEAD, tail: 0, ..self },
+            false => Content::default(),
+        }
+    }
+
+    /// What these bytes are, if every piece of them is of one value.
+    pub fn of(bytes: &[u8]) -> Option<Content> {
+        let (head, tail) = bytes.split_at(bytes.len().min(HEAD as usize));
+        let value = |bytes: &[u8]| {
+            let first = bytes.first().copied().unwrap_or(0);
+            bytes.iter().all(|byte| *byte == first).then_some(first)
+        };
+        Some(Content { len: bytes.len() as u64, head: value(head)?, tail: value(tail)? })
+    }
 }
 
 /// File or directory.
@@ -106,6 +161,8 @@ pub enum Reply {
         /// Entries.
         entries: u64,
     },
+    /// What was read; `None`: a mixture of what several wrote.
+    Content(Option<Content>),
     /// Failed with this errno.
     Failed(i32),
 }
@@ -123,12 +180,14 @@ pub struct Flavour {
     pub trees: bool,
     /// Little but making, replacing and looking up: what is replaced goes while it is looked up.
     pub replacing: bool,
+    /// With contents of files.
+    pub data: bool,
 }
 
 impl Flavour {
     /// Draws one.
     pub fn draw(rng: &mut Rng, with_trees: bool) -> Flavour {
-        let small = Flavour { dirs: 2, names: 2, trees: false, replacing: false };
+        let small = Flavour { dirs: 2, names: 2, trees: false, replacing: false, data: false };
         match rng.below(8) {
             0 => Flavour { dirs: 1, ..small },
             7 => Flavour { dirs: 1, replacing: true, ..small },
@@ -152,6 +211,14 @@ impl Flavour {
 
     /// Draws a call.
     pub fn call(self, rng: &mut Rng) -> Call {
+        if self.data && rng.chance(40) {
+            let file = Self::file(rng);
+            return match rng.below(8) {
+                0..4 => Call::Write(file, rng.range(1, 200) as u8),
+                4 => Call::Cut(file, rng.chance(50)),
+                _ => Call::Read(file),
+            };
+        }
         if self.replacing {
             return match rng.below(10) {
                 0..3 => Call::Create(self.at(rng)),
@@ -189,6 +256,9 @@ impl Flavour {
             calls.push(Call::Stat(dir));
         }
         calls.extend((DIRS as u8..HANDLES as u8).map(Call::Stat));
+        if self.data {
+            calls.extend((DIRS as u8..HANDLES as u8).map(Call::Read));
+        }
         calls
     }
 }
@@ -239,11 +309,18 @@ impl fmt::Display for Call {
             Call::Probe(at) => write!(f, "list: {at}"),
             Call::Stat(of) => write!(f, "stat {}", handle(of)),
             Call::RemoveTree(at) => write!(f, "remove-tree {at}"),
+            Call::Write(file, value) => {
+                write!(f, "write {} {value}*{}", handle(file), Content::length_of(*value))
+            }
+            Call::Cut(file, true) => write!(f, "cut {} {HEAD}", handle(file)),
+            Call::Cut(file, false) => write!(f, "cut {} 0", handle(file)),
+            Call::Read(file) => write!(f, "read {}", handle(file)),
         }
     }
 }
 
-/// The forms in which replies travel between processes; [`Reply::parse`] reads them.
+/// The forms in which replies travel between processes; [`Reply::parse`] reads them, but for
+/// contents of files, which do not travel.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -259,6 +336,10 @@ impl fmt::Display for Reply {
             Reply::Probed(None) => write!(f, "-"),
             Reply::Probed(Some(seen)) => write!(f, "{seen}"),
             Reply::Attrs { links, entries } => write!(f, "links={links}:{entries}"),
+            Reply::Content(Some(Content { len, head, tail })) => {
+                write!(f, "bytes={len}:{head}:{tail}")
+            }
+            Reply::Content(None) => write!(f, "bytes=mixed"),
             Reply::Failed(errno) => {
                 let known = shoal::Code::ALL.iter().find(|code| code.errno() == *errno);
                 match known {

@@ -6,7 +6,9 @@
 //! * [`space`]: a namespace of a few names, the sequential meaning of the calls.
 //! * [`history`]: what was called and answered when; printed as a table when it is wrong.
 //! * [`search`]: is there an order? Wing and Gong's search with Lowe's memory of what was tried.
-//! * [`library`]: histories on a volume, by threads.
+//! * [`stage`]: where a history takes place on a volume, and its calls there.
+//! * [`library`]: histories on a volume, by threads of the system. (By threads of a scheduler: the
+//!   module `scheduled` beside this one.)
 //! * [`system`], [`crew`]: histories on a mounted directory, by system calls of several processes.
 //! * [`cli`]: the command `cargo xtask linear`.
 //!
@@ -24,4 +26,5 @@ pub mod history;
 pub mod library;
 pub mod search;
 pub mod space;
+pub mod stage;
 pub mod system;

@@ -3,6 +3,7 @@
 //! back. Lowe's addition: which calls are done and what the namespace is then decide about all that
 //! follows, so a pair of both that failed once is not tried again.
 
+use super::call::{Call, Reply};
 use super::history::{Event, History};
 use super::space::Space;
 use std::collections::HashSet;
@@ -16,6 +17,8 @@ pub struct Wrong {
     explained: Vec<Event>,
     /// What may come next then, none of which fits.
     stuck: Vec<Event>,
+    /// What was seen after a crash.
+    recovered: Option<Vec<(Call, Reply)>>,
     /// Pairs of calls and namespaces that were tried.
     tried: usize,
 }
@@ -31,16 +34,43 @@ impl fmt::Display for Wrong {
         for event in &self.stuck {
             writeln!(f, "  {}: {} = {}", event.thread, event.call, event.reply)?;
         }
+        if let Some(seen) = &self.recovered {
+            writeln!(f, "and no beginning of an order explains what recovery brought back:")?;
+            seen.iter().try_for_each(|(call, reply)| writeln!(f, "  {call} = {reply}"))?;
+        }
         Ok(())
     }
 }
 
 /// Looks for an order. Returns the number of states that were tried.
 pub fn check(history: &History) -> Result<usize, Wrong> {
+    explained(history, None)
+}
+
+/// What is there after a crash.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// What had ended before this time is there.
+    pub durable: u64,
+    /// What is seen, in this order. Of a history that ends with the crash.
+    pub seen: Vec<(Call, Reply)>,
+}
+
+/// Looks for an order of which a beginning explains what a recovery brought back.
+pub fn check_recovered(history: &History, recovered: Recovered) -> Result<usize, Wrong> {
+    explained(history, Some(recovered))
+}
+
+fn explained(history: &History, recovered: Option<Recovered>) -> Result<usize, Wrong> {
     let steps = history.steps();
     assert!(steps.len() < 128, "a bit for each step");
     let space = Space::new(history.flavour, history.inos, steps.len());
-    let mut search = Search { steps, tried: HashSet::new(), order: Vec::new(), best: Vec::new() };
+    let durable = recovered.as_ref().map_or(u64::MAX, |recovered| recovered.durable);
+    let needed = steps.iter().enumerate().filter(|(_, step)| step.end < durable);
+    let needed = needed.fold(0u128, |needed, (step, _)| needed | 1 << step);
+    let seen = recovered.map(|recovered| recovered.seen);
+    let (tried, order, best) = (HashSet::new(), Vec::new(), Vec::new());
+    let mut search = Search { steps, needed, seen, tried, order, best };
     if search.explain(0, &space) {
         return Ok(search.tried.len());
     }
@@ -50,12 +80,22 @@ pub fn check(history: &History) -> Result<usize, Wrong> {
         history: Box::new(history.clone()),
         explained: search.best.iter().map(event).collect(),
         stuck: search.next(done).iter().map(event).collect(),
+        recovered: search.seen.take(),
         tried: search.tried.len(),
     })
 }
 
+fn recovers(space: &Space, seen: &[(Call, Reply)]) -> bool {
+    let mut space = space.clone();
+    seen.iter().all(|(call, reply)| space.recovers(call, reply))
+}
+
 struct Search {
     steps: Vec<Event>,
+    /// Those that must be in the order.
+    needed: u128,
+    /// What explains this may leave out the others: it is after a crash.
+    seen: Option<Vec<(Call, Reply)>>,
     /// What has been tried and leads nowhere.
     tried: HashSet<(u128, Space)>,
     order: Vec<usize>,
@@ -74,8 +114,12 @@ impl Search {
         if self.order.len() > self.best.len() {
             self.best.clone_from(&self.order);
         }
-        if self.order.len() == self.steps.len() {
-            return true;
+        match &self.seen {
+            None if self.order.len() == self.steps.len() => return true,
+            Some(seen) if done & self.needed == self.needed && recovers(space, seen) => {
+                return true;
+            }
+            _ => {}
         }
         for step in self.next(done) {
             let (after, Event { call, reply, .. }) = (done | 1 << step, &self.steps[step]);

@@ -5,7 +5,7 @@
 //! each call of the history, for what it makes. So two orders of the same calls that lead to the
 //! same namespace lead to the same value, and the search need not go on from both.
 
-use super::call::{At, Call, DIRS, Flavour, HANDLES, Kind, Mode, NAMES, Reply, Seen};
+use super::call::{At, Call, Content, DIRS, Flavour, HANDLES, Kind, Mode, NAMES, Reply, Seen};
 use shoal::Code;
 
 /// A place; 0 is nobody, place `n` is `nodes[n - 1]`.
@@ -21,6 +21,7 @@ struct Node {
     entries: [Place; NAMES],
     /// A directory's parent; stays when its name goes.
     parent: Place,
+    content: Content,
     /// What is known of its number; 0: nothing yet.
     ino: u64,
     age: u32,
@@ -43,6 +44,7 @@ enum Said {
     Nothing,
     Node(Place),
     Attrs(Place),
+    Content(Place),
 }
 
 type Outcome = Result<Said, Code>;
@@ -93,7 +95,25 @@ impl Space {
             (Ok(Said::Attrs(place)), Reply::Attrs { links, entries }) => {
                 self.attrs(place) == (*links, *entries)
             }
+            (Ok(Said::Content(place)), Reply::Content(Some(content))) => {
+                self.node(place).content == *content
+            }
             _ => false,
+        }
+    }
+
+    /// Whether a volume with this namespace shows this after a crash: nobody holds anything any
+    /// more, and what had no name, or was in a removed tree, is gone.
+    pub fn recovers(&mut self, call: &Call, reply: &Reply) -> bool {
+        self.nodes.iter_mut().for_each(|node| node.fading = 0);
+        let of = match call {
+            Call::Stat(handle) | Call::Read(handle) => *handle,
+            Call::Lookup(at) => at.dir,
+            _ => unreachable!("not asked for after a crash"),
+        };
+        match self.nodes[usize::from(of)].links {
+            0 => *reply == Reply::Failed(Code::Stale.errno()),
+            _ => self.explains(call, reply, 0),
         }
     }
 
@@ -208,6 +228,9 @@ impl Space {
             Call::Lookup(at) | Call::Probe(at) => self.find(at).map(Said::Node),
             Call::Stat(handle) => Ok(Said::Attrs(handle + 1)),
             Call::RemoveTree(at) => self.remove_tree(at),
+            Call::Write(file, value) => Ok(self.change(file, |content| content.written(value))),
+            Call::Cut(file, to_head) => Ok(self.change(file, |content| content.cut(to_head))),
+            Call::Read(file) => Ok(Said::Content(file + 1)),
             // One that succeeds is taken apart into probes, and nothing explains one that fails.
             Call::List(dir) => Ok(Said::Attrs(dir + 1)),
         }
@@ -245,6 +268,12 @@ impl Space {
         if node.links == 0 && node.fading == 0 && !held {
             *node = Node::default();
         }
+    }
+
+    fn change(&mut self, file: u8, change: impl FnOnce(Content) -> Content) -> Said {
+        let node = &mut self.nodes[usize::from(file)];
+        node.content = change(node.content);
+        Said::Nothing
     }
 
     fn link(&mut self, file: u8, at: At) -> Outcome {

@@ -23,10 +23,11 @@ mod tests;
 
 use crossbeam_utils::CachePadded;
 use shoal_base::shard::{SHARDS, shard};
+use shoal_base::sync::{AtomicU64, Step, atomically, step};
 use shoal_base::{Code, Ino, Result};
 use shoal_format::orphan::SLOTS;
 use shoal_xarray::XArray;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// A slot in use: whoever is to end what it stands for keeps it. Good for one [`Orphans::free`].
@@ -47,7 +48,7 @@ pub trait Word: Default + Send + Sync + 'static {
 impl Word for AtomicU64 {
     #[inline]
     fn load(&self) -> u64 {
-        AtomicU64::load(self, Ordering::Acquire)
+        std::sync::atomic::AtomicU64::load(self, Ordering::Acquire)
     }
     #[inline]
     fn hint(&self, value: u64) {
@@ -132,13 +133,13 @@ impl<W: Word> Default for Shard<W> {
 pub struct Orphans<W: Word = AtomicU64> {
     shards: Box<[CachePadded<Shard<W>>]>,
     /// Blocks beyond the shards' first ones, from number `SHARDS` on.
-    grown: XArray<Arc<Block<W>>>,
+    grown: Step<XArray<Arc<Block<W>>>>,
 }
 
 impl<W: Word> Default for Orphans<W> {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
-        Orphans { shards, grown: XArray::new() }
+        Orphans { shards, grown: step(XArray::new()) }
     }
 }
 
@@ -268,7 +269,9 @@ impl<W: Word> Orphans<W> {
     pub fn shrink(&self) {
         for (number, block) in self.grown.iter() {
             if block.is_empty() {
-                let _ = self.grown.remove_if_unused(number, &block, Block::is_empty);
+                // Under a lock of the array.
+                let empty = |block: &Block<W>| atomically(|| block.is_empty());
+                let _ = self.grown.remove_if_unused(number, &block, empty);
             }
         }
     }

@@ -1,0 +1,101 @@
+//! A volume with all its threads under a scheduler: many seeds find nothing, a seed is repeated
+//! exactly, and defects that only threads can notice are noticed.
+//!
+//! `cargo xtask sim --scheduled --test` runs it; other builds have no such scheduler.
+#![cfg(shoal_shuttle)]
+
+use parking_lot::Mutex;
+use shoal_base::planted::{Defect, plant};
+use shoal_sim::deadline::from_environment;
+use shoal_sim::scheduled::cli::{Arguments, Tally, run_seeds};
+use shoal_sim::scheduled::run::run;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Seeds within which a planted defect has to be noticed.
+const NOTICED: u64 = 60_000;
+
+/// Runs these seeds, on all processors, up to the first that is seen to fail.
+fn failing(seeds: Range<u64>) -> Option<(u64, String)> {
+    let (next, found) = (AtomicU64::new(seeds.start), Mutex::new(None));
+    let search = || {
+        while found.lock().is_none() {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            if let Err(message) = run(seed) {
+                found.lock().get_or_insert((seed, message));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        (0..threads).for_each(|_| drop(scope.spawn(search)));
+    });
+    found.into_inner()
+}
+
+fn many_seeds_find_nothing() {
+    let first = from_environment("SHOAL_SCHEDULED_SEED", 0);
+    let count = from_environment("SHOAL_SCHEDULED_SEEDS", 2_000);
+    let arguments = Arguments { seed: first, seeds: count, limit: None };
+    let Tally { runs, sum } = run_seeds(arguments).unwrap_or_else(|wrong| panic!("{wrong}"));
+    println!("{runs} schedules: {sum:?}");
+    assert_eq!(runs, count);
+    // That it looks at something is part of the promise.
+    assert!(sum.overlapping > runs && sum.trace.steps > 500 * runs, "{sum:?}");
+    assert!(sum.images > runs / 4 && sum.acknowledged > runs / 50, "{sum:?}");
+}
+
+/// The same choices, calls, answers, device operations and crashes: alone, after other seeds, and
+/// in a thread of the system that has run none before.
+fn a_seed_is_repeated_exactly() {
+    let traces = |seeds: std::ops::Range<u64>| -> Vec<_> {
+        seeds.map(|seed| run(seed).unwrap_or_else(|wrong| panic!("{wrong}"))).collect()
+    };
+    let once = traces(100..160);
+    let backwards: Vec<_> = (100..160).rev().map(|seed| traces(seed..seed + 1)[0]).collect();
+    assert!(once.iter().eq(backwards.iter().rev()));
+    let elsewhere = std::thread::spawn(move || traces(100..160)).join();
+    assert_eq!(once, elsewhere.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    // They are not all the same.
+    let mut hashes: Vec<u64> = once.iter().map(|report| report.trace.hash).collect();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), once.len());
+}
+
+/// A failure, too, is the same again, to the letter.
+fn defects_of_threads_are_noticed() {
+    // Each is one panic or more in a thread of a run; they are wanted.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut found = Vec::new();
+    for defect in Defect::ALL.iter().filter(|defect| defect.needs_threads()) {
+        plant(Some(*defect));
+        let failure = failing(0..NOTICED);
+        let again = failure.as_ref().map(|(seed, _)| run(*seed).err());
+        plant(None);
+        found.push((defect.name(), failure, again));
+    }
+    std::panic::set_hook(hook);
+    let mut missed = Vec::new();
+    for (name, failure, again) in found {
+        let Some((seed, text)) = failure else {
+            missed.push(name);
+            continue;
+        };
+        println!("{name}: seed {seed}: {}", text.lines().next().unwrap_or_default());
+        assert_eq!(again, Some(Some(text)), "{name}: seed {seed} fails in another way");
+    }
+    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+}
+
+/// One test: a defect is planted in the whole process.
+#[test]
+fn volumes_under_a_scheduler() {
+    many_seeds_find_nothing();
+    a_seed_is_repeated_exactly();
+    defects_of_threads_are_noticed();
+}
