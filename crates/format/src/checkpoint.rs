@@ -42,7 +42,7 @@ pub struct RootRecord {
     pub state: RootState,
     /// Name under the volume's top; empty for root 0.
     pub name: Vec<u8>,
-    /// Root node of each tree, indexed by [`crate::node::TreeId`].
+    /// Root node of each tree, indexed by [`crate::node::TreeId`]; null: the tree is empty.
     pub trees: [Ptr; 4],
     /// Inode blocks from this number on have never been used.
     pub next_block: u64,

@@ -27,8 +27,11 @@ pub enum Word {
 
 /// Incompat bit 0: the names of directory entries are hashed with the volume's seed.
 pub const INCOMPAT_SEEDED_NAMES: u64 = 1 << 0;
+/// Incompat bit 1: trees without entries have no root node. Set when a volume is made, or first
+/// written to.
+pub const INCOMPAT_EMPTY_TREES: u64 = 1 << 1;
 /// Incompat bits this code understands.
-pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES | INCOMPAT_EMPTY_TREES;
 /// Read-only-compat bit 0: inodes may have attributes.
 pub const RO_COMPAT_ATTRS: u64 = 1 << 0;
 /// Read-only-compat bit 1: every name has a parent pointer in its child.
@@ -47,6 +50,13 @@ pub const FEATURES: &[Feature] = &[
         name: "seeded-names",
         what: "name hashes are XXH3-64 seeded with the volume id; without it no name would be \
                found",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 1,
+        name: "empty-trees",
+        what: "a tree without entries has a null pointer instead of a root node; who does not \
+               know that would take it for damage",
     },
     Feature {
         word: Word::ReadOnlyCompat,

@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering;
 
 /// `imap` entries looked at for free slots at a time.
 const SEARCH: usize = 512;
+/// Blocks that replay finds skipped at a time, at most: more are damage, or another's bug, and only
+/// their numbers are lost.
+const SKIPPED_MAX: u64 = 1024;
 
 /// State of the allocation of numbers.
 pub(crate) struct Allocator {
@@ -109,7 +112,15 @@ impl InodeTable {
             let known = self.alloc.pool.lock().numbers.pop_front();
             match known {
                 Some(number) => {
-                    let block = self.block(number)?;
+                    let block = match self.block(number) {
+                        // Skipped before a crash; whoever took it from the pool has it alone.
+                        Err(e) if e.is(Code::Stale) => {
+                            self.begin_block(number).inspect_err(|_| {
+                                self.alloc.pool.lock().numbers.push_front(number);
+                            })?
+                        }
+                        block => block?,
+                    };
                     if block.free.load(Ordering::Acquire) != 0 {
                         return Ok(block);
                     }
@@ -156,19 +167,24 @@ impl InodeTable {
         Ok(true)
     }
 
+    /// Enters a block that has never been written.
+    fn begin_block(&self, number: u64) -> Result<Arc<InodeBlock>> {
+        let place = self.blocks.reserve(number).map_err(no_memory)?;
+        Ok(self.enter(place, fresh_block(number)))
+    }
+
     /// For replay: the place of an inode that the journal names, in a block that may be new. Marks
     /// the slot as taken.
     pub fn claim(&self, ino: Ino) -> Result<InodeRef> {
         let number = ino.index() / INODES_PER_BLOCK as u64;
-        self.alloc.next_block.fetch_max(number + 1, Ordering::Relaxed);
+        let next = self.alloc.next_block.fetch_max(number + 1, Ordering::Relaxed);
+        // Begun after the checkpoint; those between, by threads whose records are lost. Nothing
+        // else leads to the free numbers in them.
+        let first = next.max((number + 1).saturating_sub(SKIPPED_MAX));
+        self.alloc.pool.lock().numbers.extend(first..=number);
         let block = match self.block(number) {
-            Ok(block) => block,
-            // Skipped by the threads' cursors, or begun after the checkpoint.
-            Err(e) if e.is(Code::Stale) => {
-                let place = self.blocks.reserve(number).map_err(no_memory)?;
-                self.enter(place, fresh_block(number))
-            }
-            Err(e) => return Err(e),
+            Err(e) if e.is(Code::Stale) => self.begin_block(number)?,
+            block => block?,
         };
         block.free.fetch_and(!(1u32 << (ino.0 as usize % INODES_PER_BLOCK)), Ordering::AcqRel);
         Ok(InodeRef { block, ino })

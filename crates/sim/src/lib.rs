@@ -10,6 +10,8 @@
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`faults`]: runs on a device that fails.
+//! * [`silent`]: runs on a device that loses, misdirects or corrupts without saying so.
+//! * [`memory`]: allocations that are refused.
 //! * [`damage`]: a volume to be damaged, and what may become of it.
 //! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
 //! * [`linear`]: short histories of several threads on the same names, checked for an order.
@@ -34,6 +36,7 @@ pub mod faults;
 pub mod history;
 pub mod image;
 pub mod linear;
+pub mod memory;
 pub mod model;
 pub mod mounted;
 pub mod op;
@@ -43,6 +46,7 @@ pub mod runner;
 #[cfg(shoal_shuttle)]
 pub mod scheduled;
 pub mod shrink;
+pub mod silent;
 pub mod soak;
 pub mod threads;
 pub mod walk;

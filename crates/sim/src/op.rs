@@ -4,6 +4,7 @@
 
 mod text;
 
+use crate::memory::Refusal;
 use shoal::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time, XattrFlags};
 use std::fmt;
 use std::sync::Arc;
@@ -71,7 +72,12 @@ impl Data {
         match self.seed % 8 {
             0 => vec![0; len],
             1 => vec![rng.next() as u8 | 1; len],
-            2 => format!("{:016x} ", self.seed).bytes().cycle().take(len).collect(),
+            2 => {
+                let word = format!("{:016x} ", self.seed).into_bytes();
+                let mut bytes = word.repeat(len.div_ceil(word.len()));
+                bytes.truncate(len);
+                bytes
+            }
             _ => {
                 let mut bytes = Vec::with_capacity(len + 8);
                 while bytes.len() < len {
@@ -290,6 +296,8 @@ pub enum Op {
     Crash {
         seed: u64,
     },
+    /// Of the next call, these allocations are refused.
+    NoMemory(Refusal),
 }
 
 impl Op {
@@ -338,6 +346,7 @@ impl Op {
             Op::Checkpoint => "checkpoint",
             Op::Reopen { .. } => "reopen",
             Op::Crash { .. } => "crash",
+            Op::NoMemory(_) => "no_memory",
         }
     }
 
@@ -386,6 +395,7 @@ impl Op {
             | Op::Sync
             | Op::Checkpoint
             | Op::Reopen { .. }
+            | Op::NoMemory(_)
             | Op::Crash { .. } => vec![],
         }
     }

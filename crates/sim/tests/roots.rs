@@ -151,9 +151,7 @@ fn random_runs_about_roots() {
     for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24) {
         within(300, &format!("seed {seed}"), move || {
             let workload = Workload::with_profile(seed, "roots");
-            // Not filled at the end: what deleted roots leave costs a small volume (seed 17)
-            // nearly two segments of what a fresh one takes. Why is not known yet.
-            let settings = Settings { explain: true, full: false, ..Settings::of_seed(seed) };
+            let settings = Settings { explain: true, ..Settings::of_seed(seed) };
             if let Err(failure) = run_from(&settings, Source::Random(workload), 400) {
                 panic!("seed {seed}: {failure}");
             }

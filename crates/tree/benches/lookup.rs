@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     let lookups = arguments.next_back().unwrap_or(5_000_000);
     let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
     let cache = || NodeCache::new(1 << 30, Arc::new(Counters::default()));
-    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache(), 1);
+    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache());
     for n in 0..ENTRIES {
         tree.put(key(n), &[7; 300], 1)?;
     }

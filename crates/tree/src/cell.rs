@@ -20,7 +20,8 @@ pub(crate) struct LeafState {
     pub node: Option<Node>,
     /// The version that the checkpoint under way has still to write, when `node` has moved on.
     pub old: Option<Node>,
-    /// Where the last written version is; null when never written.
+    /// Where the last written version is; null when never written. A clean leaf without one is the
+    /// only leaf of an empty tree.
     pub disk: Ptr,
     /// Lowest key this leaf answers for.
     pub low: Key,
@@ -87,7 +88,7 @@ impl LeafCell {
         if state.node.is_none() {
             return Dropped::Gone;
         }
-        let busy = state.dirty || state.old.is_some() || state.disk.is_null();
+        let busy = state.dirty || state.old.is_some();
         if busy || !cache.may_drop(state.wrote) || self.used.swap(false, Ordering::Relaxed) {
             return Dropped::InUse;
         }

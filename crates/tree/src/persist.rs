@@ -23,9 +23,12 @@ pub trait NodeWriter {
 }
 
 impl Tree {
-    /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more.
+    /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more. Of
+    /// an empty tree nothing is written, and a null pointer returned.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
-        self.write_inner(&self.root, epoch, writer)?;
+        if !self.retire_if_empty(epoch, writer) {
+            self.write_inner(&self.root, epoch, writer)?;
+        }
         let mut dead = self.dead.lock();
         let mut later = Vec::new();
         for (died, cell) in dead.drain(..) {
@@ -51,6 +54,40 @@ impl Tree {
         }
         meta.old = None;
         cell.now.load_full().map(|data| (data, meta.dirty))
+    }
+
+    /// A tree that was empty at the end of `epoch` takes no room: else every root, and every number
+    /// of one that is gone, would keep its four trees. Returns whether it was empty.
+    fn retire_if_empty(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> bool {
+        let Some((data, _)) = self.version(&self.root, epoch) else { return false };
+        let Children::Leaves(leaves) = &data.children else { return false };
+        let [leaf] = &leaves[..] else { return false };
+        let mut state = leaf.state.write();
+        let then = if state.epoch > epoch { &state.old } else { &state.node };
+        // Not in memory: it is as it was written.
+        if !then.as_ref().map_or(state.disk.is_null(), |node| node.count() == 0) {
+            return false;
+        }
+        if state.epoch > epoch {
+            if let Some(old) = state.old.take() {
+                self.cache.recycle(old);
+                self.cache.cleaned();
+            }
+        } else if std::mem::take(&mut state.dirty) {
+            self.cache.cleaned();
+        }
+        writer.retire(std::mem::replace(&mut state.disk, Ptr::NULL));
+        state.wrote = epoch;
+        drop(state);
+        let mut meta = self.root.meta.lock();
+        writer.retire(std::mem::replace(&mut meta.disk, Ptr::NULL));
+        meta.wrote = epoch;
+        if meta.epoch <= epoch {
+            meta.dirty = false;
+        } else {
+            meta.old = None;
+        }
+        true
     }
 
     /// Returns whether the node got a new address.
@@ -187,6 +224,12 @@ impl Tree {
     /// For checks: every node of the tree that is on the device, each once. Inner nodes that are
     /// not in memory are read and forgotten again. Not while anything changes.
     pub fn for_each_node(&self, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
+        // Born since the last checkpoint, or an empty tree's: not there.
+        let visit = &mut |ptr: Ptr| {
+            if !ptr.is_null() {
+                visit(ptr);
+            }
+        };
         self.visit_nodes(&self.root, visit)?;
         for (_, cell) in self.dead.lock().iter() {
             visit(match cell {

@@ -58,6 +58,9 @@ impl Tree {
         root: Ptr,
         epoch: Epoch,
     ) -> Result<(Tree, Survey)> {
+        if root.is_null() {
+            return Ok((Tree::create(id, device, geometry, cache), Survey::default()));
+        }
         let shape = Arc::default();
         let cell = InnerCell::on_disk(root, 0, Key::MAX, &shape);
         let reader = Tree::on(id, device.clone(), geometry, cache.clone(), cell, shape);
@@ -67,7 +70,7 @@ impl Tree {
         if survey.lost.is_empty() {
             return Ok((Tree::open(id, device, geometry, cache, root)?, survey));
         }
-        let tree = Tree::create(id, device, geometry, cache, epoch);
+        let tree = Tree::create(id, device, geometry, cache);
         let mut same = Survey::default();
         reader.walk(&top, &mut same, &mut |key, value| tree.put(key, value, epoch))?;
         Ok((tree, survey))

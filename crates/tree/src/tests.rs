@@ -209,7 +209,7 @@ impl World {
             moved: BTreeMap::new(),
         };
         let mut model = BTreeMap::new();
-        let mut tree = Tree::create(ID, device.clone(), GEOMETRY, cache(usize::MAX), 1);
+        let mut tree = Tree::create(ID, device.clone(), GEOMETRY, cache(usize::MAX));
         let mut used = tree.cache.clone();
         let mut epoch = 1;
         if plan.preload > 0 {

@@ -46,25 +46,23 @@ pub(crate) enum Dead {
 }
 
 impl Tree {
-    /// An empty tree, to be written by the checkpoint of `epoch`.
+    /// An empty tree: it has no node on the device, nor in memory, until something is put into it.
     pub fn create(
         id: NodeId,
         device: Arc<dyn Device>,
         geometry: Geometry,
         cache: Arc<NodeCache>,
-        epoch: Epoch,
     ) -> Tree {
-        let node = Node::init(cache.frame(), id, 0, Key::MIN);
-        let leaf = LeafCell::fresh(node, Key::MIN, Key::MAX, epoch, &cache);
-        cache.loaded(&leaf);
-        let children = Children::Leaves(vec![leaf]);
-        let data = InnerData::new(1, vec![Key::MIN], children);
+        let leaf = LeafCell::on_disk(Ptr::NULL, Key::MIN, Key::MAX);
+        let data = InnerData::new(1, vec![Key::MIN], Children::Leaves(vec![leaf]));
         let shape = Arc::default();
-        let root = InnerCell::fresh(data, Key::MAX, epoch, &shape, &cache);
+        let root = InnerCell::on_disk(Ptr::NULL, 0, Key::MAX, &shape);
+        root.now.store(Some(data.charged(&cache)));
         Tree::on(id, device, geometry, cache, root, shape)
     }
 
-    /// The tree whose root node is at `root`; reads and checks that node.
+    /// The tree whose root node is at `root`; reads and checks that node. A null pointer means an
+    /// empty tree.
     pub fn open(
         id: NodeId,
         device: Arc<dyn Device>,
@@ -72,6 +70,9 @@ impl Tree {
         cache: Arc<NodeCache>,
         root: Ptr,
     ) -> Result<Tree> {
+        if root.is_null() {
+            return Ok(Tree::create(id, device, geometry, cache));
+        }
         let shape = Arc::default();
         let cell = InnerCell::on_disk(root, 0, Key::MAX, &shape);
         let tree = Tree::on(id, device, geometry, cache, cell, shape);
@@ -221,7 +222,11 @@ impl Tree {
     #[cold]
     pub(crate) fn load_leaf(&self, leaf: &Arc<LeafCell>, state: &mut LeafState) -> Result<()> {
         if state.node.is_none() {
-            let node = self.read_node(state.disk, Some(0))?;
+            let node = match state.disk.is_null() {
+                // Never written: the only leaf of an empty tree.
+                true => Node::init(self.cache.frame(), self.id, 0, state.low),
+                false => self.read_node(state.disk, Some(0))?,
+            };
             if node.count() > 0 && node.key(node.count() - 1) >= state.high {
                 let rule = "key beyond the leaf's range";
                 return Err(Error::corrupt("tree leaf", Some(state.disk.addr.0), rule));

@@ -77,7 +77,7 @@ fn large(entries: u64) -> (Tree, Arc<NodeCache>, Writer) {
     let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
     let mut writer = Writer::new(&device);
     let cache = NodeCache::new(1 << 30, Arc::new(Counters::default()));
-    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache.clone(), 1);
+    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache.clone());
     for n in 0..entries {
         tree.put(Key::new(n * 10, 0), &value(n), 1).unwrap();
     }

@@ -60,7 +60,7 @@ fn run(seed: u64, steps: usize, space: u64) {
     let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
     let cache = || NodeCache::new(64 * 16384, Arc::new(Counters::default()));
     let mut writer = Writer { device: device.clone(), next: 4 << 20, live: BTreeMap::new() };
-    let mut tree = Tree::create(ID, device.clone(), GEOMETRY, cache(), 1);
+    let mut tree = Tree::create(ID, device.clone(), GEOMETRY, cache());
     let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
     let (mut rng, mut epoch) = (seed * 0x9E37_79B9 + 1, 1);
     // A snapshot taken at the end of an epoch and written later must show that epoch.
@@ -131,7 +131,7 @@ fn threads_in_one_tree() {
     let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
     let cache = NodeCache::new(1 << 20, Arc::new(Counters::default()));
     let mut writer = Writer { device: device.clone(), next: 4 << 20, live: BTreeMap::new() };
-    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache, 1);
+    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let tree = &tree;

@@ -29,7 +29,7 @@ impl NodeWriter for Append {
 fn all_but_what_a_lost_leaf_held_is_there() {
     let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
     let cache = NodeCache::new(8 << 20, Arc::new(Counters::default()));
-    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache.clone(), 1);
+    let tree = Tree::create(ID, device.clone(), GEOMETRY, cache.clone());
     for n in 0..5000u64 {
         tree.put(Key::new(n, 0), &n.to_le_bytes(), 1).unwrap();
     }

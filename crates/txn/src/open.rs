@@ -20,7 +20,7 @@ use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Condvar, Mut
 use shoal_base::{Code, Error, Lsn, Result, RootId};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
-use shoal_format::features::RO_COMPAT_ORPHAN_TREES;
+use shoal_format::features::{INCOMPAT_EMPTY_TREES, RO_COMPAT_ORPHAN_TREES};
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
 use shoal_format::{Geometry, Ptr};
@@ -204,7 +204,7 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
     let checkpoint = Checkpoint { volume: sb.volume(), ..Checkpoint::default() };
     let space = Space::fresh(sb.geometry);
     let store = parts.store(space, Orphans::default(), checkpoint);
-    store.roots.push(None, store.epoch())?.set(RootState::Live, b"");
+    store.roots.push(None)?.set(RootState::Live, b"");
     store.start_journal(sb.incarnation, StartAt::Fresh { lsn: Lsn(1) })?;
     Ok(store)
 }
@@ -215,8 +215,9 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let writable = sb.check_features()?;
     let read_only = options.read_only || !writable || device.read_only();
     if !read_only {
-        // With the next superblock, which is written before any such slot is.
+        // With the next superblock, which is written before any such slot or tree is.
         sb.ro_compat |= RO_COMPAT_ORPHAN_TREES;
+        sb.incompat |= INCOMPAT_EMPTY_TREES;
     }
     let mut checkpoint = read_checkpoint(&*device, &sb)?;
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
@@ -237,7 +238,7 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
             let rule = format!("root {} in place {i}", record.id.0);
             return Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule));
         }
-        store.roots.push(Some(record), 0)?;
+        store.roots.push(Some(record))?;
     }
     let recovered =
         if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };

@@ -95,14 +95,13 @@ pub(crate) struct RootParts {
 }
 
 impl RootParts {
-    /// The trees and table of a root; without a record a vacant one, its empty trees to be written
-    /// by the checkpoint of `epoch`.
-    fn root(&self, id: RootId, record: Option<&RootRecord>, epoch: Epoch) -> Result<Root> {
+    /// The trees and table of a root; without a record a vacant one.
+    fn root(&self, id: RootId, record: Option<&RootRecord>) -> Result<Root> {
         self.root_of(id, record, &mut |tree| {
             let id = NodeId { volume: self.volume, root: id, tree };
             let (device, geometry) = (self.device.clone(), self.geometry);
             match record {
-                None => Ok(Tree::create(id, device, geometry, self.cache.clone(), epoch)),
+                None => Ok(Tree::create(id, device, geometry, self.cache.clone())),
                 Some(r) => {
                     Tree::open(id, device, geometry, self.cache.clone(), r.trees[tree as usize])
                 }
@@ -172,11 +171,11 @@ impl Roots {
         (0..self.count.load(Ordering::Acquire)).filter_map(|n| self.get(RootId(n as u16)))
     }
     /// Enters the next root as a checkpoint recorded it, or a vacant one.
-    pub(crate) fn push(&self, record: Option<&RootRecord>, epoch: Epoch) -> Result<&Root> {
+    pub(crate) fn push(&self, record: Option<&RootRecord>) -> Result<&Root> {
         let _one = self.entering.lock();
         let count = self.count.load(Ordering::Acquire);
         let id = u16::try_from(count).map_err(|_| Error::Code(Code::NoSpace))?;
-        let root = self.parts.root(RootId(id), record, epoch)?;
+        let root = self.parts.root(RootId(id), record)?;
         Ok(self.put(count, root))
     }
 
@@ -220,19 +219,19 @@ impl Store {
         self.roots.get(ino.root()).ok_or(Error::Code(Code::Stale))
     }
 
-    /// A vacant root for the transaction of `epoch` to bring to life, one that is not `spared`;
+    /// A vacant root to be brought to life, one that is not `spared`;
     /// `ENOSPC` when all 65,536 numbers are taken. One caller at a time.
-    pub fn vacant_root(&self, epoch: Epoch, spared: impl Fn(RootId) -> bool) -> Result<&Root> {
+    pub fn vacant_root(&self, spared: impl Fn(RootId) -> bool) -> Result<&Root> {
         match self.roots.iter().find(|root| root.is_free() && !spared(root.id)) {
             Some(root) => Ok(root),
-            None => self.roots.push(None, epoch),
+            None => self.roots.push(None),
         }
     }
 
     /// For replay: the root of this number, entered with those before it if need be.
     pub(crate) fn claim_root(&self, id: RootId) -> Result<&Root> {
         while self.roots.get(id).is_none() {
-            self.roots.push(None, self.epoch())?;
+            self.roots.push(None)?;
         }
         self.roots.get(id).ok_or(Error::Code(Code::Stale))
     }

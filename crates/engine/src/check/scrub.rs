@@ -285,7 +285,7 @@ mod tests {
         let options = OpenOptions { background: false, ..OpenOptions::default() };
         let volume = Volume::open_on(device.clone(), &options).unwrap();
         let who = Caller::root();
-        for n in 0..600u32 {
+        for n in 0..700u32 {
             let name = format!("a name of some length {n}");
             let file = volume.create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap();
             let data =

@@ -16,7 +16,6 @@ impl Check<'_> {
                 let mut nodes = Vec::new();
                 let walked = root.tree(id).for_each_node(&mut |ptr| nodes.push(ptr));
                 self.damage("tree", walked)?;
-                nodes.retain(|ptr| !ptr.is_null());
                 self.report.blocks += nodes.len() as u64;
                 self.meta.append(&mut nodes);
             }

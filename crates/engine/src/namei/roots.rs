@@ -42,7 +42,7 @@ impl Inner {
         }
         // Who still holds a file of a deleted root calls it by number: it must not become another.
         let held = self.holds.roots();
-        let root = self.store.vacant_root(txn.epoch, |id| held.contains(&id))?;
+        let root = self.store.vacant_root(|id| held.contains(&id))?;
         let inode = root.table.allocate()?;
         invariant!(inode.ino == root.top(), "the first inode of a root is its top");
         let kind = FileKind::Directory;

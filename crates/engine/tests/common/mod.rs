@@ -66,6 +66,9 @@ pub fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
 }
 
 fn node(device: &MemDevice, id: NodeId, ptr: Ptr, found: &mut BTreeMap<String, Vec<Ptr>>) {
+    if ptr.is_null() {
+        return;
+    }
     let mut raw = Node::frame();
     device.read_at(&mut raw[..], ptr.addr.0).unwrap();
     let node_read = Node::from_disk(raw, id, None, ptr.addr).unwrap();

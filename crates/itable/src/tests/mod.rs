@@ -19,7 +19,7 @@ mod world;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler};
 use shuttle::{Config, Runner};
-use world::{Plan, run, run_end_of_checkpoint};
+use world::{Plan, claim_and_fill, run, run_end_of_checkpoint};
 
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -60,6 +60,11 @@ fn numbers_are_given_out_once() {
     // Few are left, so that pool and cursors run dry, and new blocks are begun.
     let plan = Plan { blocks: 2, used: 31, creates: 6, threads: 3, steps: 25, limit: 4, ..PLAN };
     check(600, move || run(plan));
+}
+
+#[test]
+fn replay_leaves_no_number_behind() {
+    check(2, move || claim_and_fill(Plan { blocks: 1, used: 3, ..PLAN }));
 }
 
 #[test]

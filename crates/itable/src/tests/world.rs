@@ -142,7 +142,7 @@ impl World {
         let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
         let counters = Arc::new(Counters::default());
         let cache = NodeCache::new(0, counters.clone());
-        let imap = Tree::create(ID, device.clone(), GEOMETRY, cache.clone(), 1);
+        let imap = Tree::create(ID, device.clone(), GEOMETRY, cache.clone());
         let budget = Budget::with_limit(plan.limit, GEOMETRY.inode_size);
         let table = table(&device, &budget, &counters, imap, 0);
         let writer = Writer {
@@ -411,6 +411,21 @@ impl World {
         // No lower one was left out.
         assert!(taken.last().is_none_or(|last| last / PER_BLOCK < next_block));
     }
+}
+
+/// The journal names an inode behind blocks of which it says nothing: all numbers up to there are
+/// given out, each once, before a new block is begun.
+pub(super) fn claim_and_fill(plan: Plan) {
+    let world = World::new(&plan);
+    let at = world.table.claim(Ino(5 * PER_BLOCK + 7)).unwrap();
+    let mut taken = world.taken.lock();
+    taken.insert(at.ino.0);
+    for _ in taken.len() as u64..6 * PER_BLOCK {
+        let ino = world.table.allocate().unwrap().ino.0;
+        assert!(ino < 6 * PER_BLOCK, "{ino} of a new block, {} numbers are taken", taken.len());
+        assert!(taken.insert(ino), "{ino} is given out twice");
+    }
+    assert_eq!(world.table.allocate().unwrap().ino.0, 6 * PER_BLOCK);
 }
 
 fn table(
