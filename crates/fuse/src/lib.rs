@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `notices` | what the kernel is told unasked, and by which thread |
+//! | `unread` | when it must be told that attributes it is being given are old |
 //! | `service` | what a transport asks of whatever it serves |
 //! | `session`, `caller`, `stats` | what requests of one mount share; who is calling; what is counted |
 //! | `ops` | one handler for each request, on a [`shoal::Volume`] |
@@ -30,6 +31,7 @@ pub mod service;
 mod session;
 mod stats;
 mod transport;
+mod unread;
 
 pub use control::{
     Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of, remove_tree,

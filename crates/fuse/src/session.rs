@@ -1,8 +1,10 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
-use crate::notices::Notices;
+use crate::notices::{Notice, Notices};
+use crate::unread::Unread;
 use shoal::{Ino, Volume};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One mount's worth of state. There is no table of nodes or handles: a node id is an inode
 /// number (but for the top), and open files need nothing of us.
@@ -15,6 +17,8 @@ pub struct Session {
     pub top: Ino,
     /// What the kernel has to be told.
     pub notices: Arc<Notices>,
+    /// Attributes that it may not have taken yet.
+    pub unread: Unread,
 }
 
 impl Session {
@@ -28,6 +32,30 @@ impl Session {
     #[inline]
     pub fn id(&self, ino: Ino) -> u64 {
         if ino == self.top { TOP } else { ino.0 }
+    }
+}
+
+/// How long attributes wait until the kernel knows that it must not keep them.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl Session {
+    /// Thread `tid` has changed attributes of `ino`, and its reply does not tell the new ones.
+    #[inline]
+    pub fn changed(&self, ino: Ino, tid: u32) {
+        if self.unread.changed(ino, tid) {
+            self.notices.tell(&Notice::Attributes { node: self.id(ino) });
+        }
+    }
+
+    /// Attributes that were read of `inodes` are about to be shown to thread `tid`, and must not be
+    /// kept.
+    #[cold]
+    pub fn show_only(&self, inodes: &[Ino], tid: u32) {
+        let forget = |ino: &Ino| Notice::Attributes { node: self.id(*ino) };
+        let given = self.notices.give(inodes.iter().map(forget));
+        if !self.notices.wait(given, PATIENCE) {
+            tracing::debug!(?inodes, tid, "the kernel takes long to forget attributes");
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::session::{Rules, Session};
 use crate::transport::Threads;
 use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
+use crate::unread::Unread;
 use handshake::Offer;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
@@ -60,7 +61,8 @@ impl Mount {
         let top = top(&volume, options)?;
         let notices = Arc::<Notices>::default();
         forget_links(&volume, top, &notices);
-        let session = Session { volume, rules: rules(options), top, notices };
+        let (rules, unread) = (rules(options), Unread::default());
+        let session = Session { volume, rules, top, notices, unread };
         Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
     }
 

@@ -1,6 +1,6 @@
 //! Attributes of an inode, symlink targets, permission questions, and the volume's figures.
 
-use super::{Context, Outcome, kill_set_id, set_id_bits};
+use super::{Context, Outcome, kill_set_id, read_attr, set_id_bits};
 use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, put, statx_out};
 use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
@@ -12,14 +12,14 @@ const STATFS_BLOCK: u32 = 4096;
 
 /// GETATTR.
 pub fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let attr = cx.volume.getattr(request.node())?;
+    let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &attr_out(&attr))
 }
 
 /// STATX: GETATTR with the time of birth.
 pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let _: StatxIn = request.arg()?;
-    let attr = cx.volume.getattr(request.node())?;
+    let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &statx_out(&attr))
 }
 

@@ -93,16 +93,31 @@ fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Calls `each` with the node of every record of a READDIRPLUS reply that has one. Where it
-/// returns `false` the record loses its node: the name is still listed, and looked up when needed.
-pub fn for_each_node(records: &mut [u8], mut each: impl FnMut(u64) -> bool) -> Result<(), Errno> {
+/// What becomes of the node of a record.
+pub enum Node {
+    /// It stays as it is.
+    Keep,
+    /// It goes: the name is still listed, and looked up when needed.
+    Drop,
+    /// It is shown so.
+    Show(EntryOut),
+}
+
+/// Calls `each` with every record of a READDIRPLUS reply that has a node.
+pub fn for_each_node(
+    records: &mut [u8],
+    mut each: impl FnMut(&EntryOut) -> Node,
+) -> Result<(), Errno> {
     let mut rest = records;
     while !rest.is_empty() {
         let (entry, _) = EntryOut::read_from_prefix(rest).map_err(|_| Errno::EIO)?;
         let head = rest.get(ENTRY..).ok_or(Errno::EIO)?;
         let (dirent, _) = Dirent::read_from_prefix(head).map_err(|_| Errno::EIO)?;
-        if entry.nodeid != 0 && !each(entry.nodeid) {
-            reply::put(rest, 0, &EntryOut::default())?;
+        let node = if entry.nodeid == 0 { Node::Keep } else { each(&entry) };
+        match node {
+            Node::Keep => {}
+            Node::Drop => drop(reply::put(rest, 0, &EntryOut::default())?),
+            Node::Show(entry) => drop(reply::put(rest, 0, &entry)?),
         }
         let size = (ENTRY + HEAD + dirent.namelen as usize).next_multiple_of(8);
         rest = rest.get_mut(size..).ok_or(Errno::EIO)?;

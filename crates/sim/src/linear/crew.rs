@@ -72,15 +72,7 @@ impl Crew {
         let mut tally = Tally::default();
         for seed in seeds {
             let (history, calls) = self.one(seed).map_err(|e| format!("seed {seed}: {e}"))?;
-            let states = match check(&history) {
-                Ok(states) => states,
-                // See `History::without_kept_attributes`.
-                Err(_) => {
-                    tally.stale += 1;
-                    let rest = history.without_kept_attributes();
-                    check(&rest).map_err(|wrong| wrong.to_string())?
-                }
-            };
+            let states = check(&history).map_err(|wrong| wrong.to_string())?;
             tally.count(&history, calls, states);
         }
         Ok(tally)

@@ -1,6 +1,6 @@
 //! What was called and answered, and when.
 
-use super::call::{At, Call, DIRS, Flavour, HANDLES, Reply};
+use super::call::{At, Call, Flavour, HANDLES, Reply};
 use std::fmt;
 
 /// A call that was answered.
@@ -32,26 +32,6 @@ pub struct History {
 }
 
 impl History {
-    /// Without what the kernel answers from attributes that it keeps, in two races of its own
-    /// (Linux 6.18, `fs/fuse/dir.c`):
-    ///
-    /// * Attributes of directories. One process asks for them; before it has taken the answer, a
-    ///   `mkdir` of another ends, and the kernel notes "not known" (`fuse_dir_changed`), but not
-    ///   that they have a new version; so the answer, though older, is taken and kept.
-    /// * That a file that is open as a path has no names, when it is to get one more. The server
-    ///   has removed one of two names; a lookup of the other tells the kernel of one link, and then
-    ///   the end of the unlink takes one off that (`fuse_entry_unlinked`).
-    pub fn without_kept_attributes(&self) -> History {
-        const NOT_FOUND: Reply = Reply::Failed(2);
-        let kept = |event: &&Event| match event.call {
-            Call::Stat(of) => usize::from(of) >= DIRS,
-            Call::Link(..) => event.reply != NOT_FOUND,
-            _ => true,
-        };
-        let events = self.events.iter().filter(kept).copied().collect();
-        History { events, ..self.clone() }
-    }
-
     /// The events that the search has to put in order, by their beginning: listings taken apart.
     pub fn steps(&self) -> Vec<Event> {
         let mut steps = Vec::with_capacity(self.events.len());

@@ -34,9 +34,6 @@ pub struct Tally {
     pub overlapping: u64,
     /// States of the search.
     pub states: u64,
-    /// Histories that have an order only without attributes that the kernel keeps: on mounts only.
-    /// See `History::without_kept_attributes`.
-    pub stale: u64,
 }
 
 impl Tally {
