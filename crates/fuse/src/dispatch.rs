@@ -465,7 +465,7 @@ mod tests {
                 let Ok((mut request, _)) = Request::split(&mut bench.buffer, len) else { continue };
                 let session = &*bench.worker.session;
                 let who = bench.worker.who.adopt(&request, op, false);
-                let mut cx = Context { session, volume: &session.volume, who };
+                let mut cx = Context { session, volume: &session.volume, who, tid: 1 };
                 // Not through `handle`, which would catch the panic that we are looking for.
                 let _ = answer(op, &mut cx, &mut request);
             }

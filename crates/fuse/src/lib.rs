@@ -34,8 +34,9 @@ mod transport;
 mod unread;
 
 pub use control::{
-    Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of, remove_tree,
-    scrub_of, server_pid, stats_of, sync, unmount, unmount_and_wait, unmount_lazy,
+    Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of,
+    read_only_reason_of, remove_tree, scrub_of, server_pid, stats_of, sync, unmount,
+    unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;

@@ -93,6 +93,11 @@ impl Notices {
         state.done >= given || !state.open
     }
 
+    /// Waits until the connection has ended; `false`: not in that time.
+    pub fn wait_for_end(&self, at_most: Duration) -> bool {
+        self.wait(u64::MAX, at_most)
+    }
+
     /// Tells the kernel of attributes at once, from whichever thread. Only of an inode that is in
     /// use by who waits for that thread's reply: one that is being evicted the kernel would wait
     /// for, and its eviction perhaps for this thread.

@@ -174,13 +174,14 @@ impl Unread {
 /// What tells inodes of one slot apart, mostly: two of the same tag cost a superfluous notice.
 #[inline]
 fn tag(ino: Ino) -> u64 {
-    (ino.0 / SLOTS as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49
+    let hash = (ino.0 / SLOTS as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    // Neither 0, so that a word in use is not, nor `SEVERAL`.
+    0x8000 + hash % 0x7fff
 }
 
 #[inline]
 fn pack(tag: u64, tid: u32, ms: u64) -> u64 {
-    // The tag is of 15 bits, so a word about one inode at no time is not 0 either.
-    tag << TAG_SHIFT | (u64::from(tid) & TID_MASK) << TID_SHIFT | (ms & TIME_MASK).max(1)
+    tag << TAG_SHIFT | (u64::from(tid) & TID_MASK) << TID_SHIFT | (ms & TIME_MASK)
 }
 
 #[inline]
@@ -191,7 +192,10 @@ fn tid_of(word: u64) -> u32 {
 /// Whether what a word says is over, or it says nothing.
 #[inline]
 fn is_over(word: u64, now_ms: u64) -> bool {
-    word == 0 || (now_ms.wrapping_sub(word) & TIME_MASK) > KEPT_MS
+    let age = now_ms.wrapping_sub(word) & TIME_MASK;
+    // More than half of what there is: it is newer than the caller's `now`. (Or hours old, if nobody
+    // has used the slot since, which costs one superfluous notice.)
+    word == 0 || age > KEPT_MS && age <= TIME_MASK / 2
 }
 
 #[cfg(test)]
@@ -240,8 +244,9 @@ mod tests {
         let word = unread.slot(DIR).given.load(SeqCst);
         assert_eq!((word >> TAG_SHIFT, tid_of(word)), (tag(TWIN), 2), "the old one made room");
         // The clock's bits come round.
-        let word = pack(1, 1, TIME_MASK);
+        let word = pack(tag(DIR), 1, TIME_MASK);
         assert!(!is_over(word, TIME_MASK + 5) && is_over(word, TIME_MASK + late));
+        assert!(!is_over(word, TIME_MASK - 5), "from a listing that began before");
     }
 
     #[test]

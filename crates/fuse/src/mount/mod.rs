@@ -7,6 +7,7 @@ pub(crate) mod kernel;
 pub mod options;
 mod rings;
 pub(crate) mod table;
+mod watch;
 
 use crate::dispatch::Worker;
 use crate::notices::{Notice, Notices};
@@ -63,7 +64,14 @@ impl Mount {
         forget_links(&volume, top, &notices);
         let (rules, unread) = (rules(options), Unread::default());
         let session = Session { volume, rules, top, notices, unread };
-        Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
+        let (volume, notices) = (session.volume.clone(), session.notices.clone());
+        let mount = Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)?;
+        if !options.read_only
+            && let Err(error) = watch::start(volume, notices, &mount.dir, &mount.threads)
+        {
+            tracing::warn!(%error, "a volume that fails will not be shown as read-only");
+        }
+        Ok(mount)
     }
 
     /// Mounts whatever `S` answers, instead of a volume: for measurements and tests of the way to

@@ -178,18 +178,23 @@ mod tests {
         let mut asked = 0;
         for_each_node(&mut room[..used], |_| {
             asked += 1;
-            asked == 1
+            if asked == 1 { Node::Keep } else { Node::Drop }
         })
         .unwrap();
         assert_eq!(asked, 2, "not for . and ..");
         let mut left = 0;
-        for_each_node(&mut room[..used], |node| {
-            assert_eq!(node, 0x1122_3344_5566_7788);
+        for_each_node(&mut room[..used], |entry| {
+            assert_eq!(entry.nodeid, 0x1122_3344_5566_7788);
             left += 1;
-            true
+            Node::Show(EntryOut { nodeid: 7, ..*entry })
         })
         .unwrap();
         assert_eq!(left, 1);
+        for_each_node(&mut room[..used], |entry| {
+            assert_eq!((entry.nodeid, entry.attr.ino), (7, 0x1122_3344_5566_7788));
+            Node::Keep
+        })
+        .unwrap();
     }
 
     fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -212,14 +217,18 @@ mod tests {
             let used = listing.len();
             prop_assert!(used <= size && used.is_multiple_of(8));
             let mut seen = 0;
-            for_each_node(&mut room[..used], |_| { seen += 1; true }).unwrap();
+            for_each_node(&mut room[..used], |_| { seen += 1; Node::Keep }).unwrap();
             prop_assert_eq!(seen, fitting);
         }
 
         #[test]
         fn arbitrary_records_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
             let mut bytes = bytes;
-            let _ = for_each_node(&mut bytes, |node| node % 2 == 0);
+            let _ = for_each_node(&mut bytes, |entry| match entry.nodeid % 3 {
+                0 => Node::Keep,
+                1 => Node::Drop,
+                _ => Node::Show(EntryOut::default()),
+            });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What was called and answered, and when.
 
-use super::call::{At, Call, Flavour, HANDLES, Reply};
+use super::call::{At, Call, DIRS, Flavour, HANDLES, Reply};
 use std::fmt;
 
 /// A call that was answered.
@@ -18,6 +18,24 @@ pub struct Event {
     pub end: u64,
 }
 
+impl Event {
+    /// Whether this call has succeeded, and may have changed the attributes of a handle.
+    fn may_change(&self, handle: u8) -> bool {
+        let is_dir = usize::from(handle) < DIRS;
+        let within = |at: At| is_dir && at.dir == handle;
+        let changes = match self.call {
+            Call::Create(at) | Call::Mkdir(at) => within(at),
+            Call::Unlink(at) => within(at) || !is_dir,
+            Call::Link(file, at) => within(at) || file == handle,
+            // It may be what is removed or replaced.
+            Call::Rmdir(_) => is_dir,
+            Call::Rename(..) | Call::RemoveTree(_) => true,
+            Call::Lookup(_) | Call::List(_) | Call::Probe(_) | Call::Stat(_) => false,
+        };
+        changes && !matches!(self.reply, Reply::Failed(_))
+    }
+}
+
 /// A history.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -32,6 +50,25 @@ pub struct History {
 }
 
 impl History {
+    /// Without attributes that were asked for while a call of another process was changing them.
+    ///
+    /// Such an answer may show the change before names that the kernel keeps do: the server has
+    /// made it, and tells whoever asks; the kernel moves or removes the name when the caller takes
+    /// the reply. In the library, and where the kernel does not keep names, there is no such time
+    /// between the two. What is asked for when the change has ended is not excused, nor what was
+    /// answered of any other inode.
+    pub fn without_early_attributes(&self) -> History {
+        let early = |stat: &Event, handle: u8| {
+            self.events.iter().any(|change| {
+                let overlap = change.begin <= stat.end && stat.begin <= change.end;
+                overlap && change.thread != stat.thread && change.may_change(handle)
+            })
+        };
+        let kept = |event: &&Event| !matches!(event.call, Call::Stat(of) if early(event, of));
+        let events = self.events.iter().filter(kept).copied().collect();
+        History { events, ..self.clone() }
+    }
+
     /// The events that the search has to put in order, by their beginning: listings taken apart.
     pub fn steps(&self) -> Vec<Event> {
         let mut steps = Vec::with_capacity(self.events.len());
