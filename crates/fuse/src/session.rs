@@ -1,6 +1,7 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
 use crate::notices::{Notice, Notices};
+use crate::protocol::reply::TTL_FOREVER;
 use crate::unread::Unread;
 use shoal::{Ino, Volume};
 use std::sync::Arc;
@@ -72,4 +73,15 @@ pub struct Rules {
     pub no_open: bool,
     /// Extended attributes are answered ENOSYS: none are asked for any more.
     pub no_xattr: bool,
+    /// Names are looked up anew each time: several users may come in, we check permissions, and
+    /// the right to search a directory is asked for with its names only.
+    pub ask_names: bool,
+}
+
+impl Rules {
+    /// For how many seconds the kernel may keep names.
+    #[inline]
+    pub fn names_valid(self) -> u64 {
+        if self.ask_names { 0 } else { TTL_FOREVER }
+    }
 }

@@ -269,7 +269,8 @@ fn rules(options: &MountOptions) -> Rules {
     // Everybody who gets in is root, or has been checked by the kernel: nothing to check at open.
     let root_only = !options.allow_other && rustix::process::getuid().is_root();
     let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
-    Rules { kernel_checks, no_open: !send_open, no_xattr: options.no_xattr }
+    let ask_names = options.allow_other && !kernel_checks;
+    Rules { kernel_checks, no_open: !send_open, no_xattr: options.no_xattr, ask_names }
 }
 
 /// Lets the kernel find out that it need not send OPEN.
@@ -370,9 +371,10 @@ mod tests {
     fn who_checks() {
         let rules = |list| super::rules(&MountOptions::parse(list).unwrap());
         let shared = rules("allow_other");
-        assert!(shared.kernel_checks && shared.no_open);
+        assert!(shared.kernel_checks && shared.no_open && !shared.ask_names);
+        assert!(!rules("").ask_names, "one user only");
         let ours = rules("allow_other,no_default_permissions");
-        assert!(!ours.kernel_checks && !ours.no_open);
+        assert!(!ours.kernel_checks && !ours.no_open && ours.ask_names);
         assert!(!rules("open").no_open && rules("no_open").no_open);
     }
 }

@@ -33,7 +33,8 @@ pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         false => cx.volume.setattr(cx.who, request.node(), &set)?,
     };
     if arg.valid & SETATTR_KILL_SUIDGID != 0 && set.mode.is_none() {
-        attr = kill_set_id(cx, attr)?;
+        // A bit that depends on the caller's groups the volume has looked at.
+        attr = kill_set_id(cx, attr, true)?;
     }
     put(request.body(), 0, &attr_out(&attr))
 }
@@ -44,12 +45,13 @@ pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// who could take them away by a write.
 fn without_set_id(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
     let attr = cx.volume.getattr(ino)?;
-    if set_id_bits(attr.mode) == 0 {
+    let in_group = cx.who.uid == 0 || cx.who.in_group(attr.gid);
+    if set_id_bits(attr.mode, in_group) == 0 {
         return Ok(attr);
     }
     let who = Caller { checked: false, ..cx.who.clone() };
     match who.uid == attr.uid || cx.volume.access(&who, ino, MAY_WRITE).is_ok() {
-        true => kill_set_id(cx, attr),
+        true => kill_set_id(cx, attr, in_group),
         false => Ok(attr),
     }
 }

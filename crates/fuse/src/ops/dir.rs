@@ -47,7 +47,14 @@ fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -
     if unread.is_losing(ino, cx.tid) && !matches!(node, Node::Drop) {
         losing.push(ino);
     }
-    node
+    let entry_valid = cx.session.rules.names_valid();
+    match node {
+        Node::Keep if entry_valid != entry.entry_valid => {
+            Node::Show(EntryOut { entry_valid, ..*entry })
+        }
+        Node::Show(entry) => Node::Show(EntryOut { entry_valid, ..entry }),
+        node => node,
+    }
 }
 
 #[cold]

@@ -63,6 +63,7 @@ fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outc
         Ok(now) if now.generation == attr.generation => {
             let mut out = entry(&now);
             out.nodeid = cx.session.id(attr.ino);
+            out.entry_valid = cx.session.rules.names_valid();
             put(request.body(), 0, &out)
         }
         Ok(_) => Err(Errno::ESTALE),
@@ -75,16 +76,17 @@ fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outc
 }
 
 /// The set-id bits that a change by an unprivileged user takes away from `mode`.
-fn set_id_bits(mode: u32) -> u32 {
-    // A set-group-id bit without group execution once meant mandatory locking, and stays.
-    let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+fn set_id_bits(mode: u32, in_group: bool) -> u32 {
+    // A set-group-id bit without group execution once meant mandatory locking: who is in the group
+    // keeps it.
+    let group = if mode & S_IXGRP != 0 || !in_group { S_ISGID } else { 0 };
     mode & (S_ISUID | group)
 }
 
 /// Clears the set-id bits of a file as part of a truncation or change of owner by `who`, who need
 /// not be allowed to change the mode as such.
-fn kill_set_id(cx: &Context<'_>, attr: Attr) -> Result<Attr, Errno> {
-    let bits = set_id_bits(attr.mode);
+fn kill_set_id(cx: &Context<'_>, attr: Attr, in_group: bool) -> Result<Attr, Errno> {
+    let bits = set_id_bits(attr.mode, in_group);
     if attr.kind != FileKind::Regular || bits == 0 {
         return Ok(attr);
     }
@@ -98,9 +100,10 @@ mod tests {
 
     #[test]
     fn which_set_id_bits_go() {
-        assert_eq!(set_id_bits(0o104_755), S_ISUID);
-        assert_eq!(set_id_bits(0o106_755), S_ISUID | S_ISGID);
-        assert_eq!(set_id_bits(0o102_744), 0);
-        assert_eq!(set_id_bits(0o100_777), 0);
+        assert_eq!(set_id_bits(0o104_755, true), S_ISUID);
+        assert_eq!(set_id_bits(0o106_755, true), S_ISUID | S_ISGID);
+        assert_eq!(set_id_bits(0o102_744, true), 0);
+        assert_eq!(set_id_bits(0o102_744, false), S_ISGID);
+        assert_eq!(set_id_bits(0o100_777, false), 0);
     }
 }
