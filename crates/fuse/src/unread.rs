@@ -193,8 +193,8 @@ fn tid_of(word: u64) -> u32 {
 #[inline]
 fn is_over(word: u64, now_ms: u64) -> bool {
     let age = now_ms.wrapping_sub(word) & TIME_MASK;
-    // More than half of what there is: it is newer than the caller's `now`. (Or hours old, if nobody
-    // has used the slot since, which costs one superfluous notice.)
+    // More than half of what there is: it is newer than the caller's `now`. (Or hours old, if
+    // nobody has used the slot since, which costs one superfluous notice.)
     word == 0 || age > KEPT_MS && age <= TIME_MASK / 2
 }
 

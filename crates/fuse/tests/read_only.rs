@@ -1,5 +1,5 @@
-//! A volume that becomes read-only at work says so: in `statvfs`, in the list of mounts, through the
-//! mount, and in the log.
+//! A volume that becomes read-only at work says so: in `statvfs`, in the list of mounts, through
+//! the mount, and in the log.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 

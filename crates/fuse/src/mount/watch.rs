@@ -3,8 +3,8 @@
 //!
 //! The volume refuses changes at once (`EROFS`). A thread here sees it soon after, says so in the
 //! log, with the reason, and makes the mount itself read-only, so that `statvfs`, the list of
-//! mounts, and whoever looks there know it too. The kernel does not do that while a file is open for
-//! writing, so it is tried again, at growing intervals.
+//! mounts, and whoever looks there know it too. The kernel does not do that while a file is open
+//! for writing, so it is tried again, at growing intervals.
 //!
 //! *Why a thread.* The kernel writes back what it has of the mount first, by requests to us. The
 //! thread here answers none.

@@ -60,14 +60,6 @@ pub const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
-        reason: "The right to search a directory is not asked for again",
-        shoal_checks: true,
-        applies: |call, reference, _| {
-            let unsearchable = ["locked", "unsearchable", "groups"];
-            reference.fails("EACCES") && unsearchable.iter().any(|dir| call.contains(dir))
-        },
-    },
-    Difference {
         reason: "`fs.protected_hardlinks` does not count",
         shoal_checks: true,
         applies: |call, reference, _| call.starts_with("link") && reference.fails("EPERM"),
