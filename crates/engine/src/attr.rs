@@ -180,11 +180,13 @@ impl Inner {
                 new.mtime = time;
             }
             if who.uid != 0 {
-                perm::kill_set_id(&mut new);
+                perm::kill_set_id(&mut new, who.in_group(core.gid));
             }
         }
         let explicit = |t: &Option<SetTime>| matches!(t, Some(SetTime::To(_)));
-        if (explicit(&set.atime) || explicit(&set.mtime)) && !owner {
+        // One time set to now while the other stays is a choice, too: only both are a mere touch.
+        let one = set.size.is_none() && set.atime.is_some() != set.mtime.is_some();
+        if (explicit(&set.atime) || explicit(&set.mtime) || one) && !owner {
             return denied(Code::NotPermitted);
         }
         if (set.atime.is_some() || set.mtime.is_some()) && !owner && set.size.is_none() {
@@ -218,7 +220,7 @@ fn change_owner(who: &Caller, core: &Core, set: &SetAttr, new: &mut Core) -> Res
     }
     (new.uid, new.gid) = (uid, gid);
     if !core.is_dir() && set.mode.is_none() {
-        perm::kill_set_id(new);
+        perm::kill_set_id(new, who.uid == 0 || who.in_group(core.gid));
     }
     Ok(())
 }

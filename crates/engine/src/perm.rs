@@ -43,10 +43,10 @@ pub(crate) fn check_sticky(who: &Caller, dir: &Core, child: &Core) -> Result<()>
 }
 
 /// Clears the set-id bits as for a writer or new owner without privilege.
-pub(crate) fn kill_set_id(core: &mut Core) {
+pub(crate) fn kill_set_id(core: &mut Core, in_group: bool) {
     core.mode &= !0o4000;
-    // Without group execution the bit means mandatory locking, and stays.
-    if core.mode & 0o010 != 0 {
+    // Without group execution the bit once meant mandatory locking: who is in the group keeps it.
+    if core.mode & 0o010 != 0 || !in_group {
         core.mode &= !0o2000;
     }
 }

@@ -7,7 +7,7 @@
 use crate::caller::Who;
 use crate::notices::Notices;
 use crate::ops::{self, Context};
-use crate::protocol::dirent::for_each_node;
+use crate::protocol::dirent::{Node, for_each_node};
 use crate::protocol::wire::EntryOut;
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
@@ -45,7 +45,8 @@ impl Serve for Worker {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             request.set_node(session.node(request.header.nodeid));
             let caller = who.adopt(request, op, session.rules.kernel_checks);
-            answer(op, &mut Context { session, volume: &session.volume, who: caller }, request)
+            let (volume, tid) = (&*session.volume, request.header.pid);
+            answer(op, &mut Context { session, volume, who: caller, tid }, request)
         }));
         match outcome {
             _ if op.is_silent() => Reply::Silent,
@@ -74,9 +75,9 @@ impl Serve for Worker {
                 }
             }
             Readdirplus => {
-                let release = |node| {
-                    volume.release(Ino(node), 1);
-                    true
+                let release = |entry: &EntryOut| {
+                    volume.release(Ino(entry.nodeid), 1);
+                    Node::Keep
                 };
                 // Our own records, so they parse.
                 let _ = for_each_node(reply, release);
@@ -166,7 +167,8 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             let rules = Rules::default();
             let (volume, notices) = (Arc::new(volume), Arc::default());
-            let session = Arc::new(Session { volume, rules, top: Ino::ROOT, notices });
+            let (top, unread) = (Ino::ROOT, Default::default());
+            let session = Arc::new(Session { volume, rules, top, notices, unread });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 
@@ -279,9 +281,9 @@ mod tests {
         let mut listing = bench.call(Opcode::Readdirplus, 1, &[arg.as_bytes()]).unwrap();
         assert_eq!(listing.len(), 3 * 160);
         let mut nodes = Vec::new();
-        for_each_node(&mut listing, |node| {
-            nodes.push(node);
-            true
+        for_each_node(&mut listing, |entry| {
+            nodes.push(entry.nodeid);
+            Node::Keep
         })
         .unwrap();
         assert_eq!(nodes, [node]);
@@ -463,7 +465,7 @@ mod tests {
                 let Ok((mut request, _)) = Request::split(&mut bench.buffer, len) else { continue };
                 let session = &*bench.worker.session;
                 let who = bench.worker.who.adopt(&request, op, false);
-                let mut cx = Context { session, volume: &session.volume, who };
+                let mut cx = Context { session, volume: &session.volume, who, tid: 1 };
                 // Not through `handle`, which would catch the panic that we are looking for.
                 let _ = answer(op, &mut cx, &mut request);
             }

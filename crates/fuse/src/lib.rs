@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `notices` | what the kernel is told unasked, and by which thread |
+//! | `unread` | when it must be told that attributes it is being given are old |
 //! | `service` | what a transport asks of whatever it serves |
 //! | `session`, `caller`, `stats` | what requests of one mount share; who is calling; what is counted |
 //! | `ops` | one handler for each request, on a [`shoal::Volume`] |
@@ -30,10 +31,12 @@ pub mod service;
 mod session;
 mod stats;
 mod transport;
+mod unread;
 
 pub use control::{
-    Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of, remove_tree,
-    scrub_of, server_pid, stats_of, sync, unmount, unmount_and_wait, unmount_lazy,
+    Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of,
+    read_only_reason_of, remove_tree, scrub_of, server_pid, stats_of, sync, unmount,
+    unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;

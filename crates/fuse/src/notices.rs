@@ -13,7 +13,7 @@
 //! lock's owner need one, the limit ends it.
 
 use crate::protocol::notify::Notification;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use shoal::Ino;
 use shoal::limits::NAME_MAX;
 use std::collections::VecDeque;
@@ -39,6 +39,9 @@ pub enum Notice {
     },
 }
 
+/// Sends one message to the kernel.
+pub type Send = dyn Fn(&[u8]) + std::marker::Send + Sync;
+
 /// What one mount has to tell the kernel.
 #[derive(Default)]
 pub struct Notices {
@@ -47,6 +50,8 @@ pub struct Notices {
     wake: Condvar,
     /// Something has been told.
     told: Condvar,
+    /// For what need not wait its turn; there while somebody delivers.
+    send: RwLock<Option<Box<Send>>>,
 }
 
 #[derive(Default)]
@@ -88,8 +93,23 @@ impl Notices {
         state.done >= given || !state.open
     }
 
-    /// Life of the thread that delivers: `send` takes one message at a time.
-    pub fn deliver(&self, send: &mut dyn FnMut(&[u8])) {
+    /// Waits until the connection has ended; `false`: not in that time.
+    pub fn wait_for_end(&self, at_most: Duration) -> bool {
+        self.wait(u64::MAX, at_most)
+    }
+
+    /// Tells the kernel of attributes at once, from whichever thread. Only of an inode that is in
+    /// use by who waits for that thread's reply: one that is being evicted the kernel would wait
+    /// for, and its eviction perhaps for this thread.
+    pub fn tell(&self, notice: &Notice) {
+        debug_assert!(matches!(notice, Notice::Attributes { .. }), "names take locks: {notice:?}");
+        if let Some(send) = &*self.send.read() {
+            deliver_one(notice, send);
+        }
+    }
+
+    /// Life of the thread that delivers.
+    pub fn deliver(&self) {
         let mut state = self.state.lock();
         while state.open {
             let Some(notice) = state.queue.pop_front() else {
@@ -97,15 +117,18 @@ impl Notices {
                 continue;
             };
             drop(state);
-            deliver_one(&notice, send);
+            if let Some(send) = &*self.send.read() {
+                deliver_one(&notice, send);
+            }
             state = self.state.lock();
             state.done += 1;
             self.told.notify_all();
         }
     }
 
-    /// A thread is about to deliver.
-    pub fn open(&self) {
+    /// A thread is about to deliver; `send` takes one message at a time, from any thread.
+    pub fn open(&self, send: Box<Send>) {
+        *self.send.write() = Some(send);
         self.state.lock().open = true;
     }
 
@@ -116,10 +139,13 @@ impl Notices {
         state.queue.clear();
         self.wake.notify_all();
         self.told.notify_all();
+        drop(state);
+        // Not kept open longer than the mount.
+        *self.send.write() = None;
     }
 }
 
-fn deliver_one(notice: &Notice, send: &mut dyn FnMut(&[u8])) {
+fn deliver_one(notice: &Notice, send: &Send) {
     let message = match notice {
         Notice::Name { dir, name } => Notification::InvalEntry { parent: Ino(*dir), name },
         Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), offset: None },
@@ -143,25 +169,26 @@ mod tests {
         let notices = Arc::new(Notices::default());
         let early = notices.give([Notice::Attributes { node: 1 }]);
         assert!(notices.wait(early, Duration::ZERO), "nobody to be told");
-        notices.open();
+        let codes = Arc::new(Mutex::new(Vec::new()));
+        let inner = codes.clone();
+        notices.open(Box::new(move |message| inner.lock().push((message[4], message[16]))));
         let inner = notices.clone();
-        let thread = thread::spawn(move || {
-            let mut codes = Vec::new();
-            inner.deliver(&mut |message| codes.push((message[4], message[16])));
-            codes
-        });
+        let thread = thread::spawn(move || inner.deliver());
         let name = Notice::Name { dir: 5, name: (*b"n").into() };
         let given = notices.give([name, Notice::Attributes { node: 6 }]);
         assert!(notices.wait(given, Duration::from_secs(20)));
+        notices.tell(&Notice::Attributes { node: 7 });
         notices.close();
+        notices.tell(&Notice::Attributes { node: 8 });
         assert!(notices.wait(u64::MAX, Duration::from_secs(20)), "after the end nobody waits");
-        assert_eq!(thread.join().unwrap(), [(3, 5), (2, 6)]);
+        thread.join().unwrap();
+        assert_eq!(*codes.lock(), [(3, 5), (2, 6), (2, 7)]);
     }
 
     #[test]
     fn waiting_has_an_end() {
         let notices = Notices::default();
-        notices.open();
+        notices.open(Box::new(|_| ()));
         let given = notices.give([Notice::Attributes { node: 1 }]);
         assert!(!notices.wait(given, Duration::from_millis(1)));
     }
@@ -169,8 +196,11 @@ mod tests {
     #[test]
     fn the_longest_name_fits() {
         let name = vec![b'x'; NAME_MAX].into();
-        let mut len = 0;
-        deliver_one(&Notice::Name { dir: 1, name }, &mut |message| len = message.len());
-        assert_eq!(len, 16 + 16 + NAME_MAX + 1);
+        let length = Mutex::new(0);
+        let notice = Notice::Name { dir: 1, name };
+        let sent = Arc::new(length);
+        let inner = sent.clone();
+        deliver_one(&notice, &*Box::new(move |message: &[u8]| *inner.lock() = message.len()));
+        assert_eq!(*sent.lock(), 16 + 16 + NAME_MAX + 1);
     }
 }

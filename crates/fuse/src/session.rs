@@ -1,8 +1,11 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
-use crate::notices::Notices;
+use crate::notices::{Notice, Notices};
+use crate::protocol::reply::TTL_FOREVER;
+use crate::unread::Unread;
 use shoal::{Ino, Volume};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One mount's worth of state. There is no table of nodes or handles: a node id is an inode
 /// number (but for the top), and open files need nothing of us.
@@ -15,6 +18,8 @@ pub struct Session {
     pub top: Ino,
     /// What the kernel has to be told.
     pub notices: Arc<Notices>,
+    /// Attributes that it may not have taken yet.
+    pub unread: Unread,
 }
 
 impl Session {
@@ -31,6 +36,30 @@ impl Session {
     }
 }
 
+/// How long attributes wait until the kernel knows that it must not keep them.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl Session {
+    /// Thread `tid` has changed attributes of `ino`, and its reply does not tell the new ones.
+    #[inline]
+    pub fn changed(&self, ino: Ino, tid: u32) {
+        if self.unread.changed(ino, tid) {
+            self.notices.tell(&Notice::Attributes { node: self.id(ino) });
+        }
+    }
+
+    /// Attributes that were read of `inodes` are about to be shown to thread `tid`, and must not be
+    /// kept.
+    #[cold]
+    pub fn show_only(&self, inodes: &[Ino], tid: u32) {
+        let forget = |ino: &Ino| Notice::Attributes { node: self.id(*ino) };
+        let given = self.notices.give(inodes.iter().map(forget));
+        if !self.notices.wait(given, PATIENCE) {
+            tracing::debug!(?inodes, tid, "the kernel takes long to forget attributes");
+        }
+    }
+}
+
 /// The kernel's node id for the top of a mount.
 const TOP: u64 = 1;
 
@@ -44,4 +73,15 @@ pub struct Rules {
     pub no_open: bool,
     /// Extended attributes are answered ENOSYS: none are asked for any more.
     pub no_xattr: bool,
+    /// Names are looked up anew each time: several users may come in, we check permissions, and
+    /// the right to search a directory is asked for with its names only.
+    pub ask_names: bool,
+}
+
+impl Rules {
+    /// For how many seconds the kernel may keep names.
+    #[inline]
+    pub fn names_valid(self) -> u64 {
+        if self.ask_names { 0 } else { TTL_FOREVER }
+    }
 }

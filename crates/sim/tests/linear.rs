@@ -82,6 +82,28 @@ fn listings_show_what_stays() {
     check(&history(&[rename, list([None, shown(5), None])])).expect_err("z is missing");
 }
 
+/// On a mount attributes may show a change while it is under way, before names do; not after it.
+#[test]
+fn only_attributes_of_a_change_under_way_are_excused() {
+    let (x, y) = (at(0, 0), at(0, 1));
+    let unlink = (0, Call::Unlink(x), Reply::Done, 1, 10);
+    let stat = |of, entries, begin| {
+        (1, Call::Stat(of), Reply::Attrs { links: 3, entries }, begin, begin + 1)
+    };
+    let early = history(&[unlink, stat(0, 1, 3), (1, Call::Lookup(x), file(5), 5, 6)]);
+    check(&early).expect_err("gone, and there");
+    check(&early.without_early_attributes()).expect("the name is kept until the end");
+    for wrong in [
+        history(&[unlink, stat(0, 2, 11)]),
+        history(&[unlink, stat(1, 1, 3)]),
+        history(&[(0, Call::Unlink(y), NOT_FOUND, 1, 10), stat(0, 1, 3)]),
+        history(&[unlink, stat(0, 1, 3), (1, Call::Lookup(x), file(5), 11, 12)]),
+    ] {
+        let rest = wrong.without_early_attributes();
+        check(&rest).expect_err("after it, elsewhere, of none, or of names");
+    }
+}
+
 #[test]
 fn threads_on_the_library() {
     let seeds = from_environment("SHOAL_LINEAR_SEEDS", 1500);

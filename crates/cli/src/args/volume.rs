@@ -155,6 +155,12 @@ OUTPUT:
                                              seconds}
     counters                                 {name: value}, since the volume was opened
 
+  Of a mounted volume, one object:
+
+    mount, size, free, available             bytes
+    read_only                                why, only if it takes no changes
+    now                                      {name: value}: what there is of some things
+
 EXIT STATUS:
   0   Done.
   2   The volume cannot be used: missing, damaged, or in use.
@@ -162,11 +168,11 @@ EXIT STATUS:
 
 /// Show a volume's geometry, usage and features
 ///
-/// The volume must not be mounted; nothing is changed.
+/// Nothing is changed. Of a mounted volume name the mount: its server tells what it can.
 #[derive(Args, Debug)]
 #[command(after_long_help = INFO_AFTER)]
 pub struct InfoArgs {
-    /// The volume's file or device
+    /// The volume's file or device, or a directory of its mount
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Print one JSON object

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 use shoal::{RecoveryReport, RootInfo, StatFs, VolumeInfo};
+use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
-use crate::failure::{OK, Result};
+use crate::failure::{Failure, OK, Reason, Result};
+use crate::mounted;
 use crate::output::{Out, json_name};
 use crate::session::{Access, Session};
 use crate::size::human;
@@ -20,6 +22,9 @@ const OUR_CHOICE: &str = "opened read-only";
 
 /// Shows a volume's geometry, usage and features.
 pub fn run(args: &InfoArgs) -> Result<u8> {
+    if args.volume.is_dir() {
+        return mount(args);
+    }
     let session = Session::open(&args.volume, Access::Read)?;
     let info = session.volume.info();
     let usage = session.volume.statfs();
@@ -38,6 +43,62 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
     }
     out.flush()?;
     Ok(OK)
+}
+
+/// What a mounted volume's server can tell of it, and the kernel of the mount.
+fn mount(args: &InfoArgs) -> Result<u8> {
+    let path = &args.volume;
+    let opened = mounted::open(path)?;
+    let stats = stats_of(&opened).map_err(|error| mounted::refused(path, error))?;
+    let reason = read_only_reason_of(&opened).map_err(|error| mounted::refused(path, error))?;
+    let space = rustix::fs::fstatvfs(&opened).map_err(|error| {
+        Failure::failed(path.display(), Reason::from(std::io::Error::from(error)))
+    })?;
+    let gauges = stats.iter().filter(|stat| stat.gauge);
+    let (mount, mount_bytes) = json_name(path.as_os_str().as_encoded_bytes());
+    let info = JsonMount {
+        mount,
+        mount_bytes,
+        size: space.f_blocks * space.f_frsize,
+        free: space.f_bfree * space.f_frsize,
+        available: space.f_bavail * space.f_frsize,
+        read_only: reason.as_deref(),
+        now: gauges.map(|stat| (&*stat.name, stat.value)).collect(),
+    };
+    let mut out = Out::new();
+    if args.json {
+        out.json(&info)?;
+    } else {
+        for (name, value) in info.rows() {
+            out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
+        }
+    }
+    out.flush()?;
+    Ok(OK)
+}
+
+/// A mounted volume in JSON.
+#[derive(Serialize)]
+struct JsonMount<'a> {
+    mount: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mount_bytes: Option<String>,
+    size: u64,
+    free: u64,
+    available: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_only: Option<&'a str>,
+    now: BTreeMap<&'a str, u64>,
+}
+
+impl JsonMount<'_> {
+    fn rows(&self) -> Vec<(&str, String)> {
+        let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
+        let mut rows = vec![("size", bytes(self.size)), ("available", bytes(self.available))];
+        rows.extend(self.now.iter().map(|(name, value)| (*name, value.to_string())));
+        rows.extend(self.read_only.map(|why| ("read-only", why.to_owned())));
+        rows
+    }
 }
 
 /// What is shown to a reader.

@@ -118,7 +118,8 @@ impl Inner {
         core.ctime = time;
         core.lsn = lsn;
         if kill_priv {
-            perm::kill_set_id(core);
+            // Of the writer's groups nothing is known here. A mount sends a SETATTR before.
+            perm::kill_set_id(core, true);
         }
         let core: Core = *core;
         txn.log(Item::Core { ino, core });

@@ -35,6 +35,19 @@ pub fn stats_of(opened: impl AsFd) -> io::Result<Vec<Stat>> {
     Ok(stats)
 }
 
+/// Why the volume of the mount that `opened` is a file or directory of takes no changes; `None`: it
+/// does.
+///
+/// # Errors
+/// `ENOTTY` when this is no mount of Shoal.
+pub fn read_only_reason_of(opened: impl AsFd) -> io::Result<Option<String>> {
+    let mut reason = None;
+    list(opened, READ_ONLY, &mut |_: CounterRecord, text| {
+        reason = Some(String::from_utf8_lossy(text).into_owned());
+    })?;
+    Ok(reason)
+}
+
 /// What stands in the orphan table of the mount that `opened` is a file or directory of, or lives
 /// on in memory alone; and which roots have been deleted and are being freed.
 ///

@@ -7,6 +7,7 @@ pub(crate) mod kernel;
 pub mod options;
 mod rings;
 pub(crate) mod table;
+mod watch;
 
 use crate::dispatch::Worker;
 use crate::notices::{Notice, Notices};
@@ -17,6 +18,7 @@ use crate::session::{Rules, Session};
 use crate::transport::Threads;
 use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
+use crate::unread::Unread;
 use handshake::Offer;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
@@ -60,8 +62,16 @@ impl Mount {
         let top = top(&volume, options)?;
         let notices = Arc::<Notices>::default();
         forget_links(&volume, top, &notices);
-        let session = Session { volume, rules: rules(options), top, notices };
-        Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)
+        let (rules, unread) = (rules(options), Unread::default());
+        let session = Session { volume, rules, top, notices, unread };
+        let (volume, notices) = (session.volume.clone(), session.notices.clone());
+        let mount = Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)?;
+        if !options.read_only
+            && let Err(error) = watch::start(volume, notices, &mount.dir, &mount.threads)
+        {
+            tracing::warn!(%error, "a volume that fails will not be shown as read-only");
+        }
+        Ok(mount)
     }
 
     /// Mounts whatever `S` answers, instead of a volume: for measurements and tests of the way to
@@ -259,7 +269,8 @@ fn rules(options: &MountOptions) -> Rules {
     // Everybody who gets in is root, or has been checked by the kernel: nothing to check at open.
     let root_only = !options.allow_other && rustix::process::getuid().is_root();
     let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
-    Rules { kernel_checks, no_open: !send_open, no_xattr: options.no_xattr }
+    let ask_names = options.allow_other && !kernel_checks;
+    Rules { kernel_checks, no_open: !send_open, no_xattr: options.no_xattr, ask_names }
 }
 
 /// Lets the kernel find out that it need not send OPEN.
@@ -360,9 +371,10 @@ mod tests {
     fn who_checks() {
         let rules = |list| super::rules(&MountOptions::parse(list).unwrap());
         let shared = rules("allow_other");
-        assert!(shared.kernel_checks && shared.no_open);
+        assert!(shared.kernel_checks && shared.no_open && !shared.ask_names);
+        assert!(!rules("").ask_names, "one user only");
         let ours = rules("allow_other,no_default_permissions");
-        assert!(!ours.kernel_checks && !ours.no_open);
+        assert!(!ours.kernel_checks && !ours.no_open && ours.ask_names);
         assert!(!rules("open").no_open && rules("no_open").no_open);
     }
 }

@@ -12,8 +12,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// `default_permissions`, `no_default_permissions`: whether the kernel checks permissions;
     /// `None`: it does if `allow_other`. Checking in Shoal saves the kernel a question after each
-    /// change of a directory, but the right to search a directory that the kernel knows already
-    /// is then not asked for again when another user comes.
+    /// change of a directory. With `allow_other` it costs more: the kernel then keeps no names,
+    /// because Shoal is asked for the right to search a directory only when one is looked up.
     pub default_permissions: Option<bool>,
     /// `noatime`: times of access stay.
     pub noatime: bool,

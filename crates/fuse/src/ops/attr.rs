@@ -1,6 +1,6 @@
 //! Attributes of an inode, symlink targets, permission questions, and the volume's figures.
 
-use super::{Context, Outcome, kill_set_id, set_id_bits};
+use super::{Context, Outcome, kill_set_id, read_attr, set_id_bits};
 use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, put, statx_out};
 use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
@@ -12,14 +12,14 @@ const STATFS_BLOCK: u32 = 4096;
 
 /// GETATTR.
 pub fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let attr = cx.volume.getattr(request.node())?;
+    let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &attr_out(&attr))
 }
 
 /// STATX: GETATTR with the time of birth.
 pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let _: StatxIn = request.arg()?;
-    let attr = cx.volume.getattr(request.node())?;
+    let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &statx_out(&attr))
 }
 
@@ -33,7 +33,8 @@ pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         false => cx.volume.setattr(cx.who, request.node(), &set)?,
     };
     if arg.valid & SETATTR_KILL_SUIDGID != 0 && set.mode.is_none() {
-        attr = kill_set_id(cx, attr)?;
+        // A bit that depends on the caller's groups the volume has looked at.
+        attr = kill_set_id(cx, attr, true)?;
     }
     put(request.body(), 0, &attr_out(&attr))
 }
@@ -44,12 +45,13 @@ pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// who could take them away by a write.
 fn without_set_id(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
     let attr = cx.volume.getattr(ino)?;
-    if set_id_bits(attr.mode) == 0 {
+    let in_group = cx.who.uid == 0 || cx.who.in_group(attr.gid);
+    if set_id_bits(attr.mode, in_group) == 0 {
         return Ok(attr);
     }
     let who = Caller { checked: false, ..cx.who.clone() };
     match who.uid == attr.uid || cx.volume.access(&who, ino, MAY_WRITE).is_ok() {
-        true => kill_set_id(cx, attr),
+        true => kill_set_id(cx, attr, in_group),
         false => Ok(attr),
     }
 }

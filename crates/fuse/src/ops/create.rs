@@ -20,6 +20,7 @@ pub fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         }
         made => made?,
     };
+    cx.session.changed(dir, cx.tid);
     let end = reply_entry(cx, request, &made)?;
     put(request.body(), end, &open_out())
 }
@@ -58,6 +59,7 @@ pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: MknodIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made = cx.volume.mknod(cx.who, request.node(), request.name()?, arg.mode, arg.rdev)?;
+    cx.session.changed(request.node(), cx.tid);
     reply_entry(cx, request, &made)
 }
 
@@ -66,6 +68,7 @@ pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: MkdirIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made = cx.volume.mkdir(cx.who, request.node(), request.name()?, arg.mode & 0o7777)?;
+    cx.session.changed(request.node(), cx.tid);
     reply_entry(cx, request, &made)
 }
 
@@ -73,6 +76,7 @@ pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (name, target) = request.name_and_target()?;
     let made = cx.volume.symlink(cx.who, request.node(), name, target)?;
+    cx.session.changed(request.node(), cx.tid);
     reply_entry(cx, request, &made)
 }
 
@@ -80,5 +84,6 @@ pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn link(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: LinkIn = request.arg()?;
     let linked = cx.volume.link(cx.who, Ino(arg.oldnodeid), request.node(), request.name()?)?;
+    cx.session.changed(request.node(), cx.tid);
     reply_entry(cx, request, &linked)
 }

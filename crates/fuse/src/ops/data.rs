@@ -34,6 +34,7 @@ pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn fallocate(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: FallocateIn = request.arg()?;
     cx.volume.fallocate(request.node(), fallocate_mode(arg.mode)?, arg.offset, arg.length)?;
+    cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }
 

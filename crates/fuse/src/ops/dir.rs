@@ -2,8 +2,9 @@
 
 use super::{Context, Outcome};
 use crate::protocol::Request;
-use crate::protocol::dirent::{Listing, for_each_node};
-use crate::protocol::wire::ReadIn;
+use crate::protocol::dirent::{Listing, Node, for_each_node};
+use crate::protocol::reply::fuse_attr;
+use crate::protocol::wire::{EntryOut, ReadIn};
 use shoal::Ino;
 
 /// READDIR.
@@ -20,11 +21,53 @@ pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
+    let begun = cx.session.unread.now();
     let mut listing = Listing::new(room(request, arg.size));
     cx.volume.readdirplus(node, arg.offset, &mut |entry, attr| listing.add_plus(&entry, attr))?;
     let len = listing.len();
-    for_each_node(&mut request.body()[..len], |node| cx.volume.hold(Ino(node), 1).is_ok())?;
+    let mut losing = Vec::new();
+    for_each_node(&mut request.body()[..len], |entry| give(cx, entry, begun, &mut losing))?;
+    if !losing.is_empty() {
+        cx.session.show_only(&losing, cx.tid);
+    }
     Ok(len)
+}
+
+/// Gives the kernel a node of a listing that was `begun` at that time. What has changed since is
+/// read again: here the attributes were read before it was noted to whom they are given. Those that
+/// it must not keep are added to `losing`.
+#[inline]
+fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -> Node {
+    let (ino, unread) = (Ino(entry.nodeid), &cx.session.unread);
+    if cx.volume.hold(ino, 1).is_err() {
+        return Node::Drop;
+    }
+    unread.give(ino, cx.tid, begun);
+    let node = if unread.changed_since(ino, begun) { again(cx, entry) } else { Node::Keep };
+    if unread.is_losing(ino, cx.tid) && !matches!(node, Node::Drop) {
+        losing.push(ino);
+    }
+    let entry_valid = cx.session.rules.names_valid();
+    match node {
+        Node::Keep if entry_valid != entry.entry_valid => {
+            Node::Show(EntryOut { entry_valid, ..*entry })
+        }
+        Node::Show(entry) => Node::Show(EntryOut { entry_valid, ..entry }),
+        node => node,
+    }
+}
+
+#[cold]
+fn again(cx: &Context<'_>, entry: &EntryOut) -> Node {
+    match cx.volume.getattr(Ino(entry.nodeid)) {
+        Ok(now) if u64::from(now.generation.0) == entry.generation => {
+            Node::Show(EntryOut { attr: fuse_attr(&now), ..*entry })
+        }
+        _ => {
+            cx.volume.release(Ino(entry.nodeid), 1);
+            Node::Drop
+        }
+    }
 }
 
 /// As much of the body as the kernel asked to fill.

@@ -1,6 +1,7 @@
 //! The ioctl that lists counters, orphans and deleted roots ([`crate::protocol::inspect`]).
 //!
-//! Who may ask: for counters everybody, they say nothing of anybody's files. For the rest, which
+//! Who may ask: for counters, and why the volume is read-only, everybody: they say nothing of
+//! anybody's files. For the rest, which
 //! has paths in it, the superuser and the user whom the server runs as, as for names
 //! (`ops/parents.rs`). A mount of one root shows the orphans of that root, and no deleted roots.
 
@@ -21,7 +22,8 @@ pub fn inspect(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     }
     let head = question(request.payload())?;
     let uid = cx.who.uid;
-    if head.what != COUNTERS && uid != 0 && uid != rustix::process::geteuid().as_raw() {
+    let is_public = matches!(head.what, COUNTERS | READ_ONLY);
+    if !is_public && uid != 0 && uid != rustix::process::geteuid().as_raw() {
         return Err(Errno::EPERM);
     }
     let start = put(request.body(), 0, &IoctlOut::default())?;
@@ -29,6 +31,7 @@ pub fn inspect(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let next = match head.what {
         COUNTERS => counters(cx, &mut page, head.cookie),
         ORPHANS => orphans(cx, &mut page, head.cookie)?,
+        READ_ONLY => reason(cx, &mut page),
         _ => roots(cx, &mut page, head.cookie),
     };
     let (flags, count) = (if next.is_none() { IS_END } else { 0 }, page.count());
@@ -56,6 +59,17 @@ fn push_counter(page: &mut Writer<'_>, stat: &Stat) -> bool {
         gauge: stat.gauge.into(),
     };
     page.push(&record, [&*stat.name, &*stat.what].concat().as_bytes())
+}
+
+/// One record, on the first page.
+fn reason(cx: &Context<'_>, page: &mut Writer<'_>) -> Option<u64> {
+    if let Some(reason) = cx.volume.read_only_reason() {
+        let text = &reason.as_bytes()[..reason.floor_char_boundary(REASON_MAX)];
+        let record = CounterRecord { what_len: text.len() as u16, ..CounterRecord::default() };
+        // An empty page has room for it.
+        page.push(&record, text);
+    }
+    None
 }
 
 /// The cookie is the last inode number of the page before.

@@ -4,7 +4,7 @@ use super::{Context, Outcome, reply_entry};
 use crate::protocol::Request;
 use crate::protocol::probe::{is_probe, probe_entry};
 use crate::protocol::reply::{negative_entry, put};
-use crate::protocol::wire::{BatchForgetIn, ForgetIn, ForgetOne};
+use crate::protocol::wire::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne};
 use shoal::{Code, Ino};
 use zerocopy::FromBytes;
 
@@ -22,7 +22,10 @@ pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     };
     match found {
         Ok(attr) => reply_entry(cx, request, &attr),
-        Err(error) if error.is(Code::NotFound) => put(request.body(), 0, &negative_entry()),
+        Err(error) if error.is(Code::NotFound) => {
+            let entry_valid = cx.session.rules.names_valid();
+            put(request.body(), 0, &EntryOut { entry_valid, ..negative_entry() })
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -24,7 +24,7 @@ use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
 use crate::protocol::reply::{entry, put};
 use crate::protocol::{Errno, Request};
 use crate::session::Session;
-use shoal::{Attr, Caller, FileKind, SetAttr, Volume};
+use shoal::{Attr, Caller, FileKind, Ino, SetAttr, Volume};
 
 /// Length of the reply, or why there is none.
 pub type Outcome = Result<usize, Errno>;
@@ -37,6 +37,20 @@ pub struct Context<'a> {
     pub volume: &'a Volume,
     /// Whose request it is.
     pub who: &'a mut Caller,
+    /// The thread that waits for the reply; 0: cannot be seen from here.
+    pub tid: u32,
+}
+
+/// Reads attributes to be replied with: what the kernel must not keep of them it is told.
+#[inline]
+fn read_attr(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
+    let unread = &cx.session.unread;
+    unread.give(ino, cx.tid, unread.now());
+    let attr = cx.volume.getattr(ino)?;
+    if unread.is_losing(ino, cx.tid) {
+        cx.session.show_only(&[ino], cx.tid);
+    }
+    Ok(attr)
 }
 
 /// Replies with `attr` as an entry, and takes the reference that goes with it.
@@ -45,14 +59,15 @@ fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outc
     cx.volume.hold(attr.ino, 1)?;
     // Since the name was looked up the inode may have changed, and gone, and its number may have
     // been used again: what the kernel gets is as it was after the reference was there.
-    let reply = match cx.volume.getattr(attr.ino) {
+    let reply = match read_attr(cx, attr.ino) {
         Ok(now) if now.generation == attr.generation => {
             let mut out = entry(&now);
             out.nodeid = cx.session.id(attr.ino);
+            out.entry_valid = cx.session.rules.names_valid();
             put(request.body(), 0, &out)
         }
         Ok(_) => Err(Errno::ESTALE),
-        Err(e) => Err(e.into()),
+        Err(errno) => Err(errno),
     };
     if reply.is_err() {
         cx.volume.release(attr.ino, 1);
@@ -61,16 +76,17 @@ fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outc
 }
 
 /// The set-id bits that a change by an unprivileged user takes away from `mode`.
-fn set_id_bits(mode: u32) -> u32 {
-    // A set-group-id bit without group execution once meant mandatory locking, and stays.
-    let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+fn set_id_bits(mode: u32, in_group: bool) -> u32 {
+    // A set-group-id bit without group execution once meant mandatory locking: who is in the group
+    // keeps it.
+    let group = if mode & S_IXGRP != 0 || !in_group { S_ISGID } else { 0 };
     mode & (S_ISUID | group)
 }
 
 /// Clears the set-id bits of a file as part of a truncation or change of owner by `who`, who need
 /// not be allowed to change the mode as such.
-fn kill_set_id(cx: &Context<'_>, attr: Attr) -> Result<Attr, Errno> {
-    let bits = set_id_bits(attr.mode);
+fn kill_set_id(cx: &Context<'_>, attr: Attr, in_group: bool) -> Result<Attr, Errno> {
+    let bits = set_id_bits(attr.mode, in_group);
     if attr.kind != FileKind::Regular || bits == 0 {
         return Ok(attr);
     }
@@ -84,9 +100,10 @@ mod tests {
 
     #[test]
     fn which_set_id_bits_go() {
-        assert_eq!(set_id_bits(0o104_755), S_ISUID);
-        assert_eq!(set_id_bits(0o106_755), S_ISUID | S_ISGID);
-        assert_eq!(set_id_bits(0o102_744), 0);
-        assert_eq!(set_id_bits(0o100_777), 0);
+        assert_eq!(set_id_bits(0o104_755, true), S_ISUID);
+        assert_eq!(set_id_bits(0o106_755, true), S_ISUID | S_ISGID);
+        assert_eq!(set_id_bits(0o102_744, true), 0);
+        assert_eq!(set_id_bits(0o102_744, false), S_ISGID);
+        assert_eq!(set_id_bits(0o100_777, false), 0);
     }
 }

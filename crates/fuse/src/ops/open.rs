@@ -57,7 +57,8 @@ pub fn truncate_at_open(cx: &Context<'_>, ino: Ino, open_flags: u32) -> Result<A
     let attr = cx.volume.setattr(cx.who, ino, &set)?;
     match open_flags & OPEN_KILL_SUIDGID {
         0 => Ok(attr),
-        _ => kill_set_id(cx, attr),
+        // The kernel has not told the caller's groups.
+        _ => kill_set_id(cx, attr, true),
     }
 }
 

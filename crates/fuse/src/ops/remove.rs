@@ -2,15 +2,32 @@
 
 use super::{Context, Outcome};
 use crate::protocol::Request;
+use shoal::{Attr, FileKind};
+
+/// A file is about to lose a name: of its links the kernel then takes one off by itself.
+#[inline]
+pub(super) fn loses_name(cx: &Context<'_>, attr: &Attr) {
+    if attr.nlink > 1 && attr.kind != FileKind::Directory {
+        cx.session.unread.lose(attr.ino, cx.tid);
+    }
+}
 
 /// UNLINK.
 pub fn unlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    cx.volume.unlink(cx.who, request.node(), request.name()?)?;
+    let (dir, name) = (request.node(), request.name()?);
+    // The name means the same until the kernel gets its reply: it has the directory locked.
+    if let Ok(attr) = cx.volume.lookup(cx.who, dir, name) {
+        loses_name(cx, &attr);
+    }
+    cx.volume.unlink(cx.who, dir, name)?;
+    cx.session.changed(dir, cx.tid);
     Ok(0)
 }
 
 /// RMDIR.
 pub fn rmdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    cx.volume.rmdir(cx.who, request.node(), request.name()?)?;
+    let dir = request.node();
+    cx.volume.rmdir(cx.who, dir, request.name()?)?;
+    cx.session.changed(dir, cx.tid);
     Ok(0)
 }

@@ -1,5 +1,6 @@
 //! Names that move.
 
+use super::remove::loses_name;
 use super::{Context, Outcome};
 use crate::protocol::flags::{RENAME_EXCHANGE, RENAME_NOREPLACE};
 use crate::protocol::wire::{Rename2In, RenameIn};
@@ -20,7 +21,20 @@ pub fn rename2(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> Outcome {
     let (old, new) = request.names()?;
-    cx.volume.rename(cx.who, request.node(), old, to, new, flags)?;
+    let from = request.node();
+    // Both names mean the same until the kernel gets its reply: it has the directories locked.
+    let find = |dir, name| cx.volume.lookup(cx.who, dir, name);
+    let (moved, there) = (find(from, old), find(to, new));
+    if let (Ok(attr), false) = (&there, flags.exchange) {
+        loses_name(cx, attr);
+    }
+    cx.volume.rename(cx.who, from, old, to, new, flags)?;
+    let dirs = if from == to { [Some(from), None] } else { [Some(from), Some(to)] };
+    let exchanged = there.ok().filter(|_| flags.exchange);
+    let inodes = [moved.ok(), exchanged].map(|attr| attr.map(|attr| attr.ino));
+    for ino in dirs.into_iter().chain(inodes).flatten() {
+        cx.session.changed(ino, cx.tid);
+    }
     Ok(0)
 }
 

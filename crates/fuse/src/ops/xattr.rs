@@ -23,6 +23,7 @@ pub fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         replace: arg.flags & XATTR_REPLACE != 0,
     };
     cx.volume.setxattr(cx.who, request.node(), name, value, flags)?;
+    cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }
 
@@ -48,6 +49,7 @@ pub fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let (name, _) = request.xattr_name()?;
     cx.volume.removexattr(cx.who, request.node(), name)?;
+    cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }
 

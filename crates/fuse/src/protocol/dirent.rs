@@ -93,16 +93,31 @@ fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Calls `each` with the node of every record of a READDIRPLUS reply that has one. Where it
-/// returns `false` the record loses its node: the name is still listed, and looked up when needed.
-pub fn for_each_node(records: &mut [u8], mut each: impl FnMut(u64) -> bool) -> Result<(), Errno> {
+/// What becomes of the node of a record.
+pub enum Node {
+    /// It stays as it is.
+    Keep,
+    /// It goes: the name is still listed, and looked up when needed.
+    Drop,
+    /// It is shown so.
+    Show(EntryOut),
+}
+
+/// Calls `each` with every record of a READDIRPLUS reply that has a node.
+pub fn for_each_node(
+    records: &mut [u8],
+    mut each: impl FnMut(&EntryOut) -> Node,
+) -> Result<(), Errno> {
     let mut rest = records;
     while !rest.is_empty() {
         let (entry, _) = EntryOut::read_from_prefix(rest).map_err(|_| Errno::EIO)?;
         let head = rest.get(ENTRY..).ok_or(Errno::EIO)?;
         let (dirent, _) = Dirent::read_from_prefix(head).map_err(|_| Errno::EIO)?;
-        if entry.nodeid != 0 && !each(entry.nodeid) {
-            reply::put(rest, 0, &EntryOut::default())?;
+        let node = if entry.nodeid == 0 { Node::Keep } else { each(&entry) };
+        match node {
+            Node::Keep => {}
+            Node::Drop => drop(reply::put(rest, 0, &EntryOut::default())?),
+            Node::Show(entry) => drop(reply::put(rest, 0, &entry)?),
         }
         let size = (ENTRY + HEAD + dirent.namelen as usize).next_multiple_of(8);
         rest = rest.get_mut(size..).ok_or(Errno::EIO)?;
@@ -163,18 +178,23 @@ mod tests {
         let mut asked = 0;
         for_each_node(&mut room[..used], |_| {
             asked += 1;
-            asked == 1
+            if asked == 1 { Node::Keep } else { Node::Drop }
         })
         .unwrap();
         assert_eq!(asked, 2, "not for . and ..");
         let mut left = 0;
-        for_each_node(&mut room[..used], |node| {
-            assert_eq!(node, 0x1122_3344_5566_7788);
+        for_each_node(&mut room[..used], |entry| {
+            assert_eq!(entry.nodeid, 0x1122_3344_5566_7788);
             left += 1;
-            true
+            Node::Show(EntryOut { nodeid: 7, ..*entry })
         })
         .unwrap();
         assert_eq!(left, 1);
+        for_each_node(&mut room[..used], |entry| {
+            assert_eq!((entry.nodeid, entry.attr.ino), (7, 0x1122_3344_5566_7788));
+            Node::Keep
+        })
+        .unwrap();
     }
 
     fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -197,14 +217,18 @@ mod tests {
             let used = listing.len();
             prop_assert!(used <= size && used.is_multiple_of(8));
             let mut seen = 0;
-            for_each_node(&mut room[..used], |_| { seen += 1; true }).unwrap();
+            for_each_node(&mut room[..used], |_| { seen += 1; Node::Keep }).unwrap();
             prop_assert_eq!(seen, fitting);
         }
 
         #[test]
         fn arbitrary_records_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
             let mut bytes = bytes;
-            let _ = for_each_node(&mut bytes, |node| node % 2 == 0);
+            let _ = for_each_node(&mut bytes, |entry| match entry.nodeid % 3 {
+                0 => Node::Keep,
+                1 => Node::Drop,
+                _ => Node::Show(EntryOut::default()),
+            });
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The ioctl that lists what goes on inside a mounted volume, a page at a time: its counters, the
-//! inodes in its orphan table, its deleted roots.
+//! inodes in its orphan table, its deleted roots, and why it has become read-only.
 //!
 //! ```text
 //! page    := cookie 8 | what 4 | flags 4 | count 4 | 0 4 | record...
 //! counter := value 8 | length 2 | length 2 | gauge 4 | name | what it counts
 //! orphan  := ino 8 | size 8 | bytes 8 | state 1 | flags 1 | length 2 | 0 4 | path
 //! ```
+//!
+//! The reason for being read-only is told as a counter's words; no record: it is not.
 //!
 //! A deleted root is told as an orphan: its top, and as size how many inodes are left in it.
 
@@ -21,6 +23,10 @@ pub const COUNTERS: u32 = 0;
 pub const ORPHANS: u32 = 1;
 /// Deleted roots.
 pub const ROOTS: u32 = 2;
+/// Why it takes no changes. For everybody.
+pub const READ_ONLY: u32 = 3;
+/// Longest reason told.
+pub const REASON_MAX: usize = 1024;
 
 /// Out: these were the last.
 pub const IS_END: u32 = 1 << 0;
@@ -53,7 +59,7 @@ impl Record for OrphanRecord {
 /// What a page asks for.
 pub fn question(page: &[u8]) -> Result<InspectHead, Errno> {
     let (head, _) = InspectHead::read_from_prefix(page).map_err(|_| Errno::EINVAL)?;
-    let known = head.what <= ROOTS && head.flags == 0 && head.padding == 0 && head.count == 0;
+    let known = head.what <= READ_ONLY && head.flags == 0 && head.padding == 0 && head.count == 0;
     if known { Ok(head) } else { Err(Errno::EINVAL) }
 }
 
@@ -122,7 +128,7 @@ mod tests {
         let good = InspectHead { what: ROOTS, cookie: 3, ..InspectHead::default() };
         assert_eq!(question(good.as_bytes()), Ok(good));
         for bad in [
-            InspectHead { what: 3, ..good },
+            InspectHead { what: READ_ONLY + 1, ..good },
             InspectHead { flags: IS_END, ..good },
             InspectHead { count: 1, ..good },
             InspectHead { padding: 1, ..good },

@@ -96,15 +96,12 @@ impl<S: Serve> Server<S> {
 fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
     let Some(notices) = S::notices(&server.task.shared).cloned() else { return Ok(()) };
     let device = server.task.device.try_clone()?;
-    notices.open();
-    let life = move || {
-        notices.deliver(&mut |message| match send(device.as_fd(), message) {
-            // What the kernel does not know it need not forget.
-            Ok(()) | Err(Os::NOENT) => {}
-            Err(error) => tracing::debug!(%error, code = message[4], "a notice was not taken"),
-        });
-    };
-    server.threads.start("shoal-notices".to_owned(), life)
+    notices.open(Box::new(move |message| match send(device.as_fd(), message) {
+        // What the kernel does not know it need not forget.
+        Ok(()) | Err(Os::NOENT) => {}
+        Err(error) => tracing::debug!(%error, code = message[4], "a notice was not taken"),
+    }));
+    server.threads.start("shoal-notices".to_owned(), move || notices.deliver())
 }
 
 /// Starts a thread.

@@ -103,6 +103,7 @@ pub struct TestMount {
     pub dir: PathBuf,
     base: PathBuf,
     options: String,
+    failing: bool,
     server: Option<Child>,
     native: bool,
 }
@@ -126,7 +127,8 @@ pub fn mount(options: &str) -> Option<TestMount> {
     chmod(&dir, 0o755);
     let rings = if on_rings() { "on" } else { "off" };
     let options = format!("io_uring={rings},{options}");
-    let mut mount = TestMount { dir, base, options, server: None, native: native.is_some() };
+    let native = native.is_some();
+    let mut mount = TestMount { dir, base, options, failing: false, server: None, native };
     if !mount.native {
         mount.start(0);
     }
@@ -149,7 +151,67 @@ pub fn mount_only(options: &str) -> Option<TestMount> {
     mount(options)
 }
 
+/// As [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks.
+pub fn mount_failing(options: &str) -> Option<TestMount> {
+    let mut mount = mount_only(options)?;
+    mount.stop();
+    mount.failing = true;
+    mount.start(0);
+    Some(mount)
+}
+
+/// A file that cannot be flushed any more once another file is there.
+struct Failing {
+    file: shoal::FileDevice,
+    switch: PathBuf,
+}
+
+impl shoal::Device for Failing {
+    fn capacity(&self) -> u64 {
+        self.file.capacity()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> shoal::Result<()> {
+        self.file.write_at(buf, offset)
+    }
+    fn flush(&self) -> shoal::Result<()> {
+        match self.switch.exists() {
+            true => Err(shoal::Error::Code(shoal::Code::Io)),
+            false => self.file.flush(),
+        }
+    }
+    fn discard(&self, offset: u64, len: u64) -> shoal::Result<()> {
+        self.file.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "a device of a test".to_owned()
+    }
+}
+
 impl TestMount {
+    /// From now on the device cannot be flushed.
+    pub fn fail_flushes(&self) {
+        assert!(self.failing, "mount_failing");
+        std::fs::write(self.switch(), b"").unwrap();
+    }
+
+    /// The device works again.
+    pub fn mend(&mut self) {
+        std::fs::remove_file(self.switch()).unwrap();
+        self.failing = false;
+    }
+
+    fn switch(&self) -> PathBuf {
+        self.base.join("flushes-fail")
+    }
+
+    /// What the server has said in its log, if the device may fail.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.base.join("log")).unwrap()
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -181,6 +243,10 @@ impl TestMount {
             .env("SHOAL_TEST_SERVE_OPTIONS", &self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        if self.failing {
+            command.env("SHOAL_TEST_SERVE_FAILING", self.switch());
+            command.stderr(std::fs::File::create(self.base.join("log")).unwrap());
+        }
         if uid != 0 {
             command.uid(uid).gid(uid);
         }
@@ -296,13 +362,24 @@ pub fn serve() {
         };
         shoal::mkfs(&path, &wish).unwrap();
     }
-    let volume = Arc::new(shoal::Volume::open(&path, &options.open_options()).unwrap());
+    let failing = std::env::var_os("SHOAL_TEST_SERVE_FAILING").map(PathBuf::from);
+    let volume = match &failing {
+        None => shoal::Volume::open(&path, &options.open_options()),
+        Some(switch) => {
+            let file = shoal::FileDevice::open(&path, shoal::OpenMode::ReadWrite).unwrap();
+            let device = Arc::new(Failing { file, switch: switch.clone() });
+            shoal::Volume::open_on(device, &options.open_options())
+        }
+    };
+    let volume = Arc::new(volume.unwrap());
     let name = path.display().to_string();
     let mount = shoal_fuse::Mount::new(volume.clone(), Path::new(&dir), &name, &options).unwrap();
     println!("SERVING");
     mount.wait();
     let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");
-    volume.close().unwrap();
+    let closed = volume.close();
+    let failed = failing.is_some_and(|switch| switch.exists());
+    assert_eq!(closed.is_err(), failed, "{closed:?}");
 }
 
 /// Runs `call` on a thread of its own as another user, with a working directory and umask of its

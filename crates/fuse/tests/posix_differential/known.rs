@@ -27,18 +27,6 @@ pub const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
-        reason: "A set-group-ID bit without group execution stays",
-        shoal_checks: false,
-        applies: |call, reference, shoal| {
-            // Only the reference has dropped it.
-            let dropped = |effect: &String| effect.contains("/nosgidx: 100");
-            call.contains("nosgidx")
-                && !shoal.is_error()
-                && reference.effect.iter().any(dropped)
-                && !shoal.effect.iter().any(dropped)
-        },
-    },
-    Difference {
         reason: "`FS_IOC_GETFLAGS`",
         shoal_checks: false,
         applies: |call, _, shoal| call.contains("FS_IOC_GETFLAGS") && shoal.fails("ENOTTY"),
@@ -72,30 +60,9 @@ pub const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
-        reason: "The right to search a directory is not asked for again",
-        shoal_checks: true,
-        applies: |call, reference, _| {
-            let unsearchable = ["locked", "unsearchable", "groups"];
-            reference.fails("EACCES") && unsearchable.iter().any(|dir| call.contains(dir))
-        },
-    },
-    Difference {
         reason: "`fs.protected_hardlinks` does not count",
         shoal_checks: true,
         applies: |call, reference, _| call.starts_with("link") && reference.fails("EPERM"),
-    },
-    Difference {
-        reason: "One time set to now needs write permission only",
-        shoal_checks: true,
-        applies: |call, reference, shoal| {
-            let one = call.contains("now, omit") || call.contains("omit, now");
-            one && reference.fails("EPERM") && !shoal.is_error()
-        },
-    },
-    Difference {
-        reason: "Making the character device 0:0 needs root",
-        shoal_checks: true,
-        applies: |call, _, shoal| call.starts_with("mknod device 0:0") && shoal.fails("EPERM"),
     },
     Difference {
         reason: "Of two errors that both apply, the other one",

@@ -98,11 +98,11 @@ fn strides(
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    let Tally { histories, calls, overlapping, states, stale } = total;
+    let Tally { histories, calls, overlapping, states, early } = total;
     println!(
         "{histories} histories in {seconds:.1} s ({:.0}/s): {calls} calls, {:.0} % of them \
-         overlapping with another's; {states} states kept in searches; {stale} with \
-         old attributes in the kernel; 0 violations",
+         overlapping with another's; {states} states kept in searches; {early} where attributes \
+         showed a change before names did; 0 violations",
         histories as f64 / seconds,
         100.0 * overlapping as f64 / calls.max(1) as f64,
     );
@@ -115,7 +115,7 @@ impl std::ops::AddAssign for Tally {
         self.calls += other.calls;
         self.overlapping += other.overlapping;
         self.states += other.states;
-        self.stale += other.stale;
+        self.early += other.early;
     }
 }
 

@@ -18,6 +18,24 @@ pub struct Event {
     pub end: u64,
 }
 
+impl Event {
+    /// Whether this call has succeeded, and may have changed the attributes of a handle.
+    fn may_change(&self, handle: u8) -> bool {
+        let is_dir = usize::from(handle) < DIRS;
+        let within = |at: At| is_dir && at.dir == handle;
+        let changes = match self.call {
+            Call::Create(at) | Call::Mkdir(at) => within(at),
+            Call::Unlink(at) => within(at) || !is_dir,
+            Call::Link(file, at) => within(at) || file == handle,
+            // It may be what is removed or replaced.
+            Call::Rmdir(_) => is_dir,
+            Call::Rename(..) | Call::RemoveTree(_) => true,
+            Call::Lookup(_) | Call::List(_) | Call::Probe(_) | Call::Stat(_) => false,
+        };
+        changes && !matches!(self.reply, Reply::Failed(_))
+    }
+}
+
 /// A history.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -32,22 +50,21 @@ pub struct History {
 }
 
 impl History {
-    /// Without what the kernel answers from attributes that it keeps, in two races of its own
-    /// (Linux 6.18, `fs/fuse/dir.c`):
+    /// Without attributes that were asked for while a call of another process was changing them.
     ///
-    /// * Attributes of directories. One process asks for them; before it has taken the answer, a
-    ///   `mkdir` of another ends, and the kernel notes "not known" (`fuse_dir_changed`), but not
-    ///   that they have a new version; so the answer, though older, is taken and kept.
-    /// * That a file that is open as a path has no names, when it is to get one more. The server
-    ///   has removed one of two names; a lookup of the other tells the kernel of one link, and then
-    ///   the end of the unlink takes one off that (`fuse_entry_unlinked`).
-    pub fn without_kept_attributes(&self) -> History {
-        const NOT_FOUND: Reply = Reply::Failed(2);
-        let kept = |event: &&Event| match event.call {
-            Call::Stat(of) => usize::from(of) >= DIRS,
-            Call::Link(..) => event.reply != NOT_FOUND,
-            _ => true,
+    /// Such an answer may show the change before names that the kernel keeps do: the server has
+    /// made it, and tells whoever asks; the kernel moves or removes the name when the caller takes
+    /// the reply. In the library, and where the kernel does not keep names, there is no such time
+    /// between the two. What is asked for when the change has ended is not excused, nor what was
+    /// answered of any other inode.
+    pub fn without_early_attributes(&self) -> History {
+        let early = |stat: &Event, handle: u8| {
+            self.events.iter().any(|change| {
+                let overlap = change.begin <= stat.end && stat.begin <= change.end;
+                overlap && change.thread != stat.thread && change.may_change(handle)
+            })
         };
+        let kept = |event: &&Event| !matches!(event.call, Call::Stat(of) if early(event, of));
         let events = self.events.iter().filter(kept).copied().collect();
         History { events, ..self.clone() }
     }

@@ -34,9 +34,9 @@ pub struct Tally {
     pub overlapping: u64,
     /// States of the search.
     pub states: u64,
-    /// Histories that have an order only without attributes that the kernel keeps: on mounts only.
-    /// See `History::without_kept_attributes`.
-    pub stale: u64,
+    /// Histories that have an order only without attributes that showed a change early: on mounts
+    /// only. See `History::without_early_attributes`.
+    pub early: u64,
 }
 
 impl Tally {

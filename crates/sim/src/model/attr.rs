@@ -65,7 +65,7 @@ impl Model {
             content.resize(size);
         }
         if who.uid != 0 {
-            drop_set_ids(&mut node.perm);
+            drop_set_ids(&mut node.perm, who.in_group(node.gid));
         }
         self.touch_contents(ino);
         Ok(())
@@ -88,7 +88,7 @@ impl Model {
             }
         }
         if node.kind != FileKind::Directory {
-            drop_set_ids(&mut node.perm);
+            drop_set_ids(&mut node.perm, who.uid == 0 || who.in_group(node.gid));
         }
         node.uid = uid.unwrap_or(node.uid);
         node.gid = gid.unwrap_or(node.gid);
@@ -136,10 +136,10 @@ impl Model {
 }
 
 /// What writing by an ordinary user, and any change of owner, does to the set-id bits. Set-group-id
-/// without group execution once meant mandatory locking, and stays.
-pub(super) fn drop_set_ids(perm: &mut u32) {
+/// without group execution once meant mandatory locking: who is in the group keeps it.
+pub(super) fn drop_set_ids(perm: &mut u32, in_group: bool) {
     *perm &= !SET_UID;
-    if *perm & GROUP_EXECUTE != 0 {
+    if *perm & GROUP_EXECUTE != 0 || !in_group {
         *perm &= !SET_GID;
     }
 }

@@ -141,7 +141,8 @@ impl Model {
             edit(content);
         }
         if kill_priv {
-            drop_set_ids(&mut node.perm);
+            // A writer's groups are not known to the volume.
+            drop_set_ids(&mut node.perm, true);
         }
         self.touch_contents(ino);
     }
