@@ -7,11 +7,11 @@ use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport};
 use parking_lot::Mutex;
-use shoal_base::{Code, Error, Ino, Result};
+use shoal_base::{Code, Error, Ino, Result, RootId};
 use shoal_format::checkpoint::RootState;
 use shoal_itable::{InodeRef, InodeTable};
 use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// An open volume. All methods may be called from any thread.
@@ -44,6 +44,9 @@ pub struct Inner {
     pub(crate) extents: crate::data::ObjectCache,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
+    /// Blocks of inodes, from one number to before another, that the last scrub could not read: it
+    /// tells their names when it comes to them.
+    pub(crate) unread: Mutex<BTreeSet<(RootId, u64, u64)>>,
     /// Whether directories stand still.
     pub(crate) shape: Shape,
     /// Inodes may have attributes: the volume's feature.

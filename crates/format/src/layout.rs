@@ -59,7 +59,8 @@ macro_rules! tables {
 
 tables! {
     SUPERBLOCK "superblock" superblock::SIZE, superblock::SIZE,
-    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero." {
+    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero. A spare one, for
+     repair, is behind the record of each checkpoint, at the next multiple of 8." {
         "magic" 8 "`SHOALFS1`";
         "version" 4 "format version, 1";
         "state" 4 "bit 0: closed cleanly";

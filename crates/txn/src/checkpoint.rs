@@ -6,7 +6,7 @@
 //! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
 //! | 3 | write inode blocks, `imap`, the other trees, orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
 //! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
-//! | 5 | write the usage table and the checkpoint record; flush the device | the same |
+//! | 5 | write the usage table, the checkpoint record, a spare superblock behind it; flush the device | the same |
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
 //! | 7 | free the segments that only the old checkpoint used | the new checkpoint is whole |
 //!
@@ -17,13 +17,13 @@ use crate::roots::Root;
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
+use shoal_base::limits::ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Epoch, Lsn, Result};
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::superblock::{self, Superblock};
 use shoal_format::{Ptr, orphan};
 use shoal_itable::Written;
-use shoal_journal::JournalPos;
 use shoal_space::encoded_len;
 use shoal_tree::NodeWriter;
 use std::sync::atomic::Ordering;
@@ -133,12 +133,14 @@ impl Store {
             next.intents = writer.place(open)?;
         }
         let pos = journal.flush_cut(moment.lsn)?;
-        let ptr =
-            self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
+        next.journal = pos.addr;
+        let superblock = self.write_record(&mut writer, &mut next, published, clean)?;
+        let ptr = superblock.checkpoint;
         if !planted::is(Defect::CheckpointFlush) {
             self.device.flush()?;
         }
-        self.publish(published, next, ptr, clean)?;
+        write_superblock(self, &superblock)?;
+        *published = Published { superblock, checkpoint: next, ptr };
 
         self.cache.written();
         for (root, blocks, swept) in written {
@@ -157,48 +159,42 @@ impl Store {
     }
 
     /// Step 5: retires the previous record and what only it named, then writes the usage table,
-    /// whose own bytes and those of the record are counted in it, and the record.
+    /// whose own bytes and those of the record are counted in it, and the record. Returns the
+    /// superblock that names it, of which a spare copy lies behind it; in the same segment, so that
+    /// it stays as long as the record does, though nothing counts it.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,
         next: &mut Checkpoint,
-        before: &Checkpoint,
-        before_at: Ptr,
-        pos: JournalPos,
-    ) -> Result<Ptr> {
-        before.orphans.iter().for_each(|ptr| writer.retire(*ptr));
-        writer.retire(before.intents);
-        writer.retire(before.usage);
-        writer.retire(before_at);
-        next.journal = pos.addr;
+        before: &Published,
+        clean: bool,
+    ) -> Result<Superblock> {
+        before.checkpoint.orphans.iter().for_each(|ptr| writer.retire(*ptr));
+        writer.retire(before.checkpoint.intents);
+        writer.retire(before.checkpoint.usage);
+        writer.retire(before.ptr);
+        let len = next.encoded_len();
+        let whole = len.next_multiple_of(ALIGN) + superblock::SIZE;
         let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
-        let record_addr = writer.alloc(next.encoded_len())?;
+        let record_addr = writer.alloc(whole)?;
+        let spare =
+            Ptr { addr: Addr(record_addr.0 + len as u64), len: (whole - len) as u32, checksum: 0 };
+        writer.retire(spare);
         let table = writer.frozen.encode(&self.space);
         next.usage = sealed(usage_addr, &table);
         writer.write(usage_addr, &table)?;
-        let record = next.encode();
+        let mut record = next.encode();
+        let superblock = Superblock {
+            sequence: before.superblock.sequence + 1,
+            checkpoint: sealed(record_addr, &record),
+            clean,
+            ..before.superblock
+        };
+        record.resize(whole - superblock::SIZE, 0);
+        record.extend_from_slice(&superblock.encode());
         writer.write(record_addr, &record)?;
         writer.flush()?;
-        Ok(sealed(record_addr, &record))
-    }
-
-    /// Step 6: the swing of the superblock.
-    fn publish(
-        &self,
-        published: &mut Published,
-        checkpoint: Checkpoint,
-        ptr: Ptr,
-        clean: bool,
-    ) -> Result<()> {
-        let next = Superblock {
-            sequence: published.superblock.sequence + 1,
-            checkpoint: ptr,
-            clean,
-            ..published.superblock
-        };
-        write_superblock(self, &next)?;
-        *published = Published { superblock: next, checkpoint, ptr };
-        Ok(())
+        Ok(superblock)
     }
 }
 

@@ -4,6 +4,7 @@
 //! | lost | what stands in for it |
 //! | --- | --- |
 //! | a superblock copy | the other one |
+//! | both | the spare one behind the newest checkpoint's record, found on the device (`spare.rs`) |
 //! | the newest checkpoint's record | the checkpoint that the other superblock names, and the journal behind it |
 //! | the usage table | segments are counted anew in any case |
 //! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
@@ -25,7 +26,7 @@ use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::node::{Key, TreeId};
-use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::superblock::{self, COPIES, Superblock};
 use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 use shoal_format::{Geometry, Ptr};
 use shoal_journal::{JournalPos, StartAt};
@@ -97,11 +98,11 @@ pub struct Salvaged {
     pub held: Held,
 }
 
-/// Failures other than damage end a salvage: what the device cannot read now, a copy may.
+/// Failures other than damage end a salvage: a device that is gone may come back.
 fn damage<T>(what: Lost, step: Result<T>, losses: &mut Vec<Loss>) -> Result<Option<T>> {
     match step {
         Ok(value) => Ok(Some(value)),
-        Err(error @ Error::Corrupt(_)) => {
+        Err(error) if error.is_damage() => {
             losses.push(Loss::of_volume(what, error));
             Ok(None)
         }
@@ -119,9 +120,11 @@ pub fn superblock_copies(device: &dyn Device) -> Result<Vec<Result<Superblock>>>
         if device.capacity() < addr + raw.len() as u64 {
             continue;
         }
-        device.read_at(&mut raw, addr)?;
         let bad = |rule: &str| Error::corrupt("superblock", Some(addr), rule);
-        match Superblock::decode(&raw, addr) {
+        match device.read_at(&mut raw, addr).and_then(|()| Superblock::decode(&raw, addr)) {
+            Ok(Some(_)) if raw[superblock::SIZE..].iter().any(|b| *b != 0) => {
+                copies.push(Err(bad("not zero behind its end")));
+            }
             Ok(Some(sb)) => copies.push(Ok(sb)),
             Ok(None) if raw.iter().all(|b| *b == 0) => blank = Some(bad("all zero")),
             Ok(None) => copies.push(Err(bad("magic"))),
@@ -134,9 +137,13 @@ pub fn superblock_copies(device: &dyn Device) -> Result<Vec<Result<Superblock>>>
     Ok(copies)
 }
 
-/// Opens what can be opened. `options` say what holds once it has been published.
-pub fn salvage(device: Arc<dyn Device>, options: StoreOptions) -> Result<Salvaged> {
-    let newest = crate::open::read_superblock(&*device)?;
+/// Opens what can be opened, by the newest superblock there is, or that which has been found in its
+/// stead. `options` say what holds once it has been published.
+pub fn salvage(
+    device: Arc<dyn Device>,
+    newest: Superblock,
+    options: StoreOptions,
+) -> Result<Salvaged> {
     if !newest.check_features()? {
         let message = "volume has features this shoal does not know: repair it with a newer shoal";
         return Err(Error::refused(Code::NotSupported, message));
@@ -145,6 +152,9 @@ pub fn salvage(device: Arc<dyn Device>, options: StoreOptions) -> Result<Salvage
     let mut superblocks = Vec::new();
     for copy in superblock_copies(&*device)? {
         superblocks.extend(damage(Lost::Superblock, copy, &mut losses)?);
+    }
+    if !superblocks.iter().any(|sb| sb.sequence == newest.sequence) {
+        superblocks.push(newest);
     }
     superblocks.sort_by_key(|sb| std::cmp::Reverse(sb.sequence));
     let (sb, checkpoint) = checkpoint_of(&*device, &superblocks, &mut losses)?;
@@ -198,7 +208,7 @@ fn checkpoint_of(
         });
         match read {
             Ok(checkpoint) => return Ok((*sb, checkpoint)),
-            Err(e @ Error::Corrupt(_)) => {
+            Err(e) if e.is_damage() => {
                 losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
                 error = e;
             }
