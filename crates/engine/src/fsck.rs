@@ -226,9 +226,11 @@ fn salvage_by_spare(
     salvage: &dyn Fn(&Superblock) -> Result<Salvaged>,
     report: &mut RepairReport,
 ) -> Result<Salvaged> {
-    let is_whole =
-        |it: &Salvaged| it.losses.iter().all(|loss| matches!(loss.what, Lost::Superblock));
-    let (first, before) = (&spares[0], spares.get(1));
+    let is_whole = |it: &Salvaged| {
+        it.losses.iter().all(|loss| matches!(loss.what, Lost::Superblock | Lost::Checkpoint))
+    };
+    let first = &spares[0];
+    let before = spares.iter().find(|sb| sb.sequence < first.sequence);
     let newest = salvage(first)?;
     let wanted = newest.store.newest_checkpoint().0.lsn;
     let older = match before.filter(|_| !is_whole(&newest)) {

@@ -14,7 +14,7 @@
 use crate::check::scrub::Entry;
 use crate::check::{Check, ScrubAt, ScrubReport};
 use crate::repair::{Passed, Repair, RepairReport};
-use crate::types::CheckReport;
+use crate::types::{CheckReport, Unread};
 use crate::volume::{Inner, Volume};
 use shoal_base::Result;
 use shoal_format::checkpoint::RootState;
@@ -187,7 +187,7 @@ impl Inner {
         self.store.with_image(|checkpoint, ptr| {
             let enough = report.bytes.saturating_add(bytes.max(1));
             let Some(stage) = at.stage.checked_sub(1) else {
-                self.unread.lock().clear();
+                *self.unread.lock() = Unread::default();
                 self.tables(&self.store.superblock(), checkpoint, ptr, report)?;
                 return Ok(Some(ScrubAt { stage: 1, key: (0, 0) }));
             };

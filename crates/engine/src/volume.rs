@@ -5,13 +5,13 @@ use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
-use crate::types::{OpenOptions, RecoveryReport};
+use crate::types::{OpenOptions, RecoveryReport, Unread};
 use parking_lot::Mutex;
-use shoal_base::{Code, Error, Ino, Result, RootId};
+use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
 use shoal_itable::{InodeRef, InodeTable};
 use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// An open volume. All methods may be called from any thread.
@@ -44,9 +44,8 @@ pub struct Inner {
     pub(crate) extents: crate::data::ObjectCache,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
-    /// Blocks of inodes, from one number to before another, that the last scrub could not read: it
-    /// tells their names when it comes to them.
-    pub(crate) unread: Mutex<BTreeSet<(RootId, u64, u64)>>,
+    /// What the last scrub could not read.
+    pub(crate) unread: Mutex<Unread>,
     /// Whether directories stand still.
     pub(crate) shape: Shape,
     /// Inodes may have attributes: the volume's feature.

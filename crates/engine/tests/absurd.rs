@@ -6,7 +6,7 @@
 use shoal_engine::*;
 use shoal_format::Ptr;
 use shoal_format::checkpoint::Checkpoint;
-use shoal_format::superblock::{COPIES, Superblock, spare_of};
+use shoal_format::superblock::{COPIES, Superblock, spare_of, twin_of};
 use std::sync::Arc;
 
 /// A closed volume of some files, its checkpoint changed and sealed again.
@@ -38,6 +38,7 @@ fn with_checkpoint(change: impl Fn(&mut Checkpoint)) -> Arc<MemDevice> {
         let sb = Superblock { checkpoint: Ptr { checksum, ..sb.checkpoint }, ..sb };
         let mut raw = sb.encode();
         device.write_at(&raw, spare_of(sb.checkpoint)).unwrap();
+        device.write_at(&record, twin_of(sb.checkpoint).unwrap().addr.0).unwrap();
         raw.resize(4096, 0);
         device.write_at(&raw, addr).unwrap();
     }

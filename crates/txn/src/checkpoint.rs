@@ -17,11 +17,10 @@ use crate::roots::Root;
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
-use shoal_base::limits::ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Epoch, Lsn, Result};
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
-use shoal_format::superblock::{self, Superblock};
+use shoal_format::superblock::{self, Superblock, spare_of, twin_of};
 use shoal_format::{Ptr, orphan};
 use shoal_itable::Written;
 use shoal_space::encoded_len;
@@ -160,8 +159,9 @@ impl Store {
 
     /// Step 5: retires the previous record and what only it named, then writes the usage table,
     /// whose own bytes and those of the record are counted in it, and the record. Returns the
-    /// superblock that names it, of which a spare copy lies behind it; in the same segment, so that
-    /// it stays as long as the record does, though nothing counts it.
+    /// superblock that names it, of which a spare copy lies behind it, and then a second copy of the
+    /// record; in the same segment, so that they stay as long as the record does, though nothing
+    /// counts them.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,
@@ -173,26 +173,33 @@ impl Store {
         writer.retire(before.checkpoint.intents);
         writer.retire(before.checkpoint.usage);
         writer.retire(before.ptr);
-        let len = next.encoded_len();
-        let whole = len.next_multiple_of(ALIGN) + superblock::SIZE;
         let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
-        let record_addr = writer.alloc(whole)?;
-        let spare =
-            Ptr { addr: Addr(record_addr.0 + len as u64), len: (whole - len) as u32, checksum: 0 };
-        writer.retire(spare);
+        let (mut at, whole) = extent_of(next.encoded_len());
+        at.addr = writer.alloc(whole)?;
+        let behind = Ptr {
+            addr: Addr(at.addr.0 + u64::from(at.len)),
+            len: whole as u32 - at.len,
+            checksum: 0,
+        };
+        writer.retire(behind);
         let table = writer.frozen.encode(&self.space);
         next.usage = sealed(usage_addr, &table);
         writer.write(usage_addr, &table)?;
-        let mut record = next.encode();
+        let record = next.encode();
         let superblock = Superblock {
             sequence: before.superblock.sequence + 1,
-            checkpoint: sealed(record_addr, &record),
+            checkpoint: sealed(at.addr, &record),
             clean,
             ..before.superblock
         };
-        record.resize(whole - superblock::SIZE, 0);
-        record.extend_from_slice(&superblock.encode());
-        writer.write(record_addr, &record)?;
+        let mut raw = record.clone();
+        raw.resize((spare_of(at) - at.addr.0) as usize, 0);
+        raw.extend_from_slice(&superblock.encode());
+        if let Some(twin) = twin_of(at) {
+            raw.resize((twin.addr.0 - at.addr.0) as usize, 0);
+            raw.extend_from_slice(&record);
+        }
+        writer.write(at.addr, &raw)?;
         writer.flush()?;
         Ok(superblock)
     }
@@ -212,6 +219,13 @@ fn write_root(
         root.extents.checkpoint(epoch, writer)?,
     ];
     Ok((trees, blocks))
+}
+
+/// A record of `len` bytes at address 0, and the bytes that it takes with what lies behind it.
+fn extent_of(len: usize) -> (Ptr, usize) {
+    let at = Ptr { addr: Addr(0), len: len as u32, checksum: 0 };
+    let twin = twin_of(at).map(|twin| twin.addr.0 + u64::from(twin.len));
+    (at, twin.unwrap_or(spare_of(at) + superblock::SIZE as u64) as usize)
 }
 
 fn sealed(addr: Addr, bytes: &[u8]) -> Ptr {

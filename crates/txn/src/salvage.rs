@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | a superblock copy | the other one |
 //! | both | the spare one behind the newest checkpoint's record, found on the device (`spare.rs`) |
-//! | the newest checkpoint's record | the checkpoint that the other superblock names, and the journal behind it |
+//! | the newest checkpoint's record | its second copy |
+//! | that too | the checkpoint that the other superblock names, and the journal behind it |
 //! | the usage table | segments are counted anew in any case |
 //! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
 //! | an inner node of `extents` or `attrs` | the same, and the leaves found on the device that were below it |
@@ -26,7 +27,7 @@ use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::node::{Key, TreeId};
-use shoal_format::superblock::{self, COPIES, Superblock};
+use shoal_format::superblock::{self, COPIES, Superblock, twin_of};
 use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 use shoal_format::{Geometry, Ptr};
 use shoal_journal::{JournalPos, StartAt};
@@ -196,26 +197,33 @@ fn checkpoint_of(
 ) -> Result<(Superblock, Checkpoint)> {
     let mut error = Error::corrupt("superblock", None, "no copy can be read");
     for sb in superblocks {
-        let read = read_checkpoint(device, sb).and_then(|checkpoint| {
-            let mut places = checkpoint.roots.iter().enumerate();
-            match places.find(|(i, r)| r.id != RootId(*i as u16)) {
-                None => Ok(checkpoint),
-                Some((i, r)) => {
-                    let rule = format!("root {} in place {i}", r.id.0);
-                    Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule))
+        // The record, or its second copy.
+        let twin = twin_of(sb.checkpoint).map(|checkpoint| Superblock { checkpoint, ..*sb });
+        for sb in [Some(*sb), twin].into_iter().flatten() {
+            match ordered_checkpoint(device, &sb) {
+                Ok(checkpoint) => return Ok((sb, checkpoint)),
+                Err(e) if e.is_damage() => {
+                    losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
+                    error = e;
                 }
+                Err(e) => return Err(e),
             }
-        });
-        match read {
-            Ok(checkpoint) => return Ok((*sb, checkpoint)),
-            Err(e) if e.is_damage() => {
-                losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
-                error = e;
-            }
-            Err(e) => return Err(e),
         }
     }
     Err(error)
+}
+
+/// A checkpoint whose roots stand in their places.
+fn ordered_checkpoint(device: &dyn Device, sb: &Superblock) -> Result<Checkpoint> {
+    let checkpoint = read_checkpoint(device, sb)?;
+    let mut places = checkpoint.roots.iter().enumerate();
+    match places.find(|(i, r)| r.id != RootId(*i as u16)) {
+        None => Ok(checkpoint),
+        Some((i, r)) => {
+            let rule = format!("root {} in place {i}", r.id.0);
+            Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule))
+        }
+    }
 }
 
 fn orphans_of(

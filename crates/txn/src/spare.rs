@@ -62,10 +62,17 @@ pub fn find_superblocks(
     found.sort_by_key(|sb| std::cmp::Reverse(sb.sequence));
     let mut whole = Vec::new();
     for sb in found {
-        match read_checkpoint(device, &sb) {
-            Ok(_) => whole.push(reopened(sb)),
-            Err(e) if e.is_damage() => {}
-            Err(e) => return Err(e),
+        let twin = superblock::twin_of(sb.checkpoint);
+        let records = [Some(sb.checkpoint), twin].into_iter().flatten();
+        for checkpoint in records {
+            match read_checkpoint(device, &Superblock { checkpoint, ..sb }) {
+                Ok(_) => {
+                    whole.push(reopened(sb));
+                    break;
+                }
+                Err(e) if e.is_damage() => {}
+                Err(e) => return Err(e),
+            }
         }
     }
     Ok(whole)

@@ -104,7 +104,7 @@ fn repair(
 fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> Result<bool> {
     if !args.yes {
         problems(out, &report.found)?;
-        actions(out, &report.actions, log)?;
+        actions(out, &report.actions, Some(log))?;
         out.flush()?;
         let mut terminal = std::io::stderr().lock();
         let question = format!("{}: write these changes? [y/N] ", args.volume.display());
@@ -156,13 +156,14 @@ fn problems(out: &mut Out, problems: &[Problem]) -> Result<()> {
     Ok(())
 }
 
-fn actions(out: &mut Out, actions: &[Action], log: &Path) -> Result<()> {
+fn actions(out: &mut Out, actions: &[Action], log: Option<&Path>) -> Result<()> {
     for Action { pass, message } in actions.iter().take(SHOWN) {
         out.line(&format!("  {pass}: {}", printable(message.as_bytes())))?;
     }
-    match actions.len().saturating_sub(SHOWN) {
-        0 => Ok(()),
-        more => out.line(&format!("  and {more} more, for {}", log.display())),
+    match (actions.len().saturating_sub(SHOWN), log) {
+        (0, _) => Ok(()),
+        (more, Some(log)) => out.line(&format!("  and {more} more, for {}", log.display())),
+        (more, None) => out.line(&format!("  and {more} more")),
     }
 }
 
@@ -175,7 +176,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     if let Some(log) = log.filter(|_| report.written) {
         let made = report.actions.len();
         if args.yes {
-            actions(out, &report.actions, log)?;
+            actions(out, &report.actions, Some(log))?;
         }
         out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
     }
@@ -210,7 +211,8 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     ))?;
     if !args.repair && !report.actions.is_empty() {
         let made = report.actions.len();
-        out.line(&format!("{path}: fsck --repair would make {made} changes"))?;
+        out.line(&format!("{path}: fsck --repair would make {made} changes:"))?;
+        actions(out, &report.actions, None)?;
     }
     Ok(())
 }

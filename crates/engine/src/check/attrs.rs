@@ -193,7 +193,12 @@ impl Check<'_> {
                 let message = format!("{name} in directory {dir}: inode {child} does not say so");
                 self.problem("parent-missing", message);
             }
-            // What is wrong with its attributes is said where they are looked at.
+            // They say no path themselves; so this does.
+            Err(e) if e.is_damage() => {
+                let path = self.volume.path_below(dir, name);
+                let message = format!("{path}: attributes of inode {child} cannot be read");
+                self.problem("parent-unreadable", message);
+            }
             Err(_) => {}
         }
     }

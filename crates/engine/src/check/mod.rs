@@ -117,7 +117,7 @@ impl Check<'_> {
         let whose = volume.whose(root.id, tree, low, high);
         self.broken = true;
         self.problem(tree.name(), format!("{error}{whose}"));
-        volume.affected(root, tree, low, high, &mut |rule, text| self.problem(rule, text));
+        volume.affected(root, tree, low, high, &mut |_, rule, text| self.problem(rule, text));
     }
 
     /// A step that may find damage of an inode's data or attributes: that is a problem of the files

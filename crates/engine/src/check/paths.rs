@@ -82,7 +82,7 @@ impl Inner {
         tree: TreeId,
         low: Key,
         high: Key,
-        each: &mut dyn FnMut(&'static str, String),
+        each: &mut dyn FnMut(Ino, &'static str, String),
     ) {
         let (rule, what) = match tree {
             TreeId::Imap => return,
@@ -112,7 +112,7 @@ impl Inner {
                     slot.inode.core.in_use() && wanted(&slot.inode)
                 };
                 if named {
-                    each(rule, format!("inode {ino}{}: {what}", self.path_hint(ino)));
+                    each(ino, rule, format!("inode {ino}{}: {what}", self.path_hint(ino)));
                 }
             }
             next = root.table.next_in_use(number + 1);

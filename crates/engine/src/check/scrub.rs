@@ -14,8 +14,8 @@
 use crate::data::inline_extents;
 use crate::types::Problem;
 use crate::volume::Inner;
-use shoal_base::limits::{INODES_PER_BLOCK, NODE_SIZE};
-use shoal_base::{Error, Ino, Result, RootId};
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
 use shoal_format::bytes::Reader;
@@ -100,11 +100,14 @@ impl Inner {
                     report.block(NODE_SIZE as u32);
                     let whose = self.whose(record.id, id, low, high);
                     report.problem(id.name(), format!("{error}{whose}"));
-                    self.affected(root, id, low, high, &mut |rule, text| {
-                        report.problem(rule, text)
+                    self.affected(root, id, low, high, &mut |ino, rule, text| {
+                        if id == TreeId::Attrs {
+                            self.unread.lock().attrs.insert(ino);
+                        }
+                        report.problem(rule, text);
                     });
                     if id == TreeId::Imap {
-                        self.unread.lock().insert((record.id, low.hi, high.hi));
+                        self.unread.lock().blocks.push((record.id, low.hi..high.hi));
                     }
                 }
                 Met::Entry(key, raw) => entry(self, root, key, raw, report)?,
@@ -125,13 +128,10 @@ impl Inner {
             report.problem("dirent", broken(TreeId::Dirents, key, "not an entry"));
             return Ok(());
         };
-        let number = entry.child.index() / INODES_PER_BLOCK as u64;
-        let is_in = |(id, from, to): &(RootId, u64, u64)| {
-            *id == entry.child.root() && (*from..*to).contains(&number)
-        };
-        if self.unread.lock().iter().any(is_in) {
+        let lost = self.unread.lock().of(entry.child);
+        if let Some(what) = lost {
             let path = self.path_below(Ino(key.hi), entry.name);
-            let message = format!("{path}: inode {} cannot be read", entry.child);
+            let message = format!("{path}: {what} {} cannot be read", entry.child);
             report.problem("dirent-child-missing", message);
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Inner {
         report.block(ptr.len);
         let inodes: Vec<Inode> = match root.table.read_block(number, ptr) {
             Err(e) if e.is_damage() => {
-                self.unread.lock().insert((root.id, number, number + 1));
+                self.unread.lock().blocks.push((root.id, number..number + 1));
                 let (low, high) = (Key::new(number, 0), Key::new(number + 1, 0));
                 let whose = self.whose(root.id, TreeId::Imap, low, high);
                 report.problem("inode-block", format!("{e}{whose}"));

@@ -6,7 +6,7 @@ use super::scrub::ScrubReport;
 use crate::volume::Inner;
 use shoal_base::{Error, Lsn, Result};
 use shoal_format::checkpoint::Checkpoint;
-use shoal_format::superblock::Superblock;
+use shoal_format::superblock::{Superblock, twin_of};
 use shoal_format::{Ptr, intent, orphan};
 use shoal_journal::JournalPos;
 
@@ -46,6 +46,7 @@ impl Inner {
         report.block(3 * 4096);
         let tables = [
             (at, "checkpoint"),
+            (twin_of(at).unwrap_or(Ptr::NULL), "checkpoint's second copy"),
             (checkpoint.usage, "segment usage table"),
             (checkpoint.intents, "open intents"),
         ];

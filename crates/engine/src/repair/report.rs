@@ -2,6 +2,7 @@
 
 use crate::types::{CheckReport, Problem, RecoveryReport};
 use crate::volume::Inner;
+use shoal_base::Ino;
 use shoal_format::node::TreeId;
 use shoal_txn::{Loss, Lost};
 
@@ -54,6 +55,15 @@ impl RepairReport {
             };
             let message = format!("{}{}", loss.error, whose(volume, loss));
             self.found.push(Problem { rule, message });
+            let root = volume.store.root(Ino::new(loss.root, 0));
+            if let (Lost::Node(tree), Ok(root)) = (loss.what, root) {
+                volume.affected(root, tree, loss.low, loss.high, &mut |_, rule, message| {
+                    let problem = Problem { rule, message };
+                    if !self.found.contains(&problem) {
+                        self.found.push(problem);
+                    }
+                });
+            }
         }
     }
 }
