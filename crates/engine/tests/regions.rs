@@ -22,7 +22,7 @@ use shoal_format::layout::TABLES;
 use shoal_format::node::Key;
 use shoal_format::superblock::{SIZE, spare_of, twin_of};
 use shoal_format::{Ptr, orphan};
-use shoal_txn::{Store, StoreOptions, fork_extents, remote_extents};
+use shoal_txn::{fork_extents, remote_extents};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,21 +85,9 @@ fn build(device: &Arc<MemDevice>) {
     volume.checkpoint().unwrap();
 }
 
-fn store(device: &Arc<MemDevice>, read_only: bool) -> Store {
-    let options = StoreOptions {
-        read_only,
-        cache_bytes: 16 << 20,
-        commit_interval_ms: 5000,
-        checkpoint_bytes: u64::MAX,
-        background: false,
-        flush_rolls: false,
-    };
-    shoal_txn::open(device.clone(), options).unwrap().store
-}
-
 /// An intent is open in the newest checkpoint.
 fn intend(device: &Arc<MemDevice>) {
-    let store = store(device, false);
+    let store = store(device);
     let place = store.root(ROOT).unwrap().table.get(Ino(40)).unwrap();
     let generation = place.read().inode.core.generation;
     let set = Attr { space: Namespace::User, name: b"intended", value: Value::Local(b"yes") };
@@ -170,7 +158,9 @@ impl Sample {
             if ["superblock", "checkpoint", "usage", "orphans"].contains(&kind.as_str()) {
                 continue;
             }
-            for ptr in [ptrs[0], ptrs[ptrs.len() - 1]] {
+            let mut picked = vec![ptrs[0], ptrs[ptrs.len() - 1]];
+            picked.dedup();
+            for ptr in picked {
                 let (named, lost) = self.of_node(&kind, ptr);
                 self.add(&kind, ptr.addr.0, u64::from(ptr.len), named, lost);
             }
@@ -202,7 +192,7 @@ impl Sample {
 
     /// One object of each kind: data and a value, named by an inode and by a tree.
     fn objects(&mut self) {
-        let store = store(&copy(&self.device), true);
+        let store = store_as(&copy(&self.device), true);
         let root = store.root(ROOT).unwrap();
         let mut found: BTreeMap<&str, (Ino, Ptr)> = BTreeMap::new();
         for ino in (2..256).map(Ino) {
@@ -512,4 +502,37 @@ fn every_field_of_every_kind_of_block() {
         );
     }
     assert!(counts.len() >= 20, "{:?}", counts.keys());
+}
+
+/// Batches of the journal that no recovery reads any more: damage to them is none.
+#[test]
+fn stale_journal_batches_are_nothing() {
+    let device = Arc::new(MemDevice::new(24 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let (volume, who) = (open(&device), Caller::root());
+    for n in 0..6 {
+        volume.create(&who, ROOT, format!("file {n}").as_bytes(), 0o600).unwrap();
+        volume.sync().unwrap();
+        if n == 3 {
+            volume.checkpoint().unwrap();
+        }
+    }
+    let (image, before) = (copy(&device), shown(&volume));
+    let sb = shoal_txn::read_superblock(&*device).unwrap();
+    let start = shoal_txn::read_checkpoint(&*device, &sb).unwrap().journal.0;
+    let is_batch = |at: &u64| {
+        let mut raw = [0; 4];
+        image.read_at(&mut raw, *at).unwrap();
+        raw == BatchHeader::MAGIC.to_le_bytes()
+    };
+    let stale: Vec<u64> = (0..start).step_by(4096).filter(is_batch).collect();
+    assert!(stale.len() >= 3, "{stale:?}");
+    for at in stale {
+        let damaged = copy(&image);
+        damage(&damaged, at..at + 100, true);
+        let dev: Arc<dyn Device> = damaged.clone();
+        let found = Volume::inspect_on(&dev, &options(), &mut |_, _, _| {}).unwrap();
+        assert_eq!(text(&found.found), "", "stale batch at {at}");
+        assert!(shown(&open(&damaged)) == before, "stale batch at {at}");
+    }
 }

@@ -117,16 +117,17 @@ impl Repair<'_> {
             return Ok(());
         }
         for name in std::mem::take(&mut self.missing) {
+            let path = self.path(name.dir, &name.name);
+            let what = format!("{path}: parent pointer of inode {}", name.child);
             match self.volume.write_pointer(&name, false) {
-                Ok(()) => {}
-                // The inode's data has to make room.
+                Ok(()) => self.did(format!("{what} written")),
+                // The inode's data has to make room, for which space has to be known.
                 Err(Error::Code(Code::NoSpace)) => {
-                    self.later.push(Name { name: name.name.clone(), ..name })
+                    self.did(format!("{what} to be written, its contents moved out of the inode"));
+                    self.later.push(name);
                 }
                 Err(e) => return Err(e),
             }
-            let path = self.path(name.dir, &name.name);
-            self.did(format!("{path}: parent pointer of inode {} written", name.child));
         }
         Ok(())
     }
