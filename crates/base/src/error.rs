@@ -85,6 +85,10 @@ pub struct DeviceFailure {
     pub errno: i32,
 }
 
+/// What reads of a bad place fail with on Linux: EIO, ENODATA (a medium error), EBADMSG, EILSEQ,
+/// EUCLEAN (integrity data does not match), EREMOTEIO (the target's error).
+const MEDIUM_ERRNOS: [i32; 6] = [5, 61, 74, 84, 117, 121];
+
 /// Everything that can go wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -129,6 +133,17 @@ impl Error {
             Error::Device(failure) if failure.errno == Code::NoSpace.errno() => Code::NoSpace,
             Error::Device(_) => Code::Io,
             Error::Poisoned(_) => Code::ReadOnly,
+        }
+    }
+    /// Whether one place on the device has lost its bytes: they break a rule, or the medium cannot
+    /// read them. A check goes on behind it. Not so a device that is gone: another try may find it.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::Corrupt(_) => true,
+            Error::Device(failure) => {
+                failure.operation == "read" && MEDIUM_ERRNOS.contains(&failure.errno)
+            }
+            Error::Code(_) | Error::Poisoned(_) | Error::Refused { .. } => false,
         }
     }
     /// Whether this is the ordinary outcome `code`.
@@ -183,6 +198,19 @@ mod tests {
                 Some(code.errno())
             );
         }
+    }
+
+    #[test]
+    fn a_bad_place_is_damage_and_a_missing_device_is_not() {
+        let failed = |operation, errno| {
+            let device = "d".to_owned();
+            Error::Device(Box::new(DeviceFailure { operation, device, offset: 0, len: 1, errno }))
+        };
+        assert!(Error::corrupt("node", None, "magic").is_damage());
+        assert!(failed("read", 5).is_damage() && failed("read", 61).is_damage());
+        // ENODEV; the end of the device; a write.
+        assert!(!failed("read", 19).is_damage() && !failed("read", 0).is_damage());
+        assert!(!failed("write", 5).is_damage() && !Error::Code(Code::Io).is_damage());
     }
 
     #[test]

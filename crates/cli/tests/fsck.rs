@@ -93,5 +93,39 @@ fn contents_that_are_damaged_are_named_and_left() {
     let repaired = scratch.shoal(["fsck", "--repair", "--yes", "v"]);
     assert_eq!(repaired.status(), Some(4), "{repaired}");
     assert!(repaired.stdout().contains("data-checksum"), "{repaired}");
-    assert!(!scratch.path("v.fsck.log").exists(), "there was nothing to do");
+    assert!(repaired.stdout().contains("v: nothing to repair; 1 problem with contents"));
+    let log = fs::read_to_string(scratch.path("v.fsck.log")).expect("a log");
+    assert!(log.contains("\nleft: data-checksum: ") && !log.contains("written"), "{log}");
+    assert!(log.contains("(/tree/here/file): bytes 0 to 100000"), "{log}");
+    // Another one says the same; and when the file is restored, there is nothing to say.
+    let again = scratch.shoal(["fsck", "--repair", "--yes", "v"]);
+    assert_eq!((again.status(), again.stdout()), (Some(4), repaired.stdout()));
+    scratch.shoal(["cp", "tree/here/file", "v:/tree/here/file"]).ok();
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+}
+
+/// Both superblocks overwritten, as by a tool that was told the wrong device.
+#[test]
+fn a_volume_without_a_superblock_is_found_again() {
+    let scratch = sample();
+    let before = scratch.shoal(["ls", "-R", "v"]).ok();
+    let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("open");
+    file.write_all_at(&[0; 128 << 10], 0).expect("write");
+    for command in ["info", "scrub"] {
+        let refused = scratch.shoal([command, "v"]);
+        assert_eq!(refused.status(), Some(if command == "scrub" { 8 } else { 2 }), "{refused}");
+        assert!(refused.stderr().contains("shoal fsck --repair"), "{refused}");
+    }
+    let fsck = scratch.shoal(["fsck", "v"]);
+    assert_eq!(fsck.status(), Some(4), "{fsck}");
+    assert!(fsck.stdout().contains("both copies of the superblock are lost"), "{fsck}");
+    assert_eq!(scratch.shoal(["fsck", "--repair", "--yes", "v"]).status(), Some(1));
+    assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+
+    // What never was a volume stays none.
+    fs::write(scratch.path("other"), noise(1, 1 << 20)).expect("write");
+    let other = scratch.shoal(["fsck", "--repair", "--yes", "other"]);
+    assert_eq!(other.status(), Some(8), "{other}");
+    assert!(other.stderr().contains("not a Shoal volume"), "{other}");
 }

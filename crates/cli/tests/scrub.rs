@@ -89,7 +89,7 @@ fn damaged_metadata_is_found() {
             found.push(ran.stdout());
         }
     }
-    assert!(found.iter().any(|out| out.starts_with("node: corrupt dirents node")), "{found:?}");
+    assert!(found.iter().any(|out| out.starts_with("dirents: corrupt dirents node")), "{found:?}");
 
     // Nothing can be read without the roots of the trees.
     file.write_all_at(&vec![0x77; volume.len() - (1 << 20)], 1 << 20).expect("write");

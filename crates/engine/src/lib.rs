@@ -35,6 +35,10 @@ mod mkfs;
 mod open;
 mod repair;
 
+mod passes;
+
+mod fsck;
+
 pub use check::{ScrubAt, ScrubReport};
 pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};
 pub use mkfs::{mkfs, mkfs_on};

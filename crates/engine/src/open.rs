@@ -141,6 +141,7 @@ impl Inner {
             extents: ObjectCache::default(),
             options: options.clone(),
             recovery: Mutex::default(),
+            unread: Mutex::default(),
             shape: Shape::default(),
             attrs: features & RO_COMPAT_ATTRS != 0,
             parents: features & RO_COMPAT_PARENTS != 0,

@@ -5,7 +5,7 @@ use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
-use crate::types::{OpenOptions, RecoveryReport};
+use crate::types::{OpenOptions, RecoveryReport, Unread};
 use shoal_base::sync::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
@@ -44,6 +44,8 @@ pub struct Inner {
     pub(crate) extents: crate::data::ObjectCache,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
+    /// What the last scrub could not read.
+    pub(crate) unread: Mutex<Unread>,
     /// Whether directories stand still.
     pub(crate) shape: Shape,
     /// Inodes may have attributes: the volume's feature.

@@ -6,7 +6,7 @@
 use shoal_engine::*;
 use shoal_format::Ptr;
 use shoal_format::checkpoint::Checkpoint;
-use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::superblock::{COPIES, Superblock, spare_of, twin_of};
 use std::sync::Arc;
 
 /// A closed volume of some files, its checkpoint changed and sealed again.
@@ -37,6 +37,8 @@ fn with_checkpoint(change: impl Fn(&mut Checkpoint)) -> Arc<MemDevice> {
         device.write_at(&record, sb.checkpoint.addr.0).unwrap();
         let sb = Superblock { checkpoint: Ptr { checksum, ..sb.checkpoint }, ..sb };
         let mut raw = sb.encode();
+        device.write_at(&raw, spare_of(sb.checkpoint)).unwrap();
+        device.write_at(&record, twin_of(sb.checkpoint).unwrap().addr.0).unwrap();
         raw.resize(4096, 0);
         device.write_at(&raw, addr).unwrap();
     }

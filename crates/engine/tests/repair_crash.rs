@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use shoal_engine::*;
+use shoal_format::inode::Form;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -64,6 +65,26 @@ fn sample() -> (Arc<MemDevice>, Shown) {
     (device, before)
 }
 
+/// Repairs until the first that is not cut off; after each cut a second one repairs the rest.
+fn cut_off_everywhere(device: &Arc<MemDevice>, before: &Shown) {
+    for writes in 0.. {
+        let damaged = copy(device);
+        let dying = Arc::new(Dying { device: damaged.clone(), writes: AtomicI64::new(writes) });
+        let first = Volume::repair_on(dying, &options(), &mut |_, _, _| {}, &mut |_| true);
+        let again = repair(&damaged);
+        assert_eq!(again.left, vec![], "after {writes} writes");
+        assert!(!repair(&damaged).written, "after {writes} writes");
+        let volume = open(&damaged);
+        assert!(shown(&volume) == *before, "after {writes} writes");
+        volume.close().unwrap();
+        if first.is_ok() {
+            println!("{writes} writes in all");
+            assert!(writes > 5);
+            break;
+        }
+    }
+}
+
 #[test]
 fn at_any_write() {
     let (device, before) = sample();
@@ -72,19 +93,42 @@ fn at_any_write() {
         blocks[kind].iter().for_each(|ptr| flip(&device, ptr.addr.0 + 99));
     }
     flip(&device, blocks["usage"][0].addr.0 + 99);
-    for writes in 0.. {
-        let damaged = copy(&device);
-        let dying = Arc::new(Dying { device: damaged.clone(), writes: AtomicI64::new(writes) });
-        let first = Volume::repair_on(dying, &options(), &mut |_, _, _| {}, &mut |_| true);
-        let again = repair(&damaged);
-        assert_eq!(again.left, vec![], "after {writes} writes");
-        let volume = open(&damaged);
-        assert!(shown(&volume) == before, "after {writes} writes");
-        volume.close().unwrap();
-        if first.is_ok() {
-            println!("{writes} writes in all");
-            assert!(writes > 5);
-            break;
-        }
+    cut_off_everywhere(&device, &before);
+}
+
+/// Neither superblock is left, nor the checkpoint's record itself.
+#[test]
+fn at_any_write_without_a_superblock() {
+    let (device, before) = sample();
+    let blocks = blocks(&device);
+    flip(&device, blocks["checkpoint"][0].addr.0 + 9);
+    flip(&device, blocks["dirents leaf"][0].addr.0 + 99);
+    for at in shoal_format::superblock::COPIES {
+        device.write_at(&[0; 4096], at).unwrap();
     }
+    cut_off_everywhere(&device, &before);
+}
+
+/// What a repair writes after its checkpoint: a parent pointer for which contents have to move.
+#[test]
+fn at_any_write_behind_the_checkpoint() {
+    let (device, mut before) = sample();
+    let volume = open(&device);
+    let file = volume.lookup(&Caller::root(), Ino::ROOT, b"d3").unwrap();
+    let file = volume.lookup(&Caller::root(), file.ino, b"file 7 in 3").unwrap().ino;
+    volume.close().unwrap();
+    let store = store(&device);
+    let table = &store.root(file).unwrap().table;
+    let place = table.get(file).unwrap();
+    let mut locked = place.write();
+    let inode = locked.edit(table, store.epoch());
+    (inode.attr, inode.core.attr_form) = (Box::default(), Form::Empty);
+    inode.data = vec![9; 400].into();
+    (inode.core.data_form, inode.core.size) = (Form::Inline, 400);
+    drop(locked);
+    store.checkpoint_clean().unwrap();
+    store.journal().unwrap().shutdown();
+    drop(place);
+    before.get_mut("/d3/file 7 in 3").unwrap().2 = vec![9; 400];
+    cut_off_everywhere(&device, &before);
 }

@@ -12,7 +12,7 @@ use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{FLAG_ACL, Form, Inode};
 use shoal_format::node::Key;
-use shoal_txn::{Store, StoreOptions};
+use shoal_txn::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,15 +49,7 @@ fn sample() -> (Arc<MemDevice>, Cast, Shown) {
 
 /// Changes a volume below everything that keeps it whole.
 fn plant(device: &Arc<MemDevice>, change: impl FnOnce(&Store)) {
-    let options = StoreOptions {
-        read_only: false,
-        cache_bytes: 16 << 20,
-        commit_interval_ms: 5000,
-        checkpoint_bytes: u64::MAX,
-        background: false,
-        flush_rolls: false,
-    };
-    let store = shoal_txn::open(device.clone(), options).unwrap().store;
+    let store = store(device);
     change(&store);
     store.checkpoint_clean().unwrap();
     store.journal().unwrap().shutdown();
@@ -254,4 +246,28 @@ fn lost_and_found_may_be_taken() {
     let volume = open(&device);
     let name = format!("/lost+found.1/#{}", cast["small"].index());
     assert!(shown(&volume).contains_key(&name), "{:?}", shown(&volume).keys());
+}
+
+/// The contents of a file leave no room for its parent pointer: they move, which takes space, which
+/// a repair has only when it has published what it counted.
+#[test]
+fn a_pointer_for_which_there_is_no_room() {
+    let (device, cast, mut before) = sample();
+    plant(&device, |s| {
+        edit(s, cast["small"], |i| {
+            (i.attr, i.core.attr_form) = (Box::default(), Form::Empty);
+            i.data = vec![9; 400].into();
+            (i.core.data_form, i.core.size) = (Form::Inline, 400);
+        });
+    });
+    before.get_mut("/a/b/c/small").unwrap().2 = vec![9; 400];
+    let report = repair(&device);
+    assert_eq!(report.left, vec![], "{:#?}", report.actions);
+    let said = |a: &&Action| a.message.contains("/a/b/c/small") && a.message.contains("moved out");
+    assert_eq!(report.actions.iter().filter(said).count(), 1, "{:#?}", report.actions);
+    assert_eq!(repair(&device).found, vec![]);
+    let volume = open(&device);
+    assert!(shown(&volume) == before);
+    assert_eq!(volume.paths_of(cast["small"]).unwrap(), [b"/a/b/c/small".to_vec()]);
+    volume.close().unwrap();
 }

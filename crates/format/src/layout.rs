@@ -59,7 +59,8 @@ macro_rules! tables {
 
 tables! {
     SUPERBLOCK "superblock" superblock::SIZE, superblock::SIZE,
-    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero." {
+    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero. A spare one, \
+     for repair, is behind the record of each checkpoint, at the next multiple of 8." {
         "magic" 8 "`SHOALFS1`";
         "version" 4 "format version, 1";
         "state" 4 "bit 0: closed cleanly";
@@ -87,7 +88,8 @@ tables! {
     }
     CHECKPOINT "checkpoint" 0, checkpoint::FIXED,
     "The image of the volume at one LSN; then the orphan block pointers, then the roots; then, if \
-     intents are open, a pointer to them." {
+     intents are open, a pointer to them. Unless all that is longer than 64 KiB, a second copy, for \
+     repair, lies 4096 bytes behind the end of the spare superblock." {
         "magic" 4 "`SCP1`";
         "floor" 4 "least generation of inodes made from now on";
         "volume" 8 "first half of the volume id";

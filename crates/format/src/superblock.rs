@@ -1,15 +1,35 @@
 //! The superblock: two copies, written alternately (copy = sequence mod 2). The newest valid copy
 //! wins. It is the only structure ever overwritten in place, and its swing publishes a checkpoint.
+//! A third, for repair, lies behind each checkpoint's record ([`spare_of`]).
 
 use crate::bytes::{Put, Reader};
 use crate::features::{self, Word};
 use crate::{Geometry, Ptr};
 use shoal_base::checksum::checksum_of_body;
-use shoal_base::{Code, Error, Result, limits};
+use shoal_base::{Addr, Code, Error, Result, limits};
 
 /// Byte addresses of the two copies, 64 KiB apart so that no single bad sector or erase block has
 /// both.
 pub const COPIES: [u64; 2] = [0, 65_536];
+/// Where the spare copy that a checkpoint leaves behind its own record is: no open reads it, but a
+/// repair that finds neither copy looks for it. It names the record just before it, by which it is
+/// told from the bytes of another volume that is stored in a file of this one.
+pub fn spare_of(checkpoint: Ptr) -> u64 {
+    (checkpoint.addr.0 + u64::from(checkpoint.len)).next_multiple_of(limits::ALIGN as u64)
+}
+
+/// Where the second copy of a checkpoint's record is, for repair: behind the spare superblock and a
+/// gap, so that no bad page has both. A record longer than 64 KiB has none.
+pub fn twin_of(checkpoint: Ptr) -> Option<Ptr> {
+    let at = spare_of(checkpoint) + (SIZE + TWIN_GAP) as u64;
+    (checkpoint.len <= TWIN_MAX).then_some(Ptr { addr: Addr(at), ..checkpoint })
+}
+
+/// Bytes between a spare superblock and the second copy of the record.
+const TWIN_GAP: usize = 4096;
+/// Longest record that has a second copy.
+const TWIN_MAX: u32 = 64 << 10;
+
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";
 /// Version of the format.

@@ -22,8 +22,8 @@ pub struct LostBlock {
 }
 
 impl InodeTable {
-    /// Reads every block and takes those that cannot be read out of `imap`. Failures of the device
-    /// are errors.
+    /// Reads every block and takes those that cannot be read, be it that the device fails to, out of
+    /// `imap`.
     pub fn drop_unreadable(&self, epoch: Epoch) -> Result<Vec<LostBlock>> {
         let mut lost = Vec::new();
         self.imap.for_each(Key::MIN, Key::MAX, &mut |key, value| {
@@ -37,7 +37,7 @@ impl InodeTable {
             };
             match read {
                 Ok(()) => {}
-                Err(error @ Error::Corrupt(_)) => {
+                Err(error) if error.is_damage() => {
                     lost.push((key, LostBlock { number, ptr, error }))
                 }
                 Err(e) => return Err(e),
@@ -55,7 +55,7 @@ impl InodeTable {
     pub fn adopt(&self, number: u64, ptr: Ptr, epoch: Epoch) -> Result<bool> {
         let inodes = match self.read_block(number, ptr) {
             Ok(inodes) => inodes,
-            Err(Error::Corrupt(_)) => return Ok(false),
+            Err(e) if e.is_damage() => return Ok(false),
             Err(e) => return Err(e),
         };
         let key = Key::new(number, 0);

@@ -16,6 +16,7 @@ use shoal_format::inode::{BlockId, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Mark, Reservation, XArray};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -258,6 +259,37 @@ impl InodeTable {
         let on_device = batch.iter().next().map(|(key, _)| key.hi);
         let in_memory = self.blocks.range(from..).next().map(|(number, _)| number);
         Ok(on_device.into_iter().chain(in_memory).min())
+    }
+
+    /// The same over what can be read of `imap`: `lost` is told of each node of it that cannot, with
+    /// the blocks from which and before which it answers, and of entries that are none.
+    pub fn for_each_readable_block(
+        &self,
+        visit: &mut dyn FnMut(u64, Ptr),
+        lost: &mut dyn FnMut(Error, Range<u64>),
+    ) -> Result<()> {
+        let mut broken = Vec::new();
+        let mut entry = |key: Key, value: &[u8]| {
+            match decode_imap(value) {
+                Some((ptr, _)) => visit(key.hi, ptr),
+                None => broken.push(key.hi),
+            }
+            Ok(())
+        };
+        self.imap.for_each_readable(&mut entry, &mut |error, low, high| {
+            lost(error, low.hi..high.hi);
+        })?;
+        for number in broken {
+            let object = format!("imap entry of block {number}");
+            let error = Error::corrupt(object, None, "not a pointer and a mask");
+            lost(error, number..number + 1);
+        }
+        Ok(())
+    }
+
+    /// The numbers of the blocks that are in memory.
+    pub fn blocks_in_memory(&self) -> Vec<u64> {
+        self.blocks.range(0..).map(|(number, _)| number).collect()
     }
 
     /// Calls `visit` with every block known to `imap`: number, pointer, mask of free slots.

@@ -7,7 +7,7 @@ use shoal::{Caller, Ino, MkfsOptions, OpenOptions, SetAttr, Volume, mkfs_on};
 use shoal_base::{Addr, checksum};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
-use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::superblock::{COPIES, Superblock, spare_of, twin_of};
 use shoal_format::{Ptr, orphan};
 use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
@@ -99,6 +99,8 @@ impl Sample {
         image.write(&raw, sb.checkpoint.addr.0);
         sb.checkpoint.checksum = checksum(&raw);
         image.write(&sb.encode(), addr);
+        image.write(&sb.encode(), spare_of(sb.checkpoint));
+        image.write(&raw, twin_of(sb.checkpoint).expect("a short record").addr.0);
         image
     }
 

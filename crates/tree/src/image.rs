@@ -3,7 +3,7 @@
 
 use crate::salvage::{LostNode, Place, child};
 use crate::tree::Tree;
-use shoal_base::{Error, Result};
+use shoal_base::Result;
 use shoal_format::Ptr;
 use shoal_format::node::Key;
 
@@ -42,7 +42,7 @@ impl Tree {
     ) -> Result<Option<Key>> {
         let node = match self.read_node(at.ptr, at.level).and_then(|node| self.fits(node, at)) {
             Ok(node) => node,
-            Err(error @ Error::Corrupt(_)) => {
+            Err(error) if error.is_damage() => {
                 let Place { ptr, level, low, high } = *at;
                 let lost = LostNode { ptr, level, low, high, error };
                 let more = visit(Met::Lost(lost))?;

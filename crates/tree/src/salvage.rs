@@ -48,8 +48,8 @@ pub(crate) struct Place {
 
 impl Tree {
     /// The tree whose root node is at `root`, or, if any of its nodes cannot be read, a new one in
-    /// memory with all entries of the others, to be written by the checkpoint of `epoch`. Failures
-    /// of the device are errors: what it cannot read now, another try or a copy may.
+    /// memory with all entries of the others, to be written by the checkpoint of `epoch`. What
+    /// the device fails to read is lost like what is damaged.
     pub fn salvage(
         id: NodeId,
         device: Arc<dyn Device>,
@@ -85,7 +85,7 @@ impl Tree {
         survey.nodes.push(at.ptr);
         let node = match self.read_node(at.ptr, at.level).and_then(|node| self.fits(node, at)) {
             Ok(node) => node,
-            Err(error @ Error::Corrupt(_)) => {
+            Err(error) if error.is_damage() => {
                 let Place { ptr, level, low, high } = *at;
                 survey.lost.push(LostNode { ptr, level, low, high, error });
                 return Ok(());

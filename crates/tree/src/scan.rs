@@ -1,8 +1,9 @@
 //! Ranges: reading and removing many entries, a leaf at a time. No lock is held between leaves, nor
 //! while the caller looks at what was read.
 
+use crate::inner::Children;
 use crate::tree::Tree;
-use shoal_base::{Epoch, Result};
+use shoal_base::{Epoch, Error, Result};
 use shoal_format::node::Key;
 
 /// Entries copied out of a tree; its memory is reused from call to call.
@@ -91,6 +92,56 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// The same over what can be read: `lost` is told of each node that cannot, with the keys from
+    /// which and before which it answers.
+    pub fn for_each_readable(
+        &self,
+        visit: &mut dyn FnMut(Key, &[u8]) -> Result<()>,
+        lost: &mut dyn FnMut(Error, Key, Key),
+    ) -> Result<()> {
+        let (mut at, mut batch) = (Key::MIN, Batch::default());
+        while at < Key::MAX {
+            batch.clear();
+            let read = self.read_leaf(at, |state, node| {
+                let (Ok(first) | Err(first)) = node.search(at);
+                (first..node.count()).for_each(|i| batch.push(node.key(i), node.value(i)));
+                state.high
+            });
+            at = match read {
+                Ok(high) => high,
+                Err(e) if e.is_damage() => {
+                    let high = self.unreadable_until(at).max(at.next());
+                    lost(e, at, high);
+                    high
+                }
+                Err(e) => return Err(e),
+            };
+            batch.iter().try_for_each(|(key, value)| visit(key, value))?;
+        }
+        Ok(())
+    }
+
+    /// Where the node ends that keeps the leaf for `key` from being read.
+    fn unreadable_until(&self, key: Key) -> Key {
+        let mut cell = self.root.clone();
+        loop {
+            let child = self.with_inner(&cell, |data| {
+                let i = data.child_for(key);
+                match &data.children {
+                    Children::Leaves(v) => Err(v[i].clone()),
+                    Children::Inners(v) => Ok(v[i].clone()),
+                }
+            });
+            cell = match child {
+                Ok(Some(Ok(inner))) => inner,
+                Ok(Some(Err(leaf))) => return leaf.state.read().high,
+                // It is being replaced.
+                Ok(None) => self.root.clone(),
+                Err(_) => return cell.meta.lock().high,
+            };
+        }
     }
 
     /// Largest key below `key` and its value, looked for in `[floor, key)`.

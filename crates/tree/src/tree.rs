@@ -171,7 +171,7 @@ impl Tree {
 
     /// Calls `f` with the current version of an inner cell. `None`: as for `load_inner`.
     #[inline]
-    fn with_inner<R>(
+    pub(crate) fn with_inner<R>(
         &self,
         cell: &Arc<InnerCell>,
         f: impl FnOnce(&InnerData) -> R,

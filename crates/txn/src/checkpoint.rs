@@ -6,7 +6,7 @@
 //! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
 //! | 3 | write inode blocks, `imap`, the other trees, orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
 //! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
-//! | 5 | write the usage table and the checkpoint record; flush the device | the same |
+//! | 5 | write the usage table, the checkpoint record, a spare superblock behind it; flush the device | the same |
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
 //! | 7 | free the segments that only the old checkpoint used | the new checkpoint is whole |
 //!
@@ -20,10 +20,9 @@ use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Epoch, Lsn, Result};
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
-use shoal_format::superblock::{self, Superblock};
+use shoal_format::superblock::{self, Superblock, spare_of, twin_of};
 use shoal_format::{Ptr, orphan};
 use shoal_itable::Written;
-use shoal_journal::JournalPos;
 use shoal_space::encoded_len;
 use shoal_tree::NodeWriter;
 use std::sync::atomic::Ordering;
@@ -135,12 +134,14 @@ impl Store {
             next.intents = writer.place(open)?;
         }
         let pos = journal.flush_cut(moment.lsn)?;
-        let ptr =
-            self.write_record(&mut writer, &mut next, &published.checkpoint, published.ptr, pos)?;
+        next.journal = pos.addr;
+        let superblock = self.write_record(&mut writer, &mut next, published, clean)?;
+        let ptr = superblock.checkpoint;
         if !planted::is(Defect::CheckpointFlush) {
             self.device.flush()?;
         }
-        self.publish(published, next, ptr, clean)?;
+        write_superblock(self, &superblock)?;
+        *published = Published { superblock, checkpoint: next, ptr };
 
         self.cache.written();
         for (root, blocks, swept) in written {
@@ -159,48 +160,50 @@ impl Store {
     }
 
     /// Step 5: retires the previous record and what only it named, then writes the usage table,
-    /// whose own bytes and those of the record are counted in it, and the record.
+    /// whose own bytes and those of the record are counted in it, and the record. Returns the
+    /// superblock that names it, of which a spare copy lies behind it, and then a second copy of the
+    /// record; in the same segment, so that they stay as long as the record does, though nothing
+    /// counts them.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,
         next: &mut Checkpoint,
-        before: &Checkpoint,
-        before_at: Ptr,
-        pos: JournalPos,
-    ) -> Result<Ptr> {
-        before.orphans.iter().for_each(|ptr| writer.retire(*ptr));
-        writer.retire(before.intents);
-        writer.retire(before.usage);
-        writer.retire(before_at);
-        next.journal = pos.addr;
+        before: &Published,
+        clean: bool,
+    ) -> Result<Superblock> {
+        before.checkpoint.orphans.iter().for_each(|ptr| writer.retire(*ptr));
+        writer.retire(before.checkpoint.intents);
+        writer.retire(before.checkpoint.usage);
+        writer.retire(before.ptr);
         let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
-        let record_addr = writer.alloc(next.encoded_len())?;
+        let (mut at, whole) = extent_of(next.encoded_len());
+        at.addr = writer.alloc(whole)?;
+        let behind = Ptr {
+            addr: Addr(at.addr.0 + u64::from(at.len)),
+            len: whole as u32 - at.len,
+            checksum: 0,
+        };
+        writer.retire(behind);
         let table = writer.frozen.encode(&self.space);
         next.usage = sealed(usage_addr, &table);
         writer.write(usage_addr, &table)?;
         let record = next.encode();
-        writer.write(record_addr, &record)?;
-        writer.flush()?;
-        Ok(sealed(record_addr, &record))
-    }
-
-    /// Step 6: the swing of the superblock.
-    fn publish(
-        &self,
-        published: &mut Published,
-        checkpoint: Checkpoint,
-        ptr: Ptr,
-        clean: bool,
-    ) -> Result<()> {
-        let next = Superblock {
-            sequence: published.superblock.sequence + 1,
-            checkpoint: ptr,
+        let superblock = Superblock {
+            sequence: before.superblock.sequence + 1,
+            checkpoint: sealed(at.addr, &record),
             clean,
-            ..published.superblock
+            ..before.superblock
         };
-        write_superblock(self, &next)?;
-        *published = Published { superblock: next, checkpoint, ptr };
-        Ok(())
+        let mut raw = record.clone();
+        raw.resize((spare_of(at) - at.addr.0) as usize, 0);
+        raw.extend_from_slice(&superblock.encode());
+        if let Some(twin) = twin_of(at) {
+            raw.resize((twin.addr.0 - at.addr.0) as usize, 0);
+            raw.extend_from_slice(&record);
+        }
+        writer.write(at.addr, &raw)?;
+        writer.flush()?;
+        Ok(superblock)
     }
 }
 
@@ -218,6 +221,13 @@ fn write_root(
         root.extents.checkpoint(epoch, writer)?,
     ];
     Ok((trees, blocks))
+}
+
+/// A record of `len` bytes at address 0, and the bytes that it takes with what lies behind it.
+fn extent_of(len: usize) -> (Ptr, usize) {
+    let at = Ptr { addr: Addr(0), len: len as u32, checksum: 0 };
+    let twin = twin_of(at).map(|twin| twin.addr.0 + u64::from(twin.len));
+    (at, twin.unwrap_or(spare_of(at) + superblock::SIZE as u64) as usize)
 }
 
 fn sealed(addr: Addr, bytes: &[u8]) -> Ptr {

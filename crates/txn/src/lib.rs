@@ -7,7 +7,7 @@
 //!
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
 //! How a record is replayed: `replay.rs`.
-//! What can be read of a damaged volume: `salvage.rs`. What a call waits for: `begin.rs`.
+//! What can be read of a damaged volume: `salvage.rs`; without a superblock: `spare.rs`. What a call waits for: `begin.rs`.
 
 mod begin;
 mod checkpoint;
@@ -19,6 +19,7 @@ mod replay;
 mod roots;
 mod salvage;
 mod scan;
+mod spare;
 mod store;
 mod writer;
 
@@ -30,4 +31,5 @@ pub use orphans::{OrphanSlot, Orphans};
 pub use replay::{ExtentChange, fork_extents, remote_extents};
 pub use roots::{Root, Roots};
 pub use salvage::{Held, Loss, Lost, Salvaged, salvage, superblock_copies};
+pub use spare::{find_superblocks, spare_superblock};
 pub use store::{Store, StoreOptions};

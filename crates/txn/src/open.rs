@@ -48,6 +48,21 @@ pub(crate) fn read_object(
     Ok(raw)
 }
 
+/// Bytes of the device, zeros where it fails to read them.
+pub(crate) fn read_around(device: &dyn Device, raw: &mut [u8], at: u64) -> Result<()> {
+    match device.read_at(raw, at) {
+        Err(e) if e.is_damage() => {}
+        read => return read,
+    }
+    for (page, at) in raw.chunks_mut(4096).zip((at..).step_by(4096)) {
+        match device.read_at(page, at) {
+            Err(e) if e.is_damage() => page.fill(0),
+            read => read?,
+        }
+    }
+    Ok(())
+}
+
 /// Step 1: the newest valid superblock.
 pub fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     let name = device.describe();
@@ -58,18 +73,32 @@ pub fn read_superblock(device: &dyn Device) -> Result<Superblock> {
         if device.capacity() < addr + raw.len() as u64 {
             continue;
         }
-        device.read_at(&mut raw, addr)?;
-        match Superblock::decode(&raw, addr) {
+        let read = device.read_at(&mut raw, addr).and_then(|()| Superblock::decode(&raw, addr));
+        match read {
             Ok(Some(sb)) if newest.is_none_or(|n| sb.sequence > n.sequence) => newest = Some(sb),
             Ok(_) => {}
             Err(e) => broken = Some(e),
         }
     }
     let Some(sb) = newest else {
-        return Err(broken.unwrap_or_else(|| {
-            let message = format!("{name} is not a Shoal volume; make one with 'shoal mkfs'");
-            Error::refused(Code::Invalid, message)
-        }));
+        return Err(match broken {
+            Some(Error::Corrupt(it)) => {
+                let rule = format!(
+                    "{}; the other copy cannot be used either: 'shoal fsck --repair {name}' looks \
+                     for the spare one of the newest checkpoint",
+                    it.rule
+                );
+                Error::corrupt(it.object, it.addr, rule)
+            }
+            Some(e) => e,
+            None => {
+                let message = format!(
+                    "{name} is not a Shoal volume; make one with 'shoal mkfs', or, if it was one, \
+                     let 'shoal fsck --repair' look for a spare superblock"
+                );
+                Error::refused(Code::Invalid, message)
+            }
+        });
     };
     if device.capacity() < sb.geometry.bytes() {
         let (has, wants) = (device.capacity(), sb.geometry.bytes());

@@ -4,7 +4,9 @@
 //! | lost | what stands in for it |
 //! | --- | --- |
 //! | a superblock copy | the other one |
-//! | the newest checkpoint's record | the checkpoint that the other superblock names, and the journal behind it |
+//! | both | the spare one behind the newest checkpoint's record, found on the device (`spare.rs`) |
+//! | the newest checkpoint's record | its second copy |
+//! | that too | the checkpoint that the other superblock names, and the journal behind it |
 //! | the usage table | segments are counted anew in any case |
 //! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
 //! | an inner node of `extents` or `attrs` | the same, and the leaves found on the device that were below it |
@@ -25,7 +27,7 @@ use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::node::{Key, TreeId};
-use shoal_format::superblock::{COPIES, Superblock};
+use shoal_format::superblock::{self, COPIES, Superblock, twin_of};
 use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 use shoal_format::{Geometry, Ptr};
 use shoal_journal::{JournalPos, StartAt};
@@ -97,11 +99,11 @@ pub struct Salvaged {
     pub held: Held,
 }
 
-/// Failures other than damage end a salvage: what the device cannot read now, a copy may.
+/// Failures other than damage end a salvage: a device that is gone may come back.
 fn damage<T>(what: Lost, step: Result<T>, losses: &mut Vec<Loss>) -> Result<Option<T>> {
     match step {
         Ok(value) => Ok(Some(value)),
-        Err(error @ Error::Corrupt(_)) => {
+        Err(error) if error.is_damage() => {
             losses.push(Loss::of_volume(what, error));
             Ok(None)
         }
@@ -119,9 +121,11 @@ pub fn superblock_copies(device: &dyn Device) -> Result<Vec<Result<Superblock>>>
         if device.capacity() < addr + raw.len() as u64 {
             continue;
         }
-        device.read_at(&mut raw, addr)?;
         let bad = |rule: &str| Error::corrupt("superblock", Some(addr), rule);
-        match Superblock::decode(&raw, addr) {
+        match device.read_at(&mut raw, addr).and_then(|()| Superblock::decode(&raw, addr)) {
+            Ok(Some(_)) if raw[superblock::SIZE..].iter().any(|b| *b != 0) => {
+                copies.push(Err(bad("not zero behind its end")));
+            }
             Ok(Some(sb)) => copies.push(Ok(sb)),
             Ok(None) if raw.iter().all(|b| *b == 0) => blank = Some(bad("all zero")),
             Ok(None) => copies.push(Err(bad("magic"))),
@@ -134,9 +138,13 @@ pub fn superblock_copies(device: &dyn Device) -> Result<Vec<Result<Superblock>>>
     Ok(copies)
 }
 
-/// Opens what can be opened. `options` say what holds once it has been published.
-pub fn salvage(device: Arc<dyn Device>, options: StoreOptions) -> Result<Salvaged> {
-    let newest = crate::open::read_superblock(&*device)?;
+/// Opens what can be opened, by the newest superblock there is, or that which has been found in its
+/// stead. `options` say what holds once it has been published.
+pub fn salvage(
+    device: Arc<dyn Device>,
+    newest: Superblock,
+    options: StoreOptions,
+) -> Result<Salvaged> {
     if !newest.check_features()? {
         let message = "volume has features this shoal does not know: repair it with a newer shoal";
         return Err(Error::refused(Code::NotSupported, message));
@@ -145,6 +153,9 @@ pub fn salvage(device: Arc<dyn Device>, options: StoreOptions) -> Result<Salvage
     let mut superblocks = Vec::new();
     for copy in superblock_copies(&*device)? {
         superblocks.extend(damage(Lost::Superblock, copy, &mut losses)?);
+    }
+    if !superblocks.iter().any(|sb| sb.sequence == newest.sequence) {
+        superblocks.push(newest);
     }
     superblocks.sort_by_key(|sb| std::cmp::Reverse(sb.sequence));
     let (sb, checkpoint) = checkpoint_of(&*device, &superblocks, &mut losses)?;
@@ -186,26 +197,33 @@ fn checkpoint_of(
 ) -> Result<(Superblock, Checkpoint)> {
     let mut error = Error::corrupt("superblock", None, "no copy can be read");
     for sb in superblocks {
-        let read = read_checkpoint(device, sb).and_then(|checkpoint| {
-            let mut places = checkpoint.roots.iter().enumerate();
-            match places.find(|(i, r)| r.id != RootId(*i as u16)) {
-                None => Ok(checkpoint),
-                Some((i, r)) => {
-                    let rule = format!("root {} in place {i}", r.id.0);
-                    Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule))
+        // The record, or its second copy.
+        let twin = twin_of(sb.checkpoint).map(|checkpoint| Superblock { checkpoint, ..*sb });
+        for sb in [Some(*sb), twin].into_iter().flatten() {
+            match ordered_checkpoint(device, &sb) {
+                Ok(checkpoint) => return Ok((sb, checkpoint)),
+                Err(e) if e.is_damage() => {
+                    losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
+                    error = e;
                 }
+                Err(e) => return Err(e),
             }
-        });
-        match read {
-            Ok(checkpoint) => return Ok((*sb, checkpoint)),
-            Err(e @ Error::Corrupt(_)) => {
-                losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
-                error = e;
-            }
-            Err(e) => return Err(e),
         }
     }
     Err(error)
+}
+
+/// A checkpoint whose roots stand in their places.
+fn ordered_checkpoint(device: &dyn Device, sb: &Superblock) -> Result<Checkpoint> {
+    let checkpoint = read_checkpoint(device, sb)?;
+    let mut places = checkpoint.roots.iter().enumerate();
+    match places.find(|(i, r)| r.id != RootId(*i as u16)) {
+        None => Ok(checkpoint),
+        Some((i, r)) => {
+            let rule = format!("root {} in place {i}", r.id.0);
+            Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule))
+        }
+    }
 }
 
 fn orphans_of(

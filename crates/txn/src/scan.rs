@@ -9,6 +9,7 @@
 //! lowest to the last, and where two do, the newer one does. An entry that was the last of its leaf
 //! when it was removed may come back by this; that is the price of not losing all others.
 
+use crate::open::read_around;
 use crate::roots::Root;
 use crate::salvage::Held;
 use crate::store::Store;
@@ -97,7 +98,7 @@ fn is_its_own(store: &Store, tree: TreeId, key: Key, value: &[u8]) -> Result<boo
         return Ok(false);
     }
     let mut raw = [0; HEADER];
-    store.device.read_at(&mut raw, at.0)?;
+    read_around(&*store.device, &mut raw, at.0)?;
     let header = DataHeader::decode(&raw, store.volume);
     Ok(header.is_some_and(|h| h.ino.0 == key.hi && h.len == extent.ptr.len))
 }
@@ -108,7 +109,7 @@ fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
     let mut leaves = Vec::new();
     for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
         let start = geometry.start_of(SegNo(seg));
-        store.device.read_at(&mut raw, start.0)?;
+        read_around(&*store.device, &mut raw, start.0)?;
         for at in (0..=raw.len() - NODE_SIZE).step_by(ALIGN) {
             let here = &raw[at..at + NODE_SIZE];
             if here[..4] != node::MAGIC.to_le_bytes() || here[4] != tree.id().tree as u8 {
@@ -141,7 +142,7 @@ pub(crate) fn adopt_blocks(
     let mut found: BTreeMap<u64, (u64, Ptr)> = BTreeMap::new();
     for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
         let start = geometry.start_of(SegNo(seg));
-        store.device.read_at(&mut raw, start.0)?;
+        read_around(&*store.device, &mut raw, start.0)?;
         for at in (0..raw.len()).step_by(ALIGN) {
             let here = &raw[at..];
             let Some(place) = BlockPlace::decode(here) else { continue };

@@ -87,6 +87,8 @@ OUTPUT:
     repair        with --repair: {written, actions, left, inodes, seconds, log}; actions is a list
                   of {pass, message}, left one of problems that could not be repaired
 
+  Without --json, and without --repair, what a repair would do is listed too.
+
 REPAIR:
   What is recorded in two places is restored from the one that is left: names of a lost directory
   from the files that were in it, hard links included; where files are from directories; counts and
@@ -97,14 +99,25 @@ REPAIR:
   meanwhile leaves the volume as it was. What is done is appended to a log: VOLUME.fsck.log, for a
   device in the current directory.
 
-  File contents that are damaged cannot be repaired: they are named, and reading them goes on
-  failing. Restore those files from a copy.
+  Contents of files and large values of attributes are recorded once, so damaged ones cannot be
+  repaired. They are named, by path and range of bytes, here and in the log. Reading that range
+  fails with EIO, before the repair and after it; the rest of the file can be read. Every further
+  fsck names them again, with exit status 4, and every further --repair says that there is nothing
+  to repair, until the range is written anew or the file is removed: restore it from a copy.
+
+  A place that the device fails to read counts as damaged. Where it was is said, and what was there
+  is lost; the repair goes on with the rest. A device that is gone ends it, before anything has been
+  written.
+
+  A volume without any superblock is found again by the spare one behind its newest checkpoint, for
+  which the whole device is read. Before you agree, see that it is the volume you mean: its id and
+  when it was made are shown.
 
 EXIT STATUS:
   0   The volume is clean.
   1   Problems were found and repaired.
   4   Problems were found. They, or some of them, are left uncorrected.
-  8   The check could not be made: no such file, not a volume, in use, or a read error.
+  8   The check could not be made: no such file, not a volume, in use, or the device is gone.
   16  Wrong usage.
 
 EXAMPLES:

@@ -93,18 +93,27 @@ fn repair(
     progress.borrow_mut().finish();
     stopped.map_or(Ok(()), Err)?;
     let report = report.map_err(|e| failed(&args.volume, &e))?;
+    let left = report.left.iter().map(|p| format!("left: {}: {}", p.rule, p.message));
     if report.written {
-        let left = report.left.iter().map(|p| format!("left: {}: {}", p.rule, p.message));
         append(log, std::iter::once("written".to_owned()).chain(left))?;
+    } else if !report.left.is_empty() {
+        let head = [head(args), "nothing to repair".to_owned()];
+        append(log, head.into_iter().chain(left))?;
     }
     Ok(report)
+}
+
+/// First line of a repair in the log.
+fn head(args: &FsckArgs) -> String {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("repair of {} at {} s", args.volume.display(), seconds.as_secs())
 }
 
 /// Shows what would be done and asks; what was agreed to is in the log before it is done.
 fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> Result<bool> {
     if !args.yes {
         problems(out, &report.found)?;
-        actions(out, &report.actions, log)?;
+        actions(out, &report.actions, Some(log))?;
         out.flush()?;
         let mut terminal = std::io::stderr().lock();
         let question = format!("{}: write these changes? [y/N] ", args.volume.display());
@@ -117,11 +126,9 @@ fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> R
             return Ok(false);
         }
     }
-    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let head = format!("repair of {} at {} s", args.volume.display(), seconds.as_secs());
     let found = report.found.iter().map(|p| format!("found: {}: {}", p.rule, p.message));
     let done = report.actions.iter().map(|a| format!("{}: {}", a.pass, a.message));
-    append(log, std::iter::once(head).chain(found).chain(done))?;
+    append(log, std::iter::once(head(args)).chain(found).chain(done))?;
     Ok(true)
 }
 
@@ -156,13 +163,14 @@ fn problems(out: &mut Out, problems: &[Problem]) -> Result<()> {
     Ok(())
 }
 
-fn actions(out: &mut Out, actions: &[Action], log: &Path) -> Result<()> {
+fn actions(out: &mut Out, actions: &[Action], log: Option<&Path>) -> Result<()> {
     for Action { pass, message } in actions.iter().take(SHOWN) {
         out.line(&format!("  {pass}: {}", printable(message.as_bytes())))?;
     }
-    match actions.len().saturating_sub(SHOWN) {
-        0 => Ok(()),
-        more => out.line(&format!("  and {more} more, for {}", log.display())),
+    match (actions.len().saturating_sub(SHOWN), log) {
+        (0, _) => Ok(()),
+        (more, Some(log)) => out.line(&format!("  and {more} more, for {}", log.display())),
+        (more, None) => out.line(&format!("  and {more} more")),
     }
 }
 
@@ -175,7 +183,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     if let Some(log) = log.filter(|_| report.written) {
         let made = report.actions.len();
         if args.yes {
-            actions(out, &report.actions, log)?;
+            actions(out, &report.actions, Some(log))?;
         }
         out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
     }
@@ -195,7 +203,10 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
         (0, 0, _) => "clean".to_owned(),
         (n, 0, true) => format!("{} repaired", count(n)),
         (_, left, true) => format!("{} left", count(left)),
-        (n, _, false) => format!("{}, left uncorrected", count(n)),
+        (_, 0, false) => format!("{}, left uncorrected", count(report.found.len())),
+        (_, left, false) => {
+            format!("nothing to repair; {} with contents: restore the files named", count(left))
+        }
     };
     let checked = &report.checked;
     out.line(&format!(
@@ -210,7 +221,8 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     ))?;
     if !args.repair && !report.actions.is_empty() {
         let made = report.actions.len();
-        out.line(&format!("{path}: fsck --repair would make {made} changes"))?;
+        out.line(&format!("{path}: fsck --repair would make {made} changes:"))?;
+        actions(out, &report.actions, None)?;
     }
     Ok(())
 }

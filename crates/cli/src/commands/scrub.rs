@@ -24,9 +24,6 @@ const STEP: u64 = 4 << 20;
 const STEP_MIN: u64 = 64 << 10;
 /// Steps a second, at least, with a rate.
 const STEPS_PER_SECOND: u64 = 4;
-/// A step that found so many problems may have found more than it tells: a volume keeps a hundred,
-/// and a mount has to get them on one page.
-const MANY: usize = 64;
 
 /// Checks a volume.
 pub fn run(args: &ScrubArgs) -> Result<u8> {
@@ -125,8 +122,8 @@ impl Scrub<'_> {
         let (mut at, mut bytes) = (Some(ScrubAt::default()), whole);
         while let Some(here) = at {
             let step = place.step(here, bytes)?;
-            if (step.left_out > 0 || step.problems.len() >= MANY) && bytes > 1 {
-                // Again, in pieces of which each can tell all that it finds.
+            if step.left_out > 0 && bytes > 1 {
+                // A mount has to get them on one page. Again, in pieces of which each can tell all that it finds.
                 bytes = (bytes / 4).max(1);
                 continue;
             }

@@ -4,11 +4,11 @@
 use super::Check;
 use crate::parent::NameIn;
 use crate::xattr::Side;
-use shoal_base::{Addr, Ino, Result};
-use shoal_format::attr::{Attr, Attrs, KEY_HIGH, Link, SUFFIX_MASK, verify_fork};
-use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_base::{Ino, Result};
+use shoal_format::attr::{Attr, Attrs, Link, SUFFIX_MASK, verify_fork};
+use shoal_format::extent::Extent;
 use shoal_format::inode::{FLAG_ACL, FLAG_CAPABILITY, FLAG_DEFAULT_ACL, Form, Inode};
-use shoal_format::node::Key;
+use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
 use std::collections::HashSet;
 
@@ -35,8 +35,8 @@ impl Check<'_> {
         }
     }
 
-    /// All that needs the whole volume: after entries and inodes have been seen.
-    pub(super) fn attributes(&mut self) -> Result<()> {
+    /// Attributes in the trees, what flags say of them, and values in data objects.
+    pub(crate) fn attributes(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter() {
             self.tree_attrs(root)?;
@@ -62,7 +62,8 @@ impl Check<'_> {
         let volume = self.volume;
         let (mut owner, mut form) = (Ino(0), Form::Empty);
         let mut ids: HashSet<Vec<u8>> = HashSet::new();
-        let walked = root.attrs.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
+        let mut nodes = Vec::new();
+        let mut entry = |key: Key, raw: &[u8]| {
             let ino = Ino(key.hi);
             if ino != owner {
                 owner = ino;
@@ -78,7 +79,7 @@ impl Check<'_> {
             }
             let Some(attr) = Attr::decode_whole(raw) else {
                 self.problem("attr", format!("entry {:#x} of inode {ino}: broken", key.lo));
-                return Ok(true);
+                return Ok(());
             };
             self.report.attributes += 1;
             let text = attr.id().to_text();
@@ -93,12 +94,15 @@ impl Check<'_> {
                 self.problem("attr-twice", format!("{text} of inode {ino}"));
             }
             self.values.extend(attr.value.extent().map(|extent| (ino, extent)));
-            Ok(true)
-        });
-        self.damage("attrs", walked).map(|_| ())
+            Ok(())
+        };
+        let mut lost = |error, low, high| nodes.push((error, low, high));
+        root.attrs.for_each_readable(&mut entry, &mut lost)?;
+        nodes.into_iter().for_each(|node| self.lost_node(root, TreeId::Attrs, node));
+        Ok(())
     }
 
-    /// Flags of the core against what is there, and the parent pointers of one inode.
+    /// Flags of the core against what is there.
     fn inode_attrs(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let mut flags = 0;
         self.volume.each_attr(ino, inode, Side::Plain, &mut |attr| {
@@ -109,14 +113,27 @@ impl Check<'_> {
         if flags != said {
             self.problem("attr-flags", format!("inode {ino}: flags {said:#x}, not {flags:#x}"));
         }
-        if super::names::is_dying(self.volume, ino) {
-            return Ok(());
-        }
-        self.parents(ino, inode)
+        Ok(())
     }
 
-    /// Each pointer leads to an entry that names this inode, and there are as many as links. (The
-    /// other way round is looked at with the entries.)
+    /// Parent pointers against entries. (The other way round is looked at with the entries.)
+    pub(crate) fn pointers(&mut self) -> Result<()> {
+        let volume = self.volume;
+        let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
+        inodes.sort_unstable();
+        for ino in inodes.into_iter().filter(|ino| !super::names::is_dying(volume, *ino)) {
+            let Ok(inode) = volume.place_of(ino) else { continue };
+            let slot = inode.read();
+            match self.parents(ino, &slot.inode) {
+                // What is wrong with its attributes has been said where they were looked at.
+                Err(e) if e.is_damage() => {}
+                checked => checked?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Each pointer leads to an entry that names this inode, and there are as many as links.
     fn parents(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let parents = self.volume.parents_in(ino, inode)?;
         let wanted = match inode.core.is_dir() {
@@ -125,7 +142,8 @@ impl Check<'_> {
             false => inode.core.nlink as usize,
         };
         if parents.len() != wanted {
-            let message = format!("inode {ino}: {} parent pointers, not {wanted}", parents.len());
+            let who = self.who(ino);
+            let message = format!("{who}: {} parent pointers, not {wanted}", parents.len());
             self.problem("parent-count", message);
         }
         for parent in parents {
@@ -136,12 +154,18 @@ impl Check<'_> {
                 self.problem("parent-dir", line("no such directory of that generation"));
                 continue;
             }
-            match self.volume.find_entry(parent.dir, &parent.name)? {
-                Some(found) if found.child == ino => {}
-                Some(found) => {
+            match self.volume.find_entry(parent.dir, &parent.name) {
+                Ok(Some(found)) if found.child == ino => {}
+                Ok(Some(found)) => {
                     self.problem("parent-entry", line(&format!("names inode {}", found.child)));
                 }
-                None => self.problem("parent-entry", line("no such entry")),
+                Ok(None) => self.problem("parent-entry", line("no such entry")),
+                Err(e) if e.is_damage() => {
+                    let path = self.volume.path_below(parent.dir, &parent.name);
+                    let message = format!("{path} (inode {ino}): its entry cannot be read");
+                    self.problem("parent-entry", message);
+                }
+                Err(e) => return Err(e),
             }
         }
         Ok(())
@@ -169,35 +193,26 @@ impl Check<'_> {
                 let message = format!("{name} in directory {dir}: inode {child} does not say so");
                 self.problem("parent-missing", message);
             }
-            // What is wrong with its attributes is said where they are looked at.
+            // They say no path themselves; so this does.
+            Err(e) if e.is_damage() => {
+                let path = self.volume.path_below(dir, name);
+                let message = format!("{path}: attributes of inode {child} cannot be read");
+                self.problem("parent-unreadable", message);
+            }
             Err(_) => {}
         }
     }
 
-    /// A value in a data object: whose it is, and its checksum.
+    /// A value in a data object.
     fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
-        let store = &self.volume.store;
         self.data.push((extent.data_addr().0, extent.len));
-        let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
-        let len = HEADER + extent.ptr.len as usize;
-        if !store.geometry.contains(at, len as u64) {
-            let who = self.who(ino);
-            let message = format!("{who}: value at {} is outside any segment", at.0);
-            self.problem("value-address", message);
-            return Ok(());
-        }
-        let mut raw = vec![0; len];
-        store.device.read_at(&mut raw, at.0)?;
-        let mine =
-            |h: DataHeader| h.ino == ino && h.len == extent.ptr.len && h.offset & KEY_HIGH != 0;
-        if !DataHeader::decode(&raw, store.volume).is_some_and(mine) {
-            let who = self.who(ino);
-            let message = format!("{who}: the object of the value at {} is another's", at.0);
-            self.problem("value-header", message);
-        }
-        let sum = extent.ptr.verify(&raw[HEADER..], &format!("attribute of inode {ino}"));
-        if self.damage_of(ino, "value-checksum", sum)?.is_some() {
+        let wrong = self.volume.value_problems(ino, extent.ptr)?;
+        if wrong.is_empty() {
             self.report.data_bytes += u64::from(extent.len);
+        }
+        for (rule, what) in wrong {
+            let message = format!("value of an attribute of {}: {what}", self.who(ino));
+            self.problem(rule, message);
         }
         Ok(())
     }

@@ -1,15 +1,17 @@
-//! Fourth pass: where file data is, and whether it is what was written.
+//! Where file data is, and whether it is what was written.
 
 use super::Check;
 use crate::data::inline_extents;
 use crate::volume::Inner;
 use shoal_base::{Addr, Ino, Result};
+use shoal_format::Ptr;
+use shoal_format::attr::KEY_HIGH;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::Form;
-use shoal_format::node::Key;
+use shoal_format::node::{Key, TreeId};
 
 impl Check<'_> {
-    pub(super) fn extents(&mut self) -> Result<()> {
+    pub(crate) fn extents(&mut self) -> Result<()> {
         let volume = self.volume;
         let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
         inodes.sort_unstable();
@@ -25,13 +27,10 @@ impl Check<'_> {
         }
         for root in volume.store.roots.iter() {
             let (mut owner, mut list) = (Ino(0), Vec::new());
-            let mut failed = None;
-            let walked = root.extents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
+            let mut nodes = Vec::new();
+            let mut record = |key: Key, value: &[u8]| {
                 if Ino(key.hi) != owner {
-                    if let Err(e) = self.tree_list(owner, &list) {
-                        failed = Some(e);
-                        return Ok(false);
-                    }
+                    self.tree_list(owner, &list)?;
                     (owner, list) = (Ino(key.hi), Vec::new());
                 }
                 match Extent::decode_value(key.lo, value) {
@@ -41,13 +40,13 @@ impl Check<'_> {
                         self.problem("extent", format!("{who}: record {}", key.lo));
                     }
                 }
-                Ok(true)
-            });
-            failed.map_or(Ok(()), Err)?;
-            self.damage("extents", walked)?;
+                Ok(())
+            };
+            let mut lost = |error, low, high| nodes.push((error, low, high));
+            root.extents.for_each_readable(&mut record, &mut lost)?;
             self.tree_list(owner, &list)?;
+            nodes.into_iter().for_each(|node| self.lost_node(root, TreeId::Extents, node));
         }
-        self.sums();
         Ok(())
     }
 
@@ -104,10 +103,11 @@ impl Check<'_> {
     }
 
     /// What the inodes say of their bytes.
-    fn sums(&mut self) {
+    pub(super) fn sums(&mut self) {
         let wrong = self.seen.iter().filter(|(_, s)| s.kind != 4 && s.found != s.parent_or_bytes);
         let line = |(ino, s): (&Ino, &super::Seen)| {
-            format!("inode {ino}: {} bytes of extents, says {}", s.found, s.parent_or_bytes)
+            let who = self.who(*ino);
+            format!("{who}: {} bytes of extents, says {}", s.found, s.parent_or_bytes)
         };
         let mut lines: Vec<String> = wrong.map(line).collect();
         lines.sort();
@@ -122,21 +122,48 @@ impl Inner {
         ino: Ino,
         extent: &Extent,
     ) -> Result<Vec<(&'static str, String)>> {
-        let text = extent.to_text();
-        let at = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
-        let len = HEADER + extent.ptr.len as usize;
+        let Extent { offset, ptr, .. } = extent;
+        let mine = |h: DataHeader| h.ino == ino && h.len == ptr.len && h.offset & KEY_HIGH == 0;
+        let rules = ["extent-address", "data-unreadable", "data-header", "data-checksum"];
+        let part = format!("bytes {offset} to {}", extent.end());
+        let wrong = self.objects(*ptr, &mine, rules)?;
+        Ok(wrong.into_iter().map(|(rule, what)| (rule, format!("{part}: {what}"))).collect())
+    }
+
+    /// The same of a value of one of its attributes.
+    pub(super) fn value_problems(&self, ino: Ino, ptr: Ptr) -> Result<Vec<(&'static str, String)>> {
+        let mine = |h: DataHeader| h.ino == ino && h.len == ptr.len && h.offset & KEY_HIGH != 0;
+        self.objects(
+            ptr,
+            &mine,
+            ["value-address", "value-unreadable", "value-header", "value-checksum"],
+        )
+    }
+
+    /// The object at a pointer: where it is, whether it can be read, whose it is, its checksum.
+    fn objects(
+        &self,
+        ptr: Ptr,
+        mine: &dyn Fn(DataHeader) -> bool,
+        [address, unreadable, foreign, checksum]: [&'static str; 4],
+    ) -> Result<Vec<(&'static str, String)>> {
+        let at = Addr(ptr.addr.0.saturating_sub(HEADER as u64));
+        let len = HEADER + ptr.len as usize;
+        let place = format!("object at byte {}", at.0);
         if !self.store.geometry.contains(at, len as u64) {
-            return Ok(vec![("extent-address", format!("{text} is outside any segment"))]);
+            return Ok(vec![(address, format!("{place} is outside any segment"))]);
         }
         let mut raw = vec![0; len];
-        self.store.device.read_at(&mut raw, at.0)?;
-        let mut wrong = Vec::new();
-        let header = DataHeader::decode(&raw, self.store.volume);
-        if header.is_none_or(|h| h.ino != ino || h.len != extent.ptr.len) {
-            wrong.push(("data-header", format!("{text}: the object is another's")));
+        match self.store.device.read_at(&mut raw, at.0) {
+            Err(e) if e.is_damage() => return Ok(vec![(unreadable, e.to_string())]),
+            read => read?,
         }
-        if let Err(e) = extent.ptr.verify(&raw[HEADER..], "data object") {
-            wrong.push(("data-checksum", e.to_string()));
+        let mut wrong = Vec::new();
+        if !DataHeader::decode(&raw, self.store.volume).is_some_and(mine) {
+            wrong.push((foreign, format!("{place} is another's")));
+        }
+        if let Err(e) = ptr.verify(&raw[HEADER..], "data object") {
+            wrong.push((checksum, e.to_string()));
         }
         Ok(wrong)
     }

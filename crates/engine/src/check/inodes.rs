@@ -1,4 +1,4 @@
-//! First pass: every inode block, every inode.
+//! Every inode block, every inode.
 
 use super::names::is_dying;
 use super::{Check, Seen};
@@ -6,25 +6,34 @@ use crate::types::FileKind;
 use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
 use shoal_base::{Code, Ino, Result};
 use shoal_format::inode::{CORE, FLAG_CUT, Form, Inode};
+use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
+use std::collections::BTreeSet;
 
 impl Check<'_> {
-    pub(super) fn inodes(&mut self) -> Result<()> {
+    pub(crate) fn inodes(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter() {
             let before = self.seen.len() as u64;
-            let mut blocks = 0;
-            let walked = root.table.for_each_block(&mut |_, ptr, _| {
-                blocks += 1;
-                self.meta.push(ptr);
-                Ok(true)
-            });
-            self.report.blocks += blocks;
-            self.damage("imap", walked)?;
-            let mut next = 0;
-            while let Some(number) = self.damage("imap", root.table.next_in_use(next))?.flatten() {
+            let mut numbers = BTreeSet::from_iter(root.table.blocks_in_memory());
+            let (mut ptrs, mut nodes) = (Vec::new(), Vec::new());
+            root.table.for_each_readable_block(
+                &mut |number, ptr| {
+                    numbers.insert(number);
+                    ptrs.push(ptr);
+                },
+                &mut |error, range| nodes.push((error, range)),
+            )?;
+            self.report.blocks += ptrs.len() as u64;
+            self.meta.append(&mut ptrs);
+            for (error, range) in nodes {
+                let (low, high) = (Key::new(range.start, 0), Key::new(range.end, 0));
+                self.lost.push((root.id, range.start, range.end));
+                self.lost_node(root, TreeId::Imap, (error, low, high));
+            }
+            let next = numbers.last().map_or(0, |last| last.saturating_add(1));
+            for number in numbers {
                 self.block(root, number)?;
-                next = number.saturating_add(1);
             }
             if next > root.table.next_block() {
                 let (last, end) = (next - 1, root.table.next_block());
@@ -47,9 +56,6 @@ impl Check<'_> {
     /// Slots name what needs one, and what needs one has one.
     fn orphans(&mut self) {
         let volume = self.volume;
-        for damage in &volume.store.orphan_damage {
-            self.problem("orphan-block", damage.clone());
-        }
         let mut before = None;
         for (ino, _) in volume.store.orphans.all() {
             if before.replace(ino) == Some(ino) {
@@ -82,10 +88,15 @@ impl Check<'_> {
             let inode = match root.table.get(ino) {
                 // Begun by a thread and never written.
                 Err(e) if e.is(Code::Stale) => return Ok(()),
-                other => match self.damage("inode-block", other)? {
-                    Some(inode) => inode,
-                    None => return Ok(()),
-                },
+                Err(e) if e.is_damage() => {
+                    self.lost.push((root.id, number, number + 1));
+                    self.broken = true;
+                    let (low, high) = (Key::new(number, 0), Key::new(number + 1, 0));
+                    let whose = self.volume.whose(root.id, TreeId::Imap, low, high);
+                    self.problem("inode-block", format!("{e}{whose}"));
+                    return Ok(());
+                }
+                other => other?,
             };
             let locked = inode.read();
             // Detached: as far as the volume goes, it is free.

@@ -1,31 +1,29 @@
 //! The check behind `shoal fsck`: every invariant of the design that exists so far, over the whole
 //! volume, changing nothing.
 //!
-//! | pass | file | rules |
-//! | --- | --- | --- |
-//! | inodes | `inodes.rs` | every inode block and inode can be read; fork forms are possible; orphans |
-//! | names | `names.rs` | every entry names an inode of its type; link counts, entry counts, parents; no loops |
-//! | attributes | `attrs.rs` | forks, the tree, values; a parent pointer for each entry and the reverse |
-//! | extents | `extents.rs` | records are valid and in order; objects say whose they are; checksums; sums |
-//! | space | `space.rs` | no two extents overlap; live bytes of every segment are the sum of what points into it |
+//! The passes stand in `passes.rs`, beside what a scrub and a repair do for each. Damage is a
+//! problem found, not the end: a walk goes on behind what cannot be read.
 
 mod attrs;
 mod extents;
 mod inodes;
 mod names;
 mod paths;
-mod scrub;
+pub(crate) mod scrub;
 mod space;
+mod tables;
 
 pub use scrub::{ScrubAt, ScrubReport};
 
 use crate::types::{CheckReport, Problem};
-use crate::volume::{Inner, Volume};
-use shoal_base::{Error, Ino, Result};
+use crate::volume::Inner;
+use shoal_base::{Error, Ino, Result, RootId};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::Extent;
-use shoal_format::node::Key;
+use shoal_format::node::{Key, TreeId};
+use shoal_format::superblock::Superblock;
+use shoal_txn::Root;
 use std::collections::HashMap;
 
 /// Problems after which a check stops counting details.
@@ -50,10 +48,17 @@ struct Seen {
 }
 
 /// A check under way.
-struct Check<'v> {
+pub(crate) struct Check<'v> {
     volume: &'v Inner,
+    /// The newest checkpoint, and where it is.
+    image: (&'v Checkpoint, Ptr),
+    superblock: Superblock,
     report: CheckReport,
     seen: HashMap<Ino, Seen>,
+    /// Blocks of inodes that cannot be read, and `imap` ranges: root, first block, one past the last.
+    lost: Vec<(RootId, u64, u64)>,
+    /// Some block of metadata cannot be read: sums cannot be compared.
+    broken: bool,
     /// Values of attributes that lie in data objects.
     values: Vec<(Ino, Extent)>,
     /// What points to the device: data extents, then metadata, for the space pass.
@@ -67,52 +72,35 @@ struct Check<'v> {
     total: u64,
 }
 
-/// What is looked at in one pass, and which passes must have been run before.
-struct Pass {
-    name: &'static str,
-    needs: &'static [&'static str],
-    run: fn(&mut Check<'_>, &Checkpoint, Ptr) -> Result<()>,
-}
+impl<'v> Check<'v> {
+    /// Of a volume that nothing changes meanwhile. `progress` gets the work done and in all.
+    pub(crate) fn new(
+        volume: &'v Inner,
+        superblock: Superblock,
+        image: (&'v Checkpoint, Ptr),
+        progress: &'v mut dyn FnMut(u64, u64),
+    ) -> Check<'v> {
+        Check {
+            volume,
+            image,
+            superblock,
+            report: CheckReport::default(),
+            seen: HashMap::new(),
+            lost: Vec::new(),
+            broken: false,
+            values: Vec::new(),
+            data: Vec::new(),
+            meta: Vec::new(),
+            prealloc: 0,
+            chained: None,
+            progress,
+            done: 0,
+            total: volume.store.inodes().saturating_mul(4),
+        }
+    }
 
-/// The passes in their order, of a volume that stands still, mounted or not.
-const PASSES: &[Pass] = &[
-    Pass { name: "inodes", needs: &[], run: |check, _, _| check.inodes() },
-    Pass { name: "names", needs: &["inodes"], run: |check, _, _| check.names() },
-    Pass { name: "attributes", needs: &["inodes"], run: |check, _, _| check.attributes() },
-    Pass { name: "extents", needs: &["inodes"], run: |check, _, _| check.extents() },
-    Pass {
-        name: "space",
-        needs: &["attributes", "extents"],
-        run: |check, checkpoint, at| check.space(checkpoint, at),
-    },
-];
-
-impl Volume {
-    /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets
-    /// the work done and in all, in inodes and entries, about.
-    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        self.store.quiesced(|checkpoint, at| {
-            let total = self.store.inodes().saturating_mul(4);
-            let mut check = Check {
-                volume: &self.inner,
-                report: CheckReport::default(),
-                seen: HashMap::new(),
-                values: Vec::new(),
-                data: Vec::new(),
-                meta: Vec::new(),
-                prealloc: 0,
-                chained: None,
-                progress,
-                done: 0,
-                total,
-            };
-            for (i, pass) in PASSES.iter().enumerate() {
-                let before = |need: &&str| PASSES[..i].iter().any(|earlier| earlier.name == *need);
-                debug_assert!(pass.needs.iter().all(before), "{} comes too early", pass.name);
-                (pass.run)(&mut check, checkpoint, at)?;
-            }
-            Ok(check.report)
-        })
+    pub(crate) fn finish(self) -> CheckReport {
+        self.report
     }
 }
 
@@ -123,27 +111,20 @@ impl Check<'_> {
         }
     }
 
-    /// A step that may find damage: that is a problem, not the end of the check. Failures of the
-    /// device end it.
-    fn damage<T>(&mut self, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
-        match step {
-            Ok(value) => Ok(Some(value)),
-            Err(e @ Error::Corrupt(_)) => {
-                self.problem(rule, e.to_string());
-                Ok(None)
-            }
-            Err(e @ Error::Code(_)) => {
-                self.problem(rule, e.to_string());
-                Ok(None)
-            }
-            Err(e) => Err(e),
-        }
+    /// A node of a tree cannot be read.
+    fn lost_node(&mut self, root: &Root, tree: TreeId, node: (Error, Key, Key)) {
+        let ((error, low, high), volume) = (node, self.volume);
+        let whose = volume.whose(root.id, tree, low, high);
+        self.broken = true;
+        self.problem(tree.name(), format!("{error}{whose}"));
+        volume.affected(root, tree, low, high, &mut |_, rule, text| self.problem(rule, text));
     }
 
-    /// The same, of an inode's data or attributes: says of which files.
+    /// A step that may find damage of an inode's data or attributes: that is a problem of the files
+    /// that it names, not the end of the check. That the device is gone is its end.
     fn damage_of<T>(&mut self, ino: Ino, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
         match step {
-            Err(e @ (Error::Corrupt(_) | Error::Code(_))) => {
+            Err(e) if e.is_damage() || matches!(e, Error::Code(_)) => {
                 let message = format!("{e}: {}", self.who(ino));
                 self.problem(rule, message);
                 Ok(None)

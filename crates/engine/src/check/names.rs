@@ -1,12 +1,13 @@
-//! Second pass: entries against inodes, both ways.
+//! Entries against inodes, both ways; link and entry counts; directories that lie within themselves.
 
 use super::Check;
 use crate::dir::CHAINED;
 use crate::volume::Inner;
-use shoal_base::{Ino, Result};
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Ino, Result, RootId};
 use shoal_format::checkpoint::RootState;
 use shoal_format::dirent::{Dirent, SUFFIX_MASK, name_hash};
-use shoal_format::node::Key;
+use shoal_format::node::{Key, TreeId};
 use std::collections::HashSet;
 
 const DIRECTORY: u8 = 4;
@@ -18,23 +19,23 @@ pub(super) fn is_dying(volume: &Inner, ino: Ino) -> bool {
 }
 
 impl Check<'_> {
-    pub(super) fn names(&mut self) -> Result<()> {
+    pub(crate) fn names(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter() {
             if root.state() != RootState::Live {
                 // What is in it is being freed: names may already lead nowhere.
                 continue;
             }
-            let walked = root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
+            let mut nodes = Vec::new();
+            let mut entry = |key: Key, value: &[u8]| {
                 self.entry(key, value);
-                Ok(true)
-            });
-            self.damage("dirents", walked)?;
+                Ok(())
+            };
+            let mut lost = |error, low, high| nodes.push((error, low, high));
+            root.dirents.for_each_readable(&mut entry, &mut lost)?;
             self.chain(Key::MIN, false);
+            nodes.into_iter().for_each(|node| self.lost_node(root, TreeId::Dirents, node));
         }
-        self.root_tops();
-        self.links();
-        self.loops();
         Ok(())
     }
 
@@ -62,7 +63,9 @@ impl Check<'_> {
             return self.problem("dirent-root", message);
         }
         let Some(child) = self.seen.get_mut(&entry.child) else {
-            let message = format!("{name:?} in directory {dir}: inode {} is free", entry.child);
+            let path = self.volume.path_below(dir, entry.name);
+            let what = if self.is_unreadable(entry.child) { "cannot be read" } else { "is free" };
+            let message = format!("{path}: inode {} {what}", entry.child);
             return self.problem("dirent-child-missing", message);
         };
         child.names = child.names.saturating_add(1);
@@ -82,6 +85,15 @@ impl Check<'_> {
                 seen.found += 1;
             }
         }
+    }
+
+    /// Whether an inode is in a block that cannot be read.
+    fn is_unreadable(&self, ino: Ino) -> bool {
+        let number = ino.index() / INODES_PER_BLOCK as u64;
+        let in_block = |(root, from, to): &(RootId, u64, u64)| {
+            *root == ino.root() && (*from..*to).contains(&number)
+        };
+        self.lost.iter().any(in_block)
     }
 
     /// Entries of one hash follow each other without a gap, each but the last saying so.
@@ -104,7 +116,7 @@ impl Check<'_> {
     }
 
     /// Every root is where its name says, and only there.
-    fn root_tops(&mut self) {
+    pub(crate) fn root_tops(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter().skip(1).filter(|r| r.state() == RootState::Live) {
             let name = root.name();
@@ -114,9 +126,16 @@ impl Check<'_> {
                 self.problem("root-name", format!("root {}: {name:?} does not name it", root.id.0));
             }
         }
+        Ok(())
     }
 
-    /// Link counts and entry counts.
+    /// What inodes say of themselves and others know better: links, entries, bytes.
+    pub(crate) fn counts(&mut self) -> Result<()> {
+        self.links();
+        self.sums();
+        Ok(())
+    }
+
     fn links(&mut self) {
         let mut problems = Vec::new();
         let volume = self.volume;
@@ -126,8 +145,8 @@ impl Check<'_> {
                 self.report.directories += 1;
                 let wanted = if *ino == Ino::ROOT { 0 } else { 1 };
                 if !orphan && seen.names != wanted {
-                    problems
-                        .push(("dir-names", format!("directory {ino} has {} names", seen.names)));
+                    let message = format!("directory {} has {} names", self.who(*ino), seen.names);
+                    problems.push(("dir-names", message));
                 }
                 let links = if orphan { 0 } else { 2 + seen.found };
                 if u64::from(seen.nlink) != links {
@@ -140,8 +159,9 @@ impl Check<'_> {
                     problems.push(("dir-size", message));
                 }
             } else if !orphan && seen.names != seen.nlink {
-                let message = format!("inode {ino}: {} names, {} links", seen.names, seen.nlink);
-                problems.push(("links", message));
+                let (names, links) = (seen.names, seen.nlink);
+                let who = self.who(*ino);
+                problems.push(("links", format!("{who}: {names} names, {links} links")));
             }
         }
         problems.sort();
@@ -149,7 +169,7 @@ impl Check<'_> {
     }
 
     /// Every directory leads to the top.
-    fn loops(&mut self) {
+    pub(crate) fn loops(&mut self) -> Result<()> {
         // Or to a removed tree's top.
         let orphan = |(ino, seen): (&Ino, &super::Seen)| (seen.names == u32::MAX).then_some(*ino);
         let mut good: HashSet<Ino> = self.seen.iter().filter_map(orphan).collect();
@@ -176,5 +196,6 @@ impl Check<'_> {
         }
         problems.sort();
         problems.into_iter().for_each(|p| self.problem("dir-loop", p));
+        Ok(())
     }
 }

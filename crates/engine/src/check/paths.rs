@@ -1,8 +1,11 @@
 //! Saying which files damage is about: by path, from parent pointers.
 
 use crate::volume::Inner;
-use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::inode::Inode;
+use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::{Code, Error, Ino, Result, RootId};
+use shoal_format::inode::{Form, Inode};
+use shoal_format::node::{Key, TreeId};
+use shoal_txn::Root;
 
 /// Paths named of one inode, at most.
 const PATHS_MAX: usize = 4;
@@ -44,6 +47,76 @@ impl Inner {
             at = up;
         }
         format!("...{path}")
+    }
+
+    /// `; of inode 7 (/a/b)`, `; of inodes 32 (/a) to 63`: whose entries those of a tree from key
+    /// `low` to before `high` are.
+    pub(crate) fn whose(&self, root: RootId, tree: TreeId, low: Key, high: Key) -> String {
+        let (first, end) = match tree {
+            TreeId::Imap => {
+                let at = |number: u64| {
+                    let index = number.saturating_mul(INODES_PER_BLOCK as u64).min((1 << 48) - 1);
+                    Ino::new(root, index).0
+                };
+                (at(low.hi), at(high.hi))
+            }
+            _ if high.lo == 0 => (low.hi, high.hi),
+            _ => (low.hi, high.hi.saturating_add(1)),
+        };
+        let from = self.path_hint(Ino(first));
+        match end.saturating_sub(first) {
+            0 | 1 => format!("; of inode {first}{from}"),
+            _ if end == u64::MAX => format!("; of inodes from {first}{from} on"),
+            _ => {
+                let to = self.path_hint(Ino(end - 1));
+                format!("; of inodes {first}{from} to {}{to}", end - 1)
+            }
+        }
+    }
+
+    /// A line for each inode whose entries in a tree may be among those from `low` to before `high`,
+    /// which are lost. Not of `imap`: inodes that cannot be read are named by their entries.
+    pub(crate) fn affected(
+        &self,
+        root: &Root,
+        tree: TreeId,
+        low: Key,
+        high: Key,
+        each: &mut dyn FnMut(Ino, &'static str, String),
+    ) {
+        let (rule, what) = match tree {
+            TreeId::Imap => return,
+            TreeId::Dirents => ("entries-lost", "some of its names cannot be read"),
+            TreeId::Attrs => ("attributes-lost", "some of its attributes cannot be read"),
+            TreeId::Extents => ("extents-lost", "where some of its data is cannot be read"),
+        };
+        let per_block = INODES_PER_BLOCK as u64;
+        let wanted = |inode: &Inode| match tree {
+            TreeId::Dirents => inode.core.is_dir(),
+            TreeId::Attrs => inode.core.attr_form == Form::Tree,
+            _ => inode.core.data_form == Form::Tree,
+        };
+        let in_range = |ino: Ino| Key::new(ino.0, u64::MAX) >= low && Key::new(ino.0, 0) < high;
+        let first = Ino(low.hi.max(Ino::new(root.id, 0).0)).index() / per_block;
+        let mut next = root.table.next_in_use(first);
+        // What `imap` has lost is told with the inodes.
+        while let Ok(Some(number)) = next {
+            if Ino::new(root.id, number * per_block).0 > high.hi {
+                break;
+            }
+            for slot in 0..per_block {
+                let ino = Ino::new(root.id, number * per_block + slot);
+                let Ok(place) = root.table.get(ino) else { break };
+                let named = in_range(ino) && {
+                    let slot = place.read();
+                    slot.inode.core.in_use() && wanted(&slot.inode)
+                };
+                if named {
+                    each(ino, rule, format!("inode {ino}{}: {what}", self.path_hint(ino)));
+                }
+            }
+            next = root.table.next_in_use(number + 1);
+        }
     }
 
     fn parents_if_any(&self, ino: Ino, inode: &Inode) -> Result<Vec<(Ino, Vec<u8>)>> {

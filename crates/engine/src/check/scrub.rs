@@ -1,20 +1,15 @@
 //! The scrub: a check of a volume that is in use. It reads from the device what the newest
 //! checkpoint points to, cached or not, and looks whether it is what was written.
 //!
-//! | stage | what is read | rules |
-//! | --- | --- | --- |
-//! | `Volume` | superblock copies, usage table, orphan blocks | checksums |
-//! | `Imap` | `imap`, every inode block; data that an inode itself points to | checksums, inodes can be decoded, objects say whose they are |
-//! | `Dirents` | every node | checksums, keys in range, entries can be decoded |
-//! | `Attrs` | every node, values in data objects | the same |
-//! | `Extents` | every node, file data | the same, objects say whose they are |
-//!
-//! What needs the whole volume to stand still (link counts, sums of live bytes, overlaps) is left
-//! to `fsck`, whose passes stand in `mod.rs`.
+//! What is read of which tree stands in `passes.rs`, beside the same passes of `fsck`. What needs
+//! the whole volume to stand still (link counts, sums of live bytes, overlaps) is left to that.
 //!
 //! In steps: each takes the newest checkpoint anew and goes on at the key where the last one
 //! stopped. Only for the time of a step nothing is given out that its checkpoint points to. What
 //! moved on behind a step was written, and its checksum made, after it was looked for.
+//!
+//! Inode blocks come before names: so the names of inodes that cannot be read are told, which those
+//! inodes themselves cannot tell any more.
 
 use crate::data::inline_extents;
 use crate::types::Problem;
@@ -24,17 +19,16 @@ use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
 use shoal_format::bytes::Reader;
-use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
+use shoal_format::checkpoint::RootRecord;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
 use shoal_format::node::{Key, TreeId};
-use shoal_format::orphan;
-use shoal_tree::Met;
+use shoal_tree::{LostNode, Met};
 use shoal_txn::{Root, remote_extents};
 
-/// Problems kept of a step.
-const PROBLEMS_MAX: usize = 100;
+/// Problems after which a step ends, so that who asks for it has room for what it tells.
+pub(crate) const PROBLEMS_MAX: usize = 100;
 
 /// Where a scrub goes on. Of use to nothing else, and good as long as the volume is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,20 +53,18 @@ pub struct ScrubReport {
 }
 
 impl ScrubReport {
-    fn problem(&mut self, rule: &'static str, message: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(Problem { rule, message });
-        }
+    pub(super) fn problem(&mut self, rule: &'static str, message: String) {
+        self.problems.push(Problem { rule, message });
     }
-    fn block(&mut self, len: u32) {
+    pub(super) fn block(&mut self, len: u32) {
         self.blocks += 1;
         self.bytes += u64::from(len);
     }
     /// Damage is found, not met: the scrub goes on behind it.
-    fn damage<T>(&mut self, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
+    pub(super) fn damage<T>(&mut self, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
         match step {
             Ok(value) => Ok(Some(value)),
-            Err(e @ (Error::Corrupt(_) | Error::Code(_))) => {
+            Err(e) if e.is_damage() || matches!(e, Error::Code(_)) => {
                 self.problem(rule, e.to_string());
                 Ok(None)
             }
@@ -81,81 +73,21 @@ impl ScrubReport {
     }
 }
 
+/// What is looked at of an entry of a tree.
+pub(crate) type Entry = fn(&Inner, &Root, Key, &[u8], &mut ScrubReport) -> Result<()>;
+
 impl Inner {
-    /// Reads about `bytes` more of what the newest checkpoint points to, from `at` on, and adds to
-    /// `report`. Returns where to go on; `None`: all has been read.
-    ///
-    /// # Errors
-    /// What the device cannot read ends the scrub; damage does not.
-    pub fn scrub_step(
-        &self,
-        at: ScrubAt,
-        bytes: u64,
-        report: &mut ScrubReport,
-    ) -> Result<Option<ScrubAt>> {
-        self.store.with_image(|checkpoint, ptr| {
-            let enough = report.bytes.saturating_add(bytes.max(1));
-            if at.stage == 0 {
-                self.scrub_volume(checkpoint, ptr, report)?;
-                return Ok(Some(ScrubAt { stage: 1, key: (0, 0) }));
-            }
-            let (number, tree) = ((at.stage - 1) / 4, TreeId::ALL[(at.stage - 1) as usize % 4]);
-            let Some(record) = checkpoint.roots.get(number as usize) else { return Ok(None) };
-            let from = Key::new(at.key.0, at.key.1);
-            let next = match record.state {
-                RootState::Vacant => None,
-                _ => self.scrub_tree(record, tree, from, enough, report)?,
-            };
-            Ok(Some(match next {
-                Some(key) => ScrubAt { key: (key.hi, key.lo), ..at },
-                None => ScrubAt { stage: at.stage + 1, key: (0, 0) },
-            }))
-        })
-    }
-
-    fn scrub_volume(
-        &self,
-        checkpoint: &Checkpoint,
-        ptr: Ptr,
-        report: &mut ScrubReport,
-    ) -> Result<()> {
-        for copy in shoal_txn::superblock_copies(&*self.store.device)? {
-            report.damage("superblock-copy", copy)?;
-            report.block(4096);
-        }
-        let tables = [(ptr, "checkpoint"), (checkpoint.usage, "segment usage table")];
-        let orphans = checkpoint.orphans.iter().map(|ptr| (*ptr, "orphan block"));
-        for (ptr, what) in tables.into_iter().chain(orphans) {
-            report.block(ptr.len);
-            let read = self.read_block(ptr, what).and_then(|raw| match what {
-                "orphan block" => orphan::decode(&raw, ptr.addr, self.store.volume).map(|_| ()),
-                _ => Ok(()),
-            });
-            report.damage("table", read)?;
-        }
-        Ok(())
-    }
-
-    /// A block of metadata from the device, as its pointer says.
-    fn read_block(&self, ptr: Ptr, what: &str) -> Result<Vec<u8>> {
-        if !self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) {
-            return Err(Error::corrupt(what, Some(ptr.addr.0), "outside any segment"));
-        }
-        let mut raw = vec![0; ptr.len as usize];
-        self.store.device.read_at(&mut raw, ptr.addr.0)?;
-        ptr.verify(&raw, what)?;
-        Ok(raw)
-    }
-
-    fn scrub_tree(
+    /// One step through a tree of the checkpoint. Returns where to go on in it.
+    pub(crate) fn scrub_tree(
         &self,
         record: &RootRecord,
-        id: TreeId,
+        (id, entry): (TreeId, Entry),
         from: Key,
         enough: u64,
         report: &mut ScrubReport,
     ) -> Result<Option<Key>> {
         let root = self.store.root(Ino::new(record.id, 0))?;
+        let most = report.problems.len() + PROBLEMS_MAX;
         let (tree, at) = (root.tree(id), record.trees[id as usize]);
         tree.read_image(at, from, &mut |met| {
             match met {
@@ -164,68 +96,104 @@ impl Inner {
                     // A step gets beyond the nodes that lead to where it begins.
                     return Ok(true);
                 }
-                Met::Lost(node) => {
+                Met::Lost(LostNode { error, low, high, .. }) => {
                     report.block(NODE_SIZE as u32);
-                    let (low, high) = (node.low, node.high);
-                    let range =
-                        format!("keys {}:{:#x} to {}:{:#x}", low.hi, low.lo, high.hi, high.lo);
-                    report.problem(
-                        "node",
-                        format!("{}: {range} of root {}", node.error, record.id.0),
-                    );
+                    let whose = self.whose(record.id, id, low, high);
+                    report.problem(id.name(), format!("{error}{whose}"));
+                    self.affected(root, id, low, high, &mut |ino, rule, text| {
+                        if id == TreeId::Attrs {
+                            self.unread.lock().attrs.insert(ino);
+                        }
+                        report.problem(rule, text);
+                    });
+                    if id == TreeId::Imap {
+                        self.unread.lock().blocks.push((record.id, low.hi..high.hi));
+                    }
                 }
-                Met::Entry(key, raw) => self.scrub_entry(root, id, key, raw, report)?,
+                Met::Entry(key, raw) => entry(self, root, key, raw, report)?,
             }
-            Ok(report.bytes < enough)
+            Ok(report.bytes < enough && report.problems.len() < most)
         })
     }
 
-    fn scrub_entry(
+    /// An entry of a directory, and whether its inode could be read.
+    pub(crate) fn scrub_name(
         &self,
-        root: &Root,
-        tree: TreeId,
+        _: &Root,
         key: Key,
         raw: &[u8],
         report: &mut ScrubReport,
     ) -> Result<()> {
-        let broken = |rule: &str| format!("{} entry {}:{:#x}: {rule}", tree.name(), key.hi, key.lo);
-        let ino = Ino(key.hi);
-        match tree {
-            TreeId::Imap => self.scrub_block(root, key.hi, raw, report)?,
-            TreeId::Dirents if Dirent::decode(raw).is_none() => {
-                report.problem("dirent", broken("not an entry"));
-            }
-            TreeId::Dirents => {}
-            TreeId::Attrs => match Attr::decode_whole(raw) {
-                Some(attr) => {
-                    let value = attr.value.extent();
-                    value.map_or(Ok(()), |extent| self.scrub_value(ino, &extent, report))?;
-                }
-                None => report.problem("attribute", broken("not an attribute")),
+        let Some(entry) = Dirent::decode(raw) else {
+            report.problem("dirent", broken(TreeId::Dirents, key, "not an entry"));
+            return Ok(());
+        };
+        let lost = self.unread.lock().of(entry.child);
+        if let Some(what) = lost {
+            let path = self.path_below(Ino(key.hi), entry.name);
+            let message = format!("{path}: {what} {} cannot be read", entry.child);
+            report.problem("dirent-child-missing", message);
+        }
+        Ok(())
+    }
+
+    /// An attribute in the tree, and the value that it points to.
+    pub(crate) fn scrub_attr(
+        &self,
+        _: &Root,
+        key: Key,
+        raw: &[u8],
+        report: &mut ScrubReport,
+    ) -> Result<()> {
+        match Attr::decode_whole(raw) {
+            Some(attr) => match attr.value.extent() {
+                Some(extent) => self.scrub_value(Ino(key.hi), &extent, report)?,
+                None => {}
             },
-            TreeId::Extents => match Extent::decode_value(key.lo, raw) {
-                Some(extent) => self.scrub_object(ino, &extent, report)?,
-                None => report.problem("extent", broken("not a record")),
-            },
+            None => report.problem("attribute", broken(TreeId::Attrs, key, "not an attribute")),
+        }
+        Ok(())
+    }
+
+    /// A record of an extent, and the data that it points to.
+    pub(crate) fn scrub_extent(
+        &self,
+        _: &Root,
+        key: Key,
+        raw: &[u8],
+        report: &mut ScrubReport,
+    ) -> Result<()> {
+        match Extent::decode_value(key.lo, raw) {
+            Some(extent) => self.scrub_object(Ino(key.hi), &extent, report)?,
+            None => report.problem("extent", broken(TreeId::Extents, key, "not a record")),
         }
         Ok(())
     }
 
     /// An inode block, and what its inodes themselves point to.
-    fn scrub_block(
+    pub(crate) fn scrub_inodes(
         &self,
         root: &Root,
-        number: u64,
+        key: Key,
         raw: &[u8],
         report: &mut ScrubReport,
     ) -> Result<()> {
+        let number = key.hi;
         let Some(ptr) = Ptr::decode(&mut Reader::new(raw)) else {
             report.problem("imap", format!("imap entry of block {number}: not a pointer"));
             return Ok(());
         };
         report.block(ptr.len);
-        let read = root.table.read_block(number, ptr);
-        let inodes: Vec<Inode> = report.damage("inode-block", read)?.unwrap_or_default();
+        let inodes: Vec<Inode> = match root.table.read_block(number, ptr) {
+            Err(e) if e.is_damage() => {
+                self.unread.lock().blocks.push((root.id, number..number + 1));
+                let (low, high) = (Key::new(number, 0), Key::new(number + 1, 0));
+                let whose = self.whose(root.id, TreeId::Imap, low, high);
+                report.problem("inode-block", format!("{e}{whose}"));
+                return Ok(());
+            }
+            read => read?,
+        };
         for (slot, inode) in inodes.iter().enumerate().filter(|(_, inode)| inode.core.in_use()) {
             let ino = Ino::new(root.id, number * inodes.len() as u64 + slot as u64);
             if inode.core.data_form == Form::Extents {
@@ -256,10 +224,16 @@ impl Inner {
     fn scrub_value(&self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
         report.objects += 1;
         report.bytes += u64::from(extent.ptr.len);
-        let what = format!("value of an attribute of inode {ino}{}", self.path_hint(ino));
-        let read = self.read_block(extent.ptr, &what);
-        report.damage("value-checksum", read).map(|_| ())
+        for (rule, what) in self.value_problems(ino, extent.ptr)? {
+            let hint = self.path_hint(ino);
+            report.problem(rule, format!("value of an attribute of inode {ino}{hint}: {what}"));
+        }
+        Ok(())
     }
+}
+
+fn broken(tree: TreeId, key: Key, rule: &str) -> String {
+    format!("{} entry {}:{:#x}: {rule}", tree.name(), key.hi, key.lo)
 }
 
 #[cfg(test)]

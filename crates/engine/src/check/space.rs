@@ -1,36 +1,39 @@
-//! Last pass: the segments' live bytes against everything that points into them.
+//! The segments' live bytes against everything that points into them.
 
 use super::Check;
 use shoal_base::{Addr, Result};
-use shoal_format::Ptr;
-use shoal_format::checkpoint::Checkpoint;
 use shoal_format::node::TreeId;
 use shoal_format::usage::SegKind;
 use std::sync::atomic::Ordering;
 
 impl Check<'_> {
-    pub(super) fn space(&mut self, checkpoint: &Checkpoint, at: Ptr) -> Result<()> {
+    pub(crate) fn space(&mut self) -> Result<()> {
+        let (checkpoint, at) = self.image;
         let store = &self.volume.store;
         for root in store.roots.iter() {
             for id in TreeId::ALL {
                 let mut nodes = Vec::new();
-                let walked = root.tree(id).for_each_node(&mut |ptr| nodes.push(ptr));
-                self.damage("tree", walked)?;
+                match root.tree(id).for_each_node(&mut |ptr| nodes.push(ptr)) {
+                    // It has been named where its entries were looked at.
+                    Err(e) if e.is_damage() => self.broken = true,
+                    walked => walked?,
+                }
+                nodes.retain(|ptr| !ptr.is_null());
                 self.report.blocks += nodes.len() as u64;
                 self.meta.append(&mut nodes);
             }
-        }
-        for copy in shoal_txn::superblock_copies(&*store.device)? {
-            self.damage("superblock-copy", copy)?;
         }
         self.meta.push(at);
         self.meta.push(checkpoint.usage);
         self.meta.extend(&checkpoint.orphans);
         self.meta.extend((!checkpoint.intents.is_null()).then_some(checkpoint.intents));
         self.overlaps();
-        self.live();
         let said = store.prealloc.load(Ordering::Relaxed);
-        if said != self.prealloc as i64 {
+        // What points to the rest may be in what cannot be read.
+        if !self.broken {
+            self.live();
+        }
+        if !self.broken && said != self.prealloc as i64 {
             let message = format!("{} bytes preallocated, counted {said}", self.prealloc);
             self.problem("prealloc", message);
         }

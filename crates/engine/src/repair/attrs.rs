@@ -16,7 +16,7 @@ use std::collections::HashSet;
 pub(super) const ATTR_FLAGS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY;
 
 impl Repair<'_> {
-    pub(super) fn attributes(&mut self) -> Result<()> {
+    pub(crate) fn attributes(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
             self.attr_records(root)?;

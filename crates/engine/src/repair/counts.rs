@@ -5,7 +5,7 @@ use shoal_base::{Ino, Result};
 use shoal_format::inode::{Core, FLAG_TMPFILE};
 
 impl Repair<'_> {
-    pub(super) fn counts(&mut self) -> Result<()> {
+    pub(crate) fn counts(&mut self) -> Result<()> {
         let volume = self.volume;
         for ino in self.sorted(|node| !node.agrees()) {
             let Some(node) = self.nodes.get(&ino) else { continue };

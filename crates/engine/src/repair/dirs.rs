@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 impl Repair<'_> {
-    pub(super) fn lost_directories(&mut self) -> Result<()> {
+    pub(crate) fn lost_directories(&mut self) -> Result<()> {
         if self.losses.iter().any(|loss| is_of_inodes(loss.what)) {
             // Numbers whose generations are lost are given out again one day.
             let newest = self.nodes.values().map(|node| node.generation).max().unwrap_or(0);

@@ -30,7 +30,7 @@ pub(super) struct Entry {
 }
 
 impl Repair<'_> {
-    pub(super) fn entries(&mut self) -> Result<()> {
+    pub(crate) fn entries(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
             let mut group: Vec<(Key, Vec<u8>)> = Vec::new();

@@ -13,7 +13,7 @@ use shoal_format::node::{Key, TreeId};
 use shoal_txn::{Lost, Root, fork_extents};
 
 impl Repair<'_> {
-    pub(super) fn extents(&mut self) -> Result<()> {
+    pub(crate) fn extents(&mut self) -> Result<()> {
         for ino in self.sorted(|node| node.near_data) {
             self.inline(ino)?;
         }

@@ -12,7 +12,7 @@ use shoal_format::inode::{FLAG_CUT, FLAG_TMPFILE, Form, Inode};
 use shoal_txn::{Root, fork_extents};
 
 impl Repair<'_> {
-    pub(super) fn inodes(&mut self) -> Result<()> {
+    pub(crate) fn inodes(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter().filter(|r| r.state() != RootState::Vacant) {
             let (mut next, mut inodes) = (0, 0);

@@ -1,15 +1,6 @@
-//! The repair behind `shoal fsck --repair`: of a volume that nobody uses.
-//!
-//! 1. *Look*: the check, as of any volume. What is clean is left alone.
-//! 2. *Salvage* (`shoal_txn::salvage`): everything that can be read, together in memory.
-//! 3. *Mend*: the passes of [`PASSES`], in memory. What is recorded in two places is restored from
-//!    the one that is left: entries from parent pointers and the reverse, counts from what is
-//!    counted, lost directories from what is in them. What nothing else knows of is given up, and
-//!    said by path.
-//! 4. *Ask*. Nothing has been written so far.
-//! 5. *Publish*: one checkpoint has it all. A crash before it is durable leaves the volume as it
-//!    was; after it, mended.
-//! 6. *Finish* what needs space, by ordinary transactions; free the orphans; check again.
+//! The passes of a repair, in memory: what is recorded in two places is restored from the one that
+//! is left; what nothing else knows of is given up, and said by path. Their order, beside what a
+//! check does for each, stands in `passes.rs`; what comes before and after them in `fsck.rs`.
 
 mod attrs;
 mod counts;
@@ -24,43 +15,12 @@ mod space;
 mod spread;
 
 pub use report::{Action, RepairReport};
-use shoal_base::sync::Mutex;
 
-use crate::open::store_options;
-use crate::types::{CheckReport, OpenOptions, Problem, RecoveryReport};
-use crate::volume::{Inner, Volume};
-use shoal_base::planted::{self, Defect};
-use shoal_base::{Epoch, Error, Ino, Result};
-use shoal_device::{Device, FileDevice, OpenMode};
-use shoal_txn::{Held, Loss, Salvaged};
+use crate::volume::Inner;
+use shoal_base::{Epoch, Ino, Result};
+use shoal_txn::Loss;
 use spread::Spread;
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
-
-/// What is done in one pass, and which passes must have been run before.
-struct Pass {
-    name: &'static str,
-    needs: &'static [&'static str],
-    run: fn(&mut Repair<'_>) -> Result<()>,
-}
-
-/// The passes in their order.
-const PASSES: &[Pass] = &[
-    // First: while one is open, a name and its parent pointer may disagree, and neither is wrong.
-    Pass { name: "intents", needs: &[], run: |r| r.intents() },
-    Pass { name: "inodes", needs: &["intents"], run: |r| r.inodes() },
-    Pass { name: "directories", needs: &["inodes"], run: |r| r.lost_directories() },
-    Pass { name: "extents", needs: &["inodes"], run: |r| r.extents() },
-    Pass { name: "attributes", needs: &["inodes"], run: |r| r.attributes() },
-    Pass { name: "entries", needs: &["directories", "attributes"], run: |r| r.entries() },
-    Pass { name: "pointers", needs: &["entries"], run: |r| r.pointers() },
-    Pass { name: "loops", needs: &["pointers"], run: |r| r.loops() },
-    Pass { name: "reattach", needs: &["loops"], run: |r| r.reattach() },
-    Pass { name: "counts", needs: &["extents", "reattach"], run: |r| r.counts() },
-    Pass { name: "missing pointers", needs: &["counts"], run: |r| r.missing_pointers() },
-];
 
 /// What is known of an inode in use.
 struct Node {
@@ -97,9 +57,6 @@ struct Said {
 }
 
 const DIRECTORY: u8 = 4;
-/// Rules that contents break: they are recorded once, and nothing brings them back.
-const OF_CONTENTS: [&str; 5] =
-    ["data-checksum", "data-header", "value-checksum", "value-header", "extents-shared"];
 /// Bytes of a directory's path that messages show.
 const PATH_MAX: usize = 512;
 
@@ -110,14 +67,14 @@ impl Node {
 }
 
 /// A name: of whom, where, which.
-struct Name {
+pub(crate) struct Name {
     child: Ino,
     dir: Ino,
     name: Vec<u8>,
 }
 
 /// A repair under way, in memory.
-struct Repair<'r> {
+pub(crate) struct Repair<'r> {
     volume: &'r Inner,
     epoch: Epoch,
     losses: &'r [Loss],
@@ -138,6 +95,8 @@ struct Repair<'r> {
     found: HashMap<u16, Ino>,
     actions: Vec<Action>,
     pass: &'static str,
+    /// Live bytes by segment, and bytes promised, counted when all else is done.
+    live: (Vec<(u64, u64)>, u64),
     progress: &'r mut dyn FnMut(&'static str, u64, u64),
     done: u64,
     total: u64,
@@ -159,6 +118,55 @@ fn path_of(volume: &Inner, lost: &HashMap<Ino, (Ino, Vec<u8>)>, dir: Ino) -> Str
         }
     }
     path
+}
+
+/// What the passes leave for the time after.
+pub(crate) struct Passed {
+    pub actions: Vec<Action>,
+    /// Live bytes by segment, of data and of metadata; and bytes promised.
+    pub live: (Vec<(u64, u64)>, u64),
+    /// Parent pointers for which space has to be taken.
+    pub later: Vec<Name>,
+}
+
+impl<'r> Repair<'r> {
+    /// Of a salvaged volume, of which `losses` are lost.
+    pub(crate) fn new(
+        volume: &'r Inner,
+        losses: &'r [Loss],
+        progress: &'r mut dyn FnMut(&'static str, u64, u64),
+    ) -> Repair<'r> {
+        let expected = volume.store.inodes().min(1 << 24);
+        Repair {
+            volume,
+            epoch: volume.store.epoch(),
+            losses,
+            nodes: HashMap::with_capacity_and_hasher(expected as usize, Spread),
+            paths: HashMap::new(),
+            lost_names: HashMap::new(),
+            doubtful: Vec::new(),
+            missing: Vec::new(),
+            later: Vec::new(),
+            dir_names: HashMap::new(),
+            found: HashMap::new(),
+            actions: Vec::new(),
+            pass: "",
+            live: (Vec::new(), 0),
+            progress,
+            done: 0,
+            total: volume.store.inodes().saturating_mul(3),
+        }
+    }
+
+    pub(crate) fn finish(self) -> Passed {
+        Passed { actions: self.actions, live: self.live, later: self.later }
+    }
+
+    /// Space, counted anew.
+    pub(crate) fn space(&mut self) -> Result<()> {
+        self.live = self.volume.live_bytes_by_segment()?;
+        Ok(())
+    }
 }
 
 impl Repair<'_> {
@@ -191,217 +199,18 @@ impl Repair<'_> {
         format!("{above}{}", name.escape_ascii())
     }
 
-    fn run(&mut self) -> Result<()> {
-        for (i, pass) in PASSES.iter().enumerate() {
-            let before = |need: &&str| PASSES[..i].iter().any(|earlier| earlier.name == *need);
-            debug_assert!(pass.needs.iter().all(before), "{} comes too early", pass.name);
-            self.pass = pass.name;
-            self.paths.clear();
-            if pass.name == "intents" && planted::is(Defect::IntentsTooLate) {
-                continue;
-            }
-            (pass.run)(self)?;
-        }
-        if planted::is(Defect::IntentsTooLate) { self.intents() } else { Ok(()) }
+    /// A pass begins.
+    pub(crate) fn begin(&mut self, pass: &'static str) {
+        self.pass = pass;
+        self.paths.clear();
     }
 
     /// What calls had promised, like any recovery does.
-    fn intents(&mut self) -> Result<()> {
+    pub(crate) fn intents(&mut self) -> Result<()> {
         match self.volume.complete_intents()? {
             0 => {}
             n => self.did(format!("{n} changes that a crash had cut off completed")),
         }
         Ok(())
     }
-}
-
-/// Called with what was found and what would be done: whether to go on.
-pub type Ask<'a> = &'a mut dyn FnMut(&RepairReport) -> bool;
-/// Called with the stage, work done, and work in all.
-pub type Progress<'a> = &'a mut dyn FnMut(&'static str, u64, u64);
-
-impl Volume {
-    /// Checks the volume in a file or on a block device that nobody uses, and repairs it.
-    pub fn repair(
-        path: &Path,
-        options: &OpenOptions,
-        progress: Progress<'_>,
-        ask: Ask<'_>,
-    ) -> Result<RepairReport> {
-        let device = FileDevice::open(path, OpenMode::ReadWrite)?;
-        Volume::repair_on(Arc::new(device), options, progress, ask)
-    }
-
-    /// The same on a device.
-    pub fn repair_on(
-        device: Arc<dyn Device>,
-        options: &OpenOptions,
-        progress: Progress<'_>,
-        ask: Ask<'_>,
-    ) -> Result<RepairReport> {
-        let options = OpenOptions { background: false, read_only: true, ..options.clone() };
-        let (mut report, orphans) = look(device.clone(), &options, progress)?;
-        let unfinished = report.recovery.needed || orphans > 0 || report.recovery.intents > 0;
-        if report.found.is_empty() && !unfinished {
-            return Ok(report);
-        }
-        let start = Instant::now();
-        let Some(mended) = attempt(device, &options, &mut report, progress)? else {
-            return Ok(report);
-        };
-        report.seconds = start.elapsed().as_secs_f64();
-        let beyond = |p: &Problem| OF_CONTENTS.contains(&p.rule);
-        if !unfinished && report.actions.is_empty() && report.found.iter().all(beyond) {
-            report.left = report.found.clone();
-            return Ok(report);
-        }
-        if !ask(&report) {
-            return Ok(report);
-        }
-        let start = Instant::now();
-        let Mended { mut inner, held, later } = mended;
-        publish(&mut inner, &held)?;
-        report.written = true;
-        let volume = Volume { inner: Arc::new(inner), background: Mutex::new(None) };
-        volume.finish_repair(later, &mut report)?;
-        report.seconds += start.elapsed().as_secs_f64();
-        let after = volume.check(&mut |done, total| progress("checking again", done, total))?;
-        report.left = after.problems.clone();
-        report.checked = after;
-        volume.close()?;
-        Ok(report)
-    }
-
-    /// Checks the volume in a file or on a block device that nobody uses, and says what a repair
-    /// would do. Writes nothing.
-    pub fn inspect(
-        path: &Path,
-        options: &OpenOptions,
-        progress: Progress<'_>,
-    ) -> Result<RepairReport> {
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, OpenMode::ReadOnly)?);
-        let options = OpenOptions { background: false, read_only: true, ..options.clone() };
-        let (mut report, _) = look(device.clone(), &options, progress)?;
-        if !report.found.is_empty() {
-            attempt(device, &options, &mut report, progress)?;
-        }
-        Ok(report)
-    }
-
-    /// What needs space or the journal.
-    fn finish_repair(&self, later: Vec<Name>, report: &mut RepairReport) -> Result<()> {
-        for name in later {
-            self.write_pointer(&name, true)?;
-        }
-        let reaped = self.adopt_orphans()?;
-        while self.reap_orphan()? {}
-        if reaped > 0 {
-            let message = format!("{reaped} files without a name freed");
-            report.actions.push(Action { pass: "orphans", message });
-        }
-        Ok(())
-    }
-}
-
-/// The check of a volume opened as any reader would, and how many orphans it has. Damage that keeps
-/// it from being opened is a problem found.
-fn look(
-    device: Arc<dyn Device>,
-    options: &OpenOptions,
-    progress: Progress<'_>,
-) -> Result<(RepairReport, u64)> {
-    let checked = Volume::open_on(device, options).and_then(|volume| {
-        let report = volume.check(&mut |done, total| progress("checking", done, total))?;
-        let info = volume.info();
-        Ok((report, info.recovery, info.orphans))
-    });
-    let (checked, recovery, orphans) = match checked {
-        Err(error @ Error::Corrupt(_)) => {
-            let problem = Problem { rule: "volume-unreadable", message: error.to_string() };
-            let report = CheckReport { problems: vec![problem], ..CheckReport::default() };
-            (report, RecoveryReport::default(), 0)
-        }
-        other => other?,
-    };
-    let found = checked.problems.clone();
-    Ok((RepairReport { found, checked, recovery, ..RepairReport::default() }, orphans))
-}
-
-/// A volume mended in memory.
-struct Mended {
-    inner: Inner,
-    held: Held,
-    later: Vec<Name>,
-}
-
-/// Salvages and mends. `None`: too much is lost; the report says what.
-fn attempt(
-    device: Arc<dyn Device>,
-    options: &OpenOptions,
-    report: &mut RepairReport,
-    progress: Progress<'_>,
-) -> Result<Option<Mended>> {
-    let mut salvage = || {
-        let sb = shoal_txn::read_superblock(&*device)?;
-        let salvaged = shoal_txn::salvage(device.clone(), store_options(&sb, options))?;
-        let Salvaged { store, recovered, losses, held } = salvaged;
-        if recovered.needed {
-            let message = format!("{} records of the journal replayed", recovered.records);
-            report.actions.push(Action { pass: "journal", message });
-        }
-        let inner = Inner::new(store, options);
-        let later = mend(&inner, &losses, report, progress)?;
-        report.inodes = inner.store.inodes();
-        Ok(Mended { inner, held, later })
-    };
-    match salvage() {
-        Ok(mended) => Ok(Some(mended)),
-        Err(error @ Error::Corrupt(_)) => {
-            let message = format!("{error}: restore the volume from a copy");
-            report.found.push(Problem { rule: "beyond-repair", message });
-            Ok(None)
-        }
-        Err(e) => Err(e),
-    }
-}
-
-/// Runs the passes; returns what is left for after the publication.
-fn mend(
-    inner: &Inner,
-    losses: &[Loss],
-    report: &mut RepairReport,
-    progress: Progress<'_>,
-) -> Result<Vec<Name>> {
-    let expected = inner.store.inodes().min(1 << 24);
-    let mut repair = Repair {
-        volume: inner,
-        epoch: inner.store.epoch(),
-        losses,
-        nodes: HashMap::with_capacity_and_hasher(expected as usize, Spread),
-        paths: HashMap::new(),
-        lost_names: HashMap::new(),
-        doubtful: Vec::new(),
-        missing: Vec::new(),
-        later: Vec::new(),
-        dir_names: HashMap::new(),
-        found: HashMap::new(),
-        actions: Vec::new(),
-        pass: "",
-        progress,
-        done: 0,
-        total: inner.store.inodes().saturating_mul(3),
-    };
-    repair.run()?;
-    let (actions, later) = (std::mem::take(&mut repair.actions), repair.later);
-    report.actions.extend(actions);
-    report.lost(inner, losses);
-    Ok(later)
-}
-
-/// One checkpoint with everything.
-fn publish(inner: &mut Inner, held: &Held) -> Result<()> {
-    let (live, prealloc) = inner.live_bytes_by_segment()?;
-    inner.store.prealloc.store(prealloc as i64, std::sync::atomic::Ordering::Relaxed);
-    inner.options.read_only = false;
-    inner.store.publish_salvaged(held, &live)
 }

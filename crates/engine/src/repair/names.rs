@@ -11,7 +11,7 @@ use shoal_format::attr::Link;
 use std::collections::HashSet;
 
 impl Repair<'_> {
-    pub(super) fn pointers(&mut self) -> Result<()> {
+    pub(crate) fn pointers(&mut self) -> Result<()> {
         if self.volume.parents {
             for ino in self.sorted(|node| node.nlink > 0) {
                 self.step();
@@ -68,7 +68,7 @@ impl Repair<'_> {
     }
 
     /// Takes the name of a directory in every circle that does not lead to the top.
-    pub(super) fn loops(&mut self) -> Result<()> {
+    pub(crate) fn loops(&mut self) -> Result<()> {
         let mut good: HashSet<Ino> = HashSet::from([Ino::ROOT]);
         for ino in self.sorted(Node::is_dir) {
             let (mut at, mut path) = (ino, Vec::new());
@@ -112,21 +112,22 @@ impl Repair<'_> {
         Ok(())
     }
 
-    pub(super) fn missing_pointers(&mut self) -> Result<()> {
+    pub(crate) fn missing_pointers(&mut self) -> Result<()> {
         if !self.volume.parents {
             return Ok(());
         }
         for name in std::mem::take(&mut self.missing) {
+            let path = self.path(name.dir, &name.name);
+            let what = format!("{path}: parent pointer of inode {}", name.child);
             match self.volume.write_pointer(&name, false) {
-                Ok(()) => {}
-                // The inode's data has to make room.
+                Ok(()) => self.did(format!("{what} written")),
+                // The inode's data has to make room, for which space has to be known.
                 Err(Error::Code(Code::NoSpace)) => {
-                    self.later.push(Name { name: name.name.clone(), ..name })
+                    self.did(format!("{what} to be written, its contents moved out of the inode"));
+                    self.later.push(name);
                 }
                 Err(e) => return Err(e),
             }
-            let path = self.path(name.dir, &name.name);
-            self.did(format!("{path}: parent pointer of inode {} written", name.child));
         }
         Ok(())
     }
@@ -134,7 +135,7 @@ impl Repair<'_> {
 
 impl Inner {
     /// Gives an inode the parent pointer of a name that it has.
-    pub(super) fn write_pointer(&self, name: &Name, journaled: bool) -> Result<()> {
+    pub(crate) fn write_pointer(&self, name: &Name, journaled: bool) -> Result<()> {
         let mut txn = match journaled {
             true => self.begin_space(4096)?,
             false => self.store.begin_in_memory(),

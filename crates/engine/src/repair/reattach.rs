@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 impl Repair<'_> {
-    pub(super) fn reattach(&mut self) -> Result<()> {
+    pub(crate) fn reattach(&mut self) -> Result<()> {
         let orphans = &self.volume.store.orphans;
         let slots: HashMap<Ino, OrphanSlot> = orphans.all().into_iter().collect();
         for ino in self.sorted(|node| node.names == 0) {

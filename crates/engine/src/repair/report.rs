@@ -3,7 +3,6 @@
 use crate::types::{CheckReport, Problem, RecoveryReport};
 use crate::volume::Inner;
 use shoal_base::Ino;
-use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_format::node::TreeId;
 use shoal_txn::{Loss, Lost};
 
@@ -39,7 +38,7 @@ pub struct RepairReport {
 
 impl RepairReport {
     /// Names every loss, and whom it concerns.
-    pub(super) fn lost(&mut self, volume: &Inner, losses: &[Loss]) {
+    pub(crate) fn lost(&mut self, volume: &Inner, losses: &[Loss]) {
         for loss in losses {
             let rule = match loss.what {
                 Lost::Superblock => "superblock-copy",
@@ -56,32 +55,25 @@ impl RepairReport {
             };
             let message = format!("{}{}", loss.error, whose(volume, loss));
             self.found.push(Problem { rule, message });
+            let root = volume.store.root(Ino::new(loss.root, 0));
+            if let (Lost::Node(tree), Ok(root)) = (loss.what, root) {
+                volume.affected(root, tree, loss.low, loss.high, &mut |_, rule, message| {
+                    let problem = Problem { rule, message };
+                    if !self.found.contains(&problem) {
+                        self.found.push(problem);
+                    }
+                });
+            }
         }
     }
 }
 
 /// The inodes that a lost block answered for.
 fn whose(volume: &Inner, loss: &Loss) -> String {
-    let span = |first: u64, end: u64| match end.saturating_sub(first) {
-        0 | 1 => format!("; of inode {first}{}", volume.path_hint(Ino(first))),
-        _ if end == u64::MAX => format!("; of inodes from {first} on"),
-        _ => {
-            let from = volume.path_hint(Ino(first));
-            format!("; of inodes {first}{from} to {}", end - 1)
-        }
+    let tree = match loss.what {
+        Lost::Node(tree) => tree,
+        Lost::InodeBlock => TreeId::Imap,
+        _ => return String::new(),
     };
-    match loss.what {
-        Lost::Node(TreeId::Imap) | Lost::InodeBlock => {
-            let at = |number: u64| {
-                let index = number.saturating_mul(INODES_PER_BLOCK as u64).min((1 << 48) - 1);
-                Ino::new(loss.root, index).0
-            };
-            span(at(loss.low.hi), at(loss.high.hi))
-        }
-        Lost::Node(_) => {
-            let end = if loss.high.lo == 0 { loss.high.hi } else { loss.high.hi.saturating_add(1) };
-            span(loss.low.hi, end)
-        }
-        _ => String::new(),
-    }
+    volume.whose(loss.root, tree, loss.low, loss.high)
 }

@@ -8,6 +8,7 @@ use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::node::{Node, NodeId, TreeId};
 use shoal_format::superblock::COPIES;
+use shoal_txn::{Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,6 +18,24 @@ pub fn options() -> OpenOptions {
 
 pub fn open(device: &Arc<MemDevice>) -> Volume {
     Volume::open_on(device.clone(), &options()).unwrap()
+}
+
+/// What is below a volume, which no call uses.
+pub fn store(device: &Arc<MemDevice>) -> Store {
+    store_as(device, false)
+}
+
+/// The same, to look at alone if `read_only`.
+pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
+    let options = StoreOptions {
+        read_only,
+        cache_bytes: 16 << 20,
+        commit_interval_ms: 5000,
+        checkpoint_bytes: u64::MAX,
+        background: false,
+        flush_rolls: false,
+    };
+    shoal_txn::open(device.clone(), options).unwrap().store
 }
 
 /// A copy of a device.

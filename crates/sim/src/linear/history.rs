@@ -30,7 +30,9 @@ impl Event {
             // It may be what is removed or replaced.
             Call::Rmdir(_) => is_dir,
             Call::Rename(..) | Call::RemoveTree(_) => true,
-            Call::Lookup(_) | Call::List(_) | Call::Probe(_) | Call::Stat(_) => false,
+            Call::Write(file, _) | Call::Cut(file, _) => file == handle,
+            Call::Lookup(_) | Call::List(_) | Call::Probe(_) => false,
+            Call::Stat(_) | Call::Read(_) => false,
         };
         changes && !matches!(self.reply, Reply::Failed(_))
     }

@@ -154,7 +154,7 @@ fn elsewhere(rng: &mut Rng, offset: u64, capacity: u64, earlier: &[Range<u64>]) 
 /// Whether two images hold the same bytes in a range.
 #[cfg(test)]
 fn same(a: &crate::image::Image, b: &crate::image::Image, range: Range<u64>) -> bool {
-    let bytes = |image: &Image| {
+    let bytes = |image: &crate::image::Image| {
         let mut buf = vec![0; (range.end - range.start) as usize];
         image.read(&mut buf, range.start);
         buf

@@ -1,0 +1,152 @@
+//! What a volume has one of: the superblock's copies, the checkpoint's record, the usage table,
+//! blocks of orphans, open intents, the journal. For the check and the scrub alike, from the device.
+
+use super::Check;
+use super::scrub::ScrubReport;
+use crate::volume::Inner;
+use shoal_base::{Error, Lsn, Result};
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::superblock::{Superblock, twin_of};
+use shoal_format::{Ptr, intent, orphan};
+use shoal_journal::JournalPos;
+
+/// How often what looks wrong is read before it is believed: it may just be being written.
+const TRIES: usize = 4;
+
+impl Check<'_> {
+    pub(crate) fn volume(&mut self) -> Result<()> {
+        for damage in &self.volume.store.orphan_damage {
+            self.problem("orphan-block", damage.clone());
+        }
+        let mut report = ScrubReport::default();
+        let (checkpoint, at) = self.image;
+        self.volume.tables(&self.superblock, checkpoint, at, &mut report)?;
+        // An orphan block that could not be read when the volume was opened has been named.
+        for problem in report.problems {
+            if !self.report.problems.iter().any(|known| known.message == problem.message) {
+                self.problem(problem.rule, problem.message);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(crate) fn tables(
+        &self,
+        superblock: &Superblock,
+        checkpoint: &Checkpoint,
+        at: Ptr,
+        report: &mut ScrubReport,
+    ) -> Result<()> {
+        let store = &self.store;
+        for problem in settled(|| self.superblocks(superblock, at))? {
+            report.problem("superblock-copy", problem);
+        }
+        report.block(3 * 4096);
+        let tables = [
+            (at, "checkpoint"),
+            (twin_of(at).unwrap_or(Ptr::NULL), "checkpoint's second copy"),
+            (checkpoint.usage, "segment usage table"),
+            (checkpoint.intents, "open intents"),
+        ];
+        let orphans = checkpoint.orphans.iter().map(|ptr| (*ptr, "orphan block"));
+        for (ptr, what) in tables.into_iter().chain(orphans).filter(|(ptr, _)| !ptr.is_null()) {
+            report.block(ptr.len);
+            let read = self.read_block(ptr, what).and_then(|raw| match what {
+                "orphan block" => orphan::decode(&raw, ptr.addr, store.volume).map(|_| ()),
+                "open intents" => intent::decode_open(&raw, ptr.addr, store.volume).map(|_| ()),
+                _ => Ok(()),
+            });
+            report.damage(if what == "orphan block" { "orphan-block" } else { "table" }, read)?;
+        }
+        for problem in settled(|| self.journal_problem(superblock, checkpoint, report))? {
+            report.problem("journal", problem);
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the copies of the superblock, that behind the checkpoint included.
+    fn superblocks(&self, superblock: &Superblock, at: Ptr) -> Result<Vec<String>> {
+        let device = &*self.store.device;
+        let mut wrong = Vec::new();
+        for copy in shoal_txn::superblock_copies(device)? {
+            match copy {
+                Ok(sb) if sb.id == superblock.id => {}
+                Ok(_) => wrong.push("a copy of the superblock is another volume's".to_owned()),
+                Err(e) => wrong.push(e.to_string()),
+            }
+        }
+        let spare = shoal_txn::spare_superblock(device, at)?;
+        wrong.extend(spare.err().map(|e| e.to_string()));
+        Ok(wrong)
+    }
+
+    /// What is wrong with the journal since the checkpoint: all that was durable can be read.
+    fn journal_problem(
+        &self,
+        superblock: &Superblock,
+        checkpoint: &Checkpoint,
+        report: &mut ScrubReport,
+    ) -> Result<Vec<String>> {
+        let store = &self.store;
+        if superblock.clean {
+            return Ok(Vec::new());
+        }
+        let durable = store.journal().map_or(Lsn(0), |journal| journal.durable_lsn());
+        let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
+        let scanned = shoal_journal::scan(
+            &*store.device,
+            &store.geometry,
+            store.volume,
+            superblock.incarnation,
+            start,
+            |_, _| Ok(()),
+        );
+        match scanned {
+            Ok(end) => {
+                report.bytes += end.bytes;
+                let (addr, lsn) = (end.end.addr.0, end.end.lsn);
+                let short = (lsn < durable).then(|| {
+                    format!(
+                        "corrupt journal at byte {addr}: no valid batch for LSN {}, durable up to \
+                         {}; memory still has it: unmounting writes it anew",
+                        lsn.0, durable.0
+                    )
+                });
+                Ok(short.into_iter().collect())
+            }
+            Err(e) if e.is_damage() => Ok(vec![e.to_string()]),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A block of metadata from the device, as its pointer says.
+    fn read_block(&self, ptr: Ptr, what: &str) -> Result<Vec<u8>> {
+        if !self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) {
+            return Err(Error::corrupt(what, Some(ptr.addr.0), "outside any segment"));
+        }
+        let mut raw = vec![0; ptr.len as usize];
+        self.store.device.read_at(&mut raw, ptr.addr.0)?;
+        ptr.verify(&raw, what)?;
+        Ok(raw)
+    }
+}
+
+/// What `look` finds wrong twice in a row, or every time: a volume in use may be writing what is
+/// read.
+fn settled(mut look: impl FnMut() -> Result<Vec<String>>) -> Result<Vec<String>> {
+    let mut before = look()?;
+    for _ in 1..TRIES {
+        if before.is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let now = look()?;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    Ok(before)
+}

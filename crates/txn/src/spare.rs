@@ -1,0 +1,90 @@
+//! The spare superblocks behind the records of checkpoints: finding a volume whose both copies of
+//! the superblock are lost.
+
+use crate::open::{read_around, read_checkpoint};
+use shoal_base::limits::ALIGN;
+use shoal_base::{Error, Result};
+use shoal_device::Device;
+use shoal_format::Ptr;
+use shoal_format::features::RO_COMPAT_ORPHAN_TREES;
+use shoal_format::superblock::{self, Superblock};
+
+/// Bytes of the device read at once.
+const PIECE: usize = 4 << 20;
+
+/// The spare superblock behind the record of a checkpoint, or what is wrong with it.
+pub fn spare_superblock(device: &dyn Device, checkpoint: Ptr) -> Result<Result<Superblock>> {
+    let addr = superblock::spare_of(checkpoint);
+    let mut raw = [0; superblock::SIZE];
+    let bad = |rule: &str| Error::corrupt("spare superblock", Some(addr), rule);
+    let read = device.read_at(&mut raw, addr).and_then(|()| {
+        let decoded = Superblock::decode(&raw, addr)?.ok_or_else(|| bad("magic"))?;
+        match decoded.checkpoint == checkpoint {
+            true => Ok(decoded),
+            false => Err(bad("another checkpoint's")),
+        }
+    });
+    match read {
+        Err(e) if !e.is_damage() => Err(e),
+        read => Ok(read),
+    }
+}
+
+/// Looks on the whole device for spare superblocks whose checkpoints can be read. Those of the
+/// volume made last, newest first, each as a superblock of a volume that was not closed: the lost
+/// ones may have been written since. `progress` gets the bytes read and in all.
+pub fn find_superblocks(
+    device: &dyn Device,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<Superblock>> {
+    let capacity = device.capacity();
+    let mut raw = vec![0; PIECE + superblock::SIZE];
+    let mut found: Vec<Superblock> = Vec::new();
+    for start in (0..capacity).step_by(PIECE) {
+        progress(start, capacity);
+        let len = (raw.len() as u64).min(capacity - start) as usize;
+        read_around(device, &mut raw[..len], start)?;
+        let places = (0..len.saturating_sub(superblock::SIZE - 1).min(PIECE)).step_by(ALIGN);
+        for at in places.filter(|at| raw[*at..].starts_with(&superblock::MAGIC)) {
+            let addr = start + at as u64;
+            // A newer format's is not for us to judge; what is damaged is not there.
+            let Ok(Some(sb)) = Superblock::decode(&raw[at..at + superblock::SIZE], addr) else {
+                continue;
+            };
+            if superblock::spare_of(sb.checkpoint) == addr && sb.geometry.bytes() <= capacity {
+                found.push(sb);
+            }
+        }
+    }
+    // A volume made earlier on the same device has left its own.
+    let newest = found.iter().max_by_key(|sb| (sb.created, sb.sequence)).map(|sb| sb.id);
+    found.retain(|sb| Some(sb.id) == newest);
+    found.sort_by_key(|sb| std::cmp::Reverse(sb.sequence));
+    let mut whole = Vec::new();
+    for sb in found {
+        let twin = superblock::twin_of(sb.checkpoint);
+        let records = [Some(sb.checkpoint), twin].into_iter().flatten();
+        for checkpoint in records {
+            match read_checkpoint(device, &Superblock { checkpoint, ..sb }) {
+                Ok(_) => {
+                    whole.push(reopened(sb));
+                    break;
+                }
+                Err(e) if e.is_damage() => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(whole)
+}
+
+/// The superblock that may have followed: after a checkpoint that closed the volume, it may have
+/// been opened again, whose journal has the next incarnation.
+fn reopened(sb: Superblock) -> Superblock {
+    Superblock {
+        incarnation: sb.incarnation.wrapping_add(u32::from(sb.clean)),
+        clean: false,
+        ro_compat: sb.ro_compat | RO_COMPAT_ORPHAN_TREES,
+        ..sb
+    }
+}
