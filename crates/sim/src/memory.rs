@@ -81,11 +81,10 @@ unsafe impl GlobalAlloc for Refusing {
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !is_mapped(&layout) && size < MAPPED {
-            // SAFETY: as the caller promises.
-            return if refused() {
-                null_mut()
-            } else {
-                unsafe { System.realloc(at, layout, size) }
+            return match refused() {
+                true => null_mut(),
+                // SAFETY: as the caller promises.
+                false => unsafe { System.realloc(at, layout, size) },
             };
         }
         // SAFETY: the caller promises that `size` is not zero and fits with this alignment.
@@ -100,11 +99,12 @@ unsafe impl GlobalAlloc for Refusing {
         }
         new
     }
+    // SAFETY: gives back to whom it came from, which the layout says.
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         if is_mapped(&layout) {
-            // SAFETY: mapped with this length by `map`, and given up by its only owner. It cannot
-            // fail for a mapping that is there; if it did, memory would be lost, nothing else.
+            // It cannot fail for a mapping that is there.
+            // SAFETY: mapped with this length by `map`, and given up by its only owner.
             let _ = unsafe { munmap(at.cast(), layout.size()) };
             return;
         }
