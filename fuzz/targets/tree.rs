@@ -63,7 +63,7 @@ pub fn tree(data: &[u8]) {
         free: Vec::new(),
     };
     let cache = cache();
-    let tree = Tree::create(ID, device, GEOMETRY, cache.clone(), 1);
+    let tree = Tree::create(ID, device, GEOMETRY, cache.clone());
     let mut world = World { tree, cache, model: BTreeMap::new(), writer, epoch: 1 };
     for op in data.as_chunks::<8>().0.iter().take(2000) {
         if let Err(e) = world.apply(op) {

@@ -54,6 +54,8 @@ defects! {
     SegmentTooEarly "segment-too-early" "a segment is free as soon as nothing in it is live";
     NumberTooEarly "number-too-early" "an inode's number is free while the inode is held";
     EntryLeft "entry-left" "a removed tree's directory is freed with an entry left in it";
+    IntentsTooLate "intents-too-late" "a repair mends names before it completes open intents";
+    MemoryTooLate "memory-too-late" "a call refuses for want of memory after it has changed all";
     ReserveIgnored "reserve-ignored" "ordinary calls may take the reserve";
 }
 

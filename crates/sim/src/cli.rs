@@ -1,7 +1,7 @@
 //! The command: runs seeds, prints how fast, and for a failing one the seed, a shortened list of
 //! operations, and the command that does it again.
 
-use crate::runner::{Failure, Report, Settings, run};
+use crate::runner::{Failure, Report, Settings, run_short_of_memory};
 use crate::shrink::shrink;
 use crate::workload::Workload;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub fn cli(arguments: Arguments) -> bool {
             break;
         }
         current.store(seed, Ordering::Relaxed);
-        match run(seed, ops) {
+        match run_short_of_memory(seed, ops) {
             Ok(report) => total += report,
             Err(failure) => {
                 report_failure(seed, ops, failure);
@@ -79,10 +79,10 @@ pub fn cli(arguments: Arguments) -> bool {
 
 fn print_progress(runs: u64, start: Instant, total: &Report) {
     let seconds = start.elapsed().as_secs_f64();
-    let Report { steps, skipped, refused, crashes, images, intents, device_ops } = total;
+    let Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops } = total;
     println!(
         "{runs} runs in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
-         {refused} refused), {crashes} crashes, {images} crash images, {intents} intents \
+         {refused} without space, {unserved} without memory), {crashes} crashes, {images} crash images, {intents} intents \
          completed, {device_ops} device operations, 0 violations",
         runs as f64 / seconds
     );

@@ -125,6 +125,10 @@ fn examine(image: Image, settings: &Settings, expected: &State, clean: bool) -> 
     }
 }
 
+/// What a repair cannot bring back: contents, which are recorded once.
+pub const OF_CONTENTS: [&str; 4] =
+    ["data-checksum", "data-header", "value-checksum", "value-header"];
+
 /// Whatever still shows is as it was: damage must not turn into other data.
 pub fn no_invention(found: &State, expected: &State) {
     for (ino, node) in &found.nodes {

@@ -12,17 +12,32 @@
 //!    limbo*: a later flush that succeeds does not cover them, as with kernels that drop dirty
 //!    pages which they could not write.
 //! 3. Discarded bytes read as zero, or as what they were, whichever is worse, also after a flush.
-//! 4. In the corruption tests only: bits flip, ranges become zero, the device is cut short.
+//! 4. In the corruption tests only, to a volume standing still: bits flip, ranges become zero, the
+//!    device is cut short.
+//! 5. In runs with [`Silent`] wrongs only, at any moment, without saying so: a write goes to another
+//!    place, never arrives, arrives with a bit inverted or a sector of zeros; a read returns an
+//!    inverted bit, once, or from then on until something is written there.
 //!
-//! What it MUST NOT do, so the engine may rely on it: tear inside a sector; lose or change a write
-//! that a later successful flush covers; change a sector that no write touched; return other bytes
-//! than the newest written ones while it runs.
+//! What it MUST NOT do but in 4 and 5, so the engine may rely on it: tear inside a sector; lose or
+//! change a write that a later successful flush covers; change a sector that no write touched;
+//! return other bytes than the newest written ones while it runs.
+//!
+//! What the engine owes, by point:
+//!
+//! | what happened | may be lost | must not be |
+//! | --- | --- | --- |
+//! | 1, 3: a crash | what no `fsync` or `sync` acknowledged, the newest calls first | all else; the state is one that there was |
+//! | 2: it fails | the call that met it, with its error; after a failed write or flush every later change (read-only) | what was acknowledged before; a call half done |
+//! | 5: a write goes wrong | what was to be there, and what was where it went: calls that need it fail with `EIO`, or the volume becomes read-only, or is refused with a reason. When it was the newest superblock or the journal's end: what came after an older state, which is shown whole | everything else; other bytes, another's name; nothing panics or hangs; the check finds it; a repair leaves nothing to be found but lost contents |
+//! | 5: a read goes wrong | the call that met it, with `EIO`; done or not at all, as in 2 | anything, once it reads right again |
+//! | an allocation is refused | the call, with `ENOMEM` | anything: it has changed nothing (or it succeeds) |
 //!
 //! Crash images of *any* moment are made from the recorded operations afterwards, so one run serves
 //! for as many crashes as it had device operations.
 
 use crate::crash::CrashCursor;
 use crate::image::Image;
+use crate::silent::{Silent, Wrongs};
 use parking_lot::Mutex;
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Error, Result};
@@ -103,8 +118,10 @@ pub struct Counts {
     pub discards: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Operations that were made to fail.
+    /// Operations that were made to fail, and reads that returned other bytes.
     pub failed: u64,
+    /// Writes that went wrong without saying so.
+    pub silent: u64,
 }
 
 struct State {
@@ -120,6 +137,7 @@ struct State {
     lying: bool,
     counts: Counts,
     faults: Vec<Fault>,
+    wrongs: Wrongs,
 }
 
 /// A device in memory that records, fails and crashes as the head of this file says.
@@ -146,6 +164,7 @@ impl FaultyDevice {
             lying: false,
             counts: Counts::default(),
             faults: Vec::new(),
+            wrongs: Wrongs::default(),
         };
         FaultyDevice { state: Mutex::new(state), capacity }
     }
@@ -181,19 +200,21 @@ impl FaultyDevice {
         self.state.lock().faults.push(fault);
     }
 
-    /// Nothing fails any more.
+    /// Makes an operation go wrong later on, without a word.
+    pub fn inject_silent(&self, silent: Silent) {
+        self.state.lock().wrongs.add(silent);
+    }
+
+    /// Nothing fails any more. What wrong writes left behind stays.
     pub fn heal(&self) {
-        self.state.lock().faults.clear();
+        let mut state = self.state.lock();
+        state.faults.clear();
+        state.wrongs = Wrongs::default();
     }
 
     /// Where the recorded writes went, oldest first: places worth damaging.
     pub fn writes(&self) -> Vec<Range<u64>> {
-        let state = self.state.lock();
-        let range = |op: &LogOp| match op {
-            LogOp::Write { offset, data, .. } => Some(*offset..*offset + data.len() as u64),
-            _ => None,
-        };
-        state.log.iter().filter_map(range).filter(|r| !r.is_empty()).collect()
+        written(&self.state.lock().log)
     }
 
     /// What reads see now: also what remains after the process was killed but not the machine.
@@ -270,7 +291,9 @@ impl Device for FaultyDevice {
         if let Some(errno) = FaultyDevice::count(&mut state, Kind::Read) {
             return Err(self.failure("read", offset, len, errno));
         }
+        let state = &mut *state;
         state.current.read(buf, offset);
+        state.counts.failed += u64::from(state.wrongs.of_read(buf, offset));
         Ok(())
     }
 
@@ -280,6 +303,16 @@ impl Device for FaultyDevice {
         let mut state = self.state.lock();
         let state = &mut *state;
         let failing = FaultyDevice::count(state, Kind::Write);
+        let earlier = || written(&state.log);
+        let wrong = state.wrongs.of_write(buf, offset, self.capacity, &earlier);
+        if let Some(arrives) = wrong.filter(|_| failing.is_none()) {
+            state.counts.silent += 1;
+            for (at, data) in arrives {
+                state.current.write(&data, at);
+                state.log.push(LogOp::Write { offset: at, data: Arc::from(data), ok: true });
+            }
+            return Ok(());
+        }
         let ok = failing.is_none();
         state.log.push(LogOp::Write { offset, data: Arc::from(buf), ok });
         if let Some(errno) = failing {
@@ -331,6 +364,15 @@ impl Device for FaultyDevice {
     fn describe(&self) -> String {
         "the simulated device".into()
     }
+}
+
+/// Where the recorded writes went, oldest first.
+fn written(log: &[LogOp]) -> Vec<Range<u64>> {
+    let range = |op: &LogOp| match op {
+        LogOp::Write { offset, data, .. } => Some(*offset..*offset + data.len() as u64),
+        _ => None,
+    };
+    log.iter().filter_map(range).filter(|r| !r.is_empty()).collect()
 }
 
 /// Folds a log that ends in a successful flush into the base. Writes in limbo are taken as done:

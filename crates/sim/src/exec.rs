@@ -5,6 +5,7 @@ pub use crate::call::{Answer, list};
 
 use crate::call::{as_setattr, on_volume};
 use crate::compare::compare;
+use crate::memory::{Refusal, refusing};
 use crate::model::{Model, Outcome, State, same_attr};
 use crate::op::{Op, SLOTS, Target};
 use shoal::{Code, Error, Ino, Volume};
@@ -28,6 +29,8 @@ pub struct Lockstep {
     pub model: Model,
     /// Open files.
     pub slots: [Option<Ino>; SLOTS],
+    /// Allocations that the next call is refused.
+    pub refusal: Option<Refusal>,
 }
 
 impl Lockstep {
@@ -37,7 +40,12 @@ impl Lockstep {
         let mut model = Model::new(root, attr.mode & 0o7777, attr.uid, attr.gid);
         model.begin();
         model.adopt(root, &attr);
-        Ok(Lockstep { model, slots: [None; SLOTS] })
+        Ok(Lockstep::of(model))
+    }
+
+    /// A run that goes on from here, with nothing open.
+    pub fn of(model: Model) -> Lockstep {
+        Lockstep { model, slots: [None; SLOTS], refusal: None }
     }
 
     /// The inode that a target means now.
@@ -67,7 +75,14 @@ impl Lockstep {
         self.model.begin();
         let inos = self.resolve_all(op).filter(|_| self.makes_sense(op));
         let Some(inos) = inos else { return Ok((Step::Skipped, None)) };
-        let found = on_volume(volume, op, &inos, &self.slots, &self.model);
+        let call = || on_volume(volume, op, &inos, &self.slots, &self.model);
+        let (found, refused) = refusing(self.refusal.take(), call);
+        if let Err(error) = &found
+            && error.is(Code::NoMemory)
+            && refused
+        {
+            return Ok((Step::Refused(error.clone()), None));
+        }
         if let Err(error) = &found
             && is_refusal(error)
         {

@@ -18,6 +18,7 @@ use crate::op::Op;
 use crate::recovery::recover;
 use crate::rng::Rng;
 use crate::runner::{Ack, Settings, make_durable, panic_text};
+use crate::silent::Silent;
 use crate::walk::walk;
 use crate::workload::Workload;
 use shoal::{Error, Ino, Volume, mkfs_on};
@@ -36,18 +37,27 @@ pub struct Outcome {
     pub read_only: bool,
 }
 
-/// Runs `count` operations of a seed with `fault` armed after the volume was opened.
+/// What happens to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Injury {
+    /// An operation fails, and says so.
+    Fails(Fault),
+    /// A read returns other bytes. (Wrong writes are not for here: [`crate::silent::run`].)
+    Silent(Silent),
+}
+
+/// Runs `count` operations of a seed with `injury` armed after the volume was opened.
 pub fn run_with(
     settings: &Settings,
     seed: u64,
     count: usize,
-    fault: Fault,
+    injury: Injury,
 ) -> Result<Outcome, String> {
-    let ran = catch_unwind(AssertUnwindSafe(|| drive(settings, seed, count, fault)));
+    let ran = catch_unwind(AssertUnwindSafe(|| drive(settings, seed, count, injury)));
     ran.unwrap_or_else(|panic| Err(format!("panic: {}", panic_text(&*panic))))
 }
 
-fn drive(settings: &Settings, seed: u64, count: usize, fault: Fault) -> Result<Outcome, String> {
+fn drive(settings: &Settings, seed: u64, count: usize, injury: Injury) -> Result<Outcome, String> {
     let device = Arc::new(FaultyDevice::new(settings.capacity));
     mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs)
         .map_err(|e| format!("mkfs: {e}"))?;
@@ -56,10 +66,13 @@ fn drive(settings: &Settings, seed: u64, count: usize, fault: Fault) -> Result<O
     let run = Lockstep::new(&volume, Ino::ROOT)?;
     let history = History::new(device.position(), &run.model, settings.explain);
     let outcome = Outcome::default();
-    let mut failing =
-        Failing { device, volume, run, history, outcome, flushes_fail: fault.on == Kind::Flush };
+    let flushes_fail = matches!(injury, Injury::Fails(fault) if fault.on == Kind::Flush);
+    let mut failing = Failing { device, volume, run, history, outcome, flushes_fail };
     let mut workload = Workload::new(seed).without_crashes();
-    failing.device.inject(fault);
+    match injury {
+        Injury::Fails(fault) => failing.device.inject(fault),
+        Injury::Silent(silent) => failing.device.inject_silent(silent),
+    }
     for i in 0..count {
         let op = workload.next(&failing.run);
         let clear = failing.step(&op).map_err(|e| format!("operation {}: {op}: {e}", i + 1))?;

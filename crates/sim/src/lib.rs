@@ -10,6 +10,8 @@
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`faults`]: runs on a device that fails.
+//! * [`silent`]: runs on a device that loses, misdirects or corrupts without saying so.
+//! * [`memory`]: allocations that are refused.
 //! * [`damage`]: a volume to be damaged, and what may become of it.
 //! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
 //! * [`linear`]: short histories of several threads on the same names, checked for an order.
@@ -32,6 +34,7 @@ pub mod faults;
 pub mod history;
 pub mod image;
 pub mod linear;
+pub mod memory;
 pub mod model;
 pub mod mounted;
 pub mod op;
@@ -39,6 +42,7 @@ pub mod recovery;
 pub mod rng;
 pub mod runner;
 pub mod shrink;
+pub mod silent;
 pub mod soak;
 pub mod threads;
 pub mod walk;

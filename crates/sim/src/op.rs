@@ -4,6 +4,7 @@
 
 mod text;
 
+use crate::memory::Refusal;
 use shoal::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time, XattrFlags};
 use std::fmt;
 use std::sync::Arc;
@@ -290,6 +291,8 @@ pub enum Op {
     Crash {
         seed: u64,
     },
+    /// Of the next call, these allocations are refused.
+    NoMemory(Refusal),
 }
 
 impl Op {
@@ -338,6 +341,7 @@ impl Op {
             Op::Checkpoint => "checkpoint",
             Op::Reopen { .. } => "reopen",
             Op::Crash { .. } => "crash",
+            Op::NoMemory(_) => "no_memory",
         }
     }
 
@@ -386,6 +390,7 @@ impl Op {
             | Op::Sync
             | Op::Checkpoint
             | Op::Reopen { .. }
+            | Op::NoMemory(_)
             | Op::Crash { .. } => vec![],
         }
     }

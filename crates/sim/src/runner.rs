@@ -88,6 +88,8 @@ pub struct Report {
     pub skipped: u64,
     /// Operations refused for lack of space.
     pub refused: u64,
+    /// Operations refused for lack of memory.
+    pub unserved: u64,
     /// Crashes.
     pub crashes: u64,
     /// Crash images examined.
@@ -103,6 +105,7 @@ impl std::ops::AddAssign for Report {
         self.steps += other.steps;
         self.skipped += other.skipped;
         self.refused += other.refused;
+        self.unserved += other.unserved;
         self.crashes += other.crashes;
         self.images += other.images;
         self.intents += other.intents;
@@ -140,6 +143,13 @@ pub enum Source {
 /// Runs `count` operations of a seed.
 pub fn run(seed: u64, count: usize) -> Result<Report, Failure> {
     run_from(&Settings::of_seed(seed), Source::Random(Workload::new(seed)), count)
+}
+
+/// The same with allocations refused now and then: for processes that do nothing else, whose
+/// reserve of memory it is.
+pub fn run_short_of_memory(seed: u64, count: usize) -> Result<Report, Failure> {
+    let workload = Workload::new(seed).with_refusals(seed);
+    run_from(&Settings::of_seed(seed), Source::Random(workload), count)
 }
 
 /// Runs the operations of a list.
@@ -224,6 +234,10 @@ impl Sim {
         match op {
             Op::Crash { seed } => return self.crash(*seed),
             Op::Reopen { release } => return self.reopen(*release),
+            Op::NoMemory(refusal) => {
+                self.run.refusal = Some(*refusal);
+                return Ok(());
+            }
             _ => {}
         }
         self.history.begin(self.device.position());
@@ -231,6 +245,10 @@ impl Sim {
         match step {
             Step::Done => {}
             Step::Skipped => self.report.skipped += 1,
+            Step::Refused(error) if error.is(Code::NoMemory) => {
+                self.report.unserved += 1;
+                self.compare_shown(&format!("after {op} had no memory"))?;
+            }
             Step::Refused(error) => self.judge_refusal(op, &error)?,
         }
         let durable = make_durable(self.volume(), &self.run, op);
@@ -264,7 +282,7 @@ impl Sim {
         let recovered = self.examine(image, last, &mut rng, true)?;
         self.device = recovered.device;
         self.volume = Some(recovered.volume);
-        self.run = Lockstep { model: recovered.walk.model(), slots: Default::default() };
+        self.run = Lockstep::of(recovered.walk.model());
         let position = self.device.position();
         self.history = History::new(position, &self.run.model, self.settings.explain);
         Ok(())

@@ -265,7 +265,7 @@ mod tests {
         let mut states = Vec::new();
         for t in 0..2_u64 {
             let model = crate::model::Model::new(Ino(10 + 100 * t), 0o777, 0, 0);
-            let mut run = Lockstep { model, slots: Default::default() };
+            let mut run = Lockstep::of(model);
             let mut track = Track::new(&run);
             let mut history = vec![run.model.state()];
             for k in 0..3_u64 {

@@ -2,7 +2,7 @@
 //! and checks on the way that the calls agree with each other.
 
 use crate::call::list_xattrs;
-use crate::model::{Content, Model, State, Xattrs, seen, xattr_hash};
+use crate::model::{Content, Model, NodeState, State, Xattrs, seen, xattr_hash};
 use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, Volume};
 use std::collections::BTreeMap;
 
@@ -66,6 +66,14 @@ pub fn walk(volume: &Volume, root: Ino, with_times: bool) -> Result<Walk, String
         }
     }
     Ok(walk)
+}
+
+/// One inode alone, with times: all that can be read of it.
+pub fn visit_alone(volume: &Volume, attr: &Attr) -> Result<NodeState, String> {
+    let mut walk =
+        Walk { state: State::default(), contents: BTreeMap::new(), xattrs: BTreeMap::new() };
+    walk.visit(volume, attr, true)?;
+    walk.state.nodes.remove(&attr.ino).ok_or_else(|| format!("inode {} not seen", attr.ino))
 }
 
 impl Walk {

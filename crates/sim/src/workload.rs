@@ -8,6 +8,7 @@ mod profile;
 pub use profile::{PROFILES, Profile, runs_full};
 
 use crate::exec::Lockstep;
+use crate::memory::Refusal;
 use crate::model::{Body, Model};
 use crate::op::{Data, Op, Place, SLOTS, Target, Who};
 use crate::rng::Rng;
@@ -23,6 +24,8 @@ const ROOTS_MAX: usize = 4;
 pub struct Workload {
     rng: Rng,
     profile: Profile,
+    /// Decides which calls are refused memory, if any are.
+    refusals: Option<Rng>,
 }
 
 impl Workload {
@@ -31,19 +34,26 @@ impl Workload {
         let mut rng = Rng::new(seed).fork(1);
         let drawn = *rng.pick(PROFILES);
         let profile = if runs_full(seed) { FULL } else { drawn };
-        Workload { rng, profile }
+        Workload { rng, profile, refusals: None }
     }
 
     /// The operations of a seed with a given profile.
     pub fn with_profile(seed: u64, name: &str) -> Workload {
         let found = PROFILES.iter().chain([&FULL]).find(|p| p.name == name);
         let profile = *found.unwrap_or_else(|| panic!("no profile is called {name}"));
-        Workload { rng: Rng::new(seed).fork(1), profile }
+        Workload { rng: Rng::new(seed).fork(1), profile, refusals: None }
     }
 
     /// The same without crashes and reopening, for those who make their own.
     pub fn without_crashes(mut self) -> Workload {
         self.profile.crashes_per_mille = 0;
+        self
+    }
+
+    /// The same, with a call now and then that is refused memory. All other operations are what
+    /// they are without.
+    pub fn with_refusals(mut self, seed: u64) -> Workload {
+        self.refusals = Some(Rng::new(seed).fork(9));
         self
     }
 
@@ -54,6 +64,15 @@ impl Workload {
 
     /// The next operation.
     pub fn next(&mut self, run: &Lockstep) -> Op {
+        if let Some(rng) = &mut self.refusals
+            && run.refusal.is_none()
+            && rng.chance(2)
+        {
+            // Few allocations or many: calls make from one to some thousands.
+            let most = *rng.pick(&[2, 8, 30, 400]);
+            let (after, count) = (rng.below(most) as u32, *rng.pick(&[1, 1, 1, 5, 1000]));
+            return Op::NoMemory(Refusal { after, count });
+        }
         if self.rng.below(1000) < self.profile.crashes_per_mille {
             let seed = self.rng.next();
             return if self.rng.chance(80) {

@@ -4,7 +4,7 @@
 
 use shoal::{Ino, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
-use shoal_sim::damage::{Sample, Verdict, no_invention, open, use_it};
+use shoal_sim::damage::{OF_CONTENTS, Sample, Verdict, no_invention, open, use_it};
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
@@ -201,9 +201,6 @@ fn what_is_not_a_volume_is_refused() {
         assert_eq!(device.counts().writes, 0, "what is not ours is not written to");
     }
 }
-
-/// What a repair cannot bring back: contents, which are recorded once.
-const OF_CONTENTS: [&str; 4] = ["data-checksum", "data-header", "value-checksum", "value-header"];
 
 /// A repair of whatever is damaged ends, invents nothing, and leaves nothing for a second one.
 #[test]

@@ -2,7 +2,7 @@
 
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::device::{EIO, ENOSPC, Fault, Kind};
-use shoal_sim::faults::{Outcome, run_with};
+use shoal_sim::faults::{Injury, Outcome, run_with};
 use shoal_sim::runner::Settings;
 
 const OPS: usize = 80;
@@ -30,7 +30,7 @@ fn run_one(seed: u64, fault: Fault, what: &str) -> Outcome {
         // Small enough that checkpoints happen, and that not everything stays in the cache.
         settings.open.checkpoint_bytes = 64 << 10;
         settings.open.cache_bytes = 4 << 20;
-        run_with(&settings, seed, OPS, fault).unwrap_or_else(|e| panic!("{e}"))
+        run_with(&settings, seed, OPS, Injury::Fails(fault)).unwrap_or_else(|e| panic!("{e}"))
     })
 }
 

@@ -122,7 +122,7 @@ impl Life {
         let mut top = model.state().nodes[&dir].clone();
         top.generation = generation;
         model.adopt_seen(&top);
-        let run = Lockstep { model, slots: Default::default() };
+        let run = Lockstep::of(model);
         let track = Track::new(&run);
         Life { run, workload: workload(seed, t), track, last: None }
     }

@@ -8,7 +8,9 @@ use shoal_base::planted::{Defect, plant};
 use shoal_sim::damage::{Sample, Verdict};
 use shoal_sim::device::FaultyDevice;
 use shoal_sim::rng::Rng;
-use shoal_sim::runner::{Settings, panic_text, run};
+use shoal_sim::runner::{Settings, panic_text, run, run_short_of_memory};
+use shoal_sim::silent::run::run as silent_run;
+use shoal_sim::silent::{Effect, Silent};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,13 +18,40 @@ use std::sync::Arc;
 type Detector = fn() -> Result<(), String>;
 
 /// Cheapest first.
-const DETECTORS: [(&str, Detector); 4] =
-    [("simulation", simulation), ("node", node), ("full", full), ("damage", damage)];
+const DETECTORS: [(&str, Detector); 6] = [
+    ("simulation", simulation),
+    ("node", node),
+    ("memory", memory),
+    ("full", full),
+    ("silent", silent),
+    ("damage", damage),
+];
 
 /// Seeded runs against the model, with crashes.
 fn simulation() -> Result<(), String> {
     for seed in 1..=60 {
         run(seed, 600).map_err(|failure| format!("seed {seed}: {}", failure.message))?;
+    }
+    Ok(())
+}
+
+/// The same with allocations refused.
+fn memory() -> Result<(), String> {
+    for seed in 1..=6 {
+        let run = run_short_of_memory(seed, 400);
+        run.map_err(|failure| format!("seed {seed}: {}", failure.message))?;
+    }
+    Ok(())
+}
+
+/// A write goes wrong without a word.
+fn silent() -> Result<(), String> {
+    for seed in 130..=140 {
+        for effect in Effect::OF_WRITES {
+            let wrong = Silent { effect, nth: 17, seed };
+            let run = silent_run(&Settings::of_seed(seed), seed, 120, wrong);
+            run.map_err(|e| format!("seed {seed}, {wrong:?}: {e}"))?;
+        }
     }
     Ok(())
 }

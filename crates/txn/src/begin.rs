@@ -217,6 +217,9 @@ impl Txn<'_> {
     #[inline]
     pub fn commit(mut self) -> Result<Lsn> {
         let lsn = self.stage()?;
+        if planted::is(Defect::MemoryTooLate) {
+            self.check_memory()?;
+        }
         match self.failed.take() {
             None => Ok(lsn),
             Some(error) => Err(error),

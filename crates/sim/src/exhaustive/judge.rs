@@ -90,7 +90,7 @@ impl<'a> Judge<'a> {
 /// The recovered volume is one to work with: what is allocated next must not be in use already.
 fn goes_on(recovered: &Recovered) -> Result<(), String> {
     let volume = &recovered.volume;
-    let mut run = Lockstep { model: recovered.walk.model(), slots: Default::default() };
+    let mut run = Lockstep::of(recovered.walk.model());
     for op in going_on() {
         if let Step::Refused(error) = run.step(volume, &op)? {
             return Err(format!("{op}: {error}"));

@@ -1,6 +1,7 @@
 //! Operations as text: what a failing run is printed as.
 
 use super::{Op, elided};
+use crate::memory::Refusal;
 use std::fmt;
 
 impl fmt::Display for Op {
@@ -95,6 +96,9 @@ impl Op {
                 write!(f, " {file}{}", if *datasync { " data only" } else { "" })
             }
             Op::Reopen { release } => f.write_str(if *release { " after releasing" } else { "" }),
+            Op::NoMemory(Refusal { after, count }) => {
+                write!(f, " for {count} allocations of the next call, after {after}")
+            }
             Op::Crash { seed } => write!(f, " (seed {seed:#x})"),
             _ => Ok(()),
         }
