@@ -1,9 +1,12 @@
 //! The command: runs seeds, prints how fast, and for a failing one the seed, a shortened list of
 //! operations, and the command that does it again.
 
+mod crew;
+
 use crate::runner::{Failure, Report, Settings, run_short_of_memory};
 use crate::shrink::shrink;
 use crate::workload::Workload;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,13 +26,19 @@ pub struct Arguments {
     pub ops: usize,
     /// Stop after this many seconds, whatever `seeds` says; 0: never.
     pub seconds: u64,
+    /// Processes that share the seeds; 0: one for each processor.
+    pub threads: u64,
+    /// A process of several: every how-manieth seed is its own, and it reports to the first.
+    pub every: u64,
 }
 
-const USAGE: &str = "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S]";
+const USAGE: &str =
+    "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S] [--threads T]";
 
 /// Reads the command line.
 pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seed: 0, seeds: 1, ops: 1000, seconds: 0 };
+    let mut arguments =
+        Arguments { seed: 0, seeds: 1, ops: 1000, seconds: 0, threads: 0, every: 0 };
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
         let number = match value.strip_prefix("0x") {
@@ -41,6 +50,8 @@ pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seed" => arguments.seed = number,
             "--seeds" => arguments.seeds = number,
             "--ops" => arguments.ops = number as usize,
+            "--threads" => arguments.threads = number,
+            "--every" => arguments.every = number,
             "--seconds" => (arguments.seconds, arguments.seeds) = (number, u64::MAX),
             _ => return Err(format!("{word}: unknown\n{USAGE}")),
         }
@@ -51,29 +62,45 @@ pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
 /// Runs seeds `seed`, `seed + 1`, and so on; stops at the first that fails. Returns whether all was
 /// well.
 pub fn cli(arguments: Arguments) -> bool {
-    let Arguments { seed, seeds, ops, seconds } = arguments;
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let workers = match arguments.threads {
+        0 => processors,
+        n => n,
+    };
+    match arguments.every {
+        0 if workers.min(arguments.seeds) > 1 => crew::lead(arguments, workers),
+        every => work(arguments, every.max(1), every == 0),
+    }
+}
+
+/// One process's share: every `every`-th seed. It prints for people, or for who leads.
+fn work(arguments: Arguments, every: u64, people: bool) -> bool {
+    let Arguments { seed, seeds, ops, seconds, .. } = arguments;
     let start = Instant::now();
-    let current = std::sync::Arc::new(AtomicU64::new(seed));
-    watch(std::sync::Arc::clone(&current), ops);
+    let current = Arc::new(AtomicU64::new(seed));
+    watch(Arc::clone(&current), ops);
     let (mut total, mut runs) = (Report::default(), 0);
-    for seed in (0..seeds).map(|i| seed.wrapping_add(i)) {
+    for seed in (0..seeds).step_by(every as usize).map(|i| seed.wrapping_add(i)) {
         if seconds > 0 && start.elapsed().as_secs() >= seconds {
             break;
         }
         current.store(seed, Ordering::Relaxed);
         match run_short_of_memory(seed, ops) {
-            Ok(report) => total += report,
+            Ok(report) if people => total += report,
+            Ok(report) => crew::tell(&report),
             Err(failure) => {
                 report_failure(seed, ops, failure);
                 return false;
             }
         }
         runs += 1;
-        if runs % 100 == 0 {
+        if people && runs % 100 == 0 {
             print_progress(runs, start, &total);
         }
     }
-    print_progress(runs, start, &total);
+    if people {
+        print_progress(runs, start, &total);
+    }
     true
 }
 
@@ -81,9 +108,9 @@ fn print_progress(runs: u64, start: Instant, total: &Report) {
     let seconds = start.elapsed().as_secs_f64();
     let Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops } = total;
     println!(
-        "{runs} runs in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
-         {refused} without space, {unserved} without memory), {crashes} crashes, {images} crash images, {intents} intents \
-         completed, {device_ops} device operations, 0 violations",
+        "{runs} seeds in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
+         {refused} without space, {unserved} without memory), {crashes} crashes, {images} crash \
+         images, {intents} intents completed, {device_ops} device operations, 0 violations",
         runs as f64 / seconds
     );
 }
@@ -103,7 +130,7 @@ fn report_failure(seed: u64, ops: usize, failure: Failure) {
 }
 
 /// Aborts when one seed takes too long: a hang is a failure too, and nobody else would tell which.
-fn watch(current: std::sync::Arc<AtomicU64>, ops: usize) {
+fn watch(current: Arc<AtomicU64>, ops: usize) {
     std::thread::spawn(move || {
         let mut seen = (current.load(Ordering::Relaxed), Instant::now());
         loop {
@@ -126,8 +153,8 @@ mod tests {
     #[test]
     fn arguments_are_read() {
         let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
-        let seven = Arguments { seed: 7, seeds: 1, ops: 50, seconds: 0 };
-        assert_eq!(words("--seed 0x7 --ops 50"), Ok(seven));
+        let seven = Arguments { seed: 7, seeds: 1, ops: 50, seconds: 0, threads: 2, every: 0 };
+        assert_eq!(words("--seed 0x7 --ops 50 --threads 2"), Ok(seven));
         assert!(words("--seed").unwrap_err().contains("missing"));
         assert!(words("--speed 3").unwrap_err().contains("unknown"));
         assert!(words("--seed x").unwrap_err().contains("not a number"));

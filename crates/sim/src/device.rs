@@ -328,7 +328,8 @@ impl Device for FaultyDevice {
     }
 
     fn write_vectored_at(&self, bufs: &[std::io::IoSlice<'_>], offset: u64) -> Result<()> {
-        let whole: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
+        let mut whole = Vec::with_capacity(bufs.iter().map(|b| b.len()).sum());
+        bufs.iter().for_each(|b| whole.extend_from_slice(b));
         self.write_at(&whole, offset)
     }
 

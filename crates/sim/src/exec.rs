@@ -83,6 +83,10 @@ impl Lockstep {
         {
             return Ok((Step::Refused(error.clone()), None));
         }
+        if refused {
+            // What is freed behind the call may have had to wait.
+            crate::checks::wait_for_reaping(volume)?;
+        }
         if let Err(error) = &found
             && is_refusal(error)
         {

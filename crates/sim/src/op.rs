@@ -72,7 +72,12 @@ impl Data {
         match self.seed % 8 {
             0 => vec![0; len],
             1 => vec![rng.next() as u8 | 1; len],
-            2 => format!("{:016x} ", self.seed).bytes().cycle().take(len).collect(),
+            2 => {
+                let word = format!("{:016x} ", self.seed).into_bytes();
+                let mut bytes = word.repeat(len.div_ceil(word.len()));
+                bytes.truncate(len);
+                bytes
+            }
             _ => {
                 let mut bytes = Vec::with_capacity(len + 8);
                 while bytes.len() < len {

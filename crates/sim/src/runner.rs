@@ -100,6 +100,21 @@ pub struct Report {
     pub device_ops: u64,
 }
 
+impl Report {
+    /// All of it, in the order of the fields.
+    pub fn numbers(&self) -> [u64; 8] {
+        let Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops } =
+            *self;
+        [steps, skipped, refused, unserved, crashes, images, intents, device_ops]
+    }
+
+    /// The reverse.
+    pub fn from_numbers(numbers: [u64; 8]) -> Report {
+        let [steps, skipped, refused, unserved, crashes, images, intents, device_ops] = numbers;
+        Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops }
+    }
+}
+
 impl std::ops::AddAssign for Report {
     fn add_assign(&mut self, other: Report) {
         self.steps += other.steps;

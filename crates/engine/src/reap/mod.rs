@@ -77,15 +77,20 @@ impl Inner {
         self.reap_soon()
     }
 
-    /// Something waits to be freed: wakes who does that, or does it.
+    /// Something waits to be freed: wakes who does that, or does it. Without memory it waits for the
+    /// next who comes here: the call that left it is done, and must not say that it is not.
     pub(crate) fn reap_soon(&self) -> Result<()> {
-        match self.options.background {
-            true => {
-                self.reaping.wake.notify_all();
-            }
-            false => while self.reap_orphan()? {},
+        if self.options.background {
+            self.reaping.wake.notify_all();
+            return Ok(());
         }
-        Ok(())
+        loop {
+            match self.reap_orphan() {
+                Ok(true) => {}
+                Ok(false) | Err(Error::Code(Code::NoMemory)) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Gives numbers back, and lets what has a slot wait, as the newest, until it is freed. Whether
@@ -110,7 +115,7 @@ impl Inner {
     pub(crate) fn reap_released(&self, ino: Ino, slot: OrphanSlot) -> Result<()> {
         match self.one_step(ino, slot) {
             Ok(Step::Done) => Ok(()),
-            Ok(Step::More) => self.reap_later(ino, slot),
+            Ok(Step::More) | Err(Error::Code(Code::NoMemory)) => self.reap_later(ino, slot),
             Err(e) => {
                 self.reaping.queue.lock().waiting.push((ino, slot));
                 Err(e)

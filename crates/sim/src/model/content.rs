@@ -93,16 +93,26 @@ impl Content {
     }
 
     fn change(&mut self, number: u64, edit: impl FnOnce(&mut [u8])) {
-        let old = self.pages.remove(&number);
         let mut page = [0; PAGE as usize];
-        if let Some(old) = old {
-            self.hash = self.hash.wrapping_sub(page_hash(number, &old));
-            page.copy_from_slice(&old);
+        let old = self.pages.get_mut(&number);
+        if let Some(old) = &old {
+            self.hash = self.hash.wrapping_sub(page_hash(number, old));
+            page.copy_from_slice(old);
         }
         edit(&mut page);
-        if page.iter().any(|b| *b != 0) {
+        let zero = page == [0; PAGE as usize];
+        if !zero {
             self.hash = self.hash.wrapping_add(page_hash(number, &page));
-            self.pages.insert(number, Arc::from(page));
+        }
+        match old {
+            None if zero => {}
+            None => drop(self.pages.insert(number, Arc::from(page))),
+            Some(_) if zero => drop(self.pages.remove(&number)),
+            // A page that only this content has is changed in place.
+            Some(old) => match Arc::get_mut(old) {
+                Some(bytes) => bytes.copy_from_slice(&page),
+                None => *old = Arc::from(page),
+            },
         }
     }
 }
