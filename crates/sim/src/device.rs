@@ -14,9 +14,9 @@
 //! 3. Discarded bytes read as zero, or as what they were, whichever is worse, also after a flush.
 //! 4. In the corruption tests only, to a volume standing still: bits flip, ranges become zero, the
 //!    device is cut short.
-//! 5. In runs with [`Silent`] wrongs only, at any moment, without saying so: a write goes to another
-//!    place, never arrives, arrives with a bit inverted or a sector of zeros; a read returns an
-//!    inverted bit, once, or from then on until something is written there.
+//! 5. In runs with [`Silent`] wrongs only, at any moment, without saying so: a write goes to
+//!    another place, never arrives, arrives with a bit inverted or a sector of zeros; a read
+//!    returns an inverted bit, once, or from then on until something is written there.
 //!
 //! What it MUST NOT do but in 4 and 5, so the engine may rely on it: tear inside a sector; lose or
 //! change a write that a later successful flush covers; change a sector that no write touched;

@@ -99,11 +99,12 @@ unsafe impl GlobalAlloc for Refusing {
         }
         new
     }
+    // SAFETY: gives back to whom it came from, which the layout says.
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         if is_mapped(&layout) {
-            // SAFETY: mapped with this length by `map`, and given up by its only owner. It cannot
-            // fail for a mapping that is there; if it did, memory would be lost, nothing else.
+            // It cannot fail for a mapping that is there.
+            // SAFETY: mapped with this length by `map`, and given up by its only owner.
             let _ = unsafe { munmap(at.cast(), layout.size()) };
             return;
         }

@@ -77,8 +77,8 @@ impl Inner {
         self.reap_soon()
     }
 
-    /// Something waits to be freed: wakes who does that, or does it. Without memory it waits for the
-    /// next who comes here: the call that left it is done, and must not say that it is not.
+    /// Something waits to be freed: wakes who does that, or does it. Without memory it waits for
+    /// the next who comes here: the call that left it is done, and must not say that it is not.
     pub(crate) fn reap_soon(&self) -> Result<()> {
         if self.options.background {
             self.reaping.wake.notify_all();

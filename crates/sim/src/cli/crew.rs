@@ -1,5 +1,5 @@
-//! Several processes that share the seeds. Processes and not threads: what a run does must depend on
-//! its seed alone, and the reserve of memory is the process's.
+//! Several processes that share the seeds. Processes and not threads: what a run does must depend
+//! on its seed alone, and the reserve of memory is the process's.
 
 use super::{Arguments, print_progress};
 use crate::runner::Report;

@@ -282,7 +282,7 @@ impl Judge {
         Ok(first.written)
     }
 
-    /// A repair brings back what there was, under `lost+found` if need be, and says what it changed.
+    /// A repair brings back what there was, in `lost+found` if need be, and says what it changed.
     fn nothing_added(&self, found: &Shown, report: &RepairReport) -> Result<(), String> {
         let mut new = HashSet::new();
         let places = found.state.entries.iter().filter(|((_, name), _)| name == b"lost+found");
