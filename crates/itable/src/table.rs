@@ -254,8 +254,8 @@ impl InodeTable {
         Ok(on_device.into_iter().chain(in_memory).min())
     }
 
-    /// The same over what can be read of `imap`: `lost` is told of each node of it that cannot, with
-    /// the blocks from which and before which it answers, and of entries that are none.
+    /// The same over what can be read of `imap`: `lost` is told of each node of it that cannot,
+    /// with the blocks from which and before which it answers, and of entries that are none.
     pub fn for_each_readable_block(
         &self,
         visit: &mut dyn FnMut(u64, Ptr),
