@@ -1,11 +1,11 @@
-//! The passes of check, scrub and repair, in one table: what each looks at, what must have been done
-//! before it, and what it does in each of the three.
+//! The passes of check, scrub and repair, in one table: what each looks at, what must have been
+//! done before it, and what it does in each of the three.
 //!
 //! | | runs on | how |
 //! | --- | --- | --- |
 //! | check (`shoal fsck`) | a volume that stands still, mounted or not | every row, changes nothing |
 //! | scrub (`shoal scrub`) | a volume in use | row by row in small steps, from the device |
-//! | repair (`shoal fsck --repair`) | a salvaged volume, in memory (`fsck.rs` has what comes before and after) | every row |
+//! | repair (`shoal fsck --repair`) | a salvaged volume, in memory | every row; before and after: `fsck.rs` |
 //!
 //! An empty place means that there is nothing to do there: a scrub cannot look at what needs the
 //! whole volume to stand still, and what a volume has one of is salvaged before the repair begins

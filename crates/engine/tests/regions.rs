@@ -1,5 +1,5 @@
-//! Every field of every kind of block, a bit of it and all of it, damaged by itself: found by `fsck`
-//! and by a scrub of the open volume, with the paths of the files concerned; and restored by a
+//! Every field of every kind of block, a bit of it and all of it, damaged by itself: found by
+//! `fsck` and by a scrub of the open volume, with the paths of those concerned; and restored by a
 //! repair wherever it is recorded twice. The fields are those of the format's own register.
 //!
 //! With `--nocapture` it prints the table in `docs/testing.md`.
@@ -268,23 +268,7 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
     let mut all = match block.kind.as_str() {
         "superblock" => fields("superblock", "", 0, len),
         "spare superblock" => fields("superblock", "", 0, len),
-        kind if kind.starts_with("checkpoint") => {
-            let mut all = fields("checkpoint", "", 0, len);
-            let mut at = 80;
-            for i in 0..u32_at(raw, 72) {
-                all.extend(fields("pointer", &format!("orphans {i} "), at, len));
-                at += 24;
-            }
-            for i in 0..u32_at(raw, 76) {
-                let name = u64::from(raw[at as usize + 2]);
-                all.extend(fields("root", &format!("root {i} "), at, at + 4));
-                all.push((format!("root {i} name"), at + 4..at + 4 + name));
-                let skipped = fields("root", &format!("root {i} "), at + name, len);
-                all.extend(skipped.into_iter().skip(3));
-                at += 4 + name + 4 * 24 + 16;
-            }
-            all
-        }
+        kind if kind.starts_with("checkpoint") => in_checkpoint(raw),
         "usage table" => {
             let entry = |(name, at, to): (&str, u64, u64)| (name.to_owned(), at..to);
             let header = [("magic", 0, 8), ("segments", 8, 12), ("reserved", 12, 16)];
@@ -333,6 +317,25 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
     }
     between.extend((at < len).then(|| ("the rest".into(), at..len)));
     all.extend(between);
+    all
+}
+
+fn in_checkpoint(raw: &[u8]) -> Vec<Region> {
+    let len = raw.len() as u64;
+    let mut all = fields("checkpoint", "", 0, len);
+    let mut at = 80;
+    for i in 0..u32_at(raw, 72) {
+        all.extend(fields("pointer", &format!("orphans {i} "), at, len));
+        at += 24;
+    }
+    for i in 0..u32_at(raw, 76) {
+        let name = u64::from(raw[at as usize + 2]);
+        all.extend(fields("root", &format!("root {i} "), at, at + 4));
+        all.push((format!("root {i} name"), at + 4..at + 4 + name));
+        let behind = fields("root", &format!("root {i} "), at + name, len);
+        all.extend(behind.into_iter().skip(3));
+        at += 4 + name + 4 * 24 + 16;
+    }
     all
 }
 

@@ -2,6 +2,7 @@
 //! and a device that goes away, which is another thing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::single_range_in_vec_init, reason = "one bad place is a list of one range")]
 
 mod common;
 

@@ -88,8 +88,8 @@ tables! {
     }
     CHECKPOINT "checkpoint" 0, checkpoint::FIXED,
     "The image of the volume at one LSN; then the orphan block pointers, then the roots; then, if \
-     intents are open, a pointer to them. Unless all that is longer than 64 KiB, a second copy, for \
-     repair, lies 4096 bytes behind the end of the spare superblock." {
+     intents are open, a pointer to them. Unless all that is longer than 64 KiB, a second copy, \
+     for repair, lies 4096 bytes behind the end of the spare superblock." {
         "magic" 4 "`SCP1`";
         "floor" 4 "least generation of inodes made from now on";
         "volume" 8 "first half of the volume id";

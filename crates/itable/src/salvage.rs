@@ -22,8 +22,8 @@ pub struct LostBlock {
 }
 
 impl InodeTable {
-    /// Reads every block and takes those that cannot be read, be it that the device fails to, out of
-    /// `imap`.
+    /// Reads every block and takes those that cannot be read, also those that the device fails to
+    /// read, out of `imap`.
     pub fn drop_unreadable(&self, epoch: Epoch) -> Result<Vec<LostBlock>> {
         let mut lost = Vec::new();
         self.imap.for_each(Key::MIN, Key::MAX, &mut |key, value| {

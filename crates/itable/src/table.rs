@@ -261,8 +261,8 @@ impl InodeTable {
         Ok(on_device.into_iter().chain(in_memory).min())
     }
 
-    /// The same over what can be read of `imap`: `lost` is told of each node of it that cannot, with
-    /// the blocks from which and before which it answers, and of entries that are none.
+    /// The same over what can be read of `imap`: `lost` is told of each node of it that cannot,
+    /// with the blocks from which and before which it answers, and of entries that are none.
     pub fn for_each_readable_block(
         &self,
         visit: &mut dyn FnMut(u64, Ptr),
@@ -271,8 +271,8 @@ impl InodeTable {
         let mut broken = Vec::new();
         let mut entry = |key: Key, value: &[u8]| {
             match decode_imap(value) {
-                Some((ptr, _)) => visit(key.hi, ptr),
-                None => broken.push(key.hi),
+                Some((ptr, _)) if key.hi < INODE_BLOCKS_MAX => visit(key.hi, ptr),
+                _ => broken.push(key.hi),
             }
             Ok(())
         };
@@ -281,8 +281,8 @@ impl InodeTable {
         })?;
         for number in broken {
             let object = format!("imap entry of block {number}");
-            let error = Error::corrupt(object, None, "not a pointer and a mask");
-            lost(error, number..number + 1);
+            let error = Error::corrupt(object, None, "not a block's number, pointer and mask");
+            lost(error, number..number.saturating_add(1));
         }
         Ok(())
     }

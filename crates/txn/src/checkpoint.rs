@@ -161,9 +161,9 @@ impl Store {
 
     /// Step 5: retires the previous record and what only it named, then writes the usage table,
     /// whose own bytes and those of the record are counted in it, and the record. Returns the
-    /// superblock that names it, of which a spare copy lies behind it, and then a second copy of the
-    /// record; in the same segment, so that they stay as long as the record does, though nothing
-    /// counts them.
+    /// superblock that names it, of which a spare copy lies behind it, and then a second copy of
+    /// the record; in the same segment, so that they stay as long as the record does, though
+    /// nothing counts them.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,

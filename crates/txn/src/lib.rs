@@ -7,7 +7,8 @@
 //!
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
 //! How a record is replayed: `replay.rs`.
-//! What can be read of a damaged volume: `salvage.rs`; without a superblock: `spare.rs`. What a call waits for: `begin.rs`.
+//! What can be read of a damaged volume: `salvage.rs`; without a superblock: `spare.rs`.
+//! What a call waits for: `begin.rs`.
 
 mod begin;
 mod checkpoint;

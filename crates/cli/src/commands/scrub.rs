@@ -123,7 +123,8 @@ impl Scrub<'_> {
         while let Some(here) = at {
             let step = place.step(here, bytes)?;
             if step.left_out > 0 && bytes > 1 {
-                // A mount has to get them on one page. Again, in pieces of which each can tell all that it finds.
+                // A mount has to get them on one page: again, in pieces of which each can tell all
+                // that it finds.
                 bytes = (bytes / 4).max(1);
                 continue;
             }

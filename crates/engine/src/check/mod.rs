@@ -55,7 +55,7 @@ pub(crate) struct Check<'v> {
     superblock: Superblock,
     report: CheckReport,
     seen: HashMap<Ino, Seen>,
-    /// Blocks of inodes that cannot be read, and `imap` ranges: root, first block, one past the last.
+    /// Blocks of inodes that cannot be read: root, the first, one past the last.
     lost: Vec<(RootId, u64, u64)>,
     /// Some block of metadata cannot be read: sums cannot be compared.
     broken: bool,

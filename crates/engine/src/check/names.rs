@@ -1,4 +1,5 @@
-//! Entries against inodes, both ways; link and entry counts; directories that lie within themselves.
+//! Entries against inodes, both ways; link and entry counts; directories that lie within
+//! themselves.
 
 use super::Check;
 use crate::dir::CHAINED;

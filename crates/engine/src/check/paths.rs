@@ -74,8 +74,8 @@ impl Inner {
         }
     }
 
-    /// A line for each inode whose entries in a tree may be among those from `low` to before `high`,
-    /// which are lost. Not of `imap`: inodes that cannot be read are named by their entries.
+    /// A line for each inode whose entries in a tree may be among those from `low` to before
+    /// `high`, which are lost. Not of `imap`: those inodes are named by their entries.
     pub(crate) fn affected(
         &self,
         root: &Root,

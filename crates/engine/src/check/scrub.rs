@@ -146,10 +146,11 @@ impl Inner {
         report: &mut ScrubReport,
     ) -> Result<()> {
         match Attr::decode_whole(raw) {
-            Some(attr) => match attr.value.extent() {
-                Some(extent) => self.scrub_value(Ino(key.hi), &extent, report)?,
-                None => {}
-            },
+            Some(attr) => {
+                if let Some(extent) = attr.value.extent() {
+                    self.scrub_value(Ino(key.hi), &extent, report)?;
+                }
+            }
             None => report.problem("attribute", broken(TreeId::Attrs, key, "not an attribute")),
         }
         Ok(())

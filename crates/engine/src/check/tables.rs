@@ -1,5 +1,5 @@
 //! What a volume has one of: the superblock's copies, the checkpoint's record, the usage table,
-//! blocks of orphans, open intents, the journal. For the check and the scrub alike, from the device.
+//! blocks of orphans, open intents, the journal. For check and scrub alike, from the device.
 
 use super::Check;
 use super::scrub::ScrubReport;
