@@ -210,6 +210,9 @@ fn who_may_not_removes_nothing() {
     as_user("rm -r --top-only m/t").fails(1, &["m/t", "superuser", "--top-only"]);
     as_user("orphans m").fails(1, &["m", "ask as root"]);
     assert!(as_user("stats m").ok().contains("detached"));
+    let info = as_user("info m").ok();
+    assert!(info.contains("available") && !info.contains("read-only"), "{info}");
+    assert!(as_user("info m --json").ok().contains("\"segments_free\":"));
     assert_eq!(count(), before);
     scratch.shell("chown 61001:61001 m/t/d4/e").ok();
     as_user("rm -r m/t").ok();

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 harness!();
 
+/// `fusermount3` wants a user with a name.
+const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn is_read_only(dir: &Path) -> bool {
@@ -129,19 +131,19 @@ fn an_ordinary_users_server_says_that_it_cannot() {
     let Some(mut m) = mount_failing("") else { return };
     m.stop();
     std::fs::remove_file(m.volume()).unwrap();
-    chown(m.base(), USER, USER);
-    chown(&m.dir, USER, USER);
+    chown(m.base(), NOBODY, NOBODY);
+    chown(&m.dir, NOBODY, NOBODY);
     let exe = std::env::current_exe().unwrap();
-    let runs = as_user(USER, &[], || std::fs::File::open(&exe).is_ok());
-    let device = as_user(USER, &[], || open("/dev/fuse", OFlags::RDWR).is_ok());
+    let runs = as_user(NOBODY, &[], || std::fs::File::open(&exe).is_ok());
+    let device = as_user(NOBODY, &[], || open("/dev/fuse", OFlags::RDWR).is_ok());
     if !(runs && device && Path::new("/usr/bin/fusermount3").exists()) {
         skipped("an ordinary user cannot mount here, or not run this test program");
         return;
     }
-    m.start(USER);
-    as_user(USER, &[], || break_it(&m));
+    m.start(NOBODY);
+    as_user(NOBODY, &[], || break_it(&m));
     wait_until("said", || m.log().contains("the mount is not shown as read-only"));
-    as_user(USER, &[], || assert!(!is_read_only(&m.dir) && reason(&m.dir).is_some()));
-    m.stop_as(USER);
+    as_user(NOBODY, &[], || assert!(!is_read_only(&m.dir) && reason(&m.dir).is_some()));
+    m.stop_as(NOBODY);
     m.mend();
 }

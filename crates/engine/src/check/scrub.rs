@@ -187,8 +187,8 @@ impl Inner {
         report.block(ptr.len);
         let inodes: Vec<Inode> = match root.table.read_block(number, ptr) {
             Err(e) if e.is_damage() => {
-                self.unread.lock().blocks.push((root.id, number..number + 1));
-                let (low, high) = (Key::new(number, 0), Key::new(number + 1, 0));
+                self.unread.lock().blocks.push((root.id, number..number.saturating_add(1)));
+                let (low, high) = (Key::new(number, 0), Key::new(number.saturating_add(1), 0));
                 let whose = self.whose(root.id, TreeId::Imap, low, high);
                 report.problem("inode-block", format!("{e}{whose}"));
                 return Ok(());
