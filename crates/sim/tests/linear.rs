@@ -2,10 +2,10 @@
 
 use shoal::{Caller, Code, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::linear::call::{At, Call, Flavour, Kind, Mode, Reply, Seen};
+use shoal_sim::linear::call::{At, Call, Content, Flavour, HEAD, Kind, Mode, Reply, Seen, WHOLE};
 use shoal_sim::linear::history::{Event, History};
 use shoal_sim::linear::library;
-use shoal_sim::linear::search::check;
+use shoal_sim::linear::search::{Recovered, check, check_recovered};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -102,6 +102,39 @@ fn only_attributes_of_a_change_under_way_are_excused() {
         let rest = wrong.without_early_attributes();
         check(&rest).expect_err("after it, elsewhere, of none, or of names");
     }
+}
+
+/// A crash leaves what some beginning of an order leads to, and no less than was acknowledged.
+#[test]
+fn a_recovery_is_a_beginning() {
+    let made = history(&[
+        (0, Call::Create(at(0, 1)), file(9), 1, 3),
+        (1, Call::Write(4, 66), Reply::Done, 2, 5),
+        (0, Call::Write(4, 23), Reply::Done, 6, 7),
+    ]);
+    let content = |len, head, tail| Reply::Content(Some(Content { len, head, tail }));
+    let finds = |name: Reply, bytes: Reply, durable| {
+        let seen = vec![(Call::Lookup(at(0, 1)), name), (Call::Read(4), bytes)];
+        check_recovered(&made, Recovered { durable, seen }).is_ok()
+    };
+    let (none, long, both) = (content(0, 0, 0), content(6000, 66, 66), content(6000, 23, 66));
+    assert!(finds(NOT_FOUND, none, 0) && finds(file(9), both, 0), "nothing, or all");
+    assert!(finds(file(9), none, 4) && !finds(NOT_FOUND, none, 4), "acknowledged");
+    assert!(finds(NOT_FOUND, long, 0), "they overlap");
+    assert!(!finds(NOT_FOUND, both, 0), "the last without the first");
+    assert!(!finds(file(9), content(100, 23, 0), 0), "the second write alone");
+    assert!(!finds(file(9), long, 8) && finds(file(9), both, 8));
+}
+
+#[test]
+fn bytes_of_two_writers_are_no_content() {
+    let mut bytes = vec![66; WHOLE as usize];
+    assert_eq!(Content::of(&bytes), Some(Content::default().written(66)));
+    bytes[..HEAD as usize].fill(23);
+    assert_eq!(Content::of(&bytes), Some(Content::default().written(66).written(23)));
+    assert_eq!(Content::of(&bytes[..HEAD as usize]), Some(Content::default().written(23)));
+    bytes[HEAD as usize + 1] = 23;
+    assert_eq!(Content::of(&bytes), None);
 }
 
 #[test]

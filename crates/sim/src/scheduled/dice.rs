@@ -87,15 +87,16 @@ impl Dice {
     }
 
     fn choose(&mut self, runnable: &[TaskId], current: Option<TaskId>, yields: bool) -> TaskId {
-        let [first, _, ..] = runnable else { return runnable[0] };
-        let _ = first;
+        if let [only] = runnable {
+            return *only;
+        }
         let stays = current.filter(|task| !yields && runnable.contains(task));
         match (self.style, stays) {
             (Style::Seldom(often), Some(task)) if self.rng.below(often) != 0 => task,
             (Style::Any | Style::Seldom(_), _) => {
                 // Who waits for others lets others go on.
-                let others = runnable.iter().filter(|task| !yields || Some(**task) != current);
-                let others: Vec<TaskId> = others.copied().collect();
+                let goes = |task: &TaskId| !yields || Some(*task) != current;
+                let others: Vec<TaskId> = runnable.iter().copied().filter(goes).collect();
                 *self.rng.pick(&others)
             }
             (Style::Ranked(often), _) => {
@@ -107,7 +108,7 @@ impl Dice {
                 }
                 let ranked = runnable.iter().map(|task| (self.rank(*task), *task));
                 let ranked: Vec<(u64, TaskId)> = ranked.collect();
-                ranked.into_iter().max().map_or(*first, |(_, task)| task)
+                ranked.into_iter().max().map_or(runnable[0], |(_, task)| task)
             }
         }
     }

@@ -303,7 +303,6 @@ impl World {
 }
 
 /// Images of crashes while the threads were at work.
-#[expect(clippy::too_many_arguments, reason = "what is known when the threads have ended")]
 fn crashes(
     report: &mut Report,
     history: &History,
