@@ -4,7 +4,6 @@
 //! The allocator of every program that links this crate is the one that refuses, below the reserve
 //! of `shoal_base::memory`: as in the command `shoal`, whose allocator fails by itself.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use shoal_base::memory::{self, WithReserve};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -38,76 +37,28 @@ fn refused() -> bool {
     }
 }
 
-/// Memory of at least this many bytes is mapped for itself, and so is zero without being touched:
-/// each volume that is opened has a ring of 32 MiB for its journal, of which a run uses little, and
-/// a run opens many. The system's allocator would clear it each time, a quarter of all the work.
-const MAPPED: usize = 16 << 20;
-
-fn is_mapped(layout: &Layout) -> bool {
-    layout.size() >= MAPPED && layout.align() <= 4096
-}
-
-fn map(layout: &Layout) -> *mut u8 {
-    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping at a place that the kernel chooses.
-    let mapped = unsafe { mmap_anonymous(null_mut(), layout.size(), access, flags) };
-    mapped.map_or(null_mut(), |at| at.cast())
-}
-
 /// The system's allocator, but for what is refused.
 struct Refusing;
 
-// SAFETY: what is not refused is the system's, or a mapping of its own, which begins with a page;
-// which of the two, the layout alone decides. A null pointer is a proper answer to the rest.
+// SAFETY: what is not refused is the system's. A null pointer is a proper answer to the rest.
 unsafe impl GlobalAlloc for Refusing {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match refused() {
-            true => null_mut(),
-            false if is_mapped(&layout) => map(&layout),
-            // SAFETY: as the caller promises.
-            false => unsafe { System.alloc(layout) },
-        }
+        // SAFETY: as the caller promises.
+        if refused() { null_mut() } else { unsafe { System.alloc(layout) } }
     }
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match refused() {
-            true => null_mut(),
-            false if is_mapped(&layout) => map(&layout),
-            // SAFETY: as the caller promises.
-            false => unsafe { System.alloc_zeroed(layout) },
-        }
+        // SAFETY: as the caller promises.
+        if refused() { null_mut() } else { unsafe { System.alloc_zeroed(layout) } }
     }
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !is_mapped(&layout) && size < MAPPED {
-            return match refused() {
-                true => null_mut(),
-                // SAFETY: as the caller promises.
-                false => unsafe { System.realloc(at, layout, size) },
-            };
-        }
-        // SAFETY: the caller promises that `size` is not zero and fits with this alignment.
-        let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
-        if !new.is_null() {
-            // SAFETY: both are valid for the smaller of the sizes, and not the same; `at` is freed
-            // once, with its own layout.
-            unsafe {
-                new.copy_from_nonoverlapping(at, layout.size().min(size));
-                self.dealloc(at, layout);
-            }
-        }
-        new
+        // SAFETY: as the caller promises.
+        if refused() { null_mut() } else { unsafe { System.realloc(at, layout, size) } }
     }
-    // SAFETY: gives back to whom it came from, which the layout says.
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        if is_mapped(&layout) {
-            // It cannot fail for a mapping that is there.
-            // SAFETY: mapped with this length by `map`, and given up by its only owner.
-            let _ = unsafe { munmap(at.cast(), layout.size()) };
-            return;
-        }
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(at, layout) }
     }
