@@ -51,8 +51,8 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Tables,
         repair: None,
     },
-    // Changes that a crash had cut off, completed; opening a volume does it for a check. First: while
-    // one is open, a name and its parent pointer may disagree, and neither is wrong.
+    // Changes that a crash had cut off, completed; opening a volume does it for a check. First:
+    // while one is open, a name and its parent pointer may disagree, and neither is wrong.
     Pass {
         name: "intents",
         needs: &["volume"],

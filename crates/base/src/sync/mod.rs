@@ -2,13 +2,13 @@
 //! calls can run under a scheduler.
 //!
 //! By default these are re-exports of `parking_lot`'s and the standard library's, nothing more.
-//! Built with `--cfg shoal_shuttle` they are [`checked`]: every use of one is a point at which the
+//! Built with `--cfg shoal_shuttle` they are `checked`: every use of one is a point at which the
 //! scheduler of `shuttle` may go on with another thread, and nothing waits, sleeps or looks at a
 //! clock that the scheduler does not know. So a whole volume with its threads runs on one thread of
 //! the system, in an order that a seed decides (`cargo xtask sim --scheduled`). It is a cfg and not
 //! a feature because features are unified: no dependency can switch it on for a release.
 //!
-//! Unit tests that model single structures choose [`checked`] by the feature `models` of this
+//! Unit tests that model single structures choose `checked` by the feature `models` of this
 //! crate, which only adds the module.
 //!
 //! What holds for code that uses this:

@@ -7,6 +7,7 @@ use super::call::{Call, Program};
 use super::history::{Event, History};
 use super::search::check;
 use super::stage::Stage;
+use crate::memory::without_refusals;
 use shoal::{
     Caller, Error, Ino, MemDevice, MkfsOptions, OpenOptions, Result, TreeCheck, Volume, mkfs_on,
 };
@@ -60,6 +61,7 @@ impl Tally {
 /// # Errors
 /// Says what is wrong.
 pub fn run(seeds: Range<u64>) -> std::result::Result<Tally, String> {
+    let _whole = without_refusals();
     let mut tally = Tally::default();
     let mut next = seeds.start;
     while next < seeds.end {
