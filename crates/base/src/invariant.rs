@@ -5,7 +5,8 @@
 //! called gets `EIO`, and a volume that was being changed becomes read-only and says so
 //! (`shoal_txn`'s `Careful` and the transaction's end). TigerBeetle and SQLite's authors give the
 //! reasons at length; what it costs is in `docs/performance.md`, measured by
-//! `cargo xtask checks-cost`, which builds without the checks by `--cfg shoal_unchecked`.
+//! `cargo xtask checks-cost`, which builds without the checks by `--cfg shoal_unchecked`, and
+//! without those of overflows.
 //!
 //! Bytes that come from a device or from the kernel are never subject of an invariant: they are
 //! verified, and what is wrong with them is an [`Error`](crate::Error).
