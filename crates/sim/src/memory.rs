@@ -88,6 +88,8 @@ fn refusing_now<T>(refusal: Option<Refusal>, call: impl FnOnce() -> T) -> (T, bo
     let before = memory::dips();
     if let Some(Refusal { after, count }) = refusal {
         memory::enable();
+        // What the call's own words take comes before the volume has asked for this.
+        memory::ready().expect("nothing is refused yet");
         LEFT.set((after, count));
     }
     let result = call();
