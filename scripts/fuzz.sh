@@ -22,7 +22,9 @@ case $target in
     if [[ ${SHOAL_FUZZ_SANITIZER:-none} != none ]]; then
       # Needs nightly, and says which target so that build scripts go without.
       export RUSTFLAGS="-Zsanitizer=$SHOAL_FUZZ_SANITIZER -Cdebug-assertions -Coverflow-checks"
-      export ASAN_OPTIONS=detect_odr_violation=0:allocator_may_return_null=0:max_allocation_size_mb=256
+      asan=detect_odr_violation=0:detect_stack_use_after_return=0:max_allocation_size_mb=256
+      # Most of the time would go to keeping freed memory, and who had asked for it.
+      export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan:quarantine_size_mb=4:malloc_context_size=1}
       exec cargo +nightly test --release --target x86_64-unknown-linux-gnu \
         --manifest-path $manifest --no-default-features --lib -- --nocapture
     fi

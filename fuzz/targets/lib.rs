@@ -37,6 +37,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
     /// The corpus of a target, and what libFuzzer has found for it on this machine.
@@ -104,19 +105,23 @@ mod tests {
         std::env::var(name).ok().and_then(|value| value.parse().ok())
     }
 
+    /// The other threads need not go on.
+    static FAILED: AtomicBool = AtomicBool::new(false);
+
     /// Runs changes of the inputs until the time is over; how many.
     fn run(name: &str, target: fn(&[u8]), inputs: &[Vec<u8>], seed: u64) -> u64 {
         let (mut rng, mut runs) = (Rng(seed | 1 << 40), 0);
         let end = Instant::now() + Duration::from_secs(from_env("SHOAL_FUZZ_SECONDS").unwrap_or(1));
         // What aborts cannot say what it was given.
         let last = std::env::var("SHOAL_FUZZ_LAST").map(|at| format!("{at}.{name}.{seed}")).ok();
-        while Instant::now() < end {
+        while Instant::now() < end && !FAILED.load(Relaxed) {
             let input = mutated(&mut rng, inputs);
             if let Some(last) = &last {
                 std::fs::write(last, &input).expect("SHOAL_FUZZ_LAST can be written");
             }
             let begun = Instant::now();
             let ran = std::panic::catch_unwind(|| target(&input));
+            FAILED.fetch_or(ran.is_err(), Relaxed);
             assert!(ran.is_ok(), "{name} fails with {}", input.escape_ascii());
             let took = begun.elapsed().as_secs();
             assert!(took < 20, "{name} takes {took} s with {}", input.escape_ascii());

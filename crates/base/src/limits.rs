@@ -12,6 +12,9 @@ pub const NODE_SIZE: usize = 16 * 1024;
 pub const INODES_PER_BLOCK: usize = 32;
 /// Inode blocks that a root can have: as many as its 48 bits of inode number reach.
 pub const INODE_BLOCKS_MAX: u64 = (1 << 48) / INODES_PER_BLOCK as u64;
+/// Largest epoch, LSN and sequence number that a volume is opened with: none comes so far by
+/// counting, and there is room to go on.
+pub const COUNT_MAX: u64 = u64::MAX >> 1;
 /// Smallest and largest inode size that `mkfs` accepts, in bytes (a power of two between them).
 pub const INODE_SIZE_MIN: usize = 256;
 /// Largest inode size.

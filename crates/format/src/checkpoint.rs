@@ -3,6 +3,7 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader};
+use shoal_base::limits;
 use shoal_base::{Addr, Error, Lsn, Result, RootId};
 
 /// Bytes before the orphan pointers.
@@ -126,6 +127,10 @@ impl Checkpoint {
         if checkpoint.volume != volume {
             let rule = format!("volume {:#x}, expected {volume:#x}", checkpoint.volume);
             return Err(bad(rule));
+        }
+        let Checkpoint { epoch, lsn, .. } = checkpoint;
+        if epoch > limits::COUNT_MAX || lsn.0 > limits::COUNT_MAX {
+            return Err(bad(format!("epoch {epoch}, LSN {}", lsn.0)));
         }
         let first = checkpoint.roots.first();
         if first.is_none_or(|r| r.id != RootId(0) || r.state != RootState::Live) {

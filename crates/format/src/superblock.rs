@@ -117,6 +117,9 @@ impl Superblock {
         if let Some(rule) = sb.geometry_rule() {
             return bad(rule);
         }
+        if sb.sequence > limits::COUNT_MAX {
+            return bad(format!("sequence {}", sb.sequence));
+        }
         Ok(Some(sb))
     }
 

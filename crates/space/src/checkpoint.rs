@@ -70,14 +70,7 @@ impl Space {
         let Some(entry) = frozen.entries.get_mut(seg) else { return };
         match entry.live.checked_sub(len) {
             Some(live) => entry.live = live,
-            None => {
-                self.accounting_error();
-                debug_assert!(
-                    false,
-                    "frozen segment {seg} has {} live bytes, less {len}",
-                    entry.live
-                );
-            }
+            None => self.accounting_error(),
         }
     }
 

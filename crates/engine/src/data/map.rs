@@ -110,13 +110,14 @@ impl Inner {
         }
         let mut after: Vec<Extent> = kept.iter().chain(new).copied().collect();
         after.sort_unstable_by_key(|e| e.offset);
+        // What a damaged inode says may be too little, or far too much; a check sees that.
         let mut bytes = locked.inode().core.bytes;
         if !self.stays_in_fork(locked.inode(), old.len(), after.len()) {
             self.read_records(ino, &old, &after, whole.then_some(from))?;
         }
         txn.changing();
         if whole {
-            bytes -= self.remove_records(txn, ino, from, END)?;
+            bytes = bytes.saturating_sub(self.remove_records(txn, ino, from, END)?);
         }
         match locked.inode().core.data_form {
             Form::Tree => self.replace_in_tree(txn, ino, &old, &after)?,
@@ -127,11 +128,11 @@ impl Inner {
             if !planted::is(Defect::OldExtentCounted) {
                 self.store.account(extent, ExtentChange::Goes);
             }
-            bytes -= u64::from(extent.len);
+            bytes = bytes.saturating_sub(u64::from(extent.len));
         }
         for extent in &after {
             self.store.account(extent, ExtentChange::Appears);
-            bytes += u64::from(extent.len);
+            bytes = bytes.saturating_add(u64::from(extent.len));
         }
         locked.edit(self.table(ino)?, txn.epoch).core.bytes = bytes;
         Ok(())

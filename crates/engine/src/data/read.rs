@@ -94,7 +94,7 @@ impl Inner {
         if self.options.noatime || self.store.writable().is_err() {
             return false;
         }
-        let old = now().sec - core.atime.sec >= ATIME_SECONDS;
+        let old = now().sec.saturating_sub(core.atime.sec) >= ATIME_SECONDS;
         core.atime <= core.mtime || core.atime <= core.ctime || old
     }
 

@@ -145,7 +145,8 @@ impl Inner {
         txn.changing();
         let to = end.map_or(END, |key| key.lo);
         let to = if planted::is(Defect::CutForgotten) { core.size } else { to };
-        let bytes = core.bytes - self.remove_records(&mut txn, ino, core.size, to)?;
+        let gone = self.remove_records(&mut txn, ino, core.size, to)?;
+        let bytes = core.bytes.saturating_sub(gone);
         let mut core = Core { bytes, ..core };
         if end.is_none() {
             self.without_records(&mut txn, &mut locked, core.size)?;

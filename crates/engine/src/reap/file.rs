@@ -50,7 +50,7 @@ impl Inner {
         {
             txn.changing();
             let gone = self.remove_records(txn, ino, 0, end.lo)?;
-            self.put_core(txn, locked, Core { bytes: core.bytes - gone, ..core })?;
+            self.put_core(txn, locked, Core { bytes: core.bytes.saturating_sub(gone), ..core })?;
             return Ok(true);
         }
         if core.attr_form == Form::Tree
