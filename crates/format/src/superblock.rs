@@ -13,15 +13,17 @@ use shoal_base::{Addr, Code, Error, Result, limits};
 pub const COPIES: [u64; 2] = [0, 65_536];
 /// Where the spare copy that a checkpoint leaves behind its own record is: no open reads it, but a
 /// repair that finds neither copy looks for it. It names the record just before it, by which it is
-/// told from the bytes of another volume that is stored in a file of this one.
+/// told from the bytes of another volume that is stored in a file of this one. Of a pointer to the
+/// end of all addresses, which only damage has, that end: nothing is there.
 pub fn spare_of(checkpoint: Ptr) -> u64 {
-    (checkpoint.addr.0 + u64::from(checkpoint.len)).next_multiple_of(limits::ALIGN as u64)
+    let end = checkpoint.addr.0.saturating_add(u64::from(checkpoint.len));
+    end.checked_next_multiple_of(limits::ALIGN as u64).unwrap_or(u64::MAX)
 }
 
 /// Where the second copy of a checkpoint's record is, for repair: behind the spare superblock and a
 /// gap, so that no bad page has both. A record longer than 64 KiB has none.
 pub fn twin_of(checkpoint: Ptr) -> Option<Ptr> {
-    let at = spare_of(checkpoint) + (SIZE + TWIN_GAP) as u64;
+    let at = spare_of(checkpoint).saturating_add((SIZE + TWIN_GAP) as u64);
     (checkpoint.len <= TWIN_MAX).then_some(Ptr { addr: Addr(at), ..checkpoint })
 }
 
@@ -194,4 +196,22 @@ pub fn describe_bits(word: Word, bits: u64) -> String {
         None => format!("{word:?} bit {bit}").to_lowercase(),
     };
     features::names(word, bits).map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_lie_behind_the_record_and_a_damaged_pointer_leads_to_none() {
+        for addr in [u64::MAX, u64::MAX - 100, u64::MAX - 5000] {
+            let ptr = Ptr { addr: Addr(addr), len: 200, checksum: 0 };
+            let twin = twin_of(ptr).expect("a short record");
+            assert!(spare_of(ptr) >= addr && twin.addr.0 >= addr);
+        }
+        let ptr = Ptr { addr: Addr(1 << 20), len: 201, checksum: 0 };
+        let twin = twin_of(ptr).expect("a short record");
+        assert_eq!((spare_of(ptr), twin.addr.0), ((1 << 20) + 208, (1 << 20) + 208 + 256 + 4096));
+        assert_eq!(twin_of(Ptr { len: TWIN_MAX + 1, ..ptr }), None);
+    }
 }
