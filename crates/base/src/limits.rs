@@ -11,7 +11,7 @@ pub const NODE_SIZE: usize = 16 * 1024;
 /// Inodes in one inode block.
 pub const INODES_PER_BLOCK: usize = 32;
 /// Inode blocks that a root can have: as many as its 48 bits of inode number reach.
-pub const INODE_BLOCKS_MAX: u64 = (1 << 48) / INODES_PER_BLOCK as u64;
+pub const INODE_BLOCKS_MAX: u64 = (crate::Ino::INDEX_MASK + 1) / INODES_PER_BLOCK as u64;
 /// Largest epoch, LSN and sequence number that a volume is opened with: none comes so far by
 /// counting, and there is room to go on.
 pub const COUNT_MAX: u64 = u64::MAX >> 1;

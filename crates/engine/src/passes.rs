@@ -11,10 +11,10 @@
 //! whole volume to stand still, and what a volume has one of is salvaged before the repair begins
 //! (`shoal_txn::salvage`).
 
-use crate::check::scrub::Entry;
+use crate::check::scrub::{Entry, Unread};
 use crate::check::{Check, ScrubAt, ScrubReport};
 use crate::repair::{Passed, Repair, RepairReport};
-use crate::types::{CheckReport, Unread};
+use crate::types::CheckReport;
 use crate::volume::{Inner, Volume};
 use shoal_base::Result;
 use shoal_base::planted::{self, Defect};

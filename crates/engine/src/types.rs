@@ -433,28 +433,6 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Inodes that a scrub could not read, whose names it tells when it comes to them: they themselves
-/// cannot say where they are.
-#[derive(Default, Debug)]
-pub(crate) struct Unread {
-    /// Blocks of inodes, from one number to before another, of a root.
-    pub blocks: Vec<(shoal_base::RootId, std::ops::Range<u64>)>,
-    /// Inodes whose attributes are lost.
-    pub attrs: std::collections::HashSet<Ino>,
-}
-
-impl Unread {
-    /// What of an inode cannot be read, if anything.
-    pub(crate) fn of(&self, ino: Ino) -> Option<&'static str> {
-        let number = ino.index() / shoal_base::limits::INODES_PER_BLOCK as u64;
-        let mut blocks = self.blocks.iter();
-        match blocks.any(|(root, range)| *root == ino.root() && range.contains(&number)) {
-            true => Some("inode"),
-            false => self.attrs.contains(&ino).then_some("attributes of inode"),
-        }
-    }
-}
-
 /// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {

@@ -1,11 +1,12 @@
 //! The open volume: what all calls share.
 
 use crate::background::Background;
+use crate::check::scrub::Unread;
 use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
-use crate::types::{OpenOptions, RecoveryReport, Unread};
+use crate::types::{OpenOptions, RecoveryReport};
 use shoal_base::sync::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;

@@ -27,7 +27,7 @@ mod writer;
 pub use begin::{Need, Txn};
 pub use gate::Gate;
 pub use intents::Intents;
-pub use open::{Opened, Recovered, create, open, read_checkpoint, read_superblock};
+pub use open::{Opened, Recovered, create, open, read_checkpoint, read_object, read_superblock};
 pub use orphans::{OrphanSlot, Orphans};
 pub use replay::{ExtentChange, fork_extents, remote_extents};
 pub use roots::{Root, Roots};

@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Reads an object that a checkpoint names and verifies its checksum.
-pub(crate) fn read_object(
+pub fn read_object(
     device: &dyn Device,
     geometry: &Geometry,
     ptr: Ptr,

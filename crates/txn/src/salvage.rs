@@ -22,12 +22,13 @@ use crate::intents::Intents;
 use crate::open::{Parts, Recovered, read_checkpoint, read_object};
 use crate::orphans::Orphans;
 use crate::replay::Replay;
+use crate::spare::with_either_record;
 use crate::store::{Store, StoreOptions};
 use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::node::{Key, TreeId};
-use shoal_format::superblock::{self, COPIES, Superblock, twin_of};
+use shoal_format::superblock::{self, COPIES, Superblock};
 use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 use shoal_format::{Geometry, Ptr};
 use shoal_journal::{JournalPos, StartAt};
@@ -197,9 +198,7 @@ fn checkpoint_of(
 ) -> Result<(Superblock, Checkpoint)> {
     let mut error = Error::corrupt("superblock", None, "no copy can be read");
     for sb in superblocks {
-        // The record, or its second copy.
-        let twin = twin_of(sb.checkpoint).map(|checkpoint| Superblock { checkpoint, ..*sb });
-        for sb in [Some(*sb), twin].into_iter().flatten() {
+        for sb in with_either_record(*sb) {
             match ordered_checkpoint(device, &sb) {
                 Ok(checkpoint) => return Ok((sb, checkpoint)),
                 Err(e) if e.is_damage() => {

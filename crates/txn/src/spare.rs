@@ -30,6 +30,12 @@ pub fn spare_superblock(device: &dyn Device, checkpoint: Ptr) -> Result<Result<S
     }
 }
 
+/// A superblock that names its checkpoint's record, and one that names the second copy of that.
+pub(crate) fn with_either_record(sb: Superblock) -> impl Iterator<Item = Superblock> {
+    let twin = superblock::twin_of(sb.checkpoint);
+    std::iter::once(sb).chain(twin.map(|checkpoint| Superblock { checkpoint, ..sb }))
+}
+
 /// Looks on the whole device for spare superblocks whose checkpoints can be read. Those of the
 /// volume made last, newest first, each as a superblock of a volume that was not closed: the lost
 /// ones may have been written since. `progress` gets the bytes read and in all.
@@ -62,10 +68,8 @@ pub fn find_superblocks(
     found.sort_by_key(|sb| std::cmp::Reverse(sb.sequence));
     let mut whole = Vec::new();
     for sb in found {
-        let twin = superblock::twin_of(sb.checkpoint);
-        let records = [Some(sb.checkpoint), twin].into_iter().flatten();
-        for checkpoint in records {
-            match read_checkpoint(device, &Superblock { checkpoint, ..sb }) {
+        for by_record in with_either_record(sb) {
+            match read_checkpoint(device, &by_record) {
                 Ok(_) => {
                     whole.push(reopened(sb));
                     break;

@@ -55,7 +55,7 @@ impl Inner {
         let (first, end) = match tree {
             TreeId::Imap => {
                 let at = |number: u64| {
-                    let index = number.saturating_mul(INODES_PER_BLOCK as u64).min((1 << 48) - 1);
+                    let index = number.saturating_mul(INODES_PER_BLOCK as u64).min(Ino::INDEX_MASK);
                     Ino::new(root, index).0
                 };
                 (at(low.hi), at(high.hi))

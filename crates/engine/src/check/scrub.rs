@@ -14,8 +14,8 @@
 use crate::data::inline_extents;
 use crate::types::Problem;
 use crate::volume::Inner;
-use shoal_base::limits::NODE_SIZE;
-use shoal_base::{Error, Ino, Result};
+use shoal_base::limits::{INODES_PER_BLOCK, NODE_SIZE};
+use shoal_base::{Error, Ino, Result, RootId};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
 use shoal_format::bytes::Reader;
@@ -26,6 +26,8 @@ use shoal_format::inode::{Form, Inode};
 use shoal_format::node::{Key, TreeId};
 use shoal_tree::{LostNode, Met};
 use shoal_txn::{Root, remote_extents};
+use std::collections::HashSet;
+use std::ops::Range;
 
 /// Problems after which a step ends, so that who asks for it has room for what it tells.
 pub(crate) const PROBLEMS_MAX: usize = 100;
@@ -69,6 +71,28 @@ impl ScrubReport {
                 Ok(None)
             }
             Err(e) => Err(e),
+        }
+    }
+}
+
+/// Inodes that a scrub could not read, whose names it tells when it comes to them: they themselves
+/// cannot say where they are.
+#[derive(Default, Debug)]
+pub(crate) struct Unread {
+    /// Blocks of inodes, from one number to before another, of a root.
+    pub blocks: Vec<(RootId, Range<u64>)>,
+    /// Inodes whose attributes are lost.
+    pub attrs: HashSet<Ino>,
+}
+
+impl Unread {
+    /// What of an inode cannot be read, if anything.
+    pub(crate) fn of(&self, ino: Ino) -> Option<&'static str> {
+        let number = ino.index() / INODES_PER_BLOCK as u64;
+        let mut blocks = self.blocks.iter();
+        match blocks.any(|(root, range)| *root == ino.root() && range.contains(&number)) {
+            true => Some("inode"),
+            false => self.attrs.contains(&ino).then_some("attributes of inode"),
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::Check;
 use super::scrub::ScrubReport;
 use crate::volume::Inner;
-use shoal_base::{Error, Lsn, Result};
+use shoal_base::{Lsn, Result};
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::superblock::{Superblock, twin_of};
 use shoal_format::{Ptr, intent, orphan};
@@ -53,7 +53,8 @@ impl Inner {
         let orphans = checkpoint.orphans.iter().map(|ptr| (*ptr, "orphan block"));
         for (ptr, what) in tables.into_iter().chain(orphans).filter(|(ptr, _)| !ptr.is_null()) {
             report.block(ptr.len);
-            let read = self.read_block(ptr, what).and_then(|raw| match what {
+            let read = shoal_txn::read_object(&*store.device, &store.geometry, ptr, what);
+            let read = read.and_then(|raw| match what {
                 "orphan block" => orphan::decode(&raw, ptr.addr, store.volume).map(|_| ()),
                 "open intents" => intent::decode_open(&raw, ptr.addr, store.volume).map(|_| ()),
                 _ => Ok(()),
@@ -119,17 +120,6 @@ impl Inner {
             Err(e) if e.is_damage() => Ok(vec![e.to_string()]),
             Err(e) => Err(e),
         }
-    }
-
-    /// A block of metadata from the device, as its pointer says.
-    fn read_block(&self, ptr: Ptr, what: &str) -> Result<Vec<u8>> {
-        if !self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) {
-            return Err(Error::corrupt(what, Some(ptr.addr.0), "outside any segment"));
-        }
-        let mut raw = vec![0; ptr.len as usize];
-        self.store.device.read_at(&mut raw, ptr.addr.0)?;
-        ptr.verify(&raw, what)?;
-        Ok(raw)
     }
 }
 
