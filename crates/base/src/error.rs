@@ -3,6 +3,7 @@
 //! `Error::Code` is what POSIX calls normally return (cheap: no allocation); the others carry the
 //! object, the place and the reason, and are what a damaged or failing volume produces.
 
+use crate::cold::Cold;
 use std::fmt;
 use std::sync::Arc;
 
@@ -101,6 +102,9 @@ pub enum Error {
     Device(Box<DeviceFailure>),
     /// The volume has been made read-only, for this reason.
     Poisoned(Arc<str>),
+    /// A transaction needs an object that is not in memory, and must not read it inside the gate.
+    /// Never leaves the engine: see [`crate::cold`].
+    Cold(Cold),
     /// A request that cannot be done, with object and remedy: for people, at mkfs, mount, open.
     Refused {
         /// The errno to return.
@@ -133,6 +137,7 @@ impl Error {
             Error::Device(failure) if failure.errno == Code::NoSpace.errno() => Code::NoSpace,
             Error::Device(_) => Code::Io,
             Error::Poisoned(_) => Code::ReadOnly,
+            Error::Cold(_) => Code::Again,
         }
     }
     /// Whether one place on the device has lost its bytes: they break a rule, or the medium cannot
@@ -143,7 +148,7 @@ impl Error {
             Error::Device(failure) => {
                 failure.operation == "read" && MEDIUM_ERRNOS.contains(&failure.errno)
             }
-            Error::Code(_) | Error::Poisoned(_) | Error::Refused { .. } => false,
+            Error::Code(_) | Error::Poisoned(_) | Error::Refused { .. } | Error::Cold(_) => false,
         }
     }
     /// Whether this is the ordinary outcome `code`.
@@ -177,6 +182,7 @@ impl fmt::Display for Error {
                 }
             }
             Error::Poisoned(why) => write!(f, "volume is read-only: {why}"),
+            Error::Cold(cold) => write!(f, "not in memory: {cold:?}"),
             Error::Refused { message, .. } => f.write_str(message),
         }
     }

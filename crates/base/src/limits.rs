@@ -43,6 +43,11 @@ pub const ALIGN: usize = 8;
 /// acknowledged one.
 pub const JOURNAL_ALIGN: usize = 4096;
 
+/// Largest record that a transaction may make, in bytes: fits in a journal batch of the smallest
+/// segments, half of one with its header. No kind of call makes a larger one (the engine's
+/// `records.rs` has the table).
+pub const RECORD_MAX: usize = SEGMENT_SIZE_MIN as usize / 2 - JOURNAL_ALIGN;
+
 // A leaf must hold at least four of the largest values, or splitting could fail.
 const _: () = assert!(TREE_VALUE_MAX * 4 < NODE_SIZE);
 // The largest dirent value (name + header) fits in a tree value.

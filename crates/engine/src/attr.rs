@@ -2,6 +2,7 @@
 
 use crate::clock::now;
 use crate::perm;
+use crate::records;
 use crate::types::{Attr, Caller, FileKind, SetAttr, SetTime, Time, TruncateTracking};
 use crate::volume::Inner;
 use crate::xattr::Plan;
@@ -79,7 +80,11 @@ impl Inner {
         if set.size.is_some_and(|size| size > FILE_SIZE_MAX) {
             return Err(Error::Code(Code::FileTooBig));
         }
-        let mut txn = self.begin()?;
+        self.reading_first(|| self.try_setattr(who, ino, set))
+    }
+
+    fn try_setattr(&self, who: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let mut txn = self.begin(records::SETATTR)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         attr_of(ino, locked.inode())?;
@@ -91,7 +96,7 @@ impl Inner {
         if core.flags & FLAG_CUT != 0 && set.size.is_some() {
             drop((locked, txn));
             self.finish_cut(ino)?;
-            return self.setattr(who, ino, set);
+            return self.try_setattr(who, ino, set);
         }
         let small = !matches!(core.data_form, Form::Extents | Form::Tree);
         let within = (set.size.is_none() || small) && list.is_within();
@@ -118,7 +123,11 @@ impl Inner {
         let list = self.apply(&mut txn, &mut locked, list)?;
         let owner = set.uid.is_some() || set.gid.is_some();
         let dropped = match set.size.is_some() || owner {
-            true => self.drop_capability(&mut txn, &mut locked)?,
+            true => {
+                // After the list: both change the same fork.
+                let plan = self.plan_drop_capability(ino, locked.inode())?;
+                self.drop_capability(&mut txn, &mut locked, plan)?
+            }
             false => None,
         };
         let attr = attr_of(ino, locked.inode())?;

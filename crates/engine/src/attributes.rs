@@ -4,6 +4,7 @@
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::perm;
+use crate::records;
 use crate::types::{Caller, FileKind, XattrFlags};
 use crate::volume::Inner;
 use crate::xattr::acl::{ACCESS, Acl, DEFAULT};
@@ -114,9 +115,20 @@ impl Inner {
             return Err(Error::Code(Code::TooBig));
         }
         if split(name).is_some_and(|(space, _)| space == Namespace::System) {
-            return self.set_acl(who, ino, name, value);
+            return self.reading_first(|| self.set_acl(who, ino, name, value));
         }
-        let mut txn = self.begin_space(ATTR_COST + value.len() as u64)?;
+        self.reading_first(|| self.try_setxattr(who, ino, name, value, flags))
+    }
+
+    fn try_setxattr(
+        &self,
+        who: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        let mut txn = self.begin_space(ATTR_COST + value.len() as u64, records::XATTR)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         attr_of(ino, locked.inode())?;
@@ -136,9 +148,13 @@ impl Inner {
     pub fn removexattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         check_full_name(name)?;
         if split(name).is_some_and(|(space, _)| space == Namespace::System) {
-            return self.set_acl(who, ino, name, b"");
+            return self.reading_first(|| self.set_acl(who, ino, name, b""));
         }
-        let mut txn = self.begin()?;
+        self.reading_first(|| self.try_removexattr(who, ino, name))
+    }
+
+    fn try_removexattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        let mut txn = self.begin(records::XATTR)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         attr_of(ino, locked.inode())?;
@@ -242,7 +258,7 @@ impl Inner {
     fn set_acl(&self, who: &Caller, ino: Ino, full: &[u8], raw: &[u8]) -> Result<()> {
         let id = resolve(full)?;
         let acl = Acl::parse(raw)?;
-        let mut txn = self.begin_space(ATTR_COST + raw.len() as u64)?;
+        let mut txn = self.begin_space(ATTR_COST + raw.len() as u64, records::XATTR)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         attr_of(ino, locked.inode())?;
@@ -337,10 +353,23 @@ impl Inner {
         &self,
         txn: &mut Txn<'_>,
         locked: &mut Locked<'_>,
+        plan: Plan,
     ) -> Result<Option<Pending>> {
         match locked.inode().core.flags & FLAG_CAPABILITY {
             0 => Ok(None),
-            _ => self.drop_capability_there(txn, locked),
+            _ => self.drop_capability_there(txn, locked, plan),
+        }
+    }
+
+    /// Plans it: to be called before the first change, because it may read.
+    #[inline]
+    pub(crate) fn plan_drop_capability(&self, ino: Ino, inode: &Inode) -> Result<Plan> {
+        match inode.core.flags & FLAG_CAPABILITY {
+            0 => Ok(Plan::Nothing),
+            _ => {
+                let id = Id::new(Namespace::Security, CAPABILITY);
+                self.plan(ino, inode, &Change::remove(id))
+            }
         }
     }
 
@@ -349,10 +378,9 @@ impl Inner {
         &self,
         txn: &mut Txn<'_>,
         locked: &mut Locked<'_>,
+        plan: Plan,
     ) -> Result<Option<Pending>> {
         let ino = locked.ino();
-        let id = Id::new(Namespace::Security, CAPABILITY);
-        let plan = self.plan(ino, locked.inode(), &Change::remove(id))?;
         let pending = self.apply(txn, locked, plan)?;
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         core.flags &= !FLAG_CAPABILITY;

@@ -7,6 +7,7 @@
 //! elsewhere: data through an ordinary transaction, metadata by marking it dirty.
 
 use crate::data::inline_extents;
+use crate::records;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::limits::{ALIGN, NODE_SIZE};
@@ -163,7 +164,7 @@ impl Inner {
     /// Writes what a file still uses of an object elsewhere.
     fn move_object(&self, header: &DataHeader, payload: Addr) -> Result<()> {
         let ino = header.ino;
-        let mut txn = self.store.begin(Need::Release)?;
+        let mut txn = self.store.begin(Need::Release, records::CLEAN)?;
         let inode = self.place_of(ino)?;
         let mut locked = inode.write();
         let core = locked.inode().core;
@@ -196,7 +197,7 @@ impl Inner {
             if magic == node::MAGIC && volume && at + NODE_SIZE <= raw.len() {
                 self.move_node(bytes, addr)?;
             } else if magic == shoal_format::inode::MAGIC && volume {
-                let txn = self.store.begin(Need::Release)?;
+                let txn = self.store.begin(Need::Release, records::CLEAN)?;
                 let root = RootId(u16_at(bytes, 6));
                 if let Ok(table) = self.table(Ino::new(root, 0)) {
                     table.rewrite_block(u64_at(bytes, 16), addr, txn.epoch)?;
@@ -218,7 +219,7 @@ impl Inner {
             root.table.rewrite_imap_node(low, level, addr);
             return Ok(());
         }
-        let txn = self.store.begin(Need::Release)?;
+        let txn = self.store.begin(Need::Release, records::CLEAN)?;
         root.tree(tree).rewrite(low, level, addr, txn.epoch)
     }
 }

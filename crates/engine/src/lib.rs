@@ -8,6 +8,8 @@ mod clock;
 mod shape;
 mod volume;
 
+mod records;
+
 mod attr;
 mod dir;
 mod holds;

@@ -1,7 +1,7 @@
 //! Opening, closing, syncing, and what a volume tells about itself.
 
 use crate::background::Background;
-use crate::data::ObjectCache;
+use crate::data::{ObjectCache, Writers};
 use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::Reaping;
@@ -139,6 +139,7 @@ impl Inner {
             root_reaper: Mutex::default(),
             cleaning: Mutex::new(()),
             extents: ObjectCache::default(),
+            writers: Writers::default(),
             options: options.clone(),
             recovery: Mutex::default(),
             unread: Mutex::default(),

@@ -20,6 +20,7 @@
 
 use crate::data::{END, inline_extents};
 use crate::holds::Orphan;
+use crate::records::STEP_RECORDS;
 use crate::volume::Inner;
 use crossbeam_utils::CachePadded;
 use shoal_base::counters::Counter;
@@ -113,17 +114,7 @@ impl Inner {
     /// Where the records of an inode from this key on are cut so that one transaction removes what
     /// is before; `None`: it can remove all.
     pub(crate) fn records_end(&self, tree: &Tree, from: Key) -> Result<Option<Key>> {
-        let mut left = self.options.step_records.max(1);
-        let mut end = None;
-        tree.for_each(from, Key::new(from.hi + 1, 0), &mut |key, _| {
-            if left == 0 {
-                end = Some(key);
-                return Ok(false);
-            }
-            left -= 1;
-            Ok(true)
-        })?;
-        Ok(end)
+        records_end_at(tree, from, self.options.step_records.clamp(1, STEP_RECORDS))
     }
 
     /// Takes the last name of a locked inode of this size: frees it, detaches it, or gives it a
@@ -349,6 +340,21 @@ impl Inner {
         self.detached.sub(shard);
         Ok(())
     }
+}
+
+/// The key of the first of an inode's records from a key on that so many come before; `None`: there
+/// are no more.
+pub(crate) fn records_end_at(tree: &Tree, from: Key, mut left: usize) -> Result<Option<Key>> {
+    let mut end = None;
+    tree.for_each(from, Key::new(from.hi + 1, 0), &mut |key, _| {
+        if left == 0 {
+            end = Some(key);
+            return Ok(false);
+        }
+        left -= 1;
+        Ok(true)
+    })?;
+    Ok(end)
 }
 
 /// The extents that an inode itself points to: data, and values of attributes.

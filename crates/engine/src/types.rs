@@ -235,6 +235,19 @@ pub enum Seek {
     Hole,
 }
 
+/// How large the records of one kind of call can be, and have been.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordSize {
+    /// Kind of call.
+    pub name: &'static str,
+    /// What such a record holds.
+    pub text: &'static str,
+    /// Bytes that no such record exceeds.
+    pub bytes_max: u32,
+    /// Bytes of the largest since the volume was opened; 0: there has been none.
+    pub bytes_largest: u32,
+}
+
 /// What `statfs` reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {

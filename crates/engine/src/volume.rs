@@ -7,11 +7,13 @@ use crate::orphan::Detached;
 use crate::reap::{Reaping, RootReaper};
 use crate::shape::Shape;
 use crate::types::{OpenOptions, RecoveryReport};
+use shoal_base::cold::{self, Cold};
 use shoal_base::sync::Mutex;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
+use shoal_format::node::{Key, TreeId};
 use shoal_itable::{InodeRef, InodeTable};
-use shoal_txn::{Need, OrphanSlot, Root, Store, Txn};
+use shoal_txn::{Need, OrphanSlot, RecordKind, Root, Store, Txn};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -43,6 +45,8 @@ pub struct Inner {
     /// One cleaning at a time.
     pub(crate) cleaning: Mutex<()>,
     pub(crate) extents: crate::data::ObjectCache,
+    /// Files to which objects are being written.
+    pub(crate) writers: crate::data::Writers,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
     /// What the last scrub could not read.
@@ -88,26 +92,48 @@ impl Inner {
         self.table(ino)?.get(ino)
     }
 
+    /// Runs a call of one transaction, or several that are each complete, so that it reads nothing
+    /// inside the checkpoint's gate: what is not in memory is read before, and the call begins again
+    /// ([`shoal_base::cold`]). Until its first change the call must leave nothing behind.
+    #[inline]
+    pub(crate) fn reading_first<R>(&self, call: impl FnMut() -> Result<R>) -> Result<R> {
+        cold::retried(|cold| self.read_cold(cold), call)
+    }
+
+    #[cold]
+    fn read_cold(&self, cold: &Cold) -> Result<()> {
+        match *cold {
+            Cold::Block(ino) => self.place_of(ino).map(|_| ()),
+            Cold::Node { root, tree, hi, lo } => {
+                let id = TreeId::from_u8(tree).ok_or(Error::Code(Code::Stale))?;
+                let root = self.store.root(Ino::new(root, 0))?;
+                root.tree(id).get(Key::new(hi, lo), |_| ()).map(|_| ())
+            }
+        }
+    }
+
     /// Begins a transaction that wants `bytes` of new space; when there is none, first makes what
     /// can be made by checkpointing and cleaning.
     #[inline]
-    pub(crate) fn begin_space(&self, bytes: u64) -> Result<Txn<'_>> {
-        match self.store.begin(Need::Space(bytes)) {
-            Err(e) if e.is(Code::NoSpace) => self.begin_after_relief(bytes),
+    pub(crate) fn begin_space(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
+        match self.store.begin(Need::Space(bytes), kind) {
+            Err(e) if e.is(Code::NoSpace) => self.begin_after_relief(bytes, kind),
             other => other,
         }
     }
 
     /// What waits to be freed comes first, all of it if need be; then what is dead but scattered.
     #[cold]
-    fn begin_after_relief(&self, bytes: u64) -> Result<Txn<'_>> {
+    fn begin_after_relief(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
+        let apart = cold::apart();
         let mut round = 0;
         loop {
             let reaped = self.reap_for(bytes)?;
             let gained = self.relieve(bytes)? || reaped || round < 3;
-            match self.store.begin(Need::Space(bytes)) {
-                Err(e) if e.is(Code::NoSpace) && gained && round < 8 => {}
-                other => return other,
+            let room = self.store.has_room(bytes);
+            if room || !gained || round >= 8 {
+                drop(apart);
+                return self.store.begin(Need::Space(bytes), kind);
             }
             // While there is something to free, there may be space.
             round += u32::from(!reaped);
@@ -128,10 +154,11 @@ impl Inner {
 
     /// Begins a transaction that gives space back or only changes what exists.
     #[inline]
-    pub(crate) fn begin(&self) -> Result<Txn<'_>> {
-        if self.store.is_tight() {
+    pub(crate) fn begin(&self, kind: RecordKind) -> Result<Txn<'_>> {
+        if self.store.is_tight() && !cold::is_again() {
+            let _apart = cold::apart();
             self.refill_reserve()?;
         }
-        self.store.begin(Need::Release)
+        self.store.begin(Need::Release, kind)
     }
 }

@@ -334,9 +334,86 @@ fn fork(out: &mut Vec<u8>, kind: u8, ino: Ino, form: Form, bytes: &[u8]) {
     out.put_bytes(bytes);
 }
 
+/// Bytes that items take in a record, from which the engine derives the largest record of each
+/// kind of call.
+pub mod size {
+    use crate::dirent::HEADER as DIRENT_HEADER;
+    use shoal_base::limits::NAME_MAX;
+
+    /// Type and inode number.
+    const HEAD: usize = 9;
+    /// [`Item::Core`](super::Item::Core).
+    pub const CORE: usize = HEAD + crate::inode::CORE;
+    /// [`Item::DirTouch`](super::Item::DirTouch).
+    pub const DIR_TOUCH: usize = HEAD + 24;
+    /// [`Item::Free`](super::Item::Free).
+    pub const FREE: usize = HEAD + 4;
+    /// [`Item::Links`](super::Item::Links).
+    pub const LINKS: usize = HEAD + 16;
+    /// [`Item::OrphanAdd`](super::Item::OrphanAdd), [`Item::OrphanDel`](super::Item::OrphanDel).
+    pub const ORPHAN: usize = HEAD;
+    /// [`Item::IntentDone`](super::Item::IntentDone).
+    pub const INTENT_DONE: usize = HEAD;
+    /// [`Item::TreeDel`](super::Item::TreeDel).
+    pub const TREE_DEL: usize = 18;
+    /// [`Item::TreeDelRange`](super::Item::TreeDelRange).
+    pub const TREE_DEL_RANGE: usize = TREE_DEL + 8;
+    /// [`Item::Named`](super::Item::Named) with the longest name.
+    pub const NAMED_MAX: usize = HEAD + 13 + DIRENT_HEADER + NAME_MAX;
+
+    /// [`Item::DataFork`](super::Item::DataFork), [`Item::AttrFork`](super::Item::AttrFork).
+    pub const fn fork(bytes: usize) -> usize {
+        HEAD + 3 + bytes
+    }
+    /// [`Item::TreePut`](super::Item::TreePut).
+    pub const fn tree_put(value: usize) -> usize {
+        TREE_DEL + 2 + value
+    }
+    /// [`Item::IntentLog`](super::Item::IntentLog) and
+    /// [`Item::IntentProgress`](super::Item::IntentProgress).
+    pub const fn intent(body: usize) -> usize {
+        HEAD + 2 + body
+    }
+    /// [`Item::Root`](super::Item::Root).
+    pub const fn root(name: usize) -> usize {
+        HEAD + 6 + name
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_encoding() {
+        let (ino, tree, key) = (Ino(3), TreeId::Extents, Key::new(3, 4));
+        let name = [b'n'; 255];
+        let stamp = Stamp { sec: 1, nsec: 2 };
+        let entry = Dirent { child: ino, kind: 8, name: &name };
+        let rows = [
+            (Item::Core { ino, core: Core::default() }, size::CORE),
+            (Item::DataFork { ino, form: Form::Inline, bytes: &name }, size::fork(255)),
+            (Item::AttrFork { ino, form: Form::Inline, bytes: &name }, size::fork(255)),
+            (Item::DirTouch { ino, nlink: 2, size: 1, stamp }, size::DIR_TOUCH),
+            (Item::Free { ino, generation: 1 }, size::FREE),
+            (Item::TreePut { tree, key, value: &name }, size::tree_put(255)),
+            (Item::TreeDel { tree, key }, size::TREE_DEL),
+            (Item::TreeDelRange { tree, key, end: 9 }, size::TREE_DEL_RANGE),
+            (Item::OrphanAdd { ino }, size::ORPHAN),
+            (Item::OrphanDel { ino }, size::ORPHAN),
+            (Item::Links { ino, nlink: 1, ctime: stamp }, size::LINKS),
+            (Item::IntentLog { id: 1, body: &name }, size::intent(255)),
+            (Item::IntentProgress { id: 1, body: &name }, size::intent(255)),
+            (Item::IntentDone { id: 1 }, size::INTENT_DONE),
+            (Item::Root { ino, state: RootState::Live, floor: 1, name: &name }, size::root(255)),
+            (Item::Named { dir: ino, generation: 1, lo: 2, entry }, size::NAMED_MAX),
+        ];
+        for (item, bytes) in rows {
+            let mut raw = Vec::new();
+            item.encode(&mut raw);
+            assert_eq!(raw.len(), bytes, "{}", item.to_text());
+        }
+    }
 
     #[test]
     fn a_value_that_no_tree_can_hold_is_refused() {

@@ -88,6 +88,15 @@ impl Key {
             None => Key::MAX,
         }
     }
+    /// The next smaller key (`MIN` stays).
+    #[inline]
+    pub fn before(self) -> Key {
+        match self.lo.checked_sub(1) {
+            Some(lo) => Key { hi: self.hi, lo },
+            None if self.hi > 0 => Key { hi: self.hi - 1, lo: u64::MAX },
+            None => Key::MIN,
+        }
+    }
 }
 
 /// Where a node stands, for its header and for checking it.

@@ -119,7 +119,9 @@ impl InodeTable {
                                 self.alloc.pool.lock().numbers.push_front(number);
                             })?
                         }
-                        block => block?,
+                        block => block.inspect_err(|_| {
+                            self.alloc.pool.lock().numbers.push_front(number);
+                        })?,
                     };
                     if block.free.load(Ordering::Acquire) != 0 {
                         return Ok(block);

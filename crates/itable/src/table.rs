@@ -4,6 +4,7 @@ use crate::alloc::Allocator;
 use crate::block::{InodeBlock, InodeRef};
 use crate::budget::Budget;
 use crate::sync::{AtomicU64, Mutex, SHARDS, Step, atomically, step};
+use shoal_base::cold::{self, Cold};
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::invariant;
 use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
@@ -123,6 +124,8 @@ impl InodeTable {
 
     #[cold]
     fn load(&self, number: u64) -> Result<Arc<InodeBlock>> {
+        let first = || Ino::new(self.config.root, number * INODES_PER_BLOCK as u64);
+        cold::check(|| Cold::Block(first()))?;
         let _one = self.loading[spread(number) as usize % SHARDS].lock();
         if let Some(block) = self.blocks.get(number) {
             return Ok(block);

@@ -20,6 +20,8 @@ pub struct Frozen {
     /// `sealed` is as at the freeze; for metadata it is decided anew when encoding.
     entries: Vec<UsageEntry>,
     positions: [Addr; STREAMS],
+    /// Which freeze this was.
+    number: u64,
 }
 
 /// Bytes of the usage table of a volume, known before it is written.
@@ -45,7 +47,8 @@ impl Space {
                 sealed: objects && segment.sealed.load(Ordering::Acquire),
             }
         };
-        Frozen { entries: self.segments.iter().map(copy).collect(), positions }
+        let entries = self.segments.iter().map(copy).collect();
+        Frozen { entries, positions, number: self.freezes.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// The checkpoint has written metadata that it points to: counted in the frozen and in the
@@ -82,15 +85,20 @@ impl Space {
         let mut freed = 0;
         for (n, (then, now)) in frozen.entries.iter().zip(&self.segments).enumerate() {
             let seg = SegNo(n as u32);
+            // Before the rest: who let go of it last had counted before what it had written.
+            let held = now.held.load(Ordering::Acquire) != 0;
             let unneeded = match then.kind {
-                SegKind::Data => then.sealed,
+                // Else a record since the freeze names it.
+                SegKind::Data => {
+                    then.sealed && now.touched.load(Ordering::Relaxed) <= frozen.number
+                }
                 SegKind::Meta => true,
                 SegKind::Free | SegKind::Super | SegKind::Journal => false,
             };
             let empty = then.live == 0
                 && now.live.load(Ordering::Relaxed) == 0
                 && now.pinned.load(Ordering::Relaxed) == 0;
-            if unneeded && empty && now.kind() == then.kind && !open(seg) {
+            if unneeded && !held && empty && now.kind() == then.kind && !open(seg) {
                 self.release(seg);
                 freed += 1;
             }

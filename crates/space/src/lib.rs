@@ -23,9 +23,13 @@
 //! 5. Nor is one freed while bytes in it are *pinned*: nothing in checkpoint or journal points to
 //!    them any more, but an open file without a name does ([`Space::pin`]).
 //! 6. Journal segments are freed by the caller, who knows which ones the newest checkpoint needs.
+//! 7. Nor is a segment freed while it is *held* ([`Hold`]): somebody reads or writes in it outside
+//!    of a transaction. And a data segment in which something became live after the freeze waits
+//!    for the next checkpoint even if it is dead again: a record after the freeze names it (b).
 //!
 //! For (c) to hold the caller promises that an allocation and the [`Space::add_live`] of what was
-//! written to it happen within one transaction, that is, with no freeze between them.
+//! written to it happen within one transaction, that is, with no freeze between them; or that the
+//! allocation is held ([`Space::alloc_held`]) until that transaction has ended.
 //!
 //! # What the table on disk says
 //!
@@ -99,6 +103,25 @@ struct Segment {
     pinned: AtomicI64,
     kind: AtomicU8,
     sealed: AtomicBool,
+    /// Reads and writes in it outside of transactions.
+    held: AtomicU32,
+    /// Number of freezes when something in it last became live.
+    touched: AtomicU64,
+}
+
+/// Keeps a segment from being freed as long as it exists.
+#[must_use]
+pub struct Hold<'s> {
+    space: &'s Space,
+    seg: SegNo,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if let Some(segment) = self.space.segments.get(self.seg.0 as usize) {
+            segment.held.fetch_sub(1, Ordering::Release);
+        }
+    }
 }
 
 impl Segment {
@@ -139,6 +162,8 @@ pub struct Space {
     pinned_segments: AtomicI64,
     /// What is counted means nothing until [`Space::recount`].
     uncounted: AtomicBool,
+    /// Freezes so far.
+    freezes: AtomicU64,
 }
 
 impl Space {
@@ -150,6 +175,8 @@ impl Space {
                 pinned: AtomicI64::new(0),
                 kind: AtomicU8::new(if n == 0 { SegKind::Super } else { SegKind::Free } as u8),
                 sealed: AtomicBool::new(false),
+                held: AtomicU32::new(0),
+                touched: AtomicU64::new(0),
             })
             .collect();
         let mut free = FreeMap::new(geometry.segments);
@@ -164,6 +191,7 @@ impl Space {
             accounting_errors: AtomicU64::new(0),
             pinned_segments: AtomicI64::new(0),
             uncounted: AtomicBool::new(false),
+            freezes: AtomicU64::new(0),
         }
     }
 
@@ -236,27 +264,33 @@ impl Space {
     ///
     /// Fails with `ENOSPC` when a segment would have to be taken and `class` may not.
     pub fn alloc(&self, stream: Stream, len: u32, class: Class) -> Result<Addr> {
+        self.alloc_held(stream, len, class).map(|(addr, _)| addr)
+    }
+
+    /// As [`Space::alloc`], for what is written before its transaction begins: the segment is not
+    /// freed as long as the hold exists, though nothing in it is live yet.
+    pub fn alloc_held(&self, stream: Stream, len: u32, class: Class) -> Result<(Addr, Hold<'_>)> {
         let size = u64::from(len).next_multiple_of(limits::ALIGN as u64);
         if size > self.geometry.segment_size {
             return Err(Code::TooBig.into());
         }
         let own = stream.index();
         let refused = match self.alloc_in(own, size, Some(class)) {
-            Ok(addr) => return Ok(addr),
+            Ok(found) => return Ok(found),
             Err(error) => error,
         };
         // The last bytes of a nearly full volume are in the open segments of the other streams.
         let others = (1..STREAMS).filter(|other| own != 0 && *other != own);
         for other in others {
-            if let Ok(addr) = self.alloc_in(other, size, None) {
-                return Ok(addr);
+            if let Ok(found) = self.alloc_in(other, size, None) {
+                return Ok(found);
             }
         }
         Err(refused)
     }
 
     /// As `alloc`, in this stream only; without a class no segment is taken.
-    fn alloc_in(&self, stream: usize, size: u64, class: Option<Class>) -> Result<Addr> {
+    fn alloc_in(&self, stream: usize, size: u64, class: Option<Class>) -> Result<(Addr, Hold<'_>)> {
         let mut open = self.streams[stream].lock();
         let fits = open.is_some_and(|at| at.next + size <= self.geometry.segment_size);
         if !fits {
@@ -269,8 +303,21 @@ impl Space {
         let Some(at) = open.as_mut() else { return Err(Code::NoSpace.into()) };
         let addr = Addr(self.geometry.start_of(at.seg).0 + at.next);
         at.next += size;
+        // Under the stream's lock: no freeze sees the segment sealed and not held.
+        let hold = self.hold(addr);
         self.seal_if_full(&mut open);
-        Ok(addr)
+        Ok((addr, hold))
+    }
+
+    /// Keeps the segment of these bytes from being freed while they are read outside of a
+    /// transaction. To be called while they are live for certain: under the lock of the inode that
+    /// points to them.
+    pub fn hold(&self, addr: Addr) -> Hold<'_> {
+        let seg = self.geometry.segment_of(addr);
+        if let Some(segment) = self.segments.get(seg.0 as usize) {
+            segment.held.fetch_add(1, Ordering::Relaxed);
+        }
+        Hold { space: self, seg }
     }
 
     /// A position at the very end would be an address in the next segment, so it is never kept.
@@ -385,6 +432,12 @@ impl Space {
     fn change_live(&self, addr: Addr, by: i64) {
         let seg = self.geometry.segment_of(addr).0 as usize;
         let Some(segment) = self.segments.get(seg) else { return self.accounting_error() };
+        if by > 0 {
+            let freezes = self.freezes.load(Ordering::Relaxed);
+            if segment.touched.load(Ordering::Relaxed) < freezes {
+                segment.touched.fetch_max(freezes, Ordering::Relaxed);
+            }
+        }
         let now = segment.live.fetch_add(by, Ordering::Relaxed) + by;
         let dead = now == 0 && segment.kind() == SegKind::Data;
         if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {
@@ -468,7 +521,11 @@ impl Space {
                     && (1..=most).contains(live)
             })
             // Emptying it would free nothing.
-            .filter(|(seg, ..)| self.segments[seg.0 as usize].pinned.load(Ordering::Relaxed) == 0)
+            .filter(|(seg, ..)| {
+                let segment = &self.segments[seg.0 as usize];
+                let pinned = segment.pinned.load(Ordering::Relaxed);
+                pinned == 0 && segment.held.load(Ordering::Relaxed) == 0
+            })
             .map(|(seg, _, live, _)| (live, seg))
             .collect();
         found.sort_unstable();

@@ -154,11 +154,7 @@ impl Tree {
         let mut at = key;
         while at > floor {
             // The leaf that answers for the key just below `at`.
-            let below = match at.lo.checked_sub(1) {
-                Some(lo) => Key::new(at.hi, lo),
-                None => Key::new(at.hi - 1, u64::MAX),
-            };
-            let found = self.read_leaf(below, |state, node| {
+            let found = self.read_leaf(at.before(), |state, node| {
                 let (Ok(place) | Err(place)) = node.search(at);
                 match place.checked_sub(1).map(|i| (node.key(i), i)) {
                     Some((k, _)) if k < floor => Err(floor),
@@ -207,7 +203,7 @@ impl Tree {
                 (state.high, emptied)
             })?;
             if emptied {
-                self.merge(start, epoch)?;
+                self.merge(start, epoch);
             }
         }
         Ok(removed)

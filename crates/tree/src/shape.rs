@@ -41,6 +41,25 @@ impl Tree {
         }
     }
 
+    /// The same, if all of it is in memory.
+    fn path_in_memory(&self, key: Key) -> Option<Path> {
+        let mut path: Path = Vec::with_capacity(4);
+        let mut cell = self.root.clone();
+        loop {
+            let data = cell.now.load_full()?;
+            let i = data.child_for(key);
+            let next = match &data.children {
+                Children::Leaves(_) => None,
+                Children::Inners(v) => Some(v[i].clone()),
+            };
+            path.push((cell, data, i));
+            match next {
+                None => return Some(path),
+                Some(inner) => cell = inner,
+            }
+        }
+    }
+
     /// Splits the leaf for `key` unless a value of `len` bytes fits there by now.
     pub(crate) fn split(&self, key: Key, epoch: Epoch, len: usize) -> Result<()> {
         let _shape = self.shape.lock();
@@ -143,37 +162,34 @@ impl Tree {
     }
 
     /// Merges the leaf for `key` with a neighbour below the same parent, if they fit in one.
-    pub(crate) fn merge(&self, key: Key, epoch: Epoch) -> Result<()> {
+    ///
+    /// Reads nothing: the change that made the leaf sparse has been made and cannot fail any more,
+    /// and other threads wait for the shape lock. A neighbour that is not in memory stays as it is;
+    /// the two are merged when one of them is changed with both in memory.
+    pub(crate) fn merge(&self, key: Key, epoch: Epoch) {
         let _shape = self.shape.lock();
-        let path = self.path_to(key)?;
-        let Some((_, data, i)) = path.last() else { return Ok(()) };
-        let Children::Leaves(leaves) = &data.children else { return Ok(()) };
+        let Some(path) = self.path_in_memory(key) else { return };
+        let Some((_, data, i)) = path.last() else { return };
+        let Children::Leaves(leaves) = &data.children else { return };
         for left in [i.checked_sub(1), Some(*i)].into_iter().flatten() {
             if let Some(right) = leaves.get(left + 1)
-                && self.merge_leaves(&leaves[left], right, epoch)?
+                && self.merge_leaves(&leaves[left], right, epoch)
             {
                 self.remove_child(&path, left + 1, epoch);
-                return Ok(());
+                return;
             }
         }
-        Ok(())
     }
 
-    /// Moves the right leaf's entries into the left one, if they fit; both stay locked meanwhile.
-    fn merge_leaves(
-        &self,
-        left: &Arc<LeafCell>,
-        right: &Arc<LeafCell>,
-        epoch: Epoch,
-    ) -> Result<bool> {
+    /// Moves the right leaf's entries into the left one, if both are in memory and they fit; both
+    /// stay locked meanwhile.
+    fn merge_leaves(&self, left: &Arc<LeafCell>, right: &Arc<LeafCell>, epoch: Epoch) -> bool {
         let mut l = left.state.write();
-        self.load_leaf(left, &mut l)?;
         let mut r = right.state.write();
-        self.load_leaf(right, &mut r)?;
-        let used = |s: &LeafState| s.node.as_ref().map_or(NODE_SIZE, Node::used);
+        let (Some(a), Some(b)) = (&l.node, &r.node) else { return false };
         // An empty leaf always goes; otherwise leave room, so that it is not split again at once.
-        if used(&l).min(used(&r)) > 0 && used(&l) + used(&r) > MERGED_MAX {
-            return Ok(false);
+        if a.used().min(b.used()) > 0 && a.used() + b.used() > MERGED_MAX {
+            return false;
         }
         l.touch(epoch, &self.cache);
         r.touch(epoch, &self.cache);
@@ -188,7 +204,7 @@ impl Tree {
         r.dead = true;
         l.high = r.high;
         self.dead.lock().push((epoch, Dead::Leaf(right.clone())));
-        Ok(true)
+        true
     }
 
     /// Takes child `gone` out of the parent at the end of `path`; an inner node left without

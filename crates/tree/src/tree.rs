@@ -4,6 +4,7 @@ use crate::cache::NodeCache;
 use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
 use crate::sync::{Mutex, RwLockWriteGuard};
+use shoal_base::cold::{self, Cold};
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
@@ -147,6 +148,12 @@ impl Tree {
         Ok(InnerData::new(level, keys, children))
     }
 
+    /// The node that answers for `key`, as the name of what a transaction must not read.
+    fn cold(&self, key: Key) -> Cold {
+        let NodeId { root, tree, .. } = self.id;
+        Cold::Node { root, tree: tree as u8, hi: key.hi, lo: key.lo }
+    }
+
     /// Brings an inner cell into memory. `None`: it was dropped with its parent's array, another
     /// cell has taken its place or will.
     #[cold]
@@ -157,6 +164,7 @@ impl Tree {
             if now.is_some() || meta.dead {
                 return Ok(now);
             }
+            cold::check(|| self.cold(meta.high.before()))?;
             let node = self.read_node(meta.disk, Some(cell.level))?;
             let data = self.inner_from(&node, meta.high)?.charged(&self.cache);
             self.cache.recycle(node);
@@ -225,7 +233,10 @@ impl Tree {
             let node = match state.disk.is_null() {
                 // Never written: the only leaf of an empty tree.
                 true => Node::init(self.cache.frame(), self.id, 0, state.low),
-                false => self.read_node(state.disk, Some(0))?,
+                false => {
+                    cold::check(|| self.cold(state.low))?;
+                    self.read_node(state.disk, Some(0))?
+                }
             };
             if node.count() > 0 && node.key(node.count() - 1) >= state.high {
                 let rule = "key beyond the leaf's range";
@@ -305,7 +316,7 @@ impl Tree {
                 Outcome::Unchanged => return Ok(false),
                 Outcome::Changed => return Ok(true),
                 Outcome::Sparse => {
-                    self.merge(key, epoch)?;
+                    self.merge(key, epoch);
                     return Ok(true);
                 }
                 Outcome::Full(len) => self.split(key, epoch, len)?,

@@ -1,7 +1,9 @@
 //! Beginning and committing a transaction.
 
 use crate::gate::Inside;
+use crate::record::RecordKind;
 use crate::store::Store;
+use shoal_base::cold;
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
@@ -33,6 +35,8 @@ pub struct Txn<'s> {
     _inside: Inside<'s>,
     /// Something has changed in memory that the record does not say yet.
     changing: bool,
+    /// What it may log.
+    kind: RecordKind,
     /// What the reserve of memory had served when it began.
     dips: u64,
     /// Nothing is journaled: the volume is read-only.
@@ -44,9 +48,10 @@ pub struct Txn<'s> {
 }
 
 impl Store {
-    /// Begins a transaction. Take no inode lock before: this may wait for a checkpoint.
+    /// Begins a transaction whose records are of this kind. Take no inode lock before: this may
+    /// wait for a checkpoint.
     #[inline]
-    pub fn begin(&self, need: Need) -> Result<Txn<'_>> {
+    pub fn begin(&self, need: Need, kind: RecordKind) -> Result<Txn<'_>> {
         self.writable()?;
         memory::ready()?;
         if self.due.load(Ordering::Relaxed) {
@@ -57,19 +62,20 @@ impl Store {
         {
             return Err(Error::Code(Code::NoSpace));
         }
-        Ok(self.enter(false))
+        Ok(self.enter(false, kind))
     }
 
     /// Begins a transaction that changes memory alone: what recovery has to complete of a volume
     /// that is opened read-only.
     pub fn begin_in_memory(&self) -> Txn<'_> {
         invariant!(self.options.read_only, "changes of a writable volume are journaled");
-        self.enter(true)
+        self.enter(true, RecordKind { index: 0, name: "in memory", bytes_max: u32::MAX })
     }
 
     #[inline]
-    fn enter(&self, in_memory: bool) -> Txn<'_> {
+    fn enter(&self, in_memory: bool, kind: RecordKind) -> Txn<'_> {
         let inside = self.gate.enter();
+        cold::entered();
         let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
         let (dips, epoch, failed) = (memory::dips(), self.epoch(), None);
         Txn {
@@ -77,6 +83,7 @@ impl Store {
             record,
             _inside: inside,
             changing: false,
+            kind,
             dips,
             in_memory,
             failed,
@@ -96,7 +103,8 @@ impl Store {
         let segment = self.geometry.segment_size;
         // An ordinary call takes a segment only if more than the reserve is free after that.
         let spare = self.space.free_segments().saturating_sub(self.space.reserve_segments() + 1);
-        let promised = self.prealloc.load(Ordering::Relaxed).max(0) as u64;
+        let promised = self.prealloc.load(Ordering::Relaxed).max(0) as u64
+            + self.reserved.load(Ordering::Relaxed);
         // Nodes are written whole and with their parents; inode blocks trimmed.
         let dirty = self.dirty_bytes();
         (u64::from(spare) * segment).saturating_sub(dirty + dirty / 4 + promised)
@@ -177,12 +185,14 @@ impl Txn<'_> {
     /// Adds an item. From the first item on the transaction has to be committed.
     #[inline]
     pub fn log(&mut self, item: Item<'_>) {
+        cold::changing();
         item.encode(&mut self.record);
     }
     /// The first change in memory is about to be made, before its item is logged: from here on the
     /// transaction has to be committed.
     #[inline]
     pub fn changing(&mut self) {
+        cold::changing();
         self.changing = true;
     }
     /// To be asked before the first change: `ENOMEM` when memory has run out since the transaction
@@ -209,6 +219,10 @@ impl Txn<'_> {
     /// Bytes gathered so far.
     pub fn len(&self) -> usize {
         self.record.len()
+    }
+    /// Bytes that the record can still take.
+    pub fn room(&self) -> usize {
+        (self.kind.bytes_max as usize).saturating_sub(self.record.len())
     }
     /// Whether nothing has been gathered.
     pub fn is_empty(&self) -> bool {
@@ -257,6 +271,9 @@ impl Txn<'_> {
             self.changing = false;
             return Ok(self.store.lsn());
         }
+        let (bytes, RecordKind { name, bytes_max, .. }) = (self.record.len(), self.kind);
+        invariant!(bytes <= bytes_max as usize, "{name}: a record of {bytes} bytes");
+        self.store.records.note(self.kind, bytes);
         let staged = self.store.journal()?.stage(&self.record);
         self.record.clear();
         self.changing = false;
@@ -275,6 +292,7 @@ impl Txn<'_> {
 
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
+        cold::left();
         if self.changing || !self.record.is_empty() {
             self.store.poison("a transaction failed half-way; the last record is whole: reopen");
             self.record.clear();

@@ -13,6 +13,7 @@
 use crate::gate::Gate;
 use crate::intents::Intents;
 use crate::orphans::{self, Orphans};
+use crate::record::Largest;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
@@ -177,6 +178,7 @@ impl Parts {
             orphan_damage: Vec::new(),
             intents: Intents::default(),
             prealloc: AtomicI64::new(checkpoint.prealloc as i64),
+            reserved: AtomicU64::new(0),
             unpins: Mutex::default(),
             options: self.options,
             journal: OnceLock::new(),
@@ -194,6 +196,7 @@ impl Parts {
             checkpoint_done: Condvar::new(),
             due: AtomicBool::new(false),
             wake: (Mutex::new(false), Condvar::new()),
+            records: Largest::default(),
             device: self.device,
         }
     }

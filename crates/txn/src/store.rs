@@ -3,6 +3,7 @@
 use crate::gate::Gate;
 use crate::intents::Intents;
 use crate::orphans::Orphans;
+use crate::record::{Largest, RecordKind};
 use crate::roots::Roots;
 use shoal_base::counters::Counters;
 use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
@@ -71,6 +72,8 @@ pub struct Store {
     pub intents: Intents,
     /// Bytes promised to preallocated extents.
     pub prealloc: AtomicI64,
+    /// Bytes kept for calls that are about to turn them into promises, step by step.
+    pub reserved: AtomicU64,
     /// Pins that end with the checkpoint of an epoch.
     pub(crate) unpins: Mutex<Vec<(Epoch, Addr, u32)>>,
     /// What it was opened with.
@@ -89,6 +92,8 @@ pub struct Store {
     pub(crate) checkpoint_done: Condvar,
     pub(crate) due: AtomicBool,
     pub(crate) wake: (Mutex<bool>, Condvar),
+    /// Largest record of each kind so far.
+    pub(crate) records: Largest,
 }
 
 impl Store {
@@ -190,6 +195,10 @@ impl Store {
             }
             *of > epoch
         });
+    }
+    /// Largest record of this kind since the volume was opened, in bytes.
+    pub fn record_largest(&self, kind: RecordKind) -> u32 {
+        self.records.of(kind)
     }
     /// Inodes in use.
     pub fn inodes(&self) -> u64 {

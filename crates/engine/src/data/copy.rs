@@ -1,6 +1,6 @@
 //! Copying between files of one volume.
 
-use super::write::STEP;
+use crate::records::WRITE_STEP as STEP;
 use crate::types::FileKind;
 use crate::volume::Inner;
 use shoal_base::{Code, Error, Ino, Result};

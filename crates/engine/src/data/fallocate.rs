@@ -1,17 +1,26 @@
 //! Reserving space, making holes, zeroing ranges.
+//!
+//! A range with many extents is done in steps, each a transaction of bounded size that leaves a
+//! file as it should be. So a crash, or a volume that becomes full, may leave the beginning of the
+//! range done, as on XFS; and another thread of a program that links the library may see it half
+//! done (above a mount the kernel's lock of the inode excludes that).
 
 use crate::attr::attr_of;
 use crate::clock::now;
+use crate::records;
 use crate::types::Fallocate;
 use crate::volume::Inner;
+use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::{Extent, PREALLOC_MAX};
-use shoal_format::inode::{FLAG_CUT, Form};
+use shoal_format::inode::{FLAG_CUT, Form, Inode};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
-use shoal_txn::Txn;
+use shoal_txn::{Store, Txn};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 /// Preallocated extents for `[from, to)`.
 fn promise(from: u64, to: u64) -> Vec<Extent> {
@@ -25,50 +34,158 @@ fn promise(from: u64, to: u64) -> Vec<Extent> {
     extents
 }
 
+/// Extents in order and promises for the holes between them in `[from, to)`.
+fn filled(extents: &[Extent], from: u64, to: u64) -> Vec<Extent> {
+    let (mut all, mut at) = (Vec::with_capacity(2 * extents.len() + 1), from);
+    for extent in extents {
+        if extent.offset > at {
+            all.extend(promise(at, extent.offset));
+        }
+        all.push(*extent);
+        at = at.max(extent.end());
+    }
+    if at < to {
+        all.extend(promise(at, to));
+    }
+    all
+}
+
+/// Bytes of `[from, to)` in those of the extents, which overlap it, that `keeps` says.
+fn kept_in(extents: &[Extent], from: u64, to: u64, keeps: impl Fn(&Extent) -> bool) -> u64 {
+    let kept = extents.iter().filter(|e| keeps(e));
+    kept.map(|e| u64::from(e.slice(from, to).len)).sum()
+}
+
+/// Room that is kept for the steps of one call: no other gets it.
+struct Reserved<'s> {
+    store: &'s Store,
+    left: Cell<u64>,
+}
+
+impl<'s> Reserved<'s> {
+    fn new(store: &'s Store, bytes: u64) -> Reserved<'s> {
+        store.reserved.fetch_add(bytes, Ordering::Relaxed);
+        Reserved { store, left: Cell::new(bytes) }
+    }
+    /// A step has turned so much of it into promises.
+    fn used(&self, bytes: u64) {
+        let bytes = bytes.min(self.left.get());
+        self.left.set(self.left.get() - bytes);
+        self.store.reserved.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.used(self.left.get());
+    }
+}
+
+/// How a step ended.
+enum Step {
+    /// Everything before this offset is done, and took so many bytes.
+    Done { to: u64, took: u64 },
+    /// Nothing has been done: a truncate of the file has to end first.
+    Cut,
+}
+
 impl Inner {
     /// Reserves, punches or zeroes `[offset, offset + len)`.
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty range or a file that is not regular, `EISDIR`, `EFBIG`, `ENOSPC`: the
+    /// volume has not so much room, found out at once unless others take it meanwhile.
     pub fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Err(Error::Code(Code::Invalid));
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(Error::Code(Code::FileTooBig))?;
-        let mut txn = match mode {
-            Fallocate::PunchHole => self.begin()?,
-            _ => self.begin_space(len.saturating_add(4096))?,
+        let reserved = self.can_fallocate(ino, mode, offset, end)?;
+        let mut at = offset;
+        while at < end {
+            match self.reading_first(|| self.fallocate_step(ino, mode, at, end))? {
+                Step::Done { to, took } => {
+                    reserved.used(took);
+                    at = to;
+                }
+                Step::Cut => self.finish_cut(ino)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the file, and keeps room for all of it, before anything changes.
+    fn can_fallocate(
+        &self,
+        ino: Ino,
+        mode: Fallocate,
+        offset: u64,
+        end: u64,
+    ) -> Result<Reserved<'_>> {
+        let mut wanted = match mode {
+            Fallocate::PunchHole => 0,
+            Fallocate::ZeroRange { .. } | Fallocate::Allocate { .. } => end - offset,
         };
+        // Space promised before is not wanted again; data that is zeroed keeps its place until the
+        // next checkpoint.
+        let keeps = |e: &Extent| e.is_prealloc() || matches!(mode, Fallocate::Allocate { .. });
+        let mut at = offset;
+        while at < end {
+            let (to, kept) = self.reading_first(|| {
+                let inode = self.inode(ino)?;
+                let _section = Section::begin();
+                let slot = inode.read();
+                check_kind(ino, &slot.inode)?;
+                if wanted == 0 {
+                    return Ok((end, 0));
+                }
+                let to = self.step_end(ino, &slot.inode, at, end)?;
+                Ok((to, kept_in(&self.extents_in(ino, &slot.inode, at, to)?, at, to, keeps)))
+            })?;
+            wanted -= kept;
+            at = to;
+        }
+        if wanted > 0 {
+            drop(self.begin_space(wanted.saturating_add(4096), records::FALLOCATE)?);
+        }
+        Ok(Reserved::new(&self.store, wanted))
+    }
+
+    /// One transaction, from `at` on.
+    fn fallocate_step(&self, ino: Ino, mode: Fallocate, at: u64, end: u64) -> Result<Step> {
+        let mut txn = self.begin(records::FALLOCATE)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
-        attr_of(ino, locked.inode())?;
-        if !locked.inode().core.is_file() {
-            let dir = locked.inode().core.is_dir();
-            return Err(Error::Code(if dir { Code::IsDirectory } else { Code::Invalid }));
-        }
+        check_kind(ino, locked.inode())?;
         if locked.inode().core.flags & FLAG_CUT != 0 {
-            drop((locked, txn));
-            self.finish_cut(ino)?;
-            return self.fallocate(ino, mode, offset, len);
+            return Ok(Step::Cut);
         }
-        self.before_change(&mut txn, &mut locked, false)?;
-        let keep_size = match mode {
-            Fallocate::Allocate { keep_size } => {
-                self.reserve(&mut txn, &mut locked, offset, end)?;
-                keep_size
-            }
-            Fallocate::PunchHole => {
-                let stop = end.min(locked.inode().core.size);
-                self.clear(&mut txn, &mut locked, offset, end.max(stop), &[])?;
-                true
-            }
-            Fallocate::ZeroRange { keep_size } => {
-                self.clear(&mut txn, &mut locked, offset, end, &promise(offset, end))?;
-                keep_size
-            }
+        let to = self.step_end(ino, locked.inode(), at, end)?;
+        let old = self.extents_in(ino, locked.inode(), at, to)?;
+        let took = match mode {
+            Fallocate::PunchHole => 0,
+            Fallocate::ZeroRange { .. } => to - at - kept_in(&old, at, to, Extent::is_prealloc),
+            Fallocate::Allocate { .. } => to - at - kept_in(&old, at, to, |_| true),
         };
-        let dropped = self.drop_capability(&mut txn, &mut locked)?;
+        txn.check_memory()?;
+        let capability = self.plan_drop_capability(ino, locked.inode())?;
+        self.before_change(&mut txn, &mut locked, false)?;
+        match mode {
+            Fallocate::Allocate { .. } => self.reserve(&mut txn, &mut locked, at, to)?,
+            Fallocate::PunchHole => self.clear(&mut txn, &mut locked, at, to, &[])?,
+            Fallocate::ZeroRange { .. } => {
+                self.clear(&mut txn, &mut locked, at, to, &promise(at, to))?;
+            }
+        }
+        let keeps = match mode {
+            Fallocate::Allocate { keep_size } | Fallocate::ZeroRange { keep_size } => keep_size,
+            Fallocate::PunchHole => true,
+        };
+        let dropped = self.drop_capability(&mut txn, &mut locked, capability)?;
         let (time, lsn) = (now(), txn.lsn_before());
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
-        if !keep_size {
+        if !keeps && to == end {
             core.size = core.size.max(end);
         }
         core.mtime = time;
@@ -77,7 +194,8 @@ impl Inner {
         let core = *core;
         txn.log(Item::Core { ino, core });
         self.finish(&mut txn, &mut locked, dropped)?;
-        txn.commit().map(|_| ())
+        txn.commit()?;
+        Ok(Step::Done { to, took })
     }
 
     /// Fills the holes of the range with promises.
@@ -92,19 +210,11 @@ impl Inner {
             return Ok(());
         }
         let ino = locked.ino();
-        let mut new = Vec::new();
-        let mut at = from;
-        for extent in self.extents_in(ino, locked.inode(), from, to)? {
-            if extent.offset > at {
-                new.extend(promise(at, extent.offset));
-            }
-            new.push(extent.slice(from, to));
-            at = extent.end();
-        }
-        if at < to {
-            new.extend(promise(at, to));
-        }
-        self.replace_extents(txn, locked, from, to, &new)
+        let there = self.extents_in(ino, locked.inode(), from, to)?;
+        // Whole extents: none is cut in two at the ends of the range.
+        let start = there.first().map_or(from, |e| e.offset.min(from));
+        let end = there.last().map_or(to, |e| e.end().max(to));
+        self.replace_extents(txn, locked, start, end, &filled(&there, from, to))
     }
 
     /// Puts `new` in the range, in place of everything there.
@@ -142,5 +252,15 @@ impl Inner {
             self.replace_extents(txn, locked, 0, extent.end(), &[extent])?;
         }
         Ok(true)
+    }
+}
+
+/// Checks that it is a regular file in use.
+fn check_kind(ino: Ino, inode: &Inode) -> Result<()> {
+    attr_of(ino, inode)?;
+    match inode.core.kind() {
+        8 => Ok(()),
+        4 => Err(Error::Code(Code::IsDirectory)),
+        _ => Err(Error::Code(Code::Invalid)),
     }
 }

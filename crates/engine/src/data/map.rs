@@ -1,10 +1,12 @@
 //! The map of a file: which extents it has, and the one function that changes them.
 
+use crate::orphan::records_end_at;
+use crate::records::{RANGE_FROM, STEP_RECORDS};
 use crate::volume::Inner;
 use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Error, Ino, Result};
-use shoal_format::extent::{Extent, INLINE_SIZE, VALUE_SIZE};
+use shoal_format::extent::{Extent, INLINE_SIZE, PREALLOC_MAX, VALUE_SIZE};
 use shoal_format::inode::{CORE, Form, Inode};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
@@ -13,6 +15,27 @@ use shoal_txn::{ExtentChange, Txn, fork_extents};
 
 /// One past the largest offset of a file.
 pub(crate) const END: u64 = u64::MAX;
+
+/// Bytes of a file that one transaction preallocates, at most: a bound of its records.
+const STEP_SPAN: u64 = STEP_RECORDS as u64 * PREALLOC_MAX as u64;
+
+/// The difference between two lists of extents in order.
+struct Change {
+    gone: Vec<Extent>,
+    new: Vec<Extent>,
+}
+
+impl Change {
+    fn between(old: &[Extent], after: &[Extent]) -> Change {
+        let missing = |from: &[Extent], list: &[Extent]| -> Vec<Extent> {
+            let same = |e: &Extent| {
+                list.binary_search_by_key(&e.offset, |l| l.offset).is_ok_and(|i| list[i] == *e)
+            };
+            from.iter().filter(|e| !same(e)).copied().collect()
+        };
+        Change { gone: missing(old, after), new: missing(after, old) }
+    }
+}
 
 fn broken(ino: Ino, rule: &str) -> Error {
     Error::corrupt(format!("extents of inode {ino}"), None, rule)
@@ -56,6 +79,18 @@ impl Inner {
             }
             Form::Tree => self.tree_extents_in(ino, from, to),
         }
+    }
+
+    /// Where a change of `[from, to)` of a file's map must end so that it concerns no more records
+    /// than one transaction may replace.
+    pub(crate) fn step_end(&self, ino: Ino, inode: &Inode, from: u64, to: u64) -> Result<u64> {
+        let to = to.min(from.saturating_add(STEP_SPAN));
+        if inode.core.data_form != Form::Tree {
+            return Ok(to);
+        }
+        let tree = &self.store.root(ino)?.extents;
+        let end = records_end_at(tree, Key::new(ino.0, from), STEP_RECORDS)?;
+        Ok(end.map_or(to, |key| to.min(key.lo)))
     }
 
     fn tree_extents_in(&self, ino: Ino, from: u64, to: u64) -> Result<Vec<Extent>> {
@@ -110,6 +145,7 @@ impl Inner {
         }
         let mut after: Vec<Extent> = kept.iter().chain(new).copied().collect();
         after.sort_unstable_by_key(|e| e.offset);
+        let change = Change::between(&old, &after);
         // What a damaged inode says may be too little, or far too much; a check sees that.
         let mut bytes = locked.inode().core.bytes;
         if !self.stays_in_fork(locked.inode(), old.len(), after.len()) {
@@ -124,13 +160,13 @@ impl Inner {
             _ => self.replace_in_fork(txn, locked, &old, &after)?,
         }
         // What goes is taken off first: parts of one object must not count twice.
-        for extent in &old {
+        for extent in &change.gone {
             if !planted::is(Defect::OldExtentCounted) {
                 self.store.account(extent, ExtentChange::Goes);
             }
             bytes = bytes.saturating_sub(u64::from(extent.len));
         }
-        for extent in &after {
+        for extent in &change.new {
             self.store.account(extent, ExtentChange::Appears);
             bytes = bytes.saturating_add(u64::from(extent.len));
         }
@@ -187,6 +223,8 @@ impl Inner {
         Ok(bytes)
     }
 
+    /// Makes the records `old` of a file `after`, both in order. Many that go are named as one range
+    /// in the record, whose size thus depends on `after` alone.
     fn replace_in_tree(
         &self,
         txn: &mut Txn<'_>,
@@ -195,18 +233,30 @@ impl Inner {
         after: &[Extent],
     ) -> Result<()> {
         let tree = &self.store.root(ino)?.extents;
-        for extent in old {
-            if !after.iter().any(|a| a.offset == extent.offset) {
-                let key = Key::new(ino.0, extent.offset);
+        let key_of = |offset: u64| Key::new(ino.0, offset);
+        let change = Change::between(old, after);
+        // A record that is put again under its key need not be removed.
+        let stays = |e: &&Extent| after.binary_search_by_key(&e.offset, |a| a.offset).is_ok();
+        let gone = change.gone.iter().filter(|e| !stays(e)).map(|e| key_of(e.offset));
+        let gone: Vec<Key> = gone.collect();
+        let mut put = &change.new[..];
+        if let (true, Some(first), Some(last)) = (gone.len() > RANGE_FROM, old.first(), old.last())
+        {
+            let (key, end) = (key_of(first.offset), last.offset + 1);
+            tree.delete_range(key, key_of(end), txn.epoch, &mut |_, _| {})?;
+            txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end });
+            put = after;
+        } else {
+            for key in gone {
                 tree.delete(key, txn.epoch)?;
                 txn.log(Item::TreeDel { tree: TreeId::Extents, key });
             }
         }
         let mut value = Vec::with_capacity(VALUE_SIZE);
-        for extent in after {
+        for extent in put {
             value.clear();
             extent.encode_value(&mut value);
-            let key = Key::new(ino.0, extent.offset);
+            let key = key_of(extent.offset);
             tree.put(key, &value, txn.epoch)?;
             txn.log(Item::TreePut { tree: TreeId::Extents, key, value: &value });
         }

@@ -9,7 +9,7 @@ use shoal_base::shard::shard;
 use shoal_base::{Addr, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
-use shoal_space::{Class, Stream};
+use shoal_space::{Class, Hold, Stream};
 use std::io::IoSlice;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
@@ -31,10 +31,22 @@ impl Inner {
         pieces: &[&[u8]],
         class: Class,
     ) -> Result<Extent> {
+        self.write_object_held(ino, offset, pieces, class).map(|(extent, _)| extent)
+    }
+
+    /// The same before the transaction begins that is to point to it: keep the hold until that has
+    /// been committed.
+    pub(crate) fn write_object_held(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pieces: &[&[u8]],
+        class: Class,
+    ) -> Result<(Extent, Hold<'_>)> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
         invariant!(len > 0 && len <= EXTENT_MAX, "object of {len} bytes");
         let stream = Stream::Data((shard() % STREAMS) as u8);
-        let addr = self.store.space.alloc(stream, (HEADER + len) as u32, class)?;
+        let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + len) as u32, class)?;
         let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);
         let mut sum = Xxh3::new();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
@@ -48,7 +60,13 @@ impl Inner {
         self.store.counters.add(Counter::DataBytesWritten, len as u64);
         let addr = Addr(addr.0 + HEADER as u64);
         let ptr = Ptr { addr, len: len as u32, checksum: sum.digest() };
-        Ok(Extent { offset, len: len as u32, skip: 0, ptr })
+        Ok((Extent { offset, len: len as u32, skip: 0, ptr }, hold))
+    }
+
+    /// Keeps the data of extents readable when the lock of the inode that points to them is gone.
+    pub(crate) fn hold_extents(&self, extents: &[Extent]) -> Vec<Hold<'_>> {
+        let data = extents.iter().filter(|e| !e.is_prealloc());
+        data.map(|e| self.store.space.hold(e.data_addr())).collect()
     }
 
     /// Fills `out` with the bytes of an extent from its byte `from` on.

@@ -3,12 +3,15 @@
 use super::map::END;
 use crate::attr::attr_of;
 use crate::clock::now;
+use crate::records;
 use crate::types::Seek;
 use crate::volume::Inner;
+use shoal_base::cold::Section;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Core, Form, Inode};
 use shoal_format::node::Key;
+use shoal_space::Hold;
 
 /// Access times older than this are renewed even without a change (as the kernel's `relatime`).
 const ATIME_SECONDS: i64 = 24 * 3600;
@@ -16,66 +19,91 @@ const ATIME_SECONDS: i64 = 24 * 3600;
 impl Inner {
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let stale = {
-            let inode = self.inode(ino)?;
-            let slot = inode.read();
-            let core = &slot.inode.core;
-            match core.kind() {
-                8 => {}
-                4 => return Err(Error::Code(Code::IsDirectory)),
-                _ => {
-                    attr_of(ino, &slot.inode)?;
-                    return Err(Error::Code(Code::Invalid));
-                }
+        let (read, core) = self.read_as(ino, offset, buf, |inode| match inode.core.kind() {
+            8 => Ok(()),
+            4 => Err(Error::Code(Code::IsDirectory)),
+            _ => {
+                attr_of(ino, inode)?;
+                Err(Error::Code(Code::Invalid))
             }
-            let read = self.read_locked(ino, &slot.inode, offset, buf)?;
-            if read == 0 || !self.atime_is_stale(core) {
-                return Ok(read);
-            }
-            read
-        };
-        self.renew_atime(ino)?;
-        Ok(stale)
+        })?;
+        if read > 0 && self.atime_is_stale(&core) {
+            self.renew_atime(ino)?;
+        }
+        Ok(read)
     }
 
     /// Reads the contents of any inode that has some (symlinks).
     pub(crate) fn read_any(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let inode = self.inode(ino)?;
-        let slot = inode.read();
-        self.read_locked(ino, &slot.inode, offset, buf)
+        self.read_as(ino, offset, buf, |_| Ok(())).map(|(read, _)| read)
     }
 
-    /// Reads from an inode whose lock is held.
-    pub(crate) fn read_locked(
+    /// Reads from an inode that `check` finds good. Returns how many bytes, and the inode's core.
+    ///
+    /// The inode is locked only to find out where its bytes are; they are read without the lock, at
+    /// which transactions may be waiting, and with them a checkpoint and everybody. What is read is
+    /// one state of the file nevertheless: objects never change, and are held.
+    fn read_as(
         &self,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+        check: impl Fn(&Inode) -> Result<()>,
+    ) -> Result<(usize, Core)> {
+        let (len, core, held) = self.reading_first(|| {
+            let inode = self.inode(ino)?;
+            let _section = Section::begin();
+            let slot = inode.read();
+            check(&slot.inode)?;
+            let core = slot.inode.core;
+            let len = core.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+            let held = self.find_bytes(ino, &slot.inode, offset, &mut buf[..len])?;
+            Ok((len, core, held))
+        })?;
+        if let Some((extents, _holds)) = held {
+            self.read_extents(ino, &extents, offset, &mut buf[..len])?;
+        }
+        Ok((len, core))
+    }
+
+    /// Fills `buf` with what is in the inode itself; returns the extents with the rest, held.
+    fn find_bytes<'s>(
+        &'s self,
         ino: Ino,
         inode: &Inode,
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<usize> {
-        let left = inode.core.size.saturating_sub(offset);
-        let len = left.min(buf.len() as u64) as usize;
-        let buf = &mut buf[..len];
-        if len == 0 {
-            return Ok(0);
+    ) -> Result<Option<(Vec<Extent>, Vec<Hold<'s>>)>> {
+        if buf.is_empty() {
+            return Ok(None);
         }
         match inode.core.data_form {
             Form::Empty => buf.fill(0),
             Form::Inline => {
                 let have = inode.data.get(offset as usize..).unwrap_or_default();
-                let n = have.len().min(len);
+                let n = have.len().min(buf.len());
                 buf[..n].copy_from_slice(&have[..n]);
                 buf[n..].fill(0);
             }
-            Form::Extents | Form::Tree => self.read_extents(ino, inode, offset, buf)?,
+            Form::Extents | Form::Tree => {
+                let extents = self.extents_in(ino, inode, offset, offset + buf.len() as u64)?;
+                let holds = self.hold_extents(&extents);
+                return Ok(Some((extents, holds)));
+            }
         }
-        Ok(len)
+        Ok(None)
     }
 
-    fn read_extents(&self, ino: Ino, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_extents(
+        &self,
+        ino: Ino,
+        extents: &[Extent],
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let end = offset + buf.len() as u64;
         let mut at = offset;
-        for extent in self.extents_in(ino, inode, offset, end)? {
+        for extent in extents {
             let (from, to) = (extent.offset.max(offset), extent.end().min(end));
             if from < at || from >= to {
                 let rule = format!("overlapping extents at {from}");
@@ -83,7 +111,7 @@ impl Inner {
             }
             buf[(at - offset) as usize..(from - offset) as usize].fill(0);
             let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.read_extent(ino, &extent, (from - extent.offset) as usize, out)?;
+            self.read_extent(ino, extent, (from - extent.offset) as usize, out)?;
             at = to;
         }
         buf[(at - offset) as usize..].fill(0);
@@ -99,7 +127,7 @@ impl Inner {
     }
 
     fn renew_atime(&self, ino: Ino) -> Result<()> {
-        let mut txn = match self.begin() {
+        let mut txn = match self.begin(records::ATIME) {
             Ok(txn) => txn,
             // Reading goes on when nothing can be written any more.
             Err(_) => return Ok(()),

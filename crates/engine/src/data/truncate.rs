@@ -10,6 +10,7 @@
 //! only with less of the hole.)
 
 use super::map::END;
+use crate::records;
 use crate::types::TruncateTracking;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
@@ -120,13 +121,13 @@ impl Inner {
     /// Removes what is left beyond the size of a file that is being cut, in as many transactions as
     /// that takes. Without locks; others may be doing the same.
     pub(crate) fn finish_cut(&self, ino: Ino) -> Result<()> {
-        while self.cut_step(ino)? {}
+        while self.reading_first(|| self.cut_step(ino))? {}
         Ok(())
     }
 
     /// One transaction of it; `false`: it is done.
     pub(crate) fn cut_step(&self, ino: Ino) -> Result<bool> {
-        let mut txn = self.begin()?;
+        let mut txn = self.begin(records::TRUNCATE)?;
         let inode = match self.inode(ino) {
             Err(Error::Code(Code::Stale)) => return Ok(false),
             other => other?,

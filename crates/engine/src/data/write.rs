@@ -1,28 +1,46 @@
-//! Writing.
-//!
-//! Each window of 128 KiB of a file is written as few objects. A write takes neighbouring extents
-//! along when they are not much larger than itself, as a log-structured merge does: a thousand
-//! appends of 4 KiB leave about one extent for each window and a few at the end, and each byte is
-//! rewritten a few times at most.
+//! Writing. A write that fits in the inode is one transaction. Any other has two parts: its objects
+//! are planned, read and written outside of transactions and locks (`plan.rs`), then one transaction
+//! makes the file point to them if it is still what it was; if not, it is planned again.
 
+use super::plan::{WritePlan, Written};
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::perm;
+use crate::records::{self, WRITE_STEP};
 use crate::volume::Inner;
-use shoal_base::limits::{EXTENT_MAX, FILE_SIZE_MAX};
+use shoal_base::cold::Section;
+use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::extent::Extent;
 use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_CUT, Form, Inode};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
 
-/// Bytes of a window: objects do not cross their boundaries.
-const WINDOW: u64 = EXTENT_MAX as u64;
-/// Bytes written in one transaction.
-pub(super) const STEP: usize = 1 << 20;
-/// Extents of a window at which a write into it joins them all.
-const PIECES_MAX: usize = 8;
+/// Times that a write is planned outside of its transaction. Others that change the file meanwhile
+/// (truncate, fallocate, the cleaner) make that useless; after so many it is planned inside.
+const PLANS: usize = 4;
+
+/// What to write, to where, how.
+#[derive(Clone, Copy)]
+struct Request<'d> {
+    ino: Ino,
+    /// None: at the end of the file.
+    offset: Option<u64>,
+    data: &'d [u8],
+    kill_priv: bool,
+}
+
+/// How a write is going to happen.
+enum Way<'s> {
+    /// There is nothing to write; the offset.
+    Nothing(u64),
+    /// In the inode.
+    Within,
+    /// By objects; with a plan of them if one was asked for.
+    Objects(Option<WritePlan<'s>>),
+    /// After the truncate of the file that is under way.
+    AfterCut,
+}
 
 impl Inner {
     /// Writes `data` at `offset`. `kill_priv`: clears set-id bits as for an unprivileged writer.
@@ -46,9 +64,9 @@ impl Inner {
         let mut start = offset;
         let (mut written, mut tries) = (0, 0);
         loop {
-            let step = &data[written..data.len().min(written + STEP)];
-            let at = start.map(|s| s + written as u64);
-            match self.write_step(ino, at, step, kill_priv) {
+            let step = &data[written..data.len().min(written + WRITE_STEP)];
+            let offset = start.map(|s| s + written as u64);
+            match self.write_step(Request { ino, offset, data: step, kill_priv }) {
                 Ok(at) => {
                     start.get_or_insert(at);
                     written += step.len();
@@ -70,48 +88,194 @@ impl Inner {
     }
 
     /// One transaction of a write; returns the offset written at.
-    fn write_step(
-        &self,
-        ino: Ino,
-        offset: Option<u64>,
-        data: &[u8],
-        kill_priv: bool,
-    ) -> Result<u64> {
-        // Neighbours taken along, headers and records come on top.
-        let mut txn = match self.begin_space(data.len() as u64 * 2 + 4096) {
-            Err(e) if e.is(Code::NoSpace) && self.is_promised(ino, offset, data.len())? => {
-                self.begin()?
+    fn write_step(&self, request: Request<'_>) -> Result<u64> {
+        let mut writing = None;
+        let mut plans = 0;
+        loop {
+            // From the first plan on, no other writer of this file comes between.
+            let way = self.way_of(&request, writing.is_some())?;
+            match way {
+                Way::Nothing(at) => return Ok(at),
+                Way::AfterCut => self.finish_cut(request.ino)?,
+                Way::Within => {
+                    if let Some(at) = self.write_within(&request)? {
+                        return Ok(at);
+                    }
+                    // It has outgrown the inode.
+                    writing.get_or_insert_with(|| self.writers.enter(request.ino));
+                }
+                Way::Objects(None) => {
+                    writing = Some(self.writers.enter(request.ino));
+                }
+                Way::Objects(Some(plan)) => {
+                    self.room_for(&request, plan.bytes())?;
+                    let written = self.carry_out(request.ino, &plan, request.data)?;
+                    let done = self.reading_first(|| self.point_to(&request, &plan, &written))?;
+                    if done {
+                        return Ok(plan.at);
+                    }
+                    plans += 1;
+                    if plans == PLANS {
+                        return self.write_inside(&request);
+                    }
+                }
             }
-            other => other?,
+        }
+    }
+
+    /// Checks the file, and finds out how it is to be written to; with a plan if one is wanted.
+    fn way_of(&self, request: &Request<'_>, planned: bool) -> Result<Way<'_>> {
+        self.reading_first(|| {
+            let inode = self.inode(request.ino)?;
+            let _section = Section::begin();
+            let slot = inode.read();
+            let (at, end) = target(request, &slot.inode)?;
+            let core = &slot.inode.core;
+            let small = matches!(core.data_form, Form::Empty | Form::Inline);
+            if request.data.is_empty() {
+                return Ok(Way::Nothing(at));
+            }
+            if core.flags & FLAG_CUT != 0 {
+                return Ok(Way::AfterCut);
+            }
+            if small && self.fits_inline(&slot.inode, end) {
+                return Ok(Way::Within);
+            }
+            let len = request.data.len();
+            let plan = || self.plan_write(request.ino, &slot.inode, request.offset, len);
+            planned.then(plan).transpose().map(Way::Objects)
+        })
+    }
+
+    /// Makes room for the objects of a write, unless it is promised to the range.
+    fn room_for(&self, request: &Request<'_>, bytes: u64) -> Result<()> {
+        self.begin_write(request, bytes + 4096).map(drop)
+    }
+
+    fn begin_write(&self, request: &Request<'_>, bytes: u64) -> Result<Txn<'_>> {
+        match self.begin_space(bytes, records::WRITE) {
+            Err(e) if e.is(Code::NoSpace) && self.is_promised(request)? => {
+                self.begin(records::WRITE)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the range is preallocated: its space is there though the volume is full.
+    fn is_promised(&self, request: &Request<'_>) -> Result<bool> {
+        let (Some(from), len) = (request.offset, request.data.len() as u64) else {
+            return Ok(false);
         };
-        let inode = self.inode(ino)?;
+        let inode = self.inode(request.ino)?;
+        let slot = inode.read();
+        let extents = self.extents_in(request.ino, &slot.inode, from, from + len)?;
+        let promised = extents.iter().filter(|e| e.is_prealloc());
+        let covered: u64 = promised.map(|e| e.end().min(from + len) - e.offset.max(from)).sum();
+        Ok(covered == len)
+    }
+
+    /// A write in the inode, one transaction. `None`, and nothing done: it does not fit any more.
+    fn write_within(&self, request: &Request<'_>) -> Result<Option<u64>> {
+        let Request { ino, data, .. } = *request;
+        self.reading_first(|| {
+            let mut txn = self.begin_write(request, data.len() as u64 * 2 + 4096)?;
+            let inode = self.inode(ino)?;
+            let mut locked = inode.write();
+            let (at, end) = target(request, locked.inode())?;
+            let core = locked.inode().core;
+            let small = matches!(core.data_form, Form::Empty | Form::Inline);
+            if core.flags & FLAG_CUT != 0 || !small || !self.fits_inline(locked.inode(), end) {
+                return Ok(None);
+            }
+            txn.check_memory()?;
+            let capability = self.plan_drop_capability(ino, locked.inode())?;
+            let within = core.flags & FLAG_CAPABILITY == 0;
+            self.before_change(&mut txn, &mut locked, within)?;
+            self.write_inline(&mut txn, &mut locked, at, data)?;
+            let dropped = self.drop_capability(&mut txn, &mut locked, capability)?;
+            self.note_write(&mut txn, &mut locked, end, request.kill_priv)?;
+            self.finish(&mut txn, &mut locked, dropped)?;
+            txn.commit()?;
+            Ok(Some(at))
+        })
+    }
+
+    /// The transaction of a write by objects. `false`, and nothing done: the file is not what it
+    /// was when the write was planned.
+    fn point_to(
+        &self,
+        request: &Request<'_>,
+        plan: &WritePlan<'_>,
+        written: &Written<'_>,
+    ) -> Result<bool> {
+        // The room for its objects has been taken; this is for records.
+        let mut txn = self.begin_write(request, 4096)?;
+        let inode = self.inode(request.ino)?;
         let mut locked = inode.write();
-        let core = locked.inode().core;
-        attr_of(ino, locked.inode())?;
-        match core.kind() {
-            8 => {}
-            4 => return Err(Error::Code(Code::IsDirectory)),
-            _ => return Err(Error::Code(Code::Invalid)),
+        let (_, end) = target(request, locked.inode())?;
+        if locked.inode().core.flags & FLAG_CUT != 0
+            || !self.is_as_seen(request.ino, locked.inode(), plan)?
+        {
+            return Ok(false);
         }
-        let given = offset;
-        let offset = offset.unwrap_or(core.size);
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
-        let end = end.ok_or(Error::Code(Code::FileTooBig))?;
-        if data.is_empty() {
-            return Ok(offset);
+        self.replace_by(&mut txn, &mut locked, written, end, request.kill_priv)?;
+        txn.commit()?;
+        Ok(true)
+    }
+
+    /// The whole write inside one transaction: for a file that others do not leave alone.
+    #[cold]
+    fn write_inside(&self, request: &Request<'_>) -> Result<u64> {
+        loop {
+            let mut txn = self.begin_write(request, request.data.len() as u64 * 2 + 4096)?;
+            let inode = self.inode(request.ino)?;
+            let mut locked = inode.write();
+            let (at, end) = target(request, locked.inode())?;
+            if locked.inode().core.flags & FLAG_CUT != 0 {
+                drop((locked, txn));
+                self.finish_cut(request.ino)?;
+                continue;
+            }
+            let len = request.data.len();
+            let plan = self.plan_write(request.ino, locked.inode(), request.offset, len)?;
+            let written = self.carry_out(request.ino, &plan, request.data)?;
+            self.replace_by(&mut txn, &mut locked, &written, end, request.kill_priv)?;
+            txn.commit()?;
+            return Ok(at);
         }
-        if core.flags & FLAG_CUT != 0 {
-            drop((locked, txn));
-            self.finish_cut(ino)?;
-            return self.write_step(ino, given, data, kill_priv);
-        }
+    }
+
+    /// Makes a locked file point to what was written, and notes the write in its core.
+    fn replace_by(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        written: &Written<'_>,
+        end: u64,
+        kill_priv: bool,
+    ) -> Result<()> {
         txn.check_memory()?;
-        let small = matches!(core.data_form, Form::Empty | Form::Inline);
-        let within = small && self.fits_inline(locked.inode(), end);
-        self.before_change(&mut txn, &mut locked, within && core.flags & FLAG_CAPABILITY == 0)?;
-        self.write_locked(&mut txn, &mut locked, offset, data)?;
-        let dropped = self.drop_capability(&mut txn, &mut locked)?;
-        let (time, lsn) = (now(), txn.lsn_before());
+        let capability = self.plan_drop_capability(locked.ino(), locked.inode())?;
+        self.before_change(txn, locked, false)?;
+        let new = &written.extents;
+        if let Some((first, last)) = new.first().zip(new.last()) {
+            self.outgrow_inline(txn, locked)?;
+            self.replace_extents(txn, locked, first.offset, last.end(), new)?;
+        }
+        let dropped = self.drop_capability(txn, locked, capability)?;
+        self.note_write(txn, locked, end, kill_priv)?;
+        self.finish(txn, locked, dropped)
+    }
+
+    /// Size, times and set-id bits after a write.
+    fn note_write(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        end: u64,
+        kill_priv: bool,
+    ) -> Result<()> {
+        let (ino, time, lsn) = (locked.ino(), now(), txn.lsn_before());
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         core.size = core.size.max(end);
         core.mtime = time;
@@ -123,42 +287,7 @@ impl Inner {
         }
         let core: Core = *core;
         txn.log(Item::Core { ino, core });
-        self.finish(&mut txn, &mut locked, dropped)?;
-        txn.commit()?;
-        Ok(offset)
-    }
-
-    /// Whether the range is preallocated: its space is there though the volume is full.
-    fn is_promised(&self, ino: Ino, offset: Option<u64>, len: usize) -> Result<bool> {
-        let Some(from) = offset else { return Ok(false) };
-        let inode = self.inode(ino)?;
-        let slot = inode.read();
-        let extents = self.extents_in(ino, &slot.inode, from, from + len as u64)?;
-        let promised = extents.iter().filter(|e| e.is_prealloc());
-        let covered: u64 =
-            promised.map(|e| e.end().min(from + len as u64) - e.offset.max(from)).sum();
-        Ok(covered == len as u64)
-    }
-
-    /// Puts `data` at `offset` of a locked inode, without touching its size and times.
-    fn write_locked(
-        &self,
-        txn: &mut Txn<'_>,
-        locked: &mut Locked<'_>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        let end = offset + data.len() as u64;
-        let form = locked.inode().core.data_form;
-        let small = matches!(form, Form::Empty | Form::Inline);
-        if small && self.fits_inline(locked.inode(), end) {
-            return self.write_inline(txn, locked, offset, data);
-        }
-        let new = self.write_windows(locked.ino(), locked.inode(), offset, data)?;
-        let Some((first, last)) = new.first().zip(new.last()) else { return Ok(()) };
-        let (from, to) = (first.offset, last.end());
-        self.outgrow_inline(txn, locked)?;
-        self.replace_extents(txn, locked, from, to, &new)
+        Ok(())
     }
 
     fn write_inline(
@@ -193,107 +322,18 @@ impl Inner {
         txn.log(Item::DataFork { ino, form: Form::Empty, bytes: &[] });
         Ok(())
     }
+}
 
-    /// Writes the objects for `data` at `offset`, window by window, with what they take along; the
-    /// extents cover one range without gaps between `data`'s, possibly holes before it.
-    fn write_windows(
-        &self,
-        ino: Ino,
-        inode: &Inode,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<Vec<Extent>> {
-        let mut new = Vec::with_capacity(data.len() / EXTENT_MAX + 2);
-        let end = offset + data.len() as u64;
-        // Inline contents all fit in the first window; they go out with the first object there.
-        if inode.core.data_form == Form::Inline && offset >= WINDOW && !inode.data.is_empty() {
-            new.push(self.write_object(ino, 0, &[&inode.data])?);
-        }
-        let mut at = offset;
-        while at < end {
-            let window = at / WINDOW * WINDOW;
-            let to = end.min(window + WINDOW);
-            let part = &data[(at - offset) as usize..(to - offset) as usize];
-            new.extend(self.write_window(ino, inode, window, at, part)?);
-            at = to;
-        }
-        Ok(new)
+/// Where a write begins and ends in this file.
+fn target(request: &Request<'_>, inode: &Inode) -> Result<(u64, u64)> {
+    let core = &inode.core;
+    attr_of(request.ino, inode)?;
+    match core.kind() {
+        8 => {}
+        4 => return Err(Error::Code(Code::IsDirectory)),
+        _ => return Err(Error::Code(Code::Invalid)),
     }
-
-    fn write_window(
-        &self,
-        ino: Ino,
-        inode: &Inode,
-        window: u64,
-        at: u64,
-        data: &[u8],
-    ) -> Result<Vec<Extent>> {
-        let to = at + data.len() as u64;
-        if inode.core.data_form == Form::Inline && window == 0 {
-            return self.write_over_inline(ino, inode, at, data);
-        }
-        let around = self.extents_in(ino, inode, window, window + WINDOW)?;
-        let pieces = |extents: &[Extent], from: u64, to: u64| -> Vec<Extent> {
-            let inside = extents.iter().filter(|e| e.offset < to && e.end() > from);
-            inside.filter(|e| !e.is_prealloc()).map(|e| e.slice(from, to)).collect()
-        };
-        let left = pieces(&around, window, at);
-        let right = pieces(&around, to, window + WINDOW);
-        // A window that has been filled up is complete: it becomes one object.
-        let join_all = left.len() + right.len() >= PIECES_MAX || to == window + WINDOW;
-        let (mut first, mut last, mut size) = (left.len(), 0, data.len() as u64);
-        let mut edge = at;
-        while first > 0 {
-            let piece = &left[first - 1];
-            if piece.end() != edge || (!join_all && u64::from(piece.len) > size * 2) {
-                break;
-            }
-            (edge, size, first) = (piece.offset, size + u64::from(piece.len), first - 1);
-        }
-        let start = edge;
-        edge = to;
-        while let Some(piece) = right.get(last) {
-            if piece.offset != edge || (!join_all && u64::from(piece.len) > size * 2) {
-                break;
-            }
-            (edge, size, last) = (piece.end(), size + u64::from(piece.len), last + 1);
-        }
-        let before = self.read_pieces(ino, &left[first..])?;
-        let after = self.read_pieces(ino, &right[..last])?;
-        let parts: [&[u8]; 3] = [&before, data, &after];
-        let parts: Vec<&[u8]> = parts.into_iter().filter(|p| !p.is_empty()).collect();
-        Ok(vec![self.write_object(ino, start, &parts)?])
-    }
-
-    /// The first window of a file whose contents were inline: they are written with the new bytes.
-    fn write_over_inline(
-        &self,
-        ino: Ino,
-        inode: &Inode,
-        at: u64,
-        data: &[u8],
-    ) -> Result<Vec<Extent>> {
-        let old = &inode.data[..];
-        let (at, end) = (at as usize, at as usize + data.len());
-        if at > old.len() + 4096 && !old.is_empty() {
-            // Far behind: a hole stays between.
-            let first = self.write_object(ino, 0, &[old])?;
-            return Ok(vec![first, self.write_object(ino, at as u64, &[data])?]);
-        }
-        let mut bytes = old.to_vec();
-        bytes.resize(old.len().max(end), 0);
-        bytes[at..end].copy_from_slice(data);
-        Ok(vec![self.write_object(ino, 0, &[&bytes])?])
-    }
-
-    fn read_pieces(&self, ino: Ino, pieces: &[Extent]) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; pieces.iter().map(|p| p.len as usize).sum()];
-        let mut at = 0;
-        for piece in pieces {
-            let end = at + piece.len as usize;
-            self.read_extent(ino, piece, 0, &mut bytes[at..end])?;
-            at = end;
-        }
-        Ok(bytes)
-    }
+    let at = request.offset.unwrap_or(core.size);
+    let end = at.checked_add(request.data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+    Ok((at, end.ok_or(Error::Code(Code::FileTooBig))?))
 }

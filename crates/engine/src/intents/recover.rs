@@ -3,6 +3,7 @@
 //! with a warning when what they name is not there any more.
 
 use super::{Chain, State};
+use crate::records;
 use crate::volume::Inner;
 use crate::xattr::inline::all;
 use shoal_base::planted::{self, Defect};
@@ -62,7 +63,7 @@ impl Inner {
     fn begin_recovery(&self) -> Result<Txn<'_>> {
         match self.store.options.read_only {
             true => Ok(self.store.begin_in_memory()),
-            false => self.store.begin(Need::Release),
+            false => self.store.begin(Need::Release, records::RECOVERY),
         }
     }
 
@@ -113,7 +114,7 @@ mod tests {
         let missing = Ino(f.ino.0 + 20_000);
         let generation = f.generation.0;
         for (ino, generation) in [(f.ino, generation), (f.ino, generation + 7), (missing, 1)] {
-            let mut txn = volume.begin().unwrap();
+            let mut txn = volume.begin(crate::records::XATTR).unwrap();
             let intent = Intent { ino, generation, set: set.clone(), ..Intent::default() };
             let _ = volume.log_intent(&mut txn, intent);
             txn.commit().unwrap();
@@ -148,7 +149,7 @@ mod tests {
         let set = Attr { space: id.space, name: id.name, value }.to_bytes();
         let generation = f.generation.0;
         let intent = Intent { ino: f.ino, generation, set, ..Intent::default() };
-        let mut txn = volume.begin().unwrap();
+        let mut txn = volume.begin(crate::records::XATTR).unwrap();
         txn.log(Item::IntentLog { id: 5, body: &intent.to_bytes() });
         txn.commit().unwrap();
         // As recovery leaves it: open, its value counted.

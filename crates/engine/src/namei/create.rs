@@ -6,6 +6,7 @@ use crate::clock::now;
 use crate::holds::Orphan;
 use crate::parent::NameIn;
 use crate::perm;
+use crate::records;
 use crate::types::{Caller, Entry, FileKind, check_name};
 use crate::volume::Inner;
 use crate::xattr::Pending;
@@ -83,7 +84,11 @@ impl Inner {
 
     /// Makes a file without a name (`O_TMPFILE`), held once; `link` can give it one.
     pub fn tmpfile(&self, who: &Caller, dir: Ino, mode: u32) -> Result<Entry> {
-        let mut txn = self.begin_space(NAME_COST)?;
+        self.reading_first(|| self.try_tmpfile(who, dir, mode))
+    }
+
+    fn try_tmpfile(&self, who: &Caller, dir: Ino, mode: u32) -> Result<Entry> {
+        let mut txn = self.begin_space(NAME_COST, records::TMPFILE)?;
         let root = self.root(dir)?;
         let dir_ref = root.table.get(dir)?;
         let dir_slot = dir_ref.read();
@@ -117,7 +122,12 @@ impl Inner {
 
     /// Allocates an inode and enters it in `dir`: one transaction.
     fn make(&self, who: &Caller, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
-        let mut txn = self.begin_space(NAME_COST + new.target.len() as u64)?;
+        self.reading_first(|| self.try_make(who, dir, name, new))
+    }
+
+    #[inline]
+    fn try_make(&self, who: &Caller, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
+        let mut txn = self.begin_space(NAME_COST + new.target.len() as u64, records::CREATE)?;
         let root = self.root(dir)?;
         let dir_ref = root.table.get(dir)?;
         let mut parent = dir_ref.write();
@@ -208,9 +218,11 @@ impl Inner {
     #[cold]
     pub(super) fn exists_first(&self, e: Error, dir: Ino, name: &[u8]) -> Error {
         match e {
-            Error::Code(Code::Access) if matches!(self.find_entry(dir, name), Ok(Some(_))) => {
-                Error::Code(Code::Exists)
-            }
+            Error::Code(Code::Access) => match self.find_entry(dir, name) {
+                Ok(Some(_)) => Error::Code(Code::Exists),
+                Err(cold @ Error::Cold(_)) => cold,
+                Ok(None) | Err(_) => e,
+            },
             other => other,
         }
     }

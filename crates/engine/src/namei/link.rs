@@ -4,6 +4,7 @@ use super::{NAME_COST, set_links, touch_dir};
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::parent::NameIn;
+use crate::records;
 use crate::types::{Caller, Entry, check_name};
 use crate::volume::Inner;
 use shoal_base::limits::LINK_MAX;
@@ -19,7 +20,11 @@ impl Inner {
         if ino.root() != dir.root() {
             return Err(Error::Code(Code::CrossRoot));
         }
-        let mut txn = self.begin_space(NAME_COST)?;
+        self.reading_first(|| self.try_link(who, ino, dir, name))
+    }
+
+    fn try_link(&self, who: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
+        let mut txn = self.begin_space(NAME_COST, records::LINK)?;
         let root = self.root(dir)?;
         let (dir_ref, file_ref) = (root.table.get(dir)?, root.table.get(ino)?);
         // A directory must not be locked after `dir`: it could be above it, or be it.

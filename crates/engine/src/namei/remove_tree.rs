@@ -3,7 +3,9 @@
 
 use super::{Loss, check_dir, touch_dir};
 use crate::clock::now;
+use crate::orphan::Left;
 use crate::perm;
+use crate::records;
 use crate::types::{Caller, FileKind, TreeCheck};
 use crate::volume::Inner;
 use shoal_base::{Code, Error, Ino, Result};
@@ -40,23 +42,30 @@ impl Inner {
             if check == TreeCheck::Tree && !who.bypasses() && top.ino.root() == dir.root() {
                 self.may_empty(who, top.ino)?;
             }
-            if self.take_top(who, dir, name, top.ino)? {
-                return Ok(());
+            let taken = self.reading_first(|| self.take_top(who, dir, name, top.ino))?;
+            if let Some(left) = taken {
+                return self.settle(left);
             }
         }
     }
 
-    /// `false`: the name means something else now.
-    fn take_top(&self, who: &Caller, dir: Ino, name: &[u8], top: Ino) -> Result<bool> {
+    /// Takes the name of a directory. `None`: the name means something else now.
+    fn take_top(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        name: &[u8],
+        top: Ino,
+    ) -> Result<Option<Option<Left>>> {
         let root = self.root(dir)?;
+        let mut txn = self.begin(records::UNLINK)?;
         // A directory leaves its place: no walk up may come half-way.
         let _renames = root.rename.lock();
-        let mut txn = self.begin()?;
         let dir_ref = root.table.get(dir)?;
         let mut parent = dir_ref.write();
         let found = self.entry_to_remove(who, &parent, name)?;
         if found.child != top {
-            return Ok(false);
+            return Ok(None);
         }
         self.check_removable(dir, &found)?;
         let child_ref = root.table.get(found.child)?;
@@ -74,9 +83,7 @@ impl Inner {
         let (left, _) = self.drop_link(&mut txn, &mut child, Loss::Last(size), stamp)?;
         touch_dir(&mut txn, &root.table, &mut parent, -1, -1, stamp);
         txn.commit()?;
-        drop((child, parent, _shape, _renames));
-        self.settle(left)?;
-        Ok(true)
+        Ok(Some(left))
     }
 
     /// Whether `who` could remove everything below a directory: list, search and change each

@@ -7,6 +7,7 @@ use crate::dir::Found;
 use crate::orphan::Left;
 use crate::parent::NameIn;
 use crate::perm;
+use crate::records;
 use crate::types::{Caller, FileKind, RenameFlags, check_name};
 use crate::volume::Inner;
 use crate::xattr::Plan;
@@ -98,7 +99,7 @@ impl Inner {
         }
         let names = Names { from_dir, from, to_dir, to };
         loop {
-            if let Some(done) = self.try_rename(who, &names, flags)? {
+            if let Some(done) = self.reading_first(|| self.try_rename(who, &names, flags))? {
                 return self.settle(done);
             }
         }
@@ -113,8 +114,9 @@ impl Inner {
     ) -> Result<Option<Option<Left>>> {
         let across = names.from_dir != names.to_dir;
         let root = self.root(names.from_dir)?;
+        // Inside the gate: whoever has the mutex waits for no checkpoint, and makes no space.
+        let txn = self.begin_space(NAME_COST, records::RENAME)?;
         let _shape = across.then(|| root.rename.lock());
-        let txn = self.begin_space(NAME_COST)?;
         // Ancestors are looked at before anything is locked: waiting for one while holding the lock
         // of a directory below it could be for ever. Under the mutex they stay ancestors.
         let ancestry = if across { Some(self.ancestry(names)?) } else { None };

@@ -8,6 +8,7 @@ use super::create::{Made, New, new_core};
 use super::touch_dir;
 use crate::clock::now;
 use crate::parent::NameIn;
+use crate::records;
 use crate::types::{Caller, Entry, FileKind, RootInfo, check_name};
 use crate::volume::Inner;
 use shoal_base::invariant;
@@ -30,7 +31,7 @@ impl Inner {
     pub fn root_create(&self, who: &Caller, name: &[u8], mode: u32) -> Result<Entry> {
         check_root_name(who, name)?;
         let _one = self.rooting.lock();
-        let mut txn = self.begin_space(ROOT_COST)?;
+        let mut txn = self.begin_space(ROOT_COST, records::ROOT_CREATE)?;
         let top_root = self.root(Ino::ROOT)?;
         let top_ref = top_root.table.get(Ino::ROOT)?;
         let mut top = top_ref.write();
@@ -107,7 +108,7 @@ impl Inner {
     pub fn root_delete(&self, who: &Caller, name: &[u8]) -> Result<()> {
         check_root_name(who, name)?;
         let _one = self.rooting.lock();
-        let mut txn = self.begin()?;
+        let mut txn = self.begin(records::ROOT_DELETE)?;
         let top_root = self.root(Ino::ROOT)?;
         let top_ref = top_root.table.get(Ino::ROOT)?;
         let mut top = top_ref.write();

@@ -6,13 +6,14 @@ use crate::dir::Found;
 use crate::orphan::{Left, Size};
 use crate::parent::NameIn;
 use crate::perm;
+use crate::records;
 use crate::types::{Caller, FileKind};
 use crate::volume::Inner;
 use crate::xattr::{Pending, Plan};
 use shoal_base::limits::NAME_MAX;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::inode::{Core, Stamp};
+use shoal_format::inode::{Core, Inode, Stamp};
 use shoal_itable::Locked;
 use shoal_txn::Txn;
 
@@ -23,6 +24,16 @@ pub(crate) enum Loss {
     Name(Plan),
     /// The last, and with it all.
     Last(Size),
+}
+
+impl Loss {
+    /// Bytes of record, at most, that the change of attributes takes.
+    pub(crate) fn record_bytes(&self, inode: &Inode) -> usize {
+        match self {
+            Loss::Name(plan) => plan.record_bytes(inode),
+            Loss::Last(_) => 0,
+        }
+    }
 }
 
 impl Inner {
@@ -42,7 +53,19 @@ impl Inner {
     }
 
     fn remove(&self, who: &Caller, dir: Ino, name: &[u8], want_dir: bool) -> Result<()> {
-        let mut txn = self.begin()?;
+        let left = self.reading_first(|| self.try_remove(who, dir, name, want_dir))?;
+        self.settle(left)
+    }
+
+    #[inline]
+    fn try_remove(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        name: &[u8],
+        want_dir: bool,
+    ) -> Result<Option<Left>> {
+        let mut txn = self.begin(records::UNLINK)?;
         let root = self.root(dir)?;
         let dir_ref = root.table.get(dir)?;
         let mut parent = dir_ref.write();
@@ -74,8 +97,7 @@ impl Inner {
         touch_dir(&mut txn, &root.table, &mut parent, gone, -i64::from(is_dir), stamp);
         self.finish(&mut txn, &mut child, pending)?;
         txn.commit()?;
-        drop((child, parent));
-        self.settle(left)
+        Ok(left)
     }
 
     pub(super) fn entry_to_remove(

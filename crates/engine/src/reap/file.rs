@@ -2,6 +2,7 @@
 
 use super::Step;
 use crate::holds::Orphan;
+use crate::records;
 use crate::volume::Inner;
 use shoal_base::{Ino, Result};
 use shoal_format::inode::{Core, Form};
@@ -12,7 +13,7 @@ use shoal_txn::{OrphanSlot, Txn};
 
 impl Inner {
     pub(super) fn file_step(&self, ino: Ino, slot: OrphanSlot) -> Result<Step> {
-        let mut txn = self.begin()?;
+        let mut txn = self.begin(records::REAP_FILE)?;
         let inode = self.inode(ino)?;
         let mut locked = inode.write();
         let core = locked.inode().core;

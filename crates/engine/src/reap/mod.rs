@@ -25,6 +25,7 @@ pub(crate) use roots::RootReaper;
 
 use crate::holds::Orphan;
 use crate::orphan::Left;
+use crate::records;
 use crate::types::{OrphanInfo, OrphanState};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
@@ -113,7 +114,7 @@ impl Inner {
     /// The last reference to something with a slot is gone. What one transaction frees is freed
     /// here.
     pub(crate) fn reap_released(&self, ino: Ino, slot: OrphanSlot) -> Result<()> {
-        match self.one_step(ino, slot) {
+        match self.reading_first(|| self.one_step(ino, slot)) {
             Ok(Step::Done) => Ok(()),
             Ok(Step::More) | Err(Error::Code(Code::NoMemory)) => self.reap_later(ino, slot),
             Err(e) => {
@@ -170,7 +171,7 @@ impl Inner {
         let Some((ino, slot)) = queue.waiting.pop() else { return Ok(false) };
         queue.busy += 1;
         drop(queue);
-        let step = self.one_step(ino, slot);
+        let step = self.reading_first(|| self.one_step(ino, slot));
         let mut queue = self.reaping.queue.lock();
         queue.busy -= 1;
         match &step {
@@ -215,7 +216,7 @@ impl Inner {
         if self.cuts.lock().get(&ino) == Some(&slot) {
             return Ok(Step::Done);
         }
-        let mut txn = self.begin()?;
+        let mut txn = self.begin(records::REAP_FILE)?;
         if self.store.orphans.free(slot, ino) {
             if self.root(ino).is_ok() {
                 tracing::warn!(%ino, "orphan slot names a free or linked inode: cleared");

@@ -6,6 +6,7 @@
 //! inodes' numbers may then be given out again without an old handle meaning a new file.
 
 use crate::holds::Orphan;
+use crate::records;
 use crate::volume::Inner;
 use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
@@ -98,7 +99,7 @@ impl Inner {
             return Ok(Some(0));
         }
         let generation = reaper.generation;
-        let mut txn = self.store.begin(Need::Release)?;
+        let mut txn = self.store.begin(Need::Release, records::REAP_ROOT)?;
         let before = self.store.floor.fetch_max(generation + 1, Ordering::Relaxed);
         let floor = before.max(generation + 1);
         root.set(RootState::Vacant, b"");
@@ -120,7 +121,7 @@ impl Inner {
                 continue;
             }
             while core.is_dir() && self.reap_entries(root, ino)? {}
-            let mut txn = self.store.begin(Need::Release)?;
+            let mut txn = self.store.begin(Need::Release, records::REAP_ROOT)?;
             let mut locked = inode.write();
             if locked.inode().core.in_use() {
                 self.reap_inode(&mut txn, &mut locked)?;
@@ -161,7 +162,7 @@ impl Inner {
 
     /// Removes some entries of a directory; `false`: there are none left.
     fn reap_entries(&self, root: &Root, dir: Ino) -> Result<bool> {
-        let mut txn = self.store.begin(Need::Release)?;
+        let mut txn = self.store.begin(Need::Release, records::REAP_ROOT)?;
         let (key, end) = (Key::new(dir.0, 0), Key::new(dir.0 + 1, 0));
         let mut batch = Batch::default();
         let next = root.dirents.scan(key, end, ENTRIES, &mut batch)?;

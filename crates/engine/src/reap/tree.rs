@@ -10,6 +10,7 @@ use crate::clock::now;
 use crate::holds::Orphan;
 use crate::namei::{Loss, touch_dir};
 use crate::parent::NameIn;
+use crate::records::{self, CHILD_DROPPED, STEP_ENDED, STEP_RECORDS};
 use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::planted::{self, Defect};
@@ -30,8 +31,9 @@ struct Children<'c> {
 
 impl Inner {
     pub(super) fn tree_step(&self, ino: Ino, slot: OrphanSlot) -> Result<Step> {
-        let mut txn = self.begin()?;
         let root = self.root(ino)?;
+        self.read_children(root, ino)?;
+        let mut txn = self.begin(records::REAP_TREE)?;
         let dir_ref = root.table.get(ino)?;
         let mut dir = dir_ref.write();
         let core = dir.inode().core;
@@ -41,9 +43,9 @@ impl Inner {
         }
         let mut batch = Batch::default();
         let (from, end) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
-        let next = root.dirents.scan(from, end, self.options.step_records.max(1), &mut batch)?;
+        let next = root.dirents.scan(from, end, self.step_records(), &mut batch)?;
         let refs = children_of(root, ino, &batch)?;
-        let mut children = self.lock_children_of(&dir, &batch, &refs)?;
+        let mut children = self.lock_children_of(&dir, &batch, &refs, txn.room())?;
         let done = whole_chains(&batch, children.locked.len());
         children.locked.truncate(done);
         children.losses.truncate(done);
@@ -71,16 +73,40 @@ impl Inner {
         Ok(if is_last { Step::Done } else { Step::More })
     }
 
-    /// Locks as many as can be had at once: the first, at least. Each only if that needs no
-    /// waiting, because what is locked here has no order.
+    fn step_records(&self) -> usize {
+        self.options.step_records.clamp(1, STEP_RECORDS)
+    }
+
+    /// Brings the next entries and the inodes of their files into memory, outside of a transaction:
+    /// thousands of reads of a cold tree would keep everybody waiting. What is damaged, or goes
+    /// meanwhile, is left to the step.
+    fn read_children(&self, root: &Root, dir: Ino) -> Result<()> {
+        let mut batch = Batch::default();
+        let (from, end) = (Key::new(dir.0, 0), Key::new(dir.0 + 1, 0));
+        root.dirents.scan(from, end, self.step_records(), &mut batch)?;
+        for (_, raw) in batch.iter() {
+            if let Some(entry) = Dirent::decode(raw)
+                && entry.child.root() == dir.root()
+            {
+                let _ = root.table.get(entry.child);
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks as many as can be had at once and for whose removal the record has room: the first, at
+    /// least. Each only if that needs no waiting, because what is locked here has no order.
     fn lock_children_of<'c>(
         &self,
         dir: &Locked<'_>,
         batch: &Batch,
         refs: &'c [InodeRef],
+        room: usize,
     ) -> Result<Children<'c>> {
         let (ino, core) = (dir.ino(), dir.inode().core);
         let mut children = Children { locked: Vec::new(), losses: Vec::new() };
+        // Kept back for the directory itself.
+        let mut room = room.saturating_sub(STEP_ENDED);
         for ((key, raw), child) in batch.iter().zip(refs) {
             let is_first = children.locked.is_empty();
             let locked = match child.try_write() {
@@ -96,9 +122,11 @@ impl Inner {
             let loss = self.plan_drop(&locked, &NameIn::new(ino, &core, entry.name))?;
             // What takes several transactions comes alone.
             let alone = matches!(loss, Loss::Name(Plan::Intent(_)));
-            if alone && !is_first {
+            let cost = CHILD_DROPPED + loss.record_bytes(locked.inode());
+            if !is_first && (alone || cost > room) {
                 break;
             }
+            room = room.saturating_sub(cost);
             children.locked.push(locked);
             children.losses.push(loss);
             if alone {

@@ -4,6 +4,7 @@
 use super::entries::Entry;
 use super::{Name, Node, Repair};
 use crate::parent::NameIn;
+use crate::records;
 use crate::types::{Parent, check_name};
 use crate::volume::Inner;
 use shoal_base::{Code, Error, Ino, Result};
@@ -137,7 +138,7 @@ impl Inner {
     /// Gives an inode the parent pointer of a name that it has.
     pub(crate) fn write_pointer(&self, name: &Name, journaled: bool) -> Result<()> {
         let mut txn = match journaled {
-            true => self.begin_space(4096)?,
+            true => self.begin_space(4096, records::REPAIR)?,
             false => self.store.begin_in_memory(),
         };
         let generation = self.place_of(name.dir)?.read().inode.core.generation;

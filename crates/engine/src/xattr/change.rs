@@ -13,6 +13,7 @@
 
 use super::inline::{self, find, spliced};
 use super::room::Data;
+use crate::records::ATTR_CHANGED;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
@@ -21,7 +22,7 @@ use shoal_format::attr::{Attr, Id};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
 use shoal_format::intent::Intent;
-use shoal_format::item::Item;
+use shoal_format::item::{Item, size};
 use shoal_itable::Locked;
 use shoal_txn::{ExtentChange, Txn};
 use std::ops::Range;
@@ -69,6 +70,16 @@ impl Plan {
                 *data == Data::Stays && gone.is_none() && new.is_none()
             }
             Plan::Intent(_) => false,
+        }
+    }
+
+    /// Bytes of record, at most, that it takes for this inode; of an intent, those of its log.
+    pub(crate) fn record_bytes(&self, inode: &Inode) -> usize {
+        match self {
+            Plan::Nothing | Plan::Sole | Plan::InPlace { .. } => size::fork(inode.attr.len()),
+            Plan::Fork { bytes, data: Data::Stays, .. } => size::fork(bytes.len()),
+            Plan::Fork { .. } => ATTR_CHANGED,
+            Plan::Intent(intent) => size::intent(intent.to_bytes().len()),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! extent: it appears when an attribute points to it, and goes when none does any more.
 
 use super::inline::{broken, spliced};
+use crate::records;
 use crate::volume::Inner;
 use shoal_base::{Addr, Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Attrs, Id, KEY_HIGH, LOCAL_MAX, VALUE_MAX, Value};
@@ -51,7 +52,7 @@ impl Inner {
     /// still points to it.
     pub(crate) fn move_value(&self, header: &DataHeader, payload: Addr) -> Result<()> {
         let ino = header.ino;
-        let mut txn = self.store.begin(Need::Release)?;
+        let mut txn = self.store.begin(Need::Release, records::CLEAN)?;
         let inode = self.store.root(ino)?.table.get(ino)?;
         let mut locked = inode.write();
         if !locked.inode().core.in_use() || locked.is_detached() {

@@ -1,0 +1,277 @@
+//! What a write is going to put where: found out under the inode's lock, for reading alone, before
+//! the transaction begins. Then objects are read and written without any lock; the transaction
+//! looks whether the file is still what it was, and points it to them.
+//!
+//! Each window of 128 KiB of a file is written as few objects. A write takes neighbouring extents
+//! along when they are not much larger than itself, as a log-structured merge does: a thousand
+//! appends of 4 KiB leave about one extent for each window and a few at the end, and each byte is
+//! rewritten a few times at most. Holes stay holes, unless a window has come to consist of so many
+//! pieces ([`WINDOW_EXTENTS`]) that a write to it becomes one object with zeros between them: or a
+//! file written a byte here and a byte there would have a record for each byte, and each further
+//! write would look at all of them.
+
+use crate::volume::Inner;
+use shoal_base::limits::EXTENT_MAX;
+use shoal_base::{Ino, Result};
+use shoal_format::extent::Extent;
+use shoal_format::inode::{Form, Inode};
+use shoal_space::{Class, Hold};
+use std::ops::Range;
+
+/// Bytes of a window: objects do not cross their boundaries.
+pub(super) const WINDOW: u64 = EXTENT_MAX as u64;
+/// Extents of a window at which a write into it joins those beside it.
+const PIECES_MAX: usize = 8;
+/// Extents of a window at which a write into it joins all of them.
+const WINDOW_EXTENTS: usize = 64;
+
+/// Where a part of an object's bytes comes from.
+enum Part {
+    /// An extent of the file as it is.
+    Old(Extent),
+    /// This range of the data to be written.
+    New(Range<usize>),
+    /// Contents that were in the inode.
+    Inline(Box<[u8]>),
+    /// A hole.
+    Zeros(usize),
+}
+
+/// An object to be written.
+struct Object {
+    /// Its place in the file.
+    offset: u64,
+    parts: Vec<Part>,
+}
+
+/// A file as it was when a write was planned: what the plan depends on.
+struct Seen {
+    generation: u32,
+    form: Form,
+    inline: Box<[u8]>,
+    /// The windows written to, and the extents in them.
+    windows: Range<u64>,
+    extents: Vec<Extent>,
+    /// Of an append: it goes where the file ended.
+    size: Option<u64>,
+}
+
+/// A write that has been planned.
+pub(super) struct WritePlan<'s> {
+    /// Where the data goes.
+    pub at: u64,
+    seen: Seen,
+    objects: Vec<Object>,
+    /// Keep what is to be read where it is.
+    _holds: Vec<Hold<'s>>,
+}
+
+/// The objects of a write: written, and nobody's yet.
+pub(super) struct Written<'s> {
+    pub extents: Vec<Extent>,
+    _holds: Vec<Hold<'s>>,
+}
+
+impl WritePlan<'_> {
+    /// Bytes that its objects take.
+    pub fn bytes(&self) -> u64 {
+        let len = |part: &Part| match part {
+            Part::Old(extent) => u64::from(extent.len),
+            Part::New(range) => range.len() as u64,
+            Part::Inline(bytes) => bytes.len() as u64,
+            Part::Zeros(n) => *n as u64,
+        };
+        self.objects.iter().flat_map(|object| &object.parts).map(len).sum()
+    }
+}
+
+impl Inner {
+    /// Plans a write of `len` bytes at `offset`, or at the end, of a file that uses extents, or will.
+    pub(super) fn plan_write(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        offset: Option<u64>,
+        len: usize,
+    ) -> Result<WritePlan<'_>> {
+        let core = &inode.core;
+        let at = offset.unwrap_or(core.size);
+        let end = at + len as u64;
+        let windows = at / WINDOW * WINDOW..end.div_ceil(WINDOW) * WINDOW;
+        let extents = self.extents_in(ino, inode, windows.start, windows.end)?;
+        let inline = match core.data_form {
+            Form::Inline => inode.data.clone(),
+            _ => Box::default(),
+        };
+        let mut objects = Vec::with_capacity(len / EXTENT_MAX + 2);
+        // Inline contents all fit in the first window; they go out with the first object there.
+        if at >= WINDOW && !inline.is_empty() {
+            objects.push(Object { offset: 0, parts: vec![Part::Inline(inline.clone())] });
+        }
+        let mut from = at;
+        while from < end {
+            let window = from / WINDOW * WINDOW;
+            let to = end.min(window + WINDOW);
+            let new = (from - at) as usize..(to - at) as usize;
+            if window == 0 && core.data_form == Form::Inline {
+                over_inline(&inline, from as usize, new, &mut objects);
+            } else {
+                objects.push(self.plan_window(&extents, window, from, new));
+            }
+            from = to;
+        }
+        let size = offset.is_none().then_some(core.size);
+        let (generation, form) = (core.generation, core.data_form);
+        let read = objects.iter().flat_map(|object| &object.parts).filter_map(|part| match part {
+            Part::Old(extent) => Some(self.store.space.hold(extent.data_addr())),
+            _ => None,
+        });
+        let _holds = read.collect();
+        let seen = Seen { generation, form, inline, windows, extents, size };
+        Ok(WritePlan { at, seen, objects, _holds })
+    }
+
+    /// Whether a file is still what a write was planned for.
+    pub(super) fn is_as_seen(&self, ino: Ino, inode: &Inode, plan: &WritePlan<'_>) -> Result<bool> {
+        let (core, seen) = (&inode.core, &plan.seen);
+        if (core.generation, core.data_form) != (seen.generation, seen.form)
+            || seen.size.is_some_and(|size| size != core.size)
+            || seen.form == Form::Inline && inode.data != seen.inline
+        {
+            return Ok(false);
+        }
+        let now = self.extents_in(ino, inode, seen.windows.start, seen.windows.end)?;
+        Ok(now == seen.extents)
+    }
+
+    /// The object of one window: `new` at `at`, and what it takes along of `extents`.
+    fn plan_window(&self, extents: &[Extent], window: u64, at: u64, new: Range<usize>) -> Object {
+        let (to, end) = (at + new.len() as u64, window + WINDOW);
+        let pieces = |from: u64, to: u64| -> Vec<Extent> {
+            let inside = extents.iter().filter(|e| e.offset < to && e.end() > from);
+            inside.map(|e| e.slice(from, to)).collect()
+        };
+        let (mut left, mut right) = (pieces(window, at), pieces(to, end));
+        // Not when there is no room for it: more records do no harm, only cost.
+        if left.len() + right.len() >= WINDOW_EXTENTS && self.store.has_room(2 * WINDOW) {
+            return joined(&left, at, new, &right);
+        }
+        left.retain(|e| !e.is_prealloc());
+        right.retain(|e| !e.is_prealloc());
+        // A window that has been filled up is complete: it becomes one object.
+        let join_all = left.len() + right.len() >= PIECES_MAX || to == end;
+        let mut size = new.len() as u64;
+        let mut takes = |piece: &Extent, touches: bool| {
+            let taken = touches && (join_all || u64::from(piece.len) <= size * 2);
+            size += if taken { u64::from(piece.len) } else { 0 };
+            taken
+        };
+        let (mut first, mut start) = (left.len(), at);
+        while let Some(piece) = first.checked_sub(1).map(|i| &left[i])
+            && takes(piece, piece.end() == start)
+        {
+            (start, first) = (piece.offset, first - 1);
+        }
+        let (mut last, mut edge) = (0, to);
+        while let Some(piece) = right.get(last)
+            && takes(piece, piece.offset == edge)
+        {
+            (edge, last) = (piece.end(), last + 1);
+        }
+        let before = left[first..].iter().copied().map(Part::Old);
+        let after = right[..last].iter().copied().map(Part::Old);
+        Object { offset: start, parts: before.chain([Part::New(new)]).chain(after).collect() }
+    }
+
+    /// Reads and writes what a plan says.
+    pub(super) fn carry_out(
+        &self,
+        ino: Ino,
+        plan: &WritePlan<'_>,
+        data: &[u8],
+    ) -> Result<Written<'_>> {
+        let mut written = Written { extents: Vec::new(), _holds: Vec::new() };
+        for object in &plan.objects {
+            let mut read: Vec<Vec<u8>> = Vec::new();
+            for part in &object.parts {
+                match part {
+                    Part::Old(extent) => {
+                        let mut bytes = vec![0; extent.len as usize];
+                        self.read_extent(ino, extent, 0, &mut bytes)?;
+                        read.push(bytes);
+                    }
+                    Part::Zeros(n) => read.push(vec![0; *n]),
+                    Part::New(_) | Part::Inline(_) => {}
+                }
+            }
+            let mut read = read.iter();
+            let bytes = |part| match part {
+                &Part::New(ref range) => &data[range.clone()],
+                Part::Inline(bytes) => bytes,
+                Part::Old(_) | Part::Zeros(_) => read.next().map_or(&[][..], Vec::as_slice),
+            };
+            let pieces: Vec<&[u8]> = object.parts.iter().map(bytes).collect();
+            let (extent, hold) =
+                self.write_object_held(ino, object.offset, &pieces, Class::Ordinary)?;
+            written.extents.push(extent);
+            written._holds.push(hold);
+        }
+        Ok(written)
+    }
+}
+
+/// All of a window as one object, with zeros for its holes.
+fn joined(left: &[Extent], at: u64, new: Range<usize>, right: &[Extent]) -> Object {
+    let offset = left.first().map_or(at, |e| e.offset);
+    let (mut parts, mut edge) = (Vec::with_capacity(2 * (left.len() + right.len()) + 1), offset);
+    let zeros = |parts: &mut Vec<Part>, from: u64, to: u64| {
+        if to > from {
+            parts.push(Part::Zeros((to - from) as usize));
+        }
+    };
+    let old = |parts: &mut Vec<Part>, edge: &mut u64, extents: &[Extent]| {
+        for extent in extents {
+            zeros(parts, *edge, extent.offset);
+            match extent.is_prealloc() {
+                true => zeros(parts, extent.offset, extent.end()),
+                false => parts.push(Part::Old(*extent)),
+            }
+            *edge = extent.end();
+        }
+    };
+    old(&mut parts, &mut edge, left);
+    zeros(&mut parts, edge, at);
+    edge = at + new.len() as u64;
+    parts.push(Part::New(new));
+    old(&mut parts, &mut edge, right);
+    Object { offset, parts }
+}
+
+/// The first window of a file whose contents were in the inode: they are written with the new
+/// bytes, unless those are far behind.
+fn over_inline(inline: &[u8], at: usize, new: Range<usize>, objects: &mut Vec<Object>) {
+    let end = at + new.len();
+    let (before, after) = (&inline[..at.min(inline.len())], inline.get(end..).unwrap_or_default());
+    let gap = at - before.len();
+    let first = |bytes: &[u8]| Part::Inline(bytes.into());
+    if gap > 4096 && !before.is_empty() {
+        // A hole stays between.
+        objects.push(Object { offset: 0, parts: vec![first(before)] });
+        objects.push(Object { offset: at as u64, parts: vec![Part::New(new)] });
+        return;
+    }
+    let mut parts = Vec::with_capacity(4);
+    let mut offset = at as u64;
+    if !before.is_empty() {
+        offset = 0;
+        parts.push(first(before));
+        if gap > 0 {
+            parts.push(Part::Zeros(gap));
+        }
+    }
+    parts.push(Part::New(new));
+    if !after.is_empty() {
+        parts.push(first(after));
+    }
+    objects.push(Object { offset, parts });
+}

@@ -1,0 +1,56 @@
+//! How large a record can be: every kind of transaction says so before it begins, so that no change
+//! is ever made whose record the journal cannot take. The engine's `records.rs` has the kinds.
+
+use shoal_base::limits::RECORD_MAX;
+use shoal_base::sync::AtomicU32;
+use std::sync::atomic::Ordering;
+
+/// A kind of transaction, by the largest record that it makes: known before it begins, so that no
+/// change is ever made whose record the journal cannot take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordKind {
+    /// Place in the volume's statistics, below [`RecordKind::COUNT`].
+    pub index: u8,
+    /// Name in messages and statistics.
+    pub name: &'static str,
+    /// Largest record in bytes, at most [`RECORD_MAX`].
+    pub bytes_max: u32,
+}
+
+impl RecordKind {
+    /// Kinds there can be.
+    pub const COUNT: usize = 32;
+
+    /// A kind whose records have at most so many bytes. Refuses to compile when the journal of the
+    /// smallest volume could not take such a record.
+    pub const fn new(index: u8, name: &'static str, bytes_max: usize) -> RecordKind {
+        assert!(bytes_max <= RECORD_MAX, "a record that does not fit in a batch");
+        assert!((index as usize) < RecordKind::COUNT);
+        RecordKind { index, name, bytes_max: bytes_max as u32 }
+    }
+}
+
+/// Size of the largest record of each kind since the volume was opened.
+pub(crate) struct Largest(Box<[AtomicU32]>);
+
+impl Default for Largest {
+    fn default() -> Largest {
+        Largest((0..RecordKind::COUNT).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl Largest {
+    /// Notes the size of a record. Writes only when it is the largest of its kind, so that threads
+    /// share the cache line for reading.
+    #[inline]
+    pub fn note(&self, kind: RecordKind, bytes: usize) {
+        let largest = &self.0[kind.index as usize];
+        if bytes as u32 > largest.load(Ordering::Relaxed) {
+            largest.fetch_max(bytes as u32, Ordering::Relaxed);
+        }
+    }
+    /// Bytes of the largest record of this kind.
+    pub fn of(&self, kind: RecordKind) -> u32 {
+        self.0[kind.index as usize].load(Ordering::Relaxed)
+    }
+}
