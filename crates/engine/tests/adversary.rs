@@ -353,3 +353,19 @@ fn the_design_lists_the_largest_record_of_each_kind() {
         assert_eq!(now, table, "docs/design.md is out of date: {how}");
     }
 }
+
+/// Found by the simulator: a preallocated extent that reaches over a window's edge was sliced to
+/// nothing.
+#[test]
+fn a_write_at_the_edge_of_a_window_in_preallocated_space() {
+    let device = device(64 << 20);
+    let volume = open(&device);
+    let ino = create(&volume, Ino::ROOT, "f");
+    volume.fallocate(ino, MODES[0], 0, 1 << 20).unwrap();
+    write(&volume, ino, 128 << 10, &[5; 4096]);
+    write(&volume, ino, (256 << 10) - 4096, &[6; 4096]);
+    let volume = reopened(&device, volume);
+    assert_eq!(read(&volume, ino, 128 << 10, 4096), [5; 4096]);
+    assert_eq!(read(&volume, ino, (256 << 10) - 4096, 8192), [[6; 4096], [0; 4096]].concat());
+    assert_eq!(volume.getattr(ino).unwrap().blocks * 512, 1 << 20);
+}

@@ -3,9 +3,9 @@
 
 mod crew;
 
-use crate::runner::{Failure, Report, Settings, run_short_of_memory};
+use crate::runner::{Failure, Report, Settings, run_profile, run_short_of_memory};
 use crate::shrink::shrink;
-use crate::workload::Workload;
+use crate::workload::{Profile, Workload, profile_named};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,17 +30,25 @@ pub struct Arguments {
     pub threads: u64,
     /// A process of several: every how-manieth seed is its own, and it reports to the first.
     pub every: u64,
+    /// What all runs are about; none: each seed draws.
+    pub profile: Option<Profile>,
 }
 
-const USAGE: &str =
-    "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S] [--threads T]";
+const USAGE: &str = "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S] [--threads T] \
+     [--profile NAME]";
 
 /// Reads the command line.
 pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments =
-        Arguments { seed: 0, seeds: 1, ops: 1000, seconds: 0, threads: 0, every: 0 };
+    let (seed, seeds, ops, seconds, threads, every, profile) = (0, 1, 1000, 0, 0, 0, None);
+    let mut arguments = Arguments { seed, seeds, ops, seconds, threads, every, profile };
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
+        if word == "--profile" {
+            let found = profile_named(&value);
+            let unknown = || format!("--profile {value}: no profile is called that\n{USAGE}");
+            arguments.profile = Some(found.ok_or_else(unknown)?);
+            continue;
+        }
         let number = match value.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16),
             None => value.parse(),
@@ -75,7 +83,7 @@ pub fn cli(arguments: Arguments) -> bool {
 
 /// One process's share: every `every`-th seed. It prints for people, or for who leads.
 fn work(arguments: Arguments, every: u64, people: bool) -> bool {
-    let Arguments { seed, seeds, ops, seconds, .. } = arguments;
+    let Arguments { seed, seeds, ops, seconds, profile, .. } = arguments;
     let start = Instant::now();
     let current = Arc::new(AtomicU64::new(seed));
     watch(Arc::clone(&current), ops);
@@ -85,11 +93,15 @@ fn work(arguments: Arguments, every: u64, people: bool) -> bool {
             break;
         }
         current.store(seed, Ordering::Relaxed);
-        match run_short_of_memory(seed, ops) {
+        let ran = match &profile {
+            Some(profile) => run_profile(seed, profile, ops),
+            None => run_short_of_memory(seed, ops),
+        };
+        match ran {
             Ok(report) if people => total += report,
             Ok(report) => crew::tell(&report),
             Err(failure) => {
-                report_failure(seed, ops, failure);
+                report_failure(seed, &arguments, failure);
                 return false;
             }
         }
@@ -115,18 +127,24 @@ fn print_progress(runs: u64, start: Instant, total: &Report) {
     );
 }
 
-fn report_failure(seed: u64, ops: usize, failure: Failure) {
-    let profile = Workload::new(seed).profile().name;
-    println!("seed {seed} ({profile}) fails at operation {}:", failure.ops.len());
+fn report_failure(seed: u64, arguments: &Arguments, failure: Failure) {
+    let Arguments { ops, profile, .. } = arguments;
+    let drawn = Workload::new(seed).profile();
+    let name = profile.unwrap_or(drawn).name;
+    println!("seed {seed} ({name}) fails at operation {}:", failure.ops.len());
     println!("{}", failure.message);
     println!("shortening...");
-    let mut settings = Settings::of_seed(seed);
+    let mut settings = match profile {
+        Some(profile) => Settings::of_profile(seed, profile),
+        None => Settings::of_seed(seed),
+    };
     let length = failure.ops.len();
     let short = shrink(&settings, failure, PATIENCE);
     settings.explain = true;
     let explained = crate::runner::run_list(&settings, &short.ops).err().unwrap_or(short);
     println!("shortened from {length} to {} operations:\n{explained}", explained.ops.len());
-    println!("replay: cargo xtask sim --seed {seed} --ops {ops}");
+    let profile = profile.map(|p| format!(" --profile {}", p.name)).unwrap_or_default();
+    println!("replay: cargo xtask sim --seed {seed} --ops {ops}{profile}");
 }
 
 /// Aborts when one seed takes too long: a hang is a failure too, and nobody else would tell which.
@@ -153,10 +171,14 @@ mod tests {
     #[test]
     fn arguments_are_read() {
         let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
-        let seven = Arguments { seed: 7, seeds: 1, ops: 50, seconds: 0, threads: 2, every: 0 };
+        let (seeds, seconds, every, profile) = (1, 0, 0, None);
+        let seven = Arguments { seed: 7, seeds, ops: 50, seconds, threads: 2, every, profile };
         assert_eq!(words("--seed 0x7 --ops 50 --threads 2"), Ok(seven));
         assert!(words("--seed").unwrap_err().contains("missing"));
         assert!(words("--speed 3").unwrap_err().contains("unknown"));
         assert!(words("--seed x").unwrap_err().contains("not a number"));
+        assert!(words("--profile x").unwrap_err().contains("no profile"));
+        let chosen = words("--profile adversary").unwrap().profile;
+        assert_eq!(chosen.map(|p| p.name), Some("adversary"));
     }
 }

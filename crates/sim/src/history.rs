@@ -8,8 +8,12 @@
 //! Removing a tree counts as done from its first record on. The rest of it takes links off files
 //! with names elsewhere; when the power goes in between, recovery does that, and the files' change
 //! times are those of recovery.
+//!
+//! A hole or a range of zeros that concerns thousands of extents is made in steps: when the power
+//! goes in between, the beginning of the range is done.
 
-use crate::model::{Model, State, diff};
+use crate::exec::Lockstep;
+use crate::model::{Body, Content, Model, NodeState, State, diff, node_hash};
 use crate::op::Op;
 use shoal::{FileKind, Ino};
 use std::collections::BTreeMap;
@@ -28,6 +32,8 @@ pub struct History {
     /// States after removals of trees: the files that lost links in it, and the digest without
     /// their change times.
     unfinished: BTreeMap<usize, (Vec<Ino>, u64)>,
+    /// States that are left by calls which are made in steps.
+    steps: BTreeMap<usize, Steps>,
     /// The states in full, for explaining a failure; too slow for every run.
     states: Option<Vec<State>>,
 }
@@ -41,6 +47,7 @@ impl History {
             acknowledged: vec![(position, 0)],
             changed: BTreeMap::new(),
             unfinished: BTreeMap::new(),
+            steps: BTreeMap::new(),
             states: keep_states.then(|| vec![model.state()]),
         }
     }
@@ -64,6 +71,14 @@ impl History {
     pub fn begin(&mut self, position: u64) {
         assert_eq!(self.digests.len(), self.starts.len() + 1, "the previous one has ended");
         self.starts.push(position);
+    }
+
+    /// The operation that begins is `op`, on this.
+    pub fn begin_of(&mut self, op: &Op, run: &Lockstep, position: u64) {
+        self.begin(position);
+        if let Some(steps) = Steps::of(op, run) {
+            self.steps.insert(self.len(), steps);
+        }
     }
 
     /// It has ended, and left this.
@@ -125,7 +140,8 @@ impl History {
             let known = self.unfinished.get(k);
             known.is_some_and(|(files, known)| found.digest_without_ctimes(files) == *known)
         };
-        permitted.rev().find(|k| self.digests[*k] == digest || cut_short(k))
+        let in_steps = |k: &usize| self.steps.get(k).is_some_and(|steps| steps.may_leave(found));
+        permitted.rev().find(|k| self.digests[*k] == digest || cut_short(k) || in_steps(k))
     }
 
     /// Why `found` is none of the permitted states.
@@ -145,6 +161,45 @@ impl History {
             text += &line;
         }
         text
+    }
+}
+
+/// A file of which a range is made zero in steps, as it was before.
+struct Steps {
+    ino: Ino,
+    node: NodeState,
+    content: Content,
+    range: (u64, u64),
+    /// Digest of the state before without this file.
+    others: u64,
+}
+
+impl Steps {
+    /// `None`: the operation is not made in steps.
+    fn of(op: &Op, run: &Lockstep) -> Option<Steps> {
+        let Op::Fallocate { file, offset, len, .. } = op else { return None };
+        let ino = run.resolve(file)?;
+        let node = run.model.node(ino)?;
+        let Body::File(content) = &node.body else { return None };
+        let range = (*offset, offset.checked_add(*len)?);
+        let (content, node) = (content.clone(), node.state(ino));
+        let others = run.model.digest().wrapping_sub(node_hash(&node));
+        Some(Steps { ino, node, content, range, others })
+    }
+
+    /// Whether a crash between two steps may leave this: all other files as they were, of this one
+    /// the times new and a beginning of the range zero. (An allocation shows in the times alone.)
+    fn may_leave(&self, found: &State) -> bool {
+        let Some(node) = found.nodes.get(&self.ino) else { return false };
+        if found.digest().wrapping_sub(node_hash(node)) != self.others {
+            return false;
+        }
+        let (content, times) = (self.node.content, self.node.times);
+        if (NodeState { content, times, ..node.clone() }) != self.node {
+            return false;
+        }
+        let (from, to) = self.range;
+        self.content.zeroed_gradually(from, to).any(|hash| hash == node.content)
     }
 }
 

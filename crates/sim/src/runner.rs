@@ -12,7 +12,7 @@ use crate::op::Op;
 use crate::recovery::{recover, recover_hard};
 use crate::rng::Rng;
 use crate::walk::{Walk, walk};
-use crate::workload::{Workload, runs_full};
+use crate::workload::{Profile, Workload, runs_full};
 use shoal::{Code, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,6 +56,17 @@ impl Settings {
             ..OpenOptions::default()
         };
         Settings { capacity, mkfs, open, images: 4, explain: false, full: false, lying: false }
+    }
+
+    /// Those of a seed for a profile that was asked for.
+    pub fn of_profile(seed: u64, profile: &Profile) -> Settings {
+        let mut settings = Settings::of_seed(seed);
+        if profile.name == "adversary" && !settings.full {
+            // Room for its ranges; cleaning and refusals are the business of others.
+            settings.capacity = 256 << 20;
+            settings.mkfs.size = settings.capacity;
+        }
+        settings
     }
 
     /// Those of a seed: size, inode size, cache and checkpoint distance vary.
@@ -167,6 +178,12 @@ pub fn run_short_of_memory(seed: u64, count: usize) -> Result<Report, Failure> {
     run_from(&Settings::of_seed(seed), Source::Random(workload), count)
 }
 
+/// The same with a profile of one's choice.
+pub fn run_profile(seed: u64, profile: &Profile, count: usize) -> Result<Report, Failure> {
+    let workload = Workload::with_profile(seed, profile.name).with_refusals(seed);
+    run_from(&Settings::of_profile(seed, profile), Source::Random(workload), count)
+}
+
 /// Runs the operations of a list.
 pub fn run_list(settings: &Settings, ops: &[Op]) -> Result<Report, Failure> {
     run_from(settings, Source::List(ops.to_vec()), ops.len())
@@ -255,7 +272,7 @@ impl Sim {
             }
             _ => {}
         }
-        self.history.begin(self.device.position());
+        self.history.begin_of(op, &self.run, self.device.position());
         let step = self.run.step(self.volume.as_ref().expect("open"), op)?;
         match step {
             Step::Done => {}

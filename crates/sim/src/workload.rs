@@ -12,12 +12,17 @@ use crate::memory::Refusal;
 use crate::model::{Body, Model};
 use crate::op::{Data, Op, Place, SLOTS, Target, Who};
 use crate::rng::Rng;
-use profile::FULL;
+use profile::{ADVERSARY, FULL};
 use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 /// Roots at a time: each takes space before anything is in it.
 const ROOTS_MAX: usize = 4;
+
+/// The profile of this name.
+pub fn profile_named(name: &str) -> Option<Profile> {
+    PROFILES.iter().chain([&FULL, &ADVERSARY]).find(|p| p.name == name).copied()
+}
 
 /// The source of a run's operations.
 #[derive(Clone, Debug)]
@@ -26,6 +31,8 @@ pub struct Workload {
     profile: Profile,
     /// Decides which calls are refused memory, if any are.
     refusals: Option<Rng>,
+    /// The rest of a burst, last first.
+    burst: Vec<Op>,
 }
 
 impl Workload {
@@ -34,14 +41,14 @@ impl Workload {
         let mut rng = Rng::new(seed).fork(1);
         let drawn = *rng.pick(PROFILES);
         let profile = if runs_full(seed) { FULL } else { drawn };
-        Workload { rng, profile, refusals: None }
+        Workload { rng, profile, refusals: None, burst: Vec::new() }
     }
 
     /// The operations of a seed with a given profile.
     pub fn with_profile(seed: u64, name: &str) -> Workload {
-        let found = PROFILES.iter().chain([&FULL]).find(|p| p.name == name);
-        let profile = *found.unwrap_or_else(|| panic!("no profile is called {name}"));
-        Workload { rng: Rng::new(seed).fork(1), profile, refusals: None }
+        let found = profile_named(name);
+        let profile = found.unwrap_or_else(|| panic!("no profile is called {name}"));
+        Workload { rng: Rng::new(seed).fork(1), profile, refusals: None, burst: Vec::new() }
     }
 
     /// The same without crashes and reopening, for those who make their own.
@@ -72,6 +79,10 @@ impl Workload {
             let most = *rng.pick(&[2, 8, 30, 400]);
             let (after, count) = (rng.below(most) as u32, *rng.pick(&[1, 1, 1, 5, 1000]));
             return Op::NoMemory(Refusal { after, count });
+        }
+        // Not in the middle of a burst, or there would hardly be one that is whole.
+        if let Some(op) = self.burst.pop() {
+            return op;
         }
         if self.rng.below(1000) < self.profile.crashes_per_mille {
             let seed = self.rng.next();
@@ -167,6 +178,9 @@ impl Workload {
 
     fn contents(&mut self, run: &Lockstep) -> Op {
         let file = if self.rng.chance(95) { self.file(run) } else { self.any(run) };
+        if self.profile.bursts > 0 && self.rng.chance(self.profile.bursts) {
+            return self.begin_burst(file);
+        }
         let offset = self.offset(run, &file);
         let kill_priv = self.rng.chance(50);
         let len = self.length();
@@ -195,6 +209,39 @@ impl Workload {
             }
             _ => self.truncate(run),
         }
+    }
+
+    /// Small writes at a stride, and a call over all that they made.
+    fn begin_burst(&mut self, file: Target) -> Op {
+        let stride = *self.rng.pick(&[16, 1024, 2048, 2048, 4096, 9000]);
+        let count = *self.rng.pick(&[60, 300, 2300, 2300, 4300]);
+        let (start, len) = (self.rng.below(1 << 20), self.rng.range(1, 12) as u32);
+        let (offset, whole) = (start, stride * count);
+        let (keep_size, kill_priv) = (self.rng.chance(50), false);
+        let over = match self.rng.below(6) {
+            0 => Fallocate::Allocate { keep_size },
+            1..=2 => Fallocate::PunchHole,
+            _ => Fallocate::ZeroRange { keep_size },
+        };
+        let last = match self.rng.below(8) {
+            0 => {
+                let data = Data { seed: self.rng.next(), len: whole.min(1 << 20) as u32 };
+                Op::Write { file: file.clone(), offset, data, kill_priv }
+            }
+            1 => Op::Truncate { who: Who::Root, file: file.clone(), size: start, by_handle: false },
+            2 => Op::Fsync { file: file.clone(), datasync: false },
+            _ => Op::Fallocate { file: file.clone(), mode: over, offset, len: whole },
+        };
+        // A crash soon, while the last of it is on its way to the device.
+        if self.rng.chance(40) {
+            self.burst.push(Op::Crash { seed: self.rng.next() });
+        }
+        self.burst.push(last);
+        for i in (0..count).rev() {
+            let (data, offset) = (Data { seed: self.rng.next(), len }, start + i * stride);
+            self.burst.push(Op::Write { file: file.clone(), offset, data, kill_priv });
+        }
+        self.burst.pop().expect("a burst has a write")
     }
 
     fn open_files(&mut self, run: &Lockstep) -> Op {

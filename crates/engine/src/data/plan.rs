@@ -148,7 +148,8 @@ impl Inner {
     fn plan_window(&self, extents: &[Extent], window: u64, at: u64, new: Range<usize>) -> Object {
         let (to, end) = (at + new.len() as u64, window + WINDOW);
         let pieces = |from: u64, to: u64| -> Vec<Extent> {
-            let inside = extents.iter().filter(|e| e.offset < to && e.end() > from);
+            // A preallocated extent may reach over the window, and over an empty range at its edge.
+            let inside = extents.iter().filter(|e| e.offset < to && e.end() > from && from < to);
             inside.map(|e| e.slice(from, to)).collect()
         };
         let (mut left, mut right) = (pieces(window, at), pieces(to, end));

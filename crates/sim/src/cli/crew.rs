@@ -88,6 +88,9 @@ fn worker(arguments: Arguments, workers: u64, i: u64) -> Child {
     option("--seeds", seeds - i);
     option("--ops", ops as u64);
     option("--every", workers);
+    if let Some(profile) = arguments.profile {
+        command.args(["--profile", profile.name]);
+    }
     command.stdout(Stdio::piped()).spawn().expect("a process can be started")
 }
 

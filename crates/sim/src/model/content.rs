@@ -92,6 +92,25 @@ impl Content {
         })
     }
 
+    /// Hashes of what zeroing `[offset, end)` from its start on leaves on the way: the contents as
+    /// they are first, then with one more byte zero each time.
+    pub fn zeroed_gradually(&self, offset: u64, end: u64) -> impl Iterator<Item = u64> {
+        let mut left = self.clone();
+        let places: Vec<u64> = self
+            .pages
+            .range(offset / PAGE..end.div_ceil(PAGE))
+            .flat_map(|(number, page)| {
+                let start = number * PAGE;
+                (start..).zip(page.iter()).filter(|(_, byte)| **byte != 0).map(|(at, _)| at)
+            })
+            .filter(|at| (offset..end).contains(at))
+            .collect();
+        std::iter::once(left.hash()).chain(places.into_iter().map(move |at| {
+            left.zero(at, at + 1);
+            left.hash()
+        }))
+    }
+
     fn change(&mut self, number: u64, edit: impl FnOnce(&mut [u8])) {
         let mut page = [0; PAGE as usize];
         let old = self.pages.get_mut(&number);

@@ -22,6 +22,9 @@ pub struct Profile {
     pub(super) names: u64,
     /// Largest usual write.
     pub(super) write_max: u64,
+    /// Of 100 changes of contents, how many are bursts: thousands of small writes at a stride, then
+    /// one call over all of them.
+    pub(super) bursts: u64,
 }
 
 const GENERAL: Profile = Profile {
@@ -39,6 +42,7 @@ const GENERAL: Profile = Profile {
     crashes_per_mille: 8,
     names: 12,
     write_max: 20_000,
+    bursts: 0,
 };
 
 /// Every profile.
@@ -54,6 +58,27 @@ pub const PROFILES: &[Profile] = &[
     Profile { name: "attributes", attributes: 60, names: 6, crashes_per_mille: 15, ..GENERAL },
     Profile { name: "sync", durability: 40, crashes_per_mille: 15, ..GENERAL },
 ];
+
+/// A user who wants to do harm: files of thousands of pieces and calls over all of them, far
+/// offsets, roots, links, long names. Not drawn like the others, so that their seeds mean what they
+/// meant: `cargo xtask sim --profile adversary`.
+pub(super) const ADVERSARY: Profile = Profile {
+    name: "adversary",
+    make: 20,
+    remove: 8,
+    rename: 8,
+    attributes: 14,
+    contents: 60,
+    open_files: 6,
+    questions: 4,
+    roots: 6,
+    trees: 20,
+    names: 9,
+    crashes_per_mille: 4,
+    write_max: 1_200_000,
+    bursts: 12,
+    ..GENERAL
+};
 
 /// For small volumes: fills them with data and names, removes, and fills them again. Not drawn like
 /// the others, so that the seeds of before mean what they meant: see [`runs_full`].
