@@ -239,6 +239,8 @@ mod tests {
             "shoal umount d",
             "shoal sync d",
             "shoal fsck v --json",
+            "shoal fsck v --repair --force",
+            "shoal mount v d --force -o force",
             "shoal scrub v --json --quiet --rate 20M",
             "shoal info v --json",
             "shoal root create v a --mode 700",

@@ -12,6 +12,7 @@ use shoal::{Attr, Caller, Entry, FileKind, Ino, OpenOptions, Volume};
 
 use crate::failure::{Failure, Reason, Result};
 use crate::location::{self, Location, Split, split_last};
+use crate::progress::eprint_line;
 
 /// Entries fetched with one call while a directory is listed. Bounds the memory for directories of
 /// any size, and is large enough that the call's own cost does not show.
@@ -66,7 +67,12 @@ impl Session {
     pub fn open(path: &Path, access: Access) -> Result<Session> {
         let read_only = access == Access::Read;
         // A look needs no journal writer, checkpoints or cleaner.
-        let options = OpenOptions { read_only, background: !read_only, ..OpenOptions::default() };
+        let options = OpenOptions {
+            read_only,
+            background: !read_only,
+            notice: eprint_line,
+            ..OpenOptions::default()
+        };
         let volume = Volume::open(path, &options)
             .map_err(|error| Failure::volume(path.display(), &error))?;
         Ok(Session { volume, who: caller(), path: path.to_owned() })

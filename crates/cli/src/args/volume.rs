@@ -144,6 +144,12 @@ pub struct FsckArgs {
     /// Do not ask
     #[arg(long, short, requires = "repair")]
     pub yes: bool,
+    /// Go on although another process has a claim on the volume
+    ///
+    /// For a copy of a volume in use, or when the process is known to be dead. If it is not, a
+    /// check finds damage that is none, and a repair destroys the volume.
+    #[arg(long)]
+    pub force: bool,
     /// Append what is done to this file
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
@@ -163,6 +169,8 @@ OUTPUT:
     roots, roots_deleted                     beside the volume's own; those still being freed
     checkpoint, checkpoint_lsn, lsn          newest checkpoint, and positions in the journal
     cache_bytes
+    claim                                    the process that had it open and has ended without
+                                             closing it, if any
     read_only                                why, only if it is damaged or failing
     recovery                                 {needed, records, bytes, orphans, intents, torn,
                                              seconds}

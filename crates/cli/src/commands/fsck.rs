@@ -15,7 +15,7 @@ use crate::args::FsckArgs;
 use crate::commands::info::JsonRecovery;
 use crate::failure::{Failure, OK, Result};
 use crate::output::{Out, json_name, printable};
-use crate::progress::Progress;
+use crate::progress::{Progress, eprint_line};
 use crate::size::human;
 
 /// Problems were found and corrected.
@@ -32,7 +32,12 @@ const SHOWN: usize = 40;
 
 /// Checks a volume, and repairs it.
 pub fn run(args: &FsckArgs) -> Result<u8> {
-    let options = OpenOptions { background: false, ..OpenOptions::default() };
+    let options = OpenOptions {
+        background: false,
+        force: args.force,
+        notice: eprint_line,
+        ..OpenOptions::default()
+    };
     let mut out = Out::new();
     let log = args.repair.then(|| args.log.clone().unwrap_or_else(|| log_beside(&args.volume)));
     let report = match &log {

@@ -34,6 +34,8 @@ pub struct Plan {
     pub options: MountOptions,
     /// Those of `-o` that count, as they were written.
     accepted: Vec<String>,
+    /// Open the volume whoever has a claim on it.
+    pub force: bool,
     /// Where the log goes; `None` for the default.
     pub log: Option<PathBuf>,
     /// How much is logged.
@@ -57,6 +59,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
         cache: None,
         threads: None,
         read_only: false,
+        force: false,
         log: None,
         log_level: LogLevel::Info,
         report_ready: false,
@@ -106,6 +109,7 @@ impl Plan {
             directory: absolute(&args.directory),
             options: MountOptions::default(),
             accepted: Vec::new(),
+            force: args.force,
             log: args.log.as_deref().map(absolute),
             log_level: args.log_level,
         };
@@ -130,6 +134,7 @@ impl Plan {
 
     fn option(&mut self, option: &str) -> Result<()> {
         match option.split_once('=') {
+            None if option == "force" => self.force = true,
             Some(("log", file)) if !file.is_empty() => self.log = Some(absolute(Path::new(file))),
             Some(("log_level", level)) => {
                 self.log_level = clap::ValueEnum::from_str(level, true).map_err(|_| {
@@ -212,6 +217,9 @@ fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
     if args.read_only {
         arguments.push("--read-only".into());
     }
+    if args.force {
+        arguments.push("--force".into());
+    }
     if let Some(log) = &plan.log {
         arguments.extend(["--log".into(), log.into()]);
     }
@@ -263,9 +271,12 @@ mod tests {
 
     #[test]
     fn the_server_gets_the_same_plan() {
-        let args =
-            args("shoal mount v /d -o ro,noexec --threads 3 --cache 1M --log l --log-level trace");
+        let args = args(
+            "shoal mount v /d -o ro,noexec --threads 3 --cache 1M --log l \
+             --log-level trace --force",
+        );
         let plan = Plan::new(&args, false).expect("good options");
+        assert!(plan.force);
         let line = std::iter::once("shoal".into()).chain(server_arguments(&plan, &args));
         let Command::Mount(again) = Cli::try_parse_from(line).expect("parses").command else {
             panic!()
@@ -274,6 +285,6 @@ mod tests {
         let again = Plan::new(&again, false).expect("good options");
         assert_eq!(again.options, plan.options);
         assert_eq!((&again.volume, &again.log), (&plan.volume, &plan.log));
-        assert_eq!(again.log_level, plan.log_level);
+        assert_eq!((again.log_level, again.force), (plan.log_level, plan.force));
     }
 }

@@ -65,7 +65,12 @@ impl<'a> Place<'a> {
             let mount = mounted::open(path).map_err(Closed::Refused)?;
             return Ok(Place::Mount(mount, path));
         }
-        let options = OpenOptions { read_only: true, background: false, ..OpenOptions::default() };
+        let options = OpenOptions {
+            read_only: true,
+            background: false,
+            notice: eprint_line,
+            ..OpenOptions::default()
+        };
         match Volume::open(path, &options) {
             Ok(volume) => Ok(Place::Volume(volume, path)),
             Err(error @ Error::Corrupt(_)) => {
