@@ -234,6 +234,8 @@ fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
     }
     let mut options = OpenOptions::new();
     options.read(true).write(read_write).create(create);
+    // A volume has the files of all its users in it, so a new one is its owner's alone.
+    options.mode(0o600);
     if block && read_write {
         // On a block device O_EXCL makes the kernel refuse while it is mounted or in a RAID.
         options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);

@@ -149,8 +149,9 @@ pub enum LogLevel {
 
 const UMOUNT_AFTER: &str = "\
 EXIT STATUS:
-  0   Unmounted; everything is on disk and the volume is released. With --lazy: detached.
-  1   Not unmounted: DIR is not a mount of Shoal, or is busy.
+  0   Unmounted; everything is on disk and the volume is closed. With --lazy: detached.
+  1   Not unmounted: DIR is not a mount of Shoal, or is busy. Or unmounted, but its server could
+      not close the volume, or had ended before: why is said, and what had been synced is kept.
   2   Wrong usage.
 ";
 

@@ -22,7 +22,8 @@ EXAMPLES:
 ///
 /// VOLUME is a new file, an existing file or a block device. A file is sparse: it takes disk space
 /// only as the volume fills. Whatever looks like a filesystem already is left alone unless --force
-/// is given. The top directory belongs to the user who runs the command.
+/// is given. The top directory belongs to the user who runs the command. A new file gets mode 600:
+/// whoever may read it may read every file in the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MKFS_AFTER)]
 pub struct MkfsArgs {

@@ -5,6 +5,7 @@
 
 use std::fs::OpenOptions as LogOptions;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -144,7 +145,8 @@ fn append(log: &Path, lines: impl Iterator<Item = String>) -> Result<()> {
         text.extend_from_slice(printable(line.as_bytes()).to_string().as_bytes());
         text.push(b'\n');
     }
-    let file = LogOptions::new().create(true).append(true).open(log);
+    // It has names from the volume in it.
+    let file = LogOptions::new().create(true).append(true).mode(0o600).open(log);
     file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all())).map_err(|e| {
         let reason = format!("the log cannot be written: {e} (choose another place with --log)");
         Failure::failed(log.display(), reason).with_status(OPERATIONAL)

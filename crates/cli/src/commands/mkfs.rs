@@ -8,6 +8,7 @@ use crate::commands::info;
 use crate::failure::{Failure, OK, Result};
 use crate::output::Out;
 use crate::progress::eprint_line;
+use crate::session;
 use crate::size::human;
 
 /// Makes a volume.
@@ -29,6 +30,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
     };
     let made =
         shoal::mkfs(&args.volume, &options).map_err(|error| Failure::volume(&volume, &error))?;
+    session::warn_if_readable(&args.volume, eprint_line);
     let mut out = Out::new();
     if args.json {
         out.json(&info::JsonInfo::new(&args.volume, &made, &info::Roots::default(), None))?;

@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use shoal_fuse::MountOptions;
 
 use crate::args::{HelperArgs, LogLevel, MountArgs, SyncArgs, UmountArgs};
+use crate::commands::end::{End, Waiter};
 use crate::commands::serve::{self, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::progress::eprint_line;
@@ -23,6 +24,10 @@ use crate::progress::eprint_line;
 const HELPER_FAILED: u8 = 32;
 /// Exit status of a mount helper that was called wrongly.
 pub const HELPER_USAGE: u8 = 1;
+
+/// What to say when a server has ended without a word.
+const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
+    not synced is lost, and the next mount recovers the rest";
 
 /// What a mount shall be, from the command line and `-o` together.
 pub struct Plan {
@@ -79,17 +84,31 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
     }
 }
 
-/// Unmounts, and waits until the volume is released.
+/// Unmounts, and waits until the volume is released. Tells how the server ended.
 pub fn umount(args: &UmountArgs) -> Result<u8> {
-    let unmounted = if args.lazy {
-        shoal_fuse::unmount_lazy(&args.directory)
-    } else {
-        shoal_fuse::unmount_and_wait(&args.directory)
+    let directory = &args.directory;
+    let failed = |error| Failure::volume(directory.display(), &error).with_status(SOME_FAILED);
+    if args.lazy {
+        shoal_fuse::unmount_lazy(directory).map_err(failed)?;
+        return Ok(OK);
+    }
+    // While it can be asked who it is.
+    let waiter = shoal_fuse::server_pid(directory).map(Waiter::connect);
+    shoal_fuse::unmount_and_wait(directory).map_err(failed)?;
+    let reason = match waiter {
+        Some(Waiter::Refused) => {
+            "unmounted, but its server could not be asked whether the volume is closed (shoal info \
+             tells it of the volume)"
+                .to_owned()
+        }
+        Some(waiter) => match waiter.end() {
+            End::Closed | End::Unknown => return Ok(OK),
+            End::Failed(why) => format!("unmounted, but the volume could not be closed: {why}"),
+            End::Died => NOT_CLOSED.to_owned(),
+        },
+        None => NOT_CLOSED.to_owned(),
     };
-    unmounted
-        .map_err(|error| Failure::volume(args.directory.display(), &error))
-        .map_err(|failure| failure.with_status(SOME_FAILED))?;
-    Ok(OK)
+    Err(Failure::failed(directory.display(), reason))
 }
 
 /// Makes a mounted volume durable.

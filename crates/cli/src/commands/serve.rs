@@ -24,10 +24,12 @@ use shoal_fuse::Mount;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::commands::end::Teller;
 use crate::commands::mount::Plan;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
 use crate::progress::eprint_line;
+use crate::session;
 
 /// What the server writes to its standard output when the mount is usable.
 pub const READY: &str = "ready";
@@ -59,6 +61,7 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     let directory = mount.dir().to_owned();
     end_on_panic(&directory);
     end_on_signal(&directory, Arc::downgrade(&volume))?;
+    let teller = Teller::listen();
     tracing::info!(volume = %source, directory = %directory.display(), "mounted");
     if report && !detach_from_starter() {
         // Nobody waits for this mount any more: it was interrupted while it was being made.
@@ -71,7 +74,9 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
         // The threads have ended and the mount has not.
         leave(&directory);
     }
-    close(volume, plan)?;
+    let closed = close(volume, plan);
+    teller.tell(closed.as_ref().err().and_then(Failure::line));
+    closed?;
     tracing::info!(volume = %source, directory = %directory.display(), "unmounted");
     Ok(OK)
 }
@@ -98,6 +103,7 @@ fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
     let options = OpenOptions { force: plan.force, notice, ..default };
     let volume = Volume::open(&plan.volume, &options)
         .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
+    session::warn_if_readable(&plan.volume, notice);
     let recovery = volume.info().recovery;
     if recovery.needed {
         tracing::info!(

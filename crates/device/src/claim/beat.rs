@@ -15,7 +15,7 @@ use shoal_format::claim::{ClaimBlock, OwnerClaim, PATIENCE_MS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two renewals.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
@@ -41,10 +41,11 @@ pub(crate) struct Held {
 struct Shared {
     file: ClaimFile,
     name: String,
-    opened: Instant,
+    /// By [`uptime`].
+    opened: Duration,
     state: Mutex<State>,
     wake: Condvar,
-    /// When the claim was last renewed, in nanoseconds since `opened`.
+    /// When the claim was last renewed, in nanoseconds of [`uptime`].
     renewed: AtomicU64,
     lost: OnceLock<Arc<str>>,
     on_loss: Mutex<Option<OnLoss>>,
@@ -58,13 +59,20 @@ struct State {
     failing: bool,
     /// The longest pause between two renewals; fades.
     pause_max: Duration,
-    written: Instant,
+    written: Duration,
+}
+
+/// Time since the machine was started. It goes on while the machine sleeps, when another host may
+/// take the volume over.
+fn uptime() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 impl Held {
     /// Keeps `claim`, which has been written to `file`.
     pub fn new(file: ClaimFile, claim: OwnerClaim, name: String) -> Held {
-        let now = Instant::now();
+        let now = uptime();
         let state = State {
             claim,
             page: Page::zero(),
@@ -79,7 +87,7 @@ impl Held {
             opened: now,
             state: Mutex::new(state),
             wake: Condvar::new(),
-            renewed: AtomicU64::new(0),
+            renewed: AtomicU64::new(now.as_nanos() as u64),
             lost: OnceLock::new(),
             on_loss: Mutex::default(),
         });
@@ -157,17 +165,17 @@ impl Shared {
     }
 
     fn interval(&self) -> Duration {
-        if self.opened.elapsed() < YOUNG { INTERVAL_YOUNG } else { INTERVAL }
+        if uptime() < self.opened + YOUNG { INTERVAL_YOUNG } else { INTERVAL }
     }
 
     fn check(&self) -> Result<()> {
-        let age = self.opened.elapsed().as_nanos() as u64;
-        let since = age.saturating_sub(self.renewed.load(Ordering::Acquire));
+        let now = uptime().as_nanos() as u64;
+        let since = now.saturating_sub(self.renewed.load(Ordering::Acquire));
         if Duration::from_nanos(since) > self.interval() * LEASE {
             let mut state = self.state.lock();
             // Another writer or the thread may have done it while this one waited.
             let renewed = self.renewed.load(Ordering::Acquire);
-            if renewed <= age && self.lost.get().is_none() && self.renew(&mut state) {
+            if renewed <= now && self.lost.get().is_none() && self.renew(&mut state) {
                 drop(state);
                 self.tell();
             }
@@ -192,13 +200,12 @@ impl Shared {
             // Not written blindly: it may be another's by now.
             Err(error) => self.failed(state, "read", error),
         }
-        let age = self.opened.elapsed().as_nanos() as u64;
-        self.renewed.store(age, Ordering::Release);
+        self.renewed.store(uptime().as_nanos() as u64, Ordering::Release);
         false
     }
 
     fn write(&self, state: &mut State) {
-        let pause = state.written.elapsed();
+        let pause = uptime().saturating_sub(state.written);
         state.pause_max = pause.max(state.pause_max * 7 / 8);
         let patience = (state.pause_max * PATIENCE).as_millis();
         let patience = u32::try_from(patience).unwrap_or(u32::MAX);
@@ -210,7 +217,7 @@ impl Shared {
             Ok(()) => state.failing = false,
             Err(error) => self.failed(state, "write", error),
         }
-        state.written = Instant::now();
+        state.written = uptime();
     }
 
     /// Reads the block. Returns why the claim is lost, if it is. A block that stays torn is no
