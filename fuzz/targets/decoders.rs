@@ -5,6 +5,7 @@ use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
 use shoal_format::bytes::{Reader, u16_at, u32_at, u64_at};
 use shoal_format::checkpoint::Checkpoint;
+use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, decode_block, encode_block};
@@ -206,6 +207,16 @@ pub fn orphan(data: &[u8]) {
         let (shard, list) = &inodes;
         let again = orphans::decode(&orphans::encode(volume, *shard, list), ADDR, volume).ok();
         assert_eq!(again, Some(inodes));
+    }
+}
+
+/// The owner claim.
+pub fn claim(data: &[u8]) {
+    let head = [&claims::MAGIC[..], &claims::VERSION.to_le_bytes()].concat();
+    for raw in [data, &sealed(data, claims::SIZE, &head)] {
+        let ClaimBlock::Claim(claim) = OwnerClaim::decode(raw) else { continue };
+        let _ = (claim.to_text(), claim.owner_text());
+        assert_eq!(OwnerClaim::decode(&claim.encode()), ClaimBlock::Claim(claim));
     }
 }
 

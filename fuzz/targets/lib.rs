@@ -27,6 +27,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("usage", decoders::usage),
     ("batch", decoders::batch),
     ("orphan", decoders::orphan),
+    ("claim", decoders::claim),
     ("extent", decoders::extent),
     ("dirent", decoders::dirent),
     ("request", request::request),

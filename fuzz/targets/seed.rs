@@ -4,6 +4,7 @@
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::batch::{BatchHeader, BatchKind};
 use shoal_format::bytes::u16_at;
+use shoal_format::claim::OwnerClaim;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block};
@@ -111,6 +112,9 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         next: Addr(0),
     };
     put("batch", "batch", &[&header.encode(&body)[..], &body].concat())?;
+    let [host, path, command] = ["host", "path", "command"].map(String::from);
+    let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
+    put("claim", "one", &claim.encode()[..200])?;
     put("orphan", "three", &orphan::encode(7, 0, &[Ino(3), Ino(4), Ino(5)])[..64])?;
 
     let mut extents = Vec::new();

@@ -41,11 +41,15 @@ EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
   1   Some of it failed; each failure has a line of its own on standard error.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+  130, 143  Interrupted by SIGINT or SIGTERM while it changed a volume: what was done is on disk,
+      and how far it came is said. A second signal ends it at once, as a crash would.
   fsck and scrub have the exit statuses of fsck(8): see shoal fsck --help.
 
 FILES:
   A volume is one file or one block device. One process at a time may change it; several may look
-  at it while none does.
+  at it while none does. That holds whatever the path, also from other hosts: a volume that was not
+  closed, by a process that cannot be seen from here, is watched for two seconds before it is
+  opened.
 
 EXAMPLES:
   Make a volume and mount it:
@@ -239,6 +243,8 @@ mod tests {
             "shoal umount d",
             "shoal sync d",
             "shoal fsck v --json",
+            "shoal fsck v --repair --force",
+            "shoal mount v d --force -o force",
             "shoal scrub v --json --quiet --rate 20M",
             "shoal info v --json",
             "shoal root create v a --mode 700",

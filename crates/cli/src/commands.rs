@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod cat;
 pub mod copy;
+pub mod end;
 pub mod find;
 pub mod fsck;
 pub mod generate;

@@ -50,6 +50,14 @@ impl Failure {
         Failure::Line { line, status: UNUSABLE }
     }
 
+    /// Its line, if it has one.
+    pub fn line(&self) -> Option<&str> {
+        match self {
+            Failure::Line { line, .. } => Some(line),
+            Failure::BrokenPipe => None,
+        }
+    }
+
     /// The same failure with another exit status.
     pub fn with_status(self, status: u8) -> Failure {
         match self {
@@ -76,6 +84,8 @@ pub enum Reason {
     Volume(shoal::Error),
     /// We say so.
     Text(String),
+    /// The user does not want it any more; the exit status for that.
+    Interrupted(u8),
 }
 
 impl Reason {
@@ -86,6 +96,7 @@ impl Reason {
             Reason::Volume(error) => error.code() == shoal::Code::NoSpace,
             Reason::System(error) => error.kind() == io::ErrorKind::StorageFull,
             Reason::Text(_) => false,
+            Reason::Interrupted(_) => true,
         }
     }
 
@@ -94,7 +105,7 @@ impl Reason {
         match self {
             Reason::System(error) => error.raw_os_error() == Some(code.errno()),
             Reason::Volume(error) => error.code() == code,
-            Reason::Text(_) => false,
+            Reason::Text(_) | Reason::Interrupted(_) => false,
         }
     }
 }
@@ -105,6 +116,7 @@ impl Display for Reason {
             Reason::System(error) => f.write_str(&system_text(error)),
             Reason::Volume(error) => error.fmt(f),
             Reason::Text(text) => f.write_str(text),
+            Reason::Interrupted(_) => f.write_str("interrupted"),
         }
     }
 }

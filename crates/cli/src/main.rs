@@ -11,6 +11,7 @@ mod clock;
 mod commands;
 mod failure;
 mod glob;
+mod interrupt;
 mod location;
 mod logging;
 mod mounted;

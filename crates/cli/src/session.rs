@@ -3,6 +3,7 @@
 //! Whoever may read and write the volume's file may do everything with what is in it, so calls are
 //! made as already checked; they still carry the user's ids, which become the owner of new files.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use std::sync::Arc;
 use rustix::fs::Mode;
 use shoal::{Attr, Caller, Entry, FileKind, Ino, OpenOptions, Volume};
 
-use crate::failure::{Failure, Reason, Result};
+use crate::failure::{self, Failure, Reason, Result};
+use crate::interrupt;
 use crate::location::{self, Location, Split, split_last};
+use crate::progress::eprint_line;
 
 /// Entries fetched with one call while a directory is listed. Bounds the memory for directories of
 /// any size, and is large enough that the call's own cost does not show.
@@ -66,7 +69,12 @@ impl Session {
     pub fn open(path: &Path, access: Access) -> Result<Session> {
         let read_only = access == Access::Read;
         // A look needs no journal writer, checkpoints or cleaner.
-        let options = OpenOptions { read_only, background: !read_only, ..OpenOptions::default() };
+        let options = OpenOptions {
+            read_only,
+            background: !read_only,
+            notice: eprint_line,
+            ..OpenOptions::default()
+        };
         let volume = Volume::open(path, &options)
             .map_err(|error| Failure::volume(path.display(), &error))?;
         Ok(Session { volume, who: caller(), path: path.to_owned() })
@@ -153,6 +161,19 @@ impl Session {
     }
 }
 
+/// Warns if the file of a volume is open to others: they could read, or change, the files of all
+/// its users. Devices have their rules elsewhere.
+pub fn warn_if_readable(volume: &Path, warn: fn(&str)) {
+    let Ok(found) = volume.metadata() else { return };
+    let mode = found.permissions().mode() & 0o7777;
+    if found.is_file() && mode & 0o066 != 0 {
+        let path = volume.display();
+        warn(&format!(
+            "{path}: its mode {mode:o} lets others at all files in the volume (chmod 600 {path})"
+        ));
+    }
+}
+
 /// The user that runs the command, as the owner of what it makes.
 fn caller() -> Caller {
     let groups = rustix::process::getgroups().unwrap_or_default();
@@ -189,7 +210,8 @@ impl Sessions {
         self.get_for(location, self.access)
     }
 
-    /// The same; `access` says what for if it has to be opened.
+    /// The same; `access` says what for if it has to be opened. A command that changes a volume is
+    /// not ended by the first signal, but asked to stop ([`interrupt`]).
     pub fn get_for(&mut self, location: &Location, access: Access) -> Result<Rc<Session>> {
         // A path that cannot be resolved is left to the opening, which says why.
         let real = location.volume.canonicalize().unwrap_or_else(|_| location.volume.clone());
@@ -197,6 +219,9 @@ impl Sessions {
             return Ok(Rc::clone(session));
         }
         let session = Rc::new(Session::open(&location.volume, access)?);
+        if access == Access::Write {
+            interrupt::defer();
+        }
         self.open.push((real, Rc::clone(&session)));
         Ok(session)
     }
@@ -212,11 +237,15 @@ impl Sessions {
         result
     }
 
-    /// Runs a command's work and closes the volumes behind it. The work's own failure comes first.
+    /// Runs a command's work and closes the volumes behind it. The work's own failure comes first;
+    /// but an interrupted command promises that what it did is on disk.
     pub fn run(access: Access, work: impl FnOnce(&mut Sessions) -> Result<u8>) -> Result<u8> {
         let mut sessions = Sessions::new(access);
         let result = work(&mut sessions);
         let closed = sessions.close();
+        if interrupt::pending().is_some() && closed.is_err() {
+            return closed.map(|()| failure::UNUSABLE);
+        }
         let status = result?;
         closed.map(|()| status)
     }

@@ -3,7 +3,11 @@
 mod common;
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 use common::{Scratch, is_root, noise};
 
@@ -238,4 +242,74 @@ fn many_files_and_large_directories() {
     scratch.shoal(["fsck", "v"]).ok();
     scratch.shoal(["cp", "-r", "v:/t", "out"]).ok();
     assert_eq!(scratch.shell("diff -r t out && echo same").ok(), "same\n");
+}
+
+/// Ctrl-C lost everything: a copy ends by closing the volume, and says how far it came.
+#[test]
+fn an_interrupted_copy_keeps_what_it_has_copied() {
+    let scratch = Scratch::with_volume();
+    for number in 0..3000u64 {
+        scratch.write(format!("tree/{number:04}"), noise(number, 20_000));
+    }
+    scratch.write("large", noise(7, 150 << 20));
+    for (name, status) in [("INT", 130), ("TERM", 143)] {
+        let volume = format!("{name}.img");
+        scratch.shoal(["mkfs", &volume, "--size", "1G"]).ok();
+        let mut copy = scratch.command(["cp", "-rv", "tree", "large", &format!("{volume}:/")]);
+        let mut copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
+        // Not before it is at work: before that, there is nothing to keep.
+        let mut lines = BufReader::new(copy.stdout.take().expect("a pipe")).lines();
+        for _ in 0..100 {
+            lines.next().expect("a line").expect("a line");
+        }
+        scratch.shell(&format!("kill -{name} {}", copy.id())).ok();
+        let last = lines.map(|line| line.expect("a line")).last().expect("more lines");
+        let output = copy.wait_with_output().expect("wait");
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        assert!(error.starts_with("shoal: interrupted: "), "{error}");
+        assert!(error.contains(" copied; what was done is on disk"), "{error}");
+        let said: u64 = error.split(' ').nth(2).and_then(|n| n.parse().ok()).expect("a number");
+        assert!((100..3002).contains(&said), "{error}");
+        let info = scratch.shoal(["info", &volume]).ok();
+        assert!(info.contains("closed          yes"), "{info}");
+        let found = scratch.shoal(["ls", &format!("{volume}:/tree")]).ok();
+        let found: Vec<&str> = found.lines().collect();
+        // The directory itself counts, too.
+        assert!(found.len() as u64 == said || found.len() as u64 + 1 == said, "{error}: {last}");
+        for name in [found[0], found[found.len() / 2], found[found.len() - 1]] {
+            let number = name.parse().expect("a number");
+            let kept = scratch.shoal(["cat", &format!("{volume}:/tree/{name}")]);
+            assert!(kept.bytes() == noise(number, 20_000), "{name}");
+        }
+        scratch.shoal(["fsck", &volume]).ok();
+    }
+}
+
+/// A file that is not whole does not stay.
+#[test]
+fn an_interrupted_copy_of_a_large_file() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "1G"]).ok();
+    scratch.shell("head -c 400M /dev/zero >large").ok();
+    let interrupted = (1..40).map(|round| round * 20).find(|delay| {
+        let copy = scratch.command(["cp", "large", "v:/"]).stderr(Stdio::piped()).spawn();
+        let copy = copy.expect("start");
+        thread::sleep(Duration::from_millis(*delay));
+        scratch.shell(&format!("kill -INT {}", copy.id()));
+        let output = copy.wait_with_output().expect("wait");
+        // Before it has opened the volume, the signal ends it.
+        if output.status.code() == Some(130) {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(error.starts_with("shoal: interrupted: 0 files, "), "{error}");
+            assert_eq!(scratch.shoal(["ls", "v:/"]).ok(), "");
+            return true;
+        }
+        if output.status.success() {
+            scratch.shoal(["rm", "v:/large"]).ok();
+        }
+        false
+    });
+    assert!(interrupted.is_some(), "never in the midst of it");
+    scratch.shoal(["fsck", "v"]).ok();
 }

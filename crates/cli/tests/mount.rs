@@ -6,6 +6,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -42,6 +43,20 @@ fn umount(scratch: &Scratch) {
     loop {
         let ran = scratch.shoal(["umount", "m"]);
         if ran.status() == Some(0) {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE && ran.stderr().contains("in use"), "{ran}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Unmounts what a server has left that ended without closing its volume.
+fn umount_dead(scratch: &Scratch) {
+    let started = Instant::now();
+    loop {
+        let ran = scratch.shoal(["umount", "m"]);
+        if !is_mount(&scratch.path("m")) {
+            ran.fails(1, &["m: unmounted", "without closing the volume", "recovers"]);
             return;
         }
         assert!(started.elapsed() < PATIENCE && ran.stderr().contains("in use"), "{ran}");
@@ -243,13 +258,45 @@ fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
         // ECONNABORTED or ENOTCONN; ECANCELED while the kernel takes the dead server's rings apart.
         assert!(matches!(refused.raw_os_error(), Some(103 | 107 | 125)), "{refused}");
         drop(file);
-        umount(&scratch);
+        umount_dead(&scratch);
         scratch.shoal(["fsck", "v"]).ok();
         for earlier in 0..=round {
             let kept = scratch.shoal(["cat", &format!("v:/{earlier}")]);
             assert!(kept.bytes() == noise(earlier, 100_000), "round {round}: {earlier} is gone");
         }
     }
+}
+
+/// It said 0, "everything is on disk", when closing had failed.
+#[test]
+fn umount_tells_that_the_volume_could_not_be_closed() {
+    if !can_mount("umount_tells_that_the_volume_could_not_be_closed") {
+        return;
+    }
+    let scratch = ready();
+    // The claim of another opener: the server stops writing, and cannot close the volume.
+    let mut server = serve(&scratch, &[]);
+    scratch.write("m/file", "kept");
+    scratch.shoal(["sync", "m"]).ok();
+    let volume = File::options().read(true).write(true).open(scratch.path("v")).expect("open");
+    volume.write_all_at(&[0; 4096], 512 << 10).expect("write");
+    thread::sleep(Duration::from_millis(1500));
+    let error = scratch.shoal(["umount", "m"]).fails(1, &["could not be closed", "claim"]);
+    assert!(!is_mount(&scratch.path("m")), "{error}");
+    assert_eq!(wait(&mut server).code(), Some(2));
+    // It is killed while somebody waits.
+    let mut server = serve(&scratch, &[]);
+    signal(&server, "-STOP");
+    let mut waiting = scratch.command(["umount", "m"]);
+    let waiting = waiting.stderr(Stdio::piped()).spawn().expect("start");
+    thread::sleep(Duration::from_millis(500));
+    signal(&server, "-KILL");
+    assert_eq!(wait(&mut server).signal(), Some(9));
+    let output = waiting.wait_with_output().expect("wait");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("without closing the volume"), "{error}");
+    assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "kept");
 }
 
 #[test]

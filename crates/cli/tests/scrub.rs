@@ -34,12 +34,19 @@ fn damage(scratch: &Scratch, numbers: impl Iterator<Item = u64>, size: usize) {
     assert!(wanted.is_empty(), "{} are not there", wanted.len());
 }
 
+/// Percent of what is in use that was read, by the summary.
+fn share(out: &str) -> u32 {
+    let (_, rest) = out.split_once(" in use (").expect(out);
+    rest.split_once(" %)").expect(out).0.parse().expect(out)
+}
+
 #[test]
 fn a_clean_volume() {
     let scratch = sample(100, 20_000);
     let before = fs::read(scratch.path("v")).expect("read");
     let out = scratch.shoal(["scrub", "v"]).ok();
     assert!(out.starts_with("v: clean; read ") && out.contains(" MB/s"), "{out}");
+    assert!(share(&out) >= 95, "{out}");
     assert_eq!(scratch.shoal(["scrub", "v", "--quiet"]).ok(), "");
     let json = scratch.shoal(["scrub", "v", "--json"]).ok();
     for part in [r#""volume":"v","clean":true,"problems":[],"left_out":0"#, r#""objects":100,"#] {
@@ -129,6 +136,8 @@ fn of_a_mount() {
     scratch.shell("cp -r m/tree m/copy && shoal sync m").ok();
     let out = scratch.shoal(["scrub", "m"]).ok();
     assert!(out.starts_with("m: clean; read "), "{out}");
+    // What was synced just now is read, although no checkpoint had it before.
+    assert!(share(&out) >= 95 && out.contains("200 data objects"), "{out}");
     let below = scratch.shoal(["scrub", "--json", "m/tree"]).ok();
     assert!(below.contains(r#""volume":"m/tree","clean":true"#), "{below}");
     scratch.shoal(["scrub", "v"]).fails(8, &["v", "in use"]);

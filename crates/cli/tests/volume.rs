@@ -4,10 +4,10 @@ mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
-use common::{SIZE, Scratch, noise};
+use common::{SIZE, Scratch, can_mount, noise};
 
 #[test]
 fn mkfs_makes_a_sparse_file_that_is_clean() {
@@ -35,9 +35,34 @@ fn mkfs_takes_its_options() {
 #[test]
 fn mkfs_keeps_the_size_of_an_existing_file() {
     let scratch = Scratch::new();
-    File::create(scratch.path("v")).and_then(|file| file.set_len(256 << 20)).expect("a file");
+    let file = File::create(scratch.path("v")).expect("a file");
+    file.set_len(256 << 20).expect("set the length");
+    file.set_permissions(fs::Permissions::from_mode(0o600)).expect("chmod");
     let said = scratch.shoal(["mkfs", "v"]).ok();
     assert!(said.contains("256 MiB"), "{said}");
+}
+
+/// It was readable to everybody, with all users' files in it.
+#[test]
+fn a_volume_is_its_owners_alone() {
+    let scratch = Scratch::new();
+    scratch.shell("umask 0 && shoal mkfs v --size 256M").ok();
+    let mode = || fs::metadata(scratch.path("v")).expect("made").mode() & 0o7777;
+    assert_eq!(mode(), 0o600);
+    // What is open to others stays so, and that is said.
+    scratch.shell("chmod 644 v").ok();
+    let ran = scratch.shoal(["mkfs", "v", "--size", "256M", "--force"]);
+    assert!(
+        ran.status() == Some(0) && ran.stderr().contains("v: its mode 644 lets others"),
+        "{ran}"
+    );
+    assert_eq!(mode(), 0o644);
+    if can_mount("a_volume_is_its_owners_alone") {
+        fs::create_dir(scratch.path("m")).expect("mkdir");
+        let ran = scratch.shoal(["mount", "v", "m"]);
+        assert!(ran.status() == Some(0) && ran.stderr().contains("chmod 600"), "{ran}");
+        scratch.shoal(["umount", "m"]).ok();
+    }
 }
 
 #[test]
@@ -45,6 +70,7 @@ fn mkfs_leaves_other_filesystems_alone() {
     let scratch = Scratch::new();
     let image = |offset: u64, magic: &[u8]| {
         let file = File::create(scratch.path("v")).expect("create");
+        file.set_permissions(fs::Permissions::from_mode(0o600)).expect("chmod");
         file.set_len(256 << 20).expect("set the length");
         file.write_all_at(magic, offset).expect("write the magic");
     };

@@ -1,10 +1,12 @@
 //! A volume in a file or on a block device.
 
-use crate::lock::{busy, lock};
-use crate::{Device, failure, foreign_signature};
+use crate::claim::{self, ClaimOptions, HeldClaim};
+use crate::lock::{busy, lock_all};
+use crate::{Device, backing, failure, foreign_signature};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
 use rustix::io::{Errno, pread, pwrite, pwritev};
 use shoal_base::{Code, Error, Result};
+use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IoSlice};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -13,6 +15,8 @@ use std::path::{Path, PathBuf};
 /// Start of a device that must be empty for `mkfs` to go on without `--force`, and that `--force`
 /// wipes (at both ends), so that no old signature survives.
 const WIPE: u64 = 1 << 20;
+
+const CLAIM_END: u64 = CLAIM_ADDR + CLAIM_SIZE as u64;
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,9 +27,16 @@ pub enum OpenMode {
     ReadOnly,
 }
 
-/// A file or block device, locked against other processes while open.
+/// A file or block device, locked against other processes while open. One that is open for
+/// writing has a claim in its volume.
 pub struct FileDevice {
+    /// Cleared before the locks go.
+    claim: Option<HeldClaim>,
+    /// A claim that was found by a reader.
+    found: Option<String>,
     file: File,
+    /// Files below a block device, which hold its further locks.
+    _below: Vec<File>,
     path: PathBuf,
     capacity: u64,
     block: bool,
@@ -39,15 +50,24 @@ impl FileDevice {
     ///
     /// Without `force`, anything that looks like data is refused; with it, both ends are wiped.
     pub fn create(path: &Path, size: u64, force: bool) -> Result<FileDevice> {
+        FileDevice::create_with(path, size, force, &ClaimOptions::default())
+    }
+
+    /// The same; `options` say how to meet the claim of a process that uses a volume there.
+    pub fn create_with(
+        path: &Path,
+        size: u64,
+        force: bool,
+        options: &ClaimOptions,
+    ) -> Result<FileDevice> {
         let existed = path.exists();
         let name = path.display();
         if !existed && size == 0 {
             let message = format!("{name} does not exist: give --size to create it");
             return Err(Error::refused(Code::NotFound, message));
         }
-        let (file, block) = open(path, OpenMode::ReadWrite, !existed)?;
-        let dev = FileDevice { file, path: path.into(), capacity: 0, block, read_only: false };
-        let made = dev.prepare(size, force, existed);
+        let dev = FileDevice::locked(path, OpenMode::ReadWrite, !existed)?;
+        let made = dev.prepare(size, force, existed, options);
         if made.is_err() && !existed {
             // Nothing was in it; leaving an empty file behind would only confuse the next attempt.
             let _ = std::fs::remove_file(path);
@@ -55,22 +75,78 @@ impl FileDevice {
         made
     }
 
-    /// Opens an existing volume.
+    /// Opens an existing volume. Refuses one that another process has open, by whatever path.
     pub fn open(path: &Path, mode: OpenMode) -> Result<FileDevice> {
-        let (file, block) = open(path, mode, false)?;
-        let read_only = mode == OpenMode::ReadOnly;
-        let mut dev = FileDevice { file, path: path.into(), capacity: 0, block, read_only };
+        FileDevice::open_with(path, mode, &ClaimOptions::default())
+    }
+
+    /// The same; `options` say how to meet the claim of another process.
+    pub fn open_with(path: &Path, mode: OpenMode, options: &ClaimOptions) -> Result<FileDevice> {
+        let mut dev = FileDevice::locked(path, mode, false)?;
         dev.capacity = dev.length()?;
         if dev.capacity == 0 {
             let message = format!("{} is empty: make a volume with `shoal mkfs`", path.display());
             return Err(Error::refused(Code::Invalid, message));
         }
+        match mode {
+            OpenMode::ReadOnly => dev.found = claim::look(&dev.place(), options)?,
+            OpenMode::ReadWrite => dev.claim = claim::take(&dev.place(), options)?,
+        }
         Ok(dev)
     }
 
-    fn prepare(mut self, size: u64, force: bool, existed: bool) -> Result<FileDevice> {
+    /// Opens and locks; the capacity is still to be set.
+    fn locked(path: &Path, mode: OpenMode, create: bool) -> Result<FileDevice> {
+        let (file, block) = open(path, mode, create)?;
+        let read_only = mode == OpenMode::ReadOnly;
+        let below = lock_all(&file, path, read_only)?;
+        Ok(FileDevice {
+            claim: None,
+            found: None,
+            file,
+            _below: below,
+            path: path.into(),
+            capacity: 0,
+            block,
+            read_only,
+        })
+    }
+
+    fn place(&self) -> claim::Place<'_> {
+        claim::Place {
+            file: &self.file,
+            path: &self.path,
+            device: self,
+            is_local_file: !self.block && backing::is_local(&self.file),
+        }
+    }
+
+    /// Calls `on_loss` with the reason as soon as another process has taken the volume over. Writes
+    /// fail from then on in any case.
+    pub fn on_claim_loss(&self, on_loss: impl Fn(&str) + Send + 'static) {
+        if let Some(claim) = &self.claim {
+            claim.on_loss(Box::new(on_loss));
+        }
+    }
+
+    /// Fails if another process has taken the volume over.
+    #[inline]
+    fn check_claim(&self) -> Result<()> {
+        self.claim.as_ref().map_or(Ok(()), HeldClaim::check)
+    }
+
+    fn prepare(
+        mut self,
+        size: u64,
+        force: bool,
+        existed: bool,
+        options: &ClaimOptions,
+    ) -> Result<FileDevice> {
         let length = self.length()?;
         self.capacity = length;
+        if existed {
+            claim::look(&self.place(), options)?;
+        }
         if existed && !force {
             self.refuse_if_used()?;
         }
@@ -91,6 +167,11 @@ impl FileDevice {
         if self.capacity == 0 {
             let message = format!("{name} is empty: give --size");
             return Err(Error::refused(Code::Invalid, message));
+        }
+        if self.capacity >= CLAIM_END {
+            // The claim of an earlier volume goes; and its block has room in a sparse file, so that
+            // the volume can be opened when its host has no space left.
+            self.write_at(&[0; CLAIM_SIZE], CLAIM_ADDR)?;
         }
         Ok(self)
     }
@@ -136,7 +217,7 @@ impl FileDevice {
     }
 }
 
-/// Opens and locks; says whether it is a block device.
+/// Opens; says whether it is a block device.
 fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
     let read_write = mode == OpenMode::ReadWrite;
     let kind = std::fs::metadata(path).map(|m| m.file_type());
@@ -153,6 +234,8 @@ fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
     }
     let mut options = OpenOptions::new();
     options.read(true).write(read_write).create(create);
+    // A volume has the files of all its users in it, so a new one is its owner's alone.
+    options.mode(0o600);
     if block && read_write {
         // On a block device O_EXCL makes the kernel refuse while it is mounted or in a RAID.
         options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
@@ -165,10 +248,9 @@ fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
             let message = format!("{name} cannot be opened: permission denied; check its mode");
             Error::refused(Code::Access, message)
         }
-        _ if block && e.raw_os_error() == Some(Code::Busy.errno()) => busy(path, None),
+        _ if block && e.raw_os_error() == Some(Code::Busy.errno()) => busy(&name.to_string(), None),
         _ => failure("open", name.to_string(), 0, 0, e.raw_os_error().unwrap_or(0)),
     })?;
-    lock(&file, path, !read_write)?;
     Ok((file, block))
 }
 
@@ -218,6 +300,7 @@ impl Device for FileDevice {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let len = buf.len();
         self.check("write", offset, len as u64)?;
+        self.check_claim()?;
         until_done(len, |done| pwrite(&self.file, &buf[done..], offset + done as u64))
             .map_err(|e| self.failed("write", offset, len as u64, e))
     }
@@ -225,6 +308,7 @@ impl Device for FileDevice {
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let len = bufs.iter().map(|b| b.len()).sum();
         self.check("write", offset, len as u64)?;
+        self.check_claim()?;
         let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
         let mut rest = &mut slices[..];
         let mut counted = 0;
@@ -237,12 +321,14 @@ impl Device for FileDevice {
     }
 
     fn flush(&self) -> Result<()> {
+        self.check_claim()?;
         // Not repeated after a failure: the kernel may have dropped the pages it could not write.
         fdatasync(&self.file).map_err(|e| self.failed("flush", 0, 0, e.raw_os_error()))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check("discard", offset, len)?;
+        self.check_claim()?;
         if self.block || len == 0 {
             return Ok(());
         }
@@ -259,6 +345,10 @@ impl Device for FileDevice {
 
     fn describe(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn claim(&self) -> Option<String> {
+        self.claim.as_ref().map(HeldClaim::text).or_else(|| self.found.clone())
     }
 }
 

@@ -1,11 +1,14 @@
 //! Where the bytes of a volume live. The trait is tiny so that tests can supply devices that fail,
 //! tear and crash (`sim`), and so that an object store can be one later.
 
+mod backing;
+mod claim;
 mod file;
 mod lock;
 mod memory;
 mod signature;
 
+pub use claim::ClaimOptions;
 pub use file::{FileDevice, OpenMode};
 pub use memory::MemDevice;
 pub use signature::foreign_signature;
@@ -46,6 +49,11 @@ pub trait Device: Send + Sync {
     }
     /// Name for messages.
     fn describe(&self) -> String;
+    /// The owner claim in the volume, in words: that of this opening, or, of a device opened for
+    /// reading, one that a process that has ended left behind.
+    fn claim(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The error of a failed operation; `errno` 0 means that it ran past the end of the device.

@@ -1,12 +1,15 @@
 //! One process at a time: an advisory lock on the device's file, and who holds it when it is taken.
 //!
 //! `flock` belongs to the open file, so a second open conflicts also within one process, and the
-//! kernel releases it when a process dies, however it dies: no stale lock files.
+//! kernel releases it when a process dies, however it dies: no stale lock files. It is the lock of
+//! a file, not of the bytes: what reaches them as another file is for `backing` and `claim`.
 
+use crate::backing::{self, Backing};
 use rustix::fs::{FlockOperation, flock, fstat, major, minor};
 use rustix::io::Errno;
 use shoal_base::{Code, Error, Result};
 use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,8 +17,34 @@ use std::time::Duration;
 /// keeps the lock until it calls `exec`, a moment after the holder let go.
 const PATIENCE: u32 = 5;
 
-/// Takes the lock: shared for readers, exclusive for a writer.
-pub(crate) fn lock(file: &File, path: &Path, shared: bool) -> Result<()> {
+/// Takes the lock of an opened device: shared for readers, exclusive for a writer; and those of
+/// the files below a block device, which are returned and hold their locks until they are dropped.
+pub(crate) fn lock_all(file: &File, path: &Path, shared: bool) -> Result<Vec<File>> {
+    lock(file, &path.display().to_string(), shared)?;
+    let failed = |e: std::io::Error| {
+        let errno = e.raw_os_error().unwrap_or(0);
+        crate::failure("stat", path.display().to_string(), 0, 0, errno)
+    };
+    let meta = file.metadata().map_err(failed)?;
+    if !shared && let Some(device) = backing::used_loop_over(&meta) {
+        let (path, device) = (path.display(), device.display());
+        let message = format!("{path} is in use through {device}: unmount that, or wait");
+        return Err(Error::refused(Code::Busy, message));
+    }
+    let mut held = Vec::new();
+    if meta.file_type().is_block_device() {
+        for Backing { path: below, is_whole } in backing::below(meta.rdev()) {
+            // What cannot be opened is left to the claim in the volume.
+            let Some(file) = backing::open(&below) else { continue };
+            let name = format!("{}, in which {} lies,", below.display(), path.display());
+            lock(&file, &name, shared || !is_whole)?;
+            held.push(file);
+        }
+    }
+    Ok(held)
+}
+
+fn lock(file: &File, name: &str, shared: bool) -> Result<()> {
     let operation = match shared {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
@@ -29,24 +58,22 @@ pub(crate) fn lock(file: &File, path: &Path, shared: bool) -> Result<()> {
                 patience -= 1;
                 std::thread::sleep(Duration::from_millis(10));
             }
-            Err(Errno::WOULDBLOCK) => return Err(busy(path, holder(file))),
+            Err(Errno::WOULDBLOCK) => return Err(busy(name, holder(file))),
             Err(errno) => {
-                let device = path.display().to_string();
-                return Err(crate::failure("lock", device, 0, 0, errno.raw_os_error()));
+                return Err(crate::failure("lock", name.into(), 0, 0, errno.raw_os_error()));
             }
         }
     }
 }
 
 /// The refusal, naming the holder when it is known.
-pub(crate) fn busy(path: &Path, holder: Option<u32>) -> Error {
+pub(crate) fn busy(name: &str, holder: Option<u32>) -> Error {
     let who = match holder {
         Some(pid) if pid == std::process::id() => format!("this process ({pid})"),
         Some(pid) => format!("process {pid}{}", command_of(pid)),
         None => "another process".into(),
     };
-    let path = path.display();
-    Error::refused(Code::Busy, format!("{path} is in use by {who}: unmount it there, or wait"))
+    Error::refused(Code::Busy, format!("{name} is in use by {who}: unmount it there, or wait"))
 }
 
 /// The process that holds a lock on this file, from `/proc/locks`.

@@ -47,7 +47,7 @@ impl Volume {
         progress: Progress<'_>,
         ask: Ask<'_>,
     ) -> Result<RepairReport> {
-        let device = FileDevice::open(path, OpenMode::ReadWrite)?;
+        let device = FileDevice::open_with(path, OpenMode::ReadWrite, &options.claim())?;
         Volume::repair_on(Arc::new(device), options, progress, ask)
     }
 
@@ -97,7 +97,8 @@ impl Volume {
         options: &OpenOptions,
         progress: Progress<'_>,
     ) -> Result<RepairReport> {
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, OpenMode::ReadOnly)?);
+        let device = FileDevice::open_with(path, OpenMode::ReadOnly, &options.claim())?;
+        let device: Arc<dyn Device> = Arc::new(device);
         Volume::inspect_on(&device, options, progress)
     }
 

@@ -47,6 +47,6 @@ pub use mkfs::{mkfs, mkfs_on};
 pub use repair::{Action, RepairReport};
 pub use shoal_base::counters::Counter;
 pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits, memory};
-pub use shoal_device::{Device, FileDevice, MemDevice, OpenMode};
+pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use types::*;
 pub use volume::{Inner, Volume};

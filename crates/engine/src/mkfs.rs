@@ -5,7 +5,7 @@ use crate::clock::now;
 use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
 use crate::volume::Volume;
 use shoal_base::{Code, Error, Ino, Result, limits};
-use shoal_device::{Device, FileDevice};
+use shoal_device::{ClaimOptions, Device, FileDevice};
 use shoal_format::features::{
     INCOMPAT_EMPTY_TREES, INCOMPAT_SEEDED_NAMES, RO_COMPAT_ATTRS, RO_COMPAT_ORPHAN_TREES,
     RO_COMPAT_PARENTS,
@@ -29,7 +29,9 @@ pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
     let exists = path.exists();
     let size = if options.size == 0 && !exists { SIZE_DEFAULT } else { options.size };
     check_options(options)?;
-    let device: Arc<dyn Device> = Arc::new(FileDevice::create(path, size, options.force)?);
+    let claim = ClaimOptions { notice: options.notice, ..ClaimOptions::default() };
+    let device = FileDevice::create_with(path, size, options.force, &claim)?;
+    let device: Arc<dyn Device> = Arc::new(device);
     if let Err(e) = mkfs_on(device, options) {
         if !exists {
             // Ours, and of no use.

@@ -54,7 +54,16 @@ impl Volume {
     /// Opens the volume in a file or on a block device; recovers it if it was not closed.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        Volume::open_on(Arc::new(FileDevice::open(path, mode)?), options)
+        let device = Arc::new(FileDevice::open_with(path, mode, &options.claim())?);
+        let volume = Volume::open_on(device.clone(), options)?;
+        // Without waiting for a write that fails.
+        let inner = Arc::downgrade(&volume.inner);
+        device.on_claim_loss(move |why| {
+            if let Some(inner) = inner.upgrade() {
+                inner.store.poison(why);
+            }
+        });
+        Ok(volume)
     }
 
     /// Opens the volume on a device.
@@ -237,6 +246,7 @@ impl Inner {
             detached: self.detached.len(),
             pinned_bytes: self.store.space.pinned_bytes(),
             cache_bytes: self.store.cache_bytes(),
+            claim: self.store.device.claim(),
             read_only: self.store.failure().map(|r| r.to_string()),
             counters: counters.collect(),
             recovery: self.recovery.lock().clone(),

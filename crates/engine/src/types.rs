@@ -5,6 +5,7 @@ mod options;
 pub use options::{OpenOptions, TruncateTracking};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
+use shoal_device::ClaimOptions;
 use std::sync::Arc;
 
 /// Seconds and nanoseconds since 1970.
@@ -276,6 +277,8 @@ pub struct MkfsOptions {
     pub segment_size: u64,
     /// Overwrite what looks like a filesystem.
     pub force: bool,
+    /// Told what the user may want to know while an earlier volume's claim is watched.
+    pub notice: fn(&str),
     /// Owner and mode of the top directory.
     pub root_uid: u32,
     /// Group of the top directory.
@@ -296,6 +299,7 @@ impl Default for MkfsOptions {
             inode_size: 512,
             segment_size: 0,
             force: false,
+            notice: ClaimOptions::default().notice,
             root_uid: 0,
             root_gid: 0,
             root_mode: 0o755,
@@ -407,6 +411,9 @@ pub struct VolumeInfo {
     pub pinned_bytes: u64,
     /// Bytes of cache in use.
     pub cache_bytes: u64,
+    /// The process whose claim is in the volume: this one, or, of a volume opened for reading, one
+    /// that has ended without closing it.
+    pub claim: Option<String>,
     /// Why the volume is read-only, if it is.
     pub read_only: Option<String>,
     /// Counters since it was opened.

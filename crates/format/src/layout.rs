@@ -3,7 +3,7 @@
 //! of `docs/on-disk-format.md` are printed from here.
 
 use crate::{
-    Ptr, attr, batch, checkpoint, dirent, extent, inode, intent, node, orphan, superblock,
+    Ptr, attr, batch, checkpoint, claim, dirent, extent, inode, intent, node, orphan, superblock,
 };
 
 /// A field: its name, its bytes (0: they vary, and it is the last), what it is.
@@ -78,6 +78,28 @@ tables! {
         "created" 8 "seconds since 1970";
         "reserved" 128 "zero";
         "checksum" 8 "XXH3-64 of all before";
+    }
+    CLAIM "owner-claim" claim::SIZE, claim::HEADER,
+    "The process that has the volume open for writing, at byte 524,288; host name, path and \
+     command line follow the header, the last 8 bytes are the checksum. Zero when the volume is \
+     closed." {
+        "magic" 8 "`SHOALCLM`";
+        "version" 4 "1";
+        "patience" 4 "milliseconds for which it stands still at most while its owner is well";
+        "volume" 16 "volume id";
+        "owner" 16 "random number of this opening";
+        "machine" 16 "machine id; zero: unknown";
+        "boot" 16 "boot id; zero: unknown";
+        "pid_namespace" 8 "inode of the process's pid namespace; 0: unknown";
+        "process_start" 8 "clock ticks since boot; 0: unknown";
+        "beat" 8 "raised at every renewal";
+        "since" 8 "seconds since 1970 at the opening";
+        "renewed" 8 "seconds since 1970 at the last renewal";
+        "pid" 4 "process, as numbered in its pid namespace";
+        "host_len" 2 "bytes of the host name";
+        "path_len" 2 "bytes of the path by which it was opened";
+        "command_len" 2 "bytes of the command line";
+        "reserved" 14 "zero";
     }
     POINTER "pointer" Ptr::SIZE, Ptr::SIZE,
     "Points to any object, and proves what is found there." {

@@ -6,6 +6,7 @@
 //! | structure | module | found at |
 //! | --- | --- | --- |
 //! | superblock, two copies | [`superblock`] | byte 0 and byte 65,536 of segment 0 |
+//! | owner claim, while the volume is open | [`claim`] | byte 524,288 of segment 0 |
 //! | checkpoint | [`checkpoint`] | named by the superblock |
 //! | segment usage | [`usage`] | named by the checkpoint |
 //! | orphan table blocks | [`orphan`] | named by the checkpoint |
@@ -23,6 +24,7 @@ pub mod attr;
 pub mod batch;
 pub mod bytes;
 pub mod checkpoint;
+pub mod claim;
 pub mod dirent;
 pub mod extent;
 pub mod features;

@@ -7,6 +7,7 @@ use shoal_base::{Addr, Ino, RootId};
 use shoal_format::attr::{self, Attr, Attrs};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
+use shoal_format::claim::{ClaimBlock, OwnerClaim};
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, decode_block, encode_block};
@@ -23,6 +24,7 @@ fn decode_all(raw: &[u8]) {
     let _ = Superblock::decode(raw, 0);
     let _ = Checkpoint::decode(raw, Addr(0), 7);
     let _ = orphan::decode(raw, Addr(0), 7);
+    let _ = OwnerClaim::decode(raw);
     let _ = decode_block(raw, BLOCK, Addr(0));
     let _ = Inode::decode(raw, 512).map(|inode| inode.to_text());
     let _ = Core::decode(&mut Reader::new(raw));
@@ -153,6 +155,22 @@ proptest! {
             raw[at] = byte;
         }
         use_node(&raw);
+    }
+
+    #[test]
+    fn changed_claim(changes in prop::collection::vec((0..300usize, any::<u8>()), 1..6)) {
+        let mut raw = OwnerClaim { patience_ms: 2000, ..OwnerClaim::default() }.encode();
+        for (at, byte) in changes {
+            raw[at] = byte;
+        }
+        // Behind a right checksum, so that the rules are reached.
+        let sum = shoal_base::checksum::checksum_of_body(&raw);
+        let at = raw.len() - 8;
+        raw[at..].copy_from_slice(&sum.to_le_bytes());
+        if let ClaimBlock::Claim(claim) = OwnerClaim::decode(&raw) {
+            assert!(!claim.to_text().is_empty());
+            assert_eq!(OwnerClaim::decode(&claim.encode()), ClaimBlock::Claim(claim));
+        }
     }
 
     #[test]

@@ -105,14 +105,17 @@ OUTPUT:
     left_out      how many more there are, too many in one place to be told
     blocks, objects, bytes
                   what was read: blocks of metadata, data objects, bytes of both
+    live_bytes    bytes in use; a scrub that was not stopped has read about all of them
     seconds       how long it took
     stopped       why it did not get to the end, only if so
 
 WHAT IS READ:
   What the newest checkpoint points to: every block of metadata and all file data, from the device,
-  even if it is in memory. Each is compared with the checksum that belongs to it. What was written
-  since that checkpoint comes with the next scrub. What has to stand still to be compared (names
-  with link counts, space with what uses it) is left to shoal fsck, which repairs, too.
+  even if it is in memory. Each is compared with the checksum that belongs to it. The scrub of a
+  mount begins with a checkpoint; what is written later comes with the next scrub. Of a volume that
+  was not closed, what is in its journal alone is left out: the summary says which share was read.
+  What has to stand still to be compared (names with link counts, space with what uses it) is left
+  to shoal fsck, which repairs, too.
 
   Neither reads nor writes wait for a scrub of a mount, but they share the device with it: --rate
   leaves them most of it.

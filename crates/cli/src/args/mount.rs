@@ -12,6 +12,7 @@ MOUNT OPTIONS:
     noatime           do not update access times
     cache=SIZE        as --cache
     threads=N         as --threads
+    force             as --force
     log=FILE          as --log
     log_level=LEVEL   as --log-level
 
@@ -110,6 +111,13 @@ pub struct MountArgs {
     /// Change nothing on the volume
     #[arg(long, short)]
     pub read_only: bool,
+    /// Mount although another process has a claim on the volume
+    ///
+    /// For a copy of a volume in use, or when the process is known to be dead. If it is not, it
+    /// stops writing as soon as it notices, and loses what it has not synced; what it had given to
+    /// its kernel before may still be written, and destroy the volume.
+    #[arg(long)]
+    pub force: bool,
     /// File that the log is appended to
     ///
     /// Without it a mount in the background logs to the system log, and one in the foreground to
@@ -141,8 +149,9 @@ pub enum LogLevel {
 
 const UMOUNT_AFTER: &str = "\
 EXIT STATUS:
-  0   Unmounted; everything is on disk and the volume is released. With --lazy: detached.
-  1   Not unmounted: DIR is not a mount of Shoal, or is busy.
+  0   Unmounted; everything is on disk and the volume is closed. With --lazy: detached.
+  1   Not unmounted: DIR is not a mount of Shoal, or is busy. Or unmounted, but its server could
+      not close the volume, or had ended before: why is said, and what had been synced is kept.
   2   Wrong usage.
 ";
 

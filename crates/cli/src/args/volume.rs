@@ -22,7 +22,8 @@ EXAMPLES:
 ///
 /// VOLUME is a new file, an existing file or a block device. A file is sparse: it takes disk space
 /// only as the volume fills. Whatever looks like a filesystem already is left alone unless --force
-/// is given. The top directory belongs to the user who runs the command.
+/// is given. The top directory belongs to the user who runs the command. A new file gets mode 600:
+/// whoever may read it may read every file in the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MKFS_AFTER)]
 pub struct MkfsArgs {
@@ -144,6 +145,12 @@ pub struct FsckArgs {
     /// Do not ask
     #[arg(long, short, requires = "repair")]
     pub yes: bool,
+    /// Go on although another process has a claim on the volume
+    ///
+    /// For a copy of a volume in use, or when the process is known to be dead. If it is not, a
+    /// check finds damage that is none, and a repair destroys the volume.
+    #[arg(long)]
+    pub force: bool,
     /// Append what is done to this file
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
@@ -163,6 +170,8 @@ OUTPUT:
     roots, roots_deleted                     beside the volume's own; those still being freed
     checkpoint, checkpoint_lsn, lsn          newest checkpoint, and positions in the journal
     cache_bytes
+    claim                                    the process that had it open and has ended without
+                                             closing it, if any
     read_only                                why, only if it is damaged or failing
     recovery                                 {needed, records, bytes, orphans, intents, torn,
                                              seconds}

@@ -5,6 +5,7 @@
 
 use std::fs::OpenOptions as LogOptions;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -15,7 +16,7 @@ use crate::args::FsckArgs;
 use crate::commands::info::JsonRecovery;
 use crate::failure::{Failure, OK, Result};
 use crate::output::{Out, json_name, printable};
-use crate::progress::Progress;
+use crate::progress::{Progress, eprint_line};
 use crate::size::human;
 
 /// Problems were found and corrected.
@@ -32,7 +33,12 @@ const SHOWN: usize = 40;
 
 /// Checks a volume, and repairs it.
 pub fn run(args: &FsckArgs) -> Result<u8> {
-    let options = OpenOptions { background: false, ..OpenOptions::default() };
+    let options = OpenOptions {
+        background: false,
+        force: args.force,
+        notice: eprint_line,
+        ..OpenOptions::default()
+    };
     let mut out = Out::new();
     let log = args.repair.then(|| args.log.clone().unwrap_or_else(|| log_beside(&args.volume)));
     let report = match &log {
@@ -139,7 +145,8 @@ fn append(log: &Path, lines: impl Iterator<Item = String>) -> Result<()> {
         text.extend_from_slice(printable(line.as_bytes()).to_string().as_bytes());
         text.push(b'\n');
     }
-    let file = LogOptions::new().create(true).append(true).open(log);
+    // It has names from the volume in it.
+    let file = LogOptions::new().create(true).append(true).mode(0o600).open(log);
     file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all())).map_err(|e| {
         let reason = format!("the log cannot be written: {e} (choose another place with --log)");
         Failure::failed(log.display(), reason).with_status(OPERATIONAL)

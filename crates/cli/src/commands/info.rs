@@ -128,6 +128,7 @@ fn rows(
         ("newest LSN", info.lsn.to_string()),
         ("closed", closed(&info.recovery)),
     ];
+    rows.extend(info.claim.iter().map(|owner| ("claim", format!("{owner}; it has ended"))));
     if let Some(why) = damage(info) {
         rows.push(("read-only", why.to_owned()));
     }
@@ -220,6 +221,8 @@ pub struct JsonInfo<'a> {
     lsn: u64,
     cache_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     read_only: Option<&'a str>,
     recovery: JsonRecovery<'a>,
     counters: BTreeMap<&'static str, u64>,
@@ -258,6 +261,7 @@ impl<'a> JsonInfo<'a> {
             checkpoint_lsn: info.checkpoint_lsn,
             lsn: info.lsn,
             cache_bytes: info.cache_bytes,
+            claim: info.claim.as_deref(),
             read_only: damage(info),
             recovery: JsonRecovery::from(&info.recovery),
             counters: info.counters.iter().copied().collect(),

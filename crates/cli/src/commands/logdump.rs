@@ -5,19 +5,22 @@ use std::path::Path;
 
 use serde::Serialize;
 use shoal::{
-    FileDevice, JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent, OpenMode,
+    ClaimOptions, FileDevice, JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent,
+    OpenMode,
 };
 
 use crate::args::LogdumpArgs;
 use crate::failure::{Failure, OK, Result};
 use crate::output::{Out, printable};
+use crate::progress::eprint_line;
 use crate::size::human;
 
 /// Prints the journal.
 pub fn run(args: &LogdumpArgs) -> Result<u8> {
     let path = &args.volume;
     let unusable = |error: shoal::Error| Failure::volume(path.display(), &error);
-    let device = FileDevice::open(path, OpenMode::ReadOnly).map_err(unusable)?;
+    let claim = ClaimOptions { notice: eprint_line, ..ClaimOptions::default() };
+    let device = FileDevice::open_with(path, OpenMode::ReadOnly, &claim).map_err(unusable)?;
     let dump = JournalDump::find(&device).map_err(unusable)?;
     let mut printer = Printer { out: Out::new(), json: args.json, path, counts: Counts::default() };
     printer.head(&dump)?;

@@ -4,6 +4,7 @@ use shoal::{Caller, Code, FileKind, Ino, SetAttr};
 
 use crate::args::MkdirArgs;
 use crate::failure::{Reason, Result};
+use crate::interrupt;
 use crate::location::{Location, Split, split_last};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
@@ -15,7 +16,8 @@ const OWNER_WRITE_SEARCH: u32 = 0o300;
 pub fn run(args: &MkdirArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut progress = Progress::counting();
-        for place in &args.places {
+        for (done, place) in args.places.iter().enumerate() {
+            interrupt::check(|| format!("{done} of {} arguments made", args.places.len()))?;
             let location = Location::parse(place);
             let session = sessions.get(&location)?;
             let result = if args.parents {

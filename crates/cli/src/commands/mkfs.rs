@@ -7,6 +7,8 @@ use crate::args::{MkfsArgs, Switch};
 use crate::commands::info;
 use crate::failure::{Failure, OK, Result};
 use crate::output::Out;
+use crate::progress::eprint_line;
+use crate::session;
 use crate::size::human;
 
 /// Makes a volume.
@@ -20,6 +22,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         inode_size: args.inode_size,
         segment_size: args.segment_size.unwrap_or(0),
         force: args.force,
+        notice: eprint_line,
         root_uid: geteuid().as_raw(),
         root_gid: getegid().as_raw(),
         parents: args.parent == Switch::On,
@@ -27,6 +30,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
     };
     let made =
         shoal::mkfs(&args.volume, &options).map_err(|error| Failure::volume(&volume, &error))?;
+    session::warn_if_readable(&args.volume, eprint_line);
     let mut out = Out::new();
     if args.json {
         out.json(&info::JsonInfo::new(&args.volume, &made, &info::Roots::default(), None))?;

@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use shoal_fuse::MountOptions;
 
 use crate::args::{HelperArgs, LogLevel, MountArgs, SyncArgs, UmountArgs};
+use crate::commands::end::{End, Waiter};
 use crate::commands::serve::{self, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::progress::eprint_line;
@@ -23,6 +24,10 @@ use crate::progress::eprint_line;
 const HELPER_FAILED: u8 = 32;
 /// Exit status of a mount helper that was called wrongly.
 pub const HELPER_USAGE: u8 = 1;
+
+/// What to say when a server has ended without a word.
+const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
+    not synced is lost, and the next mount recovers the rest";
 
 /// What a mount shall be, from the command line and `-o` together.
 pub struct Plan {
@@ -34,6 +39,8 @@ pub struct Plan {
     pub options: MountOptions,
     /// Those of `-o` that count, as they were written.
     accepted: Vec<String>,
+    /// Open the volume whoever has a claim on it.
+    pub force: bool,
     /// Where the log goes; `None` for the default.
     pub log: Option<PathBuf>,
     /// How much is logged.
@@ -57,6 +64,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
         cache: None,
         threads: None,
         read_only: false,
+        force: false,
         log: None,
         log_level: LogLevel::Info,
         report_ready: false,
@@ -76,17 +84,31 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
     }
 }
 
-/// Unmounts, and waits until the volume is released.
+/// Unmounts, and waits until the volume is released. Tells how the server ended.
 pub fn umount(args: &UmountArgs) -> Result<u8> {
-    let unmounted = if args.lazy {
-        shoal_fuse::unmount_lazy(&args.directory)
-    } else {
-        shoal_fuse::unmount_and_wait(&args.directory)
+    let directory = &args.directory;
+    let failed = |error| Failure::volume(directory.display(), &error).with_status(SOME_FAILED);
+    if args.lazy {
+        shoal_fuse::unmount_lazy(directory).map_err(failed)?;
+        return Ok(OK);
+    }
+    // While it can be asked who it is.
+    let waiter = shoal_fuse::server_pid(directory).map(Waiter::connect);
+    shoal_fuse::unmount_and_wait(directory).map_err(failed)?;
+    let reason = match waiter {
+        Some(Waiter::Refused) => {
+            "unmounted, but its server could not be asked whether the volume is closed (shoal info \
+             tells it of the volume)"
+                .to_owned()
+        }
+        Some(waiter) => match waiter.end() {
+            End::Closed | End::Unknown => return Ok(OK),
+            End::Failed(why) => format!("unmounted, but the volume could not be closed: {why}"),
+            End::Died => NOT_CLOSED.to_owned(),
+        },
+        None => NOT_CLOSED.to_owned(),
     };
-    unmounted
-        .map_err(|error| Failure::volume(args.directory.display(), &error))
-        .map_err(|failure| failure.with_status(SOME_FAILED))?;
-    Ok(OK)
+    Err(Failure::failed(directory.display(), reason))
 }
 
 /// Makes a mounted volume durable.
@@ -106,6 +128,7 @@ impl Plan {
             directory: absolute(&args.directory),
             options: MountOptions::default(),
             accepted: Vec::new(),
+            force: args.force,
             log: args.log.as_deref().map(absolute),
             log_level: args.log_level,
         };
@@ -130,6 +153,7 @@ impl Plan {
 
     fn option(&mut self, option: &str) -> Result<()> {
         match option.split_once('=') {
+            None if option == "force" => self.force = true,
             Some(("log", file)) if !file.is_empty() => self.log = Some(absolute(Path::new(file))),
             Some(("log_level", level)) => {
                 self.log_level = clap::ValueEnum::from_str(level, true).map_err(|_| {
@@ -212,6 +236,9 @@ fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
     if args.read_only {
         arguments.push("--read-only".into());
     }
+    if args.force {
+        arguments.push("--force".into());
+    }
     if let Some(log) = &plan.log {
         arguments.extend(["--log".into(), log.into()]);
     }
@@ -263,9 +290,12 @@ mod tests {
 
     #[test]
     fn the_server_gets_the_same_plan() {
-        let args =
-            args("shoal mount v /d -o ro,noexec --threads 3 --cache 1M --log l --log-level trace");
+        let args = args(
+            "shoal mount v /d -o ro,noexec --threads 3 --cache 1M --log l \
+             --log-level trace --force",
+        );
         let plan = Plan::new(&args, false).expect("good options");
+        assert!(plan.force);
         let line = std::iter::once("shoal".into()).chain(server_arguments(&plan, &args));
         let Command::Mount(again) = Cli::try_parse_from(line).expect("parses").command else {
             panic!()
@@ -274,6 +304,6 @@ mod tests {
         let again = Plan::new(&again, false).expect("good options");
         assert_eq!(again.options, plan.options);
         assert_eq!((&again.volume, &again.log), (&plan.volume, &plan.log));
-        assert_eq!(again.log_level, plan.log_level);
+        assert_eq!((again.log_level, again.force), (plan.log_level, plan.force));
     }
 }

@@ -13,6 +13,7 @@ use shoal_fuse::{is_in_mount, remove_tree};
 
 use crate::args::RmArgs;
 use crate::failure::{Failure, Reason, Result};
+use crate::interrupt;
 use crate::location::{Location, Place, Split, split_last};
 use crate::mounted::{NOT_OURS, is_not_ours, open_at};
 use crate::output::{Out, json_name, printable};
@@ -26,7 +27,8 @@ const IS_DIRECTORY: &str = "is a directory (remove it with -r)";
 pub fn run(args: &RmArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut remover = Remover { args, progress: Progress::counting(), out: Out::new() };
-        for place in &args.places {
+        for (done, place) in args.places.iter().enumerate() {
+            interrupt::check(|| format!("{done} of {} arguments removed", args.places.len()))?;
             let place = Place::parse(place);
             let label = label_of(&place);
             if args.interactive && !confirmed(&label)? {
@@ -52,6 +54,7 @@ pub fn run(args: &RmArgs) -> Result<u8> {
             }
         }
         remover.out.flush()?;
+        interrupt::check(|| "everything is removed, and its space is freed in later sessions")?;
         Ok(remover.progress.finish())
     })
 }
@@ -189,7 +192,8 @@ impl Remover<'_> {
         before: &VolumeInfo,
     ) -> Result<Removed, Reason> {
         let volume = &session.volume;
-        while !self.args.no_wait && volume.is_reaping() {
+        let wait = || !self.args.no_wait && interrupt::pending().is_none();
+        while wait() && volume.is_reaping() {
             if let Err(error) = volume.reap_some() {
                 let text = format!("removed, but its space could not all be freed now: {error}");
                 return Err(Reason::Text(text));

@@ -6,6 +6,7 @@ use shoal::{Code, FileKind, RenameFlags};
 
 use crate::args::MvArgs;
 use crate::failure::{Failure, Reason, Result};
+use crate::interrupt;
 use crate::location::{Location, join, split_last};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
@@ -27,7 +28,8 @@ pub fn run(args: &MvArgs) -> Result<u8> {
             ));
         }
         let mut progress = Progress::counting();
-        for source in &args.sources {
+        for (done, source) in args.sources.iter().enumerate() {
+            interrupt::check(|| format!("{done} of {} arguments moved", args.sources.len()))?;
             let source = same_volume(source, &destination)?;
             let mut target = destination.path.clone();
             if into {

@@ -77,6 +77,8 @@ fn delete(args: &RootDeleteArgs) -> Result<u8> {
     let said = with_volume(&args.volume, Access::Write, |session| {
         let deleted = session.volume.root_delete(&session.who, name);
         deleted.map_err(|e| refused(session, name, &e))?;
+        // Freeing takes its time, and may be interrupted.
+        session.volume.sync().map_err(|e| Failure::volume(args.volume.display(), &e))?;
         let label = location::label(&args.volume, &location::join(b"/", name));
         if !args.wait {
             return Ok(format!(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use shoal::{Error, OpenOptions, ScrubAt, ScrubReport, Volume};
-use shoal_fuse::{ScrubStep, scrub_of};
+use shoal_fuse::{ScrubStep, scrub_of, stats_of};
 
 use crate::args::ScrubArgs;
 use crate::commands::fsck::{OPERATIONAL, UNCORRECTED};
@@ -33,6 +33,7 @@ pub fn run(args: &ScrubArgs) -> Result<u8> {
         progress: if args.quiet || args.json { Progress::hidden() } else { Progress::share() },
         started: Instant::now(),
         found: ScrubStep::default(),
+        live_bytes: 0,
     };
     let stopped = match Place::open(&args.volume) {
         Ok(place) => scrub.everything(&place),
@@ -65,7 +66,12 @@ impl<'a> Place<'a> {
             let mount = mounted::open(path).map_err(Closed::Refused)?;
             return Ok(Place::Mount(mount, path));
         }
-        let options = OpenOptions { read_only: true, background: false, ..OpenOptions::default() };
+        let options = OpenOptions {
+            read_only: true,
+            background: false,
+            notice: eprint_line,
+            ..OpenOptions::default()
+        };
         match Volume::open(path, &options) {
             Ok(volume) => Ok(Place::Volume(volume, path)),
             Err(error @ Error::Corrupt(_)) => {
@@ -76,13 +82,14 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// About how many bytes there are to be read; 0: it does not say.
+    /// Bytes in use, which is about what there is to be read; 0: it does not say.
     fn bytes(&self) -> u64 {
         match self {
             Place::Volume(volume, _) => volume.info().live_bytes,
-            Place::Mount(mount, _) => rustix::fs::fstatvfs(mount).map_or(0, |space| {
-                space.f_blocks.saturating_sub(space.f_bfree).saturating_mul(space.f_frsize)
-            }),
+            Place::Mount(mount, _) => {
+                let stats = stats_of(mount).unwrap_or_default();
+                stats.iter().find(|stat| stat.name == "live_bytes").map_or(0, |stat| stat.value)
+            }
         }
     }
 
@@ -112,13 +119,14 @@ struct Scrub<'a> {
     started: Instant,
     /// The sum of all steps.
     found: ScrubStep,
+    /// Bytes in use; 0: not known.
+    live_bytes: u64,
 }
 
 impl Scrub<'_> {
     fn everything(&mut self, place: &Place<'_>) -> Result<()> {
         let whole =
             self.args.rate.map_or(STEP, |rate| (rate / STEPS_PER_SECOND).clamp(STEP_MIN, STEP));
-        let total = place.bytes();
         let (mut at, mut bytes) = (Some(ScrubAt::default()), whole);
         while let Some(here) = at {
             let step = place.step(here, bytes)?;
@@ -130,8 +138,12 @@ impl Scrub<'_> {
             }
             (at, bytes) = (step.next, (bytes * 2).min(whole));
             self.add(step)?;
-            let done = self.found.bytes;
-            self.progress.set("reading", done.min(total), total);
+            if self.live_bytes == 0 {
+                // Behind the first step, which begins with a checkpoint.
+                self.live_bytes = place.bytes();
+            }
+            let total = self.live_bytes;
+            self.progress.set("reading", self.found.bytes.min(total), total);
             self.pause();
         }
         Ok(())
@@ -174,10 +186,12 @@ impl Scrub<'_> {
             Err(failure) => return Err(failure),
         };
         if self.args.json {
-            let result = JsonScrub::new(self.args, &self.found, line.as_deref(), seconds);
-            self.out.json(&result)?;
+            let mut out = std::mem::replace(&mut self.out, Out::new());
+            let result = JsonScrub::new(&self, line.as_deref(), seconds);
+            out.json(&result)?;
+            out.flush()?;
         } else if line.is_none() && !self.args.quiet {
-            let summary = summary(&self.args.volume, &self.found, seconds);
+            let summary = summary(&self.args.volume, &self.found, self.live_bytes, seconds);
             self.out.line(&summary)?;
         }
         self.out.flush()?;
@@ -193,7 +207,7 @@ fn problems(found: &ScrubStep) -> u64 {
     found.problems.len() as u64 + u64::from(found.left_out)
 }
 
-fn summary(volume: &Path, found: &ScrubStep, seconds: f64) -> String {
+fn summary(volume: &Path, found: &ScrubStep, live_bytes: u64, seconds: f64) -> String {
     let left_out = match found.left_out {
         0 => String::new(),
         n => format!(" ({n} of them too many in one place to be told)"),
@@ -204,8 +218,14 @@ fn summary(volume: &Path, found: &ScrubStep, seconds: f64) -> String {
         n => format!("{n} problems{left_out}"),
     };
     let per_second = (found.bytes as f64 / seconds.max(1e-6) / 1e6) as u64;
+    // Some of it may have been rewritten, and read twice, in the meantime.
+    let share = match found.bytes.saturating_mul(100).checked_div(live_bytes) {
+        None => String::new(),
+        Some(share) => format!(" of {} in use ({} %)", human(live_bytes), share.min(100)),
+    };
     format!(
-        "{}: {verdict}; read {} blocks, {} data objects, {}, in {seconds:.1} s, {per_second} MB/s",
+        "{}: {verdict}; read {} blocks, {} data objects, {}{share}, in {seconds:.1} s, \
+         {per_second} MB/s",
         volume.display(),
         found.blocks,
         found.objects,
@@ -225,6 +245,7 @@ struct JsonScrub<'a> {
     blocks: u64,
     objects: u64,
     bytes: u64,
+    live_bytes: u64,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<&'a str>,
@@ -238,12 +259,8 @@ struct JsonProblem<'a> {
 }
 
 impl<'a> JsonScrub<'a> {
-    fn new(
-        args: &ScrubArgs,
-        found: &'a ScrubStep,
-        stopped: Option<&'a str>,
-        seconds: f64,
-    ) -> JsonScrub<'a> {
+    fn new(scrub: &'a Scrub<'_>, stopped: Option<&'a str>, seconds: f64) -> JsonScrub<'a> {
+        let (args, found) = (scrub.args, &scrub.found);
         let (volume, volume_bytes) = json_name(args.volume.as_os_str().as_encoded_bytes());
         let told = found.problems.iter().map(|(rule, message)| JsonProblem { rule, message });
         JsonScrub {
@@ -255,6 +272,7 @@ impl<'a> JsonScrub<'a> {
             blocks: found.blocks,
             objects: found.objects,
             bytes: found.bytes,
+            live_bytes: scrub.live_bytes,
             seconds,
             stopped,
         }

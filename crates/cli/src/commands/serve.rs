@@ -9,7 +9,7 @@
 //!   written. The mount is detached and the process exits, as after a crash: callers get an error
 //!   instead of waiting for ever, and the next mount recovers what had been made durable.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::Write;
 use std::panic;
 use std::path::Path;
@@ -19,14 +19,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::stdio;
-use shoal::Volume;
+use shoal::{OpenOptions, Volume};
 use shoal_fuse::Mount;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::commands::end::Teller;
 use crate::commands::mount::Plan;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
+use crate::progress::eprint_line;
+use crate::session;
 
 /// What the server writes to its standard output when the mount is usable.
 pub const READY: &str = "ready";
@@ -45,7 +48,7 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
         let _ = rustix::process::setsid();
     }
     logging::start(destination(plan, report)?, plan.log_level);
-    let volume = open(plan)?;
+    let volume = open(plan, report)?;
     let source = plan.volume.display().to_string();
     let mounted = Mount::new(Arc::clone(&volume), &plan.directory, &source, &plan.options);
     let mount = match mounted {
@@ -58,6 +61,7 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     let directory = mount.dir().to_owned();
     end_on_panic(&directory);
     end_on_signal(&directory, Arc::downgrade(&volume))?;
+    let teller = Teller::listen();
     tracing::info!(volume = %source, directory = %directory.display(), "mounted");
     if report && !detach_from_starter() {
         // Nobody waits for this mount any more: it was interrupted while it was being made.
@@ -70,7 +74,9 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
         // The threads have ended and the mount has not.
         leave(&directory);
     }
-    close(volume, plan)?;
+    let closed = close(volume, plan);
+    teller.tell(closed.as_ref().err().and_then(Failure::line));
+    closed?;
     tracing::info!(volume = %source, directory = %directory.display(), "unmounted");
     Ok(OK)
 }
@@ -80,7 +86,7 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
 fn destination(plan: &Plan, background: bool) -> Result<Destination> {
     match &plan.log {
         Some(path) => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = File::options().create(true).append(true).open(path);
             let file = file.map_err(|error| Failure::usage(path.display(), Reason::from(error)))?;
             Ok(Destination::File(file))
         }
@@ -89,10 +95,15 @@ fn destination(plan: &Plan, background: bool) -> Result<Destination> {
     }
 }
 
-/// Opens the volume, which recovers it if need be.
-fn open(plan: &Plan) -> Result<Arc<Volume>> {
-    let volume = Volume::open(&plan.volume, &plan.options.open_options())
+/// Opens the volume, which recovers it if need be. `report`: standard error is the starter's, and
+/// the log is not.
+fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
+    let default = plan.options.open_options();
+    let notice = if report { tell_starter } else { default.notice };
+    let options = OpenOptions { force: plan.force, notice, ..default };
+    let volume = Volume::open(&plan.volume, &options)
         .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
+    session::warn_if_readable(&plan.volume, notice);
     let recovery = volume.info().recovery;
     if recovery.needed {
         tracing::info!(
@@ -106,6 +117,11 @@ fn open(plan: &Plan) -> Result<Arc<Volume>> {
         );
     }
     Ok(Arc::new(volume))
+}
+
+fn tell_starter(notice: &str) {
+    tracing::warn!("{notice}");
+    eprint_line(notice);
 }
 
 /// Closes the volume once nobody else holds it.
@@ -131,7 +147,7 @@ fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
 /// Lets go of everything shared with the starter and tells it that the mount is usable. `false` if
 /// it is gone.
 fn detach_from_starter() -> bool {
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = File::options().read(true).write(true).open("/dev/null");
     // A pipe kept open would make its reader wait for the end of the mount.
     if let Ok(null) = &null {
         let _ = stdio::dup2_stderr(null);

@@ -1,10 +1,16 @@
 //! Choices when a volume is opened.
 
+use shoal_device::ClaimOptions;
+
 /// Choices when a volume is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Refuse every change, write nothing.
     pub read_only: bool,
+    /// Open also if another process has a claim on the volume ([`ClaimOptions::force`]).
+    pub force: bool,
+    /// Told what the user may want to know while the opening waits for another process.
+    pub notice: fn(&str),
     /// Bytes for tree nodes and inode blocks; 0: a quarter of the machine's memory.
     pub cache_bytes: u64,
     /// Longest time that an acknowledged call stays only in memory, in milliseconds.
@@ -31,10 +37,18 @@ pub struct OpenOptions {
     pub step_records: usize,
 }
 
+impl OpenOptions {
+    pub(crate) fn claim(&self) -> ClaimOptions {
+        ClaimOptions { force: self.force, notice: self.notice }
+    }
+}
+
 impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
             read_only: false,
+            force: false,
+            notice: ClaimOptions::default().notice,
             cache_bytes: 0,
             commit_interval_ms: 5000,
             checkpoint_bytes: 0,

@@ -10,7 +10,20 @@ use crate::protocol::reply::put;
 use crate::protocol::scrub::{IS_END, push, question, writer};
 use crate::protocol::wire::{IoctlIn, IoctlOut, ScrubHead};
 use crate::protocol::{Errno, Request};
-use shoal::ScrubReport;
+use shoal::{ScrubAt, ScrubReport, Volume};
+
+/// A scrub reads what the newest checkpoint points to. What has been written since, and perhaps
+/// synced, would be left out: so it begins with a checkpoint.
+fn begin(volume: &Volume) {
+    let is_new = || volume.staged_lsn().0 > volume.info().checkpoint_lsn;
+    if volume.read_only_reason().is_none()
+        && is_new()
+        && let Err(error) = volume.checkpoint()
+    {
+        // The volume is read-only now. What the last checkpoint points to can be read.
+        tracing::error!(%error, "no checkpoint for a scrub");
+    }
+}
 
 /// IOCTL_SCRUB.
 pub fn scrub(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -21,6 +34,9 @@ pub fn scrub(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (at, bytes) = question(request.payload())?;
     if cx.who.uid != 0 && cx.who.uid != rustix::process::geteuid().as_raw() {
         return Err(Errno::EPERM);
+    }
+    if at == ScrubAt::default() {
+        begin(cx.volume);
     }
     let mut report = ScrubReport::default();
     let next = cx.volume.scrub_step(at, bytes, &mut report)?;

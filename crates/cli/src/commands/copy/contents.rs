@@ -2,6 +2,9 @@
 
 use shoal::FileKind;
 
+use crate::failure::Reason;
+use crate::interrupt;
+
 use super::copier::{Copier, Fault};
 use super::side::{Holder, Meta, Node, Source, Target};
 
@@ -91,6 +94,9 @@ impl<T: Target> Copier<'_, T> {
     ) -> Result<u64, Fault> {
         let mut at = start;
         while at < end {
+            if let Some(status) = interrupt::pending() {
+                return Err(self.at_target(Reason::Interrupted(status)));
+            }
             let wanted = usize::try_from(end - at)
                 .map_or(self.buffer.len(), |left| left.min(self.buffer.len()));
             let read = source.read(input, at, &mut self.buffer[..wanted]);

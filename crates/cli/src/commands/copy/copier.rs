@@ -10,9 +10,11 @@ use shoal::{Code, FileKind};
 
 use super::side::{Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target};
 use crate::failure::{Failure, Reason, Result};
+use crate::interrupt;
 use crate::location::{join, push, split_last};
 use crate::output::{Out, printable};
 use crate::progress::Progress;
+use crate::size::human;
 
 /// Bytes read and written at once.
 const PIECE: usize = 1 << 20;
@@ -136,6 +138,7 @@ impl<'a, T: Target> Copier<'a, T> {
         path: &[u8],
         destination: &Destination<T::Dir>,
     ) -> Result<()> {
+        interrupt::check(|| self.done())?;
         self.from = path.to_vec();
         let started = self.start(source, path, destination);
         match started {
@@ -184,6 +187,7 @@ impl<'a, T: Target> Copier<'a, T> {
     fn tree<S: Source>(&mut self, source: &S, first: Frame<S, T>) -> Result<()> {
         let mut stack = vec![first];
         while let Some(frame) = stack.last_mut() {
+            interrupt::check(|| self.done())?;
             self.from.truncate(frame.from_len);
             self.to.truncate(frame.to_len);
             let Some(found) = frame.pending.next() else {
@@ -439,9 +443,18 @@ impl<'a, T: Target> Copier<'a, T> {
         self.target.label(&self.to)
     }
 
+    /// How far it came.
+    fn done(&self) -> String {
+        format!("{} files, {} copied", self.files, human(self.bytes))
+    }
+
     /// Reports a failure; an error in turn if it is of no use to go on.
     fn settle(&mut self, fault: Fault) -> Result<()> {
         let Fault { object, reason } = fault;
+        if let Reason::Interrupted(status) = reason {
+            self.progress.finish();
+            return Err(interrupt::stopped(status, self.done()));
+        }
         if reason.stops_everything() {
             self.progress.finish();
             return Err(Failure::failed(object, format!("{reason} (the copy is incomplete)")));

@@ -1,0 +1,169 @@
+//! How a mount's server ended, told to whoever waits for that.
+//!
+//! A mount ends outside the process that ends it, and only a parent learns an exit status. So a
+//! server listens on a socket with an abstract name that has its process number in it. It answers
+//! nobody until it ends: `shoal umount` connects before it unmounts, and finds the one line there
+//! when the server has gone. No line means that the server has not closed the volume.
+//!
+//! The line goes only to the superuser and to the user who mounted. A stranger can take the name
+//! first, or fill the queue; then the end cannot be told, and `shoal umount` says so.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
+
+/// What a server says that has closed its volume.
+const CLOSED: &str = "closed";
+/// Longest line that is read.
+const LINE_MAX: u64 = 64 << 10;
+/// Longest wait for the line of a server that has ended.
+const READ_MAX: Duration = Duration::from_secs(10);
+
+fn name(pid: u32) -> String {
+    format!("shoal-end-{pid}")
+}
+
+/// The server's side.
+pub struct Teller(Option<UnixListener>);
+
+impl Teller {
+    /// Takes connections from now on.
+    pub fn listen() -> Teller {
+        let name = name(std::process::id());
+        let listen = || {
+            let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+            listener.set_nonblocking(true)?;
+            std::io::Result::Ok(listener)
+        };
+        match listen() {
+            Ok(listener) => Teller(Some(listener)),
+            Err(error) => {
+                tracing::warn!(%error, "shoal umount will not be told how this mount ends");
+                Teller(None)
+            }
+        }
+    }
+
+    /// Tells those who wait. `failure`: why the volume could not be closed.
+    pub fn tell(self, failure: Option<&str>) {
+        let Some(listener) = self.0 else { return };
+        while let Ok((mut waiting, _)) = listener.accept() {
+            let own = geteuid();
+            let may_know =
+                socket_peercred(&waiting).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own);
+            if may_know {
+                // Who has gone away in the meantime need not be told.
+                let _ = waiting.write_all(failure.unwrap_or(CLOSED).as_bytes());
+            }
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(PartialEq, Eq, Debug)]
+pub enum End {
+    /// The volume is closed.
+    Closed,
+    /// It could not be closed, for this reason.
+    Failed(String),
+    /// The server was killed, or failed itself.
+    Died,
+    /// The server does not tell: it is another program, or out of reach.
+    Unknown,
+}
+
+/// The side of who waits.
+pub enum Waiter {
+    /// Connected to the server.
+    Connected(UnixStream),
+    /// There is nothing to connect to.
+    Deaf,
+    /// The queue is full.
+    Refused,
+}
+
+impl Waiter {
+    /// Connects to the server of a mount, before it ends.
+    pub fn connect(pid: u32) -> Waiter {
+        match dial(pid) {
+            Ok(stream) => Waiter::Connected(stream),
+            Err(Errno::AGAIN) => Waiter::Refused,
+            Err(_) => Waiter::Deaf,
+        }
+    }
+
+    /// How the server ended; to be asked when it has.
+    pub fn end(self) -> End {
+        let stream = match self {
+            Waiter::Connected(stream) => stream,
+            Waiter::Deaf | Waiter::Refused => return End::Unknown,
+        };
+        let mut line = String::new();
+        // It ended: the line is here, or the connection is broken.
+        let _ = stream.set_read_timeout(Some(READ_MAX));
+        let _ = stream.take(LINE_MAX).read_to_string(&mut line);
+        match &*line {
+            "" => End::Died,
+            CLOSED => End::Closed,
+            _ => End::Failed(line),
+        }
+    }
+}
+
+/// Connects without waiting for room in the queue.
+fn dial(pid: u32) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name(pid).as_bytes())?)?;
+    let peer = socket_peercred(&socket)?;
+    let is_server = peer.pid.as_raw_nonzero().get().cast_unsigned() == pid;
+    if !is_server && !peer.uid.is_root() && peer.uid != geteuid() {
+        return Err(Errno::CONNREFUSED);
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false).map_err(|_| Errno::IO)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_told_to_who_connected_before() {
+        let pid = std::process::id();
+        assert_eq!(Waiter::connect(pid).end(), End::Unknown);
+        for (failure, end) in
+            [(None, End::Closed), (Some("v: write failed"), End::Failed("v: write failed".into()))]
+        {
+            let teller = Teller::listen();
+            let waiters = [Waiter::connect(pid), Waiter::connect(pid)];
+            teller.tell(failure);
+            for waiter in waiters {
+                assert_eq!(waiter.end(), end);
+            }
+        }
+        let teller = Teller::listen();
+        let waiter = Waiter::connect(pid);
+        drop(teller);
+        assert_eq!(waiter.end(), End::Died);
+        // A queue that somebody has filled makes nobody wait.
+        let teller = Teller::listen();
+        let mut queue = Vec::new();
+        loop {
+            match Waiter::connect(pid) {
+                Waiter::Connected(stream) => queue.push(stream),
+                Waiter::Refused => break,
+                Waiter::Deaf => panic!("it listens"),
+            }
+        }
+        drop(teller);
+    }
+}

@@ -1,0 +1,277 @@
+//! The claim of a volume that is open for writing: a thread renews it, and whoever writes to the
+//! volume looks that it is still there.
+//!
+//! The owner must never write after another has taken the volume over. It learns of that when it
+//! renews its claim: each renewal reads the block first. A process that was stopped (by a signal, a
+//! debugger, a hibernating machine, slow storage) may have lost its claim meanwhile. So each write
+//! asks how long ago the last renewal was; after [`LEASE`] intervals it renews the claim itself
+//! before it writes. What it had given to the kernel before cannot be called back.
+
+use super::block::{ClaimFile, Page};
+use super::host::now;
+use parking_lot::{Condvar, Mutex};
+use shoal_base::{Error, Result};
+use shoal_format::claim::{ClaimBlock, OwnerClaim, PATIENCE_MS};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time between two renewals.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
+/// Time between two renewals just after the opening, when another may have opened at the same time.
+pub(crate) const INTERVAL_YOUNG: Duration = Duration::from_millis(40);
+/// How long a claim is young.
+pub(crate) const YOUNG: Duration = Duration::from_millis(400);
+/// Intervals after which a write renews the claim itself.
+const LEASE: u32 = 3;
+/// A claim is given up when it stands still for so many times the longest pause between renewals.
+const PATIENCE: u32 = 4;
+/// Attempts to read a claim that is torn: another may be writing it.
+const TORN_MAX: u32 = 4;
+
+type OnLoss = Box<dyn Fn(&str) + Send>;
+
+/// A claim that this process holds. It ends, and the block is cleared, when this is dropped.
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    file: ClaimFile,
+    name: String,
+    /// By [`uptime`].
+    opened: Duration,
+    state: Mutex<State>,
+    wake: Condvar,
+    /// When the claim was last renewed, in nanoseconds of [`uptime`].
+    renewed: AtomicU64,
+    lost: OnceLock<Arc<str>>,
+    on_loss: Mutex<Option<OnLoss>>,
+}
+
+struct State {
+    claim: OwnerClaim,
+    page: Box<Page>,
+    stop: bool,
+    /// The last renewal failed, and that has been said.
+    failing: bool,
+    /// The longest pause between two renewals; fades.
+    pause_max: Duration,
+    written: Duration,
+}
+
+/// Time since the machine was started. It goes on while the machine sleeps, when another host may
+/// take the volume over.
+fn uptime() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+impl Held {
+    /// Keeps `claim`, which has been written to `file`.
+    pub fn new(file: ClaimFile, claim: OwnerClaim, name: String) -> Held {
+        let now = uptime();
+        let state = State {
+            claim,
+            page: Page::zero(),
+            stop: false,
+            failing: false,
+            pause_max: Duration::ZERO,
+            written: now,
+        };
+        let shared = Arc::new(Shared {
+            file,
+            name,
+            opened: now,
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            renewed: AtomicU64::new(now.as_nanos() as u64),
+            lost: OnceLock::new(),
+            on_loss: Mutex::default(),
+        });
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new().name("shoal-claim".into());
+        let thread = thread.spawn(move || of_thread.run());
+        if let Err(error) = &thread {
+            // Writes renew it, then.
+            tracing::warn!(%error, "no thread to renew the claim of the volume");
+        }
+        Held { shared, thread: thread.ok() }
+    }
+
+    /// Fails if another has taken the volume over. Called before each write.
+    pub fn check(&self) -> Result<()> {
+        self.shared.check()
+    }
+
+    /// The claim as it was last written.
+    pub fn text(&self) -> String {
+        self.shared.state.lock().claim.owner_text()
+    }
+
+    /// Ends the thread, as a signal would stop it.
+    #[cfg(test)]
+    pub fn stop_thread(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the thread ends");
+        }
+    }
+
+    /// Calls `on_loss` with the reason as soon as the claim is lost, at once if it is.
+    pub fn on_loss(&self, on_loss: OnLoss) {
+        let mut place = self.shared.on_loss.lock();
+        if let Some(why) = self.shared.lost.get() {
+            on_loss(why);
+        }
+        *place = Some(on_loss);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take()
+            // The thread itself may hold the volume for the last time: it calls `on_loss`.
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // It does not panic; if it did, the panic hook has said so.
+            let _ = thread.join();
+        }
+        self.shared.clear();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let mut state = self.state.lock();
+            if !state.stop {
+                let _ = self.wake.wait_for(&mut state, self.interval());
+            }
+            if state.stop || self.lost.get().is_some() {
+                return;
+            }
+            let lost = self.renew(&mut state);
+            drop(state);
+            if lost {
+                self.tell();
+            }
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        if uptime() < self.opened + YOUNG { INTERVAL_YOUNG } else { INTERVAL }
+    }
+
+    fn check(&self) -> Result<()> {
+        let now = uptime().as_nanos() as u64;
+        let since = now.saturating_sub(self.renewed.load(Ordering::Acquire));
+        if Duration::from_nanos(since) > self.interval() * LEASE {
+            let mut state = self.state.lock();
+            // Another writer or the thread may have done it while this one waited.
+            let renewed = self.renewed.load(Ordering::Acquire);
+            if renewed <= now && self.lost.get().is_none() && self.renew(&mut state) {
+                drop(state);
+                self.tell();
+            }
+        }
+        match self.lost.get() {
+            Some(why) => Err(Error::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the claim and writes it anew. Returns whether it has been lost.
+    ///
+    /// A block that cannot be read or written is no loss: it stops nobody from using a volume whose
+    /// other blocks are well. It is said once, and tried again.
+    fn renew(&self, state: &mut State) -> bool {
+        match self.read(state) {
+            Ok(Some(why)) => {
+                let _ = self.lost.set(why.into());
+                return true;
+            }
+            Ok(None) => self.write(state),
+            // Not written blindly: it may be another's by now.
+            Err(error) => self.failed(state, "read", error),
+        }
+        self.renewed.store(uptime().as_nanos() as u64, Ordering::Release);
+        false
+    }
+
+    fn write(&self, state: &mut State) {
+        let pause = uptime().saturating_sub(state.written);
+        state.pause_max = pause.max(state.pause_max * 7 / 8);
+        let patience = (state.pause_max * PATIENCE).as_millis();
+        let patience = u32::try_from(patience).unwrap_or(u32::MAX);
+        state.claim.patience_ms = patience.clamp(*PATIENCE_MS.start(), *PATIENCE_MS.end());
+        state.claim.beat += 1;
+        state.claim.renewed = now();
+        state.page.0.copy_from_slice(&state.claim.encode());
+        match self.file.write(&state.page) {
+            Ok(()) => state.failing = false,
+            Err(error) => self.failed(state, "write", error),
+        }
+        state.written = uptime();
+    }
+
+    /// Reads the block. Returns why the claim is lost, if it is. A block that stays torn is no
+    /// other's claim, and is written anew.
+    fn read(&self, state: &mut State) -> Result<Option<String>, rustix::io::Errno> {
+        for _ in 0..TORN_MAX {
+            self.file.read(&mut state.page)?;
+            match OwnerClaim::decode(&state.page.0) {
+                ClaimBlock::Claim(found) if found.is_same_owner(&state.claim) => return Ok(None),
+                ClaimBlock::Claim(found) => {
+                    let (name, other) = (&self.name, found.owner_text());
+                    return Ok(Some(format!("{name} has been taken over by {other}")));
+                }
+                ClaimBlock::Absent => {
+                    let name = &self.name;
+                    return Ok(Some(format!(
+                        "{name} has been used by another process, which removed the claim of this \
+                         one"
+                    )));
+                }
+                ClaimBlock::Unreadable("version") => {
+                    let name = &self.name;
+                    return Ok(Some(format!("{name} has been taken over by a newer Shoal")));
+                }
+                ClaimBlock::Unreadable(_) => std::thread::sleep(INTERVAL_YOUNG / 2),
+            }
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    fn failed(&self, state: &mut State, operation: &str, error: rustix::io::Errno) {
+        if !std::mem::replace(&mut state.failing, true) {
+            let name = &self.name;
+            tracing::warn!(volume = %name, operation, %error, "the volume's claim is not renewed");
+        }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        let Some(why) = self.lost.get() else { return };
+        tracing::error!(volume = %self.name, reason = %why, "the volume is not written any more");
+        if let Some(on_loss) = &*self.on_loss.lock() {
+            on_loss(why);
+        }
+    }
+
+    /// Clears the block, if the claim in it is still this one.
+    fn clear(&self) {
+        let mut state = self.state.lock();
+        if self.lost.get().is_some() || !matches!(self.read(&mut state), Ok(None)) {
+            return;
+        }
+        // What stays after a failure is a claim whose process has ended, or soon will.
+        let _ = self.file.write(&Page::zero());
+    }
+}

@@ -1,0 +1,313 @@
+//! One writer, whatever the path: the claim in the volume itself.
+//!
+//! `lock.rs` refuses a second opener that the kernel can tell. It cannot where two openers reach
+//! the same bytes as different files: another host on a network filesystem or a shared disk, device
+//! mapper, a loop device in another mount namespace. Two writers destroy a volume. So a writer
+//! leaves a claim in the volume (`shoal_format::claim`) before it writes anything else, renews it
+//! ([`beat`]), and clears it at the end; and every opener looks for the claim of another first.
+//!
+//! Opening, step by step:
+//!
+//! | step | what | why |
+//! | --- | --- | --- |
+//! | 1 | read the block; decide by the table in [`table`] | |
+//! | 2 | if it must be watched, watch it and decide again | only renewals prove a life elsewhere |
+//! | 3 | write the own claim | |
+//! | 4 | wait, if another opener may not have met the lock of this one | both may have passed steps 1 and 2 |
+//! | 5 | read the block again: it must still be the own claim | the last writer wins, the other is refused |
+//! | 6 | drop what is cached of the volume, then read it | it may be older than the other's last change |
+//!
+//! Two openers at once: of any two that the locks do not tell apart, at least one has opened a
+//! block device or a file on a filesystem that is not local, and so waits ([`SETTLE`]) in step 4.
+//! Whoever is overwritten there finds out in step 5, or, if it has not waited, by its first
+//! renewals: a young claim is renewed, and looked at before each write, at shorter intervals than
+//! the other waits. The waiting one has read nothing of the volume until then. So what the loser
+//! has written by then is, to the winner, like the work of a process that was killed.
+//!
+//! An opener that dawdles between steps 1 and 3 may overwrite the claim of one that is open
+//! already. It waits longer in step 4, until the other has noticed; so does one that opens by
+//! force ([`settle`]).
+//!
+//! A volume without a readable superblock gets no claim: nobody knows what else is there.
+
+mod beat;
+mod block;
+mod host;
+mod table;
+
+use crate::Device;
+use beat::{Held, INTERVAL, INTERVAL_YOUNG, YOUNG};
+use block::{ClaimFile, Page};
+use host::{Here, now};
+use rustix::io::Errno;
+use shoal_base::{Code, Error, Result};
+use shoal_format::claim::{ADDR, ClaimBlock, PATIENCE_MS, SIZE};
+use shoal_format::superblock::{COPIES, Superblock};
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use table::{Decision, Process, Reading, Seen, compare, decide};
+
+pub(crate) use beat::Held as HeldClaim;
+
+/// Wait of an opener whose locks may not be seen by another.
+const SETTLE: Duration = Duration::from_millis(200);
+/// Wait until an owner that is well has noticed that its claim is gone.
+const SETTLE_LONG: Duration = Duration::from_millis(1_500);
+/// Longest time between reading and writing a claim in which another opener cannot have passed
+/// step 5: it has begun later and waits for [`SETTLE`].
+const PROMPT: Duration = Duration::from_millis(150);
+/// Longest time in which it may have, but its claim is still young.
+const DAWDLING: Duration = Duration::from_millis(400);
+/// A watch that ends sooner than this is not mentioned: the claim has been renewed, or is dead.
+const QUIET: Duration = Duration::from_millis(700);
+/// Longest pause between two looks at a claim that is watched.
+const LOOK_MAX: Duration = Duration::from_millis(50);
+
+// An overwritten young owner notices before the waiting one reads the volume; any, before that of
+// the long wait.
+const _: () = assert!(INTERVAL_YOUNG.as_millis() * 3 < SETTLE.as_millis());
+const _: () = assert!(PROMPT.as_millis() < SETTLE.as_millis());
+const _: () = assert!(DAWDLING.as_millis() <= YOUNG.as_millis());
+const _: () = assert!(INTERVAL.as_millis() * 2 < SETTLE_LONG.as_millis());
+const _: () = assert!(INTERVAL.as_millis() * 4 <= *PATIENCE_MS.start() as u128);
+
+/// How to meet the claim of another opener.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimOptions {
+    /// Take the volume over, whoever has a claim on it. If that process lives, it loses what it has
+    /// not synced, and the volume may lose more: what it gave to its kernel is written later.
+    pub force: bool,
+    /// Told what the user may want to know while the opening waits.
+    pub notice: fn(&str),
+}
+
+impl Default for ClaimOptions {
+    fn default() -> ClaimOptions {
+        ClaimOptions { force: false, notice: log }
+    }
+}
+
+fn log(notice: &str) {
+    tracing::warn!("{notice}");
+}
+
+/// The volume that an open device holds.
+pub(crate) struct Place<'a> {
+    pub file: &'a File,
+    pub path: &'a Path,
+    pub device: &'a dyn Device,
+    /// The locks of this opener are seen by every other one that reaches the bytes as a file.
+    pub is_local_file: bool,
+}
+
+/// What a reader or `mkfs` finds.
+pub(crate) fn look(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<String>> {
+    let Some(volume) = superblock(place.device).map(|sb| sb.id) else { return Ok(None) };
+    let file = place.open(true)?;
+    let opening = Opening { place, options, volume, here: Here::look() };
+    opening.wait_until_free(&file)?;
+    if !place.is_local_file {
+        file.forget_cache();
+    }
+    Ok(match opening.read(&file).block {
+        ClaimBlock::Claim(claim) if claim.volume == volume => Some(claim.owner_text()),
+        _ => None,
+    })
+}
+
+/// Claims the volume for a writer. `None`: there is no volume that could be claimed.
+pub(crate) fn take(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<Held>> {
+    // Nothing is written to a volume that this Shoal does not understand.
+    let superblock = superblock(place.device);
+    let writable = superblock.filter(|sb| sb.check_features().is_ok_and(|writable| writable));
+    let Some(volume) = writable.map(|sb| sb.id) else { return Ok(None) };
+    let file = place.open(false)?;
+    let opening = Opening { place, options, volume, here: Here::look() };
+    let found = opening.wait_until_free(&file)?;
+    let mut own = opening.here.claim(place.path);
+    own.volume = volume;
+    own.patience_ms = *PATIENCE_MS.start();
+    own.beat = 1;
+    (own.since, own.renewed) = (now(), now());
+    let random = rustix::rand::getrandom(&mut own.owner, rustix::rand::GetRandomFlags::empty());
+    random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for a claim: {e}")))?;
+    let mut page = Page::zero();
+    page.0.copy_from_slice(&own.encode());
+    if let Err(error) = file.write(&page) {
+        return opening.unclaimed(error);
+    }
+    let wait = settle(place.is_local_file, found.by_force, found.at.elapsed());
+    if !wait.is_zero() {
+        std::thread::sleep(wait);
+    }
+    match opening.read(&file).block {
+        ClaimBlock::Claim(found) if found.is_same_owner(&own) => {}
+        ClaimBlock::Claim(other) => return Err(opening.in_use(&other.owner_text())),
+        ClaimBlock::Absent | ClaimBlock::Unreadable(_) => {
+            return Err(opening.in_use("another process, which opened it at the same time"));
+        }
+    }
+    if !place.is_local_file {
+        file.forget_cache();
+    }
+    Ok(Some(Held::new(file, own, place.path.display().to_string())))
+}
+
+/// The wait of step 4.
+///
+/// | opened | time between steps 1 and 3 | wait | another opener in that time |
+/// | --- | --- | --- | --- |
+/// | a local file | short | none | waits itself, and finds this claim in step 5 |
+/// | anything else | short | [`SETTLE`] | finds this claim in step 5, or while its own is young |
+/// | anything | longer | [`SETTLE`] | may be open, with a young claim |
+/// | anything | very long | [`SETTLE_LONG`] | may be open, and renews its claim at leisure |
+/// | by force | any | [`SETTLE_LONG`] | the same |
+fn settle(is_local_file: bool, by_force: bool, between: Duration) -> Duration {
+    if by_force || between > DAWDLING {
+        SETTLE_LONG
+    } else if !is_local_file || between > PROMPT {
+        SETTLE
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// The claim was passed, and when the block was read for that.
+struct Free {
+    at: Instant,
+    by_force: bool,
+}
+
+struct Opening<'a> {
+    place: &'a Place<'a>,
+    options: &'a ClaimOptions,
+    volume: [u8; 16],
+    here: Here,
+}
+
+impl Place<'_> {
+    fn open(&self, read_only: bool) -> Result<ClaimFile> {
+        ClaimFile::open(self.file, self.path, read_only).map_err(|e| {
+            let device = self.path.display().to_string();
+            crate::failure("open", device, ADDR, SIZE as u64, e.raw_os_error().unwrap_or(0))
+        })
+    }
+}
+
+impl Opening<'_> {
+    /// Steps 1 and 2.
+    fn wait_until_free(&self, file: &ClaimFile) -> Result<Free> {
+        let begun = Instant::now();
+        let (mut first, mut pause, mut told) = (self.read(file), Duration::from_millis(1), false);
+        let mut still_since = begun;
+        loop {
+            let at = Instant::now();
+            let reading = self.read(file);
+            match compare(&first, &reading) {
+                Seen::Renewed if self.options.force => {}
+                Seen::Renewed => return Err(self.in_use(&reading.owner_text())),
+                Seen::Other => (first, still_since) = (reading, at),
+                Seen::Still => {}
+            }
+            let (patience, runs) = match self.decide(&first.block) {
+                Decision::Open | Decision::Dead(_) => return Ok(Free { at, by_force: false }),
+                Decision::Watch { .. } if self.options.force => {
+                    return Ok(Free { at, by_force: true });
+                }
+                Decision::Watch { patience, runs } => (patience, runs),
+            };
+            if still_since.elapsed() >= patience {
+                return if runs {
+                    Err(self.is_silent(&first))
+                } else {
+                    Ok(Free { at, by_force: false })
+                };
+            }
+            // Claims that come and go for so long are of a volume in use.
+            if begun.elapsed() >= patience * 3 {
+                return Err(self.in_use(&first.owner_text()));
+            }
+            if !told && begun.elapsed() >= QUIET {
+                told = true;
+                self.tell(&first, patience);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK_MAX);
+        }
+    }
+
+    fn decide(&self, block: &ClaimBlock) -> Decision {
+        let process = match block {
+            ClaimBlock::Claim(claim) => self.here.find(claim),
+            _ => Process::Unknown,
+        };
+        decide(block, &self.volume, &self.here, process)
+    }
+
+    /// A block that the device fails to read may be a claim.
+    fn read(&self, file: &ClaimFile) -> Reading {
+        let mut page = Page::zero();
+        match file.read(&mut page) {
+            Ok(()) => Reading::new(&page.0),
+            Err(_) => Reading::failed(),
+        }
+    }
+
+    fn tell(&self, reading: &Reading, patience: Duration) {
+        let path = self.place.path.display();
+        let (owner, seconds) = (reading.owner_text(), patience.as_secs_f64());
+        (self.options.notice)(&format!(
+            "{path} was last used by {owner}, and not closed; watching for {seconds} seconds \
+             whether it is still in use"
+        ));
+    }
+
+    fn in_use(&self, owner: &str) -> Error {
+        let path = self.place.path.display();
+        let message = format!("{path} is in use by {owner}: unmount it there, or wait");
+        Error::refused(Code::Busy, message)
+    }
+
+    fn is_silent(&self, reading: &Reading) -> Error {
+        let (path, owner) = (self.place.path.display(), reading.owner_text());
+        let message = format!(
+            "{path} has a claim of {owner}, which runs but does not renew it: it is stopped, or \
+             this is a copy of a volume in use; end it, or mount the copy with --force"
+        );
+        Error::refused(Code::Busy, message)
+    }
+
+    /// A claim that cannot be written must not keep a volume closed: a volume whose host has no
+    /// space left is opened to remove files. The locks still hold.
+    fn unclaimed(&self, error: Errno) -> Result<Option<Held>> {
+        if matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::IO) {
+            let path = self.place.path.display();
+            (self.options.notice)(&format!(
+                "{path}: its claim cannot be written ({error}): do not open it by another path or \
+                 on another host meanwhile"
+            ));
+            return Ok(None);
+        }
+        let device = self.place.path.display().to_string();
+        Err(crate::failure("write", device, ADDR, SIZE as u64, error.raw_os_error()))
+    }
+}
+
+/// The newest superblock of the volume on a device, if it is one that can be opened.
+fn superblock(device: &dyn Device) -> Option<Superblock> {
+    let fits = |bytes: u64| bytes <= device.capacity();
+    let copy = |addr: &u64| {
+        let mut raw = vec![0; 4096];
+        if !fits(*addr + raw.len() as u64) {
+            return None;
+        }
+        device.read_at(&mut raw, *addr).ok()?;
+        Superblock::decode(&raw, *addr).ok().flatten()
+    };
+    let newest = COPIES.iter().filter_map(copy).max_by_key(|sb| sb.sequence)?;
+    fits(newest.geometry.bytes()).then_some(newest)
+}
+
+#[cfg(test)]
+mod tests;

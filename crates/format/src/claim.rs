@@ -1,0 +1,294 @@
+//! The owner claim: the block by which the process that writes to a volume is known to every other
+//! one, whatever the path to the volume. It is renewed while the volume is open, and zero when the
+//! volume is closed.
+//!
+//! It lies in segment 0, far from both superblock copies: a block that is rewritten every half
+//! second must not share a sector, an erase block or a cached page with what finds the volume. No
+//! pointer leads to it and no other structure depends on it. A volume made before there were claims
+//! has zeros there, and so has no claim.
+
+use crate::bytes::{Put, Reader, u64_at};
+use crate::superblock;
+use shoal_base::checksum::checksum_of_body;
+use shoal_base::limits;
+
+/// Byte address of the claim.
+pub const ADDR: u64 = 512 << 10;
+/// Bytes of the claim.
+pub const SIZE: usize = 4096;
+/// `SHOALCLM` at its start.
+pub const MAGIC: [u8; 8] = *b"SHOALCLM";
+/// Version of the structure. A claim of another version is unreadable, not absent.
+pub const VERSION: u32 = 1;
+/// Bytes before the texts.
+pub const HEADER: usize = 144;
+/// Bounds of the time in milliseconds for which a claim must stand still to be given up.
+pub const PATIENCE_MS: std::ops::RangeInclusive<u32> = 2_000..=60_000;
+
+/// Longest host name, path and command line, in bytes.
+const TEXT_MAX: [usize; 3] = [256, 1024, 2048];
+
+const _: () = assert!(HEADER + TEXT_MAX[0] + TEXT_MAX[1] + TEXT_MAX[2] + 8 <= SIZE);
+// It lies in segment 0, which no stream writes to, and no superblock copy overlaps it.
+const _: () = assert!(ADDR + SIZE as u64 <= limits::SEGMENT_SIZE_MIN);
+const _: () = assert!(ADDR >= superblock::COPIES[1] + 4096);
+
+/// A claim. 4096 bytes on disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OwnerClaim {
+    /// Id of the volume: a claim with another id has been left by an earlier volume.
+    pub volume: [u8; 16],
+    /// Random number of this opening.
+    pub owner: [u8; 16],
+    /// Id of the machine; zero: unknown.
+    pub machine: [u8; 16],
+    /// Id of the machine's running since it was started; zero: unknown.
+    pub boot: [u8; 16],
+    /// Inode of the process's pid namespace; 0: unknown.
+    pub pid_namespace: u64,
+    /// Process, as numbered in its pid namespace.
+    pub pid: u32,
+    /// Milliseconds for which the claim stands still at most while its owner is well.
+    pub patience_ms: u32,
+    /// When the process was started, in clock ticks since the machine was; 0: unknown.
+    pub process_start: u64,
+    /// Raised at every renewal.
+    pub beat: u64,
+    /// Seconds since 1970 at the opening.
+    pub since: i64,
+    /// Seconds since 1970 at the last renewal.
+    pub renewed: i64,
+    /// Name of the host, for messages.
+    pub host: String,
+    /// Path by which the volume was opened, for messages.
+    pub path: String,
+    /// Command line of the process, for messages.
+    pub command: String,
+}
+
+/// Contents of the claim's block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClaimBlock {
+    /// No claim: the block does not begin with the magic number.
+    Absent,
+    /// A claim.
+    Claim(Box<OwnerClaim>),
+    /// The block begins as a claim does and is none: torn, damaged, or of another version.
+    Unreadable(&'static str),
+}
+
+impl OwnerClaim {
+    /// Encodes: magic 8, version 4, patience 4, volume 16, owner 16, machine 16, boot 16, pid
+    /// namespace 8, process start 8, beat 8, since 8, renewed 8, pid 4, lengths of three texts 2
+    /// each, reserved 14, host, path, command, reserved to 4088, checksum 8. Texts are cut to the
+    /// room they have.
+    pub fn encode(&self) -> Vec<u8> {
+        let texts = [&self.host, &self.path, &self.command];
+        let texts = [0, 1, 2].map(|i| &texts[i][..texts[i].floor_char_boundary(TEXT_MAX[i])]);
+        let mut out = Vec::with_capacity(SIZE);
+        out.put_bytes(&MAGIC);
+        out.put_u32(VERSION);
+        out.put_u32(self.patience_ms);
+        for id in [&self.volume, &self.owner, &self.machine, &self.boot] {
+            out.put_bytes(id);
+        }
+        out.put_u64(self.pid_namespace);
+        out.put_u64(self.process_start);
+        out.put_u64(self.beat);
+        out.put_i64(self.since);
+        out.put_i64(self.renewed);
+        out.put_u32(self.pid);
+        for text in texts {
+            out.put_u16(text.len() as u16);
+        }
+        out.resize(HEADER, 0);
+        for text in texts {
+            out.put_bytes(text.as_bytes());
+        }
+        out.resize(SIZE, 0);
+        let sum = checksum_of_body(&out);
+        out[SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Decodes and verifies the block.
+    pub fn decode(raw: &[u8]) -> ClaimBlock {
+        if !raw.starts_with(&MAGIC) {
+            return ClaimBlock::Absent;
+        }
+        if raw.len() != SIZE {
+            return ClaimBlock::Unreadable("length");
+        }
+        if u64_at(raw, SIZE - 8) != checksum_of_body(raw) {
+            return ClaimBlock::Unreadable("checksum");
+        }
+        match OwnerClaim::fields(&raw[8..SIZE - 8]) {
+            Some((VERSION, claim)) if PATIENCE_MS.contains(&claim.patience_ms) => {
+                ClaimBlock::Claim(Box::new(claim))
+            }
+            Some((VERSION, _)) => ClaimBlock::Unreadable("patience"),
+            Some(_) => ClaimBlock::Unreadable("version"),
+            None => ClaimBlock::Unreadable("length of a text"),
+        }
+    }
+
+    fn fields(body: &[u8]) -> Option<(u32, OwnerClaim)> {
+        let mut r = Reader::new(body);
+        let (version, patience_ms) = (r.u32()?, r.u32()?);
+        let mut ids = [[0; 16]; 4];
+        for id in &mut ids {
+            id.copy_from_slice(r.take(16)?);
+        }
+        let [volume, owner, machine, boot] = ids;
+        let (pid_namespace, process_start, beat) = (r.u64()?, r.u64()?, r.u64()?);
+        let (since, renewed, pid) = (r.i64()?, r.i64()?, r.u32()?);
+        let lengths = [r.u16()?, r.u16()?, r.u16()?];
+        let mut texts = Reader::new(body.get(HEADER - 8..)?);
+        let mut text = |i: usize| {
+            let len = usize::from(lengths[i]);
+            let raw = texts.take(len).filter(|_| len <= TEXT_MAX[i])?;
+            std::str::from_utf8(raw).ok().map(str::to_owned)
+        };
+        let claim = OwnerClaim {
+            volume,
+            owner,
+            machine,
+            boot,
+            pid_namespace,
+            pid,
+            patience_ms,
+            process_start,
+            beat,
+            since,
+            renewed,
+            host: text(0)?,
+            path: text(1)?,
+            command: text(2)?,
+        };
+        Some((version, claim))
+    }
+
+    /// Returns whether `other` is by the same opening.
+    pub fn is_same_owner(&self, other: &OwnerClaim) -> bool {
+        self.owner == other.owner
+    }
+
+    /// The owner for messages: `process 17 on host (shoal mount v.img /mnt)`. Control characters
+    /// are replaced, since the text comes from another machine.
+    pub fn owner_text(&self) -> String {
+        let clean = |text: &str, most: usize| -> String {
+            let printable = |c: char| if c.is_control() { '?' } else { c };
+            text.chars().take(most).map(printable).collect()
+        };
+        let mut text = format!("process {}", self.pid);
+        if !self.host.is_empty() {
+            text += &format!(" on {}", clean(&self.host, 64));
+        }
+        if !self.command.is_empty() {
+            text += &format!(" ({})", clean(&self.command, 120));
+        }
+        if !self.path.is_empty() {
+            text += &format!(", which opened it as {}", clean(&self.path, 120));
+        }
+        text
+    }
+
+    /// All of it in one line.
+    pub fn to_text(&self) -> String {
+        let hex = |id: &[u8; 16]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!(
+            "{}; since {} s, renewed {} s after 1970, beat {}, patience {} ms; volume {}, owner \
+             {}, machine {}, boot {}, pid namespace {}, process started at tick {}",
+            self.owner_text(),
+            self.since,
+            self.renewed,
+            self.beat,
+            self.patience_ms,
+            hex(&self.volume),
+            hex(&self.owner),
+            hex(&self.machine),
+            hex(&self.boot),
+            self.pid_namespace,
+            self.process_start
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> OwnerClaim {
+        OwnerClaim {
+            volume: [1; 16],
+            owner: [2; 16],
+            machine: [3; 16],
+            boot: [4; 16],
+            pid_namespace: 5,
+            pid: 6,
+            patience_ms: 2_000,
+            process_start: 7,
+            beat: 8,
+            since: -9,
+            renewed: 10,
+            host: "host".into(),
+            path: "/v.img".into(),
+            command: "shoal mount v.img m".into(),
+        }
+    }
+
+    #[test]
+    fn a_claim_reads_back_and_texts_are_cut_between_characters() {
+        let raw = claim().encode();
+        assert_eq!(raw.len(), SIZE);
+        assert_eq!(OwnerClaim::decode(&raw), ClaimBlock::Claim(Box::new(claim())));
+        let long = OwnerClaim { host: "é".repeat(300), path: "p".repeat(5000), ..claim() };
+        let ClaimBlock::Claim(back) = OwnerClaim::decode(&long.encode()) else { panic!() };
+        assert_eq!((back.host.len(), back.path.len()), (256, 1024));
+        assert_eq!(back.command, claim().command);
+        let odd = OwnerClaim { host: format!("a{}", "é".repeat(300)), ..claim() };
+        let ClaimBlock::Claim(back) = OwnerClaim::decode(&odd.encode()) else { panic!() };
+        assert_eq!(back.host.len(), 255);
+    }
+
+    #[test]
+    fn zeros_and_strangers_are_no_claim_and_every_flipped_bit_is_seen() {
+        assert_eq!(OwnerClaim::decode(&[0; SIZE]), ClaimBlock::Absent);
+        assert_eq!(OwnerClaim::decode(&[7; SIZE]), ClaimBlock::Absent);
+        assert_eq!(OwnerClaim::decode(b""), ClaimBlock::Absent);
+        let raw = claim().encode();
+        for bit in 0..raw.len() * 8 {
+            let mut bad = raw.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let wanted = bit < 64;
+            match OwnerClaim::decode(&bad) {
+                ClaimBlock::Absent => assert!(wanted, "bit {bit}"),
+                ClaimBlock::Unreadable(_) => assert!(!wanted, "bit {bit}"),
+                ClaimBlock::Claim(_) => panic!("bit {bit}"),
+            }
+        }
+    }
+
+    #[test]
+    fn rules_are_checked_behind_a_right_checksum() {
+        let with = |at: usize, bytes: &[u8]| {
+            let mut raw = claim().encode();
+            raw[at..at + bytes.len()].copy_from_slice(bytes);
+            let sum = checksum_of_body(&raw);
+            raw[SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
+            OwnerClaim::decode(&raw)
+        };
+        assert_eq!(with(8, &[9]), ClaimBlock::Unreadable("version"));
+        assert_eq!(with(12, &[0; 4]), ClaimBlock::Unreadable("patience"));
+        assert_eq!(with(12, &[0xff; 4]), ClaimBlock::Unreadable("patience"));
+        assert_eq!(with(124, &[0xff; 2]), ClaimBlock::Unreadable("length of a text"));
+        assert_eq!(with(HEADER, &[0xff]), ClaimBlock::Unreadable("length of a text"));
+    }
+
+    #[test]
+    fn texts_from_elsewhere_cannot_play_with_a_terminal() {
+        let text = OwnerClaim { command: "a\x1b[2Jb\n".into(), ..claim() }.owner_text();
+        assert!(text.contains("(a?[2Jb?)") && !text.contains('\x1b'), "{text}");
+        assert!(claim().to_text().contains("beat 8, patience 2000 ms"));
+    }
+}
