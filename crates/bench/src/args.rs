@@ -46,6 +46,13 @@ pub struct Args {
     /// `stat`: in a scattered order instead of that of creation
     #[arg(long)]
     pub shuffle: bool,
+    /// `age`: instead, make a 32nd as many files in new directories, in turns before and after one
+    /// of each 32 is removed, so that every inode block has a hole (--rounds, 5 by default)
+    #[arg(long)]
+    pub holes: bool,
+    /// `age`: draw rates, fragmentation and bytes written over the rounds into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// One JSON object a line, one for each round, then the whole
     #[arg(long)]
     pub json: bool,
@@ -112,6 +119,9 @@ pub enum Workload {
     /// Remove the files of all threads as one tree. `vol:` detached at once and freed behind the
     /// call; `dir:` as rm -rf does it
     RemoveTree,
+    /// Make the files, then remove a random half of them and make it anew, round after round
+    /// (--rounds, 20 by default). `vol:` also in how many inode blocks the files of a directory lie
+    Age,
     /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a
     /// sharded hash map, and look up random ones
     InodeIndex,
@@ -137,6 +147,7 @@ impl Workload {
             Workload::Truncate => "truncate",
             Workload::OpenUnlink => "open-unlink",
             Workload::RemoveTree => "remove-tree",
+            Workload::Age => "age",
             Workload::InodeIndex => "inode-index",
         }
     }
@@ -218,6 +229,12 @@ impl Args {
             let message = if self.target.is_some() { "takes no" } else { "needs a" };
             return Err(BenchError::new(format!("{name} {message} --target")));
         }
+        if self.workload != Workload::Age && (self.holes || self.plot.is_some()) {
+            return Err(BenchError::new("--holes and --plot are options of age"));
+        }
+        if self.workload == Workload::Age && self.reuse {
+            return Err(BenchError::new("age takes no --reuse"));
+        }
         if self.workload.needs_volume() {
             if matches!(self.target, Some(Target::Directory(_))) {
                 return Err(BenchError::new(format!("{name} needs a vol: target")));
@@ -233,11 +250,25 @@ impl Args {
         Ok(())
     }
 
+    /// Rounds of `age`.
+    pub(crate) fn age_rounds(&self) -> u32 {
+        match (self.rounds, self.holes) {
+            (1, false) => 20,
+            (1, true) => 5,
+            (rounds, _) => rounds,
+        }
+    }
+
     /// Size of a fresh volume: what was asked for, or room for every file twice over (the old and
     /// the new copy of metadata live side by side until a checkpoint is done), 8 GiB at least.
     pub(crate) fn volume_size(&self) -> u64 {
         const METADATA: u64 = 1024;
-        let files = self.files.saturating_mul(self.threads as u64 * u64::from(self.rounds));
+        let sets = match self.workload {
+            // The same number of files all the time, about.
+            Workload::Age => 2,
+            _ => u64::from(self.rounds),
+        };
+        let files = self.files.saturating_mul(self.threads as u64 * sets);
         let need = files.saturating_mul((self.workload.file_size() + METADATA) * 2);
         self.size.unwrap_or(need.max(8 << 30).next_multiple_of(1 << 30))
     }
@@ -300,6 +331,9 @@ mod tests {
             "recover --target vol:/x --rounds 2",
             "create",
             "inode-index --target vol:/x",
+            "create --target vol:/x --holes",
+            "stat --target vol:/x --plot /y",
+            "age --target vol:/x --reuse",
         ] {
             assert!(parse(refused).expect("parses").check().is_err(), "{refused}");
         }

@@ -67,4 +67,7 @@ pub(crate) trait Driver {
     /// Lists a directory with all attributes, without `.` and `..`; pushes the names of its
     /// subdirectories and returns the number of entries.
     fn list(&mut self, path: &CStr, subdirs: &mut Vec<CString>) -> Result<u64>;
+    /// Returns the number of inode blocks in which the files of a directory lie; `None` when there
+    /// is no way to know.
+    fn inode_blocks(&mut self, path: &CStr) -> Result<Option<u64>>;
 }

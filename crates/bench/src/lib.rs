@@ -17,9 +17,11 @@
 //! | `parents` | what parent pointers cost |
 //! | `attributes` | security labels replaced, paths asked for |
 //! | `orphans` | files cut a byte at a time, removed while open, and whole trees |
+//! | `plot`, `age` | curves as SVG; a volume that grows old |
 //! | `report` | JSON lines, or a table and a histogram |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 
+mod age;
 mod args;
 mod attributes;
 mod driver;
@@ -30,6 +32,7 @@ mod library;
 mod meter;
 mod orphans;
 mod parents;
+mod plot;
 mod report;
 mod resources;
 mod special;
@@ -69,6 +72,16 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
         (Target::Volume(path), Workload::Parents) => parents::run(args, path, &mut report),
         (Target::Volume(path), Workload::Setxattr | Workload::Paths) => {
             attributes::run(args, path, &mut report)
+        }
+        (Target::Volume(path), Workload::Age) => {
+            let target = library::VolumeTarget::prepare(args, path)?;
+            age::run(args, &target, &mut report)?;
+            target.finish()
+        }
+        (Target::Directory(path), Workload::Age) => {
+            let target = syscalls::DirectoryTarget::prepare(args, path)?;
+            age::run(args, &target, &mut report)?;
+            target.finish()
         }
         (Target::Volume(path), _) => {
             let target = library::VolumeTarget::prepare(args, path)?;

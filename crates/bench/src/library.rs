@@ -4,9 +4,13 @@ use crate::args::Args;
 use crate::driver::{Driver, Target, Usage};
 use crate::error::{BenchError, Result};
 use shoal::{Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, SetAttr, Volume};
+use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Inodes in a block of the inode table.
+pub(crate) const INODES_PER_BLOCK: u64 = 32;
 
 /// A volume, fresh unless it is to be reused.
 pub(crate) struct VolumeTarget {
@@ -287,5 +291,19 @@ impl Driver for VolumeDriver {
             })
             .map_err(|e| refused("listing", path, e))?;
         Ok(entries)
+    }
+
+    fn inode_blocks(&mut self, path: &CStr) -> Result<Option<u64>> {
+        let dir = self.open_dir(path)?;
+        let mut blocks = HashSet::new();
+        self.volume
+            .readdirplus(dir, 0, &mut |entry, attr| {
+                if !matches!(entry.name, b"." | b"..") {
+                    blocks.insert(attr.ino.0 / INODES_PER_BLOCK);
+                }
+                true
+            })
+            .map_err(|e| refused("listing", path, e))?;
+        Ok(Some(blocks.len() as u64))
     }
 }

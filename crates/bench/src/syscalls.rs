@@ -225,4 +225,8 @@ impl Driver for DirectoryDriver {
         }
         Ok(entries)
     }
+
+    fn inode_blocks(&mut self, _: &CStr) -> Result<Option<u64>> {
+        Ok(None)
+    }
 }

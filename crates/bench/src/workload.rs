@@ -211,6 +211,7 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         // They have phases of their own.
         Workload::Truncate
         | Workload::RemoveTree
+        | Workload::Age
         | Workload::InodeIndex
         | Workload::Parents
         | Workload::Setxattr

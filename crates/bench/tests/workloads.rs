@@ -52,7 +52,7 @@ fn every_workload(target: &str, volume: bool) {
         }
         let name = workload.name();
         // Those that print lines of their own.
-        if ["parents", "truncate", "remove-tree"].contains(&name) {
+        if ["parents", "truncate", "remove-tree", "age"].contains(&name) {
             continue;
         }
         let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";
@@ -102,6 +102,47 @@ fn files_are_cut_and_trees_removed() {
         let whole = lines.last().expect("a line");
         assert!(number(whole, "ops") >= 120.0 && number(whole, "gone_seconds") > 0.0, "{whole}");
     }
+    assert_eq!(place.entries(), 0);
+}
+
+#[test]
+fn a_volume_ages() {
+    let place = Place::new("age");
+    let plot = place.0.join("age.svg");
+    let line = "--threads 2 --files 640 --per-dir 160 --dirs 4 --json";
+    let vol = format!("vol:{}/v", place.0.display());
+    let more = format!("--rounds 6 --plot {}", plot.display());
+    let lines = bench(&format!("age --target {vol} {line} {more}")).expect("ages");
+    assert_eq!(lines.len(), 7);
+    for (line, round) in lines.iter().zip(0..) {
+        assert_eq!(number(line, "round"), f64::from(round));
+        assert_eq!(number(line, "inode_blocks_ideal"), 40.0, "160 files in each of 8");
+        assert!(number(line, "fragmentation") <= 1.7, "{line}");
+        assert!(number(line, "create_bytes") > 0.0, "{line}");
+        if round > 0 {
+            assert_eq!(number(line, "created"), number(line, "removed"));
+            assert!((500.0..780.0).contains(&number(line, "created")), "half of 1,280: {line}");
+        }
+    }
+    let drawing = std::fs::read_to_string(&plot).expect("drawn");
+    assert!(drawing.starts_with("<svg") && drawing.matches("<polyline").count() == 5);
+    std::fs::remove_file(&plot).expect("removed");
+
+    let lines = bench(&format!("age --target {vol} {line} --rounds 2 --holes")).expect("holes");
+    assert_eq!(lines.len(), 4);
+    for (line, turn) in lines.iter().zip(0..) {
+        assert_eq!(line["holes"], turn % 2 == 1);
+        assert_eq!(number(line, "created"), 40.0, "a 32nd of the files");
+        assert!(number(line, "fragmentation") <= 2.0, "{line}");
+    }
+
+    let lines = bench(&format!("age --target dir:{} {line} --rounds 2", place.0.display()));
+    let lines = lines.expect("also system calls");
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|line| line.get("inode_blocks").is_none()));
+    let target = format!("--target {vol} --threads 1 --files 64 --rounds 2");
+    let text = bench(&format!("age {target} --holes")).expect("runs").remove(0);
+    assert!(text.as_str().expect("text").contains("against without"), "{text}");
     assert_eq!(place.entries(), 0);
 }
 

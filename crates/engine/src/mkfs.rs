@@ -139,7 +139,7 @@ fn random_id() -> Result<[u8; 16]> {
 /// The top directory, in the first epoch.
 fn make_top(store: &shoal_txn::Store, options: &MkfsOptions) -> Result<()> {
     let table = &store.root(Ino::ROOT)?.table;
-    let inode = table.allocate()?;
+    let inode = table.allocate_first()?;
     assert_eq!(inode.ino, Ino::ROOT, "the first inode of a volume is its top");
     let stamp = now();
     let mut locked = inode.write();

@@ -1,47 +1,65 @@
-//! Inode numbers: dense, a directory's children next to each other because each thread takes them
-//! from a block of its own; freed numbers are used again before new blocks are begun.
+//! Inode numbers: who gets which.
+//!
+//! A thread shard takes numbers from a block of its own (`shards.rs`): one block for all small
+//! directories, and one for each of the large directories that it last worked in, so that a
+//! directory's children lie together also when threads alternate between directories. When a block
+//! is used up the next one is, in this order (`pool.rs`):
+//!
+//! 1. a block in which the same directory lost children, with 12 free numbers of 32 or more;
+//! 2. an empty block, or one with 24 free numbers or more if such are an eighth of all blocks;
+//! 3. a new block.
+//!
+//! A block with fewer free numbers stays as it is: to use them would read and rewrite the block for
+//! a few inodes and scatter the directory. That costs little. There are 2^43 numbers of blocks, so
+//! new ones do not run out; blocks are written trimmed, 4 bytes for a free slot, so that one with 9
+//! inodes of 32 takes some 11 % more bytes for each inode than a full one. Only when a root has
+//! come to its last number is every free number used.
+//!
+//! Background compaction is not possible: an inode's number is what users, handles and other
+//! programs know it by, so it cannot move to another block.
 
 use crate::block::{InodeBlock, InodeRef};
-use crate::sync::{AtomicU64, Mutex, SHARDS, shard};
+use crate::pool::{Next, OWN, Pool, SPARSE};
+use crate::shards::{Cursor, Cursors, Shards};
+use crate::sync::{AtomicU64, Mutex};
 use crate::table::{InodeTable, decode_imap, no_memory};
 use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::inode::Inode;
 use shoal_tree::{Batch, Key};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// `imap` entries looked at for free slots at a time.
+const PER_BLOCK: u64 = INODES_PER_BLOCK as u64;
+/// `imap` entries read at a time.
 const SEARCH: usize = 512;
-/// Blocks that replay finds skipped at a time, at most: more are damage, or another's bug, and only
-/// their numbers are lost.
-const SKIPPED_MAX: u64 = 1024;
+/// Entries from which on a directory has a block of its own. Smaller ones share blocks, or a tree
+/// of small directories would take a block for each.
+const LARGE: u64 = PER_BLOCK;
+
+/// Free slots of an empty block.
+const EMPTY: u32 = INODES_PER_BLOCK as u32;
+/// Values of [`crate::block::Reuse::listed`].
+const NOT_LISTED: u8 = 0;
+const LISTED_SPARSE: u8 = 1;
+const LISTED_EMPTY: u8 = 2;
 
 /// State of the allocation of numbers.
 pub(crate) struct Allocator {
     next_block: AtomicU64,
-    /// The block each thread shard takes from.
-    cursors: Box<[Mutex<Option<Arc<InodeBlock>>>]>,
-    /// Blocks that may have free slots.
+    pub shards: Shards,
     pool: Mutex<Pool>,
-}
-
-struct Pool {
-    numbers: VecDeque<u64>,
-    /// `imap` has been searched for free slots up to here, and has to be up to `until`.
-    searched: u64,
-    until: u64,
 }
 
 impl Allocator {
     pub fn new(next_block: u64) -> Allocator {
-        let pool = Pool { numbers: VecDeque::new(), searched: 0, until: next_block };
         Allocator {
             next_block: AtomicU64::new(next_block),
-            cursors: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            pool: Mutex::new(pool),
+            shards: Shards::default(),
+            pool: Mutex::default(),
         }
     }
     pub fn next_block(&self) -> u64 {
@@ -50,14 +68,6 @@ impl Allocator {
     /// Numbers of blocks before `next` are never begun anew.
     pub fn raise(&self, next: u64) {
         self.next_block.fetch_max(next, Ordering::Relaxed);
-    }
-    /// As if no number had ever been given out.
-    pub fn reset(&self) {
-        for cursor in &self.cursors {
-            *cursor.lock() = None;
-        }
-        *self.pool.lock() = Pool { numbers: VecDeque::new(), searched: 0, until: 0 };
-        self.next_block.store(0, Ordering::Relaxed);
     }
 }
 
@@ -81,60 +91,142 @@ fn fresh_block(number: u64) -> Arc<InodeBlock> {
     InodeBlock::new(number, inodes, Ptr::NULL)
 }
 
+/// Giving numbers out.
 impl InodeTable {
-    /// Takes a free number. It is the caller's alone until a record makes it an inode, or
-    /// [`InodeTable::give_back`].
-    pub fn allocate(&self) -> Result<InodeRef> {
-        let mut cursor = self.alloc.cursors[shard()].lock();
+    /// Takes a free number for a child of `dir`, a directory with so many entries. It is the
+    /// caller's alone until a record makes it an inode, or [`InodeTable::give_back`].
+    pub fn allocate(&self, dir: &InodeRef, entries: u64) -> Result<InodeRef> {
+        let home = dir.ino.index();
+        let mut cursors = self.alloc.shards.mine().cursors.lock();
         loop {
-            if let Some(block) = &*cursor
-                && let Some(slot) = take(block)
+            if let Some(inode) = cursors.of(home).and_then(|cursor| self.take_from(cursor)) {
+                return Ok(inode);
+            }
+            let block = self.block_of(dir, entries)?;
+            let own = block.is_some() || entries >= LARGE;
+            let cursor = cursors.place(home, own);
+            if !own && let Some(inode) = self.take_from(cursor) {
+                return Ok(inode);
+            }
+            let block = match block {
+                Some(block) => block,
+                None => self.another_block()?,
+            };
+            let before = (cursor.home, cursor.block.replace(block));
+            cursor.home = if own { home } else { 0 };
+            if let (home, Some(block)) = before {
+                self.let_go(&block, home);
+            }
+        }
+    }
+
+    /// Takes the first number of a table in which there is no inode yet: 1, of its top directory.
+    pub fn allocate_first(&self) -> Result<InodeRef> {
+        loop {
+            if let Some(block) = self.next_fresh()?
+                && let Some(slot) = take(&block)
             {
-                let index = block.number * INODES_PER_BLOCK as u64 + slot as u64;
-                let ino = Ino::new(self.config.root, index);
-                return Ok(InodeRef { block: block.clone(), ino });
+                return Ok(self.inode(block, slot));
             }
-            *cursor = Some(self.block_with_room()?);
         }
     }
 
-    /// A number is free again: after the record that frees it was staged, or because the call that
-    /// took it failed.
-    pub fn give_back(&self, inode: &InodeRef) {
-        let bit = 1u32 << (inode.ino.0 as usize % INODES_PER_BLOCK);
-        if inode.block.free.fetch_or(bit, Ordering::AcqRel) == 0 {
-            self.alloc.pool.lock().numbers.push_back(inode.block.number);
-        }
+    fn take_from(&self, cursor: &Cursor) -> Option<InodeRef> {
+        let block = cursor.block.as_ref()?;
+        take(block).map(|slot| self.inode(block.clone(), slot))
     }
 
-    fn block_with_room(&self) -> Result<Arc<InodeBlock>> {
+    fn inode(&self, block: Arc<InodeBlock>, slot: usize) -> InodeRef {
+        let index = block.number * PER_BLOCK + slot as u64;
+        InodeRef { block, ino: Ino::new(self.config.root, index) }
+    }
+
+    /// Takes a block that is listed for a directory, if there is one. Small directories look only
+    /// when their inode in memory says so.
+    fn block_of(&self, dir: &InodeRef, entries: u64) -> Result<Option<Arc<InodeBlock>>> {
+        let (bit, homes) = (bit_of(dir.ino.index()), &dir.block.reuse.homes);
+        let told = homes.load(Ordering::Acquire) & bit != 0;
+        if !told && entries < LARGE {
+            return Ok(None);
+        }
+        if told {
+            // Before the look: whoever lists a block sets it afterwards.
+            homes.fetch_and(!bit, Ordering::AcqRel);
+        }
+        while let Some(number) = self.pool(|pool| pool.take_home(dir.ino.index())) {
+            homes.fetch_or(bit, Ordering::AcqRel);
+            let block = self.candidate(number, 1).inspect_err(|_| {
+                self.pool(|pool| pool.list_home(dir.ino.index(), number, true));
+            });
+            if let Some(block) = block? {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a block for any directory.
+    fn another_block(&self) -> Result<Arc<InodeBlock>> {
         loop {
-            let known = self.alloc.pool.lock().numbers.pop_front();
-            match known {
-                Some(number) => {
-                    let block = match self.block(number) {
-                        // Skipped before a crash; whoever took it from the pool has it alone.
-                        Err(e) if e.is(Code::Stale) => {
-                            self.begin_block(number).inspect_err(|_| {
-                                self.alloc.pool.lock().numbers.push_front(number);
-                            })?
-                        }
-                        block => block.inspect_err(|_| {
-                            self.alloc.pool.lock().numbers.push_front(number);
-                        })?,
-                    };
-                    if block.free.load(Ordering::Acquire) != 0 {
+            let next_block = self.alloc.next_block();
+            let scarce = next_block >= INODE_BLOCKS_MAX;
+            match self.pool(|pool| pool.next(next_block, scarce)) {
+                Next::Candidate(number) => {
+                    let block = self.candidate(number, if scarce { 1 } else { OWN });
+                    let block = block.inspect_err(|_| {
+                        self.pool(|pool| pool.list_empty(number, true));
+                    });
+                    if let Some(block) = block? {
                         return Ok(block);
                     }
                 }
-                None if self.search_imap()? => {}
-                None => {
-                    if let Some(block) = self.next_fresh()? {
+                Next::Search(blocks) => {
+                    let end = blocks.end;
+                    self.search(blocks, scarce).inspect_err(|_| {
+                        self.pool(|pool| pool.search_again(end));
+                    })?;
+                }
+                Next::Fresh => {
+                    if let Some(block) = self.next_fresh()?
+                        && self.hold(&block, 1)
+                    {
                         return Ok(block);
                     }
                 }
             }
         }
+    }
+
+    /// Takes a block that was listed, unless it has fewer free numbers by now, or another thread
+    /// has it. What is damaged is left to fsck. The caller lists the block again on an error, which
+    /// may be that it is to be read outside the transaction first.
+    fn candidate(&self, number: u64, least: u32) -> Result<Option<Arc<InodeBlock>>> {
+        let block = match self.block(number) {
+            // Skipped before a crash.
+            Err(e) if e.is(Code::Stale) => self.begin_block(number),
+            block => block,
+        };
+        match block {
+            Ok(block) => Ok(self.hold(&block, least).then_some(block)),
+            Err(e) if e.is_damage() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Takes a block for a cursor.
+    fn hold(&self, block: &InodeBlock, least: u32) -> bool {
+        let reuse = &block.reuse;
+        // First, so that whoever frees a number from here on lists the block again.
+        reuse.listed_for.store(0, Ordering::SeqCst);
+        reuse.listed.store(NOT_LISTED, Ordering::SeqCst);
+        if reuse.held.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        if block.free.load(Ordering::SeqCst).count_ones() >= least {
+            return true;
+        }
+        self.let_go(block, 0);
+        false
     }
 
     /// Begins the next block that has never been used; `None`: another thread was faster. Memory
@@ -150,64 +242,181 @@ impl InodeTable {
         Ok(mine.is_ok().then(|| self.enter(place, fresh_block(number))))
     }
 
-    /// Looks at the next entries of `imap` for free slots; `false`: all have been looked at.
-    fn search_imap(&self) -> Result<bool> {
-        let mut pool = self.alloc.pool.lock();
-        if pool.searched >= pool.until {
-            return Ok(false);
-        }
-        let mut batch = Batch::default();
-        let (from, to) = (Key::new(pool.searched, 0), Key::new(pool.until, 0));
-        let next = self.imap.scan(from, to, SEARCH, &mut batch)?;
-        for (key, value) in batch.iter() {
-            let free = decode_imap(value).map_or(0, |(_, free)| free);
-            if free & if key.hi == 0 { !1 } else { !0 } != 0 {
-                pool.numbers.push_back(key.hi);
-            }
-        }
-        pool.searched = next.map_or(pool.until, |key| key.hi);
-        Ok(true)
-    }
-
-    /// Enters a block that has never been written.
+    /// Enters a block that has never been written, unless another thread has done so.
     fn begin_block(&self, number: u64) -> Result<Arc<InodeBlock>> {
+        let _one = self.loading(number).lock();
+        if let Some(block) = self.blocks.get(number) {
+            return Ok(block);
+        }
         let place = self.blocks.reserve(number).map_err(no_memory)?;
         Ok(self.enter(place, fresh_block(number)))
     }
 
     /// For replay: the place of an inode that the journal names, in a block that may be new. Marks
-    /// the slot as taken.
+    /// the slot as taken. Blocks before it, begun by threads whose records are lost, are found by a
+    /// search later.
     pub fn claim(&self, ino: Ino) -> Result<InodeRef> {
-        let number = ino.index() / INODES_PER_BLOCK as u64;
-        let next = self.alloc.next_block.fetch_max(number + 1, Ordering::Relaxed);
-        // Begun after the checkpoint; those between, by threads whose records are lost. Nothing
-        // else leads to the free numbers in them.
-        let first = next.max((number + 1).saturating_sub(SKIPPED_MAX));
-        self.alloc.pool.lock().numbers.extend(first..=number);
+        let number = ino.index() / PER_BLOCK;
+        self.alloc.raise(number + 1);
         let block = match self.block(number) {
             Err(e) if e.is(Code::Stale) => self.begin_block(number)?,
             block => block?,
         };
-        block.free.fetch_and(!(1u32 << (ino.0 as usize % INODES_PER_BLOCK)), Ordering::AcqRel);
+        block.free.fetch_and(!bit_of(ino.index()), Ordering::AcqRel);
         Ok(InodeRef { block, ino })
     }
 }
 
-/// For models: what the allocator knows.
-#[cfg(test)]
-impl Allocator {
-    /// No thread takes from a block that it took from before.
-    pub fn forget_cursors(&self) {
-        self.cursors.iter().for_each(|cursor| *cursor.lock() = None);
+/// Taking numbers back, and finding them again.
+impl InodeTable {
+    /// A number is free again: after the record that frees it was staged, or because the call that
+    /// took it failed.
+    pub fn give_back(&self, inode: &InodeRef) {
+        // From now on this thread counts inodes in a cache line of its own.
+        self.alloc.shards.mine();
+        let bit = bit_of(inode.ino.index());
+        let free = inode.block.free.fetch_or(bit, Ordering::SeqCst) | bit;
+        let held = inode.block.reuse.held.load(Ordering::SeqCst);
+        if !held && free.count_ones() >= OWN {
+            self.offer(&inode.block, 0);
+        }
+    }
+
+    /// A cursor's block is for others, what is left of it for this directory first.
+    fn let_go(&self, block: &InodeBlock, home: u64) {
+        block.reuse.held.store(false, Ordering::SeqCst);
+        self.offer(block, home);
+    }
+
+    /// Lists a block that nobody holds, unless it is listed: for a directory, by default the one
+    /// that lost a child in it, and for any if enough is free.
+    fn offer(&self, block: &InodeBlock, home: u64) {
+        let (reuse, free) = (&block.reuse, block.free.load(Ordering::SeqCst).count_ones());
+        let home = match home {
+            0 if free >= OWN => reuse.home.load(Ordering::Relaxed),
+            home => home,
+        };
+        let listed = reuse.listed_for.load(Ordering::SeqCst) == home;
+        if free > 0 && home != 0 && !listed {
+            reuse.listed_for.store(home, Ordering::SeqCst);
+            self.list_home(home, block.number);
+        }
+        let level = match free {
+            EMPTY => LISTED_EMPTY,
+            SPARSE.. => LISTED_SPARSE,
+            _ => NOT_LISTED,
+        };
+        if reuse.listed.load(Ordering::SeqCst) < level {
+            reuse.listed.store(level, Ordering::SeqCst);
+            let room = self.config.budget.may_list();
+            self.pool(|pool| match level {
+                LISTED_EMPTY => pool.list_empty(block.number, room),
+                _ => pool.list_sparse(block.number, room),
+            });
+        }
+    }
+
+    fn list_home(&self, home: u64, number: u64) {
+        let room = self.config.budget.may_list();
+        let dropped = self.pool(|pool| pool.list_home(home, number, room));
+        if let Some(block) = dropped.and_then(|number| self.blocks.get(number)) {
+            block.reuse.listed_for.store(0, Ordering::SeqCst);
+        }
+        if let Some(block) = self.blocks.get(home / PER_BLOCK) {
+            block.reuse.homes.fetch_or(bit_of(home), Ordering::AcqRel);
+        }
+    }
+
+    /// Lists those of these blocks that can be used again, also those never begun. Without `imap`
+    /// there are none; `scarce`: every free number counts.
+    fn search(&self, blocks: Range<u64>, scarce: bool) -> Result<()> {
+        let on_device = match self.free_in_imap(&blocks) {
+            Err(e) if e.is_damage() && !scarce => {
+                self.pool(Pool::stop_searching);
+                return Ok(());
+            }
+            other => other?,
+        };
+        let skipped_below = self.alloc.pool.lock().skipped_below;
+        let free = |number: u64| match (self.blocks.get(number), on_device.get(&number)) {
+            (Some(block), _) if block.reuse.held.load(Ordering::Relaxed) => 0,
+            (Some(block), _) => block.free.load(Ordering::Relaxed),
+            (None, Some(free)) => *free,
+            (None, None) if scarce || number < skipped_below => u32::MAX,
+            (None, None) => 0,
+        };
+        let least = if scarce { 1 } else { SPARSE };
+        let found: Vec<u64> = blocks.filter(|n| free(*n).count_ones() >= least).collect();
+        self.pool(|pool| {
+            for number in &found {
+                pool.list_empty(*number, true);
+            }
+            if !found.is_empty() {
+                pool.search_paid();
+            }
+        });
+        Ok(())
+    }
+
+    /// Masks of free slots by block, as the last checkpoint wrote them.
+    fn free_in_imap(&self, blocks: &Range<u64>) -> Result<BTreeMap<u64, u32>> {
+        let mut found = BTreeMap::new();
+        let (mut from, end) = (Some(Key::new(blocks.start, 0)), Key::new(blocks.end, 0));
+        while let Some(key) = from {
+            let mut batch = Batch::default();
+            from = self.imap.scan(key, end, SEARCH, &mut batch)?;
+            for (key, value) in batch.iter() {
+                let free = decode_imap(value).map_or(0, |(_, free)| free);
+                found.insert(key.hi, if key.hi == 0 { free & !1 } else { free });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Changes the lists, and counts their entries.
+    fn pool<R>(&self, change: impl FnOnce(&mut Pool) -> R) -> R {
+        let mut pool = self.alloc.pool.lock();
+        let before = pool.len();
+        let result = change(&mut pool);
+        self.config.budget.relisted(before, pool.len());
+        result
+    }
+
+    /// As if no number had ever been given out.
+    pub(crate) fn forget_numbers(&self) {
+        for shard in self.alloc.shards.iter() {
+            *shard.cursors.lock() = Cursors::default();
+        }
+        self.pool(|pool| *pool = Pool::default());
+        self.alloc.next_block.store(0, Ordering::Relaxed);
     }
 }
 
+/// The bit of an inode in the masks of its block.
+fn bit_of(index: u64) -> u32 {
+    1 << (index % PER_BLOCK)
+}
+
+/// For models: what the allocator knows.
 #[cfg(test)]
 impl InodeTable {
-    /// The blocks that `allocate` looks at before it begins new ones.
+    /// No thread takes from a block that it took from before.
+    pub fn forget_cursors(&self) {
+        for shard in self.alloc.shards.iter() {
+            let blocks: Vec<_> = shard.cursors.lock().drain().collect();
+            blocks.into_iter().for_each(|(home, block)| self.let_go(&block, home));
+        }
+    }
+
+    /// The blocks that `allocate` looks at before it runs out of new ones.
     pub fn alloc_candidates(&self) -> std::collections::BTreeSet<u64> {
-        while self.search_imap().expect("imap can be read") {}
-        let cursors = self.alloc.cursors.iter().filter_map(|c| c.lock().as_ref().map(|b| b.number));
-        cursors.chain(self.alloc.pool.lock().numbers.iter().copied()).collect()
+        let (next, all) = (self.next_block(), self.alloc.pool.lock().to_search());
+        self.search(0..all.map_or(next, |searched| searched.min(next)), false)
+            .expect("imap can be read");
+        let mut known: std::collections::BTreeSet<u64> = self.alloc.pool.lock().blocks().collect();
+        for shard in self.alloc.shards.iter() {
+            known.extend(shard.cursors.lock().blocks().map(|block| block.number));
+        }
+        known
     }
 }

@@ -3,7 +3,7 @@
 //! Beyond an inode's own bytes (core and forks) a slot costs about 60 bytes: the lock's word, the
 //! epoch, the place for a version kept aside, two fork lengths and pointers.
 
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Brief};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Brief};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::table::InodeTable;
 use shoal_base::invariant;
@@ -31,6 +31,23 @@ pub struct InodeBlock {
     pub(crate) detached: AtomicU32,
     pub(crate) used: AtomicBool,
     pub(crate) disk: Brief<Ptr>,
+    pub(crate) reuse: Reuse,
+}
+
+/// What the allocation of numbers knows of a block in memory (`alloc.rs`). Nothing but where new
+/// inodes go depends on it.
+#[derive(Default)]
+pub(crate) struct Reuse {
+    /// A thread shard takes numbers from the block: it is listed when that lets go of it.
+    pub held: AtomicBool,
+    /// Whether the block is listed for any directory, and how.
+    pub listed: AtomicU8,
+    /// Index of the directory for which the block is listed, or was last; 0: for none.
+    pub listed_for: AtomicU64,
+    /// Index of the directory that last lost a name of an inode in the block; 0 if unknown.
+    pub home: AtomicU64,
+    /// Bit set: the inode is a directory for which blocks may be listed.
+    pub homes: AtomicU32,
 }
 
 /// One inode, behind its lock.
@@ -65,6 +82,7 @@ impl InodeBlock {
             detached: AtomicU32::new(0),
             used: AtomicBool::new(true),
             disk: Brief::new(disk),
+            reuse: Reuse::default(),
         })
     }
     pub(crate) fn is_dirty(&self) -> bool {
@@ -135,6 +153,16 @@ impl Locked<'_> {
     #[inline]
     pub fn is_detached(&self) -> bool {
         self.at.is_detached()
+    }
+
+    /// Notes that the inode loses a name in this directory: when its number is free, it is for the
+    /// directory's next child first.
+    #[inline]
+    pub fn leaves(&self, dir: Ino) {
+        let home = &self.at.block.reuse.home;
+        if home.load(Ordering::Relaxed) != dir.index() {
+            home.store(dir.index(), Ordering::Relaxed);
+        }
     }
 
     /// For who holds the lock: the inode, already changed in the transaction of `epoch` whose

@@ -18,6 +18,9 @@ pub struct Budget {
     blocks: AtomicUsize,
     /// Blocks that checkpoints have still to write.
     dirty: AtomicUsize,
+    /// Entries in the tables' lists of blocks to use again, about 32 bytes each; at most as many as
+    /// there may be blocks in memory.
+    listed: AtomicUsize,
     /// Bytes that one of them takes on the device at most, with its entry in `imap`.
     longest: u64,
     /// The tables, and whose turn it is to give blocks up for another.
@@ -34,6 +37,7 @@ impl Budget {
             limit,
             blocks: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
+            listed: AtomicUsize::new(0),
             longest: u64::from(inode_size + 4) * INODES_PER_BLOCK as u64,
             tables: Mutex::default(),
         })
@@ -45,6 +49,10 @@ impl Budget {
     #[cfg(test)]
     pub(crate) fn limit(&self) -> usize {
         self.limit
+    }
+    #[cfg(test)]
+    pub(crate) fn listed(&self) -> usize {
+        self.listed.load(Ordering::Relaxed)
     }
     /// Bytes of blocks in memory, about.
     pub fn used_bytes(&self) -> u64 {
@@ -70,6 +78,16 @@ impl Budget {
     }
     pub(crate) fn cleaned(&self, blocks: usize) {
         self.dirty.fetch_sub(blocks, Ordering::Relaxed);
+    }
+    /// Returns whether another block may be listed for use.
+    pub(crate) fn may_list(&self) -> bool {
+        self.listed.load(Ordering::Relaxed) < self.limit
+    }
+    /// Counts entries that came to a list or left it.
+    pub(crate) fn relisted(&self, before: usize, after: usize) {
+        if before != after {
+            self.listed.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
     }
     /// The next table in turn, to give blocks up when the one that wants room has none to give.
     /// `None` when somebody else is at it.

@@ -15,8 +15,11 @@
 
 mod sync;
 
-mod alloc;
 mod block;
+mod pool;
+mod shards;
+
+mod alloc;
 mod budget;
 mod persist;
 mod salvage;

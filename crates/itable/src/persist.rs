@@ -80,7 +80,7 @@ impl InodeTable {
                 writer.retire(ptr);
             }
         })?;
-        self.alloc.reset();
+        self.forget_numbers();
         for (number, block) in self.blocks.iter() {
             let dirty = DIRTY_MARK.iter().filter(|mark| self.blocks.has_mark(number, **mark));
             self.config.budget.cleaned(dirty.count());

@@ -76,8 +76,9 @@ impl InodeTable {
         self.alloc.raise(next);
     }
 
-    /// There are as many inodes in use.
+    /// There are as many inodes in use, and no call runs beside this one.
     pub fn set_inodes(&self, inodes: u64) {
         self.inodes.store(inodes, Ordering::Relaxed);
+        self.alloc.shards.iter().for_each(|shard| shard.inodes.store(0, Ordering::Relaxed));
     }
 }

@@ -11,7 +11,12 @@ use shoal_base::sync as chosen;
 #[cfg(test)]
 use shoal_base::sync::checked as chosen;
 
+#[cfg(test)]
+pub(crate) use crate::tests::noted::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, RwLock,
+};
+#[cfg(not(test))]
+pub(crate) use chosen::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, RwLock};
 pub(crate) use chosen::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Brief, Mutex, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, SHARDS, Step, atomically, shard, step,
+    Brief, RwLockReadGuard, RwLockWriteGuard, SHARDS, Step, atomically, shard, step,
 };

@@ -21,6 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// More inodes than any root can have.
+const INODES_MAX: u64 = 1 << 62;
 /// Blocks that one call looks at for something to drop.
 const CLOCK_STEPS: usize = 64;
 
@@ -56,6 +58,7 @@ pub struct InodeTable {
     /// Where the search for blocks to drop goes on.
     hand: Mutex<u64>,
     pub(crate) alloc: Allocator,
+    /// Inodes in use, less what the thread shards have counted.
     pub(crate) inodes: AtomicU64,
     /// `imap` nodes that the next checkpoint shall write elsewhere: lowest key, level, address.
     pub(crate) imap_moves: Mutex<Vec<(Key, u8, Addr)>>,
@@ -81,13 +84,23 @@ impl InodeTable {
     pub fn imap(&self) -> &Tree {
         &self.imap
     }
-    /// Inodes in use.
+    /// Inodes in use: exact while no transaction runs, about right beside them.
     pub fn inodes(&self) -> u64 {
-        self.inodes.load(Ordering::Relaxed)
+        let base = self.inodes.load(Ordering::Relaxed);
+        let counts = self.alloc.shards.iter().map(|shard| shard.inodes.load(Ordering::Relaxed));
+        let sum = counts.fold(base, u64::wrapping_add);
+        // An unlink that is counted although the create before it is not.
+        if sum > INODES_MAX { 0 } else { sum }
     }
-    /// Counts inodes that came into use or were freed.
+    /// Counts inodes that came into use or were freed: in the thread's own cache line, once it has
+    /// one.
+    #[inline]
     pub fn count_inodes(&self, delta: i64) {
-        self.inodes.fetch_add(delta as u64, Ordering::Relaxed);
+        let count = match self.alloc.shards.mine_if_used() {
+            Some(shard) => &shard.inodes,
+            None => &self.inodes,
+        };
+        count.fetch_add(delta as u64, Ordering::Relaxed);
     }
     /// Blocks from this number on have never been used.
     pub fn next_block(&self) -> u64 {
@@ -126,7 +139,7 @@ impl InodeTable {
     fn load(&self, number: u64) -> Result<Arc<InodeBlock>> {
         let first = || Ino::new(self.config.root, number * INODES_PER_BLOCK as u64);
         cold::check(|| Cold::Block(first()))?;
-        let _one = self.loading[spread(number) as usize % SHARDS].lock();
+        let _one = self.loading(number).lock();
         if let Some(block) = self.blocks.get(number) {
             return Ok(block);
         }
@@ -135,6 +148,11 @@ impl InodeTable {
         let Some((ptr, _)) = found else { return Err(Error::Code(Code::Stale)) };
         let block = InodeBlock::new(number, self.read_block(number, ptr)?, ptr);
         Ok(self.enter(place, block))
+    }
+
+    /// The lock under which a block that is not in memory is entered.
+    pub(crate) fn loading(&self, number: u64) -> &Mutex<()> {
+        &self.loading[spread(number) as usize % SHARDS]
     }
 
     /// Reads and checks a block on the device.

@@ -96,7 +96,7 @@ impl Inner {
         check_dir(&above)?;
         self.permit(who, dir, &dir_slot.inode, perm::WRITE | perm::EXEC)?;
         let mode = FileKind::Regular.mode_bits() | mode & 0o7777;
-        let inode = root.table.allocate()?;
+        let inode = root.table.allocate(&dir_ref, above.size)?;
         let new = New { mode, rdev: 0, target: b"" };
         let birth = match self.birth(inode.ino, dir, &dir_slot.inode, None, &new) {
             Ok(birth) => birth,
@@ -139,7 +139,7 @@ impl Inner {
         if is_dir && above.nlink == u32::MAX {
             return Err(Error::Code(Code::TooManyLinks));
         }
-        let inode = root.table.allocate()?;
+        let inode = root.table.allocate(&dir_ref, above.size)?;
         let kind = ((new.mode >> 12) & 15) as u8;
         // What can fail comes first: lists to inherit, a long target that goes to the device, then
         // the entry to its leaf.

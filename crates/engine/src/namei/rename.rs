@@ -212,7 +212,10 @@ impl Inner {
                     self.plan_parent(target.ino(), target.inode(), Some(&to), Some(&from))?;
                 Loss::Name(plan)
             }
-            Some(target) => self.plan_drop(target, &to)?,
+            Some(target) => {
+                target.leaves(names.to_dir);
+                self.plan_drop(target, &to)?
+            }
         };
         Ok(Pointers { source: moves, target: other, stamp: now() })
     }

@@ -44,7 +44,7 @@ impl Inner {
         // Who still holds a file of a deleted root calls it by number: it must not become another.
         let held = self.holds.roots();
         let root = self.store.vacant_root(|id| held.contains(&id))?;
-        let inode = root.table.allocate()?;
+        let inode = root.table.allocate_first()?;
         invariant!(inode.ino == root.top(), "the first inode of a root is its top");
         let kind = FileKind::Directory;
         let new = New { mode: kind.mode_bits() | mode & 0o7777, rdev: 0, target: b"" };

@@ -92,6 +92,7 @@ impl Inner {
         let loss = self.plan_drop(&child, &here)?;
         self.remove_entry(&mut txn, &found)?;
         let stamp = now();
+        child.leaves(dir);
         let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
         let gone = if planted::is(Defect::EntriesKept) { 0 } else { -1 };
         touch_dir(&mut txn, &root.table, &mut parent, gone, -i64::from(is_dir), stamp);

@@ -1,0 +1,112 @@
+//! Locks and atomics that note which shard writes the cache line they are in, for tests that count
+//! who shares lines. Taking a lock writes its line, also for reading.
+
+use shoal_base::sync::checked as inner;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+/// Cache line → shards.
+type Writers = BTreeMap<usize, BTreeSet<usize>>;
+
+thread_local! {
+    // All threads of a run are one thread of the system.
+    static WRITERS: RefCell<Option<Writers>> = const { RefCell::new(None) };
+}
+
+fn note<T>(word: &T) {
+    WRITERS.with_borrow_mut(|writers| {
+        if let Some(writers) = writers {
+            let line = std::ptr::from_ref(word) as usize / 64;
+            writers.entry(line).or_default().insert(inner::shard());
+        }
+    });
+}
+
+/// Notes writes from here on.
+pub(super) fn start() {
+    WRITERS.set(Some(BTreeMap::new()));
+}
+
+/// Returns the lines written since [`start`], with the shards that wrote each.
+pub(super) fn stop() -> Writers {
+    WRITERS.take().unwrap_or_default()
+}
+
+macro_rules! atomics {
+    ($($name:ident $value:ty: $($change:ident -> $result:ty,)*;)*) => {
+        $(
+            #[derive(Default)]
+            pub(crate) struct $name(inner::$name);
+
+            impl $name {
+                pub fn new(value: $value) -> $name {
+                    $name(inner::$name::new(value))
+                }
+                pub fn load(&self, order: Ordering) -> $value {
+                    self.0.load(order)
+                }
+                $(pub fn $change(&self, value: $value, order: Ordering) -> $result {
+                    note(self);
+                    self.0.$change(value, order)
+                })*
+            }
+        )*
+    };
+}
+
+atomics! {
+    AtomicBool bool: store -> (), swap -> bool,;
+    AtomicU8 u8: store -> (), fetch_or -> u8, fetch_and -> u8,;
+    AtomicU32 u32: fetch_or -> u32, fetch_and -> u32,;
+    AtomicU64 u64: store -> (), fetch_add -> u64, fetch_max -> u64,;
+    AtomicUsize usize: fetch_add -> usize, fetch_sub -> usize,;
+}
+
+impl AtomicU64 {
+    pub fn compare_exchange(
+        &self,
+        old: u64,
+        new: u64,
+        done: Ordering,
+        failed: Ordering,
+    ) -> Result<u64, u64> {
+        note(self);
+        self.0.compare_exchange(old, new, done, failed)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Mutex<T>(inner::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub fn lock(&self) -> inner::MutexGuard<'_, T> {
+        note(self);
+        self.0.lock()
+    }
+    pub fn try_lock(&self) -> Option<inner::MutexGuard<'_, T>> {
+        note(self);
+        self.0.try_lock()
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct RwLock<T>(inner::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub fn new(value: T) -> RwLock<T> {
+        RwLock(inner::RwLock::new(value))
+    }
+    pub fn read(&self) -> inner::RwLockReadGuard<'_, T> {
+        note(self);
+        self.0.read()
+    }
+    pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
+        note(self);
+        self.0.write()
+    }
+    pub fn try_write(&self) -> Option<inner::RwLockWriteGuard<'_, T>> {
+        note(self);
+        self.0.try_write()
+    }
+}
