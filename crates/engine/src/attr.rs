@@ -6,6 +6,7 @@ use crate::records;
 use crate::types::{Attr, Caller, FileKind, SetAttr, SetTime, Time, TruncateTracking};
 use crate::volume::Inner;
 use crate::xattr::Plan;
+use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_CUT, Form, Inode, Stamp};
@@ -66,13 +67,16 @@ impl Inner {
 
     /// Whether `who` may read (4), write (2), execute or search (1).
     pub fn access(&self, who: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        let inode = self.inode(ino)?;
-        let slot = inode.read();
-        attr_of(ino, &slot.inode)?;
-        if mask & 2 != 0 && (slot.inode.core.is_file() || slot.inode.core.is_dir()) {
-            self.store.writable()?;
-        }
-        self.permit(who, ino, &slot.inode, mask)
+        self.reading_first(|| {
+            let inode = self.inode(ino)?;
+            let _section = Section::begin();
+            let slot = inode.read();
+            attr_of(ino, &slot.inode)?;
+            if mask & 2 != 0 && (slot.inode.core.is_file() || slot.inode.core.is_dir()) {
+                self.store.writable()?;
+            }
+            self.permit(who, ino, &slot.inode, mask)
+        })
     }
 
     /// Changes attributes: all of `set`, or nothing.

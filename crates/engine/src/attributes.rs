@@ -8,7 +8,8 @@ use crate::records;
 use crate::types::{Caller, FileKind, XattrFlags};
 use crate::volume::Inner;
 use crate::xattr::acl::{ACCESS, Acl, DEFAULT};
-use crate::xattr::{Change, Pending, Plan, Side};
+use crate::xattr::{Change, Held, Pending, Plan, Side};
+use shoal_base::cold::Section;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Id, Namespace, VALUE_MAX};
 use shoal_format::inode::{Core, FLAG_ACL, FLAG_CAPABILITY, FLAG_DEFAULT_ACL, Inode, Stamp};
@@ -67,21 +68,32 @@ impl Inner {
     /// that there is not, `EACCES` when the file may not be read.
     pub fn getxattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         check_full_name(name)?;
-        let inode = self.inode(ino)?;
-        let slot = inode.read();
-        attr_of(ino, &slot.inode)?;
-        self.check_space(who, ino, &slot.inode, name, false)?;
-        let id = resolve(name)?;
-        if id.space == Namespace::System && slot.inode.core.kind() == FileKind::Symlink as u8 {
-            return Err(Error::Code(Code::NotSupported));
+        let found = self.reading_first(|| {
+            let inode = self.inode(ino)?;
+            let _section = Section::begin();
+            let slot = inode.read();
+            attr_of(ino, &slot.inode)?;
+            self.check_space(who, ino, &slot.inode, name, false)?;
+            let id = resolve(name)?;
+            if id.space == Namespace::System && slot.inode.core.kind() == FileKind::Symlink as u8 {
+                return Err(Error::Code(Code::NotSupported));
+            }
+            self.with_attr(ino, &slot.inode, &id, |attr| self.hold_value(ino, attr))
+        })?;
+        match found.ok_or(Error::Code(Code::NoData))? {
+            Held::Here(bytes) => Ok(bytes),
+            Held::There(ptr, _hold) => self.read_value(ino, &resolve(name)?, &ptr),
         }
-        let found = self.with_attr(ino, &slot.inode, &id, |attr| self.load_value(ino, attr))?;
-        found.ok_or(Error::Code(Code::NoData))
     }
 
     /// Names of all attributes that `who` may know of, each with a NUL behind it.
     pub fn listxattr(&self, who: &Caller, ino: Ino) -> Result<Vec<u8>> {
+        self.reading_first(|| self.try_listxattr(who, ino))
+    }
+
+    fn try_listxattr(&self, who: &Caller, ino: Ino) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
+        let _section = Section::begin();
         let slot = inode.read();
         attr_of(ino, &slot.inode)?;
         let mut names = Vec::new();

@@ -4,6 +4,7 @@ use super::names_itself;
 use crate::attr::attr_of;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use crate::volume::Inner;
+use shoal_base::cold::Section;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
@@ -11,7 +12,15 @@ use shoal_base::{Code, Error, Ino, Result};
 impl Inner {
     /// Looks `name` up in `dir`; "." and ".." too.
     pub fn lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
+        self.reading_first(|| self.try_lookup(who, dir, name))
+    }
+
+    #[inline]
+    fn try_lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
         let inode = self.inode(dir)?;
+        // Nothing is read under the directory's lock: whoever changes the directory waits for it
+        // inside the gate.
+        let _section = Section::begin();
         let slot = inode.read();
         let core = &slot.inode.core;
         self.check_search(who, dir, &slot.inode)?;

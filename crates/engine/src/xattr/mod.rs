@@ -17,6 +17,7 @@ mod room;
 mod tree;
 
 pub(crate) use change::{Change, Pending, Plan};
+pub(crate) use remote::Held;
 pub(crate) use tree::Side;
 
 use crate::volume::Inner;

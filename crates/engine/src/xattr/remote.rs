@@ -8,11 +8,20 @@ use super::inline::{broken, spliced};
 use crate::records;
 use crate::volume::Inner;
 use shoal_base::{Addr, Code, Error, Ino, Result};
+use shoal_format::Ptr;
 use shoal_format::attr::{Attr, Attrs, Id, KEY_HIGH, LOCAL_MAX, VALUE_MAX, Value};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::Form;
-use shoal_space::Class;
+use shoal_space::{Class, Hold};
 use shoal_txn::{ExtentChange, Need};
+
+/// A value that was found.
+pub(crate) enum Held<'s> {
+    /// Its bytes.
+    Here(Vec<u8>),
+    /// Where it is on the device; it stays there as long as it is held.
+    There(Ptr, Hold<'s>),
+}
 
 impl Inner {
     /// The value as it is to be stored: a long one is written to the device. Nobody points to it
@@ -35,16 +44,30 @@ impl Inner {
 
     /// The bytes of a value, from wherever they are.
     pub(crate) fn load_value(&self, ino: Ino, attr: &Attr<'_>) -> Result<Vec<u8>> {
-        let ptr = match attr.value {
-            Value::Local(bytes) => return Ok(bytes.to_vec()),
-            Value::Remote(ptr) => ptr,
-        };
-        if !self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) {
-            return Err(broken(ino, format!("{} is outside any segment", attr.to_text())));
+        match self.hold_value(ino, attr)? {
+            Held::Here(bytes) => Ok(bytes),
+            Held::There(ptr, _hold) => self.read_value(ino, &attr.id(), &ptr),
         }
+    }
+
+    /// Finds a value of an inode that is locked, to be read when the lock is gone.
+    pub(crate) fn hold_value(&self, ino: Ino, attr: &Attr<'_>) -> Result<Held<'_>> {
+        match attr.value {
+            Value::Local(bytes) => Ok(Held::Here(bytes.to_vec())),
+            Value::Remote(ptr) if self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) => {
+                Ok(Held::There(ptr, self.store.space.hold(ptr.addr)))
+            }
+            Value::Remote(_) => {
+                Err(broken(ino, format!("{} is outside any segment", attr.to_text())))
+            }
+        }
+    }
+
+    /// Reads a value from the device.
+    pub(crate) fn read_value(&self, ino: Ino, id: &Id<'_>, ptr: &Ptr) -> Result<Vec<u8>> {
         let mut bytes = vec![0; ptr.len as usize];
         self.store.device.read_at(&mut bytes, ptr.addr.0)?;
-        ptr.verify(&bytes, &format!("attribute {} of inode {ino}", attr.id().to_text()))?;
+        ptr.verify(&bytes, &format!("attribute {} of inode {ino}", id.to_text()))?;
         Ok(bytes)
     }
 

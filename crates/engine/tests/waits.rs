@@ -1,0 +1,305 @@
+//! Others do not wait for my I/O: while one thread reads or writes on a slow device, checkpoints
+//! come and go and another thread's calls return.
+//!
+//! The device counts operations that begin while a transaction holds the gate, rather than time:
+//! what is asserted does not depend on how busy the machine is.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use shoal_engine::*;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// A device on which the next operation of a kind stops until it is let go.
+struct Stopping {
+    inner: MemDevice,
+    /// Data writes of at least so many bytes stop; 0: none.
+    write_min: AtomicU64,
+    reads_stop: AtomicBool,
+    stopped: Mutex<bool>,
+    changed: Condvar,
+    reads: AtomicU64,
+}
+
+impl Stopping {
+    fn new(bytes: u64) -> Arc<Stopping> {
+        Arc::new(Stopping {
+            inner: MemDevice::new(bytes),
+            write_min: AtomicU64::new(0),
+            reads_stop: AtomicBool::new(false),
+            stopped: Mutex::new(false),
+            changed: Condvar::new(),
+            reads: AtomicU64::new(0),
+        })
+    }
+    /// Stops the caller until the test lets it go.
+    fn stop(&self) {
+        let mut stopped = self.stopped.lock().unwrap();
+        *stopped = true;
+        self.changed.notify_all();
+        while *stopped {
+            stopped = self.changed.wait(stopped).unwrap();
+        }
+    }
+    /// Waits until something has stopped.
+    fn wait_for_stop(&self) {
+        let mut stopped = self.stopped.lock().unwrap();
+        while !*stopped {
+            stopped = self.changed.wait(stopped).unwrap();
+        }
+    }
+    fn go_on(&self) {
+        self.write_min.store(0, Ordering::SeqCst);
+        self.reads_stop.store(false, Ordering::SeqCst);
+        *self.stopped.lock().unwrap() = false;
+        self.changed.notify_all();
+    }
+}
+
+impl Device for Stopping {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.reads_stop.load(Ordering::SeqCst) {
+            self.stop();
+        }
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_at(buf, offset)
+    }
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let least = self.write_min.load(Ordering::SeqCst);
+        if least > 0 && len as u64 >= least {
+            self.stop();
+        }
+        self.inner.write_vectored_at(bufs, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "stopping device".into()
+    }
+}
+
+fn options() -> OpenOptions {
+    OpenOptions { background: false, noatime: true, ..OpenOptions::default() }
+}
+
+fn open(device: &Arc<Stopping>) -> Volume {
+    Volume::open_on(device.clone(), &options()).unwrap()
+}
+
+fn fresh(bytes: u64) -> Arc<Stopping> {
+    let device = Stopping::new(bytes);
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    device
+}
+
+/// While another thread's call stands still on the device: a checkpoint closes the gate and opens
+/// it again, and calls go on.
+fn others_go_on(volume: &Volume, names: &str) {
+    for i in 0..3 {
+        let name = format!("{names}-{i}");
+        volume.create(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o644).unwrap();
+        volume.checkpoint().unwrap();
+    }
+}
+
+/// Runs `call` in a thread, stops it on the device, lets others go on, and lets it end.
+fn beside<R: Send>(
+    device: &Stopping,
+    volume: &Volume,
+    names: &str,
+    arm: impl FnOnce(&Stopping),
+    call: impl FnOnce() -> R + Send,
+) -> R {
+    std::thread::scope(|scope| {
+        arm(device);
+        let thread = scope.spawn(call);
+        device.wait_for_stop();
+        // Only the thread's operation stops.
+        device.write_min.store(0, Ordering::SeqCst);
+        device.reads_stop.store(false, Ordering::SeqCst);
+        let watch = scope.spawn(|| others_go_on(volume, names));
+        let mut patience = 3000;
+        while !watch.is_finished() && patience > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+            patience -= 1;
+        }
+        let went_on = watch.is_finished();
+        device.go_on();
+        watch.join().unwrap();
+        let result = thread.join().unwrap();
+        assert!(went_on, "{names}: a checkpoint waited for another's I/O");
+        result
+    })
+}
+
+#[test]
+fn a_slow_write_of_data_keeps_nobody_waiting() {
+    let device = fresh(256 << 20);
+    let volume = open(&device);
+    let who = Caller::root();
+    let ino = volume.create(&who, Ino::ROOT, b"slow", 0o644).unwrap().ino;
+    volume.write(ino, 0, &[1; 100_000], false).unwrap();
+    let bytes = vec![9; 1 << 20];
+    let arm = |device: &Stopping| device.write_min.store(100_000, Ordering::SeqCst);
+    let written = beside(&device, &volume, "write", arm, || volume.write(ino, 0, &bytes, false));
+    assert_eq!(written, Ok(1 << 20));
+    volume.sync().unwrap();
+    drop(volume);
+    let volume = open(&device);
+    let mut back = vec![0; 1 << 20];
+    assert_eq!(volume.read(ino, 0, &mut back), Ok(1 << 20));
+    assert_eq!(back, bytes);
+    assert_eq!(volume.check(&mut |_, _| {}).unwrap().problems, vec![]);
+}
+
+/// What was read is what was there when the read began, though the file is written over and
+/// truncated, its space freed and used again meanwhile.
+#[test]
+fn a_slow_read_keeps_nobody_waiting_and_reads_one_state() {
+    let device = fresh(64 << 20);
+    let volume = open(&device);
+    let who = Caller::root();
+    let ino = volume.create(&who, Ino::ROOT, b"slow", 0o644).unwrap().ino;
+    let bytes = vec![7; 128 << 10];
+    volume.write(ino, 0, &bytes, false).unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    let volume = open(&device);
+    // Its inode and map are in memory, its data is not.
+    volume.getattr(ino).unwrap();
+    let arm = |device: &Stopping| device.reads_stop.store(true, Ordering::SeqCst);
+    let mut back = vec![0; 128 << 10];
+    let read = std::thread::scope(|scope| {
+        arm(&device);
+        let thread = scope.spawn(|| volume.read(ino, 0, &mut back));
+        device.wait_for_stop();
+        device.reads_stop.store(false, Ordering::SeqCst);
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        volume.setattr(&who, ino, &set).unwrap();
+        for round in 0..200 {
+            volume.write(ino, 0, &vec![round as u8; 128 << 10], false).unwrap();
+            if round % 10 == 0 {
+                volume.checkpoint().unwrap();
+            }
+        }
+        device.go_on();
+        thread.join().unwrap()
+    });
+    assert_eq!(read, Ok(128 << 10));
+    assert_eq!(back, bytes, "the space was given to others while it was read");
+}
+
+/// Everything that a removal needs is read before it passes the gate.
+#[test]
+fn the_removal_of_a_cold_tree_keeps_nobody_waiting() {
+    let device = fresh(256 << 20);
+    let volume = open(&device);
+    let who = Caller::root();
+    let dir = volume.mkdir(&who, Ino::ROOT, b"cold", 0o755).unwrap().ino;
+    for i in 0..2048 {
+        volume.create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = open(&device);
+    others_go_on(&volume, "warm");
+    let reads = device.reads.load(Ordering::SeqCst);
+    let arm = |device: &Stopping| device.reads_stop.store(true, Ordering::SeqCst);
+    let removed = beside(&device, &volume, "removal", arm, || {
+        volume.remove_tree(&who, Ino::ROOT, b"cold", TreeCheck::Tree)
+    });
+    assert_eq!(removed, Ok(()));
+    assert!(device.reads.load(Ordering::SeqCst) - reads > 60, "it was cold");
+    while volume.reap_some().unwrap() {}
+    assert_eq!(volume.check(&mut |_, _| {}).unwrap().problems, vec![]);
+}
+
+/// Of each call on a cold volume, every single read is stopped in turn: none is inside the gate.
+#[test]
+fn no_read_of_a_cold_call_is_inside_the_gate() {
+    let who = Caller::root();
+    let calls: [(&str, fn(&Volume, Ino, Ino) -> Result<()>); 7] = [
+        ("create", |v, dir, _| v.create(&Caller::root(), dir, b"new", 0o644).map(drop)),
+        ("unlink", |v, dir, _| v.unlink(&Caller::root(), dir, b"5")),
+        ("rename", |v, dir, _| {
+            v.rename(&Caller::root(), dir, b"5", Ino::ROOT, b"moved", RenameFlags::default())
+        }),
+        ("link", |v, dir, file| v.link(&Caller::root(), file, dir, b"new").map(drop)),
+        ("setattr", |v, _, file| {
+            let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            v.setattr(&Caller::root(), file, &set).map(drop)
+        }),
+        ("setxattr", |v, _, file| {
+            let flags = XattrFlags { create: false, replace: false };
+            v.setxattr(&Caller::root(), file, b"user.a", b"b", flags)
+        }),
+        ("write", |v, _, file| v.write(file, 10, &[3; 50_000], false).map(drop)),
+    ];
+    for (name, call) in calls {
+        for stop_at in 0..12 {
+            let device = fresh(64 << 20);
+            let volume = open(&device);
+            let dir = volume.mkdir(&who, Ino::ROOT, b"cold", 0o755).unwrap().ino;
+            let mut file = dir;
+            for i in 0..400 {
+                file = volume.create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
+            }
+            volume.write(file, 0, &[2; 100_000], false).unwrap();
+            volume.close().unwrap();
+            let volume = open(&device);
+            let before = device.reads.load(Ordering::SeqCst);
+            let done = std::thread::scope(|scope| {
+                let thread = scope.spawn(|| call(&volume, dir, file));
+                // Lets so many reads pass, one at a time.
+                let mut passed = 0;
+                device.reads_stop.store(true, Ordering::SeqCst);
+                loop {
+                    if thread.is_finished() {
+                        break;
+                    }
+                    let stopped = *device.stopped.lock().unwrap();
+                    if !stopped {
+                        std::thread::sleep(Duration::from_micros(200));
+                        continue;
+                    }
+                    if passed == stop_at {
+                        device.reads_stop.store(false, Ordering::SeqCst);
+                        let watch = scope.spawn(|| volume.checkpoint());
+                        let mut patience = 3000;
+                        while !watch.is_finished() && patience > 0 {
+                            std::thread::sleep(Duration::from_millis(10));
+                            patience -= 1;
+                        }
+                        let went_on = watch.is_finished();
+                        device.go_on();
+                        watch.join().unwrap().unwrap();
+                        assert!(went_on, "read {stop_at} of {name} is inside the gate");
+                        break;
+                    }
+                    passed += 1;
+                    *device.stopped.lock().unwrap() = false;
+                    device.changed.notify_all();
+                }
+                thread.join().unwrap()
+            });
+            device.go_on();
+            assert_eq!(done, Ok(()), "{name}");
+            if device.reads.load(Ordering::SeqCst) - before <= stop_at {
+                assert!(stop_at > 1, "{name} has read something");
+                break;
+            }
+        }
+    }
+}
