@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 /// Blocks that a checkpoint has written, until they can be read back.
 pub struct Written {
+    epoch: Epoch,
     blocks: Vec<Arc<InodeBlock>>,
 }
 
@@ -56,12 +57,12 @@ impl InodeTable {
             self.imap.rewrite(low, level, addr, epoch)?;
         }
         let root = self.imap.checkpoint(epoch, writer)?;
-        Ok((root, Written { blocks }))
+        Ok((root, Written { epoch, blocks }))
     }
 
     /// What `checkpoint` wrote can be read back: the blocks may leave memory.
     pub fn finish(&self, written: Written) {
-        self.config.budget.cleaned(written.blocks.len());
+        self.config.budget.cleaned(written.blocks.len(), written.epoch);
         for block in written.blocks {
             block.flags.fetch_and(!WRITING, Ordering::AcqRel);
             self.note_clean(&block);
@@ -82,8 +83,10 @@ impl InodeTable {
         })?;
         self.forget_numbers();
         for (number, block) in self.blocks.iter() {
-            let dirty = DIRTY_MARK.iter().filter(|mark| self.blocks.has_mark(number, **mark));
-            self.config.budget.cleaned(dirty.count());
+            for (parity, mark) in (0..).zip(DIRTY_MARK) {
+                let marked = self.blocks.has_mark(number, mark);
+                self.config.budget.cleaned(usize::from(marked), parity);
+            }
             if self.blocks.remove_if(number, &block) {
                 self.config.budget.dropped(1);
             }

@@ -13,6 +13,7 @@
 use crate::cache::{Charge, Dropped, NodeCache};
 use crate::cell::LeafCell;
 use crate::sync::{ArcSwapOption, Mutex};
+use crate::tree::Tree;
 use shoal_base::Epoch;
 use shoal_format::Ptr;
 use shoal_format::node::Key;
@@ -129,26 +130,24 @@ impl InnerCell {
         cell
     }
     /// A cell born in memory, dirty.
-    pub fn fresh(
-        data: InnerData,
-        high: Key,
-        epoch: Epoch,
-        shape: &Arc<Mutex<()>>,
-        cache: &Arc<NodeCache>,
-    ) -> Arc<InnerCell> {
-        let cell = InnerCell::on_disk(Ptr::NULL, data.level, high, shape);
+    pub fn fresh(data: InnerData, high: Key, epoch: Epoch, tree: &Tree) -> Arc<InnerCell> {
+        tree.touched(data.keys[0], epoch);
+        let cell = InnerCell::on_disk(Ptr::NULL, data.level, high, &tree.shape);
         {
             let mut meta = cell.meta.lock();
             meta.epoch = epoch;
             meta.dirty = true;
-            cell.now.store(Some(data.charged(cache)));
+            cell.now.store(Some(data.charged(&tree.cache)));
         }
         cell
     }
     /// Makes `data` the current version. Only under the tree's shape lock.
-    pub fn publish(&self, data: InnerData, epoch: Epoch, cache: &Arc<NodeCache>) {
+    pub fn publish(&self, data: InnerData, epoch: Epoch, tree: &Tree) {
         let mut meta = self.meta.lock();
-        let before = self.now.swap(Some(data.charged(cache)));
+        if !(meta.dirty && meta.epoch == epoch) {
+            tree.touched(data.keys[0], epoch);
+        }
+        let before = self.now.swap(Some(data.charged(&tree.cache)));
         if meta.epoch < epoch {
             let was_dirty = meta.dirty;
             meta.old = before.map(|b| (b, was_dirty));

@@ -1,10 +1,29 @@
 //! Writing a tree to the device: a checkpoint walks the cells as they were at the end of its epoch,
 //! writes the nodes that changed to new addresses, children before parents, and returns the new
 //! root.
+//!
+//! Problem: a checkpoint must not look at every cell in memory, but a leaf does not know its
+//! parents, whose pointers change with its address.
+//!
+//! Rule: the first change of a cell in an epoch, of a leaf's entries or of an inner cell's array,
+//! and the birth of a cell, notes `(epoch, key)` in `Tree::touched`, before the transaction ends.
+//! The key is the cell's lowest. The checkpoint of epoch `e` takes what was noted up to `e`, sorts
+//! it, and descends to these keys only, in the arrays as they were at the end of `e`.
+//!
+//! Proof that it meets every cell that is to be written: while a cell is in the tree, the key that
+//! was noted stays within its range. A leaf's lowest key never changes. That of an inner cell never
+//! grows: a split takes from its right end, a merge adds there. So in every version of the tree
+//! that contains the cell, the one of the end of `e` too, the way to the key leads through the
+//! cell, and through all cells above it, which get the new address. No transaction of `e` is under
+//! way when the checkpoint takes the keys, and those of `e + 1` note theirs under their own epoch.
+//! A key whose cell has left the tree leads to another one, which is found clean.
+//!
+//! Cost: the nodes on the way to what changed, whatever else is in memory.
 
 use crate::cell::LeafCell;
 use crate::inner::{Children, InnerCell, InnerData};
 use crate::tree::{Dead, Tree};
+use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result, checksum};
@@ -26,8 +45,9 @@ impl Tree {
     /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more. Of
     /// an empty tree nothing is written, and a null pointer returned.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
+        let keys = self.take_touched(epoch);
         if !self.retire_if_empty(epoch, writer) {
-            self.write_inner(&self.root, epoch, writer)?;
+            self.write_inner(&self.root, &keys, epoch, writer)?;
         }
         let mut dead = self.dead.lock();
         let mut later = Vec::new();
@@ -44,6 +64,22 @@ impl Tree {
         *dead = later;
         let root = self.root.meta.lock().disk;
         Ok(root)
+    }
+
+    /// Notes for the checkpoint of `epoch` that a cell changes whose lowest key this is.
+    pub(crate) fn touched(&self, low: Key, epoch: Epoch) {
+        self.touched.lock().push((epoch, low));
+    }
+
+    /// Returns what was noted up to `epoch`, in order, and forgets it.
+    fn take_touched(&self, epoch: Epoch) -> Vec<Key> {
+        let noted = std::mem::take(&mut *self.touched.lock());
+        let (noted, later): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(of, _)| *of <= epoch);
+        self.touched.lock().extend(later);
+        let mut keys: Vec<Key> = noted.into_iter().map(|(_, key)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 
     /// The version of an inner cell that belongs to `epoch`, and whether its shape is unwritten.
@@ -71,10 +107,10 @@ impl Tree {
         if state.epoch > epoch {
             if let Some(old) = state.old.take() {
                 self.cache.recycle(old);
-                self.cache.cleaned();
+                self.cache.cleaned(epoch);
             }
         } else if std::mem::take(&mut state.dirty) {
-            self.cache.cleaned();
+            self.cache.cleaned(state.epoch);
         }
         writer.retire(std::mem::replace(&mut state.disk, Ptr::NULL));
         state.wrote = epoch;
@@ -90,10 +126,12 @@ impl Tree {
         true
     }
 
-    /// Returns whether the node got a new address.
+    /// Writes what changed on the way to `keys`, all within the range of `cell`. Returns whether
+    /// its node got a new address.
     fn write_inner(
         &self,
         cell: &InnerCell,
+        keys: &[Key],
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
@@ -101,17 +139,18 @@ impl Tree {
         // we took its parent's array: what changed later in the cells that took its place belongs
         // to a later epoch.
         let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
-        match &data.children {
-            Children::Leaves(leaves) => {
-                for leaf in leaves {
-                    changed |= self.write_leaf_node(leaf, epoch, writer)?;
-                }
-            }
-            Children::Inners(inners) => {
-                for inner in inners {
-                    changed |= self.write_inner(inner, epoch, writer)?;
-                }
-            }
+        let mut rest = keys;
+        while let Some(first) = rest.first() {
+            let i = data.child_for(*first);
+            let end = data.keys.get(i + 1);
+            let below = end.map_or(rest.len(), |end| rest.partition_point(|key| key < end));
+            let (of_child, others) = rest.split_at(below);
+            rest = others;
+            self.cache.counters.add(Counter::CheckpointCells, 1);
+            changed |= match &data.children {
+                Children::Leaves(v) => self.write_leaf_node(&v[i], epoch, writer)?,
+                Children::Inners(v) => self.write_inner(&v[i], of_child, epoch, writer)?,
+            };
         }
         if !changed {
             return Ok(false);
@@ -137,7 +176,7 @@ impl Tree {
         if level == 0 {
             return self.write_leaf(low, |state| {
                 if state.disk.addr == addr {
-                    state.touch(epoch, &self.cache);
+                    state.touch(epoch, self);
                 }
             });
         }
@@ -147,7 +186,7 @@ impl Tree {
             let data = self.inner_data(&cell)?;
             if data.level == level {
                 if cell.meta.lock().disk.addr == addr {
-                    cell.publish(InnerData::clone(&data), epoch, &self.cache);
+                    cell.publish(InnerData::clone(&data), epoch, self);
                 }
                 return Ok(());
             }
@@ -189,6 +228,7 @@ impl Tree {
             return Ok(false);
         }
         let mut state = leaf.state.write();
+        let of = state.epoch.min(epoch);
         let ptr = if state.epoch <= epoch {
             let dirty = state.dirty;
             match &mut state.node {
@@ -204,7 +244,7 @@ impl Tree {
         if state.epoch <= epoch {
             state.dirty = false;
         }
-        self.cache.cleaned();
+        self.cache.cleaned(of);
         writer.retire(state.disk);
         state.disk = ptr;
         state.wrote = epoch;

@@ -10,7 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::cell::LeafCell;
-use crate::inner::InnerCell;
+use crate::inner::{Children, InnerCell};
 use crate::{Action, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Epoch, Result, RootId};
@@ -271,6 +271,7 @@ impl World {
         let mut writer = self.writer.lock().unwrap();
         let root = self.tree.checkpoint(epoch, &mut *writer).unwrap();
         writer.flush();
+        assert_written(&self.tree.root, epoch);
         let counters = Arc::new(Counters::default());
         // Not announced: its cells are not those of the tree under test.
         let born = BORN.take();
@@ -326,6 +327,26 @@ impl World {
             (0..100).for_each(|_| self.cache.shrink());
             assert!(self.cache.used_bytes() <= plan.cache as u64, "{census:?}");
         }
+    }
+}
+
+/// Nothing that changed up to `epoch` is left to be written: no mark was lost. Others go on.
+fn assert_written(cell: &InnerCell, epoch: Epoch) {
+    let data = {
+        let meta = cell.meta.lock();
+        assert!(!meta.dirty || meta.epoch > epoch, "an inner node was not written");
+        let old = meta.old.as_ref().is_some_and(|(_, dirty)| *dirty);
+        assert!(!old || meta.epoch > epoch + 1, "an old array was not written");
+        cell.now.load_full()
+    };
+    match data.as_deref().map(|data| &data.children) {
+        Some(Children::Leaves(leaves)) => leaves.iter().for_each(|leaf| {
+            let state = leaf.state.read();
+            assert!(!state.dirty || state.epoch > epoch, "a leaf was not written");
+            assert!(state.old.is_none() || state.epoch > epoch + 1, "an old leaf was not written");
+        }),
+        Some(Children::Inners(inners)) => inners.iter().for_each(|i| assert_written(i, epoch)),
+        None => {}
     }
 }
 
