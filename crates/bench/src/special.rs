@@ -1,5 +1,5 @@
-//! Workloads about a volume as a whole: the time of recovery, the memory of a cached inode, the time
-//! of a checkpoint that has little to write.
+//! Workloads about a volume as a whole: the time of recovery, the memory of a cached inode, the
+//! time of a checkpoint that has little to write.
 
 use crate::args::Args;
 use crate::driver::{Driver, Target};

@@ -106,6 +106,23 @@ impl LeafState {
     pub fn covers(&self, key: Key) -> bool {
         !self.dead && self.low <= key && key < self.high
     }
+    /// The version that the checkpoint of `epoch` has still to write. Once there is one at the end
+    /// of the epoch, it stays until that checkpoint has written it: a later change keeps it aside.
+    #[inline]
+    pub fn unwritten(&mut self, epoch: Epoch) -> Option<&mut Node> {
+        match self.epoch > epoch {
+            true => self.old.as_mut(),
+            false => self.node.as_mut().filter(|_| self.dirty),
+        }
+    }
+    /// Whether there is one.
+    #[inline]
+    pub fn is_unwritten(&self, epoch: Epoch) -> bool {
+        match self.epoch > epoch {
+            true => self.old.is_some(),
+            false => self.dirty && self.node.is_some(),
+        }
+    }
     /// To be called before every change: keeps aside what a checkpoint has still to write, and
     /// leaves word for the checkpoint of `epoch` where to look.
     #[inline]

@@ -70,6 +70,18 @@ impl InnerData {
     pub fn child_for(&self, key: Key) -> usize {
         self.keys.partition_point(|k| *k <= key).saturating_sub(1)
     }
+    /// The children that answer for the keys, which are in order, each with its own.
+    pub fn routes<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = (usize, &'k [Key])> {
+        let mut rest = keys;
+        std::iter::from_fn(move || {
+            let i = self.child_for(*rest.first()?);
+            let end = self.keys.get(i + 1);
+            let count = end.map_or(rest.len(), |end| rest.partition_point(|key| key < end));
+            let (own, others) = rest.split_at(count.max(1));
+            rest = others;
+            Some((i, own))
+        })
+    }
     /// Counted in the budget from now on, as long as anybody holds it.
     pub fn charged(mut self, cache: &Arc<NodeCache>) -> Arc<InnerData> {
         let keys = self.keys.capacity() * size_of::<Key>();

@@ -20,8 +20,9 @@
 //!
 //! Cost: the nodes on the way to what changed, whatever else is in memory.
 
-use crate::cell::LeafCell;
+use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
+use crate::leaves::Helpers;
 use crate::tree::{Dead, Tree};
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
@@ -32,13 +33,17 @@ use shoal_format::node::{Key, Node};
 use std::sync::Arc;
 
 /// Where a checkpoint puts what it writes.
-pub trait NodeWriter {
+pub trait NodeWriter: Send {
     /// An address for `len` bytes.
     fn alloc(&mut self, len: usize) -> Result<Addr>;
     /// Writes `bytes` at an address from `alloc`; may be buffered until the checkpoint's end.
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
     /// What this pointed to is not part of the new image.
     fn retire(&mut self, ptr: Ptr);
+    /// Threads that may help, if what is to be written is much.
+    fn helpers(&self) -> Option<Helpers> {
+        None
+    }
 }
 
 impl Tree {
@@ -47,6 +52,7 @@ impl Tree {
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
         let keys = self.take_touched(epoch);
         if !self.retire_if_empty(epoch, writer) {
+            self.write_leaves(&keys, epoch, writer)?;
             self.write_inner(&self.root, &keys, epoch, writer)?;
         }
         let mut dead = self.dead.lock();
@@ -83,7 +89,7 @@ impl Tree {
     }
 
     /// The version of an inner cell that belongs to `epoch`, and whether its shape is unwritten.
-    fn version(&self, cell: &InnerCell, epoch: Epoch) -> Option<(Arc<InnerData>, bool)> {
+    pub(crate) fn version(&self, cell: &InnerCell, epoch: Epoch) -> Option<(Arc<InnerData>, bool)> {
         let mut meta = cell.meta.lock();
         if meta.epoch > epoch {
             return meta.old.clone();
@@ -139,13 +145,7 @@ impl Tree {
         // we took its parent's array: what changed later in the cells that took its place belongs
         // to a later epoch.
         let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
-        let mut rest = keys;
-        while let Some(first) = rest.first() {
-            let i = data.child_for(*first);
-            let end = data.keys.get(i + 1);
-            let below = end.map_or(rest.len(), |end| rest.partition_point(|key| key < end));
-            let (of_child, others) = rest.split_at(below);
-            rest = others;
+        for (i, of_child) in data.routes(keys) {
             self.cache.counters.add(Counter::CheckpointCells, 1);
             changed |= match &data.children {
                 Children::Leaves(v) => self.write_leaf_node(&v[i], epoch, writer)?,
@@ -214,41 +214,37 @@ impl Tree {
         node
     }
 
+    /// Returns whether the leaf has got a new address in this checkpoint.
     fn write_leaf_node(
         &self,
         leaf: &Arc<LeafCell>,
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
-        let clean = {
+        {
             let state = leaf.state.read();
-            !state.dirty && state.old.is_none()
-        };
-        if clean {
-            return Ok(false);
+            if !state.is_unwritten(epoch) {
+                return Ok(state.wrote == epoch);
+            }
         }
         let mut state = leaf.state.write();
-        let of = state.epoch.min(epoch);
-        let ptr = if state.epoch <= epoch {
-            let dirty = state.dirty;
-            match &mut state.node {
-                Some(node) if dirty => write_node(node, epoch, writer)?,
-                _ => return Ok(false),
-            }
-        } else {
-            let Some(mut old) = state.old.take() else { return Ok(false) };
-            let ptr = write_node(&mut old, epoch, writer)?;
-            self.cache.recycle(old);
-            ptr
-        };
+        let Some(node) = state.unwritten(epoch) else { return Ok(false) };
+        let ptr = write_node(node, epoch, writer)?;
+        writer.retire(self.leaf_written(&mut state, ptr, epoch));
+        Ok(true)
+    }
+
+    /// The version of a leaf that belongs to `epoch` has been written; returns where the last one
+    /// was.
+    pub(crate) fn leaf_written(&self, state: &mut LeafState, ptr: Ptr, epoch: Epoch) -> Ptr {
+        self.cache.cleaned(state.epoch.min(epoch));
         if state.epoch <= epoch {
             state.dirty = false;
+        } else if let Some(old) = state.old.take() {
+            self.cache.recycle(old);
         }
-        self.cache.cleaned(of);
-        writer.retire(state.disk);
-        state.disk = ptr;
         state.wrote = epoch;
-        Ok(true)
+        std::mem::replace(&mut state.disk, ptr)
     }
 }
 
