@@ -7,7 +7,7 @@ use shoal_format::bytes::u16_at;
 use shoal_format::claim::OwnerClaim;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
-use shoal_format::inode::{BlockId, Core, Inode, encode_block};
+use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
 use shoal_format::{Geometry, Ptr, orphan};
@@ -83,16 +83,14 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         data: vec![n as u8; n].into(),
         attr: Box::default(),
     };
-    let slots = std::array::from_fn(|n| {
-        let mut slot = Vec::new();
-        if n < 4 {
-            inode(n).encode(&mut slot);
-        }
-        slot
-    });
     let mut block = Vec::new();
     let id = BlockId { volume: 7, first: Ino(96), inode_size: 512 };
-    encode_block(id, PTR.addr, 1, &slots, &mut block);
+    encode_block(id, 1, &mut block, |n, out| {
+        if n < 4 {
+            inode(n).encode(out);
+        }
+    });
+    stamp_block(&mut block, PTR.addr);
     put("inode_block", "four", &block)?;
 
     let mut record = Vec::new();

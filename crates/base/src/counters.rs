@@ -29,6 +29,7 @@ counters! {
     Flushes "flushes" "device flushes";
     Checkpoints "checkpoints" "checkpoints completed";
     CheckpointBytes "checkpoint_bytes" "bytes of nodes and inode blocks written by checkpoints";
+    CheckpointCells "checkpoint_cells" "tree nodes in memory looked at by checkpoints";
     NodeReads "node_reads" "tree nodes read from the device";
     InodeBlockReads "inode_block_reads" "inode blocks read from the device";
     NodeSplits "node_splits" "tree nodes split";

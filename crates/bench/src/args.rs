@@ -103,6 +103,8 @@ pub enum Workload {
     /// `vol:` resident bytes for each cached inode: after making the files, and after opening the
     /// volume again and a `stat` of each
     Memory,
+    /// `vol:` checkpoints that have one new file to write, beside all the others in the cache
+    Checkpoint,
     /// `vol:` create, rename and unlink without parent pointers, with them, and with each of their
     /// changes through an intent, in turns (--rounds, 7 by default)
     Parents,
@@ -141,6 +143,7 @@ impl Workload {
             Workload::ReadSmall => "read-small",
             Workload::Recover => "recover",
             Workload::Memory => "memory",
+            Workload::Checkpoint => "checkpoint",
             Workload::Parents => "parents",
             Workload::Setxattr => "setxattr",
             Workload::Paths => "paths",
@@ -172,8 +175,8 @@ impl Workload {
 
     /// Whether it is done once, on a volume of its own.
     fn is_special(self) -> bool {
-        use Workload::{Memory, Paths, Recover, Setxattr};
-        matches!(self, Recover | Memory | Setxattr | Paths)
+        use Workload::{Checkpoint, Memory, Paths, Recover, Setxattr};
+        matches!(self, Recover | Memory | Checkpoint | Setxattr | Paths)
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `driver` | what a workload may ask of a target |
 //! | `syscalls`, `library` | the two drivers |
 //! | `workload` | the workloads, and the phases they run in |
-//! | `special` | `recover` and `memory`: workloads that open the volume twice |
+//! | `special` | `recover`, `memory`, `checkpoint`: workloads about a volume as a whole |
 //! | `parents` | what parent pointers cost |
 //! | `attributes` | security labels replaced, paths asked for |
 //! | `orphans` | files cut a byte at a time, removed while open, and whole trees |
@@ -57,6 +57,9 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     match (target, args.workload) {
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
         (Target::Volume(path), Workload::Memory) => special::memory(args, path, &mut report),
+        (Target::Volume(path), Workload::Checkpoint) => {
+            special::checkpoint(args, path, &mut report)
+        }
         (Target::Volume(path), Workload::Truncate) => {
             orphans::truncate_volume(args, path, &mut report)
         }

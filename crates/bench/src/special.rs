@@ -1,8 +1,10 @@
-//! Workloads that open the volume twice: the time of recovery, and the memory of a cached inode.
+//! Workloads about a volume as a whole: the time of recovery, the memory of a cached inode, the
+//! time of a checkpoint that has little to write.
 
 use crate::args::Args;
-use crate::driver::Target;
+use crate::driver::{Driver, Target};
 use crate::error::{BenchError, Result};
+use crate::layout;
 use crate::library::{VolumeTarget, open_options};
 use crate::meter::Measured;
 use crate::report::{Report, Results};
@@ -76,5 +78,49 @@ pub(crate) fn memory(args: &Args, path: &Path, report: &mut Report) -> Result<()
         ("cache_per_inode_cached", target.volume().info().cache_bytes as f64 / files),
     ];
     report.whole(&results)?;
+    target.finish()
+}
+
+/// Checkpoints that are timed.
+const CHECKPOINTS: usize = 201;
+
+/// Times checkpoints that have one new file to write, with all the others in the cache.
+pub(crate) fn checkpoint(args: &Args, path: &Path, report: &mut Report) -> Result<()> {
+    let target = VolumeTarget::prepare(args, path)?;
+    make_directories(args, &target)?;
+    make_files(args, &target, 0, false)?;
+    target.settle()?;
+    run_phase(args, &target, 0, |driver, share, meter| stat_all(driver, share, meter, false))?;
+    let mut driver = target.driver()?;
+    let dir = driver.open_dir(&layout::dir_path(0, 0)?)?;
+    let (before, cells) = (target.usage(), target.counter("checkpoint_cells"));
+    let (cpu, start) = (resources::cpu_seconds(), Instant::now());
+    let mut times = Vec::with_capacity(CHECKPOINTS);
+    for n in 0..CHECKPOINTS {
+        let (volume, name) = (target.volume(), format!("one more {n}"));
+        let failed = |e| BenchError::failed("checkpoint of", path.display(), e);
+        volume.create(driver.who(), dir, name.as_bytes(), 0o644).map_err(failed)?;
+        volume.sync().map_err(failed)?;
+        let start = Instant::now();
+        volume.checkpoint().map_err(failed)?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    let mut measured = Measured::empty();
+    measured.seconds = start.elapsed().as_secs_f64();
+    measured.cpu_seconds = resources::cpu_seconds() - cpu;
+    measured.ops = CHECKPOINTS as u64;
+    let cells = (target.counter("checkpoint_cells") - cells) as f64 / CHECKPOINTS as f64;
+    times.sort_by(f64::total_cmp);
+    let mut results = Results::new(measured);
+    results.grow(before, target.usage());
+    results.extra = vec![
+        ("checkpoint_seconds_median", times[CHECKPOINTS / 2]),
+        ("checkpoint_seconds_max", times[CHECKPOINTS - 1]),
+        ("cells_per_checkpoint", cells),
+        ("cached_files", (args.files * args.threads as u64) as f64),
+        ("cache_bytes", target.volume().info().cache_bytes as f64),
+    ];
+    report.whole(&results)?;
+    drop(driver);
     target.finish()
 }

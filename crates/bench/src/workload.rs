@@ -204,7 +204,7 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::WriteSmall => write_small(driver, share, meter),
         Workload::ReadSmall => read_small(driver, share, meter),
         Workload::Readdirplus => list_tree(driver, share, meter),
-        Workload::Stat | Workload::Memory | Workload::Recover => {
+        Workload::Stat | Workload::Memory | Workload::Recover | Workload::Checkpoint => {
             stat_all(driver, share, meter, args.shuffle)
         }
         Workload::OpenUnlink => crate::orphans::open_unlink(driver, share, meter),

@@ -16,6 +16,8 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB1");
 /// Bytes of a block's header: magic 4, inode size 2, root 2, volume 8, number 8, address 8, epoch
 /// 8, reserved 8.
 pub const BLOCK_HEADER: usize = 48;
+/// Where the address stands in it.
+const BLOCK_ADDR: usize = 24;
 /// Bytes of an inode's core.
 pub const CORE: usize = 112;
 
@@ -282,32 +284,39 @@ impl BlockId {
     }
 }
 
-/// Appends a block of trimmed inodes.
+/// Appends a block of trimmed inodes to `out`: `slot` appends each of them. Where it belongs is
+/// entered later, by [`stamp_block`].
 pub fn encode_block(
     id: BlockId,
-    addr: Addr,
     epoch: u64,
-    slots: &[Vec<u8>; INODES_PER_BLOCK],
     out: &mut Vec<u8>,
+    mut slot: impl FnMut(usize, &mut Vec<u8>),
 ) {
     out.put_u32(MAGIC);
     out.put_u16(id.inode_size as u16);
     out.put_u16(id.first.root().0);
     out.put_u64(id.volume);
     out.put_u64(id.number());
-    out.put_u64(addr.0);
+    out.put_u64(0);
     out.put_u64(epoch);
     out.put_u64(0);
-    for slot in slots {
-        out.put_u16(slot.len() as u16);
-    }
-    for slot in slots {
-        out.put_bytes(slot);
+    let lens = out.len();
+    out.resize(lens + INODES_PER_BLOCK * 2, 0);
+    for i in 0..INODES_PER_BLOCK {
+        let start = out.len();
+        slot(i, out);
+        let len = (out.len() - start) as u16;
+        out[lens + 2 * i..lens + 2 * i + 2].copy_from_slice(&len.to_le_bytes());
     }
 }
 
+/// Enters the address in a block that was encoded without it.
+pub fn stamp_block(block: &mut [u8], addr: Addr) {
+    block[BLOCK_ADDR..BLOCK_ADDR + 8].copy_from_slice(&addr.0.to_le_bytes());
+}
+
 /// Length on disk of a block whose trimmed inodes have these lengths in total.
-pub fn block_len(inodes: usize) -> usize {
+fn block_len(inodes: usize) -> usize {
     BLOCK_HEADER + INODES_PER_BLOCK * 2 + inodes
 }
 

@@ -10,7 +10,7 @@ use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
-use shoal_format::inode::{BlockId, Core, Inode, decode_block, encode_block};
+use shoal_format::inode::{BlockId, Core, Inode, decode_block, encode_block, stamp_block};
 use shoal_format::intent::{self, Intent};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId};
@@ -98,15 +98,19 @@ fn valid_node() -> Vec<u8> {
 }
 
 fn valid_block() -> Vec<u8> {
-    let mut slots: [Vec<u8>; 32] = Default::default();
-    for (i, slot) in slots.iter_mut().enumerate().skip(3) {
-        let mut inode = Inode::free(i as u32);
-        inode.core.mode = 0o100_644;
-        inode.data = vec![i as u8; i * 3].into();
-        inode.encode(slot);
-    }
     let mut raw = Vec::new();
-    encode_block(BLOCK, Addr(0), 1, &slots, &mut raw);
+    encode_block(BLOCK, 1, &mut raw, |i, out| {
+        if i >= 3 {
+            let mut inode = Inode::free(i as u32);
+            inode.core.mode = 0o100_644;
+            inode.data = vec![i as u8; i * 3].into();
+            inode.encode(out);
+        }
+    });
+    stamp_block(&mut raw, Addr(8192));
+    assert!(decode_block(&raw, BLOCK, Addr(0)).is_err());
+    assert!(decode_block(&raw, BLOCK, Addr(8192)).is_ok());
+    stamp_block(&mut raw, Addr(0));
     assert!(decode_block(&raw, BLOCK, Addr(0)).is_ok());
     raw
 }

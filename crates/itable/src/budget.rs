@@ -3,6 +3,7 @@
 
 use crate::sync::{AtomicUsize, Mutex};
 use crate::table::InodeTable;
+use shoal_base::Epoch;
 use shoal_base::limits::INODES_PER_BLOCK;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -16,8 +17,8 @@ pub struct Budget {
     limit: usize,
     /// Blocks in memory.
     blocks: AtomicUsize,
-    /// Blocks that checkpoints have still to write.
-    dirty: AtomicUsize,
+    /// Blocks that the checkpoint of an even or odd epoch has to write.
+    dirty: [AtomicUsize; 2],
     /// Entries in the tables' lists of blocks to use again, about 32 bytes each; at most as many as
     /// there may be blocks in memory.
     listed: AtomicUsize,
@@ -36,7 +37,7 @@ impl Budget {
         Arc::new(Budget {
             limit,
             blocks: AtomicUsize::new(0),
-            dirty: AtomicUsize::new(0),
+            dirty: Default::default(),
             listed: AtomicUsize::new(0),
             longest: u64::from(inode_size + 4) * INODES_PER_BLOCK as u64,
             tables: Mutex::default(),
@@ -61,7 +62,13 @@ impl Budget {
     /// Bytes that the next checkpoints have to write, at most.
     #[inline]
     pub fn dirty_bytes(&self) -> u64 {
-        self.dirty.load(Ordering::Relaxed) as u64 * self.longest
+        self.dirty_in(0) + self.dirty_in(1)
+    }
+    /// Bytes that the checkpoint of this epoch, the current one or the one before, has to write, at
+    /// most.
+    #[inline]
+    pub fn dirty_in(&self, epoch: Epoch) -> u64 {
+        self.dirty[epoch as usize % 2].load(Ordering::Relaxed) as u64 * self.longest
     }
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
@@ -73,11 +80,11 @@ impl Budget {
     pub(crate) fn dropped(&self, blocks: usize) {
         self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }
-    pub(crate) fn dirtied(&self) {
-        self.dirty.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn dirtied(&self, epoch: Epoch) {
+        self.dirty[epoch as usize % 2].fetch_add(1, Ordering::Relaxed);
     }
-    pub(crate) fn cleaned(&self, blocks: usize) {
-        self.dirty.fetch_sub(blocks, Ordering::Relaxed);
+    pub(crate) fn cleaned(&self, blocks: usize, epoch: Epoch) {
+        self.dirty[epoch as usize % 2].fetch_sub(blocks, Ordering::Relaxed);
     }
     /// Returns whether another block may be listed for use.
     pub(crate) fn may_list(&self) -> bool {

@@ -3,20 +3,26 @@
 //! addresses in `imap`.
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
+use crate::sync::Mutex;
+use crate::sync::crew::{Steps, in_order};
 use crate::table::{DIRTY_MARK, InodeTable, decode_imap};
 use shoal_base::invariant;
-use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::limits::ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Epoch, Result, checksum};
 use shoal_format::Ptr;
 use shoal_format::bytes::Put;
-use shoal_format::inode::{Inode, block_len, encode_block};
-use shoal_tree::{Key, NodeWriter};
+use shoal_format::inode::{Inode, encode_block, stamp_block};
+use shoal_tree::{Key, NodeWriter, Placed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Blocks that a thread encodes and writes at once: about 600 KiB of small files.
+const PIECE: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 128 };
+
 /// Blocks that a checkpoint has written, until they can be read back.
 pub struct Written {
+    epoch: Epoch,
     blocks: Vec<Arc<InodeBlock>>,
 }
 
@@ -24,44 +30,91 @@ impl InodeTable {
     /// Writes the blocks changed in `epoch`, in which no transaction runs any more, and `imap`.
     /// Returns the root of `imap`; call [`InodeTable::finish`] once the writer's bytes are on the
     /// device.
+    ///
+    /// Threads encode and write pieces of the table; addresses are given out in inode order.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<(Ptr, Written)> {
-        let mark = DIRTY_MARK[epoch as usize % 2];
-        let mut blocks = Vec::new();
-        let mut raw = Vec::new();
-        let mut slots: [Vec<u8>; INODES_PER_BLOCK] = Default::default();
-        for (number, block) in self.blocks.range_marked(.., mark) {
-            block.flags.fetch_or(WRITING, Ordering::AcqRel);
-            let free = capture(&block, epoch, &mut slots);
-            self.blocks.clear_mark(number, mark);
-            if planted::is(Defect::BlockNotWritten) && number % 2 == 1 {
-                block.flags.fetch_and(!(DIRTY[epoch as usize % 2] | WRITING), Ordering::AcqRel);
-                continue;
-            }
-            block.flags.fetch_and(!DIRTY[epoch as usize % 2], Ordering::AcqRel);
-            let len = block_len(slots.iter().map(Vec::len).sum());
-            let addr = writer.alloc(len)?;
-            raw.clear();
-            encode_block(self.block_id(block.number), addr, epoch, &slots, &mut raw);
-            let ptr = Ptr { addr, len: len as u32, checksum: checksum(&raw) };
-            writer.write(addr, &raw)?;
-            let before = std::mem::replace(&mut *block.disk.lock(), ptr);
-            writer.retire(before);
-            let mut value = Vec::with_capacity(Ptr::SIZE + 4);
-            ptr.encode(&mut value);
-            value.put_u32(free);
-            self.imap.put(Key::new(block.number, 0), &value, epoch)?;
-            blocks.push(block);
-        }
+        let mut from = 0;
+        let mut next = || self.next_dirty(&mut from, epoch);
+        let mut first = next();
+        // Fewer blocks than that are not worth a thread.
+        let helpers = writer.helpers().filter(|_| first.as_ref().is_some_and(|p| p.len() == PIECE));
+        let (blocks, sink) = (Mutex::new(Vec::new()), Mutex::new(&mut *writer));
+        let steps = Steps {
+            take: || first.take().or_else(&mut next),
+            prepare: |blocks: Vec<_>| Ok(self.encode(blocks, epoch)),
+            place: |piece: &mut Piece| piece.place(&mut **sink.lock()),
+            finish: |mut piece: Piece| {
+                piece.stamp();
+                match &helpers {
+                    Some(helpers) => helpers.write_runs(&piece.raw, &piece.placed)?,
+                    None => piece.write(&mut **sink.lock())?,
+                }
+                self.enter_addresses(&piece, epoch)?;
+                blocks.lock().append(&mut piece.blocks);
+                Ok(())
+            },
+        };
+        in_order(helpers.as_ref().map_or(1, |helpers| helpers.threads), steps)?;
         for (low, level, addr) in self.imap_moves.lock().drain(..) {
             self.imap.rewrite(low, level, addr, epoch)?;
         }
         let root = self.imap.checkpoint(epoch, writer)?;
-        Ok((root, Written { blocks }))
+        let blocks = std::mem::take(&mut *blocks.lock());
+        Ok((root, Written { epoch, blocks }))
+    }
+
+    /// Up to [`PIECE`] blocks from `from` on that the checkpoint of `epoch` has to write.
+    fn next_dirty(&self, from: &mut u64, epoch: Epoch) -> Option<Vec<Arc<InodeBlock>>> {
+        let mark = DIRTY_MARK[epoch as usize % 2];
+        let mut blocks = Vec::with_capacity(PIECE);
+        while blocks.len() < PIECE
+            && let Some((number, block)) = self.blocks.next_marked(*from, mark)
+        {
+            *from = number + 1;
+            blocks.push(block);
+        }
+        (!blocks.is_empty()).then_some(blocks)
+    }
+
+    /// Encodes blocks as they were at the end of `epoch`, one behind the other.
+    fn encode(&self, blocks: Vec<Arc<InodeBlock>>, epoch: Epoch) -> Piece {
+        let mut piece = Piece::default();
+        for block in blocks {
+            block.flags.fetch_or(WRITING, Ordering::AcqRel);
+            let start = piece.raw.len();
+            let free = self.capture(&block, epoch, &mut piece.raw);
+            self.blocks.clear_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
+            if planted::is(Defect::BlockNotWritten) && block.number % 2 == 1 {
+                block.flags.fetch_and(!(DIRTY[epoch as usize % 2] | WRITING), Ordering::AcqRel);
+                piece.raw.truncate(start);
+                continue;
+            }
+            block.flags.fetch_and(!DIRTY[epoch as usize % 2], Ordering::AcqRel);
+            let len = piece.raw.len() - start;
+            piece.raw.resize((start + len).next_multiple_of(ALIGN), 0);
+            piece.placed.push(Placed { addr: Addr(0), start, len });
+            piece.free.push(free);
+            piece.blocks.push(block);
+        }
+        piece
+    }
+
+    /// Blocks that have been written are found where they are now.
+    fn enter_addresses(&self, piece: &Piece, epoch: Epoch) -> Result<()> {
+        let mut value = Vec::with_capacity(Ptr::SIZE + 4);
+        for ((block, ptr), free) in piece.blocks.iter().zip(&piece.ptrs).zip(&piece.free) {
+            *block.disk.lock() = *ptr;
+            value.clear();
+            ptr.encode(&mut value);
+            value.put_u32(*free);
+            self.imap.put(Key::new(block.number, 0), &value, epoch)?;
+        }
+        Ok(())
     }
 
     /// What `checkpoint` wrote can be read back: the blocks may leave memory.
     pub fn finish(&self, written: Written) {
-        self.config.budget.cleaned(written.blocks.len());
+        self.config.budget.cleaned(written.blocks.len(), written.epoch);
         for block in written.blocks {
             block.flags.fetch_and(!WRITING, Ordering::AcqRel);
             self.note_clean(&block);
@@ -82,8 +135,10 @@ impl InodeTable {
         })?;
         self.forget_numbers();
         for (number, block) in self.blocks.iter() {
-            let dirty = DIRTY_MARK.iter().filter(|mark| self.blocks.has_mark(number, **mark));
-            self.config.budget.cleaned(dirty.count());
+            for (parity, mark) in (0..).zip(DIRTY_MARK) {
+                let marked = self.blocks.has_mark(number, mark);
+                self.config.budget.cleaned(usize::from(marked), parity);
+            }
             if self.blocks.remove_if(number, &block) {
                 self.config.budget.dropped(1);
             }
@@ -92,31 +147,70 @@ impl InodeTable {
     }
 }
 
-/// Encodes a block's inodes as they were at the end of `epoch`; returns the mask of free slots.
-fn capture(block: &InodeBlock, epoch: Epoch, slots: &mut [Vec<u8>; INODES_PER_BLOCK]) -> u32 {
-    let mut free = 0;
-    for (i, (cell, out)) in block.slots.iter().zip(slots.iter_mut()).enumerate() {
-        out.clear();
-        let mut slot = cell.write();
-        let old = slot.old.take();
-        let freed;
-        let inode = match &old {
-            Some(old) if slot.epoch > epoch => old,
-            _ => {
-                invariant!(slot.epoch <= epoch, "inode was changed and not kept aside");
-                match block.is_detached(i) && !planted::is(Defect::DetachedWritten) {
-                    true => {
-                        freed = Inode::free(slot.inode.core.generation);
-                        &freed
-                    }
-                    false => &slot.inode,
-                }
-            }
-        };
-        inode.encode(out);
-        free |= u32::from(!inode.core.in_use()) << i;
+/// Blocks of a checkpoint that are encoded, placed and written together.
+#[derive(Default)]
+struct Piece {
+    blocks: Vec<Arc<InodeBlock>>,
+    /// Their masks of free slots.
+    free: Vec<u32>,
+    raw: Vec<u8>,
+    /// Where each is in `raw`, and where it belongs.
+    placed: Vec<Placed>,
+    /// When they are stamped.
+    ptrs: Vec<Ptr>,
+}
+
+impl Piece {
+    fn place(&mut self, writer: &mut dyn NodeWriter) -> Result<()> {
+        for (block, placed) in self.blocks.iter().zip(&mut self.placed) {
+            placed.addr = writer.alloc(placed.len)?;
+            writer.retire(*block.disk.lock());
+        }
+        Ok(())
     }
-    free
+
+    fn stamp(&mut self) {
+        for &Placed { addr, start, len } in &self.placed {
+            let raw = &mut self.raw[start..start + len];
+            stamp_block(raw, addr);
+            self.ptrs.push(Ptr { addr, len: len as u32, checksum: checksum(raw) });
+        }
+    }
+
+    fn write(&self, writer: &mut dyn NodeWriter) -> Result<()> {
+        self.placed.iter().try_for_each(|&Placed { addr, start, len }| {
+            writer.write(addr, &self.raw[start..start + len])
+        })
+    }
+}
+
+impl InodeTable {
+    /// Appends a block to `raw`, its inodes as they were at the end of `epoch`; returns the mask of
+    /// free slots.
+    fn capture(&self, block: &InodeBlock, epoch: Epoch, raw: &mut Vec<u8>) -> u32 {
+        let mut free = 0;
+        encode_block(self.block_id(block.number), epoch, raw, |i, out| {
+            let mut slot = block.slots[i].write();
+            let old = slot.old.take();
+            let freed;
+            let inode = match &old {
+                Some(old) if slot.epoch > epoch => old,
+                _ => {
+                    invariant!(slot.epoch <= epoch, "inode was changed and not kept aside");
+                    match block.is_detached(i) && !planted::is(Defect::DetachedWritten) {
+                        true => {
+                            freed = Inode::free(slot.inode.core.generation);
+                            &freed
+                        }
+                        false => &slot.inode,
+                    }
+                }
+            };
+            inode.encode(out);
+            free |= u32::from(!inode.core.in_use()) << i;
+        });
+        free
+    }
 }
 
 impl InodeTable {

@@ -252,7 +252,7 @@ impl InodeTable {
     pub(crate) fn dirtied(&self, block: &InodeBlock, epoch: Epoch) {
         let marked = self.blocks.set_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
         invariant!(marked, "inode block {} is used but not in the table", block.number);
-        self.config.budget.dirtied();
+        self.config.budget.dirtied(epoch);
     }
 }
 

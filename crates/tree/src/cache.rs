@@ -22,7 +22,8 @@ const LIMIT_MIN: usize = 64 * NODE_SIZE;
 pub struct NodeCache {
     limit: usize,
     used: AtomicUsize,
-    dirty: AtomicUsize,
+    /// Nodes that the checkpoint of an even or odd epoch has to write.
+    dirty: [AtomicUsize; 2],
     /// The epoch whose checkpoint is writing, or 0: its nodes may not be on the device yet.
     writing: AtomicU64,
     clock: Mutex<VecDeque<Held>>,
@@ -45,7 +46,7 @@ impl NodeCache {
         Arc::new(NodeCache {
             limit,
             used: AtomicUsize::new(0),
-            dirty: AtomicUsize::new(0),
+            dirty: Default::default(),
             writing: AtomicU64::new(0),
             clock: Mutex::default(),
             spare: Mutex::default(),
@@ -58,7 +59,13 @@ impl NodeCache {
     }
     /// Bytes of nodes that the next checkpoints have to write.
     pub fn dirty_bytes(&self) -> u64 {
-        (self.dirty.load(Ordering::Relaxed) * NODE_SIZE) as u64
+        self.dirty_in(0) + self.dirty_in(1)
+    }
+    /// Bytes of nodes that the checkpoint of this epoch, the current one or the one before, has to
+    /// write.
+    #[inline]
+    pub fn dirty_in(&self, epoch: u64) -> u64 {
+        (self.dirty[epoch as usize % 2].load(Ordering::Relaxed) * NODE_SIZE) as u64
     }
     /// Largest number of bytes of what could be dropped.
     pub fn limit_bytes(&self) -> u64 {
@@ -77,11 +84,11 @@ impl NodeCache {
         let writing = self.writing.load(Ordering::Acquire);
         writing == 0 || wrote < writing
     }
-    pub(crate) fn dirtied(&self) {
-        self.dirty.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn dirtied(&self, epoch: u64) {
+        self.dirty[epoch as usize % 2].fetch_add(1, Ordering::Relaxed);
     }
-    pub(crate) fn cleaned(&self) {
-        self.dirty.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn cleaned(&self, epoch: u64) {
+        self.dirty[epoch as usize % 2].fetch_sub(1, Ordering::Relaxed);
     }
     /// A frame with unspecified contents.
     pub(crate) fn frame(&self) -> Box<[u8; NODE_SIZE]> {

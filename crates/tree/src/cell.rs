@@ -2,6 +2,7 @@
 
 use crate::cache::{Dropped, NodeCache};
 use crate::sync::{AtomicBool, Ordering, RwLock, RwLockWriteGuard};
+use crate::tree::Tree;
 use shoal_base::Epoch;
 use shoal_format::Ptr;
 use shoal_format::node::{Key, Node};
@@ -59,14 +60,9 @@ impl LeafCell {
         cell
     }
     /// A leaf born in memory, dirty.
-    pub fn fresh(
-        node: Node,
-        low: Key,
-        high: Key,
-        epoch: Epoch,
-        cache: &NodeCache,
-    ) -> Arc<LeafCell> {
-        cache.dirtied();
+    pub fn fresh(node: Node, low: Key, high: Key, epoch: Epoch, tree: &Tree) -> Arc<LeafCell> {
+        tree.cache.dirtied(epoch);
+        tree.touched(low, epoch);
         let leaf = LeafCell::on_disk(Ptr::NULL, low, high);
         {
             let mut state = leaf.state.write();
@@ -110,18 +106,37 @@ impl LeafState {
     pub fn covers(&self, key: Key) -> bool {
         !self.dead && self.low <= key && key < self.high
     }
-    /// To be called before every change: keeps aside what a checkpoint has still to write.
+    /// The version that the checkpoint of `epoch` has still to write. Once there is one at the end
+    /// of the epoch, it stays until that checkpoint has written it: a later change keeps it aside.
     #[inline]
-    pub fn touch(&mut self, epoch: Epoch, cache: &NodeCache) {
+    pub fn unwritten(&mut self, epoch: Epoch) -> Option<&mut Node> {
+        match self.epoch > epoch {
+            true => self.old.as_mut(),
+            false => self.node.as_mut().filter(|_| self.dirty),
+        }
+    }
+    /// Whether there is one.
+    #[inline]
+    pub fn is_unwritten(&self, epoch: Epoch) -> bool {
+        match self.epoch > epoch {
+            true => self.old.is_some(),
+            false => self.dirty && self.node.is_some(),
+        }
+    }
+    /// To be called before every change: keeps aside what a checkpoint has still to write, and
+    /// leaves word for the checkpoint of `epoch` where to look.
+    #[inline]
+    pub fn touch(&mut self, epoch: Epoch, tree: &Tree) {
         debug_assert!(self.epoch <= epoch, "change of epoch {epoch} after {}", self.epoch);
         if self.dirty && self.epoch == epoch {
             return;
         }
         if self.dirty {
             assert!(self.old.is_none(), "two checkpoints are behind");
-            self.old = self.node.as_ref().map(|node| node.copy_into(cache.frame()));
+            self.old = self.node.as_ref().map(|node| node.copy_into(tree.cache.frame()));
         }
-        cache.dirtied();
+        tree.cache.dirtied(epoch);
+        tree.touched(self.low, epoch);
         self.dirty = true;
         self.epoch = epoch;
     }

@@ -13,6 +13,7 @@
 use crate::cache::{Charge, Dropped, NodeCache};
 use crate::cell::LeafCell;
 use crate::sync::{ArcSwapOption, Mutex};
+use crate::tree::Tree;
 use shoal_base::Epoch;
 use shoal_format::Ptr;
 use shoal_format::node::Key;
@@ -68,6 +69,18 @@ impl InnerData {
     #[inline]
     pub fn child_for(&self, key: Key) -> usize {
         self.keys.partition_point(|k| *k <= key).saturating_sub(1)
+    }
+    /// The children that answer for the keys, which are in order, each with its own.
+    pub fn routes<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = (usize, &'k [Key])> {
+        let mut rest = keys;
+        std::iter::from_fn(move || {
+            let i = self.child_for(*rest.first()?);
+            let end = self.keys.get(i + 1);
+            let count = end.map_or(rest.len(), |end| rest.partition_point(|key| key < end));
+            let (own, others) = rest.split_at(count.max(1));
+            rest = others;
+            Some((i, own))
+        })
     }
     /// Counted in the budget from now on, as long as anybody holds it.
     pub fn charged(mut self, cache: &Arc<NodeCache>) -> Arc<InnerData> {
@@ -129,26 +142,24 @@ impl InnerCell {
         cell
     }
     /// A cell born in memory, dirty.
-    pub fn fresh(
-        data: InnerData,
-        high: Key,
-        epoch: Epoch,
-        shape: &Arc<Mutex<()>>,
-        cache: &Arc<NodeCache>,
-    ) -> Arc<InnerCell> {
-        let cell = InnerCell::on_disk(Ptr::NULL, data.level, high, shape);
+    pub fn fresh(data: InnerData, high: Key, epoch: Epoch, tree: &Tree) -> Arc<InnerCell> {
+        tree.touched(data.keys[0], epoch);
+        let cell = InnerCell::on_disk(Ptr::NULL, data.level, high, &tree.shape);
         {
             let mut meta = cell.meta.lock();
             meta.epoch = epoch;
             meta.dirty = true;
-            cell.now.store(Some(data.charged(cache)));
+            cell.now.store(Some(data.charged(&tree.cache)));
         }
         cell
     }
     /// Makes `data` the current version. Only under the tree's shape lock.
-    pub fn publish(&self, data: InnerData, epoch: Epoch, cache: &Arc<NodeCache>) {
+    pub fn publish(&self, data: InnerData, epoch: Epoch, tree: &Tree) {
         let mut meta = self.meta.lock();
-        let before = self.now.swap(Some(data.charged(cache)));
+        if !(meta.dirty && meta.epoch == epoch) {
+            tree.touched(data.keys[0], epoch);
+        }
+        let before = self.now.swap(Some(data.charged(&tree.cache)));
         if meta.epoch < epoch {
             let was_dirty = meta.dirty;
             meta.old = before.map(|b| (b, was_dirty));

@@ -30,6 +30,7 @@ mod cache;
 mod cell;
 mod image;
 mod inner;
+mod leaves;
 mod persist;
 mod salvage;
 mod scan;
@@ -40,6 +41,7 @@ mod tree;
 
 pub use cache::NodeCache;
 pub use image::Met;
+pub use leaves::{Helpers, Placed, WriteAt};
 pub use persist::{Census, NodeWriter};
 pub use salvage::{LostNode, Survey};
 pub use scan::Batch;

@@ -1,10 +1,30 @@
 //! Writing a tree to the device: a checkpoint walks the cells as they were at the end of its epoch,
 //! writes the nodes that changed to new addresses, children before parents, and returns the new
 //! root.
+//!
+//! Problem: a checkpoint must not look at every cell in memory, but a leaf does not know its
+//! parents, whose pointers change with its address.
+//!
+//! Rule: the first change of a cell in an epoch, of a leaf's entries or of an inner cell's array,
+//! and the birth of a cell, notes `(epoch, key)` in `Tree::touched`, before the transaction ends.
+//! The key is the cell's lowest. The checkpoint of epoch `e` takes what was noted up to `e`, sorts
+//! it, and descends to these keys only, in the arrays as they were at the end of `e`.
+//!
+//! Proof that it meets every cell that is to be written: while a cell is in the tree, the key that
+//! was noted stays within its range. A leaf's lowest key never changes. That of an inner cell never
+//! grows: a split takes from its right end, a merge adds there. So in every version of the tree
+//! that contains the cell, the one of the end of `e` too, the way to the key leads through the
+//! cell, and through all cells above it, which get the new address. No transaction of `e` is under
+//! way when the checkpoint takes the keys, and those of `e + 1` note theirs under their own epoch.
+//! A key whose cell has left the tree leads to another one, which is found clean.
+//!
+//! Cost: the nodes on the way to what changed, whatever else is in memory.
 
-use crate::cell::LeafCell;
+use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
+use crate::leaves::Helpers;
 use crate::tree::{Dead, Tree};
+use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result, checksum};
@@ -13,21 +33,27 @@ use shoal_format::node::{Key, Node};
 use std::sync::Arc;
 
 /// Where a checkpoint puts what it writes.
-pub trait NodeWriter {
+pub trait NodeWriter: Send {
     /// An address for `len` bytes.
     fn alloc(&mut self, len: usize) -> Result<Addr>;
     /// Writes `bytes` at an address from `alloc`; may be buffered until the checkpoint's end.
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
     /// What this pointed to is not part of the new image.
     fn retire(&mut self, ptr: Ptr);
+    /// Threads that may help, if what is to be written is much.
+    fn helpers(&self) -> Option<Helpers> {
+        None
+    }
 }
 
 impl Tree {
     /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more. Of
     /// an empty tree nothing is written, and a null pointer returned.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
+        let keys = self.take_touched(epoch);
         if !self.retire_if_empty(epoch, writer) {
-            self.write_inner(&self.root, epoch, writer)?;
+            self.write_leaves(&keys, epoch, writer)?;
+            self.write_inner(&self.root, &keys, epoch, writer)?;
         }
         let mut dead = self.dead.lock();
         let mut later = Vec::new();
@@ -46,8 +72,24 @@ impl Tree {
         Ok(root)
     }
 
+    /// Notes for the checkpoint of `epoch` that a cell changes whose lowest key this is.
+    pub(crate) fn touched(&self, low: Key, epoch: Epoch) {
+        self.touched.lock().push((epoch, low));
+    }
+
+    /// Returns what was noted up to `epoch`, in order, and forgets it.
+    fn take_touched(&self, epoch: Epoch) -> Vec<Key> {
+        let noted = std::mem::take(&mut *self.touched.lock());
+        let (noted, later): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(of, _)| *of <= epoch);
+        self.touched.lock().extend(later);
+        let mut keys: Vec<Key> = noted.into_iter().map(|(_, key)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
     /// The version of an inner cell that belongs to `epoch`, and whether its shape is unwritten.
-    fn version(&self, cell: &InnerCell, epoch: Epoch) -> Option<(Arc<InnerData>, bool)> {
+    pub(crate) fn version(&self, cell: &InnerCell, epoch: Epoch) -> Option<(Arc<InnerData>, bool)> {
         let mut meta = cell.meta.lock();
         if meta.epoch > epoch {
             return meta.old.clone();
@@ -71,10 +113,10 @@ impl Tree {
         if state.epoch > epoch {
             if let Some(old) = state.old.take() {
                 self.cache.recycle(old);
-                self.cache.cleaned();
+                self.cache.cleaned(epoch);
             }
         } else if std::mem::take(&mut state.dirty) {
-            self.cache.cleaned();
+            self.cache.cleaned(state.epoch);
         }
         writer.retire(std::mem::replace(&mut state.disk, Ptr::NULL));
         state.wrote = epoch;
@@ -90,10 +132,12 @@ impl Tree {
         true
     }
 
-    /// Returns whether the node got a new address.
+    /// Writes what changed on the way to `keys`, all within the range of `cell`. Returns whether
+    /// its node got a new address.
     fn write_inner(
         &self,
         cell: &InnerCell,
+        keys: &[Key],
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
@@ -101,17 +145,12 @@ impl Tree {
         // we took its parent's array: what changed later in the cells that took its place belongs
         // to a later epoch.
         let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
-        match &data.children {
-            Children::Leaves(leaves) => {
-                for leaf in leaves {
-                    changed |= self.write_leaf_node(leaf, epoch, writer)?;
-                }
-            }
-            Children::Inners(inners) => {
-                for inner in inners {
-                    changed |= self.write_inner(inner, epoch, writer)?;
-                }
-            }
+        for (i, of_child) in data.routes(keys) {
+            self.cache.counters.add(Counter::CheckpointCells, 1);
+            changed |= match &data.children {
+                Children::Leaves(v) => self.write_leaf_node(&v[i], epoch, writer)?,
+                Children::Inners(v) => self.write_inner(&v[i], of_child, epoch, writer)?,
+            };
         }
         if !changed {
             return Ok(false);
@@ -137,7 +176,7 @@ impl Tree {
         if level == 0 {
             return self.write_leaf(low, |state| {
                 if state.disk.addr == addr {
-                    state.touch(epoch, &self.cache);
+                    state.touch(epoch, self);
                 }
             });
         }
@@ -147,7 +186,7 @@ impl Tree {
             let data = self.inner_data(&cell)?;
             if data.level == level {
                 if cell.meta.lock().disk.addr == addr {
-                    cell.publish(InnerData::clone(&data), epoch, &self.cache);
+                    cell.publish(InnerData::clone(&data), epoch, self);
                 }
                 return Ok(());
             }
@@ -175,40 +214,37 @@ impl Tree {
         node
     }
 
+    /// Returns whether the leaf has got a new address in this checkpoint.
     fn write_leaf_node(
         &self,
         leaf: &Arc<LeafCell>,
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
-        let clean = {
+        {
             let state = leaf.state.read();
-            !state.dirty && state.old.is_none()
-        };
-        if clean {
-            return Ok(false);
+            if !state.is_unwritten(epoch) {
+                return Ok(state.wrote == epoch);
+            }
         }
         let mut state = leaf.state.write();
-        let ptr = if state.epoch <= epoch {
-            let dirty = state.dirty;
-            match &mut state.node {
-                Some(node) if dirty => write_node(node, epoch, writer)?,
-                _ => return Ok(false),
-            }
-        } else {
-            let Some(mut old) = state.old.take() else { return Ok(false) };
-            let ptr = write_node(&mut old, epoch, writer)?;
-            self.cache.recycle(old);
-            ptr
-        };
+        let Some(node) = state.unwritten(epoch) else { return Ok(false) };
+        let ptr = write_node(node, epoch, writer)?;
+        writer.retire(self.leaf_written(&mut state, ptr, epoch));
+        Ok(true)
+    }
+
+    /// The version of a leaf that belongs to `epoch` has been written; returns where the last one
+    /// was.
+    pub(crate) fn leaf_written(&self, state: &mut LeafState, ptr: Ptr, epoch: Epoch) -> Ptr {
+        self.cache.cleaned(state.epoch.min(epoch));
         if state.epoch <= epoch {
             state.dirty = false;
+        } else if let Some(old) = state.old.take() {
+            self.cache.recycle(old);
         }
-        self.cache.cleaned();
-        writer.retire(state.disk);
-        state.disk = ptr;
         state.wrote = epoch;
-        Ok(true)
+        std::mem::replace(&mut state.disk, ptr)
     }
 }
 

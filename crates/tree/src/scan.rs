@@ -193,7 +193,7 @@ impl Tree {
                     && node.key(first) < to
                 {
                     gone(node.key(first), node.value(first));
-                    state.touch(epoch, &self.cache);
+                    state.touch(epoch, self);
                     if let Some(node) = &mut state.node {
                         node.remove(first);
                         emptied = node.count() == 0;

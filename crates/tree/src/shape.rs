@@ -87,7 +87,7 @@ impl Tree {
         key: Key,
         epoch: Epoch,
     ) -> Arc<LeafCell> {
-        state.touch(epoch, &self.cache);
+        state.touch(epoch, self);
         let high = state.high;
         let frame = self.cache.frame();
         let (low, node) = match &mut state.node {
@@ -100,7 +100,7 @@ impl Tree {
             None => (high, Node::init(frame, self.id, 0, high)),
         };
         state.high = low;
-        let right = LeafCell::fresh(node, low, high, epoch, &self.cache);
+        let right = LeafCell::fresh(node, low, high, epoch, self);
         self.cache.loaded(&right);
         right
     }
@@ -118,7 +118,7 @@ impl Tree {
                 _ => unreachable!("levels of a path descend by one"),
             }
             if grown.keys.len() <= FANOUT_MAX {
-                cell.publish(grown, epoch, &self.cache);
+                cell.publish(grown, epoch, self);
                 return;
             }
             let high = cell.meta.lock().high;
@@ -134,7 +134,7 @@ impl Tree {
             let right = self.fresh_inner(right, high, epoch);
             // The left half shrinks only once the parent knows the right one: see below.
             pending = Some((middle, Child::Inner(right)));
-            cell.publish(grown, epoch, &self.cache);
+            cell.publish(grown, epoch, self);
             cell.meta.lock().high = middle;
         }
     }
@@ -146,11 +146,11 @@ impl Tree {
         let right = self.fresh_inner(right, high, epoch);
         let children = Children::Inners(vec![left, right]);
         let data = InnerData::new(level, vec![low, middle], children);
-        self.root.publish(data, epoch, &self.cache);
+        self.root.publish(data, epoch, self);
     }
 
     fn fresh_inner(&self, data: InnerData, high: Key, epoch: Epoch) -> Arc<InnerCell> {
-        let cell = InnerCell::fresh(data, high, epoch, &self.shape, &self.cache);
+        let cell = InnerCell::fresh(data, high, epoch, self);
         self.cache.watch(&cell);
         cell
     }
@@ -191,8 +191,8 @@ impl Tree {
         if a.used().min(b.used()) > 0 && a.used() + b.used() > MERGED_MAX {
             return false;
         }
-        l.touch(epoch, &self.cache);
-        r.touch(epoch, &self.cache);
+        l.touch(epoch, self);
+        r.touch(epoch, self);
         if let (Some(into), Some(from)) = (&mut l.node, r.node.take()) {
             into.append_all(&from);
             self.cache.recycle(from);
@@ -200,7 +200,7 @@ impl Tree {
         }
         // What `touch` kept aside of the right leaf is still written by the checkpoint under way.
         r.dirty = false;
-        self.cache.cleaned();
+        self.cache.cleaned(epoch);
         r.dead = true;
         l.high = r.high;
         self.dead.lock().push((epoch, Dead::Leaf(right.clone())));
@@ -222,7 +222,7 @@ impl Tree {
                 if gone == 0 {
                     smaller.keys[0] = low;
                 }
-                cell.publish(smaller, epoch, &self.cache);
+                cell.publish(smaller, epoch, self);
                 break;
             }
             // Cannot happen to the parent of a merged pair, nor to the root: both keep a child.
@@ -240,7 +240,7 @@ impl Tree {
             && let [only] = &v[..]
             && let Some(data) = only.now.load_full()
         {
-            self.root.publish(InnerData::clone(&data), epoch, &self.cache);
+            self.root.publish(InnerData::clone(&data), epoch, self);
             self.bury(only, epoch);
         }
     }
@@ -267,14 +267,14 @@ impl Tree {
         }
         let high = right.meta.lock().high;
         let right = right.clone();
-        left.publish(joined, epoch, &self.cache);
+        left.publish(joined, epoch, self);
         left.meta.lock().high = high;
         let mut smaller = InnerData::clone(&above);
         smaller.keys.remove(i + 1);
         if let Children::Inners(v) = &mut smaller.children {
             v.remove(i + 1);
         }
-        parent.publish(smaller, epoch, &self.cache);
+        parent.publish(smaller, epoch, self);
         self.bury(&right, epoch);
         self.lower_root(epoch);
     }

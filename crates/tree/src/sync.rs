@@ -10,7 +10,9 @@ use shoal_base::sync::checked as chosen;
 
 #[cfg(not(any(test, shoal_shuttle)))]
 pub(crate) use arc_swap::ArcSwapOption;
-pub(crate) use chosen::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock, RwLockWriteGuard};
+pub(crate) use chosen::{
+    AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock, RwLockWriteGuard, crew,
+};
 #[cfg(any(test, shoal_shuttle))]
 pub(crate) use published::ArcSwapOption;
 pub(crate) use std::sync::atomic::Ordering;

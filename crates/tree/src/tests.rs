@@ -10,8 +10,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::cell::LeafCell;
-use crate::inner::InnerCell;
-use crate::{Action, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
+use crate::inner::{Children, InnerCell};
+use crate::{Action, Helpers, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Epoch, Result, RootId};
 use shoal_device::{Device, MemDevice};
@@ -92,15 +92,18 @@ struct Writer {
     retired: Vec<u64>,
     free: Vec<u64>,
     /// Not on the device before the end of the checkpoint.
-    buffer: Vec<(Addr, Node)>,
+    buffer: Arc<Mutex<Vec<(Addr, Node)>>>,
+    /// Threads that help it, itself included.
+    threads: usize,
     /// What the cleaner asked to be moved, and in which epoch; not used again.
     moved: BTreeMap<u64, Epoch>,
 }
 
 impl Writer {
     fn flush(&mut self) {
-        for (addr, node) in self.buffer.drain(..) {
+        for (addr, node) in self.buffer.lock().unwrap().drain(..) {
             self.device.write_at(node.bytes(), addr.0).unwrap();
+            self.live.insert(addr.0, (node.level(), node.low()));
         }
     }
 }
@@ -115,12 +118,8 @@ impl NodeWriter for Writer {
         Ok(Addr(addr))
     }
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
-        let mut frame = Node::frame();
-        frame.copy_from_slice(bytes);
-        let node = Node::from_disk(frame, ID, None, addr)?;
-        self.live.insert(addr.0, (node.level(), node.low()));
-        self.buffer.push((addr, node));
-        Ok(())
+        assert!(self.live.contains_key(&addr.0), "written where nothing was allocated");
+        keep(&self.buffer, addr, bytes)
     }
     fn retire(&mut self, ptr: Ptr) {
         if !ptr.is_null() {
@@ -128,6 +127,23 @@ impl NodeWriter for Writer {
             self.retired.push(ptr.addr.0);
         }
     }
+    fn helpers(&self) -> Option<Helpers> {
+        let buffer = self.buffer.clone();
+        let write = move |addr, bytes: &[u8]| keep(&buffer, addr, bytes);
+        (self.threads > 1).then(|| Helpers { threads: self.threads, write: Arc::new(write) })
+    }
+}
+
+/// Keeps nodes that lie one behind the other until the checkpoint ends.
+fn keep(buffer: &Mutex<Vec<(Addr, Node)>>, addr: Addr, bytes: &[u8]) -> Result<()> {
+    for (i, bytes) in bytes.chunks(NODE).enumerate() {
+        let mut frame = Node::frame();
+        frame.copy_from_slice(bytes);
+        let addr = Addr(addr.0 + (i * NODE) as u64);
+        let node = Node::from_disk(frame, ID, None, addr)?;
+        buffer.lock().unwrap().push((addr, node));
+    }
+    Ok(())
 }
 
 /// What a model is about.
@@ -205,7 +221,8 @@ impl World {
             live: BTreeMap::new(),
             retired: Vec::new(),
             free: Vec::new(),
-            buffer: Vec::new(),
+            buffer: Arc::default(),
+            threads: 1,
             moved: BTreeMap::new(),
         };
         let mut model = BTreeMap::new();
@@ -269,8 +286,10 @@ impl World {
         };
         self.cache.writing(epoch);
         let mut writer = self.writer.lock().unwrap();
+        writer.threads = 1 + random(3) as usize;
         let root = self.tree.checkpoint(epoch, &mut *writer).unwrap();
         writer.flush();
+        assert_written(&self.tree.root, epoch);
         let counters = Arc::new(Counters::default());
         // Not announced: its cells are not those of the tree under test.
         let born = BORN.take();
@@ -326,6 +345,26 @@ impl World {
             (0..100).for_each(|_| self.cache.shrink());
             assert!(self.cache.used_bytes() <= plan.cache as u64, "{census:?}");
         }
+    }
+}
+
+/// Nothing that changed up to `epoch` is left to be written: no mark was lost. Others go on.
+fn assert_written(cell: &InnerCell, epoch: Epoch) {
+    let data = {
+        let meta = cell.meta.lock();
+        assert!(!meta.dirty || meta.epoch > epoch, "an inner node was not written");
+        let old = meta.old.as_ref().is_some_and(|(_, dirty)| *dirty);
+        assert!(!old || meta.epoch > epoch + 1, "an old array was not written");
+        cell.now.load_full()
+    };
+    match data.as_deref().map(|data| &data.children) {
+        Some(Children::Leaves(leaves)) => leaves.iter().for_each(|leaf| {
+            let state = leaf.state.read();
+            assert!(!state.dirty || state.epoch > epoch, "a leaf was not written");
+            assert!(state.old.is_none() || state.epoch > epoch + 1, "an old leaf was not written");
+        }),
+        Some(Children::Inners(inners)) => inners.iter().for_each(|i| assert_written(i, epoch)),
+        None => {}
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Tree {
     pub(crate) shape: Arc<Mutex<()>>,
     /// Cells merged away, until the checkpoint of their epoch retires their addresses.
     pub(crate) dead: Mutex<Vec<(Epoch, Dead)>>,
+    /// Where the checkpoint of an epoch finds the cells that changed in it: see `persist.rs`.
+    pub(crate) touched: Mutex<Vec<(Epoch, Key)>>,
 }
 
 pub(crate) enum Dead {
@@ -95,7 +97,16 @@ impl Tree {
         root: Arc<InnerCell>,
         shape: Arc<Mutex<()>>,
     ) -> Tree {
-        Tree { id, device, geometry, cache, root, shape, dead: Mutex::default() }
+        Tree {
+            id,
+            device,
+            geometry,
+            cache,
+            root,
+            shape,
+            dead: Mutex::default(),
+            touched: Mutex::default(),
+        }
     }
 
     /// Which tree this is.
@@ -343,7 +354,7 @@ impl Tree {
                 if !fits {
                     return Outcome::Full(value.len());
                 }
-                state.touch(epoch, &self.cache);
+                state.touch(epoch, self);
                 if let Some(node) = &mut state.node {
                     let done = match found {
                         Ok(i) => node.replace(i, value),
@@ -355,7 +366,7 @@ impl Tree {
             }
             Action::Delete => {
                 let Ok(i) = found else { return Outcome::Unchanged };
-                state.touch(epoch, &self.cache);
+                state.touch(epoch, self);
                 let Some(node) = &mut state.node else { return Outcome::Unchanged };
                 node.remove(i);
                 // Looked at now and then only: a merge that finds its neighbours full is in vain.
@@ -402,8 +413,12 @@ impl Tree {
 
     fn forget_leaf(&self, leaf: &LeafCell) {
         let mut state = leaf.state.write();
-        let dirty = usize::from(state.dirty) + usize::from(state.old.is_some());
-        (0..dirty).for_each(|_| self.cache.cleaned());
+        if state.dirty {
+            self.cache.cleaned(state.epoch);
+        }
+        if state.old.is_some() {
+            self.cache.cleaned(state.epoch.wrapping_sub(1));
+        }
         if let Some(node) = state.node.take() {
             self.cache.unloaded();
             self.cache.recycle(node);

@@ -12,6 +12,12 @@ use shoal_format::item::Item;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
+/// In `Store::pressure`: a checkpoint is due for what has gathered since the newest one, running or
+/// done, began.
+pub(crate) const DUE: u8 = 1;
+/// In `Store::pressure`: so much waits to be written that calls must wait too.
+pub(crate) const BEHIND: u8 = 2;
+
 /// What a transaction is going to want.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
@@ -54,7 +60,8 @@ impl Store {
     pub fn begin(&self, need: Need, kind: RecordKind) -> Result<Txn<'_>> {
         self.writable()?;
         memory::ready()?;
-        if self.due.load(Ordering::Relaxed) {
+        let pressure = self.pressure.load(Ordering::Relaxed);
+        if pressure & BEHIND != 0 || (pressure != 0 && !self.options.background) {
             self.throttle()?;
         }
         if let Need::Space(bytes) = need
@@ -110,35 +117,40 @@ impl Store {
         (u64::from(spare) * segment).saturating_sub(dirty + dirty / 4 + promised)
     }
 
-    /// Called when a checkpoint is due. With background threads, waits only when they have fallen
-    /// far behind; without, makes the checkpoint here.
+    /// Writes a checkpoint without background threads; with them, waits until they are no longer
+    /// far behind.
     #[cold]
     fn throttle(&self) -> Result<()> {
         if !self.options.background {
             return self.checkpoint();
         }
-        self.wake_checkpointer();
-        // Who has to wait does the work: the background thread may itself be the one that waits
-        // here.
-        if self.far_behind() {
-            self.checkpoint_if(|| self.far_behind())?;
+        // The caller does the work rather than wait for it: it may be the background thread itself.
+        let behind = || self.is_behind(self.lsn());
+        if behind() {
+            self.checkpoint_if(behind)?;
+        }
+        if !behind() {
+            self.pressure.fetch_and(!BEHIND, Ordering::Relaxed);
         }
         self.writable()
     }
 
-    fn far_behind(&self) -> bool {
-        let journal = self.lsn().0 - self.checkpoint_lsn().0;
-        self.due.load(Ordering::Relaxed)
-            && (self.dirty_bytes() > self.options.cache_bytes * 3 / 4
-                || self.dirty_share() > 0.5
-                || journal > self.options.checkpoint_bytes.saturating_mul(4))
+    /// Returns whether calls must wait: for all that is not in a finished checkpoint.
+    #[inline]
+    fn is_behind(&self, lsn: Lsn) -> bool {
+        let journal = lsn.0.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
+        let dirty = self.dirty_bytes();
+        dirty > self.options.cache_bytes * 3 / 4
+            || self.share(dirty) > 0.5
+            || journal > self.options.checkpoint_bytes.saturating_mul(4)
     }
 
-    /// What the next checkpoint has to write, as a part of the space that is free: calls that may
-    /// use the reserve must leave room for it.
-    fn dirty_share(&self) -> f64 {
+    /// Dirty bytes as a part of the space that is free: calls that may use the reserve must leave
+    /// room for the checkpoints that write them.
+    #[inline]
+    fn share(&self, dirty: u64) -> f64 {
         let free = u64::from(self.space.free_segments()) * self.geometry.segment_size;
-        (self.dirty_bytes() * 5 / 4) as f64 / free.max(1) as f64
+        (dirty * 5 / 4) as f64 / free.max(1) as f64
     }
 
     /// Whether calls that may use the reserve have used so much of it that segments must be cleaned
@@ -148,15 +160,29 @@ impl Store {
         self.space.free_segments() < self.space.reserve_segments() * 3 / 4
     }
 
-    /// Notes that a checkpoint is due, if it is.
+    /// Notes after a transaction whether a checkpoint is due, and whether calls must wait.
+    ///
+    /// What a running checkpoint is about to write does not count for the next one: only journal
+    /// bytes and dirty metadata since the running one closed the gate do. Else a single commit
+    /// during a checkpoint would ask for another. Called inside the gate, so that the flag belongs
+    /// to the epoch: [`Store::checkpoint`] clears it while the gate is closed.
     #[inline]
-    pub(crate) fn note_due(&self, lsn: Lsn) {
-        let journal = lsn.0.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
+    pub(crate) fn note_due(&self, lsn: Lsn, epoch: Epoch) {
+        let journal = lsn.0.saturating_sub(self.cut_lsn.load(Ordering::Relaxed));
+        let dirty = self.cache.dirty_in(epoch) + self.budget.dirty_in(epoch);
         let due = journal > self.options.checkpoint_bytes
-            || self.dirty_bytes() > self.options.cache_bytes * 3 / 8
-            || self.dirty_share() > 0.25;
-        if due && !self.due.swap(true, Ordering::Relaxed) && self.options.background {
-            self.wake_checkpointer();
+            || dirty > self.options.cache_bytes * 3 / 8
+            || self.share(dirty) > 0.25;
+        let mut pressure = if due { DUE } else { 0 };
+        if self.is_behind(lsn) {
+            pressure |= BEHIND;
+        }
+        // Written only when it changes: every transaction reads it.
+        if pressure & !self.pressure.load(Ordering::Relaxed) != 0 {
+            let before = self.pressure.fetch_or(pressure, Ordering::Relaxed);
+            if pressure & !before & DUE != 0 && self.options.background {
+                self.wake_checkpointer();
+            }
         }
     }
 
@@ -177,7 +203,7 @@ impl Store {
 
     /// Whether a checkpoint is due.
     pub fn checkpoint_is_due(&self) -> bool {
-        self.due.load(Ordering::Relaxed)
+        self.pressure.load(Ordering::Relaxed) & DUE != 0
     }
 }
 
@@ -285,7 +311,7 @@ impl Txn<'_> {
             }
         };
         self.store.counters.add(Counter::Transactions, 1);
-        self.store.note_due(lsn);
+        self.store.note_due(lsn, self.epoch);
         Ok(lsn)
     }
 }

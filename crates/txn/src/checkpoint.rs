@@ -13,6 +13,7 @@
 //! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried
 //! as if it had succeeded.
 
+use crate::begin::{BEHIND, DUE};
 use crate::roots::Root;
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
@@ -104,7 +105,8 @@ impl Store {
         let moment = Moment::now(self, journal.cut());
         let frozen = self.space.freeze();
         self.epoch.store(moment.epoch + 1, Ordering::Relaxed);
-        self.due.store(false, Ordering::Relaxed);
+        self.cut_lsn.store(moment.lsn.0, Ordering::Relaxed);
+        self.pressure.fetch_and(!DUE, Ordering::Relaxed);
         drop(closed);
 
         self.cache.writing(moment.epoch);
@@ -155,6 +157,7 @@ impl Store {
         self.unpin(moment.epoch);
         self.space.release_journal_segments(&journal.segments_before(pos));
         self.checkpoint_lsn.store(moment.lsn.0, Ordering::Release);
+        self.pressure.fetch_and(!BEHIND, Ordering::Relaxed);
         self.counters.add(Counter::Checkpoints, 1);
         Ok(())
     }

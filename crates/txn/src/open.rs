@@ -17,7 +17,7 @@ use crate::record::Largest;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
-use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
+use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Code, Error, Lsn, Result, RootId};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
@@ -186,6 +186,7 @@ impl Parts {
             epoch: AtomicU64::new(checkpoint.epoch + 1),
             failed: OnceLock::new(),
             checkpoint_lsn: AtomicU64::new(checkpoint.lsn.0),
+            cut_lsn: AtomicU64::new(checkpoint.lsn.0),
             published: Mutex::new(Published {
                 ptr: self.sb.checkpoint,
                 superblock: self.sb,
@@ -194,7 +195,7 @@ impl Parts {
             images: RwLock::default(),
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
-            due: AtomicBool::new(false),
+            pressure: AtomicU8::new(0),
             wake: (Mutex::new(false), Condvar::new()),
             records: Largest::default(),
             device: self.device,

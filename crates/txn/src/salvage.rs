@@ -374,6 +374,7 @@ impl Store {
     /// The journal of the new image begins here or later.
     fn salvaged_lsn(&self, lsn: Lsn) {
         self.checkpoint_lsn.fetch_max(lsn.0, std::sync::atomic::Ordering::Relaxed);
+        self.cut_lsn.fetch_max(lsn.0, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Publishes a salvaged volume as it is now in memory: one checkpoint, then both superblocks.

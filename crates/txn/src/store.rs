@@ -6,7 +6,7 @@ use crate::orphans::Orphans;
 use crate::record::{Largest, RecordKind};
 use crate::roots::Roots;
 use shoal_base::counters::Counters;
-use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
+use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
@@ -90,7 +90,10 @@ pub struct Store {
     pub(crate) images: RwLock<()>,
     pub(crate) checkpoints: Mutex<u64>,
     pub(crate) checkpoint_done: Condvar,
-    pub(crate) due: AtomicBool,
+    /// LSN at which the newest checkpoint, running or done, closed the gate.
+    pub(crate) cut_lsn: AtomicU64,
+    /// `begin::DUE`, `begin::BEHIND`.
+    pub(crate) pressure: AtomicU8,
     pub(crate) wake: (Mutex<bool>, Condvar),
     /// Largest record of each kind so far.
     pub(crate) records: Largest,

@@ -1,11 +1,14 @@
 //! What a checkpoint writes goes to the metadata stream of the space, gathered into large writes.
 
 use crate::store::Store;
-use shoal_base::counters::Counter;
+use shoal_base::counters::{Counter, Counters};
+use shoal_base::sync::crew::processors;
 use shoal_base::{Addr, Result, checksum};
+use shoal_device::Device;
 use shoal_format::Ptr;
 use shoal_space::{Class, Frozen, Stream};
-use shoal_tree::NodeWriter;
+use shoal_tree::{Helpers, NodeWriter};
+use std::sync::Arc;
 
 /// Bytes gathered before they are written.
 const GATHER: usize = 1 << 20;
@@ -26,8 +29,7 @@ impl<'s> MetaWriter<'s> {
     /// Writes what has been gathered.
     pub fn flush(&mut self) -> Result<()> {
         if !self.gathered.is_empty() {
-            self.store.device.write_at(&self.gathered, self.at.0)?;
-            self.store.counters.add(Counter::CheckpointBytes, self.gathered.len() as u64);
+            write(&*self.store.device, &self.store.counters, self.at, &self.gathered)?;
             self.gathered.clear();
         }
         Ok(())
@@ -39,6 +41,12 @@ impl<'s> MetaWriter<'s> {
         self.write(addr, bytes)?;
         Ok(Ptr { addr, len: bytes.len() as u32, checksum: checksum(bytes) })
     }
+}
+
+fn write(device: &dyn Device, counters: &Counters, at: Addr, bytes: &[u8]) -> Result<()> {
+    device.write_at(bytes, at.0)?;
+    counters.add(Counter::CheckpointBytes, bytes.len() as u64);
+    Ok(())
 }
 
 impl NodeWriter for MetaWriter<'_> {
@@ -65,5 +73,16 @@ impl NodeWriter for MetaWriter<'_> {
         if !ptr.is_null() {
             self.store.space.meta_sub(&mut self.frozen, ptr.addr, ptr.len);
         }
+    }
+
+    /// None without background threads: what happens then must not depend on the machine.
+    fn helpers(&self) -> Option<Helpers> {
+        let threads = processors();
+        if !self.store.options.background || threads < 2 {
+            return None;
+        }
+        let (device, counters) = (self.store.device.clone(), self.store.counters.clone());
+        let write = Arc::new(move |at, bytes: &[u8]| write(&*device, &counters, at, bytes));
+        Some(Helpers { threads, write })
     }
 }

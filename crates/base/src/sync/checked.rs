@@ -1,6 +1,10 @@
 //! The same interfaces on top of `shuttle`, whose scheduler may go on with another thread wherever
 //! one of them is used. Usable only by threads that it runs.
 
+#[allow(clippy::duplicate_mod, reason = "its locks are those of the module it is part of")]
+#[path = "crew.rs"]
+pub mod crew;
+
 use shuttle::rand::{RngCore, thread_rng};
 use shuttle::sync as inner;
 use std::cell::Cell;
@@ -220,12 +224,22 @@ pub mod hint {
 
 /// As the standard library's.
 pub mod thread {
-    pub use shuttle::thread::{Builder, JoinHandle, spawn, yield_now};
+    pub use shuttle::thread::{Builder, JoinHandle, Scope, scope, spawn, yield_now};
 
     /// Others go on, for as long as they please.
     pub fn sleep(_: std::time::Duration) {
         yield_now();
     }
+}
+
+/// Processors that a run pretends to have.
+fn available_parallelism() -> usize {
+    3
+}
+
+/// Starts a thread in a scope.
+fn spawn_in<'scope>(scope: &'scope thread::Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+    scope.spawn(work);
 }
 
 /// A moment on the clock of the run, which every step moves on by a microsecond: behaviour that

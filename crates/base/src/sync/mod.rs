@@ -11,6 +11,8 @@
 //! Unit tests that model single structures choose `checked` by the feature `models` of this
 //! crate, which only adds the module.
 //!
+//! `crew` spreads work over threads with either.
+//!
 //! What holds for code that uses this:
 //!
 //! 1. Who waits in a loop says so in it, by [`hint::spin_loop`], [`thread::yield_now`] or

@@ -1,5 +1,9 @@
 //! The real ones.
 
+#[allow(clippy::duplicate_mod, reason = "its locks are those of the module it is part of")]
+#[path = "crew.rs"]
+pub mod crew;
+
 pub use crate::shard::shard;
 pub use parking_lot::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
@@ -13,6 +17,17 @@ pub use std::time::Instant;
 
 /// Number of shards of every sharded structure (a power of two).
 pub const SHARDS: usize = 64;
+
+/// Processors that this process may use.
+fn available_parallelism() -> usize {
+    static KNOWN: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *KNOWN.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Starts a thread in a scope. A machine that has no thread left does the work with fewer.
+fn spawn_in<'scope>(scope: &'scope thread::Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+    let _ = thread::Builder::new().name("shoal-crew".into()).spawn_scoped(scope, work);
+}
 
 /// Something with locks of its own, a call of which is one step.
 pub type Step<T> = T;

@@ -28,6 +28,9 @@ pub const OPERATIONAL: u8 = 8;
 /// Wrong usage.
 pub const USAGE: u8 = 16;
 
+/// Memory for metadata: a check reads nearly everything once, in order.
+const CACHE: u64 = 256 << 20;
+
 /// Changes printed; all of them are in the log and in JSON.
 const SHOWN: usize = 40;
 
@@ -35,6 +38,7 @@ const SHOWN: usize = 40;
 pub fn run(args: &FsckArgs) -> Result<u8> {
     let options = OpenOptions {
         background: false,
+        cache_bytes: CACHE,
         force: args.force,
         notice: eprint_line,
         ..OpenOptions::default()

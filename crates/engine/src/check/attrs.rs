@@ -12,6 +12,9 @@ use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
 use std::collections::HashSet;
 
+/// Values in data objects that are remembered before they are looked at.
+const VALUES: usize = 1 << 16;
+
 impl Check<'_> {
     /// The attribute fork of an inode: its form, and what is in it.
     pub(super) fn fork(&mut self, ino: Ino, inode: &Inode) {
@@ -41,15 +44,25 @@ impl Check<'_> {
         for root in volume.store.roots.iter() {
             self.tree_attrs(root)?;
         }
-        let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
-        inodes.sort_unstable();
-        for ino in inodes {
+        let mut last = None;
+        while let Some(ino) = self.census.after(last) {
+            last = Some(ino);
             self.step();
             let Ok(inode) = volume.place_of(ino) else { continue };
             let slot = inode.read();
             let checked = self.inode_attrs(ino, &slot.inode);
             self.damage_of(ino, "attrs", checked)?;
+            self.add_pointers(ino, &slot.inode);
         }
+        self.all_values()
+    }
+
+    /// Looks at the values in data objects when there are many to look at.
+    pub(super) fn some_values(&mut self) -> Result<()> {
+        if self.values.len() >= VALUES { self.all_values() } else { Ok(()) }
+    }
+
+    fn all_values(&mut self) -> Result<()> {
         for (ino, extent) in std::mem::take(&mut self.values) {
             self.value(ino, &extent)?;
         }
@@ -67,7 +80,7 @@ impl Check<'_> {
             let ino = Ino(key.hi);
             if ino != owner {
                 owner = ino;
-                form = match (self.seen.contains_key(&ino), volume.place_of(ino)) {
+                form = match (self.census.get(ino).is_some(), volume.place_of(ino)) {
                     (true, Ok(inode)) => inode.read().inode.core.attr_form,
                     _ => Form::Empty,
                 };
@@ -94,7 +107,7 @@ impl Check<'_> {
                 self.problem("attr-twice", format!("{text} of inode {ino}"));
             }
             self.values.extend(attr.value.extent().map(|extent| (ino, extent)));
-            Ok(())
+            self.some_values()
         };
         let mut lost = |error, low, high| nodes.push((error, low, high));
         root.attrs.for_each_readable(&mut entry, &mut lost)?;
@@ -119,9 +132,16 @@ impl Check<'_> {
     /// Parent pointers against entries. (The other way round is looked at with the entries.)
     pub(crate) fn pointers(&mut self) -> Result<()> {
         let volume = self.volume;
-        let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
-        inodes.sort_unstable();
-        for ino in inodes.into_iter().filter(|ino| !super::names::is_dying(volume, *ino)) {
+        if !self.is_doubtful() {
+            self.report.parents = self.cross.pointers();
+            return Ok(());
+        }
+        let mut last = None;
+        while let Some(ino) = self.census.after(last) {
+            last = Some(ino);
+            if super::names::is_dying(volume, ino) {
+                continue;
+            }
             let Ok(inode) = volume.place_of(ino) else { continue };
             let slot = inode.read();
             match self.parents(ino, &slot.inode) {
@@ -136,11 +156,7 @@ impl Check<'_> {
     /// Each pointer leads to an entry that names this inode, and there are as many as links.
     fn parents(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let parents = self.volume.parents_in(ino, inode)?;
-        let wanted = match inode.core.is_dir() {
-            _ if !self.volume.parents || ino == Ino::ROOT || inode.core.nlink == 0 => 0,
-            true => 1,
-            false => inode.core.nlink as usize,
-        };
+        let wanted = self.pointers_wanted(ino, inode);
         if parents.len() != wanted {
             let who = self.who(ino);
             let message = format!("{who}: {} parent pointers, not {wanted}", parents.len());
@@ -205,7 +221,7 @@ impl Check<'_> {
 
     /// A value in a data object.
     fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
-        self.data.push((extent.data_addr().0, extent.len));
+        self.add_data(extent.data_addr().0, extent.len)?;
         let wrong = self.volume.value_problems(ino, extent.ptr)?;
         if wrong.is_empty() {
             self.report.data_bytes += u64::from(extent.len);

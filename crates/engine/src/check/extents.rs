@@ -1,6 +1,7 @@
 //! Where file data is, and whether it is what was written.
 
-use super::Check;
+use super::census::DIRECTORY;
+use super::{Check, PROBLEMS_MAX};
 use crate::data::inline_extents;
 use crate::volume::Inner;
 use shoal_base::{Addr, Ino, Result};
@@ -13,9 +14,9 @@ use shoal_format::node::{Key, TreeId};
 impl Check<'_> {
     pub(crate) fn extents(&mut self) -> Result<()> {
         let volume = self.volume;
-        let mut inodes: Vec<Ino> = self.seen.keys().copied().collect();
-        inodes.sort_unstable();
-        for ino in inodes {
+        let mut last = None;
+        while let Some(ino) = self.census.after(last) {
+            last = Some(ino);
             self.step();
             let Ok(inode) = volume.place_of(ino) else { continue };
             let slot = inode.read();
@@ -58,9 +59,13 @@ impl Check<'_> {
             Ok(inode) => inode.read().inode.core.data_form,
             Err(_) => Form::Empty,
         };
-        if form != Form::Tree || !self.seen.contains_key(&ino) {
+        if form != Form::Tree || self.census.get(ino).is_none() {
             let who = self.who(ino);
             self.problem("extent-owner", format!("{} records of {who}", list.len()));
+        }
+        if self.census.get(ino).is_some_and(|seen| seen.kind != DIRECTORY) {
+            let found: u64 = list.iter().map(|extent| u64::from(extent.len)).sum();
+            self.census.add_bytes(ino, -i128::from(found));
         }
         self.list(ino, list)
     }
@@ -76,13 +81,10 @@ impl Check<'_> {
                 self.problem("extent-overlap", format!("{who}: {text} begins before {end}"));
             }
             end = extent.end();
-            if let Some(seen) = self.seen.get_mut(&ino) {
-                seen.found += u64::from(extent.len);
-            }
             if extent.is_prealloc() {
                 self.prealloc += u64::from(extent.len);
             } else {
-                self.data.push((extent.data_addr().0, extent.len));
+                self.add_data(extent.data_addr().0, extent.len)?;
                 self.object(ino, extent)?;
             }
         }
@@ -104,11 +106,13 @@ impl Check<'_> {
 
     /// What the inodes say of their bytes.
     pub(super) fn sums(&mut self) {
-        let wrong = self.seen.iter().filter(|(_, s)| s.kind != 4 && s.found != s.parent_or_bytes);
-        let line = |(ino, s): (&Ino, &super::Seen)| {
-            let who = self.who(*ino);
-            format!("{who}: {} bytes of extents, says {}", s.found, s.parent_or_bytes)
+        let line = |(ino, left): (Ino, i128)| {
+            let place = self.volume.place_of(ino);
+            let said = place.map_or(0, |inode| inode.read().inode.core.bytes);
+            let (who, found) = (self.who(ino), i128::from(said) - left);
+            format!("{who}: {found} bytes of extents, says {said}")
         };
+        let wrong = self.census.wrong_bytes().into_iter().take(PROBLEMS_MAX);
         let mut lines: Vec<String> = wrong.map(line).collect();
         lines.sort();
         lines.into_iter().for_each(|l| self.problem("inode-bytes", l));

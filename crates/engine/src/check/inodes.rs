@@ -1,46 +1,51 @@
 //! Every inode block, every inode.
 
+use super::census::Seen;
 use super::names::is_dying;
-use super::{Check, Seen};
+use super::{Check, PROBLEMS_MAX, add_meta};
+use crate::data::inline_extents;
 use crate::types::FileKind;
 use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
 use shoal_base::{Code, Ino, Result};
 use shoal_format::inode::{CORE, FLAG_CUT, Form, Inode};
 use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
-use std::collections::BTreeSet;
 
 impl Check<'_> {
     pub(crate) fn inodes(&mut self) -> Result<()> {
         let volume = self.volume;
         for root in volume.store.roots.iter() {
-            let before = self.seen.len() as u64;
-            let mut numbers = BTreeSet::from_iter(root.table.blocks_in_memory());
-            let (mut ptrs, mut nodes) = (Vec::new(), Vec::new());
+            let before = self.census.count();
+            let mut numbers = root.table.blocks_in_memory();
+            let mut nodes = Vec::new();
+            let (sums, blocks) = (&mut self.sums, &mut self.report.blocks);
             root.table.for_each_readable_block(
                 &mut |number, ptr| {
-                    numbers.insert(number);
-                    ptrs.push(ptr);
+                    numbers.push(number);
+                    add_meta(volume, sums, ptr);
+                    *blocks += 1;
                 },
                 &mut |error, range| nodes.push((error, range)),
             )?;
-            self.report.blocks += ptrs.len() as u64;
-            self.meta.append(&mut ptrs);
+            numbers.sort_unstable();
+            numbers.dedup();
             for (error, range) in nodes {
                 let (low, high) = (Key::new(range.start, 0), Key::new(range.end, 0));
                 self.lost.push((root.id, range.start, range.end));
                 self.lost_node(root, TreeId::Imap, (error, low, high));
             }
+            self.census.begin(root.id, numbers.clone());
             let next = numbers.last().map_or(0, |last| last.saturating_add(1));
             for number in numbers {
                 self.block(root, number)?;
+                self.some_values()?;
             }
             if next > root.table.next_block() {
                 let (last, end) = (next - 1, root.table.next_block());
                 let message = format!("root {}: block {last}, but numbers end at {end}", root.id.0);
                 self.problem("next-block", message);
             }
-            let (found, said) = (self.seen.len() as u64 - before, root.table.inodes());
+            let (found, said) = (self.census.count() - before, root.table.inodes());
             if found != said && self.report.problems.is_empty() {
                 self.problem(
                     "inode-count",
@@ -48,7 +53,7 @@ impl Check<'_> {
                 );
             }
         }
-        self.report.inodes = self.seen.len() as u64;
+        self.report.inodes = self.census.count();
         self.orphans();
         Ok(())
     }
@@ -62,22 +67,23 @@ impl Check<'_> {
                 self.problem("orphan-twice", format!("inode {ino} has two orphan slots"));
                 continue;
             }
-            match self.seen.get_mut(&ino) {
-                Some(seen) if seen.nlink == 0 => seen.names = u32::MAX,
-                Some(seen) if seen.cut => seen.cut = false,
+            match self.census.get(ino) {
+                Some(seen) if seen.links == 0 => self.census.orphan(ino),
+                Some(seen) if seen.cut => self.census.cut_known(ino),
                 Some(_) => self.problem("orphan-linked", format!("orphan {ino} has links")),
                 // Whoever held it when its root was deleted clears the slot.
                 None if volume.store.root(ino).is_ok() && is_dying(volume, ino) => {}
                 None => self.problem("orphan-free", format!("orphan {ino} is a free inode")),
             }
         }
-        let lost = |(ino, seen): (&Ino, &Seen)| {
-            let orphan = seen.nlink == 0 && seen.names == 0 && !is_dying(volume, *ino);
+        let lost = |seen: Seen| {
+            let orphan = seen.links == 0 && !seen.orphan && !is_dying(volume, seen.ino);
             let what = if orphan { "no links" } else { "a tail that is being removed" };
-            let lost = orphan || seen.cut && seen.names != u32::MAX;
-            lost.then(|| format!("inode {ino} has {what}, and no orphan slot"))
+            let lost = orphan || seen.cut && !seen.orphan;
+            lost.then(|| format!("inode {} has {what}, and no orphan slot", seen.ino))
         };
-        let mut lost: Vec<String> = self.seen.iter().filter_map(lost).collect();
+        let lost = self.census.iter().filter_map(lost).take(PROBLEMS_MAX);
+        let mut lost: Vec<String> = lost.collect();
         lost.sort();
         lost.into_iter().for_each(|message| self.problem("orphan-missing", message));
     }
@@ -138,18 +144,19 @@ impl Check<'_> {
         if !data_ok {
             self.problem("inode-data-fork", format!("inode {ino}: {}", inode.to_text()));
         }
-        let parent_or_bytes = if core.is_dir() { core.parent_or_rdev } else { core.bytes };
-        let seen = Seen {
-            kind: core.kind(),
-            nlink: core.nlink,
-            cut: core.flags & FLAG_CUT != 0,
-            names: 0,
-            size: core.size,
-            parent_or_bytes,
-            found: 0,
-            entries: 0,
-        };
+        self.census.insert(ino, core.kind(), core.nlink, core.flags & FLAG_CUT != 0);
+        if core.is_dir() {
+            let (parent, generation) = (Ino(core.parent_or_rdev), core.generation);
+            self.census.insert_dir(ino, parent, core.size, generation);
+        } else {
+            // What the tree has is counted when it is read.
+            let inline = match core.data_form {
+                Form::Extents => inline_extents(ino, inode).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            let found: u64 = inline.iter().map(|extent| u64::from(extent.len)).sum();
+            self.census.add_bytes(ino, i128::from(core.bytes) - i128::from(found));
+        }
         self.fork(ino, inode);
-        self.seen.insert(ino, seen);
     }
 }

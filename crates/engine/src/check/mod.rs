@@ -1,51 +1,42 @@
 //! The check behind `shoal fsck`: every invariant of the design that exists so far, over the whole
 //! volume, changing nothing.
 //!
+//! Memory: a few bytes for each inode (`census.rs`), directories more; what is sorted goes to a
+//! temporary file when it is much (`spill.rs`). Names and parent pointers are compared by sums, and
+//! one by one only when these differ (`cross.rs`).
+//!
 //! The passes stand in `passes.rs`, beside what a scrub and a repair do for each. Damage is a
 //! problem found, not the end: a walk goes on behind what cannot be read.
 
 mod attrs;
+mod census;
+mod cross;
 mod extents;
 mod inodes;
 mod names;
 mod paths;
 pub(crate) mod scrub;
 mod space;
+mod spill;
 mod tables;
 
 pub use scrub::{ScrubAt, ScrubReport};
 
+use self::census::Census;
+use self::cross::Cross;
+use self::spill::Spill;
 use crate::types::{CheckReport, Problem};
 use crate::volume::Inner;
-use shoal_base::{Error, Ino, Result, RootId};
+use shoal_base::{Addr, Error, Ino, Result, RootId};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::Extent;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::superblock::Superblock;
 use shoal_txn::Root;
-use std::collections::HashMap;
 
 /// Problems after which a check stops counting details.
 const PROBLEMS_MAX: usize = 10_000;
-
-/// What one pass leaves for the next, of each inode in use: about 48 bytes.
-struct Seen {
-    kind: u8,
-    nlink: u32,
-    /// Its tail is being removed, says the inode.
-    cut: bool,
-    /// Names found; all ones: none is wanted, it is an orphan.
-    names: u32,
-    /// Directory: entries it says it has.
-    size: u64,
-    /// Directory: its parent; otherwise bytes that the core says its extents have.
-    parent_or_bytes: u64,
-    /// Directory: subdirectories found; otherwise bytes of extents found.
-    found: u64,
-    /// Directory: entries found.
-    entries: u64,
-}
 
 /// A check under way.
 pub(crate) struct Check<'v> {
@@ -54,22 +45,33 @@ pub(crate) struct Check<'v> {
     image: (&'v Checkpoint, Ptr),
     superblock: Superblock,
     report: CheckReport,
-    seen: HashMap<Ino, Seen>,
+    census: Census,
+    /// Names against parent pointers.
+    cross: Cross,
     /// Blocks of inodes that cannot be read: root, the first, one past the last.
     lost: Vec<(RootId, u64, u64)>,
     /// Some block of metadata cannot be read: sums cannot be compared.
     broken: bool,
     /// Values of attributes that lie in data objects.
     values: Vec<(Ino, Extent)>,
-    /// What points to the device: data extents, then metadata, for the space pass.
-    data: Vec<(u64, u32)>,
-    meta: Vec<Ptr>,
+    /// Where file data is, for the space pass.
+    data: Spill,
+    /// What points into each segment: bytes of data, bytes of metadata.
+    sums: Vec<(u64, u64)>,
     prealloc: u64,
     /// Where the next entry of the same hash has to be, if the last one says that there is one.
     chained: Option<Key>,
     progress: &'v mut dyn FnMut(u64, u64),
     done: u64,
     total: u64,
+}
+
+/// Adds metadata to the sums of the segments.
+fn add_meta(volume: &Inner, sums: &mut [(u64, u64)], ptr: Ptr) {
+    let seg = volume.store.geometry.segment_of(ptr.addr).0 as usize;
+    if let Some((_, meta)) = sums.get_mut(seg) {
+        *meta += u64::from(ptr.len);
+    }
 }
 
 impl<'v> Check<'v> {
@@ -85,12 +87,13 @@ impl<'v> Check<'v> {
             image,
             superblock,
             report: CheckReport::default(),
-            seen: HashMap::new(),
+            census: Census::default(),
+            cross: Cross::new(),
             lost: Vec::new(),
             broken: false,
             values: Vec::new(),
-            data: Vec::new(),
-            meta: Vec::new(),
+            data: Spill::default(),
+            sums: vec![(0, 0); volume.store.geometry.segments as usize],
             prealloc: 0,
             chained: None,
             progress,
@@ -136,6 +139,15 @@ impl Check<'_> {
     /// An inode and its paths.
     fn who(&self, ino: Ino) -> String {
         format!("inode {ino}{}", self.volume.path_hint(ino))
+    }
+
+    /// Something points to this data.
+    fn add_data(&mut self, addr: u64, len: u32) -> Result<()> {
+        let seg = self.volume.store.geometry.segment_of(Addr(addr)).0 as usize;
+        if let Some((data, _)) = self.sums.get_mut(seg) {
+            *data += u64::from(len);
+        }
+        self.data.push(addr, len)
     }
 
     fn step(&mut self) {

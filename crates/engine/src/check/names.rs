@@ -1,17 +1,16 @@
 //! Entries against inodes, both ways; link and entry counts; directories that lie within
 //! themselves.
 
-use super::Check;
+use super::census::{DIRECTORY, Dir};
+use super::{Check, PROBLEMS_MAX};
 use crate::dir::CHAINED;
 use crate::volume::Inner;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Ino, Result, RootId};
+use shoal_format::attr::Link;
 use shoal_format::checkpoint::RootState;
 use shoal_format::dirent::{Dirent, SUFFIX_MASK, name_hash};
 use shoal_format::node::{Key, TreeId};
-use std::collections::HashSet;
-
-const DIRECTORY: u8 = 4;
 
 /// Whether an inode is in a root that has been deleted: it may have lost its names, or the names in
 /// it, already.
@@ -37,7 +36,33 @@ impl Check<'_> {
             self.chain(Key::MIN, false);
             nodes.into_iter().for_each(|node| self.lost_node(root, TreeId::Dirents, node));
         }
+        if self.is_doubtful() { self.names_against_pointers() } else { Ok(()) }
+    }
+
+    /// Looks up the parent pointer of each name whose inode is there.
+    fn names_against_pointers(&mut self) -> Result<()> {
+        let volume = self.volume;
+        for root in volume.store.roots.iter().filter(|root| root.state() == RootState::Live) {
+            let mut entry = |key: Key, value: &[u8]| {
+                let dir = Ino(key.hi);
+                if let Some(entry) = Dirent::decode(value)
+                    && self.may_name(dir, entry.child)
+                    && let Some(child) = self.census.get(entry.child)
+                    && child.kind == entry.kind & 0x7f
+                {
+                    self.pointed_back(dir, entry.name, entry.child);
+                }
+                Ok(())
+            };
+            root.dirents.for_each_readable(&mut entry, &mut |_, _, _| {})?;
+        }
         Ok(())
+    }
+
+    /// Whether a directory may have an entry of this inode: it is of the same root, or another's
+    /// top.
+    fn may_name(&self, dir: Ino, child: Ino) -> bool {
+        child.root() == dir.root() || dir == Ino::ROOT && self.is_top(child)
     }
 
     fn entry(&mut self, key: Key, value: &[u8]) {
@@ -52,38 +77,41 @@ impl Check<'_> {
         if name_hash(self.volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
             self.problem("dirent-hash", format!("{name:?} in directory {dir}: wrong key"));
         }
-        match self.seen.get_mut(&dir) {
-            Some(seen) if seen.kind == DIRECTORY => seen.entries += 1,
-            _ => {
-                self.problem("dirent-dir-missing", format!("{name:?} in {dir}, no directory"));
-            }
+        let parent_dir = self.census.dir(dir).map(|found| {
+            found.entries += 1;
+            found.generation
+        });
+        if parent_dir.is_none() {
+            self.problem("dirent-dir-missing", format!("{name:?} in {dir}, no directory"));
         }
         let kind = entry.kind & 0x7f;
-        if entry.child.root() != dir.root() && (dir != Ino::ROOT || !self.is_top(entry.child)) {
+        if !self.may_name(dir, entry.child) {
             let message = format!("{name:?} in {dir}: inode {} of another root", entry.child);
             return self.problem("dirent-root", message);
         }
-        let Some(child) = self.seen.get_mut(&entry.child) else {
+        let Some(child) = self.census.get(entry.child) else {
             let path = self.volume.path_below(dir, entry.name);
             let what = if self.is_unreadable(entry.child) { "cannot be read" } else { "is free" };
             let message = format!("{path}: inode {} {what}", entry.child);
             return self.problem("dirent-child-missing", message);
         };
-        child.names = child.names.saturating_add(1);
+        self.census.name(entry.child);
         if child.kind != kind {
             let message = format!("{name:?} in directory {dir}: type {kind}, not {}", child.kind);
             return self.problem("dirent-type", message);
         }
-        let parent = Ino(child.parent_or_bytes);
-        self.pointed_back(dir, entry.name, entry.child);
+        if let Some(generation) = parent_dir {
+            self.cross.name(Link { dir, generation }, entry.name, entry.child);
+        }
         if kind == DIRECTORY {
-            if parent != dir {
+            let parent = self.census.dir(entry.child).map(|child| child.parent);
+            if let Some(parent) = parent.filter(|parent| *parent != dir) {
                 let message =
                     format!("directory {} says {parent}, its name is in {dir}", entry.child);
                 self.problem("dir-parent", message);
             }
-            if let Some(seen) = self.seen.get_mut(&dir) {
-                seen.found += 1;
+            if let Some(found) = self.census.dir(dir) {
+                found.subdirs += 1;
             }
         }
     }
@@ -139,29 +167,19 @@ impl Check<'_> {
 
     fn links(&mut self) {
         let mut problems = Vec::new();
-        let volume = self.volume;
-        for (ino, seen) in self.seen.iter().filter(|(ino, _)| !is_dying(volume, **ino)) {
-            let orphan = seen.names == u32::MAX;
-            if seen.kind == DIRECTORY {
-                self.report.directories += 1;
-                let wanted = if *ino == Ino::ROOT { 0 } else { 1 };
-                if !orphan && seen.names != wanted {
-                    let message = format!("directory {} has {} names", self.who(*ino), seen.names);
-                    problems.push(("dir-names", message));
-                }
-                let links = if orphan { 0 } else { 2 + seen.found };
-                if u64::from(seen.nlink) != links {
-                    let message = format!("directory {ino}: {} links, not {links}", seen.nlink);
-                    problems.push(("dir-links", message));
-                }
-                if seen.size != seen.entries {
-                    let message =
-                        format!("directory {ino}: {} entries, says {}", seen.entries, seen.size);
-                    problems.push(("dir-size", message));
-                }
-            } else if !orphan && seen.names != seen.nlink {
-                let (names, links) = (seen.names, seen.nlink);
-                let who = self.who(*ino);
+        for dir in self.census.dirs() {
+            if is_dying(self.volume, dir.ino) {
+                continue;
+            }
+            self.report.directories += 1;
+            if problems.len() < PROBLEMS_MAX {
+                self.links_of_dir(dir, &mut problems);
+            }
+        }
+        for seen in self.census.iter().filter(|seen| seen.kind != DIRECTORY && !seen.orphan) {
+            let (names, links) = (seen.names, seen.links);
+            if names != links && problems.len() < PROBLEMS_MAX && !is_dying(self.volume, seen.ino) {
+                let who = self.who(seen.ino);
                 problems.push(("links", format!("{who}: {names} names, {links} links")));
             }
         }
@@ -169,31 +187,54 @@ impl Check<'_> {
         problems.into_iter().for_each(|(rule, message)| self.problem(rule, message));
     }
 
+    fn links_of_dir(&self, dir: &Dir, problems: &mut Vec<(&'static str, String)>) {
+        let ino = dir.ino;
+        let Some(seen) = self.census.get(ino) else { return };
+        let wanted = if ino == Ino::ROOT { 0 } else { 1 };
+        if !seen.orphan && seen.names != wanted {
+            problems.push((
+                "dir-names",
+                format!("directory {} has {} names", self.who(ino), seen.names),
+            ));
+        }
+        let links = if seen.orphan { 0 } else { 2 + dir.subdirs };
+        if u64::from(seen.links) != links {
+            let message = format!("directory {ino}: {} links, not {links}", seen.links);
+            problems.push(("dir-links", message));
+        }
+        if dir.size != dir.entries {
+            let message = format!("directory {ino}: {} entries, says {}", dir.entries, dir.size);
+            problems.push(("dir-size", message));
+        }
+    }
+
     /// Every directory leads to the top.
     pub(crate) fn loops(&mut self) -> Result<()> {
-        // Or to a removed tree's top.
-        let orphan = |(ino, seen): (&Ino, &super::Seen)| (seen.names == u32::MAX).then_some(*ino);
-        let mut good: HashSet<Ino> = self.seen.iter().filter_map(orphan).collect();
-        good.insert(Ino::ROOT);
+        let dirs = self.census.dirs();
+        let rank = |ino: Ino| dirs.binary_search_by_key(&ino, |dir| dir.ino).ok();
+        let is_orphan = |ino| self.census.get(ino).is_some_and(|seen| seen.orphan);
+        // A walk that came by here: which, from 1 on. Every later one ends here.
+        let mut walked = vec![0u32; dirs.len()];
         let mut problems = Vec::new();
-        for (ino, seen) in &self.seen {
-            if seen.kind != DIRECTORY || seen.names == u32::MAX || is_dying(self.volume, *ino) {
+        for (walk, dir) in (1..).zip(dirs) {
+            if is_orphan(dir.ino) || is_dying(self.volume, dir.ino) {
                 continue;
             }
-            let (mut at, mut path) = (*ino, Vec::new());
-            let mut here = HashSet::new();
-            while !good.contains(&at) {
-                path.push(at);
-                let parent = self.seen.get(&at).filter(|s| s.kind == DIRECTORY);
-                match parent.map(|s| Ino(s.parent_or_bytes)) {
-                    Some(up) if here.insert(at) => at = up,
+            let mut at = dir.ino;
+            // To the top, or to that of a removed tree.
+            while at != Ino::ROOT && !is_orphan(at) {
+                match rank(at) {
+                    Some(here) if walked[here] == 0 => {
+                        walked[here] = walk;
+                        at = dirs[here].parent;
+                    }
+                    Some(here) if walked[here] != walk => break,
                     _ => {
-                        problems.push(format!("directory {ino} does not lead to the top"));
+                        problems.push(format!("directory {} does not lead to the top", dir.ino));
                         break;
                     }
                 }
             }
-            good.extend(path);
         }
         problems.sort();
         problems.into_iter().for_each(|p| self.problem("dir-loop", p));

@@ -1,7 +1,8 @@
 //! The segments' live bytes against everything that points into them.
 
-use super::Check;
-use shoal_base::{Addr, Result};
+use super::{Check, PROBLEMS_MAX, add_meta};
+use shoal_base::Result;
+use shoal_format::Ptr;
 use shoal_format::node::TreeId;
 use shoal_format::usage::SegKind;
 use std::sync::atomic::Ordering;
@@ -9,25 +10,30 @@ use std::sync::atomic::Ordering;
 impl Check<'_> {
     pub(crate) fn space(&mut self) -> Result<()> {
         let (checkpoint, at) = self.image;
-        let store = &self.volume.store;
+        let volume = self.volume;
+        let store = &volume.store;
         for root in store.roots.iter() {
             for id in TreeId::ALL {
-                let mut nodes = Vec::new();
-                match root.tree(id).for_each_node(&mut |ptr| nodes.push(ptr)) {
+                let (sums, blocks) = (&mut self.sums, &mut self.report.blocks);
+                let mut node = |ptr: Ptr| {
+                    if !ptr.is_null() {
+                        add_meta(volume, sums, ptr);
+                        *blocks += 1;
+                    }
+                };
+                match root.tree(id).for_each_node(&mut node) {
                     // It has been named where its entries were looked at.
                     Err(e) if e.is_damage() => self.broken = true,
                     walked => walked?,
                 }
-                nodes.retain(|ptr| !ptr.is_null());
-                self.report.blocks += nodes.len() as u64;
-                self.meta.append(&mut nodes);
             }
         }
-        self.meta.push(at);
-        self.meta.push(checkpoint.usage);
-        self.meta.extend(&checkpoint.orphans);
-        self.meta.extend((!checkpoint.intents.is_null()).then_some(checkpoint.intents));
-        self.overlaps();
+        let intents = (!checkpoint.intents.is_null()).then_some(checkpoint.intents);
+        let tables = [at, checkpoint.usage].into_iter().chain(intents);
+        for ptr in tables.chain(checkpoint.orphans.iter().copied()) {
+            add_meta(volume, &mut self.sums, ptr);
+        }
+        self.overlaps()?;
         let said = store.prealloc.load(Ordering::Relaxed);
         // What points to the rest may be in what cannot be read.
         if !self.broken {
@@ -44,32 +50,23 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn overlaps(&mut self) {
-        self.data.sort_unstable();
-        let pairs = self.data.windows(2).filter(|w| w[0].0 + u64::from(w[0].1) > w[1].0);
-        let lines: Vec<String> = pairs
-            .map(|w| format!("bytes {}+{} and {}+{}", w[0].0, w[0].1, w[1].0, w[1].1))
-            .collect();
+    fn overlaps(&mut self) -> Result<()> {
+        let (mut before, mut lines) = ((0, 0), Vec::new());
+        self.data.in_order(&mut |addr, len| {
+            let (start, size) = before;
+            if start + u64::from(size) > addr && lines.len() < PROBLEMS_MAX {
+                lines.push(format!("bytes {start}+{size} and {addr}+{len}"));
+            }
+            before = (addr, len);
+        })?;
         lines.into_iter().for_each(|l| self.problem("extents-shared", l));
+        Ok(())
     }
 
     fn live(&mut self) {
         let store = &self.volume.store;
-        let mut sums = vec![(0u64, 0u64); store.geometry.segments as usize];
-        for (addr, len) in &self.data {
-            let seg = store.geometry.segment_of(Addr(*addr)).0 as usize;
-            if let Some(sum) = sums.get_mut(seg) {
-                sum.0 += u64::from(*len);
-            }
-        }
-        for ptr in &self.meta {
-            let seg = store.geometry.segment_of(ptr.addr).0 as usize;
-            if let Some(sum) = sums.get_mut(seg) {
-                sum.1 += u64::from(ptr.len);
-            }
-        }
         for (seg, kind, live, _) in store.space.usage() {
-            let (data, meta) = sums[seg.0 as usize];
+            let (data, meta) = self.sums[seg.0 as usize];
             let wanted = match kind {
                 SegKind::Data => (data, meta == 0),
                 SegKind::Meta => (meta, data == 0),

@@ -13,7 +13,7 @@ use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::{Device, MemDevice};
 use shoal_format::inode::{Core, Inode};
 use shoal_format::{Geometry, Ptr};
-use shoal_tree::{Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
+use shoal_tree::{Helpers, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use shuttle::rand::{RngCore, thread_rng};
 use shuttle::sync::RwLock;
 use shuttle::thread;
@@ -55,13 +55,18 @@ pub(super) struct Plan {
     pub cleans: u64,
 }
 
+type Buffer = Vec<(Addr, Vec<u8>)>;
+
 /// Places blocks and nodes. Their bytes are on the device only at the end of the checkpoint.
 struct Writer {
     device: Arc<MemDevice>,
     next: u64,
     /// Addresses of the image being written.
     live: BTreeMap<u64, u32>,
-    buffer: Vec<(Addr, Vec<u8>)>,
+    /// Not on the device before the end of the checkpoint.
+    buffer: Arc<Mutex<Buffer>>,
+    /// Threads that help it, itself included.
+    threads: usize,
     retired: Vec<Ptr>,
     /// Blocks and nodes that can still be written.
     room: u64,
@@ -69,7 +74,7 @@ struct Writer {
 
 impl Writer {
     fn flush(&mut self) {
-        for (addr, bytes) in self.buffer.drain(..) {
+        for (addr, bytes) in self.buffer.lock().drain(..) {
             self.device.write_at(&bytes, addr.0).unwrap();
         }
     }
@@ -91,6 +96,9 @@ fn pause(len: usize) {
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
         pause(len);
+        if self.threads > 1 {
+            self.room = self.room.checked_sub(1).ok_or(Error::Code(Code::NoSpace))?;
+        }
         self.next += len as u64;
         let addr = self.next - len as u64;
         self.live.insert(addr, len as u32);
@@ -100,7 +108,7 @@ impl NodeWriter for Writer {
         pause(bytes.len());
         self.room = self.room.checked_sub(1).ok_or(Error::Code(Code::NoSpace))?;
         assert_eq!(self.live.get(&addr.0), Some(&(bytes.len() as u32)), "written as allocated");
-        self.buffer.push((addr, bytes.to_vec()));
+        self.buffer.lock().push((addr, bytes.to_vec()));
         Ok(())
     }
     fn retire(&mut self, ptr: Ptr) {
@@ -108,6 +116,15 @@ impl NodeWriter for Writer {
             assert_eq!(self.live.remove(&ptr.addr.0), Some(ptr.len), "retired twice");
             self.retired.push(ptr);
         }
+    }
+    fn helpers(&self) -> Option<Helpers> {
+        let buffer = self.buffer.clone();
+        let write = move |addr, bytes: &[u8]| {
+            pause(bytes.len());
+            buffer.lock().push((addr, bytes.to_vec()));
+            Ok(())
+        };
+        (self.threads > 1).then(|| Helpers { threads: self.threads, write: Arc::new(write) })
     }
 }
 
@@ -150,7 +167,8 @@ impl World {
             device: device.clone(),
             next: GEOMETRY.segment_size,
             live: BTreeMap::new(),
-            buffer: Vec::new(),
+            buffer: Arc::default(),
+            threads: 1,
             retired: Vec::new(),
             room: u64::MAX,
         };
@@ -344,6 +362,7 @@ impl World {
             (*gate - 1, model, self.table.next_block())
         };
         self.cache.writing(epoch);
+        writer.threads = 1 + random(3) as usize;
         let (root, written) = self.table.checkpoint(epoch, &mut *writer).unwrap();
         thread::yield_now();
         writer.flush();
@@ -389,6 +408,7 @@ impl World {
             *gate - 1
         };
         writer.room = random(8);
+        writer.threads = 1 + random(3) as usize;
         drop(self.table.checkpoint(epoch, &mut *writer));
     }
 

@@ -1,0 +1,126 @@
+//! Work spread over threads, a part of which is done in order: a checkpoint encodes and writes on
+//! all processors, and gives out addresses in the order of what it writes.
+//!
+//! Part of `plain` and of `checked`: its locks and threads are theirs.
+
+use super::{Condvar, Mutex, spawn_in, thread};
+
+/// Threads that one piece of work is spread over, at most.
+const THREADS_MAX: usize = 16;
+
+/// Number of threads that work is worth to be spread over.
+pub fn processors() -> usize {
+    super::available_parallelism().min(THREADS_MAX)
+}
+
+/// What is done with each piece of work, in four steps.
+pub struct Steps<Take, Prepare, Place, Finish> {
+    /// Returns the next piece, `None` at the end. One call at a time.
+    pub take: Take,
+    /// Runs in parallel.
+    pub prepare: Prepare,
+    /// One call at a time, in the order in which the pieces were taken.
+    pub place: Place,
+    /// Runs in parallel.
+    pub finish: Finish,
+}
+
+/// Whose turn it is.
+struct Turns<Place, E> {
+    place: Place,
+    /// Number of the piece that is placed next.
+    next: u64,
+    /// A step has failed or panicked: no piece is begun or placed any more.
+    stopped: bool,
+    failed: Option<E>,
+}
+
+/// Ends the work of all when a thread panics, so that none waits for its turn for ever.
+struct Watch<'c, Place, E> {
+    turns: &'c Mutex<Turns<Place, E>>,
+    moved: &'c Condvar,
+}
+
+impl<Place, E> Drop for Watch<'_, Place, E> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.turns.lock().stopped = true;
+            self.moved.notify_all();
+        }
+    }
+}
+
+/// Does the work on the calling thread and, if `threads` is more than one, on as many others as can
+/// be started. Returns when all is done.
+///
+/// # Errors
+/// The first error of a step: then some pieces are not finished.
+pub fn in_order<T, P, E, Take, Prepare, Place, Finish>(
+    threads: usize,
+    steps: Steps<Take, Prepare, Place, Finish>,
+) -> Result<(), E>
+where
+    E: Send,
+    Take: FnMut() -> Option<T> + Send,
+    Prepare: Fn(T) -> Result<P, E> + Sync,
+    Place: FnMut(&mut P) -> Result<(), E> + Send,
+    Finish: Fn(P) -> Result<(), E> + Sync,
+{
+    let Steps { take, prepare, place, finish } = steps;
+    let source = Mutex::new((take, 0));
+    let turns = Mutex::new(Turns { place, next: 0, stopped: false, failed: None });
+    let moved = Condvar::new();
+    // A piece; `false`: there is none, or the work has ended.
+    let piece = || -> Result<bool, E> {
+        let (taken, number) = {
+            let (take, count) = &mut *source.lock();
+            let Some(taken) = take() else { return Ok(false) };
+            *count += 1;
+            (taken, *count - 1)
+        };
+        let mut prepared = prepare(taken)?;
+        {
+            let mut turns = turns.lock();
+            while turns.next != number && !turns.stopped {
+                moved.wait(&mut turns);
+            }
+            if turns.stopped {
+                return Ok(false);
+            }
+            (turns.place)(&mut prepared)?;
+            turns.next += 1;
+        }
+        moved.notify_all();
+        finish(prepared)?;
+        Ok(true)
+    };
+    let work = || {
+        let _watch = Watch { turns: &turns, moved: &moved };
+        loop {
+            match piece() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    let mut turns = turns.lock();
+                    turns.stopped = true;
+                    turns.failed.get_or_insert(error);
+                    drop(turns);
+                    moved.notify_all();
+                    return;
+                }
+            }
+        }
+    };
+    if threads > 1 {
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                spawn_in(scope, work);
+            }
+            work();
+        });
+    } else {
+        work();
+    }
+    let failed = turns.lock().failed.take();
+    failed.map_or(Ok(()), Err)
+}

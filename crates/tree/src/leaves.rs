@@ -1,0 +1,149 @@
+//! The leaves of a large checkpoint, encoded and written by several threads.
+//!
+//! Addresses are given out in the order of keys, so that neighbours lie together on the device; the
+//! rest of the work is per leaf. What other threads may do to a leaf meanwhile, and why it stays to
+//! be written until then: `persist.rs`. The inner nodes follow when all leaves have their pointers.
+
+use crate::cell::LeafCell;
+use crate::inner::{Children, InnerCell};
+use crate::persist::NodeWriter;
+use crate::sync::Mutex;
+use crate::sync::crew::{Steps, in_order};
+use crate::tree::Tree;
+use shoal_base::limits::NODE_SIZE;
+use shoal_base::{Addr, Epoch, Result, checksum, invariant};
+use shoal_format::Ptr;
+use shoal_format::node::Key;
+use std::sync::Arc;
+
+/// Leaves that a thread encodes, and writes at once: 1 MiB.
+const CHUNK: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 64 };
+/// Leaves for which no threads are started.
+const FEW: usize = 2 * CHUNK;
+
+/// Writes bytes at an address.
+pub type WriteAt = dyn Fn(Addr, &[u8]) -> Result<()> + Send + Sync;
+
+/// Threads that a checkpoint may use, and how they write.
+#[derive(Clone)]
+pub struct Helpers {
+    /// Threads, the calling one included.
+    pub threads: usize,
+    /// Writes at addresses from the writer's `alloc`; in effect before the checkpoint ends.
+    pub write: Arc<WriteAt>,
+}
+
+/// Where an object lies in a buffer, and where it belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// Its address on the device.
+    pub addr: Addr,
+    /// Its first byte in the buffer.
+    pub start: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+impl Helpers {
+    /// Writes objects of `raw`; those that lie beside each other there and on the device, together
+    /// with the bytes between them.
+    pub fn write_runs(&self, raw: &[u8], placed: &[Placed]) -> Result<()> {
+        let offset = |one: &Placed| one.addr.0.wrapping_sub(one.start as u64);
+        for run in placed.chunk_by(|a, b| offset(a) == offset(b)) {
+            if let [first, ..] = run
+                && let [.., last] = run
+            {
+                (self.write)(first.addr, &raw[first.start..last.start + last.len])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Leaves that one thread works on.
+struct Piece {
+    leaves: Vec<Arc<LeafCell>>,
+    addrs: Vec<Addr>,
+}
+
+impl Tree {
+    /// Writes the leaves that changed up to `epoch`, the lowest keys of which are among `keys`, if
+    /// there are enough of them to start threads for. The others are left to the caller.
+    pub(crate) fn write_leaves(
+        &self,
+        keys: &[Key],
+        epoch: Epoch,
+        writer: &mut dyn NodeWriter,
+    ) -> Result<()> {
+        let Some(helpers) = writer.helpers().filter(|_| keys.len() > FEW) else { return Ok(()) };
+        let mut chunks = keys.chunks(CHUNK);
+        let writer = Mutex::new(writer);
+        in_order(
+            helpers.threads,
+            Steps {
+                take: || chunks.next(),
+                prepare: |keys: &[Key]| {
+                    let mut leaves = Vec::with_capacity(keys.len());
+                    self.unwritten_leaves(&self.root, keys, epoch, &mut leaves);
+                    Ok(Piece { leaves, addrs: Vec::with_capacity(keys.len()) })
+                },
+                place: |piece: &mut Piece| {
+                    let mut writer = writer.lock();
+                    piece.leaves.iter().try_for_each(|_| {
+                        piece.addrs.push(writer.alloc(NODE_SIZE)?);
+                        Ok(())
+                    })
+                },
+                finish: |piece: Piece| {
+                    let retired = self.write_piece(&piece, epoch, &helpers)?;
+                    let mut writer = writer.lock();
+                    retired.into_iter().for_each(|ptr| writer.retire(ptr));
+                    Ok(())
+                },
+            },
+        )
+    }
+
+    /// The leaves that have still to be written and whose lowest key is one of `keys`: so each is
+    /// found by one key only, and by one thread.
+    fn unwritten_leaves(
+        &self,
+        cell: &InnerCell,
+        keys: &[Key],
+        epoch: Epoch,
+        found: &mut Vec<Arc<LeafCell>>,
+    ) {
+        let Some((data, _)) = self.version(cell, epoch) else { return };
+        for (i, keys) in data.routes(keys) {
+            match &data.children {
+                Children::Inners(v) => self.unwritten_leaves(&v[i], keys, epoch, found),
+                Children::Leaves(v) => {
+                    let state = v[i].state.read();
+                    if state.is_unwritten(epoch) && keys.contains(&state.low) {
+                        found.push(v[i].clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Encodes and writes leaves at their addresses; returns what they leave.
+    fn write_piece(&self, piece: &Piece, epoch: Epoch, helpers: &Helpers) -> Result<Vec<Ptr>> {
+        let mut raw = Vec::with_capacity(piece.leaves.len() * NODE_SIZE);
+        let (mut placed, mut retired) = (Vec::new(), Vec::new());
+        for (leaf, addr) in piece.leaves.iter().zip(&piece.addrs) {
+            let mut state = leaf.state.write();
+            let node = state.unwritten(epoch);
+            invariant!(node.is_some(), "a leaf was written twice");
+            let Some(node) = node else { continue };
+            node.stamp(*addr, epoch);
+            let sum = checksum(node.bytes());
+            let ptr = Ptr { addr: *addr, len: NODE_SIZE as u32, checksum: sum };
+            placed.push(Placed { addr: *addr, start: raw.len(), len: NODE_SIZE });
+            raw.extend_from_slice(node.bytes());
+            retired.push(self.leaf_written(&mut state, ptr, epoch));
+        }
+        helpers.write_runs(&raw, &placed)?;
+        Ok(retired)
+    }
+}
