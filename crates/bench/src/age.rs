@@ -85,18 +85,18 @@ fn age<T: Target>(args: &Args, target: &T) -> Result<Vec<Line>> {
     // For each thread the generation of each file's name.
     let names: Vec<Mutex<Vec<u32>>> =
         (0..args.threads).map(|_| Mutex::new(vec![0; args.files as usize])).collect();
-    let made = phase(args, target, &|driver, share, meter| {
+    let made = phase(args, target, 0, &|driver, share, meter| {
         create(driver, share, meter, files, |_| Some(0))
     })?;
     let mut lines = vec![line(args, target, files, &made, None)?];
     for round in 1..=args.age_rounds() {
-        let removed = phase(args, target, &|driver, share, meter| {
+        let removed = phase(args, target, 2 * round, &|driver, share, meter| {
             let names = names[share.thread].lock().unwrap_or_else(PoisonError::into_inner);
             let name = |index: u64| names[index as usize];
             let gone = |index| chosen(share.thread, index, round).then(|| name(index));
             remove(driver, share, meter, files, gone)
         })?;
-        let made = phase(args, target, &|driver, share, meter| {
+        let made = phase(args, target, 2 * round + 1, &|driver, share, meter| {
             let mut names = names[share.thread].lock().unwrap_or_else(PoisonError::into_inner);
             create(driver, share, meter, files, |index| {
                 let anew = chosen(share.thread, index, round);
@@ -112,7 +112,7 @@ fn age<T: Target>(args: &Args, target: &T) -> Result<Vec<Line>> {
 fn holes<T: Target>(args: &Args, target: &T) -> Result<Vec<Line>> {
     make_directories(args, target)?;
     let old = Files::all(args);
-    phase(args, target, &|driver, share, meter| create(driver, share, meter, old, |_| Some(0)))?;
+    phase(args, target, 0, &|driver, share, meter| create(driver, share, meter, old, |_| Some(0)))?;
     let mut lines = Vec::new();
     let mut new = Files::few(args, old);
     for round in 1..=args.age_rounds() {
@@ -120,14 +120,14 @@ fn holes<T: Target>(args: &Args, target: &T) -> Result<Vec<Line>> {
         for holes in [false, true] {
             if holes {
                 let gone = u64::from(round) * 5 % INODES_PER_BLOCK;
-                removed = Some(phase(args, target, &|driver, share, meter| {
+                removed = Some(phase(args, target, 0, &|driver, share, meter| {
                     remove(driver, share, meter, old, |index| {
                         (index % INODES_PER_BLOCK == gone).then_some(0)
                     })
                 })?);
             }
             make_set(args, target, new)?;
-            let made = phase(args, target, &|driver, share, meter| {
+            let made = phase(args, target, 0, &|driver, share, meter| {
                 create(driver, share, meter, new, |_| Some(0))
             })?;
             let line = line(args, target, new, &made, removed.as_ref())?;
@@ -164,20 +164,24 @@ impl Files {
         self.first_dir..self.first_dir + self.layout.dirs
     }
 
-    /// Calls `each(driver, directory, index)` for every file, directory by directory.
+    /// Calls `each(driver, directory, index)` for every file, directory by directory, in another
+    /// order in each phase: a free number must not meet the directory it came from by chance.
     fn each<D: Driver>(
         self,
         driver: &mut D,
-        thread: usize,
+        share: &Share,
         mut each: impl FnMut(&mut D, &D::Dir, u64) -> Result<()>,
     ) -> Result<()> {
-        let mut first = 0;
-        while first < self.layout.files {
+        let (Layout { files, per_dir, .. }, phase) = (self.layout, u64::from(share.generation));
+        let mut runs: Vec<u64> = (0..files.div_ceil(per_dir)).collect();
+        if phase > 0 {
+            runs.sort_by_key(|run| layout::stamp(share.thread, run ^ phase << 40));
+        }
+        for first in runs.into_iter().map(|run| run * per_dir) {
             let dir = self.first_dir + self.layout.dir_of(first);
-            let dir = driver.open_dir(&layout::dir_path(thread, dir)?)?;
-            let end = (first + self.layout.per_dir).min(self.layout.files);
+            let dir = driver.open_dir(&layout::dir_path(share.thread, dir)?)?;
+            let end = (first + per_dir).min(files);
             (first..end).try_for_each(|index| each(driver, &dir, index))?;
-            first = end;
         }
         Ok(())
     }
@@ -196,7 +200,7 @@ fn create<D: Driver>(
     files: Files,
     mut generation: impl FnMut(u64) -> Option<u32>,
 ) -> Result<()> {
-    files.each(driver, share.thread, |driver, dir, index| {
+    files.each(driver, share, |driver, dir, index| {
         let Some(generation) = generation(index) else { return Ok(()) };
         let name = Name::new(share.thread, index + (files.first_dir << 32), generation);
         meter.op(|| driver.create(dir, name.as_cstr(), false))
@@ -211,7 +215,7 @@ fn remove<D: Driver>(
     files: Files,
     generation: impl Fn(u64) -> Option<u32>,
 ) -> Result<()> {
-    files.each(driver, share.thread, |driver, dir, index| {
+    files.each(driver, share, |driver, dir, index| {
         let Some(generation) = generation(index) else { return Ok(()) };
         let name = Name::new(share.thread, index + (files.first_dir << 32), generation);
         meter.op(|| driver.unlink(dir, name.as_cstr()))
@@ -229,11 +233,16 @@ fn make_set<T: Target>(args: &Args, target: &T, files: Files) -> Result<()> {
 /// One thread's share of a phase.
 type Work<'w, D> = &'w (dyn Fn(&mut D, &Share, &mut Meter) -> Result<()> + Sync);
 
-/// Runs a phase between two settlings.
-fn phase<T: Target>(args: &Args, target: &T, work: Work<'_, T::Driver>) -> Result<Phase> {
+/// Runs a phase of this number between two settlings.
+fn phase<T: Target>(
+    args: &Args,
+    target: &T,
+    number: u32,
+    work: Work<'_, T::Driver>,
+) -> Result<Phase> {
     target.settle()?;
     let before = target.usage();
-    let measured = run_phase(args, target, 0, work)?;
+    let measured = run_phase(args, target, number, work)?;
     target.settle()?;
     let written = |usage: Usage| usage.journal_bytes + usage.checkpoint_bytes;
     let bytes = before.zip(target.usage()).map(|(b, a)| written(a) - written(b));

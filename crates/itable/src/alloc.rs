@@ -155,7 +155,7 @@ impl InodeTable {
         }
         while let Some(number) = self.pool(|pool| pool.take_home(dir.ino.index())) {
             homes.fetch_or(bit, Ordering::AcqRel);
-            let block = self.candidate(number, 1).inspect_err(|_| {
+            let block = self.candidate(number, 1, true).inspect_err(|_| {
                 self.pool(|pool| pool.list_home(dir.ino.index(), number, true));
             });
             if let Some(block) = block? {
@@ -172,7 +172,7 @@ impl InodeTable {
             let scarce = next_block >= INODE_BLOCKS_MAX;
             match self.pool(|pool| pool.next(next_block, scarce)) {
                 Next::Candidate(number) => {
-                    let block = self.candidate(number, if scarce { 1 } else { OWN });
+                    let block = self.candidate(number, if scarce { 1 } else { OWN }, false);
                     let block = block.inspect_err(|_| {
                         self.pool(|pool| pool.list_empty(number, true));
                     });
@@ -188,7 +188,7 @@ impl InodeTable {
                 }
                 Next::Fresh => {
                     if let Some(block) = self.next_fresh()?
-                        && self.hold(&block, 1)
+                        && self.hold(&block, 1, false)
                     {
                         return Ok(block);
                     }
@@ -200,33 +200,35 @@ impl InodeTable {
     /// Takes a block that was listed, unless it has fewer free numbers by now, or another thread
     /// has it. What is damaged is left to fsck. The caller lists the block again on an error, which
     /// may be that it is to be read outside the transaction first.
-    fn candidate(&self, number: u64, least: u32) -> Result<Option<Arc<InodeBlock>>> {
+    fn candidate(&self, number: u64, least: u32, shared: bool) -> Result<Option<Arc<InodeBlock>>> {
         let block = match self.block(number) {
             // Skipped before a crash.
             Err(e) if e.is(Code::Stale) => self.begin_block(number),
             block => block,
         };
         match block {
-            Ok(block) => Ok(self.hold(&block, least).then_some(block)),
+            Ok(block) => Ok(self.hold(&block, least, shared).then_some(block)),
             Err(e) if e.is_damage() => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Takes a block for a cursor.
-    fn hold(&self, block: &InodeBlock, least: u32) -> bool {
+    /// Takes a block for a cursor. `shared`: also one that a cursor of another thread shard holds,
+    /// whose thread may have ended: they are for the same directory.
+    fn hold(&self, block: &InodeBlock, least: u32, shared: bool) -> bool {
         let reuse = &block.reuse;
         // First, so that whoever frees a number from here on lists the block again.
         reuse.listed_for.store(0, Ordering::SeqCst);
         reuse.listed.store(NOT_LISTED, Ordering::SeqCst);
-        if reuse.held.swap(true, Ordering::SeqCst) {
+        let others = reuse.held.swap(true, Ordering::SeqCst);
+        if others && !shared {
             return false;
         }
-        if block.free.load(Ordering::SeqCst).count_ones() >= least {
-            return true;
+        let enough = block.free.load(Ordering::SeqCst).count_ones() >= least;
+        if !enough && !others {
+            self.let_go(block, 0);
         }
-        self.let_go(block, 0);
-        false
+        enough
     }
 
     /// Begins the next block that has never been used; `None`: another thread was faster. Memory
@@ -276,8 +278,7 @@ impl InodeTable {
         self.alloc.shards.mine();
         let bit = bit_of(inode.ino.index());
         let free = inode.block.free.fetch_or(bit, Ordering::SeqCst) | bit;
-        let held = inode.block.reuse.held.load(Ordering::SeqCst);
-        if !held && free.count_ones() >= OWN {
+        if free.count_ones() >= OWN {
             self.offer(&inode.block, 0);
         }
     }
@@ -288,8 +289,8 @@ impl InodeTable {
         self.offer(block, home);
     }
 
-    /// Lists a block that nobody holds, unless it is listed: for a directory, by default the one
-    /// that lost a child in it, and for any if enough is free.
+    /// Lists a block, unless it is listed: for a directory, by default the one that lost a child in
+    /// it, and for any if enough is free and nobody holds it.
     fn offer(&self, block: &InodeBlock, home: u64) {
         let (reuse, free) = (&block.reuse, block.free.load(Ordering::SeqCst).count_ones());
         let home = match home {
@@ -306,7 +307,8 @@ impl InodeTable {
             SPARSE.. => LISTED_SPARSE,
             _ => NOT_LISTED,
         };
-        if reuse.listed.load(Ordering::SeqCst) < level {
+        let held = reuse.held.load(Ordering::SeqCst);
+        if !held && reuse.listed.load(Ordering::SeqCst) < level {
             reuse.listed.store(level, Ordering::SeqCst);
             let room = self.config.budget.may_list();
             self.pool(|pool| match level {
