@@ -93,8 +93,8 @@ impl Inner {
     }
 
     /// Runs a call of one transaction, or several that are each complete, so that it reads nothing
-    /// inside the checkpoint's gate: what is not in memory is read before, and the call begins again
-    /// ([`shoal_base::cold`]). Until its first change the call must leave nothing behind.
+    /// inside the checkpoint's gate: what is not in memory is read before, and the call begins
+    /// again ([`shoal_base::cold`]). Until its first change the call must leave nothing behind.
     #[inline]
     pub(crate) fn reading_first<R>(&self, call: impl FnMut() -> Result<R>) -> Result<R> {
         cold::retried(|cold| self.read_cold(cold), call)

@@ -133,8 +133,8 @@ fn others_create(volume: &Volume, dir: Ino, round: u64) {
     }
 }
 
-/// While a call of another thread stands still on the device: a checkpoint closes the gate and opens
-/// it again, and calls go on. (The checkpoint itself may wait for a node that is being read.)
+/// While a call of another thread stands still on the device: a checkpoint closes the gate and
+/// opens it again, and calls go on. (The checkpoint itself may wait for a node that is being read.)
 /// Returns whether they did; lets the device go on in any case.
 fn others_go_on(device: &Stopping, volume: &Volume, warm: Ino) -> bool {
     let done = AtomicBool::new(false);

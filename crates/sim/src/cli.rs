@@ -34,8 +34,8 @@ pub struct Arguments {
     pub profile: Option<Profile>,
 }
 
-const USAGE: &str = "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S] [--threads T] \
-     [--profile NAME]";
+const USAGE: &str = "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S] \
+                     [--threads T] [--profile NAME]";
 
 /// Reads the command line.
 pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {

@@ -223,8 +223,8 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Makes the records `old` of a file `after`, both in order. Many that go are named as one range
-    /// in the record, whose size thus depends on `after` alone.
+    /// Makes the records `old` of a file `after`, both in order. Many that go are named as one
+    /// range in the record, whose size thus depends on `after` alone.
     fn replace_in_tree(
         &self,
         txn: &mut Txn<'_>,

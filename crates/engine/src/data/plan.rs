@@ -86,7 +86,8 @@ impl WritePlan<'_> {
 }
 
 impl Inner {
-    /// Plans a write of `len` bytes at `offset`, or at the end, of a file that uses extents, or will.
+    /// Plans a write of `len` bytes at `offset`, or at the end, of a file that uses extents or
+    /// will.
     pub(super) fn plan_write(
         &self,
         ino: Ino,
