@@ -85,6 +85,9 @@ pub const S_IXGRP: u32 = 0o010;
 pub const XATTR_CREATE: u32 = 1;
 /// `setxattr`: fail if it does not exist.
 pub const XATTR_REPLACE: u32 = 2;
+/// `SetxattrIn::setxattr_flags`: the caller is outside the file's group, so an access control list
+/// takes the set-group-ID bit away.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
 /// Statx mask: what `stat` returns.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
