@@ -21,7 +21,9 @@ MOUNT OPTIONS:
     allow_other       let all users in; without it only the user who mounts may enter
     default_permissions, no_default_permissions
                       let the kernel check permissions, or Shoal; the kernel does it by default
-                      with allow_other, Shoal without
+                      with allow_other, Shoal without. With allow_other, leave it to the kernel:
+                      where Shoal checks, the kernel opens FIFOs and sockets whatever their mode,
+                      and the option dev is refused, since devices would be open to everybody
     suid, nosuid, dev, nodev, exec, noexec, sync, dirsync
                       as in mount(8); nosuid, nodev and exec are the default
     fsname=NAME       what lists of mounts show as the source, instead of the volume's path
