@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `notices` | what the kernel is told unasked, and by which thread |
+//! | `sweep` | how the kernel drops the names of a removed tree while nobody waits |
 //! | `unread` | when it must be told that attributes it is being given are old |
 //! | `service` | what a transport asks of whatever it serves |
 //! | `session`, `caller`, `stats` | what requests of one mount share; who is calling; what is counted |
@@ -30,6 +31,7 @@ mod ops;
 pub mod service;
 mod session;
 mod stats;
+mod sweep;
 mod transport;
 mod unread;
 

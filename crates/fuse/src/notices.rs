@@ -31,6 +31,9 @@ pub enum Notice {
         dir: u64,
         /// The name.
         name: Box<[u8]>,
+        /// It is asked for at its next use, and dropped then. Otherwise it is dropped now, with
+        /// all cached names below it, which takes long for many.
+        expire: bool,
     },
     /// The attributes of an inode.
     Attributes {
@@ -63,6 +66,8 @@ struct State {
     done: u64,
     /// Somebody delivers.
     open: bool,
+    /// The kernel can let names expire.
+    can_expire: bool,
 }
 
 impl Notices {
@@ -132,6 +137,16 @@ impl Notices {
         self.state.lock().open = true;
     }
 
+    /// Says that the kernel can let names expire.
+    pub fn allow_expiry(&self) {
+        self.state.lock().can_expire = true;
+    }
+
+    /// Returns whether the kernel can let names expire.
+    pub fn can_expire(&self) -> bool {
+        self.state.lock().can_expire
+    }
+
     /// The connection has ended.
     pub fn close(&self) {
         let mut state = self.state.lock();
@@ -147,7 +162,9 @@ impl Notices {
 
 fn deliver_one(notice: &Notice, send: &Send) {
     let message = match notice {
-        Notice::Name { dir, name } => Notification::InvalEntry { parent: Ino(*dir), name },
+        Notice::Name { dir, name, expire } => {
+            Notification::InvalEntry { parent: Ino(*dir), name, expire: *expire }
+        }
         Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), offset: None },
     };
     let mut buffer = [0; MESSAGE_MAX];
@@ -174,7 +191,7 @@ mod tests {
         notices.open(Box::new(move |message| inner.lock().push((message[4], message[16]))));
         let inner = notices.clone();
         let thread = thread::spawn(move || inner.deliver());
-        let name = Notice::Name { dir: 5, name: (*b"n").into() };
+        let name = Notice::Name { dir: 5, name: (*b"n").into(), expire: false };
         let given = notices.give([name, Notice::Attributes { node: 6 }]);
         assert!(notices.wait(given, Duration::from_secs(20)));
         notices.tell(&Notice::Attributes { node: 7 });
@@ -197,7 +214,7 @@ mod tests {
     fn the_longest_name_fits() {
         let name = vec![b'x'; NAME_MAX].into();
         let length = Mutex::new(0);
-        let notice = Notice::Name { dir: 1, name };
+        let notice = Notice::Name { dir: 1, name, expire: true };
         let sent = Arc::new(length);
         let inner = sent.clone();
         deliver_one(&notice, &*Box::new(move |message: &[u8]| *inner.lock() = message.len()));

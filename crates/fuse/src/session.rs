@@ -2,6 +2,7 @@
 
 use crate::notices::{Notice, Notices};
 use crate::protocol::reply::TTL_FOREVER;
+use crate::sweep::Sweeper;
 use crate::unread::Unread;
 use shoal::{Ino, Volume};
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct Session {
     pub notices: Arc<Notices>,
     /// Attributes that it may not have taken yet.
     pub unread: Unread,
+    /// Drops the names of removed trees.
+    pub sweeper: Sweeper,
 }
 
 impl Session {
