@@ -167,8 +167,9 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             let rules = Rules::default();
             let (volume, notices) = (Arc::new(volume), Arc::default());
-            let (top, unread, sweeper) = (Ino::ROOT, Default::default(), Default::default());
-            let session = Arc::new(Session { volume, rules, top, notices, unread, sweeper });
+            let (top, unread, pages) = (Ino::ROOT, Default::default(), Default::default());
+            let sweeper = Default::default();
+            let session = Arc::new(Session { volume, rules, top, notices, unread, pages, sweeper });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 

@@ -1,12 +1,14 @@
 //! What the kernel has cached and must forget: told to it by one thread, which does nothing else.
 //!
-//! Of everything that the kernel asks for itself it knows the outcome. What is left is a tree that
-//! goes by one request (`ops/tree.rs`): its top's name, which the kernel was not asked to take.
+//! Of everything that the kernel asks for itself it knows the outcome. What is left: a tree that
+//! goes by one request (`ops/tree.rs`), whose top's name the kernel was not asked to take; what it
+//! reads while it changes (`unread.rs`, `pages.rs`).
 //!
 //! *Why a thread.* To forget a name the kernel takes its directory's lock. Who creates or looks up
 //! a name in that directory has this lock and waits for a server's thread. If a server's thread
 //! told the kernel, it would wait for those who wait for it. The thread here answers no requests,
-//! so nobody who has the lock waits for it, and it gets its turn.
+//! so nobody who has the lock waits for it, and it gets its turn. It is the same with pages of a
+//! file, each of which has a lock that is held while it is read.
 //!
 //! *Who waits for it.* A handler may, for a limited time and on a thread that may block: others
 //! serve meanwhile, so the lock comes free. Should all threads that may block be waiting, and the
@@ -39,6 +41,15 @@ pub enum Notice {
     Attributes {
         /// The inode.
         node: u64,
+    },
+    /// A range of a file's data, and its attributes.
+    Data {
+        /// The file.
+        node: u64,
+        /// Where the range begins.
+        at: u64,
+        /// Bytes; not 0.
+        len: u64,
     },
 }
 
@@ -107,7 +118,7 @@ impl Notices {
     /// use by who waits for that thread's reply: one that is being evicted the kernel would wait
     /// for, and its eviction perhaps for this thread.
     pub fn tell(&self, notice: &Notice) {
-        debug_assert!(matches!(notice, Notice::Attributes { .. }), "names take locks: {notice:?}");
+        debug_assert!(matches!(notice, Notice::Attributes { .. }), "others take locks: {notice:?}");
         if let Some(send) = &*self.send.read() {
             deliver_one(notice, send);
         }
@@ -165,7 +176,10 @@ fn deliver_one(notice: &Notice, send: &Send) {
         Notice::Name { dir, name, expire } => {
             Notification::InvalEntry { parent: Ino(*dir), name, expire: *expire }
         }
-        Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), offset: None },
+        Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), range: None },
+        Notice::Data { node, at, len } => {
+            Notification::InvalInode { ino: Ino(*node), range: Some((*at, *len)) }
+        }
     };
     let mut buffer = [0; MESSAGE_MAX];
     match message.encode(&mut buffer) {

@@ -11,6 +11,7 @@ mod watch;
 
 use crate::dispatch::Worker;
 use crate::notices::{Notice, Notices};
+use crate::pages::Pages;
 use crate::protocol::init::{HAS_EXPIRE_ONLY, Wish};
 use crate::protocol::probe::PROBE_NAME;
 use crate::service::Serve;
@@ -64,8 +65,9 @@ impl Mount {
         let notices = Arc::<Notices>::default();
         forget_links(&volume, top, &notices);
         let (rules, unread) = (rules(options), Unread::default());
-        let sweeper = Sweeper::default();
-        let session = Arc::new(Session { volume, rules, top, notices, unread, sweeper });
+        let (pages, sweeper) = (Pages::default(), Sweeper::default());
+        let session = Session { volume, rules, top, notices, unread, pages, sweeper };
+        let session = Arc::new(session);
         let mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
         if let Err(error) = session.sweeper.is_mounted_on(&mount.dir) {
             tracing::debug!(%error, "names of removed trees are left to notices");

@@ -23,6 +23,9 @@ pub const SETATTR_CTIME: u32 = 1 << 10;
 /// Set-id bits are to be cleared.
 pub const SETATTR_KILL_SUIDGID: u32 = 1 << 11;
 
+/// `ReadIn::bits`: a read or write past the page cache, by a program; of those for the page cache
+/// the owner of locks is not told.
+pub const BY_LOCK_OWNER: u32 = 1 << 1;
 /// `ReadIn::bits` of a write: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 

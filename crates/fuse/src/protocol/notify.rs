@@ -15,12 +15,12 @@ const EXPIRE_ONLY: u32 = 1 << 0;
 /// What to tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notification<'a> {
-    /// Attributes of an inode, and its data from `offset` on unless `None`.
+    /// Attributes of an inode, and a range of its data unless `None`.
     InvalInode {
         /// Inode.
         ino: Ino,
-        /// Where the stale data starts.
-        offset: Option<u64>,
+        /// Where the stale data starts, and how long it is; 0: to the end of the file.
+        range: Option<(u64, u64)>,
     },
     /// A name, positive or negative.
     InvalEntry {
@@ -66,9 +66,10 @@ impl Notification<'_> {
     pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let at = size_of::<OutHeader>();
         let end = match *self {
-            Notification::InvalInode { ino, offset } => {
-                let off = offset.map_or(-1, |offset| offset.min(i64::MAX as u64) as i64);
-                put(buffer, at, &NotifyInvalInode { ino: ino.0, off, len: 0 })?
+            Notification::InvalInode { ino, range } => {
+                let signed = |number: u64| number.min(i64::MAX as u64) as i64;
+                let (off, len) = range.map_or((-1, 0), |(at, len)| (signed(at), signed(len)));
+                put(buffer, at, &NotifyInvalInode { ino: ino.0, off, len })?
             }
             Notification::InvalEntry { parent, name, expire } => {
                 let (namelen, flags) = (name.len() as u32, if expire { EXPIRE_ONLY } else { 0 });
@@ -121,7 +122,12 @@ mod tests {
         assert_eq!(bytes[..16], [36, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[16..], [5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 97, 98, 99, 0]);
 
-        let bytes = encoded(Notification::InvalInode { ino: Ino(9), offset: None });
+        let data = Notification::InvalInode { ino: Ino(9), range: Some((8, 16)) };
+        assert_eq!(
+            encoded(data)[24..40],
+            [[8, 0, 0, 0, 0, 0, 0, 0], [16, 0, 0, 0, 0, 0, 0, 0]].concat()
+        );
+        let bytes = encoded(Notification::InvalInode { ino: Ino(9), range: None });
         assert_eq!((bytes.len(), bytes[4], bytes[16]), (40, 2, 9));
         assert_eq!(bytes[24..32], (-1i64).to_le_bytes());
 
