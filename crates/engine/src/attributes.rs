@@ -77,6 +77,11 @@ impl Inner {
         if id.space == Namespace::System && slot.inode.core.kind() == FileKind::Symlink as u8 {
             return Err(Error::Code(Code::NotSupported));
         }
+        // The kernel asks for lists and capabilities of every file; that it has none is in its core.
+        let flag = flag_of(&id);
+        if flag != 0 && slot.inode.core.flags & flag == 0 {
+            return Err(Error::Code(Code::NoData));
+        }
         let found = self.with_attr(ino, &slot.inode, &id, |attr| self.load_value(ino, attr))?;
         found.ok_or(Error::Code(Code::NoData))
     }

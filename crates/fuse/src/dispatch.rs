@@ -211,6 +211,17 @@ mod tests {
         }
     }
 
+    /// Of a new file nobody else can have been given attributes, so a change needs no notice; of
+    /// one that is looked up somebody may have been.
+    #[test]
+    fn a_new_file_takes_no_note() {
+        let mut bench = Bench::new();
+        let made = Ino(bench.create(b"f\0").nodeid);
+        assert!(!bench.worker.session.unread.changed(made, 7));
+        bench.call(Opcode::Lookup, 1, &[b"f\0"]).unwrap();
+        assert!(bench.worker.session.unread.changed(made, 7));
+    }
+
     fn record<T: FromBytes + Immutable + zerocopy::KnownLayout>(reply: &[u8]) -> T {
         T::read_from_bytes(reply).unwrap()
     }
