@@ -23,6 +23,8 @@ const FULL_NAME_MAX: usize = 255;
 const ATTR_COST: u64 = 1024;
 /// Name, in the namespace `security`, of a file's capabilities.
 const CAPABILITY: &[u8] = b"capability";
+/// The attribute must exist.
+const REPLACE: XattrFlags = XattrFlags { create: false, replace: true, clear_set_group_id: false };
 
 /// Takes a full name apart; `None`: no namespace that there is.
 fn split(full: &[u8]) -> Option<(Namespace, &[u8])> {
@@ -78,6 +80,11 @@ impl Inner {
             if id.space == Namespace::System && slot.inode.core.kind() == FileKind::Symlink as u8 {
                 return Err(Error::Code(Code::NotSupported));
             }
+            // The kernel asks for lists and capabilities of every file; the core says if it has any.
+            let flag = flag_of(&id);
+            if flag != 0 && slot.inode.core.flags & flag == 0 {
+                return Ok(None);
+            }
             self.with_attr(ino, &slot.inode, &id, |attr| self.hold_value(ino, attr))
         })?;
         match found.ok_or(Error::Code(Code::NoData))? {
@@ -127,7 +134,8 @@ impl Inner {
             return Err(Error::Code(Code::TooBig));
         }
         if split(name).is_some_and(|(space, _)| space == Namespace::System) {
-            return self.reading_first(|| self.set_acl(who, ino, name, value));
+            return self
+                .reading_first(|| self.set_acl(who, ino, name, value, flags.clear_set_group_id));
         }
         self.reading_first(|| self.try_setxattr(who, ino, name, value, flags))
     }
@@ -160,7 +168,7 @@ impl Inner {
     pub fn removexattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         check_full_name(name)?;
         if split(name).is_some_and(|(space, _)| space == Namespace::System) {
-            return self.reading_first(|| self.set_acl(who, ino, name, b""));
+            return self.reading_first(|| self.set_acl(who, ino, name, b"", false));
         }
         self.reading_first(|| self.try_removexattr(who, ino, name))
     }
@@ -172,7 +180,7 @@ impl Inner {
         attr_of(ino, locked.inode())?;
         self.check_space(who, ino, locked.inode(), name, true)?;
         let id = resolve(name)?;
-        self.check_flags(ino, locked.inode(), &id, XattrFlags { create: false, replace: true })?;
+        self.check_flags(ino, locked.inode(), &id, REPLACE)?;
         let plan = self.plan(ino, locked.inode(), &Change::remove(id))?;
         let core = locked.inode().core;
         let flags = core.flags & !flag_of(&id);
@@ -266,8 +274,17 @@ impl Inner {
 
 /// Access control lists.
 impl Inner {
-    /// Sets or removes (with an empty one) an access control list, and keeps the mode in step.
-    fn set_acl(&self, who: &Caller, ino: Ino, full: &[u8], raw: &[u8]) -> Result<()> {
+    /// Sets or removes (with an empty one) an access control list, and keeps the mode in step. An
+    /// access list that is set by a caller outside the file's group clears the set-group-ID bit:
+    /// Shoal finds that out, or `outside_group` says so.
+    fn set_acl(
+        &self,
+        who: &Caller,
+        ino: Ino,
+        full: &[u8],
+        raw: &[u8],
+        outside_group: bool,
+    ) -> Result<()> {
         let id = resolve(full)?;
         let acl = Acl::parse(raw)?;
         let mut txn = self.begin_space(ATTR_COST + raw.len() as u64, records::XATTR)?;
@@ -289,7 +306,7 @@ impl Inner {
         let mut stored = acl;
         if let (false, Some(acl)) = (default, &stored) {
             new.mode = core.mode & !0o777 | acl.mode();
-            if !who.bypasses() && !who.in_group(core.gid) {
+            if outside_group || !who.bypasses() && !who.in_group(core.gid) {
                 new.mode &= !0o2000;
             }
             if acl.is_a_mode() {

@@ -197,6 +197,9 @@ pub struct XattrFlags {
     pub create: bool,
     /// Fail with `ENODATA` when it does not.
     pub replace: bool,
+    /// With an access control list: clears the set-group-ID bit. For callers who have been checked
+    /// ([`Caller::checked`]) and found to be outside the file's group; the others Shoal checks.
+    pub clear_set_group_id: bool,
 }
 
 /// Where a file has a name.

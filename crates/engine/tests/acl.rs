@@ -6,7 +6,7 @@ use shoal_engine::*;
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
-const ANY: XattrFlags = XattrFlags { create: false, replace: false };
+const ANY: XattrFlags = XattrFlags { create: false, replace: false, clear_set_group_id: false };
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 const NO_ID: u32 = u32::MAX;
@@ -95,6 +95,29 @@ fn modes_and_lists_are_in_step() {
     let volume = Volume::open_on(device, &options()).unwrap();
     assert_eq!(mode(&volume, f), 0o700);
     volume.removexattr(&owner, f, ACCESS).unwrap();
+    assert_clean(&volume);
+}
+
+/// The kernel checks, and says who is outside the file's group.
+#[test]
+fn the_kernel_may_say_that_the_set_group_id_bit_goes() {
+    let (_device, volume) = volume(&options());
+    let root = Caller::root();
+    let checked = Caller { checked: true, ..Caller::user(9, 9) };
+    let f = volume.create(&root, ROOT, b"f", 0o640).unwrap().ino;
+    let owned = SetAttr { uid: Some(9), gid: Some(7), ..SetAttr::default() };
+    volume.setattr(&root, f, &owned).unwrap();
+    for (flags, wanted) in [(ANY, 0o2760), (XattrFlags { clear_set_group_id: true, ..ANY }, 0o760)]
+    {
+        volume.setattr(&root, f, &SetAttr { mode: Some(0o2640), ..SetAttr::default() }).unwrap();
+        volume.setxattr(&checked, f, ACCESS, &list(6, 5, 6), flags).unwrap();
+        assert_eq!(mode(&volume, f), wanted);
+    }
+    // Other attributes leave it.
+    let flags = XattrFlags { clear_set_group_id: true, ..ANY };
+    volume.setattr(&root, f, &SetAttr { mode: Some(0o2640), ..SetAttr::default() }).unwrap();
+    volume.setxattr(&checked, f, b"user.a", b"1", flags).unwrap();
+    assert_eq!(mode(&volume, f), 0o2640);
     assert_clean(&volume);
 }
 

@@ -225,7 +225,7 @@ fn a_removed_tree_of_files_full_of_attributes() {
         let name = format!("{i:0>200}");
         let ino = create(&volume, dir, &name);
         volume.link(&WHO(), ino, kept, name.as_bytes()).unwrap();
-        let flags = XattrFlags { create: false, replace: false };
+        let flags = XattrFlags::default();
         volume.setxattr(&WHO(), ino, b"user.a", &[7; 700], flags).unwrap();
         volume.setxattr(&WHO(), ino, b"user.b", &[8; 600], flags).unwrap();
     }
@@ -243,7 +243,7 @@ fn a_removed_tree_of_files_full_of_attributes() {
 fn every_kind_of_call_stays_within_its_bound() {
     let device = device(512 << 20);
     let volume = open(&device);
-    let any = XattrFlags { create: false, replace: false };
+    let any = XattrFlags::default();
     let long = |i: usize| format!("{i:x>255}").into_bytes();
     // A default list and an access list of 127 entries are what fits in an inode's attributes.
     let dir = volume.mkdir(&WHO(), Ino::ROOT, b"dir", 0o755).unwrap().ino;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
-const ANY: XattrFlags = XattrFlags { create: false, replace: false };
-const CREATE: XattrFlags = XattrFlags { create: true, replace: false };
-const REPLACE: XattrFlags = XattrFlags { create: false, replace: true };
+const ANY: XattrFlags = XattrFlags { create: false, replace: false, clear_set_group_id: false };
+const CREATE: XattrFlags = XattrFlags { create: true, ..ANY };
+const REPLACE: XattrFlags = XattrFlags { replace: true, ..ANY };
 
 fn options() -> OpenOptions {
     OpenOptions { background: false, ..OpenOptions::default() }

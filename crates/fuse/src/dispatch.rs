@@ -167,8 +167,9 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             let rules = Rules::default();
             let (volume, notices) = (Arc::new(volume), Arc::default());
-            let (top, unread) = (Ino::ROOT, Default::default());
-            let session = Arc::new(Session { volume, rules, top, notices, unread });
+            let (top, unread, pages) = (Ino::ROOT, Default::default(), Default::default());
+            let sweeper = Default::default();
+            let session = Arc::new(Session { volume, rules, top, notices, unread, pages, sweeper });
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 
@@ -208,6 +209,17 @@ mod tests {
             assert_eq!(reply.len(), 144);
             EntryOut::read_from_prefix(&reply).unwrap().0
         }
+    }
+
+    /// Of a new file nobody else can have been given attributes, so a change needs no notice; of
+    /// one that is looked up somebody may have been.
+    #[test]
+    fn a_new_file_takes_no_note() {
+        let mut bench = Bench::new();
+        let made = Ino(bench.create(b"f\0").nodeid);
+        assert!(!bench.worker.session.unread.changed(made, 7));
+        bench.call(Opcode::Lookup, 1, &[b"f\0"]).unwrap();
+        assert!(bench.worker.session.unread.changed(made, 7));
     }
 
     fn record<T: FromBytes + Immutable + zerocopy::KnownLayout>(reply: &[u8]) -> T {

@@ -6,6 +6,8 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `notices` | what the kernel is told unasked, and by which thread |
+//! | `pages` | when data that it keeps of a file may be older than a direct write |
+//! | `sweep` | how the kernel drops the names of a removed tree while nobody waits |
 //! | `unread` | when it must be told that attributes it is being given are old |
 //! | `service` | what a transport asks of whatever it serves |
 //! | `session`, `caller`, `stats` | what requests of one mount share; who is calling; what is counted |
@@ -27,9 +29,11 @@ mod dispatch;
 mod mount;
 mod notices;
 mod ops;
+mod pages;
 pub mod service;
 mod session;
 mod stats;
+mod sweep;
 mod transport;
 mod unread;
 

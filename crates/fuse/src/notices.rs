@@ -1,12 +1,14 @@
 //! What the kernel has cached and must forget: told to it by one thread, which does nothing else.
 //!
-//! Of everything that the kernel asks for itself it knows the outcome. What is left is a tree that
-//! goes by one request (`ops/tree.rs`): its top's name, which the kernel was not asked to take.
+//! Of everything that the kernel asks for itself it knows the outcome. What is left: a tree that
+//! goes by one request (`ops/tree.rs`), whose top's name the kernel was not asked to take; what it
+//! reads while it changes (`unread.rs`, `pages.rs`).
 //!
 //! *Why a thread.* To forget a name the kernel takes its directory's lock. Who creates or looks up
 //! a name in that directory has this lock and waits for a server's thread. If a server's thread
 //! told the kernel, it would wait for those who wait for it. The thread here answers no requests,
-//! so nobody who has the lock waits for it, and it gets its turn.
+//! so nobody who has the lock waits for it, and it gets its turn. It is the same with pages of a
+//! file, each of which has a lock that is held while it is read.
 //!
 //! *Who waits for it.* A handler may, for a limited time and on a thread that may block: others
 //! serve meanwhile, so the lock comes free. Should all threads that may block be waiting, and the
@@ -31,11 +33,23 @@ pub enum Notice {
         dir: u64,
         /// The name.
         name: Box<[u8]>,
+        /// It is asked for at its next use, and dropped then. Otherwise it is dropped now, with
+        /// all cached names below it, which takes long for many.
+        expire: bool,
     },
     /// The attributes of an inode.
     Attributes {
         /// The inode.
         node: u64,
+    },
+    /// A range of a file's data, and its attributes.
+    Data {
+        /// The file.
+        node: u64,
+        /// Where the range begins.
+        at: u64,
+        /// Bytes; not 0.
+        len: u64,
     },
 }
 
@@ -63,6 +77,8 @@ struct State {
     done: u64,
     /// Somebody delivers.
     open: bool,
+    /// The kernel can let names expire.
+    can_expire: bool,
 }
 
 impl Notices {
@@ -102,7 +118,7 @@ impl Notices {
     /// use by who waits for that thread's reply: one that is being evicted the kernel would wait
     /// for, and its eviction perhaps for this thread.
     pub fn tell(&self, notice: &Notice) {
-        debug_assert!(matches!(notice, Notice::Attributes { .. }), "names take locks: {notice:?}");
+        debug_assert!(matches!(notice, Notice::Attributes { .. }), "others take locks: {notice:?}");
         if let Some(send) = &*self.send.read() {
             deliver_one(notice, send);
         }
@@ -132,6 +148,16 @@ impl Notices {
         self.state.lock().open = true;
     }
 
+    /// Says that the kernel can let names expire.
+    pub fn allow_expiry(&self) {
+        self.state.lock().can_expire = true;
+    }
+
+    /// Returns whether the kernel can let names expire.
+    pub fn can_expire(&self) -> bool {
+        self.state.lock().can_expire
+    }
+
     /// The connection has ended.
     pub fn close(&self) {
         let mut state = self.state.lock();
@@ -147,8 +173,13 @@ impl Notices {
 
 fn deliver_one(notice: &Notice, send: &Send) {
     let message = match notice {
-        Notice::Name { dir, name } => Notification::InvalEntry { parent: Ino(*dir), name },
-        Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), offset: None },
+        Notice::Name { dir, name, expire } => {
+            Notification::InvalEntry { parent: Ino(*dir), name, expire: *expire }
+        }
+        Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), range: None },
+        Notice::Data { node, at, len } => {
+            Notification::InvalInode { ino: Ino(*node), range: Some((*at, *len)) }
+        }
     };
     let mut buffer = [0; MESSAGE_MAX];
     match message.encode(&mut buffer) {
@@ -174,7 +205,7 @@ mod tests {
         notices.open(Box::new(move |message| inner.lock().push((message[4], message[16]))));
         let inner = notices.clone();
         let thread = thread::spawn(move || inner.deliver());
-        let name = Notice::Name { dir: 5, name: (*b"n").into() };
+        let name = Notice::Name { dir: 5, name: (*b"n").into(), expire: false };
         let given = notices.give([name, Notice::Attributes { node: 6 }]);
         assert!(notices.wait(given, Duration::from_secs(20)));
         notices.tell(&Notice::Attributes { node: 7 });
@@ -197,7 +228,7 @@ mod tests {
     fn the_longest_name_fits() {
         let name = vec![b'x'; NAME_MAX].into();
         let length = Mutex::new(0);
-        let notice = Notice::Name { dir: 1, name };
+        let notice = Notice::Name { dir: 1, name, expire: true };
         let sent = Arc::new(length);
         let inner = sent.clone();
         deliver_one(&notice, &*Box::new(move |message: &[u8]| *inner.lock() = message.len()));

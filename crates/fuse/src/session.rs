@@ -1,7 +1,9 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
 use crate::notices::{Notice, Notices};
+use crate::pages::Pages;
 use crate::protocol::reply::TTL_FOREVER;
+use crate::sweep::Sweeper;
 use crate::unread::Unread;
 use shoal::{Ino, Volume};
 use std::sync::Arc;
@@ -20,6 +22,10 @@ pub struct Session {
     pub notices: Arc<Notices>,
     /// Attributes that it may not have taken yet.
     pub unread: Unread,
+    /// What the page cache may hold.
+    pub pages: Pages,
+    /// Drops the names of removed trees.
+    pub sweeper: Sweeper,
 }
 
 impl Session {
@@ -38,6 +44,9 @@ impl Session {
 
 /// How long attributes wait until the kernel knows that it must not keep them.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a direct write waits until the kernel has dropped older pages, which it locks while it
+/// reads them.
+const PAGES_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Thread `tid` has changed attributes of `ino`, and its reply does not tell the new ones.
@@ -56,6 +65,24 @@ impl Session {
         let given = self.notices.give(inodes.iter().map(forget));
         if !self.notices.wait(given, PATIENCE) {
             tracing::debug!(?inodes, tid, "the kernel takes long to forget attributes");
+        }
+    }
+
+    /// A direct write has changed `len` bytes of `ino` at `at`. Has the kernel drop what it may
+    /// have read of them before; returns when it has, or late. For a thread that may block.
+    #[inline]
+    pub fn written_past_pages(&self, ino: Ino, at: u64, len: u64) {
+        if len > 0 && self.pages.may_be_old(ino) {
+            self.drop_pages(ino, at, len);
+        }
+    }
+
+    #[cold]
+    fn drop_pages(&self, ino: Ino, at: u64, len: u64) {
+        let given = self.notices.give([Notice::Data { node: self.id(ino), at, len }]);
+        let waited = self.pages.wait().map(|_waiting| self.notices.wait(given, PAGES_PATIENCE));
+        if waited != Some(true) {
+            tracing::debug!(?ino, at, len, "the kernel takes long to drop pages");
         }
     }
 }

@@ -32,8 +32,9 @@ use std::time::Instant;
 /// After so many milliseconds a reply has been taken: its caller waits in the kernel, cannot be
 /// stopped there, and has nothing to wait for.
 const KEPT_MS: u64 = 10_000;
-/// Inodes share a slot by the low bits of their numbers. A shared one costs superfluous notices.
-const SLOTS: usize = 4096;
+/// Inodes share a slot by the low bits of their numbers. A shared one costs superfluous notices:
+/// for [`KEPT_MS`], one for each change.
+const SLOTS: usize = 32_768;
 /// Threads that have taken a name from a file with others, remembered at most.
 const LOSING_MAX: usize = 256;
 

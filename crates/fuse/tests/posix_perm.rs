@@ -4,7 +4,8 @@
 
 mod common;
 use common::*;
-use rustix::fs::{Access, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
+use std::path::Path;
 
 harness!();
 
@@ -164,6 +165,35 @@ fn directories_need_search_and_write() {
             });
         }
     });
+}
+
+/// The kernel opens special files without a request. Where it checks permissions it does so itself;
+/// where Shoal does, devices are refused, and FIFOs and sockets open for whoever reaches them.
+#[test]
+fn special_files_are_opened_by_the_kernel() {
+    use rustix::fs::{CWD, FileType, mknodat};
+    let read = |path: &Path| open(path, OFlags::RDONLY | OFlags::NONBLOCK).map(drop);
+    for (options, enforced) in [("allow_other,dev", true), ("allow_other", true), (BOTH[1], false)]
+    {
+        let Some(m) = mount_only(options) else { return };
+        let (fifo, device) = (m.path("fifo"), m.path("dir/null"));
+        mkdir(m.path("dir"), 0o700).unwrap();
+        let mode = Mode::from_raw_mode(0o600);
+        let null = rustix::fs::makedev(1, 3);
+        mknodat(CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        mknodat(CWD, m.path("dir/fifo"), FileType::Fifo, mode, 0).unwrap();
+        mknodat(CWD, &device, FileType::CharacterDevice, mode, null).unwrap();
+        as_user(USER, &[], || {
+            fails!(ACCESS, read(&m.path("dir/fifo")));
+            match enforced {
+                true => fails!(ACCESS, read(&fifo)),
+                false => read(&fifo).unwrap(),
+            }
+        });
+        chmod(m.path("dir"), 0o755);
+        as_user(USER, &[], || fails!(ACCESS, read(&device)));
+        assert_eq!(read(&device).is_ok(), options.contains("dev"), "{options}");
+    }
 }
 
 #[test]

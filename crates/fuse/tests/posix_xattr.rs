@@ -135,6 +135,70 @@ fn access_control_lists_grant_deny_and_are_inherited() {
     }
 }
 
+/// An access control list that gives `USER` the right to read.
+fn acl() -> Vec<u8> {
+    let none = u32::MAX;
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in
+        [(1u16, 7u16, none), (2, 4, USER), (4, 5, none), (16, 5, none), (32, 0, none)]
+    {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&perm.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+/// Modes of files with set-id bits after their owner, root, or nobody has set an access list.
+fn modes_after_lists(dir: &Path) -> Option<Vec<(String, u32)>> {
+    const FOREIGN: u32 = 4242;
+    let mut modes = Vec::new();
+    for (who, groups) in [(USER, &[][..]), (USER, &[FOREIGN][..]), (0, &[][..])] {
+        for group in [USER, FOREIGN] {
+            for mode in [0o2755, 0o6755, 0o2644] {
+                let name = format!("{who}-{}-{group}-{mode:o}", groups.len());
+                let file = dir.join(&name);
+                touch(&file);
+                chown(&file, USER, group);
+                chmod(&file, mode);
+                let list = acl();
+                let set = as_user(who, groups, || set(&file, "system.posix_acl_access", &list));
+                match set {
+                    Err(rustix::io::Errno::OPNOTSUPP) => return None,
+                    set => set.unwrap(),
+                }
+                modes.push((name, lstat(&file).unwrap().st_mode & 0o7777));
+            }
+        }
+    }
+    Some(modes)
+}
+
+/// Whoever is outside a file's group cannot give it to a list's users with the set-group-ID bit.
+#[test]
+fn a_list_takes_the_set_group_id_bit_as_on_the_kernels_filesystems() {
+    let native = Path::new("/dev/shm").join(format!("shoal-acl-{}", std::process::id()));
+    std::fs::create_dir_all(&native).unwrap();
+    chmod(&native, 0o777);
+    let wanted = modes_after_lists(&native);
+    std::fs::remove_dir_all(&native).unwrap();
+    if wanted.is_none() {
+        skipped("no access control lists on /dev/shm: compared with what XFS does");
+    }
+    for options in ["allow_other", "allow_other,no_default_permissions"] {
+        let Some(m) = mount(options) else { return };
+        chmod(&m.dir, 0o777);
+        let modes = modes_after_lists(&m.dir).unwrap();
+        let mode = |name: &str| modes.iter().find(|(it, _)| it == name).unwrap().1;
+        assert_eq!(mode(&format!("{USER}-0-4242-2755")), 0o0750, "{options}");
+        assert_eq!(mode(&format!("{USER}-1-4242-2755")), 0o2750, "{options}");
+        assert_eq!(mode(&format!("{USER}-0-{USER}-6755")), 0o6750, "{options}");
+        if let Some(wanted) = &wanted {
+            assert_eq!(&modes, wanted, "{options}");
+        }
+    }
+}
+
 #[test]
 fn cp_and_rsync_keep_them() {
     let Some(m) = mount("") else { return };

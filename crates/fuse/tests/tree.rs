@@ -92,6 +92,80 @@ fn the_name_is_gone_when_the_call_returns() {
     soon("space is back", || now(&m, "inodes") == 1);
 }
 
+/// The names below are dropped in the background. Nobody sees them meanwhile, in whatever directory
+/// the tree was, and the mount is not in use because of it.
+#[test]
+fn a_large_cached_tree_goes_at_once_and_its_names_later() {
+    let Some(mut m) = mount_only("") else { return };
+    for (round, at) in ["", "a", "a/b c/d"].into_iter().cycle().take(9).enumerate() {
+        let parent = m.path(at);
+        std::fs::create_dir_all(&parent).unwrap();
+        let tree = parent.join("t");
+        for d in 0..10 {
+            std::fs::create_dir_all(tree.join(d.to_string())).unwrap();
+            (0..300).for_each(|f| touch(tree.join(format!("{d}/{f}"))));
+        }
+        let deep = tree.join("7/299");
+        let (inside, file) = (dir(tree.join("7")), open(&deep, OFlags::RDWR).unwrap());
+        assert_eq!(walk(&tree).len(), 3011);
+        let known = value(&stats_of(dir(&m.dir)).unwrap(), "inodes");
+        assert!(known > 3011);
+        remove(&dir(&parent), "t").unwrap();
+        fails!(NOENT, lstat(&deep));
+        fails!(NOENT, lstat(&tree));
+        fails!(NOENT, open(tree.join("7"), OFlags::RDONLY));
+        assert!(!list(&parent).contains(&"t".to_owned()));
+        match round % 3 {
+            // The name again, at once, as a file, and as another tree.
+            0 => {
+                std::fs::write(&tree, b"new").unwrap();
+                assert_eq!(std::fs::read(&tree).unwrap(), b"new");
+                fails!(NOTDIR, lstat(&deep));
+            }
+            1 => {
+                std::fs::create_dir_all(tree.join("7")).unwrap();
+                fails!(NOENT, lstat(&deep));
+                assert_eq!(walk(&tree).len(), 2);
+            }
+            _ => {}
+        }
+        soon("the kernel has heard", || fstat(&inside).unwrap().st_nlink == 0);
+        soon("the kernel has heard", || fstat(&file).unwrap().st_nlink == 0);
+        pwrite(&file, 0, b"still mine");
+        assert_eq!(pread(&file, 0, 20), b"still mine");
+        drop((inside, file));
+        let _ = remove(&dir(&parent), "t");
+        if round % 3 == 0 {
+            // By the kernel's own call: neither busy nor stuck.
+            rustix::mount::unmount(&m.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+            assert!(m.wait_for_server().success());
+            m.start(0);
+        }
+    }
+    let top = dir(&m.dir);
+    // Without any names that it holds, the kernel forgets what it knew of the trees.
+    soon("space is back", || now(&m, "inodes") == 4 && now(&m, "detached_alive") == 0);
+    drop(top);
+}
+
+/// A root of the volume that is mounted alone has other paths than the volume.
+#[test]
+fn a_large_cached_tree_of_a_root() {
+    let Some(mut m) = mount_only("") else { return };
+    m.stop();
+    let volume = shoal::Volume::open(&m.volume(), &shoal::OpenOptions::default()).unwrap();
+    volume.root_create(&shoal::Caller::root(), b"r", 0o755).unwrap();
+    volume.close().unwrap();
+    m.remount_with("root=r");
+    for at in [".", "a"] {
+        plant(&m, &format!("{at}/t"), 9, 40);
+        assert_eq!(walk(&m.path(at).join("t")).len(), 1 + 7 + 9 + 360);
+        remove(&dir(m.path(at)), "t").unwrap();
+        fails!(NOENT, lstat(m.path(at).join("t/d0/e0/f0")));
+        fails!(NOENT, lstat(m.path(at).join("t")));
+    }
+}
+
 #[test]
 fn below_other_directories_and_by_other_links() {
     let Some(m) = mount_only("") else { return };

@@ -123,7 +123,8 @@ fn set(args: &XattrSetArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let file = File::find(sessions, &args.file)?;
         let name = args.name.as_bytes();
-        let flags = XattrFlags { create: args.create, replace: args.replace };
+        let flags =
+            XattrFlags { create: args.create, replace: args.replace, ..XattrFlags::default() };
         let volume = &file.session.volume;
         let set = volume.setxattr(&file.session.who, file.ino, name, &value, flags);
         set.map_err(|error| file.failed(name, &error))?;

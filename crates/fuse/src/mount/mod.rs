@@ -11,10 +11,12 @@ mod watch;
 
 use crate::dispatch::Worker;
 use crate::notices::{Notice, Notices};
-use crate::protocol::init::Wish;
+use crate::pages::Pages;
+use crate::protocol::init::{HAS_EXPIRE_ONLY, Wish};
 use crate::protocol::probe::PROBE_NAME;
 use crate::service::Serve;
 use crate::session::{Rules, Session};
+use crate::sweep::Sweeper;
 use crate::transport::Threads;
 use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
@@ -63,9 +65,14 @@ impl Mount {
         let notices = Arc::<Notices>::default();
         forget_links(&volume, top, &notices);
         let (rules, unread) = (rules(options), Unread::default());
-        let session = Session { volume, rules, top, notices, unread };
+        let (pages, sweeper) = (Pages::default(), Sweeper::default());
+        let session = Session { volume, rules, top, notices, unread, pages, sweeper };
+        let session = Arc::new(session);
+        let mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
+        if let Err(error) = session.sweeper.is_mounted_on(&mount.dir) {
+            tracing::debug!(%error, "names of removed trees are left to notices");
+        }
         let (volume, notices) = (session.volume.clone(), session.notices.clone());
-        let mount = Mount::serving::<Worker>(Arc::new(session), dir, source_name, options)?;
         if !options.read_only
             && let Err(error) = watch::start(volume, notices, &mount.dir, &mount.threads)
         {
@@ -145,7 +152,11 @@ fn serve<S: Serve>(
         kernel_checks: options.kernel_checks() && !options.no_xattr,
         rings: prepared.is_some(),
     };
-    let max_write = offer.answer(&device, &wish)?.max_write;
+    let agreed = offer.answer(&device, &wish)?;
+    let max_write = agreed.max_write;
+    if let Some(notices) = S::notices(&shared).filter(|_| agreed.has(HAS_EXPIRE_ONLY)) {
+        notices.allow_expiry();
+    }
     let rings = prepared.map(|prepared| rings::start(prepared, options.io_uring)).transpose()?;
     // Beside rings the device carries next to nothing.
     let idle = rings.as_ref().is_some_and(|rings| rings.refused() == 0);

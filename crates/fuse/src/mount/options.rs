@@ -13,7 +13,9 @@ pub struct MountOptions {
     /// `default_permissions`, `no_default_permissions`: whether the kernel checks permissions;
     /// `None`: it does if `allow_other`. Checking in Shoal saves the kernel a question after each
     /// change of a directory. With `allow_other` it costs more: the kernel then keeps no names,
-    /// because Shoal is asked for the right to search a directory only when one is looked up.
+    /// because Shoal is asked for the right to search a directory only when one is looked up. The
+    /// kernel opens FIFOs and sockets without asking: their mode then protects nothing. Devices
+    /// would be the same, so `dev` is refused there.
     pub default_permissions: Option<bool>,
     /// `noatime`: times of access stay.
     pub noatime: bool,
@@ -98,14 +100,22 @@ impl MountOptions {
 
     /// Refuses options that make no sense, or no safe mount, together.
     pub fn check(&self) -> Result<()> {
-        let nobody_checks =
-            self.allow_other && !self.kernel_checks() && self.send_open == Some(false);
-        if nobody_checks {
-            let message = "mount options no_default_permissions and no_open together would let \
-                everybody open every file";
-            return Err(Error::refused(Code::Invalid, message));
+        if !self.allow_other || self.kernel_checks() {
+            return Ok(());
         }
-        Ok(())
+        let message = match (self.send_open, self.dev) {
+            (Some(false), _) => {
+                "mount options no_default_permissions and no_open together would let everybody \
+                 open every file"
+            }
+            // The kernel opens a device without a request, so Shoal cannot refuse.
+            (_, true) => {
+                "mount options allow_other, no_default_permissions and dev together would let \
+                 everybody open every device: leave no_default_permissions or dev out"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::refused(Code::Invalid, message))
     }
 
     /// Whether the kernel is to check permissions.
@@ -257,6 +267,12 @@ mod tests {
         assert!(check("allow_other,no_default_permissions").is_ok());
         let error = check("allow_other,no_default_permissions,no_open").unwrap_err();
         assert!(error.to_string().ends_with("would let everybody open every file"), "{error}");
+        for list in ["dev", "dev,allow_other", "dev,no_default_permissions"] {
+            assert!(check(list).is_ok(), "{list}");
+        }
+        let error = check("allow_other,no_default_permissions,dev").unwrap_err();
+        assert_eq!(error.code(), Code::Invalid);
+        assert!(error.to_string().contains("open every device: leave"), "{error}");
     }
 
     #[test]

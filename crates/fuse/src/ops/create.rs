@@ -2,7 +2,7 @@
 //! directory's default ACL takes its place.
 
 use super::open::{check_open, truncate_at_open};
-use super::{Context, Outcome, reply_entry};
+use super::{Context, Outcome, reply_entry, reply_new_entry};
 use crate::protocol::flags::{O_EXCL, O_TRUNC};
 use crate::protocol::reply::{entry, open_out, put};
 use crate::protocol::wire::{CreateIn, LinkIn, MkdirIn, MknodIn};
@@ -14,14 +14,18 @@ pub fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let (dir, name) = (request.node(), request.name()?);
-    let made = match cx.volume.create(cx.who, dir, name, arg.mode & 0o7777) {
+    let end = match cx.volume.create(cx.who, dir, name, arg.mode & 0o7777) {
         Err(error) if error.is(Code::Exists) && arg.flags & O_EXCL == 0 => {
-            open_existing(cx, dir, name, &arg)?
+            let found = open_existing(cx, dir, name, &arg)?;
+            cx.session.changed(dir, cx.tid);
+            reply_entry(cx, request, &found)?
         }
-        made => made?,
+        made => {
+            let made = made?;
+            cx.session.changed(dir, cx.tid);
+            reply_new_entry(cx, request, &made)?
+        }
     };
-    cx.session.changed(dir, cx.tid);
-    let end = reply_entry(cx, request, &made)?;
     put(request.body(), end, &open_out())
 }
 
@@ -60,7 +64,7 @@ pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     cx.who.umask = arg.umask;
     let made = cx.volume.mknod(cx.who, request.node(), request.name()?, arg.mode, arg.rdev)?;
     cx.session.changed(request.node(), cx.tid);
-    reply_entry(cx, request, &made)
+    reply_new_entry(cx, request, &made)
 }
 
 /// MKDIR.
@@ -69,7 +73,7 @@ pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     cx.who.umask = arg.umask;
     let made = cx.volume.mkdir(cx.who, request.node(), request.name()?, arg.mode & 0o7777)?;
     cx.session.changed(request.node(), cx.tid);
-    reply_entry(cx, request, &made)
+    reply_new_entry(cx, request, &made)
 }
 
 /// SYMLINK.
@@ -77,7 +81,7 @@ pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (name, target) = request.name_and_target()?;
     let made = cx.volume.symlink(cx.who, request.node(), name, target)?;
     cx.session.changed(request.node(), cx.tid);
-    reply_entry(cx, request, &made)
+    reply_new_entry(cx, request, &made)
 }
 
 /// LINK. The request is about the directory; the inode is its argument.

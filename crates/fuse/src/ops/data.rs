@@ -15,6 +15,9 @@ const COPY_MAX: u64 = 64 << 20;
 pub fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
+    if arg.bits & BY_LOCK_OWNER == 0 {
+        cx.session.pages.are_read(node);
+    }
     let body = request.body();
     let size = (arg.size as usize).min(body.len());
     Ok(cx.volume.read(node, arg.offset, &mut body[..size])?)
@@ -27,6 +30,9 @@ pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
     let kill = arg.bits & WRITE_KILL_SUIDGID != 0;
     let written = cx.volume.write(request.node(), arg.offset, data, kill)?;
+    if arg.bits & BY_LOCK_OWNER != 0 {
+        cx.session.written_past_pages(request.node(), arg.offset, written as u64);
+    }
     put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
 }
 

@@ -56,10 +56,30 @@ fn read_attr(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
 /// Replies with `attr` as an entry, and takes the reference that goes with it.
 #[inline]
 fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
+    reply_entry_by(cx, request, attr, read_attr)
+}
+
+/// As [`reply_entry`], of an inode that this request has made. Nobody else finds it before the
+/// kernel has taken the reply, because the kernel has its directory locked; so nobody can change
+/// attributes that are under way, and they are not noted as such ([`crate::unread`]). A note for
+/// each new file would share its slot with a directory sooner or later, and have the kernel told of
+/// each change in that directory.
+#[inline]
+fn reply_new_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
+    reply_entry_by(cx, request, attr, |cx, ino| Ok(cx.volume.getattr(ino)?))
+}
+
+#[inline]
+fn reply_entry_by(
+    cx: &Context<'_>,
+    request: &mut Request<'_>,
+    attr: &Attr,
+    read: impl FnOnce(&Context<'_>, Ino) -> Result<Attr, Errno>,
+) -> Outcome {
     cx.volume.hold(attr.ino, 1)?;
     // Since the name was looked up the inode may have changed, and gone, and its number may have
     // been used again: what the kernel gets is as it was after the reference was there.
-    let reply = match read_attr(cx, attr.ino) {
+    let reply = match read(cx, attr.ino) {
         Ok(now) if now.generation == attr.generation => {
             let mut out = entry(&now);
             out.nodeid = cx.session.id(attr.ino);

@@ -6,7 +6,7 @@
 //! bits ourselves (HANDLE_KILLPRIV_V2), not before each; `no_xattr` spares that one too.
 
 use super::{Context, Outcome};
-use crate::protocol::flags::{XATTR_CREATE, XATTR_REPLACE};
+use crate::protocol::flags::{SETXATTR_ACL_KILL_SGID, XATTR_CREATE, XATTR_REPLACE};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{GetxattrIn, GetxattrOut, SetxattrIn};
 use crate::protocol::{Errno, Request};
@@ -21,6 +21,8 @@ pub fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let flags = XattrFlags {
         create: arg.flags & XATTR_CREATE != 0,
         replace: arg.flags & XATTR_REPLACE != 0,
+        // Sent where the kernel checks; elsewhere the volume looks at the caller's groups.
+        clear_set_group_id: arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0,
     };
     cx.volume.setxattr(cx.who, request.node(), name, value, flags)?;
     cx.session.changed(request.node(), cx.tid);

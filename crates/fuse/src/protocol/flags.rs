@@ -23,6 +23,9 @@ pub const SETATTR_CTIME: u32 = 1 << 10;
 /// Set-id bits are to be cleared.
 pub const SETATTR_KILL_SUIDGID: u32 = 1 << 11;
 
+/// `ReadIn::bits`: a read or write past the page cache, by a program; of those for the page cache
+/// the owner of locks is not told.
+pub const BY_LOCK_OWNER: u32 = 1 << 1;
 /// `ReadIn::bits` of a write: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
@@ -85,6 +88,9 @@ pub const S_IXGRP: u32 = 0o010;
 pub const XATTR_CREATE: u32 = 1;
 /// `setxattr`: fail if it does not exist.
 pub const XATTR_REPLACE: u32 = 2;
+/// `SetxattrIn::setxattr_flags`: the caller is outside the file's group, so an access control list
+/// takes the set-group-ID bit away.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
 /// Statx mask: what `stat` returns.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;

@@ -80,7 +80,7 @@ capabilities! {
     HAS_INODE_DAX 33 Never "DAX, for virtual machines.";
     CREATE_SUPP_GROUP 34 Always
         "A creation tells whether the caller is in the directory's group by a supplementary group.";
-    HAS_EXPIRE_ONLY 35 Always "Names can be made to expire without being dropped.";
+    HAS_EXPIRE_ONLY 35 Always "Names of a removed tree expire at once, and are dropped later.";
     DIRECT_IO_ALLOW_MMAP 36 Always "Shared mappings of files open for direct I/O.";
     PASSTHROUGH 37 Never "File data does not live in files of another file system.";
     NO_EXPORT_SUPPORT 38 Never "Would switch handles off.";

@@ -9,15 +9,18 @@ use super::reply::put;
 use super::wire::{NotifyDelete, NotifyInvalEntry, NotifyInvalInode, NotifyPrune, OutHeader};
 use shoal::Ino;
 
+/// `NotifyInvalEntry::flags`: the name only expires.
+const EXPIRE_ONLY: u32 = 1 << 0;
+
 /// What to tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notification<'a> {
-    /// Attributes of an inode, and its data from `offset` on unless `None`.
+    /// Attributes of an inode, and a range of its data unless `None`.
     InvalInode {
         /// Inode.
         ino: Ino,
-        /// Where the stale data starts.
-        offset: Option<u64>,
+        /// Where the stale data starts, and how long it is; 0: to the end of the file.
+        range: Option<(u64, u64)>,
     },
     /// A name, positive or negative.
     InvalEntry {
@@ -25,6 +28,9 @@ pub enum Notification<'a> {
         parent: Ino,
         /// Name in it.
         name: &'a [u8],
+        /// The name is kept, with those below it, and asked for at its next use
+        /// ([`super::init::HAS_EXPIRE_ONLY`]). Otherwise the kernel drops all of them now.
+        expire: bool,
     },
     /// A name is gone, and with it perhaps the inode.
     Delete {
@@ -60,13 +66,14 @@ impl Notification<'_> {
     pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let at = size_of::<OutHeader>();
         let end = match *self {
-            Notification::InvalInode { ino, offset } => {
-                let off = offset.map_or(-1, |offset| offset.min(i64::MAX as u64) as i64);
-                put(buffer, at, &NotifyInvalInode { ino: ino.0, off, len: 0 })?
+            Notification::InvalInode { ino, range } => {
+                let signed = |number: u64| number.min(i64::MAX as u64) as i64;
+                let (off, len) = range.map_or((-1, 0), |(at, len)| (signed(at), signed(len)));
+                put(buffer, at, &NotifyInvalInode { ino: ino.0, off, len })?
             }
-            Notification::InvalEntry { parent, name } => {
-                let namelen = name.len() as u32;
-                let head = NotifyInvalEntry { parent: parent.0, namelen, flags: 0 };
+            Notification::InvalEntry { parent, name, expire } => {
+                let (namelen, flags) = (name.len() as u32, if expire { EXPIRE_ONLY } else { 0 });
+                let head = NotifyInvalEntry { parent: parent.0, namelen, flags };
                 let at = put(buffer, at, &head)?;
                 put_name(buffer, at, name)?
             }
@@ -109,14 +116,23 @@ mod tests {
 
     #[test]
     fn exact_bytes() {
-        let bytes = encoded(Notification::InvalEntry { parent: Ino(5), name: b"abc" });
+        let bytes =
+            encoded(Notification::InvalEntry { parent: Ino(5), name: b"abc", expire: false });
         assert_eq!(bytes.len(), 16 + 16 + 4);
         assert_eq!(bytes[..16], [36, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[16..], [5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 97, 98, 99, 0]);
 
-        let bytes = encoded(Notification::InvalInode { ino: Ino(9), offset: None });
+        let data = Notification::InvalInode { ino: Ino(9), range: Some((8, 16)) };
+        assert_eq!(
+            encoded(data)[24..40],
+            [[8, 0, 0, 0, 0, 0, 0, 0], [16, 0, 0, 0, 0, 0, 0, 0]].concat()
+        );
+        let bytes = encoded(Notification::InvalInode { ino: Ino(9), range: None });
         assert_eq!((bytes.len(), bytes[4], bytes[16]), (40, 2, 9));
         assert_eq!(bytes[24..32], (-1i64).to_le_bytes());
+
+        let name = Notification::InvalEntry { parent: Ino(5), name: b"abc", expire: true };
+        assert_eq!(encoded(name)[28..32], [1, 0, 0, 0]);
 
         let gone = Notification::Delete { parent: Ino(1), child: Ino(2), name: b"x" };
         let bytes = encoded(gone);
@@ -129,7 +145,7 @@ mod tests {
 
     #[test]
     fn no_room_is_an_error() {
-        let message = Notification::InvalEntry { parent: Ino(5), name: b"abc" };
+        let message = Notification::InvalEntry { parent: Ino(5), name: b"abc", expire: false };
         for size in 0..36 {
             assert!(message.encode(&mut vec![0; size]).is_err(), "{size}");
         }

@@ -23,12 +23,12 @@ impl Workload {
             _ => self.rng.range(1025, 20_000),
         };
         let data = Data { seed: self.rng.next(), len: len as u32 };
-        let (create, replace) = match self.rng.below(6) {
-            0 => (true, false),
-            1 => (false, true),
-            _ => (false, false),
+        let flags = match self.rng.below(6) {
+            0 => XattrFlags { create: true, ..XattrFlags::default() },
+            1 => XattrFlags { replace: true, ..XattrFlags::default() },
+            _ => XattrFlags::default(),
         };
-        Op::SetXattr { who, file, name, data, flags: XattrFlags { create, replace } }
+        Op::SetXattr { who, file, name, data, flags }
     }
 
     pub(super) fn xattr_name(&mut self) -> Vec<u8> {

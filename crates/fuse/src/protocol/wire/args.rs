@@ -153,7 +153,7 @@ wire! {
         0 size: u32,
         /// `XATTR_*`.
         4 flags: u32,
-        /// Further flags.
+        /// [`crate::protocol::flags::SETXATTR_ACL_KILL_SGID`].
         8 setxattr_flags: u32,
         /// Unused.
         12 padding: u32,
