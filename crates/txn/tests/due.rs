@@ -8,7 +8,7 @@ use shoal_device::{Device, MemDevice};
 use shoal_format::item::Item;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Geometry, Ptr};
-use shoal_txn::{Need, Store, StoreOptions};
+use shoal_txn::{Need, RecordKind, Store, StoreOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use std::time::Duration;
 const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
 /// Journal bytes after which a checkpoint is due.
 const DUE: u64 = 256 << 10;
+const KIND: RecordKind = RecordKind::new(0, "test", 4096);
 /// Bytes that a record brings.
 const RECORD: usize = 1000;
 
@@ -77,7 +78,7 @@ fn store() -> (Arc<Slow>, Store) {
 }
 
 fn commit(store: &Store) {
-    let mut txn = store.begin(Need::Release).unwrap();
+    let mut txn = store.begin(Need::Release, KIND).unwrap();
     let bytes = [1; RECORD];
     let form = shoal_format::inode::Form::Inline;
     txn.log(Item::DataFork { ino: Ino(40), form, bytes: &bytes });
@@ -162,7 +163,7 @@ fn beginning_while_a_checkpoint_is_due_wakes_nobody() {
     commit_until_due(&store);
     assert!(store.wait_for_work(Duration::ZERO), "the edge wakes once");
     for _ in 0..10 {
-        drop(store.begin(Need::Release).unwrap());
+        drop(store.begin(Need::Release, KIND).unwrap());
         commit(&store);
         assert!(store.checkpoint_is_due());
         assert!(!store.wait_for_work(Duration::ZERO), "woken again");

@@ -80,6 +80,9 @@ impl AtomicU64 {
 pub(crate) struct Mutex<T>(inner::Mutex<T>);
 
 impl<T> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(inner::Mutex::new(value))
+    }
     pub fn lock(&self) -> inner::MutexGuard<'_, T> {
         note(self);
         self.0.lock()
