@@ -278,7 +278,7 @@ fn no_read_of_a_cold_call_is_inside_the_gate() {
             v.setattr(&Caller::root(), file, &set).map(drop)
         }),
         ("setxattr", |v, _, file| {
-            let flags = XattrFlags { create: false, replace: false };
+            let flags = XattrFlags::default();
             v.setxattr(&Caller::root(), file, b"user.a", b"b", flags)
         }),
         ("write", |v, _, file| v.write(file, 10, &[3; 50_000], false).map(drop)),
