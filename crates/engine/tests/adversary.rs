@@ -100,7 +100,7 @@ fn fallocate_over_12_000_strided_bytes() {
         let bytes = read(&volume, ino, 0, ((COUNT - 1) * STRIDE + 1) as usize);
         for (at, byte) in bytes.iter().enumerate() {
             let i = at as u64 / STRIDE;
-            let written = at as u64 % STRIDE == 0 && keeps;
+            let written = (at as u64).is_multiple_of(STRIDE) && keeps;
             assert_eq!(*byte, if written { i as u8 | 1 } else { 0 }, "byte {at} after {mode:?}");
         }
     }

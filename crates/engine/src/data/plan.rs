@@ -207,12 +207,14 @@ impl Inner {
                 }
             }
             let mut read = read.iter();
-            let bytes = |part| match part {
-                &Part::New(ref range) => &data[range.clone()],
-                Part::Inline(bytes) => bytes,
-                Part::Old(_) | Part::Zeros(_) => read.next().map_or(&[][..], Vec::as_slice),
-            };
-            let pieces: Vec<&[u8]> = object.parts.iter().map(bytes).collect();
+            let mut pieces: Vec<&[u8]> = Vec::with_capacity(object.parts.len());
+            for part in &object.parts {
+                pieces.push(match part {
+                    Part::New(range) => &data[range.clone()],
+                    Part::Inline(bytes) => bytes,
+                    Part::Old(_) | Part::Zeros(_) => read.next().map_or(&[][..], Vec::as_slice),
+                });
+            }
             let (extent, hold) =
                 self.write_object_held(ino, object.offset, &pieces, Class::Ordinary)?;
             written.extents.push(extent);
