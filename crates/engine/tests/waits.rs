@@ -262,11 +262,14 @@ fn the_removal_of_a_cold_tree_keeps_nobody_waiting() {
     assert_eq!(volume.check(&mut |_, _| {}).unwrap().problems, vec![]);
 }
 
+/// A call on a volume, with a cold directory and a cold file in it.
+type Call = fn(&Volume, Ino, Ino) -> Result<()>;
+
 /// Of each call on a cold volume, every single read is stopped in turn: none is inside the gate.
 #[test]
 fn no_read_of_a_cold_call_is_inside_the_gate() {
     let who = Caller::root();
-    let calls: [(&str, fn(&Volume, Ino, Ino) -> Result<()>); 7] = [
+    let calls: [(&str, Call); 7] = [
         ("create", |v, dir, _| v.create(&Caller::root(), dir, b"new", 0o644).map(drop)),
         ("unlink", |v, dir, _| v.unlink(&Caller::root(), dir, b"5")),
         ("rename", |v, dir, _| {
