@@ -211,7 +211,15 @@ fn a_scrub_goes_on_behind_bad_places() {
     let failing = Failing::new(&device, vec![]);
     let volume = Volume::open_on(failing.clone(), &options()).unwrap();
     let found = blocks(&device);
-    let kinds = ["superblock", "checkpoint", "usage", "inode block", "dirents leaf", "attrs leaf"];
+    let kinds = [
+        "superblock",
+        "checkpoint",
+        "segment usage table",
+        "root page",
+        "inode block",
+        "dirents leaf",
+        "attrs leaf",
+    ];
     let places: Vec<u64> = kinds.iter().map(|kind| found[*kind][0].addr.0).collect();
     *failing.bad.lock().unwrap() = places.iter().map(|at| *at..at + 8).collect();
     let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));

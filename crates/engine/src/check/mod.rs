@@ -19,11 +19,10 @@ use crate::types::{CheckReport, Problem};
 use crate::volume::Inner;
 use shoal_base::{Error, Ino, Result, RootId};
 use shoal_format::Ptr;
-use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::Extent;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::superblock::Superblock;
-use shoal_txn::Root;
+use shoal_txn::{Image, Root};
 use std::collections::HashMap;
 
 /// Problems after which a check stops counting details.
@@ -50,8 +49,8 @@ struct Seen {
 /// A check under way.
 pub(crate) struct Check<'v> {
     volume: &'v Inner,
-    /// The newest checkpoint, and where it is.
-    image: (&'v Checkpoint, Ptr),
+    /// The newest checkpoint.
+    image: &'v Image,
     superblock: Superblock,
     report: CheckReport,
     seen: HashMap<Ino, Seen>,
@@ -77,7 +76,7 @@ impl<'v> Check<'v> {
     pub(crate) fn new(
         volume: &'v Inner,
         superblock: Superblock,
-        image: (&'v Checkpoint, Ptr),
+        image: &'v Image,
         progress: &'v mut dyn FnMut(u64, u64),
     ) -> Check<'v> {
         Check {

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 
 impl Check<'_> {
     pub(crate) fn space(&mut self) -> Result<()> {
-        let (checkpoint, at) = self.image;
         let store = &self.volume.store;
         for root in store.roots.iter() {
             for id in TreeId::ALL {
@@ -23,10 +22,7 @@ impl Check<'_> {
                 self.meta.append(&mut nodes);
             }
         }
-        self.meta.push(at);
-        self.meta.push(checkpoint.usage);
-        self.meta.extend(&checkpoint.orphans);
-        self.meta.extend((!checkpoint.intents.is_null()).then_some(checkpoint.intents));
+        self.image.for_each_object(&mut |_, ptr| self.meta.push(ptr));
         self.overlaps();
         let said = store.prealloc.load(Ordering::Relaxed);
         // What points to the rest may be in what cannot be read.
