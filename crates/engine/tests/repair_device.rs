@@ -127,11 +127,11 @@ fn a_block_that_cannot_be_read_is_lost_and_named() {
         );
         let volume = Volume::open_on(failing, &options()).unwrap();
         let lossy = ["inode block", "extents leaf"].contains(&kind.as_str());
-        // Several blocks share a page.
+        // Several blocks share a page: with a node, the ends of two inode blocks may be lost.
         if !lossy && report.left.is_empty() {
             let after = shown(&volume);
             assert!(
-                after.len() >= before.len() - 40,
+                after.len() >= before.len() - 64,
                 "{kind}: {} of {}",
                 after.len(),
                 before.len()
