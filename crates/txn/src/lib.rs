@@ -8,16 +8,18 @@
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
 //! How a record is replayed: `replay.rs`.
 //! What can be read of a damaged volume: `salvage.rs`; without a superblock: `spare.rs`.
-//! What a call waits for: `begin.rs`.
+//! What a call waits for: `begin.rs`; how much room there is: `room.rs`.
 
 mod begin;
 mod checkpoint;
+mod discard;
 mod gate;
 mod intents;
 mod open;
 mod orphans;
 mod record;
 mod replay;
+mod room;
 mod roots;
 mod salvage;
 mod scan;
