@@ -38,6 +38,7 @@ counters! {
     DataBytesWritten "data_bytes_written" "bytes of file data written to extents";
     SegmentsCleaned "segments_cleaned" "segments emptied by the cleaner";
     BytesMoved "bytes_moved" "live bytes that the cleaner moved";
+    DiscardedBytes "discarded_bytes" "bytes of free segments given back to the device";
     OrphanSlots "orphan_slots" "slots of the orphan table taken";
     Detached "detached" "files unlinked in use and freed at once, living on in memory";
     DetachedBack "detached_back" "detached files that outgrew their inode and took a slot";

@@ -39,6 +39,15 @@ pub struct Args {
     /// `truncate`: cuts in a round, all threads together, about
     #[arg(long, default_value_t = 1 << 20, value_name = "N")]
     pub cuts: u64,
+    /// `overwrite`: bytes of a file
+    #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = parse_size)]
+    pub file_bytes: u64,
+    /// `overwrite`: bytes of an aligned block, overwritten as one
+    #[arg(long, default_value = "16K", value_name = "SIZE", value_parser = parse_size)]
+    pub block_bytes: u64,
+    /// `overwrite`: percent of the volume that the files take, as df counts
+    #[arg(long, default_value_t = 80, value_name = "PERCENT")]
+    pub fill: u32,
     /// Time every N-th operation; the others are counted only. 1 times all of them, and sees
     /// every stall
     #[arg(long, default_value_t = 32, value_name = "N")]
@@ -124,6 +133,9 @@ pub enum Workload {
     /// Make the files, then remove a random half of them and make it anew, round after round
     /// (--rounds, 20 by default). `vol:` also in how many inode blocks the files of a directory lie
     Age,
+    /// `vol:` fill a volume to --fill percent, overwrite blocks at random, report the bytes written
+    /// to the device for each byte
+    Overwrite,
     /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a
     /// sharded hash map, and look up random ones
     InodeIndex,
@@ -151,6 +163,7 @@ impl Workload {
             Workload::OpenUnlink => "open-unlink",
             Workload::RemoveTree => "remove-tree",
             Workload::Age => "age",
+            Workload::Overwrite => "overwrite",
             Workload::InodeIndex => "inode-index",
         }
     }
@@ -175,8 +188,8 @@ impl Workload {
 
     /// Whether it is done once, on a volume of its own.
     fn is_special(self) -> bool {
-        use Workload::{Checkpoint, Memory, Paths, Recover, Setxattr};
-        matches!(self, Recover | Memory | Checkpoint | Setxattr | Paths)
+        use Workload::{Checkpoint, Memory, Overwrite, Paths, Recover, Setxattr};
+        matches!(self, Recover | Memory | Checkpoint | Setxattr | Paths | Overwrite)
     }
 }
 
@@ -222,6 +235,8 @@ impl Args {
             ("--per-dir", self.per_dir),
             ("--dirs", self.dirs),
             ("--bytes", self.bytes),
+            ("--file-bytes", self.file_bytes),
+            ("--block-bytes", self.block_bytes),
             ("--sample", u64::from(self.sample)),
         ];
         if let Some((name, _)) = zero.iter().find(|(_, value)| *value == 0) {

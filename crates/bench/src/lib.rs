@@ -18,6 +18,7 @@
 //! | `attributes` | security labels replaced, paths asked for |
 //! | `orphans` | files cut a byte at a time, removed while open, and whole trees |
 //! | `plot`, `age` | curves as SVG; a volume that grows old |
+//! | `overwrite` | random overwrites of a nearly full volume |
 //! | `report` | JSON lines, or a table and a histogram |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 
@@ -31,6 +32,7 @@ mod layout;
 mod library;
 mod meter;
 mod orphans;
+mod overwrite;
 mod parents;
 mod plot;
 mod report;
@@ -73,6 +75,7 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
             orphans::remove_tree_directory(args, path, &mut report)
         }
         (Target::Volume(path), Workload::Parents) => parents::run(args, path, &mut report),
+        (Target::Volume(path), Workload::Overwrite) => overwrite::run(args, path, &mut report),
         (Target::Volume(path), Workload::Setxattr | Workload::Paths) => {
             attributes::run(args, path, &mut report)
         }

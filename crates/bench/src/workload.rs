@@ -212,6 +212,7 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::Truncate
         | Workload::RemoveTree
         | Workload::Age
+        | Workload::Overwrite
         | Workload::InodeIndex
         | Workload::Parents
         | Workload::Setxattr

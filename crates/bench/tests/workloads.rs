@@ -52,7 +52,7 @@ fn every_workload(target: &str, volume: bool) {
         }
         let name = workload.name();
         // Those that print lines of their own.
-        if ["parents", "truncate", "remove-tree", "age"].contains(&name) {
+        if ["parents", "truncate", "remove-tree", "age", "overwrite"].contains(&name) {
             continue;
         }
         let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";
@@ -244,4 +244,18 @@ fn parents_are_compared_in_three_settings() {
     assert_eq!(place.entries(), 0);
     let refused = bench(&format!("parents --target dir:{}", place.0.display()));
     assert!(refused.is_err());
+}
+
+#[test]
+fn overwrites_are_counted_on_the_device() {
+    let place = Place::new("overwrite");
+    let line = format!("overwrite --target vol:{} --size 64M --json", place.0.join("v").display());
+    let lines = bench(&format!("{line} --fill 60")).expect("runs");
+    let whole = lines.last().expect("a line");
+    assert_eq!(number(whole, "refused"), 0.0, "{whole}");
+    assert!(number(whole, "amplification") > 1.0, "{whole}");
+    assert!((number(whole, "full") - 0.6).abs() < 0.05, "{whole}");
+    assert!(bench(&format!("{line} --fill 100")).is_err());
+    assert!(bench(&format!("{line} --file-bytes 4K")).is_err());
+    assert_eq!(place.entries(), 0);
 }

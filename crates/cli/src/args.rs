@@ -20,7 +20,7 @@ pub use files::{
     CatArgs, CpArgs, FindArgs, LnArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TypeFilter,
 };
 pub use helper::HelperArgs;
-pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs};
+pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
 pub use root::{RootArgs, RootCommand, RootCreateArgs, RootDeleteArgs, RootListArgs};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
@@ -112,6 +112,7 @@ pub enum Command {
     Scrub(ScrubArgs),
     Info(InfoArgs),
     Stats(StatsArgs),
+    Trim(TrimArgs),
     Orphans(OrphansArgs),
     Logdump(LogdumpArgs),
     Root(RootArgs),

@@ -24,4 +24,5 @@ pub mod scrub;
 pub mod serve;
 pub mod stat;
 pub mod stats;
+pub mod trim;
 pub mod xattr;

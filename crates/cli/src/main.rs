@@ -82,6 +82,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Stats(args) => commands::stats::run(args),
+        Command::Trim(args) => commands::trim::run(args),
         Command::Orphans(args) => commands::orphans::run(args),
         Command::Logdump(args) => commands::logdump::run(args),
         Command::Root(args) => commands::root::run(args),

@@ -1,9 +1,10 @@
 //! A volume in a file or on a block device.
 
 use crate::claim::{self, ClaimOptions, HeldClaim};
+use crate::discard::discard_blocks;
 use crate::lock::{busy, lock_all};
 use crate::{Device, backing, failure, foreign_signature};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite, pwritev};
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
@@ -329,14 +330,45 @@ impl Device for FileDevice {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check("discard", offset, len)?;
         self.check_claim()?;
-        if self.block || len == 0 {
+        if len == 0 {
             return Ok(());
+        }
+        if self.block {
+            return discard_blocks(&self.file, offset, len)
+                .map_err(|errno| self.failed("discard", offset, len, errno.raw_os_error()));
         }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, mode, offset, len) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
             Err(errno) => Err(self.failed("discard", offset, len, errno.raw_os_error())),
         }
+    }
+
+    /// On a block device, and where the file system below cannot allocate, nothing is promised.
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.check("reserve", offset, len)?;
+        if self.block {
+            return Ok(());
+        }
+        loop {
+            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSPC | Errno::DQUOT) => return Err(Error::Code(Code::NoSpace)),
+                Err(errno) => {
+                    return Err(self.failed("reserve", offset, len, errno.raw_os_error()));
+                }
+            }
+        }
+    }
+
+    fn room(&self) -> Option<u64> {
+        let host = (!self.block).then(|| fstatvfs(&self.file).ok()).flatten()?;
+        Some(host.f_bavail.saturating_mul(host.f_frsize))
+    }
+
+    fn is_sparse(&self) -> bool {
+        !self.block
     }
 
     fn read_only(&self) -> bool {

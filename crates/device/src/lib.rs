@@ -3,6 +3,7 @@
 
 mod backing;
 mod claim;
+mod discard;
 mod file;
 mod lock;
 mod memory;
@@ -43,6 +44,21 @@ pub trait Device: Send + Sync {
     fn flush(&self) -> Result<()>;
     /// Hint that these bytes are no longer needed; they may afterwards read as old data or zeros.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
+    /// Makes sure that writes to these bytes will find room, where the bytes are stored in something
+    /// that may run out of it: fails with `ENOSPC` now rather than when they are written. What is
+    /// there stays as it is. Nothing is promised where that cannot be done.
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+    /// Bytes that what stores the device has left for all of it; `None`: it does not run out.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+    /// Whether bytes never written, or discarded, take no room in what stores the device.
+    fn is_sparse(&self) -> bool {
+        false
+    }
     /// Whether the device refuses writes.
     fn read_only(&self) -> bool {
         false

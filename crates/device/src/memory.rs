@@ -104,6 +104,10 @@ impl Device for MemDevice {
         Ok(())
     }
 
+    fn is_sparse(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         format!("memory device of {} bytes", self.capacity)
     }

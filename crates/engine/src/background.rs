@@ -1,6 +1,7 @@
 //! The threads that work behind the calls: one checkpoints when that is due and cleans when
 //! segments run low, the other frees what was left to be freed (`reap/`).
 
+use crate::open::DISCARD;
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::sync::{AtomicBool, Instant, Mutex, thread};
@@ -11,6 +12,12 @@ use std::time::Duration;
 
 /// How often the threads look around unasked.
 const LOOK: Duration = Duration::from_millis(500);
+/// The same while space is being made.
+const PAUSE: Duration = Duration::from_millis(5);
+/// A volume on which so few transactions are committed between two looks is idle...
+const BUSY: u64 = 64;
+/// ...after so long.
+const QUIET: Duration = Duration::from_millis(1500);
 /// While others work, freeing rests this many times as long as it worked.
 const REST: u32 = 3;
 /// The longest rest.
@@ -59,9 +66,10 @@ impl Background {
 
 fn checkpoints(inner: &Inner, stop: &AtomicBool) {
     let _careful = inner.store.careful("a checkpoint was due");
+    let (mut quiet, mut more) = (Quiet::default(), false);
     while !stop.load(Ordering::Acquire) {
         if !inner.options.checkpoint_always {
-            inner.store.wait_for_work(LOOK);
+            inner.store.wait_for_work(if more { PAUSE } else { LOOK });
         }
         if stop.load(Ordering::Acquire) || inner.store.writable().is_err() {
             // Read-only: nothing to do until the volume is closed.
@@ -72,13 +80,51 @@ fn checkpoints(inner: &Inner, stop: &AtomicBool) {
         }
         let due = inner.store.checkpoint_is_due() || inner.options.checkpoint_always;
         let done = if due { inner.store.checkpoint() } else { Ok(()) };
-        let done = done.and_then(|()| match inner.should_clean() {
-            true => inner.clean_in_background(),
-            false => Ok(()),
-        });
-        if let Err(e) = done {
+        let done = done.and_then(|()| make_space(inner, &mut quiet));
+        more = done.unwrap_or_else(|e| {
             tracing::error!(error = %e, "background checkpoint");
+            false
+        });
+    }
+}
+
+/// What makes space beside checkpoints, a piece of each; whether there may be more at once.
+fn make_space(inner: &Inner, quiet: &mut Quiet) -> Result<bool> {
+    // Before a call needs it. That the host has no room is told to those who want some.
+    let _ = inner.store.back();
+    let mut more = inner.options.discard && inner.store.discard_run(DISCARD) > 0;
+    if inner.should_clean() {
+        more |= inner.clean_in_background()?;
+    } else if quiet.is_long(inner) && inner.should_compact() {
+        more |= inner.compact()?;
+        quiet.was_used(inner, more);
+    }
+    Ok(more)
+}
+
+/// Whether the volume has been in use lately.
+#[derive(Default)]
+struct Quiet {
+    since: Option<Instant>,
+    transactions: u64,
+    /// Compacting has gained nothing: it is not tried again before something happens.
+    in_vain: bool,
+}
+
+impl Quiet {
+    fn is_long(&mut self, inner: &Inner) -> bool {
+        let now = inner.store.counters.get(Counter::Transactions);
+        if now.saturating_sub(self.transactions) >= BUSY || self.since.is_none() {
+            (self.since, self.in_vain) = (Some(Instant::now()), false);
         }
+        self.transactions = now;
+        !self.in_vain && self.since.is_some_and(|since| since.elapsed() >= QUIET)
+    }
+
+    /// What has happened since was not the users'.
+    fn was_used(&mut self, inner: &Inner, gained: bool) {
+        self.transactions = inner.store.counters.get(Counter::Transactions);
+        self.in_vain = !gained;
     }
 }
 

@@ -120,6 +120,7 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         checkpoint_bytes: u64::MAX,
         background: false,
         flush_rolls: false,
+        discard: true,
     };
     let store = shoal_txn::create(device, superblock, store_options)?;
     make_top(&store, options)?;

@@ -18,11 +18,15 @@ use shoal_format::superblock::{self, Superblock};
 use shoal_txn::{Opened, Store, StoreOptions};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bounds of the journal length at which a checkpoint is due when none is given.
 const CHECKPOINT_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(256 << 20);
+
+/// Bytes discarded at a time.
+pub(crate) const DISCARD: u64 = 64 << 20;
+/// How long closing discards.
+const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 fn cache_default() -> u64 {
     let pages = rustix::param::page_size() as u64;
@@ -47,6 +51,7 @@ pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOpti
         },
         background: options.background,
         flush_rolls: options.attr_intents_flushed,
+        discard: options.discard,
     }
 }
 
@@ -75,6 +80,9 @@ impl Volume {
         // Before anybody sees the volume, and before anything is reaped.
         let intents = inner.complete_intents()?;
         let writable = inner.store.writable().is_ok();
+        if writable && inner.store.back().is_err() {
+            tracing::warn!("what stores the volume is full: it is open for removal");
+        }
         for damage in &inner.store.orphan_damage {
             tracing::warn!(damage, "part of the orphan table is lost: run shoal fsck --repair");
         }
@@ -115,6 +123,7 @@ impl Volume {
                 self.release(ino, u64::MAX);
             }
             self.store.checkpoint_clean()?;
+            self.discard_rest();
         }
         match self.store.failure() {
             Some(reason) if !self.options.read_only => Err(shoal_base::Error::Poisoned(reason)),
@@ -147,6 +156,7 @@ impl Inner {
             rooting: Mutex::default(),
             root_reaper: Mutex::default(),
             cleaning: Mutex::new(()),
+            refusal: Mutex::default(),
             extents: ObjectCache::default(),
             writers: Writers::default(),
             options: options.clone(),
@@ -201,20 +211,46 @@ impl Inner {
         let geometry = &self.store.geometry;
         // Dead space counts as free: whoever needs it has segments cleaned.
         let space = &self.store.space;
-        let live = space.live_bytes() + space.pinned_bytes() + self.store.dirty_bytes() * 5 / 4;
+        let live = space.live_bytes() + space.pinned_bytes() + self.store.dirty_bytes() / 2;
         let free = (geometry.bytes() - geometry.segment_size).saturating_sub(live);
-        let promised = self.store.prealloc.load(Ordering::Relaxed).max(0) as u64;
-        let reserve = u64::from(self.store.space.reserve_segments() + 1) * geometry.segment_size;
-        let available = free.saturating_sub(reserve + promised);
+        let available = self.store.available_shown();
         StatFs {
             bytes_total: geometry.bytes(),
-            bytes_free: free,
+            bytes_free: free.max(available),
             bytes_available: available,
             // Without a name, but in use, as anybody counts.
             inodes_used: self.store.inodes() + self.detached.len(),
             inodes_free: available / inode,
             read_only: self.store.failure().is_some(),
         }
+    }
+
+    /// Before closing: discards what is free, within reason.
+    fn discard_rest(&self) {
+        let begun = Instant::now();
+        while self.options.discard
+            && self.store.discard_run(DISCARD) > 0
+            && begun.elapsed() < DISCARD_TIME
+        {}
+    }
+
+    /// Discards free segments, all but the few that are kept allocated: about `at_most` bytes in
+    /// this call. `begin`: also those that have been discarded before; a checkpoint frees what is
+    /// dead first. Returns how many bytes that were; 0: it is done.
+    pub fn trim(&self, begin: bool, at_most: u64) -> Result<u64> {
+        self.store.writable()?;
+        if begin {
+            self.store.checkpoint()?;
+            self.store.space.all_stale();
+        }
+        let mut bytes = 0;
+        while bytes < at_most {
+            match self.store.discard_run(DISCARD) {
+                0 => break,
+                run => bytes += run,
+            }
+        }
+        Ok(bytes)
     }
 
     /// Facts about the volume.

@@ -44,6 +44,8 @@ pub struct Inner {
     pub(crate) root_reaper: Mutex<RootReaper>,
     /// One cleaning at a time.
     pub(crate) cleaning: Mutex<()>,
+    /// The last time that cleaning made no room.
+    pub(crate) refusal: Mutex<Option<crate::clean::Refusal>>,
     pub(crate) extents: crate::data::ObjectCache,
     /// Files to which objects are being written.
     pub(crate) writers: crate::data::Writers,
@@ -123,13 +125,17 @@ impl Inner {
     }
 
     /// What waits to be freed comes first, all of it if need be; then what is dead but scattered.
+    /// When somebody has tried that, and nothing has been freed since, the answer is known.
     #[cold]
     fn begin_after_relief(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
         let apart = cold::apart();
         let mut round = 0;
         loop {
+            if self.is_hopeless(bytes) {
+                return Err(Error::Code(Code::NoSpace));
+            }
             let reaped = self.reap_for(bytes)?;
-            let gained = self.relieve(bytes)? || reaped || round < 3;
+            let gained = self.relieve(bytes)? || reaped;
             let room = self.store.has_room(bytes);
             if room || !gained || round >= 8 {
                 drop(apart);

@@ -4,7 +4,7 @@
 mod inspect;
 mod scrub;
 
-pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of};
+pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
 pub use scrub::{ScrubStep, scrub_of};
 
 use crate::mount::{code_of, refused, table, unmount_dir};

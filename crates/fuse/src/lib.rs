@@ -39,7 +39,7 @@ mod unread;
 
 pub use control::{
     Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of,
-    read_only_reason_of, remove_tree, scrub_of, server_pid, stats_of, sync, unmount,
+    read_only_reason_of, remove_tree, scrub_of, server_pid, stats_of, sync, trim, unmount,
     unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;

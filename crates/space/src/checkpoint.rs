@@ -55,6 +55,7 @@ impl Space {
     /// current state.
     pub fn meta_add(&self, frozen: &mut Frozen, addr: Addr, len: u32) {
         self.add_live(addr, len);
+        self.count_meta(SegKind::Meta, i64::from(len));
         let seg = self.geometry.segment_of(addr).0 as usize;
         let Some(entry) = frozen.entries.get_mut(seg) else { return };
         // The segment may have been taken since the freeze.
@@ -69,6 +70,7 @@ impl Space {
     /// state.
     pub fn meta_sub(&self, frozen: &mut Frozen, addr: Addr, len: u32) {
         self.sub_live(addr, len);
+        self.count_meta(SegKind::Meta, -i64::from(len));
         let seg = self.geometry.segment_of(addr).0 as usize;
         let Some(entry) = frozen.entries.get_mut(seg) else { return };
         match entry.live.checked_sub(len) {

@@ -39,23 +39,34 @@
 //! and the segments that replayed records point to, before anything is allocated.
 
 mod checkpoint;
+mod choice;
+mod count;
 mod free;
+mod host;
 mod recount;
 
 pub use checkpoint::{Frozen, encoded_len};
+pub use choice::Victim;
+pub use host::FreeRun;
 use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Mutex};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 
+use count::Totals;
 use free::FreeMap;
-use shoal_base::invariant;
-use shoal_base::planted::{self, Defect};
+use host::Host;
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
 use shoal_format::usage::{STREAMS, stream_kind};
 use std::sync::atomic::Ordering;
 
-/// Number of data streams. Threads spread over them so that they do not wait for each other.
+/// Number of data streams.
 pub const DATA_STREAMS: u8 = (STREAMS - 1) as u8;
+/// Data streams of new data, from 0 on. Threads are spread over them, so that they do not wait for
+/// each other.
+pub const HOT_STREAMS: u8 = DATA_STREAMS - 1;
+/// The stream of what the cleaner moves. What has survived in a segment of mostly dead bytes is
+/// likely to survive longer than new data: kept apart, it is not moved again and again.
+pub const COLD: Stream = Stream::Data(HOT_STREAMS);
 
 /// Who appends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +84,15 @@ impl Stream {
             Stream::Data(n) => 1 + usize::from(n % DATA_STREAMS),
         }
     }
+}
+
+/// Bytes left in open segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// In that of the metadata stream.
+    pub meta: u64,
+    /// In those of the data streams.
+    pub data: u64,
 }
 
 /// Whether an allocation may use the reserve.
@@ -107,6 +127,8 @@ struct Segment {
     held: AtomicU32,
     /// Number of freezes when something in it last became live.
     touched: AtomicU64,
+    /// Time of the newest data in it, by the clock of [`Space::tick`]; 0: older than this session.
+    stamp: AtomicU32,
 }
 
 /// Keeps a segment from being freed as long as it exists.
@@ -158,6 +180,12 @@ pub struct Space {
     free_count: AtomicU32,
     reserve: AtomicU32,
     accounting_errors: AtomicU64,
+    totals: Totals,
+    /// Live bytes of metadata: checkpoints alone change them.
+    meta: AtomicI64,
+    /// Segments that streams have sealed so far: the clock by which segments age.
+    clock: AtomicU32,
+    host: Host,
     /// May be off by one for the moment of a change.
     pinned_segments: AtomicI64,
     /// What is counted means nothing until [`Space::recount`].
@@ -177,13 +205,20 @@ impl Space {
                 sealed: AtomicBool::new(false),
                 held: AtomicU32::new(0),
                 touched: AtomicU64::new(0),
+                stamp: AtomicU32::new(0),
             })
             .collect();
         let mut free = FreeMap::new(geometry.segments);
         (1..geometry.segments).for_each(|n| free.insert(n));
+        let host = Host::new(geometry.segments);
+        host.recount(|n| free.contains(n));
         Space {
             free_count: AtomicU32::new(free.len()),
             reserve: AtomicU32::new(default_reserve(&geometry)),
+            totals: Totals::default(),
+            meta: AtomicI64::new(0),
+            clock: AtomicU32::new(1),
+            host,
             geometry,
             segments,
             streams: [const { Mutex::new(None) }; STREAMS],
@@ -207,9 +242,12 @@ impl Space {
                 free.remove(n as u32);
                 space.segments[n].set_kind(entry.kind, entry.sealed);
                 space.segments[n].live.store(i64::from(entry.live), Ordering::Relaxed);
+                space.totals.live(i64::from(entry.live));
+                space.count_meta(entry.kind, i64::from(entry.live));
             }
         }
         space.free_count.store(free.len(), Ordering::Relaxed);
+        space.host.recount(|n| free.contains(n));
         drop(free);
         for (stream, position) in table.positions.iter().enumerate() {
             if position.0 != 0 {
@@ -237,9 +275,10 @@ impl Space {
             let (is, wanted) = (current.name(), kind.name());
             return broken(format!("journal says it holds {wanted}, checkpoint says {is}"));
         }
-        free.remove(seg.0);
+        if free.contains(seg.0) {
+            self.remove_free(&mut free, seg.0);
+        }
         segment.set_kind(kind, kind != SegKind::Journal);
-        self.free_count.store(free.len(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -249,13 +288,13 @@ impl Space {
         let Some(last) = end.0.checked_sub(1) else { return };
         let seg = self.geometry.segment_of(Addr(last));
         let next = (end.0 - self.geometry.start_of(seg).0).next_multiple_of(limits::ALIGN as u64);
-        for stream in &self.streams {
+        for (n, stream) in self.streams.iter().enumerate() {
             let mut open = stream.lock();
             if let Some(at) = open.as_mut()
                 && at.seg == seg
             {
                 at.next = at.next.max(next);
-                self.seal_if_full(&mut open);
+                self.seal_if_full(n, &mut open);
             }
         }
     }
@@ -297,7 +336,7 @@ impl Space {
             let Some(class) = class else { return Err(Code::NoSpace.into()) };
             let seg = self.take(stream_kind(stream), class)?;
             if let Some(full) = open.replace(Open { seg, next: 0 }) {
-                self.segments[full.seg.0 as usize].sealed.store(true, Ordering::Release);
+                self.seal(stream, full.seg);
             }
         }
         let Some(at) = open.as_mut() else { return Err(Code::NoSpace.into()) };
@@ -305,7 +344,7 @@ impl Space {
         at.next += size;
         // Under the stream's lock: no freeze sees the segment sealed and not held.
         let hold = self.hold(addr);
-        self.seal_if_full(&mut open);
+        self.seal_if_full(stream, &mut open);
         Ok((addr, hold))
     }
 
@@ -321,17 +360,45 @@ impl Space {
     }
 
     /// A position at the very end would be an address in the next segment, so it is never kept.
-    fn seal_if_full(&self, open: &mut Option<Open>) {
+    fn seal_if_full(&self, stream: usize, open: &mut Option<Open>) {
         if let Some(at) = *open
             && at.next >= self.geometry.segment_size
         {
-            self.segments[at.seg.0 as usize].sealed.store(true, Ordering::Release);
+            self.seal(stream, at.seg);
             *open = None;
         }
     }
 
-    /// Takes the lowest free segment.
+    /// No stream appends to the segment any more.
+    fn seal(&self, stream: usize, seg: SegNo) {
+        let segment = &self.segments[seg.0 as usize];
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        // Moved data is as old as it was: `stamp_moved` has said so.
+        if stream != COLD.index() {
+            segment.stamp.store(now, Ordering::Relaxed);
+        }
+        segment.sealed.store(true, Ordering::Release);
+    }
+
+    /// Takes the lowest free segment, and sees to it that the host has allocated it: nothing may
+    /// depend on a segment that the host could still refuse.
     fn take(&self, kind: SegKind, class: Class) -> Result<SegNo> {
+        let lowest = self.take_free(kind, class, false)?;
+        let Err(error) = self.back(lowest) else { return Ok(lowest) };
+        // Nothing has been written to it.
+        self.put_back(lowest);
+        match class {
+            Class::Ordinary => Err(error),
+            // What must succeed has segments kept for it.
+            Class::Reserved => {
+                self.ensure_backed(1)?;
+                self.take_free(kind, class, true)
+            }
+        }
+    }
+
+    /// The lowest free segment, or, if `backed`, the lowest that the host has allocated.
+    fn take_free(&self, kind: SegKind, class: Class, backed: bool) -> Result<SegNo> {
         if self.is_uncounted() {
             return Err(Code::NoSpace.into());
         }
@@ -341,11 +408,17 @@ impl Space {
             Class::Reserved => 0,
         };
         let seg = loop {
-            if free.len() <= keep {
+            if free.len() + free.away <= keep {
                 return Err(Code::NoSpace.into());
             }
-            let seg = free.take_lowest().ok_or(Code::NoSpace)?;
-            self.free_count.store(free.len(), Ordering::Relaxed);
+            let Some(seg) = free.lowest(|n| !backed || self.host.is_backed(n)) else {
+                if free.away == 0 {
+                    return Err(Code::NoSpace.into());
+                }
+                self.host.returned().wait(&mut free);
+                continue;
+            };
+            self.remove_free(&mut free, seg);
             if self.segments[seg as usize].live.load(Ordering::Relaxed) == 0 {
                 break seg;
             }
@@ -354,6 +427,12 @@ impl Space {
         };
         self.segments[seg as usize].set_kind(kind, false);
         Ok(SegNo(seg))
+    }
+
+    fn remove_free(&self, free: &mut FreeMap, seg: u32) {
+        free.remove(seg);
+        self.host.moved(seg, false);
+        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
     }
 
     /// A segment for the journal; may use the reserve.
@@ -375,90 +454,16 @@ impl Space {
     }
 
     fn release(&self, seg: SegNo) {
+        self.host.freed(seg.0);
+        self.put_back(seg);
+    }
+
+    fn put_back(&self, seg: SegNo) {
         let mut free = self.free.lock();
         self.segments[seg.0 as usize].set_kind(SegKind::Free, false);
         free.insert(seg.0);
-        self.free_count.store(free.len(), Ordering::Relaxed);
-    }
-
-    /// Something now points to these bytes.
-    #[inline]
-    pub fn add_live(&self, addr: Addr, len: u32) {
-        self.change_live(addr, i64::from(len));
-    }
-
-    /// Something that pointed to these bytes no longer does.
-    #[inline]
-    pub fn sub_live(&self, addr: Addr, len: u32) {
-        self.change_live(addr, -i64::from(len));
-    }
-
-    /// These bytes, just taken off the live count, are still read by somebody: their segment stays.
-    pub fn pin(&self, addr: Addr, len: u32) {
-        self.change_pinned(addr, i64::from(len));
-    }
-
-    /// Nobody reads them any more, and no record since the last freeze points to them.
-    pub fn unpin(&self, addr: Addr, len: u32) {
-        self.change_pinned(addr, -i64::from(len));
-    }
-
-    fn change_pinned(&self, addr: Addr, by: i64) {
-        match self.segments.get(self.geometry.segment_of(addr).0 as usize) {
-            Some(segment) => {
-                let before = segment.pinned.fetch_add(by, Ordering::Relaxed);
-                let now = before + by;
-                invariant!(now >= 0, "{now} pinned bytes after {by} at {}", addr.0);
-                // Rarely: files removed one after the other lie in one segment.
-                if (before == 0) != (now == 0) {
-                    let more = if before == 0 { 1 } else { -1 };
-                    self.pinned_segments.fetch_add(more, Ordering::Relaxed);
-                }
-            }
-            None => self.accounting_error(),
-        }
-    }
-
-    /// Segments in which something is pinned.
-    pub fn pinned_segments(&self) -> u32 {
-        self.pinned_segments.load(Ordering::Relaxed).max(0) as u32
-    }
-
-    /// Bytes that are pinned.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.segments.iter().map(|s| s.pinned.load(Ordering::Relaxed).max(0) as u64).sum()
-    }
-
-    fn change_live(&self, addr: Addr, by: i64) {
-        let seg = self.geometry.segment_of(addr).0 as usize;
-        let Some(segment) = self.segments.get(seg) else { return self.accounting_error() };
-        if by > 0 {
-            let freezes = self.freezes.load(Ordering::Relaxed);
-            if segment.touched.load(Ordering::Relaxed) < freezes {
-                segment.touched.fetch_max(freezes, Ordering::Relaxed);
-            }
-        }
-        let now = segment.live.fetch_add(by, Ordering::Relaxed) + by;
-        let dead = now == 0 && segment.kind() == SegKind::Data;
-        if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {
-            self.release(SegNo(seg as u32));
-        }
-        if (now < 0 || now > self.geometry.segment_size as i64) && !self.is_uncounted() {
-            // A damaged volume, or a fault of ours: a check says so.
-            self.accounting_error();
-        }
-    }
-
-    #[cold]
-    fn accounting_error(&self) {
-        self.accounting_errors.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Times that live bytes went below zero or above a segment's size, or a segment was released
-    /// by who did not own it: bugs, shown by `fsck`, harmless to what is stored since a segment is
-    /// freed only when its count is exactly zero.
-    pub fn accounting_errors(&self) -> u64 {
-        self.accounting_errors.load(Ordering::Relaxed)
+        self.host.moved(seg.0, true);
+        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
     }
 
     /// Free segments, the reserve included.
@@ -476,21 +481,20 @@ impl Space {
         self.reserve.store(segments, Ordering::Relaxed);
     }
 
-    /// Bytes that ordinary allocations can still get without cleaning: free segments beyond the
-    /// reserve, and the rest of the open data segments.
-    pub fn free_bytes(&self) -> u64 {
-        let keep = self.reserve_segments() + 1;
-        let size = self.geometry.segment_size;
-        let open: u64 = self.streams[1..]
-            .iter()
-            .map(|stream| stream.lock().map_or(0, |at| size - at.next))
-            .sum();
-        u64::from(self.free_segments().saturating_sub(keep)) * size + open
+    /// Bytes that are left in a stream's open segment.
+    pub fn rest_of(&self, stream: Stream) -> u64 {
+        let open = *self.streams[stream.index()].lock();
+        open.map_or(0, |at| self.geometry.segment_size - at.next)
     }
 
-    /// Bytes that something points to.
-    pub fn live_bytes(&self) -> u64 {
-        self.segments.iter().map(|s| u64::from(s.live(&self.geometry))).sum()
+    /// Bytes that are left in the open segments.
+    pub fn open_rest(&self) -> Rest {
+        let rest = |stream: &Mutex<Option<Open>>| {
+            let open = *stream.lock();
+            open.map_or(0, |at| self.geometry.segment_size - at.next)
+        };
+        let [meta, data @ ..] = &self.streams;
+        Rest { meta: rest(meta), data: data.iter().map(rest).sum() }
     }
 
     /// What a segment is used for; `None`: there is no such segment.
@@ -505,32 +509,6 @@ impl Space {
             (SegNo(n as u32), segment.kind(), segment.live(&self.geometry), sealed)
         };
         self.segments.iter().enumerate().map(row).collect()
-    }
-
-    /// Up to `max` sealed segments worth emptying: those with the fewest live bytes first, none
-    /// with more than `max_live_fraction` of the segment. Segments with no live byte are not
-    /// listed: the next checkpoint frees them.
-    pub fn victims(&self, max: usize, max_live_fraction: f64) -> Vec<SegNo> {
-        let most = (self.geometry.segment_size as f64 * max_live_fraction) as u32;
-        let mut found: Vec<(u32, SegNo)> = self
-            .usage()
-            .into_iter()
-            .filter(|(_, kind, live, sealed)| {
-                matches!(kind, SegKind::Data | SegKind::Meta)
-                    && *sealed
-                    && (1..=most).contains(live)
-            })
-            // Emptying it would free nothing.
-            .filter(|(seg, ..)| {
-                let segment = &self.segments[seg.0 as usize];
-                let pinned = segment.pinned.load(Ordering::Relaxed);
-                pinned == 0 && segment.held.load(Ordering::Relaxed) == 0
-            })
-            .map(|(seg, _, live, _)| (live, seg))
-            .collect();
-        found.sort_unstable();
-        found.truncate(max);
-        found.into_iter().map(|(_, seg)| seg).collect()
     }
 
     /// The shape of the volume.

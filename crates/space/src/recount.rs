@@ -31,15 +31,19 @@ impl Space {
         self.streams.iter().for_each(|stream| *stream.lock() = None);
         let mut free = self.free.lock();
         *free = FreeMap::new(self.geometry.segments);
+        self.meta.store(0, Ordering::Relaxed);
         for (n, (entry, segment)) in entries.iter().zip(&self.segments).enumerate() {
             let objects = matches!(entry.kind, SegKind::Meta | SegKind::Data);
             segment.set_kind(entry.kind, objects);
             segment.live.store(i64::from(entry.live), Ordering::Relaxed);
+            self.count_meta(entry.kind, i64::from(entry.live));
             if entry.kind == SegKind::Free {
                 free.insert(n as u32);
             }
         }
         self.free_count.store(free.len(), Ordering::Relaxed);
+        self.host.recount(|n| free.contains(n));
+        self.totals.set_live(entries.iter().map(|entry| i64::from(entry.live)).sum());
         self.accounting_errors.store(0, Ordering::Relaxed);
         self.uncounted.store(false, Ordering::Relaxed);
     }

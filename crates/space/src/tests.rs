@@ -64,13 +64,13 @@ fn ordinary_allocations_leave_the_reserve_and_use_every_open_segment() {
     };
     assert!(error.is(Code::NoSpace));
     assert_eq!((u32::from(got), space.free_segments()), (19 - 7, 7));
-    assert!(space.free_bytes() > 0 && space.free_bytes() < SIZE);
+    assert!(space.open_rest().data > 0 && space.open_rest().data < SIZE);
     // Both streams' rests can still be had, by anybody.
     let rest = SIZE as u32 / 2 - 8;
     space.alloc(Stream::Data(3), rest, Class::Ordinary).unwrap();
     space.alloc(Stream::Data(3), rest, Class::Ordinary).unwrap();
     assert!(space.alloc(Stream::Data(3), rest, Class::Ordinary).is_err());
-    assert_eq!(space.free_bytes(), 0);
+    assert_eq!(space.open_rest().data, 0);
     for left in (0..7).rev() {
         space.take_journal_segment().unwrap();
         assert_eq!(space.free_segments(), left);
@@ -231,16 +231,172 @@ fn victims_are_the_emptiest_sealed_segments() {
         space.add_live(addr, live);
         seg_of(addr)
     };
-    let some = fill(Stream::Data(0), 5000);
     let few = fill(Stream::Meta, 10);
+    let some = fill(Stream::Data(0), 5000);
     let _none = fill(Stream::Data(1), 0);
     let _full = fill(Stream::Data(1), SIZE as u32);
     let open = space.alloc(Stream::Data(1), 8, Class::Ordinary).unwrap();
     space.add_live(open, 8);
-    assert_eq!(space.victims(10, 0.9), [few, some]);
-    assert_eq!(space.victims(1, 0.9), [few]);
-    assert_eq!(space.victims(10, 0.001), [few]);
+    let victims = |max, share| -> Vec<SegNo> {
+        space.victims(max, share).into_iter().map(|victim| victim.seg).collect()
+    };
+    assert_eq!(victims(10, 0.9), [few, some]);
+    assert_eq!(victims(1, 0.9), [few]);
+    assert_eq!(victims(10, 0.001), [few]);
     assert_eq!(space.live_bytes(), 5000 + 10 + SIZE + 8);
+}
+
+/// What has survived for long is moved before what may die soon, and what has been moved stays old.
+#[test]
+fn old_data_is_preferred_and_the_segment_it_is_moved_to_is_as_old() {
+    let space = Space::fresh(GEOMETRY);
+    let fill = |live: u32| {
+        let addr = space.alloc(Stream::Data(0), SIZE as u32, Class::Ordinary).unwrap();
+        space.add_live(addr, live);
+        seg_of(addr)
+    };
+    let half = SIZE as u32 / 2;
+    let old = fill(half);
+    (0..4).for_each(|_| {
+        let _ = fill(SIZE as u32);
+    });
+    let young = fill(half - SIZE as u32 / 20);
+    let found = space.victims(10, 0.9);
+    assert_eq!(found.iter().map(|v| v.seg).collect::<Vec<_>>(), [old, young]);
+    assert_eq!((found[0].kind, found[0].live), (SegKind::Data, half));
+    assert!(found[0].stamp < found[1].stamp);
+    let moved = space.alloc(COLD, half, Class::Reserved).unwrap();
+    space.add_live(moved, half);
+    space.stamp_moved(found[0].stamp);
+    space.sub_live(Addr(u64::from(old.0) * SIZE), half);
+    space.alloc(COLD, half, Class::Reserved).unwrap();
+    let again = space.victims(10, 0.9);
+    assert_eq!((again[0].seg, again[0].stamp), (seg_of(moved), found[0].stamp));
+}
+
+#[test]
+fn totals_follow_what_is_counted() {
+    let space = Space::fresh(GEOMETRY);
+    let addr = space.alloc(Stream::Data(0), 1000, Class::Ordinary).unwrap();
+    space.add_live(addr, 1000);
+    assert_eq!((space.live_bytes(), space.pinned_bytes(), space.freed_bytes()), (1000, 0, 0));
+    space.sub_live(addr, 400);
+    space.pin(addr, 400);
+    assert_eq!((space.live_bytes(), space.pinned_bytes(), space.freed_bytes()), (600, 400, 400));
+    space.unpin(addr, 400);
+    assert_eq!((space.pinned_bytes(), space.freed_bytes()), (0, 800));
+    let (table, _) = checkpoint(&space);
+    assert_eq!(Space::load(GEOMETRY, &table).unwrap().live_bytes(), 600);
+}
+
+/// A device of which the host allocates so many segments.
+struct Host {
+    left: Mutex<u32>,
+    allocated: Mutex<BTreeSet<u64>>,
+}
+
+impl Host {
+    fn of(left: u32) -> std::sync::Arc<Host> {
+        std::sync::Arc::new(Host { left: Mutex::new(left), allocated: Mutex::default() })
+    }
+}
+
+impl shoal_device::Device for Host {
+    fn capacity(&self) -> u64 {
+        GEOMETRY.bytes()
+    }
+    fn read_at(&self, _: &mut [u8], _: u64) -> Result<()> {
+        unreachable!("nothing is read")
+    }
+    fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
+        unreachable!("nothing is written")
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        for at in (offset..offset + len).step_by(SIZE as usize) {
+            *self.left.lock() += u32::from(self.allocated.lock().remove(&at));
+        }
+        Ok(())
+    }
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        assert_eq!((offset % SIZE, len), (0, SIZE));
+        let mut left = self.left.lock();
+        if self.allocated.lock().contains(&offset) {
+            return Ok(());
+        }
+        *left = left.checked_sub(1).ok_or(Code::NoSpace)?;
+        self.allocated.lock().insert(offset);
+        Ok(())
+    }
+    fn room(&self) -> Option<u64> {
+        Some(u64::from(*self.left.lock()) * SIZE)
+    }
+    fn is_sparse(&self) -> bool {
+        true
+    }
+    fn describe(&self) -> String {
+        "a host".into()
+    }
+}
+
+#[test]
+fn a_host_without_room_refuses_ordinary_segments_and_keeps_those_that_are_backed() {
+    let (space, host) = (Space::fresh(GEOMETRY), Host::of(5));
+    space.set_host(host.clone(), false);
+    assert_eq!((space.backed_free(), space.stale_free()), (0, 0));
+    space.ensure_backed(3).unwrap();
+    let whole = |class| space.alloc(Stream::Data(0), SIZE as u32, class);
+    for _ in 0..5 {
+        whole(Class::Ordinary).unwrap();
+        let _ = space.ensure_backed(3);
+    }
+    // The host is full, and what is left is somebody's who must succeed.
+    assert_eq!((space.backed_free(), space.host_is_short()), (0, true));
+    assert!(whole(Class::Ordinary).unwrap_err().is(Code::NoSpace));
+    assert!(space.ensure_backed(1).unwrap_err().is(Code::NoSpace));
+    assert_eq!(space.free_segments(), 19 - 5, "what could not be had is free");
+    // Freed segments are the host's still.
+    checkpoint(&space);
+    assert_eq!((space.backed_free(), space.stale_free()), (5, 5));
+    assert!(space.ensure_backed(6).is_err());
+    whole(Class::Reserved).unwrap();
+    // A reopened volume does not know what is allocated, and finds it.
+    let (table, _) = checkpoint(&space);
+    let again = Space::load(GEOMETRY, &table).unwrap();
+    again.set_host(host.clone(), true);
+    assert_eq!((again.backed_free(), again.stale_free()), (0, again.free_segments()));
+    assert!(again.take_journal_segment().is_ok());
+}
+
+#[test]
+fn discarded_runs_are_nobodys_meanwhile_and_count_as_free() {
+    let (space, host) = (Space::fresh(GEOMETRY), Host::of(19));
+    space.set_host(host.clone(), false);
+    for _ in 0..8 {
+        space.alloc(Stream::Data(0), SIZE as u32, Class::Reserved).unwrap();
+    }
+    checkpoint(&space);
+    assert_eq!((space.free_segments(), space.stale_free()), (19, 8));
+    // The two lowest stay.
+    let run = space.take_stale(4, 2).unwrap();
+    assert_eq!((run.first, run.count), (SegNo(3), 4));
+    assert_eq!((space.free_segments(), space.backed_free(), space.stale_free()), (19, 4, 4));
+    let taken: Vec<SegNo> = (0..15).map(|_| space.take_journal_segment().unwrap()).collect();
+    assert!(taken.iter().all(|seg| !(3..7).contains(&seg.0)), "{taken:?}");
+    // Who finds no other waits until the run is back.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| space.take_journal_segment().unwrap());
+        let (start, bytes) = space.bytes_of(run);
+        shoal_device::Device::discard(&*host, start.0, bytes).unwrap();
+        space.give_back(run, true);
+        assert_eq!(waiting.join().unwrap(), SegNo(3));
+    });
+    assert_eq!((space.free_segments(), space.backed_free(), space.stale_free()), (3, 0, 0));
+    assert!(space.take_stale(4, 0).is_none());
+    space.all_stale();
+    assert_eq!(space.take_stale(99, 1).map(|run| (run.first.0, run.count)), Some((5, 2)));
 }
 
 #[test]

@@ -98,25 +98,6 @@ impl Store {
         }
     }
 
-    /// Whether ordinary calls may take `bytes` more: the reserve, the metadata that checkpoints
-    /// have still to write, and what is promised to preallocated extents are not theirs.
-    #[inline]
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.available() >= bytes + 4096 || planted::is(Defect::ReserveIgnored)
-    }
-
-    /// Bytes that ordinary calls may still take.
-    pub fn available(&self) -> u64 {
-        let segment = self.geometry.segment_size;
-        // An ordinary call takes a segment only if more than the reserve is free after that.
-        let spare = self.space.free_segments().saturating_sub(self.space.reserve_segments() + 1);
-        let promised = self.prealloc.load(Ordering::Relaxed).max(0) as u64
-            + self.reserved.load(Ordering::Relaxed);
-        // Nodes are written whole and with their parents; inode blocks trimmed.
-        let dirty = self.dirty_bytes();
-        (u64::from(spare) * segment).saturating_sub(dirty + dirty / 4 + promised)
-    }
-
     /// Writes a checkpoint without background threads; with them, waits until they are no longer
     /// far behind.
     #[cold]
@@ -149,15 +130,8 @@ impl Store {
     /// room for the checkpoints that write them.
     #[inline]
     fn share(&self, dirty: u64) -> f64 {
-        let free = u64::from(self.space.free_segments()) * self.geometry.segment_size;
-        (dirty * 5 / 4) as f64 / free.max(1) as f64
-    }
-
-    /// Whether calls that may use the reserve have used so much of it that segments must be cleaned
-    /// before they go on.
-    #[inline]
-    pub fn is_tight(&self) -> bool {
-        self.space.free_segments() < self.space.reserve_segments() * 3 / 4
+        let free = u64::from(self.sure_segments()) * self.geometry.segment_size;
+        (dirty * 5 / 4).min(self.likely_to_write()) as f64 / free.max(1) as f64
     }
 
     /// Notes after a transaction whether a checkpoint is due, and whether calls must wait.

@@ -10,10 +10,11 @@
 //! The roots, and their pages on the device: `roots.rs`, `root_pages.rs`.
 //! What can be read of a damaged volume: `salvage.rs`; of lost root pages: `lost_pages.rs`; without
 //! a superblock: `spare.rs`.
-//! What a call waits for: `begin.rs`.
+//! What a call waits for: `begin.rs`; how much room there is: `room.rs`.
 
 mod begin;
 mod checkpoint;
+mod discard;
 mod gate;
 mod image;
 mod intents;
@@ -22,6 +23,7 @@ mod open;
 mod orphans;
 mod record;
 mod replay;
+mod room;
 mod root_pages;
 mod roots;
 mod salvage;

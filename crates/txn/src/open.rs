@@ -200,6 +200,7 @@ impl Parts {
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
             pressure: AtomicU8::new(0),
+            block_share: AtomicU64::new(1024),
             wake: (Mutex::new(false), Condvar::new()),
             records: Largest::default(),
             device: self.device,
@@ -237,9 +238,10 @@ impl Store {
 /// A new volume in memory: empty trees, nothing on the device yet. The caller makes the top
 /// directory in epoch 1 and checkpoints.
 pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Result<Store> {
-    let parts = Parts::new(device, sb, options);
+    let parts = Parts::new(device.clone(), sb, options);
     let checkpoint = Checkpoint { volume: sb.volume(), ..Checkpoint::default() };
     let space = Space::fresh(sb.geometry);
+    space.set_host(device.clone(), false);
     let image = Image { checkpoint, ..Image::default() };
     let store = parts.store(space, Orphans::default(), image);
     store.roots.push(None)?.set(RootState::Live, b"");
@@ -260,6 +262,10 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let checkpoint = read_checkpoint(&*device, &sb)?;
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
     let space = Space::load(sb.geometry, &usage)?;
+    if !read_only {
+        // A session that ended as it should has left nothing to be discarded.
+        space.set_host(device.clone(), !sb.clean && options.discard);
+    }
     let mut damage = Vec::new();
     let mut image = Image::read(&*device, &sb, checkpoint, &mut |e| damage.push(e.to_string()))?;
     let (orphans, mut lost) =

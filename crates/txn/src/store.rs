@@ -32,6 +32,8 @@ pub struct StoreOptions {
     pub checkpoint_bytes: u64,
     /// A thread writes the journal in the background.
     pub background: bool,
+    /// Free segments are discarded.
+    pub discard: bool,
     /// The journal is written between transactions that follow each other in one pass of the gate
     /// (a testing aid: only so can a crash come between them).
     pub flush_rolls: bool,
@@ -92,6 +94,8 @@ pub struct Store {
     pub(crate) cut_lsn: AtomicU64,
     /// `begin::DUE`, `begin::BEHIND`.
     pub(crate) pressure: AtomicU8,
+    /// Bytes of inode blocks that checkpoints wrote, lately, of each 1024 that these could have been.
+    pub(crate) block_share: AtomicU64,
     pub(crate) wake: (Mutex<bool>, Condvar),
     /// Largest record of each kind so far.
     pub(crate) records: Largest,

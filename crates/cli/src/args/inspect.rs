@@ -48,6 +48,43 @@ pub struct StatsArgs {
     pub every: Option<u64>,
 }
 
+const TRIM_AFTER: &str = "\
+WHAT IT DOES:
+  Tells the device, or the file system that holds the volume's file, that the free space of the
+  volume is not needed: a sparse file gets holes and takes less room, a solid-state disk has less to
+  keep. A mounted volume does so by itself, a while after something has been removed, unless it is
+  mounted with -o nodiscard; shoal trim does it for all free space at once. Some 20 MiB stay
+  allocated, so that something can be removed when what stores the volume is full.
+
+OUTPUT:
+  How many bytes were discarded, whether or not the device held something there. With --json, one
+  object: bytes.
+
+EXIT STATUS:
+  0   Done; also where the device cannot do it.
+  1   The mount does not do it for this user.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
+EXAMPLES:
+    shoal trim vol.img
+    shoal trim /mnt
+";
+
+/// Give the free space of a volume back to the device or file that stores it
+///
+/// A mounted volume is asked through its mount and stays in use; only the superuser and the user who
+/// mounted it may do so.
+#[derive(Args, Debug)]
+#[command(after_long_help = TRIM_AFTER)]
+pub struct TrimArgs {
+    /// The volume's file or device, or a directory where it is mounted
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 const ORPHANS_AFTER: &str = "\
 OUTPUT:
   A table, sorted by inode number:

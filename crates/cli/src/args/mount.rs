@@ -10,6 +10,9 @@ MOUNT OPTIONS:
 
     ro, rw            change nothing; or allow changes (default)
     noatime           do not update access times
+    discard, nodiscard
+                      give the space of what is removed back to the file or device that holds the
+                      volume (default), or not; see shoal-trim(1)
     cache=SIZE        as --cache
     threads=N         as --threads
     force             as --force

@@ -9,19 +9,53 @@ use shoal_base::shard::shard;
 use shoal_base::{Addr, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
-use shoal_space::{Class, Hold, Stream};
+use shoal_space::{Class, HOT_STREAMS, Hold, Stream};
 use std::io::IoSlice;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Data streams in use: threads spread over them, so that they do not wait for each other.
-const STREAMS: usize = 4;
+/// Least bytes of an object that is split off another.
+const SPLIT_MIN: usize = 4096;
+
+/// The stream of new data that the calling thread writes to.
+fn hot_stream() -> Stream {
+    Stream::Data((shard() % usize::from(HOT_STREAMS)) as u8)
+}
 
 impl Inner {
     /// Writes the pieces as one object for `[offset, …)` of a file. It is nobody's until a
     /// transaction points to it; if none does, its space is found again when its segment is.
     pub(crate) fn write_object(&self, ino: Ino, offset: u64, pieces: &[&[u8]]) -> Result<Extent> {
         self.write_object_as(ino, offset, pieces, Class::Ordinary)
+    }
+
+    /// The same, held, as two objects, when the first of them fills up a segment whose end would be lost
+    /// otherwise: with the longest objects that is up to an eighth of it.
+    pub(crate) fn write_split(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pieces: &[&[u8]],
+    ) -> Result<Vec<(Extent, Hold<'_>)>> {
+        let class = Class::Ordinary;
+        let len: usize = pieces.iter().map(|p| p.len()).sum();
+        let rest = self.store.space.rest_of(hot_stream()) as usize;
+        let head = rest.saturating_sub(HEADER) / SPLIT_MIN * SPLIT_MIN;
+        if rest >= HEADER + len || head == 0 || head >= len {
+            return Ok(vec![self.write_object_held(ino, offset, pieces, class)?]);
+        }
+        let (mut first, mut second, mut left) = (Vec::new(), Vec::new(), head);
+        for piece in pieces {
+            let (here, there) = piece.split_at(left.min(piece.len()));
+            left -= here.len();
+            first.push(here);
+            second.push(there);
+        }
+        first.retain(|piece| !piece.is_empty());
+        second.retain(|piece| !piece.is_empty());
+        let first = self.write_object_held(ino, offset, &first, class)?;
+        let second = self.write_object_held(ino, offset + head as u64, &second, class)?;
+        Ok(vec![first, second])
     }
 
     pub(crate) fn write_object_as(
@@ -43,9 +77,20 @@ impl Inner {
         pieces: &[&[u8]],
         class: Class,
     ) -> Result<(Extent, Hold<'_>)> {
+        self.write_object_to(hot_stream(), ino, offset, pieces, class)
+    }
+
+    /// The same, in a given stream.
+    pub(crate) fn write_object_to(
+        &self,
+        stream: Stream,
+        ino: Ino,
+        offset: u64,
+        pieces: &[&[u8]],
+        class: Class,
+    ) -> Result<(Extent, Hold<'_>)> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
         invariant!(len > 0 && len <= EXTENT_MAX, "object of {len} bytes");
-        let stream = Stream::Data((shard() % STREAMS) as u8);
         let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + len) as u32, class)?;
         let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);
         let mut sum = Xxh3::new();

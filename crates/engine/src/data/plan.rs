@@ -15,7 +15,7 @@ use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Ino, Result};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
-use shoal_space::{Class, Hold};
+use shoal_space::Hold;
 use std::ops::Range;
 
 /// Bytes of a window: objects do not cross their boundaries.
@@ -215,10 +215,10 @@ impl Inner {
                     Part::Old(_) | Part::Zeros(_) => read.next().map_or(&[][..], Vec::as_slice),
                 });
             }
-            let (extent, hold) =
-                self.write_object_held(ino, object.offset, &pieces, Class::Ordinary)?;
-            written.extents.push(extent);
-            written._holds.push(hold);
+            for (extent, hold) in self.write_split(ino, object.offset, &pieces)? {
+                written.extents.push(extent);
+                written._holds.push(hold);
+            }
         }
         Ok(written)
     }

@@ -72,8 +72,11 @@ impl Inner {
                     written += step.len();
                 }
                 // Others took the room that there was: make some, a few times.
-                Err(e) if e.is(Code::NoSpace) && tries < 3 => {
-                    self.make_room()?;
+                Err(e)
+                    if e.is(Code::NoSpace)
+                        && tries < 3
+                        && self.make_room(step.len() as u64).is_ok_and(|made| made) =>
+                {
                     tries += 1;
                     continue;
                 }

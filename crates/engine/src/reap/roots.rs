@@ -59,6 +59,13 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether a deleted root waits to be freed.
+    pub(crate) fn has_deleted_roots(&self) -> bool {
+        let reaper = self.root_reaper.lock();
+        let deleted = |root: &Root| root.state() == RootState::Deleted;
+        self.store.roots.iter().any(|r| deleted(r) && !reaper.damaged.contains(&r.id.0))
+    }
+
     /// Frees a slice of what is in deleted roots; `false`: there is nothing to free.
     pub(super) fn reap_roots_some(&self) -> Result<bool> {
         let mut reaper = self.root_reaper.lock();

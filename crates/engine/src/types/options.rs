@@ -24,6 +24,9 @@ pub struct OpenOptions {
     pub checkpoint_always: bool,
     /// Never update access times.
     pub noatime: bool,
+    /// Free segments are discarded: a volume in a sparse file shrinks, and a solid-state disk knows
+    /// what it need not keep. See [`crate::Inner::trim`].
+    pub discard: bool,
     /// Every change of an attribute or parent pointer goes through an intent, also where one
     /// transaction would do (a debugging and measuring aid).
     pub attr_intents: bool,
@@ -55,6 +58,7 @@ impl Default for OpenOptions {
             background: true,
             checkpoint_always: false,
             noatime: false,
+            discard: true,
             attr_intents: false,
             attr_intents_flushed: false,
             truncate_tracking: TruncateTracking::AsNeeded,

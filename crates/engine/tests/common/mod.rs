@@ -35,6 +35,7 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
         checkpoint_bytes: u64::MAX,
         background: false,
         flush_rolls: false,
+        discard: true,
     };
     shoal_txn::open(device.clone(), options).unwrap().store
 }

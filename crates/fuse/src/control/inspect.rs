@@ -48,6 +48,18 @@ pub fn read_only_reason_of(opened: impl AsFd) -> io::Result<Option<String>> {
     Ok(reason)
 }
 
+/// Discards the free space of the mount that `opened` is a file or directory of. Returns how many
+/// bytes that were.
+///
+/// # Errors
+/// `EPERM` unless the caller is the superuser or the user who mounted, and in a mount of one root;
+/// `EROFS` when the volume takes no changes, `ENOTTY` when this is no mount of Shoal.
+pub fn trim(opened: impl AsFd) -> io::Result<u64> {
+    let mut bytes = 0;
+    list(opened, TRIM, &mut |record: CounterRecord, _| bytes += record.value)?;
+    Ok(bytes)
+}
+
 /// What stands in the orphan table of the mount that `opened` is a file or directory of, or lives
 /// on in memory alone; and which roots have been deleted and are being freed.
 ///

@@ -19,6 +19,8 @@ pub struct MountOptions {
     pub default_permissions: Option<bool>,
     /// `noatime`: times of access stay.
     pub noatime: bool,
+    /// `nodiscard`: free segments are not given back to what stores the volume.
+    pub no_discard: bool,
     /// `writeback`: the kernel collects small writes before it sends them.
     pub writeback: bool,
     /// `open`, `no_open`: whether opens are sent to the server; `None`: only where Shoal checks
@@ -94,6 +96,7 @@ impl MountOptions {
             read_only: self.read_only,
             cache_bytes: self.cache_bytes,
             noatime: self.noatime,
+            discard: !self.no_discard,
             ..shoal::OpenOptions::default()
         }
     }
@@ -131,6 +134,8 @@ impl MountOptions {
             "default_permissions" => self.default_permissions = Some(true),
             "no_default_permissions" => self.default_permissions = Some(false),
             "noatime" => self.noatime = true,
+            "discard" => self.no_discard = false,
+            "nodiscard" => self.no_discard = true,
             "writeback" => self.writeback = true,
             "open" => self.send_open = Some(true),
             "no_open" => self.send_open = Some(false),

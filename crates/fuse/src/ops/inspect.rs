@@ -14,6 +14,9 @@ use crate::protocol::{Errno, Request};
 use crate::stats::Stat;
 use shoal::{Ino, OrphanInfo};
 
+/// Bytes discarded for a page.
+const TRIM_STEP: u64 = 1 << 30;
+
 /// IOCTL_INSPECT.
 pub fn inspect(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: IoctlIn = request.arg()?;
@@ -32,6 +35,7 @@ pub fn inspect(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         COUNTERS => counters(cx, &mut page, head.cookie),
         ORPHANS => orphans(cx, &mut page, head.cookie)?,
         READ_ONLY => reason(cx, &mut page),
+        TRIM => trim(cx, &mut page, head.cookie)?,
         _ => roots(cx, &mut page, head.cookie),
     };
     let (flags, count) = (if next.is_none() { IS_END } else { 0 }, page.count());
@@ -70,6 +74,17 @@ fn reason(cx: &Context<'_>, page: &mut Writer<'_>) -> Option<u64> {
         page.push(&record, text);
     }
     None
+}
+
+/// The cookie is the number of the page. A mount of one root does not do it.
+fn trim(cx: &Context<'_>, page: &mut Writer<'_>, cookie: u64) -> Result<Option<u64>, Errno> {
+    if cx.session.top != Ino::ROOT {
+        return Err(Errno::EPERM);
+    }
+    let value = cx.volume.trim(cookie == 0, TRIM_STEP)?;
+    // An empty page has room for it.
+    page.push(&CounterRecord { value, ..CounterRecord::default() }, b"");
+    Ok((value > 0).then_some(cookie + 1))
 }
 
 /// The cookie is the last inode number of the page before.

@@ -1,5 +1,6 @@
 //! The ioctl that lists what goes on inside a mounted volume, a page at a time: its counters, the
-//! inodes in its orphan table, its deleted roots, and why it has become read-only.
+//! inodes in its orphan table, its deleted roots, and why it has become read-only; and the one that
+//! discards its free space, a piece for each page.
 //!
 //! ```text
 //! page    := cookie 8 | what 4 | flags 4 | count 4 | 0 4 | record...
@@ -25,6 +26,9 @@ pub const ORPHANS: u32 = 1;
 pub const ROOTS: u32 = 2;
 /// Why it takes no changes. For everybody.
 pub const READ_ONLY: u32 = 3;
+/// Discards free segments, about a GiB, and tells a counter of the bytes that these were. The first
+/// page, of cookie 0, makes a checkpoint first.
+pub const TRIM: u32 = 4;
 /// Longest reason told.
 pub const REASON_MAX: usize = 1024;
 
@@ -59,7 +63,7 @@ impl Record for OrphanRecord {
 /// What a page asks for.
 pub fn question(page: &[u8]) -> Result<InspectHead, Errno> {
     let (head, _) = InspectHead::read_from_prefix(page).map_err(|_| Errno::EINVAL)?;
-    let known = head.what <= READ_ONLY && head.flags == 0 && head.padding == 0 && head.count == 0;
+    let known = head.what <= TRIM && head.flags == 0 && head.padding == 0 && head.count == 0;
     if known { Ok(head) } else { Err(Errno::EINVAL) }
 }
 
@@ -128,7 +132,7 @@ mod tests {
         let good = InspectHead { what: ROOTS, cookie: 3, ..InspectHead::default() };
         assert_eq!(question(good.as_bytes()), Ok(good));
         for bad in [
-            InspectHead { what: READ_ONLY + 1, ..good },
+            InspectHead { what: TRIM + 1, ..good },
             InspectHead { flags: IS_END, ..good },
             InspectHead { count: 1, ..good },
             InspectHead { padding: 1, ..good },

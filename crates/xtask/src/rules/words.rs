@@ -11,6 +11,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/engine/tests/memory.rs", "a global allocator that fails when told to"),
     ("crates/sim/src/memory.rs", "an allocator that refuses on demand"),
     ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
+    ("crates/device/src/discard.rs", "the ioctl that discards a range of a block device"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     (
         "crates/fuse/src/transport/uring/slots.rs",
