@@ -44,10 +44,14 @@ mod count;
 mod free;
 mod host;
 mod recount;
+mod segment;
 
 pub use checkpoint::{Frozen, encoded_len};
+pub use segment::Hold;
+
 pub use choice::Victim;
 pub use host::FreeRun;
+use segment::Segment;
 use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Mutex};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 
@@ -113,51 +117,6 @@ pub const fn default_reserve(geometry: &Geometry) -> u32 {
         ..6 => 6,
         share @ 6..=64 => share,
         _ => 64,
-    }
-}
-
-/// State of one segment. The kind changes under the lock of the free map.
-struct Segment {
-    live: AtomicI64,
-    /// Bytes that nothing on the device points to any more, but somebody in memory does.
-    pinned: AtomicI64,
-    kind: AtomicU8,
-    sealed: AtomicBool,
-    /// Reads and writes in it outside of transactions.
-    held: AtomicU32,
-    /// Number of freezes when something in it last became live.
-    touched: AtomicU64,
-    /// Time of the newest data in it, by the clock of [`Space::tick`]; 0: older than this session.
-    stamp: AtomicU32,
-}
-
-/// Keeps a segment from being freed as long as it exists.
-#[must_use]
-pub struct Hold<'s> {
-    space: &'s Space,
-    seg: SegNo,
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        if let Some(segment) = self.space.segments.get(self.seg.0 as usize) {
-            segment.held.fetch_sub(1, Ordering::Release);
-        }
-    }
-}
-
-impl Segment {
-    fn kind(&self) -> SegKind {
-        // The byte is only ever written by `set_kind`.
-        SegKind::from_disk(self.kind.load(Ordering::Acquire)).unwrap_or_default()
-    }
-    fn set_kind(&self, kind: SegKind, sealed: bool) {
-        self.sealed.store(sealed, Ordering::Release);
-        self.kind.store(kind as u8, Ordering::Release);
-    }
-    fn live(&self, geometry: &Geometry) -> u32 {
-        // Out of range only after an accounting error, which has been counted.
-        self.live.load(Ordering::Relaxed).clamp(0, geometry.segment_size as i64) as u32
     }
 }
 

@@ -1,0 +1,53 @@
+//! One segment in memory, and holding it.
+
+use crate::Space;
+use shoal_base::SegNo;
+use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64};
+use shoal_format::Geometry;
+use shoal_format::usage::SegKind;
+use std::sync::atomic::Ordering;
+
+/// State of one segment. The kind changes under the lock of the free map.
+pub(crate) struct Segment {
+    pub live: AtomicI64,
+    /// Bytes that nothing on the device points to any more, but somebody in memory does.
+    pub pinned: AtomicI64,
+    pub kind: AtomicU8,
+    pub sealed: AtomicBool,
+    /// Reads and writes in it outside of transactions.
+    pub held: AtomicU32,
+    /// Number of freezes when something in it last became live.
+    pub touched: AtomicU64,
+    /// Time of the newest data in it, by the clock of [`Space::tick`]; 0: older than this session.
+    pub stamp: AtomicU32,
+}
+
+impl Segment {
+    pub fn kind(&self) -> SegKind {
+        // The byte is only ever written by `set_kind`.
+        SegKind::from_disk(self.kind.load(Ordering::Acquire)).unwrap_or_default()
+    }
+    pub fn set_kind(&self, kind: SegKind, sealed: bool) {
+        self.sealed.store(sealed, Ordering::Release);
+        self.kind.store(kind as u8, Ordering::Release);
+    }
+    pub fn live(&self, geometry: &Geometry) -> u32 {
+        // Out of range only after an accounting error, which has been counted.
+        self.live.load(Ordering::Relaxed).clamp(0, geometry.segment_size as i64) as u32
+    }
+}
+
+/// Keeps a segment from being freed as long as it exists.
+#[must_use]
+pub struct Hold<'s> {
+    pub(crate) space: &'s Space,
+    pub(crate) seg: SegNo,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if let Some(segment) = self.space.segments.get(self.seg.0 as usize) {
+            segment.held.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
