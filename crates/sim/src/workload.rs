@@ -299,14 +299,12 @@ impl Workload {
         }
         let who = if self.rng.chance(90) { Who::Root } else { self.who() };
         let roots = run.model.roots();
-        let many = self.profile.name == MANY_ROOTS.name;
-        match self.rng.below(10) {
-            0..=8 if many && roots.len() < self.profile.roots_max => {
-                let name = format!("{:x>255}", self.rng.below(1 << 20)).into_bytes();
+        let (many, draw) = (self.profile.name == MANY_ROOTS.name, self.rng.below(10));
+        match draw {
+            0..=8 if (many || draw < 5) && roots.len() < self.profile.roots_max => {
+                let long = |n: u64| format!("{n:x>255}").into_bytes();
+                let name = if many { long(self.rng.below(1 << 20)) } else { self.name() };
                 Op::RootCreate { who, name, mode: self.mode() }
-            }
-            0..=4 if roots.len() < self.profile.roots_max => {
-                Op::RootCreate { who, name: self.name(), mode: self.mode() }
             }
             0..=6 if !roots.is_empty() && self.rng.chance(90) => {
                 Op::RootDelete { who, name: self.rng.pick(&roots).clone() }

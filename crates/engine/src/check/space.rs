@@ -27,8 +27,8 @@ impl Check<'_> {
                 }
             }
         }
-        let sums = &mut self.sums;
-        self.image.for_each_object(&mut |_, ptr| add_meta(volume, sums, ptr));
+        let (image, sums) = (self.image, &mut self.sums);
+        image.for_each_object(&mut |_, ptr| add_meta(volume, sums, ptr));
         self.overlaps()?;
         let said = store.prealloc.load(Ordering::Relaxed);
         // What points to the rest may be in what cannot be read.
