@@ -4,13 +4,14 @@ use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
 use shoal_format::bytes::{Reader, u16_at, u32_at, u64_at};
-use shoal_format::checkpoint::Checkpoint;
+use shoal_format::checkpoint::{self as checkpoints, Checkpoint, Inline};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, decode_block, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
+use shoal_format::root::{self, RootPage};
 use shoal_format::superblock::{self, Superblock};
 use shoal_format::usage::UsageTable;
 use shoal_format::{Geometry, Ptr, extent, inode, orphan as orphans};
@@ -40,19 +41,57 @@ pub fn superblock(data: &[u8]) {
     }
 }
 
-/// A checkpoint record.
+/// A checkpoint record, in the present form and in that with the roots in it.
 pub fn checkpoint(data: &[u8]) {
-    let mut raw = data.to_vec();
-    if let Some(magic) = raw.first_chunk_mut() {
-        *magic = shoal_format::checkpoint::MAGIC.to_le_bytes();
-    }
-    let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
-    for raw in [data, &raw] {
+    let with = |magic: u32| {
+        let mut raw = data.to_vec();
+        if let Some(place) = raw.first_chunk_mut() {
+            *place = magic.to_le_bytes();
+        }
+        raw
+    };
+    let volume = data.get(8..16).map_or(0, |b| u64_at(b, 0));
+    let (paged, inline) = (with(checkpoints::MAGIC), with(checkpoints::MAGIC_INLINE));
+    for raw in [data, &paged, &inline] {
         let Ok(checkpoint) = Checkpoint::decode(raw, ADDR, volume) else { continue };
+        if let Some(inline) = &checkpoint.inline {
+            let names = inline.roots.iter().map(|root| root.name.len());
+            let len = Inline::record_len(names, inline.orphans.len());
+            assert_eq!(len + checkpoint.intents.len() * Ptr::SIZE, raw.len());
+            continue;
+        }
         let bytes = checkpoint.encode();
         assert_eq!(bytes.len(), checkpoint.encoded_len());
+        assert!(bytes.len() <= checkpoints::RECORD_MAX);
         let again = Checkpoint::decode(&bytes, ADDR, volume).ok();
         assert_eq!(again.as_ref(), Some(&checkpoint));
+    }
+}
+
+/// A page of the root table.
+pub fn root_page(data: &[u8]) {
+    let len = data.len().clamp(root::HEADER + 8, root::PAGE_MAX);
+    let head = [root::MAGIC.to_le_bytes(), (len as u32).to_le_bytes()].concat();
+    for raw in [data, &sealed(&data[..data.len().min(len)], len, &head)] {
+        let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
+        let Ok(page) = RootPage::decode(raw, ADDR, volume) else { continue };
+        assert_eq!(RootPage::len_at(raw, volume), Some(raw.len()));
+        let again = RootPage::decode(&page.encode(volume), ADDR, volume).ok();
+        assert_eq!(again, Some(page));
+    }
+}
+
+/// A list of orphan blocks.
+pub fn orphan_list(data: &[u8]) {
+    let mut raw = data.to_vec();
+    if let Some(place) = raw.first_chunk_mut() {
+        *place = orphans::LIST_MAGIC.to_le_bytes();
+    }
+    for raw in [data, &raw] {
+        let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
+        let Ok(blocks) = orphans::decode_list(raw, ADDR, volume) else { continue };
+        let again = orphans::decode_list(&orphans::encode_list(volume, &blocks), ADDR, volume);
+        assert_eq!(again.ok(), Some(blocks));
     }
 }
 

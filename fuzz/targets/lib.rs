@@ -22,6 +22,8 @@ pub mod tree;
 pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("superblock", decoders::superblock),
     ("checkpoint", decoders::checkpoint),
+    ("root_page", decoders::root_page),
+    ("orphan_list", decoders::orphan_list),
     ("node", decoders::node),
     ("inode_block", decoders::inode_block),
     ("usage", decoders::usage),

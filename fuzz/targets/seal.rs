@@ -7,8 +7,9 @@ use shoal_format::batch::BatchHeader;
 use shoal_format::bytes::{Reader, u16_at, u64_at};
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::node::{HEADER, Node, NodeId, SLOT, TreeId};
+use shoal_format::root::RootPage;
 use shoal_format::superblock::{self, Superblock};
-use shoal_format::{Geometry, Ptr};
+use shoal_format::{Geometry, Ptr, orphan};
 use std::collections::BTreeSet;
 
 /// A volume in memory, as bytes.
@@ -150,7 +151,7 @@ impl Image {
         each(self, at);
     }
 
-    /// The pointers in a checkpoint record are found by their bytes: its layout is not known here.
+    /// The pointers in a checkpoint record, and what they lead to.
     fn checkpoint_ptrs(
         &mut self,
         raw: &[u8],
@@ -158,24 +159,64 @@ impl Image {
         checkpoint: &Checkpoint,
         each: Each<'_>,
     ) {
-        let place = |ptr: &Ptr| {
-            let mut bytes = Vec::new();
-            ptr.encode(&mut bytes);
-            raw.windows(Ptr::SIZE).position(|w| w == bytes).map(|at| base + at)
-        };
-        for ptr in std::iter::once(&checkpoint.usage).chain(&checkpoint.orphans) {
-            let Some(at) = place(ptr) else { continue };
-            if let Some(ptr) = self.ptr_at(at) {
-                self.found(ptr);
-                each(self, at);
+        let objects = std::iter::once(&checkpoint.usage).chain(&checkpoint.intents);
+        for at in objects.filter_map(|ptr| place(raw, ptr)) {
+            self.object(base + at, each);
+        }
+        for at in checkpoint.orphan_lists.iter().filter_map(|ptr| place(raw, ptr)) {
+            self.orphan_list(base + at, each);
+        }
+        for at in checkpoint.pages.iter().filter_map(|page| place(raw, &page.first)) {
+            self.root_page(base + at, each);
+        }
+    }
+
+    /// An object without pointers in it.
+    fn object(&mut self, at: usize, each: Each<'_>) {
+        if let Some(ptr) = self.ptr_at(at) {
+            self.found(ptr);
+            each(self, at);
+        }
+    }
+
+    fn orphan_list(&mut self, at: usize, each: Each<'_>) {
+        let Some(ptr) = self.ptr_at(at) else { return };
+        if self.found(ptr) {
+            let raw = self.get(ptr).unwrap_or_default().to_vec();
+            let blocks = orphan::decode_list(&raw, ptr.addr, self.volume).unwrap_or_default();
+            for block in blocks.iter().filter_map(|block| place(&raw, block)) {
+                self.object(ptr.addr.0 as usize + block, each);
             }
         }
-        for root in &checkpoint.roots {
-            for (tree, ptr) in TreeId::ALL.iter().zip(&root.trees) {
-                let id = NodeId { volume: self.volume, root: RootId(root.id.0), tree: *tree };
-                if let Some(at) = place(ptr) {
-                    self.node(at, id, 8, each);
+        each(self, at);
+    }
+
+    /// A page of roots, its own checksum put right too; the second copy becomes the same.
+    fn root_page(&mut self, at: usize, each: Each<'_>) {
+        let Some(ptr) = self.ptr_at(at) else { return };
+        if self.found(ptr) {
+            let raw = self.get(ptr).unwrap_or_default().to_vec();
+            let base = ptr.addr.0 as usize;
+            for root in page_of_roots(&raw, ptr.addr, self.volume).iter().flat_map(|p| &p.roots) {
+                for (tree, node) in TreeId::ALL.iter().zip(&root.trees) {
+                    let id = NodeId { volume: self.volume, root: RootId(root.id.0), tree: *tree };
+                    if let Some(at) = place(&raw, node) {
+                        self.node(base + at, id, 8, each);
+                    }
                 }
+            }
+            if let Some(body) = raw.len().checked_sub(8) {
+                let raw = self.get(ptr).unwrap_or_default().to_vec();
+                let sum = shoal_base::checksum::checksum_of_body(&raw);
+                self.put(base + body, &sum.to_le_bytes());
+            }
+        }
+        each(self, at);
+        let (sealed, copy) = (self.get(ptr).unwrap_or_default().to_vec(), at + Ptr::SIZE);
+        if let Some(second) = self.bytes.get(copy..copy + 8).map(|raw| u64_at(raw, 0)) {
+            let second = Ptr { addr: Addr(second), ..ptr };
+            if self.geometry.contains(second.addr, u64::from(second.len)) {
+                self.put(second.addr.0 as usize, &sealed);
             }
         }
     }
@@ -203,4 +244,20 @@ impl Image {
         }
         each(self, at);
     }
+}
+
+/// Where a pointer stands in an object: found by its bytes, as the layout is not known here.
+fn place(raw: &[u8], ptr: &Ptr) -> Option<usize> {
+    let mut bytes = Vec::new();
+    ptr.encode(&mut bytes);
+    raw.windows(Ptr::SIZE).position(|w| w == bytes).filter(|_| !ptr.is_null())
+}
+
+/// A page of roots, whatever its checksum says.
+fn page_of_roots(raw: &[u8], addr: Addr, volume: u64) -> Option<RootPage> {
+    let mut raw = raw.to_vec();
+    let body = raw.len().checked_sub(8)?;
+    let sum = shoal_base::checksum::checksum_of_body(&raw);
+    raw[body..].copy_from_slice(&sum.to_le_bytes());
+    RootPage::decode(&raw, addr, volume).ok()
 }

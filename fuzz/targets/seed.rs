@@ -53,7 +53,8 @@ fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         objects.filter(|o| o.starts_with(magic)).last()
     };
     for (target, magic) in [
-        ("checkpoint", &b"SCP1"[..]),
+        ("checkpoint", &b"SCP2"[..]),
+        ("root_page", b"SRP1"),
         ("usage", b"SHUSAGE1"),
         ("inode_block", b"SIB1"),
         ("batch", b"SJB1"),
@@ -113,6 +114,7 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
     put("claim", "one", &claim.encode()[..200])?;
+    put("orphan_list", "two", &orphan::encode_list(7, &[PTR, PTR]))?;
     put("orphan", "three", &orphan::encode(7, 0, &[Ino(3), Ino(4), Ino(5)])[..64])?;
 
     let mut extents = Vec::new();

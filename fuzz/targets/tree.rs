@@ -134,7 +134,7 @@ impl World {
         if reopen {
             self.cache = cache();
             let (device, cache) = (self.writer.device.clone(), self.cache.clone());
-            self.tree = Tree::open(ID, device, GEOMETRY, cache, root)?;
+            self.tree = Tree::open(ID, device, GEOMETRY, cache, root);
         }
         Ok(())
     }

@@ -11,9 +11,11 @@ pub mod invariant;
 pub mod limits;
 pub mod memory;
 pub mod planted;
+pub mod rootset;
 pub mod shard;
 pub mod sync;
 
 pub use checksum::checksum;
 pub use error::{Code, Error, Result};
 pub use ids::{Addr, Epoch, Generation, Ino, Lsn, RootId, SegNo};
+pub use rootset::{RootSet, TouchedRoots};

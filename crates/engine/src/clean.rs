@@ -17,6 +17,7 @@ use shoal_format::bytes::{u16_at, u32_at, u64_at};
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::Form;
 use shoal_format::node::{self, Key, TreeId};
+use shoal_format::root::{self, RootPage};
 use shoal_format::usage::SegKind;
 use shoal_space::Class;
 use shoal_txn::Need;
@@ -196,6 +197,8 @@ impl Inner {
             let volume = u64_at(bytes, 8) == self.store.volume;
             if magic == node::MAGIC && volume && at + NODE_SIZE <= raw.len() {
                 self.move_node(bytes, addr)?;
+            } else if magic == root::MAGIC && volume {
+                self.store.rewrite_root_page(RootPage::number_at(bytes), addr);
             } else if magic == shoal_format::inode::MAGIC && volume {
                 let txn = self.store.begin(Need::Release, records::CLEAN)?;
                 let root = RootId(u16_at(bytes, 6));

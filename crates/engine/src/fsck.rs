@@ -233,7 +233,7 @@ fn salvage_by_spare(
     let first = &spares[0];
     let before = spares.iter().find(|sb| sb.sequence < first.sequence);
     let newest = salvage(first)?;
-    let wanted = newest.store.newest_checkpoint().0.lsn;
+    let wanted = newest.store.newest_checkpoint().checkpoint.lsn;
     let older = match before.filter(|_| !is_whole(&newest)) {
         Some(before) => Some((before, salvage(before)?)),
         None => None,
@@ -246,7 +246,7 @@ fn salvage_by_spare(
         spare_of(superblock.checkpoint),
         superblock.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
         superblock.created,
-        chosen.store.newest_checkpoint().0.epoch,
+        chosen.store.newest_checkpoint().checkpoint.epoch,
     );
     report.actions.push(Action { pass: "superblock", message });
     Ok(chosen)

@@ -83,7 +83,7 @@ impl<'d> JournalDump<'d> {
         let sb = shoal_txn::read_superblock(device)?;
         sb.check_features()?;
         let checkpoint = shoal_txn::read_checkpoint(device, &sb)?;
-        let intents = Intents::read(device, &sb.geometry, sb.volume(), checkpoint.intents)?;
+        let intents = Intents::read(device, &sb.geometry, sb.volume(), &checkpoint.intents)?;
         let open = intents.all().into_iter().map(|(id, intent)| (id, opened(&intent)));
         Ok(JournalDump {
             device,

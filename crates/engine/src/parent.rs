@@ -194,7 +194,7 @@ impl Inner {
             thread::yield_now();
         }
         // Renames without pause: stop all calls for the moment of one walk.
-        let walked = self.store.quiesced(|_, _| self.walk_up(ino))?;
+        let walked = self.store.quiesced(|_| self.walk_up(ino))?;
         walked.ok_or_else(|| broken(ino, "its parent pointers do not lead to the top"))
     }
 

@@ -18,9 +18,11 @@ use crate::types::CheckReport;
 use crate::volume::{Inner, Volume};
 use shoal_base::Result;
 use shoal_base::planted::{self, Defect};
-use shoal_format::checkpoint::RootState;
 use shoal_format::node::{Key, TreeId};
-use shoal_txn::Loss;
+use shoal_txn::{Image, Loss};
+
+/// Trees of roots that one step of a scrub goes through, at most.
+const ROOTS_OF_A_STEP: usize = 1024;
 
 /// A row.
 struct Pass {
@@ -43,7 +45,8 @@ enum Scrub {
 
 /// The passes in their order.
 const PASSES: &[Pass] = &[
-    // Superblock copies, checkpoint, usage table, orphan blocks, open intents, journal.
+    // Superblock copies, checkpoint, usage table, pages of the root table, orphan lists and blocks,
+    // open intents, journal.
     Pass {
         name: "volume",
         needs: &[],
@@ -165,8 +168,8 @@ impl Volume {
     /// the work done and in all, in inodes and entries, about.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let superblock = self.store.superblock();
-        self.store.quiesced(|checkpoint, at| {
-            let mut check = Check::new(&self.inner, superblock, (checkpoint, at), progress);
+        self.store.quiesced(|image| {
+            let mut check = Check::new(&self.inner, superblock, image, progress);
             passes().filter_map(|pass| pass.check).try_for_each(|run| run(&mut check))?;
             Ok(check.finish())
         })
@@ -186,25 +189,48 @@ impl Inner {
         report: &mut ScrubReport,
     ) -> Result<Option<ScrubAt>> {
         let trees: Vec<(TreeId, Entry)> = passes().filter_map(tree_of).collect();
-        self.store.with_image(|checkpoint, ptr| {
+        self.store.with_image(|image| {
             let enough = report.bytes.saturating_add(bytes.max(1));
-            let Some(stage) = at.stage.checked_sub(1) else {
+            if at.stage == 0 {
                 *self.unread.lock() = Unread::default();
-                self.tables(&self.store.superblock(), checkpoint, ptr, report)?;
+                self.tables(&self.store.superblock(), image, report)?;
                 return Ok(Some(ScrubAt { stage: 1, key: (0, 0) }));
-            };
-            let (number, tree) = (stage / trees.len() as u64, stage as usize % trees.len());
-            let Some(record) = checkpoint.roots.get(number as usize) else { return Ok(None) };
-            let from = Key::new(at.key.0, at.key.1);
-            let next = match record.state {
-                RootState::Vacant => None,
-                _ => self.scrub_tree(record, trees[tree], from, enough, report)?,
-            };
-            Ok(Some(match next {
-                Some(key) => ScrubAt { key: (key.hi, key.lo), ..at },
-                None => ScrubAt { stage: at.stage + 1, key: (0, 0) },
-            }))
+            }
+            let (mut next, problems) = (Some(at), report.problems.len());
+            // Roots in which there is little, or nothing: many in one step.
+            for _ in 0..ROOTS_OF_A_STEP {
+                let more = report.bytes < enough && report.problems.len() == problems;
+                let Some(at) = next.filter(|_| more) else { break };
+                next = self.scrub_root_step(image, &trees, at, enough, report)?;
+            }
+            Ok(next)
         })
+    }
+
+    /// A step in one tree of one root.
+    fn scrub_root_step(
+        &self,
+        image: &Image,
+        trees: &[(TreeId, Entry)],
+        at: ScrubAt,
+        enough: u64,
+        report: &mut ScrubReport,
+    ) -> Result<Option<ScrubAt>> {
+        let count = trees.len() as u64;
+        let stage = at.stage - 1;
+        let (number, tree) = (stage / count, (stage % count) as usize);
+        if number >= image.roots() as u64 {
+            return Ok(None);
+        }
+        let Some(record) = self.scrub_root(image, number as usize, report)? else {
+            return Ok(Some(ScrubAt { stage: (number + 1) * count + 1, key: (0, 0) }));
+        };
+        let from = Key::new(at.key.0, at.key.1);
+        let next = self.scrub_tree(&record, trees[tree], from, enough, report)?;
+        Ok(Some(match next {
+            Some(key) => ScrubAt { key: (key.hi, key.lo), ..at },
+            None => ScrubAt { stage: at.stage + 1, key: (0, 0) },
+        }))
     }
 }
 

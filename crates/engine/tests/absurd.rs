@@ -5,12 +5,13 @@
 
 use shoal_engine::*;
 use shoal_format::Ptr;
-use shoal_format::checkpoint::Checkpoint;
+use shoal_format::checkpoint::{Checkpoint, RootRecord};
+use shoal_format::root::RootPage;
 use shoal_format::superblock::{COPIES, Superblock, spare_of, twin_of};
 use std::sync::Arc;
 
-/// A closed volume of some files, its checkpoint changed and sealed again.
-fn with_checkpoint(change: impl Fn(&mut Checkpoint)) -> Arc<MemDevice> {
+/// A closed volume of some files, the record of its root changed and all above sealed again.
+fn with_root(change: impl Fn(&mut RootRecord)) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(64 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let who = Caller::root();
@@ -24,13 +25,26 @@ fn with_checkpoint(change: impl Fn(&mut Checkpoint)) -> Arc<MemDevice> {
         let mut raw = vec![0; 4096];
         device.read_at(&mut raw, addr).unwrap();
         let sb = Superblock::decode(&raw, addr).unwrap().unwrap();
-        let mut record = vec![0; sb.checkpoint.len as usize];
-        device.read_at(&mut record, sb.checkpoint.addr.0).unwrap();
+        let read = |ptr: Ptr| {
+            let mut raw = vec![0; ptr.len as usize];
+            device.read_at(&mut raw, ptr.addr.0).unwrap();
+            raw
+        };
+        let record = read(sb.checkpoint);
         let Ok(mut checkpoint) = Checkpoint::decode(&record, sb.checkpoint.addr, sb.volume())
         else {
             continue;
         };
-        change(&mut checkpoint);
+        let at = &mut checkpoint.pages[0];
+        let Ok(mut page) = RootPage::decode(&read(at.first), at.first.addr, sb.volume()) else {
+            continue;
+        };
+        change(&mut page.roots[0]);
+        let raw = page.encode(sb.volume());
+        assert_eq!(raw.len(), at.first.len as usize);
+        at.first.checksum = shoal_base::checksum(&raw);
+        device.write_at(&raw, at.first.addr.0).unwrap();
+        device.write_at(&raw, at.second.0).unwrap();
         let record = checkpoint.encode();
         assert_eq!(record.len(), sb.checkpoint.len as usize);
         let checksum = shoal_base::checksum(&record);
@@ -55,23 +69,23 @@ fn broken_rules(device: Arc<MemDevice>) -> Vec<&'static str> {
 
 #[test]
 fn unchanged_it_is_clean() {
-    assert_eq!(broken_rules(with_checkpoint(|_| ())), Vec::<&str>::new());
+    assert_eq!(broken_rules(with_root(|_| ())), Vec::<&str>::new());
 }
 
 #[test]
 fn more_inodes_than_a_number_can_count() {
-    let rules = broken_rules(with_checkpoint(|c| c.roots[0].inodes = u64::MAX));
+    let rules = broken_rules(with_root(|r| r.inodes = u64::MAX));
     assert!(rules.contains(&"inode-count"), "{rules:?}");
 }
 
 #[test]
 fn more_blocks_than_there_is_time_for() {
-    let rules = broken_rules(with_checkpoint(|c| c.roots[0].next_block = u64::MAX / 32));
+    let rules = broken_rules(with_root(|r| r.next_block = u64::MAX / 32));
     assert_eq!(rules, Vec::<&str>::new(), "numbers may be skipped");
 }
 
 #[test]
 fn numbers_that_end_before_the_last_block() {
-    let rules = broken_rules(with_checkpoint(|c| c.roots[0].next_block = 1));
+    let rules = broken_rules(with_root(|r| r.next_block = 1));
     assert!(rules.contains(&"next-block"), "{rules:?}");
 }

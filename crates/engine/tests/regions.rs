@@ -14,7 +14,6 @@ use shoal_engine::*;
 use shoal_format::attr::{Attr, Attrs, Namespace, Value};
 use shoal_format::batch::{BatchHeader, BatchKind};
 use shoal_format::bytes::{u16_at, u32_at, u64_at};
-use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::Form;
 use shoal_format::intent::Intent;
@@ -23,7 +22,7 @@ use shoal_format::node::Key;
 use shoal_format::superblock::{SIZE, spare_of, twin_of};
 use shoal_format::{Ptr, orphan};
 use shoal_txn::{fork_extents, remote_extents};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -135,29 +134,24 @@ impl Sample {
 
     fn tables(&mut self) {
         let sb = shoal_txn::read_superblock(&*self.device).unwrap();
-        let checkpoint: Checkpoint = shoal_txn::read_checkpoint(&*self.device, &sb).unwrap();
         self.add("superblock", 0, 4096, vec![], "");
         self.add("superblock", 65_536, 4096, vec![], "");
         self.add("spare superblock", spare_of(sb.checkpoint), SIZE as u64, vec![], "");
-        let ptrs = [
-            ("checkpoint", sb.checkpoint),
-            ("checkpoint's second copy", twin_of(sb.checkpoint).unwrap()),
-            ("usage table", checkpoint.usage),
-            ("orphan block", checkpoint.orphans[0]),
-            ("open intents", checkpoint.intents),
-        ];
-        for (kind, ptr) in ptrs {
-            assert!(!ptr.is_null(), "{kind}");
-            self.add(kind, ptr.addr.0, u64::from(ptr.len), vec![], "");
-        }
+        let twin = twin_of(sb.checkpoint).unwrap();
+        self.add("checkpoint's second copy", twin.addr.0, u64::from(twin.len), vec![], "");
+        let mut kinds = BTreeSet::new();
+        image(&*self.device).for_each_object(&mut |kind, ptr| {
+            if kinds.insert(kind.name()) {
+                self.add(kind.name(), ptr.addr.0, u64::from(ptr.len), vec![], "");
+            }
+        });
+        assert_eq!(kinds.len(), 7, "{kinds:?}");
     }
 
     fn metadata(&mut self) {
         let found = blocks(&self.device);
-        for (kind, ptrs) in found {
-            if ["superblock", "checkpoint", "usage", "orphans"].contains(&kind.as_str()) {
-                continue;
-            }
+        let known: Vec<String> = self.blocks.iter().map(|block| block.kind.clone()).collect();
+        for (kind, ptrs) in found.into_iter().filter(|(kind, _)| !known.contains(kind)) {
             let mut picked = vec![ptrs[0], ptrs[ptrs.len() - 1]];
             picked.dedup();
             for ptr in picked {
@@ -269,7 +263,13 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
         "superblock" => fields("superblock", "", 0, len),
         "spare superblock" => fields("superblock", "", 0, len),
         kind if kind.starts_with("checkpoint") => in_checkpoint(raw),
-        "usage table" => {
+        kind if kind.starts_with("root page") => in_root_page(raw),
+        "orphan list" => {
+            let mut all = fields("orphan-list", "", 0, len);
+            all.extend(fields("pointer", "block ", 16, len));
+            all
+        }
+        "segment usage table" => {
             let entry = |(name, at, to): (&str, u64, u64)| (name.to_owned(), at..to);
             let header = [("magic", 0, 8), ("segments", 8, 12), ("reserved", 12, 16)];
             let rest = [("positions", 16, 56), ("reserved 2", 56, 64), ("first live", 64, 68)];
@@ -329,6 +329,19 @@ fn in_checkpoint(raw: &[u8]) -> Vec<Region> {
         at += 24;
     }
     for i in 0..u32_at(raw, 76) {
+        all.extend(fields("page-pointer", &format!("page {i} "), at, len));
+        all.extend(fields("pointer", &format!("page {i} "), at, len));
+        at += 32;
+    }
+    all.extend(fields("pointer", "intents ", at, len));
+    all
+}
+
+fn in_root_page(raw: &[u8]) -> Vec<Region> {
+    let len = raw.len() as u64;
+    let mut all = fields("root-page", "", 0, len);
+    let mut at = 32;
+    for i in 0..u16_at(raw, 26) {
         let name = u64::from(raw[at as usize + 2]);
         all.extend(fields("root", &format!("root {i} "), at, at + 4));
         all.push((format!("root {i} name"), at + 4..at + 4 + name));
@@ -336,6 +349,7 @@ fn in_checkpoint(raw: &[u8]) -> Vec<Region> {
         all.extend(behind.into_iter().skip(3));
         at += 4 + name + 4 * 24 + 16;
     }
+    all.push(("checksum".into(), at..at + 8));
     all
 }
 

@@ -127,11 +127,11 @@ fn a_block_that_cannot_be_read_is_lost_and_named() {
         );
         let volume = Volume::open_on(failing, &options()).unwrap();
         let lossy = ["inode block", "extents leaf"].contains(&kind.as_str());
-        // Several blocks share a page.
+        // Several blocks share a page: with a node, the ends of two inode blocks may be lost.
         if !lossy && report.left.is_empty() {
             let after = shown(&volume);
             assert!(
-                after.len() >= before.len() - 40,
+                after.len() >= before.len() - 64,
                 "{kind}: {} of {}",
                 after.len(),
                 before.len()
@@ -211,7 +211,15 @@ fn a_scrub_goes_on_behind_bad_places() {
     let failing = Failing::new(&device, vec![]);
     let volume = Volume::open_on(failing.clone(), &options()).unwrap();
     let found = blocks(&device);
-    let kinds = ["superblock", "checkpoint", "usage", "inode block", "dirents leaf", "attrs leaf"];
+    let kinds = [
+        "superblock",
+        "checkpoint",
+        "segment usage table",
+        "root page",
+        "inode block",
+        "dirents leaf",
+        "attrs leaf",
+    ];
     let places: Vec<u64> = kinds.iter().map(|kind| found[*kind][0].addr.0).collect();
     *failing.bad.lock().unwrap() = places.iter().map(|at| *at..at + 8).collect();
     let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));

@@ -1,55 +1,35 @@
 //! The checkpoint: the exact image of the volume at one LSN. Named by the superblock; names
 //! everything else.
+//!
+//! Its record is of bounded length, whatever is in the volume: the roots are in pages
+//! ([`crate::root`]), the pointers to orphan blocks in lists ([`crate::orphan`]). Until there were
+//! pages (feature `paged-roots`) the record held the roots and the pointers themselves; that form
+//! is read, and written by nothing any more.
 
-use crate::Ptr;
 use crate::bytes::{Put, Reader};
+use crate::root::{PAGES_MAX, PagePtr};
+use crate::{Ptr, orphan, superblock};
 use shoal_base::limits;
 use shoal_base::{Addr, Error, Lsn, Result, RootId};
 
-/// Bytes before the orphan pointers.
+pub use crate::root::{RootRecord, RootState};
+
+/// Bytes before the pointers.
 pub const FIXED: usize = 80;
-/// Bytes of a root without its name.
-pub const ROOT_FIXED: usize = 4 + 4 * Ptr::SIZE + 16;
+/// `SCP2`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SCP2");
+/// `SCP1`: the form with the roots in it.
+pub const MAGIC_INLINE: u32 = u32::from_le_bytes(*b"SCP1");
+/// Objects of open intents, at most.
+pub const INTENTS_MAX: usize = 256;
+/// Bytes of the longest record.
+pub const RECORD_MAX: usize =
+    FIXED + orphan::LISTS_MAX * Ptr::SIZE + PAGES_MAX * PagePtr::SIZE + INTENTS_MAX * Ptr::SIZE;
 
-/// `SCP1`.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"SCP1");
-
-/// What a root's number stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum RootState {
-    /// A root with a name.
-    #[default]
-    Live = 0,
-    /// It has lost its name; what is in it is being freed.
-    Deleted = 1,
-    /// Nothing is in it: the number can be given out again.
-    Vacant = 2,
-}
-
-impl RootState {
-    /// The state of this number.
-    pub fn from_u8(n: u8) -> Option<RootState> {
-        [RootState::Live, RootState::Deleted, RootState::Vacant].into_iter().find(|s| *s as u8 == n)
-    }
-}
-
-/// The four trees of a root and its allocation state.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RootRecord {
-    /// Number of the root.
-    pub id: RootId,
-    /// Whether it lives.
-    pub state: RootState,
-    /// Name under the volume's top; empty for root 0.
-    pub name: Vec<u8>,
-    /// Root node of each tree, indexed by [`crate::node::TreeId`]; null: the tree is empty.
-    pub trees: [Ptr; 4],
-    /// Inode blocks from this number on have never been used.
-    pub next_block: u64,
-    /// Inodes in use.
-    pub inodes: u64,
-}
+// The longest record has a second copy, and both with the spare superblock between them fit in the
+// smallest segment: a checkpoint can always be written, however many roots and orphans there are.
+const _: () = assert!(RECORD_MAX <= superblock::TWIN_MAX as usize);
+const _: () = assert!(superblock::EXTENT_MAX as u64 * 4 <= limits::SEGMENT_SIZE_MIN);
 
 /// Contents of a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -69,25 +49,45 @@ pub struct Checkpoint {
     /// Inodes made from now on have at least this generation: numbers of roots that are gone are
     /// given out again, and a handle from before must not name their new owner.
     pub floor: u32,
+    /// Lists of the orphan table's blocks.
+    pub orphan_lists: Vec<Ptr>,
+    /// Pages of the root table, by number. Pages behind the last one, and null ones, have vacant
+    /// roots only.
+    pub pages: Vec<PagePtr>,
+    /// Intents that are open; usually there are none.
+    pub intents: Vec<Ptr>,
+    /// What a record of the old form has in place of pages and lists.
+    pub inline: Option<Inline>,
+}
+
+/// Roots and orphan blocks as a record of the old form (`SCP1`) has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Inline {
     /// Orphan table blocks.
     pub orphans: Vec<Ptr>,
     /// Roots, by number.
     pub roots: Vec<RootRecord>,
-    /// Intents that are open; usually there are none. Stored only if there are: a pointer after the
-    /// roots.
-    pub intents: Ptr,
+}
+
+impl Inline {
+    /// Bytes of a record of the old form with these roots and orphan blocks, without open intents.
+    pub fn record_len(roots: impl Iterator<Item = usize>, orphan_blocks: usize) -> usize {
+        let roots: usize = roots.map(|name| crate::root::ROOT_FIXED + name).sum();
+        FIXED + orphan_blocks * Ptr::SIZE + roots
+    }
 }
 
 impl Checkpoint {
-    /// Length on disk of this checkpoint.
+    /// Length on disk of this checkpoint's record.
     pub fn encoded_len(&self) -> usize {
-        let roots: usize = self.roots.iter().map(|r| ROOT_FIXED + r.name.len()).sum();
-        let intents = if self.intents.is_null() { 0 } else { Ptr::SIZE };
-        FIXED + self.orphans.len() * Ptr::SIZE + roots + intents
+        FIXED
+            + (self.orphan_lists.len() + self.intents.len()) * Ptr::SIZE
+            + self.pages.len() * PagePtr::SIZE
     }
 
     /// Encodes: magic 4, generation floor 4, volume 8, epoch 8, lsn 8, journal 8, usage 24,
-    /// prealloc 8, count of orphan blocks 4, count of roots 4, the orphan pointers, the roots.
+    /// prealloc 8, count of orphan lists 4, count of pages 4, pointers to the lists, to the pages,
+    /// to the open intents. Not for the old form.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
         out.put_u32(MAGIC);
@@ -98,25 +98,11 @@ impl Checkpoint {
         out.put_u64(self.journal.0);
         self.usage.encode(&mut out);
         out.put_u64(self.prealloc);
-        out.put_u32(self.orphans.len() as u32);
-        out.put_u32(self.roots.len() as u32);
-        for block in &self.orphans {
-            block.encode(&mut out);
-        }
-        for root in &self.roots {
-            out.put_u16(root.id.0);
-            out.put_u8(root.name.len() as u8);
-            out.put_u8(root.state as u8);
-            out.put_bytes(&root.name);
-            for tree in &root.trees {
-                tree.encode(&mut out);
-            }
-            out.put_u64(root.next_block);
-            out.put_u64(root.inodes);
-        }
-        if !self.intents.is_null() {
-            self.intents.encode(&mut out);
-        }
+        out.put_u32(self.orphan_lists.len() as u32);
+        out.put_u32(self.pages.len() as u32);
+        self.orphan_lists.iter().for_each(|list| list.encode(&mut out));
+        self.pages.iter().for_each(|page| page.encode(&mut out));
+        self.intents.iter().for_each(|intents| intents.encode(&mut out));
         out
     }
 
@@ -132,18 +118,30 @@ impl Checkpoint {
         if epoch > limits::COUNT_MAX || lsn.0 > limits::COUNT_MAX {
             return Err(bad(format!("epoch {epoch}, LSN {}", lsn.0)));
         }
-        let first = checkpoint.roots.first();
-        if first.is_none_or(|r| r.id != RootId(0) || r.state != RootState::Live) {
-            return Err(bad("root 0 is missing".into()));
+        match checkpoint.roots_rule() {
+            None => Ok(checkpoint),
+            Some(rule) => Err(bad(rule)),
         }
-        Ok(checkpoint)
+    }
+
+    /// Which rule the roots break.
+    fn roots_rule(&self) -> Option<String> {
+        let missing = || Some("root 0 is missing".to_owned());
+        let Some(inline) = &self.inline else {
+            return self.pages.first().is_none_or(|page| page.first.is_null()).then(missing)?;
+        };
+        let first = inline.roots.first();
+        if first.is_none_or(|r| r.id != RootId(0) || r.state != RootState::Live) {
+            return missing();
+        }
+        let mut places = inline.roots.iter().enumerate();
+        let (i, root) = places.find(|(i, root)| usize::from(root.id.0) != *i)?;
+        Some(format!("root {} in place {i}", root.id.0))
     }
 
     fn fields(raw: &[u8]) -> Option<Checkpoint> {
         let mut r = Reader::new(raw);
-        if r.u32()? != MAGIC {
-            return None;
-        }
+        let magic = r.u32()?;
         let mut c = Checkpoint {
             floor: r.u32()?,
             volume: r.u64()?,
@@ -154,30 +152,43 @@ impl Checkpoint {
             prealloc: r.u64()?,
             ..Checkpoint::default()
         };
-        let (orphans, roots) = (r.u32()?, r.u32()?);
-        for _ in 0..orphans {
-            c.orphans.push(Ptr::decode(&mut r)?);
-        }
-        for _ in 0..roots {
-            let id = RootId(r.u16()?);
-            let (len, state) = (r.u8()? as usize, RootState::from_u8(r.u8()?)?);
-            let name = r.take(len)?.to_vec();
-            let mut trees = [Ptr::NULL; 4];
-            for tree in &mut trees {
-                *tree = Ptr::decode(&mut r)?;
+        let (orphans, roots) = (r.u32()? as usize, r.u32()? as usize);
+        match magic {
+            MAGIC if orphans <= orphan::LISTS_MAX && roots <= PAGES_MAX => {
+                c.paged(&mut r, orphans, roots)?;
             }
-            c.roots.push(RootRecord {
-                id,
-                state,
-                name,
-                trees,
-                next_block: r.u64()?,
-                inodes: r.u64()?,
-            });
-        }
-        if !r.is_empty() {
-            c.intents = Ptr::decode(&mut r).filter(|ptr| !ptr.is_null())?;
+            MAGIC_INLINE => c.inline(&mut r, orphans, roots)?,
+            _ => return None,
         }
         r.is_empty().then_some(c)
+    }
+
+    fn paged(&mut self, r: &mut Reader<'_>, lists: usize, pages: usize) -> Option<()> {
+        for _ in 0..lists {
+            self.orphan_lists.push(Ptr::decode(r)?);
+        }
+        for _ in 0..pages {
+            self.pages.push(PagePtr::decode(r)?);
+        }
+        self.intents_in(r, INTENTS_MAX)
+    }
+
+    fn inline(&mut self, r: &mut Reader<'_>, orphans: usize, roots: usize) -> Option<()> {
+        let mut inline = Inline::default();
+        for _ in 0..orphans {
+            inline.orphans.push(Ptr::decode(r)?);
+        }
+        for _ in 0..roots {
+            inline.roots.push(RootRecord::decode(r)?);
+        }
+        self.inline = Some(inline);
+        self.intents_in(r, 1)
+    }
+
+    fn intents_in(&mut self, r: &mut Reader<'_>, most: usize) -> Option<()> {
+        while !r.is_empty() {
+            self.intents.push(Ptr::decode(r).filter(|ptr| !ptr.is_null())?);
+        }
+        (self.intents.len() <= most).then_some(())
     }
 }

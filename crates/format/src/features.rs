@@ -30,8 +30,11 @@ pub const INCOMPAT_SEEDED_NAMES: u64 = 1 << 0;
 /// Incompat bit 1: trees without entries have no root node. Set when a volume is made, or first
 /// written to.
 pub const INCOMPAT_EMPTY_TREES: u64 = 1 << 1;
+/// Incompat bit 2: the roots are in pages, and the pointers to orphan blocks in lists. Set when a
+/// volume is made, or first written to.
+pub const INCOMPAT_PAGED_ROOTS: u64 = 1 << 2;
 /// Incompat bits this code understands.
-pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES | INCOMPAT_EMPTY_TREES;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_SEEDED_NAMES | INCOMPAT_EMPTY_TREES | INCOMPAT_PAGED_ROOTS;
 /// Read-only-compat bit 0: inodes may have attributes.
 pub const RO_COMPAT_ATTRS: u64 = 1 << 0;
 /// Read-only-compat bit 1: every name has a parent pointer in its child.
@@ -57,6 +60,13 @@ pub const FEATURES: &[Feature] = &[
         name: "empty-trees",
         what: "a tree without entries has a null pointer instead of a root node; who does not \
                know that would take it for damage",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 2,
+        name: "paged-roots",
+        what: "a checkpoint names pages of roots and lists of orphan blocks instead of holding \
+               them; who does not know that would find no root",
     },
     Feature {
         word: Word::ReadOnlyCompat,

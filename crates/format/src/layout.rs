@@ -3,7 +3,8 @@
 //! of `docs/on-disk-format.md` are printed from here.
 
 use crate::{
-    Ptr, attr, batch, checkpoint, claim, dirent, extent, inode, intent, node, orphan, superblock,
+    Ptr, attr, batch, checkpoint, claim, dirent, extent, inode, intent, node, orphan, root,
+    superblock,
 };
 
 /// A field: its name, its bytes (0: they vary, and it is the last), what it is.
@@ -109,10 +110,10 @@ tables! {
         "checksum" 8 "XXH3-64 of the object";
     }
     CHECKPOINT "checkpoint" 0, checkpoint::FIXED,
-    "The image of the volume at one LSN; then the orphan block pointers, then the roots; then, if \
-     intents are open, a pointer to them. Unless all that is longer than 64 KiB, a second copy, \
-     for repair, lies 4096 bytes behind the end of the spare superblock." {
-        "magic" 4 "`SCP1`";
+    "The image of the volume at one LSN; then the pointers to the orphan lists, then those to the \
+     pages of the root table, then those to objects of open intents. A second copy, for repair, \
+     lies 4096 bytes behind the end of the spare superblock." {
+        "magic" 4 "`SCP2`; `SCP1` of a volume without `paged-roots`";
         "floor" 4 "least generation of inodes made from now on";
         "volume" 8 "first half of the volume id";
         "epoch" 8 "number of the checkpoint";
@@ -120,11 +121,27 @@ tables! {
         "journal" 8 "address of the batch that starts there";
         "usage" 24 "pointer to the segment usage table";
         "prealloc" 8 "bytes promised to preallocated extents";
-        "orphan_blocks" 4 "number of pointers to orphan blocks";
-        "roots" 4 "number of roots";
+        "orphan_lists" 4 "number of pointers to orphan lists; `SCP1`: to orphan blocks";
+        "pages" 4 "number of pointers to root pages; `SCP1`: of roots, which follow";
     }
-    ROOT "root" 0, checkpoint::ROOT_FIXED,
-    "A root in a checkpoint; its name, of that many bytes, lies before the first pointer." {
+    PAGE_POINTER "page-pointer" root::PagePtr::SIZE, root::PagePtr::SIZE,
+    "Points to a page of the root table; null when none of its roots is in use." {
+        "page" 24 "pointer to the page";
+        "copy" 8 "address of a second copy, of the same length and checksum; 0: none";
+    }
+    ROOT_PAGE "root-page" 0, root::HEADER,
+    "Header of a page of the root table, which answers for 64 numbers; the roots of which \
+     there is something follow, ascending, and a checksum of all before, 8 bytes." {
+        "magic" 4 "`SRP1`";
+        "length" 4 "bytes, from the magic to the checksum";
+        "volume" 8 "first half of the volume id";
+        "epoch" 8 "number of the checkpoint that wrote it";
+        "number" 2 "of the page: its first root divided by 64";
+        "roots" 2 "roots that follow";
+        "reserved" 4 "zero";
+    }
+    ROOT "root" 0, root::ROOT_FIXED,
+    "A root in a page; its name, of that many bytes, lies before the first pointer." {
         "id" 2 "number of the root";
         "name_len" 1 "bytes of the name that follows";
         "state" 1 "0 live, 1 deleted, 2 vacant";
@@ -262,6 +279,12 @@ tables! {
         "volume" 8 "first half of the volume id";
         "reserved" 8 "zero";
     }
+    ORPHAN_LIST "orphan-list" 0, orphan::LIST_HEADER,
+    "Pointers to at most 680 orphan blocks, which follow." {
+        "magic" 4 "`SOL1`";
+        "count" 4 "number of pointers";
+        "volume" 8 "first half of the volume id";
+    }
 }
 
 // A fork always fits the 16-bit lengths, and the largest inode its slot.
@@ -273,11 +296,12 @@ const _: () = assert!(shoal_base::limits::NODE_SIZE <= u16::MAX as usize + 1);
 mod tests {
     use super::*;
     use crate::bytes::Reader;
-    use crate::checkpoint::{Checkpoint, RootRecord, RootState};
+    use crate::checkpoint::Checkpoint;
     use crate::inode::{Core, Form, Stamp};
+    use crate::root::PagePtr;
     use crate::superblock::Superblock;
     use crate::{Geometry, batch::*, extent::*};
-    use shoal_base::{Addr, Ino, Lsn, RootId};
+    use shoal_base::{Addr, Ino, Lsn};
 
     fn ptr() -> Ptr {
         Ptr { addr: Addr(8 << 20), len: 77, checksum: 0x1122_3344_5566_7788 }
@@ -302,14 +326,6 @@ mod tests {
         assert_eq!(raw.len(), superblock::SIZE);
         assert_eq!(Superblock::decode(&raw, 0), Ok(Some(sb)));
 
-        let root = RootRecord {
-            id: RootId(0),
-            state: RootState::Live,
-            name: b"n".to_vec(),
-            trees: [ptr(); 4],
-            next_block: 5,
-            inodes: 6,
-        };
         let cp = Checkpoint {
             volume: 1,
             epoch: 2,
@@ -318,17 +334,17 @@ mod tests {
             usage: ptr(),
             prealloc: 5,
             floor: 7,
-            orphans: vec![ptr(), ptr()],
-            roots: vec![root],
-            intents: Ptr::NULL,
+            orphan_lists: vec![ptr(), ptr()],
+            pages: vec![PagePtr { first: ptr(), second: Addr(9 << 20) }, PagePtr::NULL],
+            intents: vec![],
+            inline: None,
         };
-        // Without open intents it is as it was before there were any.
         let raw = cp.encode();
         assert_eq!(raw.len(), cp.encoded_len());
         assert_eq!(Checkpoint::decode(&raw, Addr(0), 1), Ok(cp.clone()));
-        let with = Checkpoint { intents: ptr(), ..cp };
+        let with = Checkpoint { intents: vec![ptr(); 2], ..cp };
         let longer = with.encode();
-        assert_eq!((longer.len(), longer.len()), (with.encoded_len(), raw.len() + Ptr::SIZE));
+        assert_eq!((longer.len(), longer.len()), (with.encoded_len(), raw.len() + 2 * Ptr::SIZE));
         assert_eq!(Checkpoint::decode(&longer, Addr(0), 1), Ok(with));
 
         let stamp = Stamp { sec: -1, nsec: 5 };

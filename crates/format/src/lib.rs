@@ -8,9 +8,10 @@
 //! | superblock, two copies | [`superblock`] | byte 0 and byte 65,536 of segment 0 |
 //! | owner claim, while the volume is open | [`claim`] | byte 524,288 of segment 0 |
 //! | checkpoint | [`checkpoint`] | named by the superblock |
+//! | pages of the root table | [`root`] | named by the checkpoint |
 //! | segment usage | [`usage`] | named by the checkpoint |
-//! | orphan table blocks | [`orphan`] | named by the checkpoint |
-//! | B+tree nodes of the four trees | [`node`] | roots named by the checkpoint |
+//! | orphan table blocks | [`orphan`] | named by lists, which the checkpoint names |
+//! | B+tree nodes of the four trees | [`node`] | roots named by pages of the root table |
 //! | inode blocks | [`inode`] | named by values of the `imap` tree |
 //! | directory entries, extents | [`dirent`], [`extent`] | values of the trees, or inline in an inode |
 //! | attributes, parent pointers | [`attr`] | inline in an inode, or values of a tree |
@@ -36,6 +37,7 @@ pub mod layout;
 pub mod node;
 pub mod orphan;
 pub mod ptr;
+pub mod root;
 pub mod superblock;
 pub mod usage;
 

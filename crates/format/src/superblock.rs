@@ -28,9 +28,11 @@ pub fn twin_of(checkpoint: Ptr) -> Option<Ptr> {
 }
 
 /// Bytes between a spare superblock and the second copy of the record.
-const TWIN_GAP: usize = 4096;
+pub const TWIN_GAP: usize = 4096;
 /// Longest record that has a second copy.
-const TWIN_MAX: u32 = 64 << 10;
+pub(crate) const TWIN_MAX: u32 = 64 << 10;
+/// Bytes that the longest record takes with what lies behind it.
+pub(crate) const EXTENT_MAX: usize = 2 * TWIN_MAX as usize + SIZE + TWIN_GAP;
 
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";

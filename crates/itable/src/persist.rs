@@ -235,5 +235,6 @@ impl InodeTable {
     /// checkpoint, which alone changes `imap`.
     pub fn rewrite_imap_node(&self, low: Key, level: u8, addr: Addr) {
         self.imap_moves.lock().push((low, level, addr));
+        self.imap.mark_root_for_next();
     }
 }

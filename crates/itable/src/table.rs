@@ -101,6 +101,7 @@ impl InodeTable {
             None => &self.inodes,
         };
         count.fetch_add(delta as u64, Ordering::Relaxed);
+        self.imap.mark_root_for_next();
     }
     /// Blocks from this number on have never been used.
     pub fn next_block(&self) -> u64 {
@@ -252,6 +253,7 @@ impl InodeTable {
     pub(crate) fn dirtied(&self, block: &InodeBlock, epoch: Epoch) {
         let marked = self.blocks.set_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
         invariant!(marked, "inode block {} is used but not in the table", block.number);
+        self.imap.mark_root(epoch);
         self.config.budget.dirtied(epoch);
     }
 }

@@ -12,16 +12,13 @@ use crate::memory::Refusal;
 use crate::model::{Body, Model};
 use crate::op::{Data, Op, Place, SLOTS, Target, Who};
 use crate::rng::Rng;
-use profile::{ADVERSARY, FULL};
+use profile::{ADVERSARY, FULL, MANY_ROOTS};
 use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek};
 use shoal_base::limits::FILE_SIZE_MAX;
 
-/// Roots at a time: each takes space before anything is in it.
-const ROOTS_MAX: usize = 4;
-
 /// The profile of this name.
 pub fn profile_named(name: &str) -> Option<Profile> {
-    PROFILES.iter().chain([&FULL, &ADVERSARY]).find(|p| p.name == name).copied()
+    PROFILES.iter().chain([&FULL, &ADVERSARY, &MANY_ROOTS]).find(|p| p.name == name).copied()
 }
 
 /// The source of a run's operations.
@@ -302,9 +299,12 @@ impl Workload {
         }
         let who = if self.rng.chance(90) { Who::Root } else { self.who() };
         let roots = run.model.roots();
-        match self.rng.below(10) {
-            0..=4 if roots.len() < ROOTS_MAX => {
-                Op::RootCreate { who, name: self.name(), mode: self.mode() }
+        let (many, draw) = (self.profile.name == MANY_ROOTS.name, self.rng.below(10));
+        match draw {
+            0..=8 if (many || draw < 5) && roots.len() < self.profile.roots_max => {
+                let long = |n: u64| format!("{n:x>255}").into_bytes();
+                let name = if many { long(self.rng.below(1 << 20)) } else { self.name() };
+                Op::RootCreate { who, name, mode: self.mode() }
             }
             0..=6 if !roots.is_empty() && self.rng.chance(90) => {
                 Op::RootDelete { who, name: self.rng.pick(&roots).clone() }

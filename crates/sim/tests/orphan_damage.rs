@@ -7,6 +7,7 @@ use shoal::{Caller, Ino, MkfsOptions, OpenOptions, SetAttr, Volume, mkfs_on};
 use shoal_base::{Addr, checksum};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
+use shoal_format::root::RootPage;
 use shoal_format::superblock::{COPIES, Superblock, spare_of, twin_of};
 use shoal_format::{Ptr, orphan};
 use shoal_sim::device::FaultyDevice;
@@ -71,8 +72,7 @@ impl Sample {
         let state = walk(&open(image.clone(), &settings.open).1, Ino::ROOT, false).expect("walk");
         let sample =
             Sample { options: settings.open, image, state: state.state, orphans, cut, file, dir };
-        let (checkpoint, _) = sample.checkpoint();
-        assert_eq!(checkpoint.orphans.len(), 2, "two blocks");
+        assert_eq!(sample.blocks().len(), 2, "two blocks");
         sample
     }
 
@@ -90,10 +90,31 @@ impl Sample {
         (Checkpoint::decode(&raw, at, newest.0.volume()).expect("a checkpoint"), newest)
     }
 
+    /// The orphan blocks, which one list names.
+    fn blocks(&self) -> Vec<Ptr> {
+        let (checkpoint, (sb, _)) = self.checkpoint();
+        let [list] = checkpoint.orphan_lists[..] else { panic!("not one list: {checkpoint:?}") };
+        let raw = read(&self.image, list);
+        orphan::decode_list(&raw, list.addr, sb.volume()).expect("a good list")
+    }
+
+    /// The first page of the root table.
+    fn root_page(&self) -> RootPage {
+        let (checkpoint, (sb, _)) = self.checkpoint();
+        let at = checkpoint.pages[0].first;
+        RootPage::decode(&read(&self.image, at), at.addr, sb.volume()).expect("a good page")
+    }
+
     /// The image with other pointers to orphan blocks, as many.
     fn with_pointers(&self, mut image: Image, change: impl FnOnce(&mut [Ptr])) -> Image {
         let (mut checkpoint, (mut sb, addr)) = self.checkpoint();
-        change(&mut checkpoint.orphans);
+        let mut blocks = self.blocks();
+        change(&mut blocks);
+        let list = &mut checkpoint.orphan_lists[0];
+        let raw = orphan::encode_list(sb.volume(), &blocks);
+        assert_eq!(raw.len(), list.len as usize);
+        image.write(&raw, list.addr.0);
+        list.checksum = checksum(&raw);
         let raw = checkpoint.encode();
         assert_eq!(raw.len(), sb.checkpoint.len as usize);
         image.write(&raw, sb.checkpoint.addr.0);
@@ -107,7 +128,7 @@ impl Sample {
     /// The image with other bytes in a block, sealed.
     fn with_bytes(&self, block: usize, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Image {
         let mut image = self.image.clone();
-        let at = self.checkpoint().0.orphans[block];
+        let at = self.blocks()[block];
         let raw = change(read(&image, at));
         image.write(&raw, at.addr.0);
         self.with_pointers(image, |ptrs| ptrs[block].checksum = checksum(&raw))
@@ -115,7 +136,7 @@ impl Sample {
 
     /// The image with these slots added to a block.
     fn with_slots(&self, block: usize, more: &[Ino]) -> Image {
-        let (volume, at) = (self.checkpoint().1.0.volume(), self.checkpoint().0.orphans[block]);
+        let (volume, at) = (self.checkpoint().1.0.volume(), self.blocks()[block]);
         self.with_bytes(block, |raw| {
             let (shard, mut inodes) = orphan::decode(&raw, at.addr, volume).expect("a good block");
             inodes.extend(more);
@@ -230,7 +251,7 @@ fn slots_that_name_what_needs_none() {
 
 /// Where numbers end.
 fn volume_end(sample: &Sample) -> u64 {
-    sample.checkpoint().0.roots[0].next_block * 32 + 5
+    sample.root_page().roots[0].next_block * 32 + 5
 }
 
 #[test]
@@ -253,7 +274,7 @@ fn blocks_that_cannot_be_read() {
     };
     let volume = sample.checkpoint().1.0.volume();
     let mut flipped = sample.image.clone();
-    flipped.flip_bit(sample.checkpoint().0.orphans[0].addr.0 + 40, 3);
+    flipped.flip_bit(sample.blocks()[0].addr.0 + 40, 3);
     let empty = |volume, shard| orphan::encode(volume, shard, &[]);
     let end = sample.image.capacity();
     let images = [
@@ -286,7 +307,7 @@ fn blocks_that_cannot_be_read() {
         sample.gets_over("another shard", moved, &[], &[]);
     }
     // One block under two pointers: what is in it stands there twice, and the other is lost.
-    let first = sample.checkpoint().0.orphans[0];
+    let first = sample.blocks()[0];
     let twice = sample.with_pointers(sample.image.clone(), |ptrs| ptrs[1] = first);
     let (_device, volume) = open(twice, &OpenOptions { read_only: true, ..sample.options.clone() });
     let found = problems(&volume);

@@ -159,6 +159,52 @@ fn random_runs_about_roots() {
     }
 }
 
+fn long_root(n: usize) -> String {
+    format!("{n:0>255}")
+}
+
+/// Pages of the root table are begun, changed, emptied and given up: a crash at any point of it.
+#[test]
+fn many_roots_with_long_names_through_any_crash() {
+    within(900, "many", || {
+        let settings = Settings { explain: true, ..Settings::small(64 << 20) };
+        let mut sim = Sim::new(&settings).expect("a fresh volume");
+        let make = |range: std::ops::Range<usize>| {
+            range.map(|n| root_create(&long_root(n))).collect::<Vec<Op>>()
+        };
+        do_all(&mut sim, &make(0..200));
+        // Everything before is one state to the crashes below.
+        do_all(&mut sim, &[Op::Sync, Op::Checkpoint, Op::Reopen { release: true }]);
+        sim.step(&Op::Crash { seed: 5 }).unwrap_or_else(|e| panic!("{e}"));
+        do_all(&mut sim, &[create(&long_root(3), "f"), create(&long_root(150), "f")]);
+        do_all(&mut sim, &[Op::Sync, Op::Checkpoint]);
+        // A third page and a fourth, then none of them.
+        do_all(&mut sim, &make(200..220));
+        do_all(&mut sim, &[Op::Sync, root_delete(&long_root(70)), Op::Checkpoint]);
+        let gone: Vec<Op> = (120..220).map(|n| root_delete(&long_root(n))).collect();
+        do_all(&mut sim, &gone);
+        do_all(&mut sim, &[Op::Sync, Op::Reap { slices: 0 }, Op::Checkpoint, Op::Checkpoint]);
+        do_all(&mut sim, &[root_create("again"), create("again", "f"), Op::Sync]);
+        let images = sim.crash_everywhere(6, 17).unwrap_or_else(|e| panic!("{e}"));
+        assert!(images > 120, "{images}");
+        sim.finish().unwrap_or_else(|e| panic!("{e}"));
+    });
+}
+
+#[test]
+fn random_runs_with_hundreds_of_roots() {
+    for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24).min(64) / 6 {
+        within(900, &format!("seed {seed}"), move || {
+            let workload = Workload::with_profile(seed, "many roots");
+            let settings = Settings { explain: true, ..Settings::small(64 << 20) };
+            let summary = run_from(&settings, Source::Random(workload), 700);
+            if let Err(failure) = summary {
+                panic!("seed {seed}: {failure}");
+            }
+        });
+    }
+}
+
 /// What a full volume needs first of all is to be rid of something.
 #[test]
 fn a_root_can_be_deleted_and_freed_when_the_volume_is_full() {

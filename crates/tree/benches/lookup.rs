@@ -54,7 +54,7 @@ fn main() -> Result<()> {
         tree.put(key(n), &[7; 300], 1)?;
     }
     let root = tree.checkpoint(1, &mut Writer(device.clone(), GEOMETRY.segment_size))?;
-    let tree = Tree::open(ID, device, GEOMETRY, cache(), root)?;
+    let tree = Tree::open(ID, device, GEOMETRY, cache(), root);
     look_up(&tree, ENTRIES * 4)?;
     let start = Instant::now();
     let found = look_up(&tree, lookups)?;

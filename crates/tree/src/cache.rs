@@ -4,6 +4,7 @@
 use crate::cell::LeafCell;
 use crate::inner::InnerCell;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use shoal_base::TouchedRoots;
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::limits::NODE_SIZE;
 use shoal_format::node::Node;
@@ -29,6 +30,7 @@ pub struct NodeCache {
     clock: Mutex<VecDeque<Held>>,
     spare: Mutex<Vec<Box<[u8; NODE_SIZE]>>>,
     pub(crate) counters: Arc<Counters>,
+    touched_roots: TouchedRoots,
 }
 
 /// What the clock may find droppable.
@@ -51,7 +53,12 @@ impl NodeCache {
             clock: Mutex::default(),
             spare: Mutex::default(),
             counters,
+            touched_roots: TouchedRoots::default(),
         })
+    }
+    /// Roots in whose trees something has changed since checkpoints last wrote them.
+    pub fn touched_roots(&self) -> &TouchedRoots {
+        &self.touched_roots
     }
     /// Bytes in memory: of leaves' nodes, of inner nodes, and of the cells that name them.
     pub fn used_bytes(&self) -> u64 {

@@ -96,7 +96,7 @@ pub(crate) struct InnerCell {
     /// The current version; `None`: only on the device.
     pub now: ArcSwapOption<InnerData>,
     pub meta: Mutex<InnerMeta>,
-    /// 0 for the root read from the device, which is never dropped.
+    /// 0 for the root: whichever its node says, or 1 of an empty tree.
     pub level: u8,
     /// The tree's shape lock.
     shape: Arc<Mutex<()>>,

@@ -173,6 +173,7 @@ impl Tree {
     /// For the cleaner: the node of `level` for the key `low`, if it is still at `addr`, is written
     /// elsewhere by the checkpoint of `epoch`, the current one.
     pub fn rewrite(&self, low: Key, level: u8, addr: Addr, epoch: Epoch) -> Result<()> {
+        self.mark_root(epoch);
         if level == 0 {
             return self.write_leaf(low, |state| {
                 if state.disk.addr == addr {
@@ -284,12 +285,7 @@ impl Tree {
         visit(disk);
         let data = match cell.now.load_full() {
             Some(data) => data,
-            None => {
-                let node = self.read_node(disk, Some(cell.level))?;
-                let data = self.inner_from(&node, high)?;
-                self.cache.recycle(node);
-                Arc::new(data)
-            }
+            None => Arc::new(self.read_inner(cell, disk, high)?),
         };
         match &data.children {
             Children::Leaves(v) => {

@@ -68,7 +68,7 @@ impl Tree {
         let mut survey = Survey::default();
         reader.walk(&top, &mut survey, &mut |_, _| Ok(()))?;
         if survey.lost.is_empty() {
-            return Ok((Tree::open(id, device, geometry, cache, root)?, survey));
+            return Ok((Tree::open(id, device, geometry, cache, root), survey));
         }
         let tree = Tree::create(id, device, geometry, cache);
         let mut same = Survey::default();

@@ -178,6 +178,7 @@ impl Tree {
         epoch: Epoch,
         gone: &mut dyn FnMut(Key, &[u8]),
     ) -> Result<u64> {
+        self.mark_root(epoch);
         let (mut at, mut removed) = (from, 0);
         while at < to {
             let start = at;

@@ -242,7 +242,7 @@ impl World {
             drop(tree);
             BORN.take();
             used = cache(plan.cache);
-            tree = Tree::open(ID, device.clone(), GEOMETRY, used.clone(), root).unwrap();
+            tree = Tree::open(ID, device.clone(), GEOMETRY, used.clone(), root);
             epoch += 1;
         }
         let (epoch, model, writer) = (RwLock::new(epoch), Mutex::new(model), Mutex::new(writer));
@@ -294,7 +294,7 @@ impl World {
         // Not announced: its cells are not those of the tree under test.
         let born = BORN.take();
         let image = NodeCache::with_limit(usize::MAX, counters);
-        let image = Tree::open(ID, self.device.clone(), GEOMETRY, image, root).unwrap();
+        let image = Tree::open(ID, self.device.clone(), GEOMETRY, image, root);
         assert_eq!(contents(&image), model, "image of epoch {epoch}");
         drop(image);
         let others = BORN.replace(born);

@@ -56,37 +56,21 @@ impl Tree {
         geometry: Geometry,
         cache: Arc<NodeCache>,
     ) -> Tree {
-        let leaf = LeafCell::on_disk(Ptr::NULL, Key::MIN, Key::MAX);
-        let data = InnerData::new(1, vec![Key::MIN], Children::Leaves(vec![leaf]));
-        let shape = Arc::default();
-        let root = InnerCell::on_disk(Ptr::NULL, 0, Key::MAX, &shape);
-        root.now.store(Some(data.charged(&cache)));
-        Tree::on(id, device, geometry, cache, root, shape)
+        Tree::open(id, device, geometry, cache, Ptr::NULL)
     }
 
-    /// The tree whose root node is at `root`; reads and checks that node. A null pointer means an
-    /// empty tree.
+    /// The tree whose root node is at `root`, which is read when the tree is first used: a volume
+    /// may have many trees that nobody uses. A null pointer means an empty tree.
     pub fn open(
         id: NodeId,
         device: Arc<dyn Device>,
         geometry: Geometry,
         cache: Arc<NodeCache>,
         root: Ptr,
-    ) -> Result<Tree> {
-        if root.is_null() {
-            return Ok(Tree::create(id, device, geometry, cache));
-        }
+    ) -> Tree {
         let shape = Arc::default();
         let cell = InnerCell::on_disk(root, 0, Key::MAX, &shape);
-        let tree = Tree::on(id, device, geometry, cache, cell, shape);
-        let node = tree.read_node(root, None)?;
-        if node.level() == 0 {
-            let object = format!("{} root", id.tree.name());
-            return Err(Error::corrupt(object, Some(root.addr.0), "is a leaf"));
-        }
-        let data = tree.inner_from(&node, Key::MAX)?;
-        tree.root.now.store(Some(data.charged(&tree.cache)));
-        Ok(tree)
+        Tree::on(id, device, geometry, cache, cell, shape)
     }
 
     pub(crate) fn on(
@@ -128,6 +112,32 @@ impl Tree {
             ptr.verify(&frame[..], &object())?;
         }
         Node::from_disk(frame, self.id, level, ptr.addr)
+    }
+
+    /// Reads the node of an inner cell, which ends before `high`.
+    pub(crate) fn read_inner(&self, cell: &InnerCell, disk: Ptr, high: Key) -> Result<InnerData> {
+        if disk.is_null() {
+            let leaf = LeafCell::on_disk(Ptr::NULL, Key::MIN, Key::MAX);
+            return Ok(InnerData::new(1, vec![Key::MIN], Children::Leaves(vec![leaf])));
+        }
+        let node = self.read_node(disk, (cell.level > 0).then_some(cell.level))?;
+        if node.level() == 0 {
+            let object = format!("{} root", self.id.tree.name());
+            return Err(Error::corrupt(object, Some(disk.addr.0), "is a leaf"));
+        }
+        let data = self.inner_from(&node, high)?;
+        self.cache.recycle(node);
+        Ok(data)
+    }
+
+    /// Something in this tree, or in the inode blocks that it leads to, is about to change.
+    #[inline]
+    pub fn mark_root(&self, epoch: Epoch) {
+        self.cache.touched_roots().mark(self.id.root, epoch);
+    }
+    /// The same, of a change that the next checkpoint makes.
+    pub fn mark_root_for_next(&self) {
+        self.cache.touched_roots().mark_any(self.id.root);
     }
 
     /// The in-memory form of an inner node.
@@ -175,10 +185,10 @@ impl Tree {
             if now.is_some() || meta.dead {
                 return Ok(now);
             }
-            cold::check(|| self.cold(meta.high.before()))?;
-            let node = self.read_node(meta.disk, Some(cell.level))?;
-            let data = self.inner_from(&node, meta.high)?.charged(&self.cache);
-            self.cache.recycle(node);
+            if !meta.disk.is_null() {
+                cold::check(|| self.cold(meta.high.before()))?;
+            }
+            let data = self.read_inner(cell, meta.disk, meta.high)?.charged(&self.cache);
             cell.now.store(Some(data.clone()));
             meta.recent = true;
             data
@@ -322,6 +332,7 @@ impl Tree {
         epoch: Epoch,
         decide: &mut dyn FnMut(Option<&[u8]>) -> Action<'v>,
     ) -> Result<bool> {
+        self.mark_root(epoch);
         loop {
             match self.write_leaf(key, |state| self.update_leaf(state, key, epoch, decide))? {
                 Outcome::Unchanged => return Ok(false),

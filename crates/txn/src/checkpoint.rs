@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | close the gate: calls in flight finish | nothing has changed |
 //! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
-//! | 3 | write inode blocks, `imap`, the other trees, orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
+//! | 3 | write inode blocks, `imap`, the other trees, root pages (`root_pages.rs`), orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
 //! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
 //! | 5 | write the usage table, the checkpoint record, a spare superblock behind it; flush the device | the same |
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
@@ -14,46 +14,38 @@
 //! as if it had succeeded.
 
 use crate::begin::{BEHIND, DUE};
-use crate::roots::Root;
+use crate::image::{Image, ObjectKind};
+use crate::orphans::disk;
+use crate::root_pages::{RootDone, RootMoment};
 use crate::store::{Published, Store};
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
-use shoal_base::{Addr, Epoch, Lsn, Result};
-use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
+use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
+use shoal_format::Ptr;
+use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
 use shoal_format::superblock::{self, Superblock, spare_of, twin_of};
-use shoal_format::{Ptr, orphan};
-use shoal_itable::Written;
 use shoal_space::encoded_len;
 use shoal_tree::NodeWriter;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What was noted while the gate was closed.
 struct Moment {
     epoch: Epoch,
     lsn: Lsn,
-    orphans: crate::orphans::disk::Slots,
+    orphans: disk::Slots,
     /// Open intents: only between a recovery and their completion.
-    intents: Option<Vec<u8>>,
+    intents: Vec<Vec<u8>>,
     prealloc: u64,
     floor: u32,
-    /// The roots there are, as they are to be recorded, their trees still to be written; and
-    /// whether this checkpoint is the one that sweeps a root which has become vacant.
-    roots: Vec<(RootRecord, bool)>,
+    /// The roots in which something has changed.
+    roots: Vec<RootMoment>,
 }
 
 impl Moment {
     /// To be called with the gate closed.
     fn now(store: &Store, lsn: Lsn) -> Moment {
-        let record = |root: &Root| {
-            let (id, state, name) = (root.id, root.state(), root.name());
-            let (next_block, inodes) = match state {
-                RootState::Vacant => (0, 0),
-                _ => (root.table.next_block(), root.table.inodes()),
-            };
-            let record = RootRecord { id, state, name, trees: [Ptr::NULL; 4], next_block, inodes };
-            (record, state == RootState::Vacant && !root.is_free())
-        };
         Moment {
             epoch: store.epoch(),
             lsn,
@@ -61,7 +53,7 @@ impl Moment {
             intents: store.encode_intents(),
             prealloc: store.prealloc.load(Ordering::Relaxed).max(0) as u64,
             floor: store.floor.load(Ordering::Relaxed),
-            roots: store.roots.iter().map(record).collect(),
+            roots: store.root_moments(store.epoch()),
         }
     }
 }
@@ -117,23 +109,19 @@ impl Store {
             lsn: moment.lsn,
             prealloc: moment.prealloc,
             floor: moment.floor,
+            pages: published.image.checkpoint.pages.clone(),
             ..Checkpoint::default()
         };
-        let mut written = Vec::with_capacity(moment.roots.len());
-        for (root, (mut record, sweep)) in self.roots.iter().zip(moment.roots) {
-            if sweep {
-                root.table.vacate(moment.epoch, &mut writer)?;
-            }
-            let (trees, blocks) = write_root(root, moment.epoch, &mut writer)?;
-            record.trees = trees;
-            next.roots.push(record);
-            written.push((root, blocks, sweep));
+        let written = self.write_roots(moment.roots, moment.epoch, &mut writer, &mut next.pages)?;
+        let orphan_blocks;
+        (next.orphan_lists, orphan_blocks) =
+            disk::write(self.volume, &moment.orphans, &mut writer)?;
+        for open in &moment.intents {
+            next.intents.push(writer.place(open)?);
         }
-        for (shard, slots) in &moment.orphans {
-            next.orphans.push(writer.place(&orphan::encode(self.volume, *shard, slots))?);
-        }
-        if let Some(open) = &moment.intents {
-            next.intents = writer.place(open)?;
+        if next.intents.len() > INTENTS_MAX {
+            let message = "more changes are open than a checkpoint can hold: 'shoal fsck --repair'";
+            return Err(Error::refused(Code::NoSpace, message));
         }
         let pos = journal.flush_cut(moment.lsn)?;
         next.journal = pos.addr;
@@ -143,15 +131,11 @@ impl Store {
             self.device.flush()?;
         }
         write_superblock(self, &superblock)?;
-        *published = Published { superblock, checkpoint: next, ptr };
+        let image = Image { checkpoint: next, at: ptr, orphan_blocks };
+        *published = Published { superblock, image: Arc::new(image) };
 
         self.cache.written();
-        for (root, blocks, swept) in written {
-            root.table.finish(blocks);
-            if swept {
-                root.swept();
-            }
-        }
+        written.into_iter().for_each(RootDone::finish);
         let _none = self.images.write();
         self.space.committed(writer.frozen);
         self.unpin(moment.epoch);
@@ -174,10 +158,11 @@ impl Store {
         before: &Published,
         clean: bool,
     ) -> Result<Superblock> {
-        before.checkpoint.orphans.iter().for_each(|ptr| writer.retire(*ptr));
-        writer.retire(before.checkpoint.intents);
-        writer.retire(before.checkpoint.usage);
-        writer.retire(before.ptr);
+        before.image.for_each_object(&mut |kind, ptr| match kind {
+            // Those that changed have been retired when they were written.
+            ObjectKind::RootPage | ObjectKind::RootPageCopy => {}
+            _ => writer.retire(ptr),
+        });
         let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
         let (mut at, whole) = extent_of(next.encoded_len());
         at.addr = writer.alloc(whole)?;
@@ -208,22 +193,6 @@ impl Store {
         writer.flush()?;
         Ok(superblock)
     }
-}
-
-/// Step 3 for one root: its inode blocks and its trees.
-fn write_root(
-    root: &Root,
-    epoch: Epoch,
-    writer: &mut MetaWriter<'_>,
-) -> Result<([Ptr; 4], Written)> {
-    let (imap, blocks) = root.table.checkpoint(epoch, writer)?;
-    let trees = [
-        imap,
-        root.dirents.checkpoint(epoch, writer)?,
-        root.attrs.checkpoint(epoch, writer)?,
-        root.extents.checkpoint(epoch, writer)?,
-    ];
-    Ok((trees, blocks))
 }
 
 /// A record of `len` bytes at address 0, and the bytes that it takes with what lies behind it.
@@ -263,11 +232,11 @@ pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result
 }
 
 impl Store {
-    /// Runs `f` with the newest checkpoint and where it is, while no transaction and no checkpoint
-    /// is in flight. `f` must begin none.
-    pub fn quiesced<R>(&self, f: impl FnOnce(&Checkpoint, Ptr) -> R) -> R {
+    /// Runs `f` with the newest checkpoint, while no transaction and no checkpoint is in flight.
+    /// `f` must begin none.
+    pub fn quiesced<R>(&self, f: impl FnOnce(&Image) -> R) -> R {
         let published = self.published.lock();
         let _closed = self.gate.close();
-        f(&published.checkpoint, published.ptr)
+        f(&published.image)
     }
 }

@@ -40,16 +40,16 @@ impl Intents {
     pub fn all(&self) -> Vec<(u64, Intent)> {
         self.open.lock().iter().map(|(id, intent)| (*id, intent.clone())).collect()
     }
-    /// Reads what a checkpoint names.
+    /// Reads the objects that a checkpoint names.
     pub fn read(
         device: &dyn Device,
         geometry: &Geometry,
         volume: u64,
-        ptr: Ptr,
+        objects: &[Ptr],
     ) -> Result<Intents> {
         let intents = Intents::default();
-        if !ptr.is_null() {
-            let raw = crate::open::read_object(device, geometry, ptr, "open intents")?;
+        for ptr in objects {
+            let raw = crate::open::read_object(device, geometry, *ptr, "open intents")?;
             for (id, intent) in intent::decode_open(&raw, ptr.addr, volume)? {
                 intents.note(id, intent);
             }
@@ -58,10 +58,13 @@ impl Intents {
     }
 }
 
+/// Open intents in one object: however long the attributes, it fits in the smallest segment.
+const IN_OBJECT: usize = 128;
+
 impl Store {
-    /// The bytes of the open intents for a checkpoint; `None`: there are none.
-    pub(crate) fn encode_intents(&self) -> Option<Vec<u8>> {
+    /// The bytes of the open intents for a checkpoint: an object or several, usually none.
+    pub(crate) fn encode_intents(&self) -> Vec<Vec<u8>> {
         let open = self.intents.all();
-        (!open.is_empty()).then(|| intent::encode_open(self.volume, &open))
+        open.chunks(IN_OBJECT).map(|some| intent::encode_open(self.volume, some)).collect()
     }
 }

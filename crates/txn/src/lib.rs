@@ -7,17 +7,22 @@
 //!
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
 //! How a record is replayed: `replay.rs`.
-//! What can be read of a damaged volume: `salvage.rs`; without a superblock: `spare.rs`.
+//! The roots, and their pages on the device: `roots.rs`, `root_pages.rs`.
+//! What can be read of a damaged volume: `salvage.rs`; of lost root pages: `lost_pages.rs`; without
+//! a superblock: `spare.rs`.
 //! What a call waits for: `begin.rs`.
 
 mod begin;
 mod checkpoint;
 mod gate;
+mod image;
 mod intents;
+mod lost_pages;
 mod open;
 mod orphans;
 mod record;
 mod replay;
+mod root_pages;
 mod roots;
 mod salvage;
 mod scan;
@@ -27,12 +32,13 @@ mod writer;
 
 pub use begin::{Need, Txn};
 pub use gate::Gate;
+pub use image::{Image, ObjectKind};
 pub use intents::Intents;
 pub use open::{Opened, Recovered, create, open, read_checkpoint, read_object, read_superblock};
 pub use orphans::{OrphanSlot, Orphans};
 pub use record::RecordKind;
 pub use replay::{ExtentChange, fork_extents, remote_extents};
-pub use roots::{Root, Roots};
+pub use roots::{Root, RootTrees, Roots};
 pub use salvage::{Held, Loss, Lost, Salvaged, salvage, superblock_copies};
 pub use spare::{find_superblocks, spare_superblock};
 pub use store::{Store, StoreOptions};

@@ -4,24 +4,27 @@
 //! | --- | --- | --- |
 //! | 1 | both superblock copies; the newest valid one wins | neither is valid; unknown incompat feature |
 //! | 2 | the checkpoint it names | checksum, volume id |
-//! | 3 | usage table, roots of the trees, orphan blocks, open intents | checksum, rules |
+//! | 3 | usage table, pages of the root table, orphan lists and blocks, open intents; a tree's root node when it is first used | checksum, rules |
 //! | 4 | the journal from the checkpoint's LSN, record by record ([`crate::replay`]) | a bad batch *before* a good one |
 //! | 5 | a checkpoint of a new incarnation, so that old journal batches are never replayed again | |
 //!
 //! Completing intents and reaping orphans is the engine's, through ordinary transactions.
 
 use crate::gate::Gate;
+use crate::image::Image;
 use crate::intents::Intents;
-use crate::orphans::{self, Orphans};
+use crate::orphans::{Orphans, disk};
 use crate::record::Largest;
+use crate::root_pages;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
-use shoal_base::{Code, Error, Lsn, Result, RootId};
+use shoal_base::{Code, Error, Lsn, Result, RootSet};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
-use shoal_format::features::{INCOMPAT_EMPTY_TREES, RO_COMPAT_ORPHAN_TREES};
+use shoal_format::features::{INCOMPAT_EMPTY_TREES, INCOMPAT_PAGED_ROOTS, RO_COMPAT_ORPHAN_TREES};
+use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
 use shoal_format::{Geometry, Ptr};
@@ -156,7 +159,8 @@ impl Parts {
     }
 
     /// The store, still without roots.
-    pub fn store(self, space: Space, orphans: Orphans, checkpoint: Checkpoint) -> Store {
+    pub fn store(self, space: Space, orphans: Orphans, image: Image) -> Store {
+        let checkpoint = &image.checkpoint;
         let parts = RootParts {
             device: self.device.clone(),
             geometry: self.sb.geometry,
@@ -164,6 +168,10 @@ impl Parts {
             cache: self.cache.clone(),
             budget: self.budget.clone(),
             counters: self.counters.clone(),
+            free: RootSet::default(),
+            deleted: RootSet::default(),
+            used: RootSet::default(),
+            unused_inodes: AtomicI64::new(0),
         };
         Store {
             geometry: self.sb.geometry,
@@ -187,11 +195,7 @@ impl Parts {
             failed: OnceLock::new(),
             checkpoint_lsn: AtomicU64::new(checkpoint.lsn.0),
             cut_lsn: AtomicU64::new(checkpoint.lsn.0),
-            published: Mutex::new(Published {
-                ptr: self.sb.checkpoint,
-                superblock: self.sb,
-                checkpoint,
-            }),
+            published: Mutex::new(Published { superblock: self.sb, image: Arc::new(image) }),
             images: RwLock::default(),
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
@@ -236,7 +240,8 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
     let parts = Parts::new(device, sb, options);
     let checkpoint = Checkpoint { volume: sb.volume(), ..Checkpoint::default() };
     let space = Space::fresh(sb.geometry);
-    let store = parts.store(space, Orphans::default(), checkpoint);
+    let image = Image { checkpoint, ..Image::default() };
+    let store = parts.store(space, Orphans::default(), image);
     store.roots.push(None)?.set(RootState::Live, b"");
     store.start_journal(sb.incarnation, StartAt::Fresh { lsn: Lsn(1) })?;
     Ok(store)
@@ -248,34 +253,63 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let writable = sb.check_features()?;
     let read_only = options.read_only || !writable || device.read_only();
     if !read_only {
-        // With the next superblock, which is written before any such slot or tree is.
+        // With the next superblock, which is written before any such slot, tree or page is.
         sb.ro_compat |= RO_COMPAT_ORPHAN_TREES;
-        sb.incompat |= INCOMPAT_EMPTY_TREES;
+        sb.incompat |= INCOMPAT_EMPTY_TREES | INCOMPAT_PAGED_ROOTS;
     }
-    let mut checkpoint = read_checkpoint(&*device, &sb)?;
+    let checkpoint = read_checkpoint(&*device, &sb)?;
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
     let space = Space::load(sb.geometry, &usage)?;
-    let (orphans, damage) =
-        Orphans::read(&*device, &sb.geometry, sb.volume(), &checkpoint.orphans)?;
+    let mut damage = Vec::new();
+    let mut image = Image::read(&*device, &sb, checkpoint, &mut |e| damage.push(e.to_string()))?;
+    let (orphans, mut lost) =
+        Orphans::read(&*device, &sb.geometry, sb.volume(), &image.orphan_blocks)?;
+    damage.append(&mut lost);
+    let intents = Intents::read(&*device, &sb.geometry, sb.volume(), &image.checkpoint.intents)?;
     // What is not there is not given back with the checkpoint.
-    checkpoint.orphans.retain(|ptr| orphans::disk::may_be_block(&sb.geometry, &space, *ptr));
-    let intents = Intents::read(&*device, &sb.geometry, sb.volume(), checkpoint.intents)?;
+    image.retain(&|ptr| disk::may_be_metadata(&sb.geometry, &space, ptr));
+    let (journal, lsn) = (image.checkpoint.journal, image.checkpoint.lsn);
     let parts = Parts::new(device, sb, StoreOptions { read_only, ..options });
-    let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
-    let roots = checkpoint.roots.clone();
-    let mut store = parts.store(space, orphans, checkpoint);
+    let start = JournalPos { addr: journal, lsn };
+    let mut store = parts.store(space, orphans, image);
     store.intents = intents;
     store.orphan_damage = damage;
-    for (i, record) in roots.iter().enumerate() {
-        if record.id != RootId(i as u16) {
-            let rule = format!("root {} in place {i}", record.id.0);
-            return Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule));
-        }
-        store.roots.push(Some(record))?;
-    }
+    read_roots(&store)?;
     let recovered =
         if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };
     Ok(Opened { store, recovered })
+}
+
+/// Enters the roots that the checkpoint names. A page of which one copy is damaged is written
+/// again by the next checkpoint; of a record of the old form all are written then.
+fn read_roots(store: &Store) -> Result<()> {
+    let image = store.newest_checkpoint();
+    if let Some(inline) = &image.checkpoint.inline {
+        for (id, record) in inline.roots.iter().enumerate() {
+            store.roots.push(Some(record))?;
+            store.roots.pages_due.insert((id / ROOTS) as u16);
+        }
+        return Ok(());
+    }
+    let count = image.checkpoint.pages.len();
+    for (number, ptr) in image.checkpoint.pages.iter().enumerate() {
+        let device = &*store.device;
+        let read = root_pages::read(device, &store.geometry, store.volume, number, *ptr)?;
+        if read.damage.is_some() {
+            store.roots.pages_due.insert(number as u16);
+        }
+        store.roots.push_page(&read.page, page_end(&read.page, number, count))?;
+    }
+    Ok(())
+}
+
+/// One past the last root that page `number` of `count` stands for: of the last page, behind the
+/// last one in use.
+pub(crate) fn page_end(page: &RootPage, number: usize, count: usize) -> usize {
+    match page.roots.last() {
+        Some(last) if number + 1 == count => usize::from(last.id.0) + 1,
+        _ => (number + 1) * ROOTS,
+    }
 }
 
 /// A volume that was closed: the journal goes on where it ended, under a new incarnation.

@@ -7,27 +7,34 @@
 //! | both | the spare one behind the newest checkpoint's record, found on the device (`spare.rs`) |
 //! | the newest checkpoint's record | its second copy |
 //! | that too | the checkpoint that the other superblock names, and the journal behind it |
+//! | a copy of a root page | the other one |
+//! | both | what `lost_pages.rs` finds of its roots: names in the top directory, inode blocks and leaves on the device |
 //! | the usage table | segments are counted anew in any case |
 //! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
 //! | an inner node of `extents` or `attrs` | the same, and the leaves found on the device that were below it |
 //! | an inode block | nothing; the newest one found on the device if only `imap` has lost it |
-//! | orphan blocks, open intents | nothing: the engine sees inodes without names |
+//! | orphan lists and blocks, open intents | nothing: the engine sees inodes without names |
 //! | the journal from some record on | what is before it |
 //!
 //! The new image is one checkpoint. It overwrites nothing that the old one or its journal needs:
 //! segments that anything old points to are taken until it is durable. So a crash in the midst of a
 //! repair leaves the damaged volume as it was.
 
+use crate::image::Image;
 use crate::intents::Intents;
+use crate::lost_pages::Search;
 use crate::open::{Parts, Recovered, read_checkpoint, read_object};
 use crate::orphans::Orphans;
 use crate::replay::Replay;
+use crate::root_pages;
+use crate::roots::Root;
 use crate::spare::with_either_record;
 use crate::store::{Store, StoreOptions};
 use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::node::{Key, TreeId};
+use shoal_format::root::{PagePtr, ROOTS};
 use shoal_format::superblock::{self, COPIES, Superblock};
 use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 use shoal_format::{Geometry, Ptr};
@@ -46,7 +53,9 @@ pub enum Lost {
     Checkpoint,
     /// The usage table.
     Usage,
-    /// A block of the orphan table.
+    /// One copy of a page of the root table, or both.
+    RootPage,
+    /// A block of the orphan table, or a list of them.
     Orphans,
     /// The open intents.
     Intents,
@@ -167,25 +176,23 @@ pub fn salvage(
     if let Some(table) = damage(Lost::Usage, usage, &mut losses)? {
         held.used(&table);
     }
-    let orphans = orphans_of(&*device, &sb, &checkpoint, &mut losses)?;
-    let intents = Intents::read(&*device, &geometry, sb.volume(), checkpoint.intents);
+    let mut lost_list = |e| losses.push(Loss::of_volume(Lost::Orphans, e));
+    let mut image = Image::read(&*device, &sb, checkpoint, &mut lost_list)?;
+    image.for_each_object(&mut |_, ptr| held.pointer(&geometry, ptr, SegKind::Meta));
+    let orphans = orphans_of(&*device, &sb, &image.orphan_blocks, &mut losses)?;
+    let (journal, lsn) = (image.checkpoint.journal, image.checkpoint.lsn);
+    let intents = Intents::read(&*device, &geometry, sb.volume(), &image.checkpoint.intents);
     let intents = damage(Lost::Intents, intents, &mut losses)?.unwrap_or_default();
-    let start = JournalPos { addr: checkpoint.journal, lsn: checkpoint.lsn };
-    let roots = checkpoint.roots.clone();
-    held.pointer(&geometry, sb.checkpoint, SegKind::Meta);
-    let own = [checkpoint.usage, checkpoint.intents];
-    for ptr in own.iter().chain(&checkpoint.orphans) {
-        held.pointer(&geometry, *ptr, SegKind::Meta);
-    }
+    let start = JournalPos { addr: journal, lsn };
+    image.retain(&|ptr| geometry.contains(ptr.addr, u64::from(ptr.len)));
+    let pages = root_pages_of(&*device, &sb, &mut image, &mut losses)?;
     // The next superblock takes the place of the one whose checkpoint is lost, not of the other.
     let parity = newest.sequence + u64::from(newest.sequence != sb.sequence);
     let published = Superblock { sequence: parity, ..sb };
     let parts = Parts::new(device, published, StoreOptions { read_only: true, ..options });
-    let mut store = parts.store(Space::uncounted(geometry), orphans, checkpoint);
+    let mut store = parts.store(Space::uncounted(geometry), orphans, image);
     store.intents = intents;
-    for record in &roots {
-        push_root(&store, record, &mut held, &mut losses)?;
-    }
+    push_roots(&store, &pages, &mut held, &mut losses)?;
     let recovered = replay(&store, &sb, start, &mut held, &mut losses)?;
     Ok(Salvaged { store, recovered, losses, held })
 }
@@ -199,7 +206,7 @@ fn checkpoint_of(
     let mut error = Error::corrupt("superblock", None, "no copy can be read");
     for sb in superblocks {
         for sb in with_either_record(*sb) {
-            match ordered_checkpoint(device, &sb) {
+            match read_checkpoint(device, &sb) {
                 Ok(checkpoint) => return Ok((sb, checkpoint)),
                 Err(e) if e.is_damage() => {
                     losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
@@ -212,37 +219,97 @@ fn checkpoint_of(
     Err(error)
 }
 
-/// A checkpoint whose roots stand in their places.
-fn ordered_checkpoint(device: &dyn Device, sb: &Superblock) -> Result<Checkpoint> {
-    let checkpoint = read_checkpoint(device, sb)?;
-    let mut places = checkpoint.roots.iter().enumerate();
-    match places.find(|(i, r)| r.id != RootId(*i as u16)) {
-        None => Ok(checkpoint),
-        Some((i, r)) => {
-            let rule = format!("root {} in place {i}", r.id.0);
-            Err(Error::corrupt("checkpoint", Some(sb.checkpoint.addr.0), rule))
+/// The pages of the root table: their roots; `None`: neither copy can be read. Such a page is no
+/// part of the image.
+fn root_pages_of(
+    device: &dyn Device,
+    sb: &Superblock,
+    image: &mut Image,
+    losses: &mut Vec<Loss>,
+) -> Result<Vec<Option<Vec<RootRecord>>>> {
+    if let Some(inline) = &image.checkpoint.inline {
+        return Ok(inline.roots.chunks(ROOTS).map(|chunk| Some(chunk.to_vec())).collect());
+    }
+    let mut pages = Vec::new();
+    for (number, ptr) in image.checkpoint.pages.iter_mut().enumerate() {
+        let read = root_pages::read(device, &sb.geometry, sb.volume(), number, *ptr);
+        let root = RootId((number * ROOTS) as u16);
+        let mut lost = |error| {
+            losses.push(Loss { what: Lost::RootPage, root, low: Key::MIN, high: Key::MAX, error });
+        };
+        pages.push(match read {
+            Ok(read) => {
+                read.damage.into_iter().for_each(lost);
+                Some(read.page.roots)
+            }
+            Err(error) if error.is_damage() => {
+                lost(error);
+                *ptr = PagePtr::NULL;
+                None
+            }
+            Err(e) => return Err(e),
+        });
+    }
+    Ok(pages)
+}
+
+/// Enters all roots.
+fn push_roots(
+    store: &Store,
+    pages: &[Option<Vec<RootRecord>>],
+    held: &mut Held,
+    losses: &mut Vec<Loss>,
+) -> Result<()> {
+    let lost = pages.iter().enumerate().filter(|(_, page)| page.is_none());
+    let lost: BTreeSet<usize> = lost.map(|(number, _)| number).collect();
+    let mut search = match lost.is_empty() {
+        true => None,
+        false => Some(Search::of(store, &lost, held)?),
+    };
+    for (number, page) in pages.iter().enumerate() {
+        store.roots.pages_due.insert(number as u16);
+        let ids = number * ROOTS..(number + 1) * ROOTS;
+        if let Some(page) = page {
+            let last = page.last().map_or(ids.start, |last| usize::from(last.id.0) + 1);
+            let end = if number + 1 == pages.len() { last } else { ids.end };
+            let mut records = page.iter().peekable();
+            for id in ids.start..end {
+                let vacant = RootRecord::vacant(RootId(id as u16));
+                let record = records.next_if(|record| usize::from(record.id.0) == id);
+                push_root(store, record.unwrap_or(&vacant), None, held, losses)?;
+            }
+        } else if let Some(search) = &search {
+            let end = if number + 1 == pages.len() { search.end(number) } else { ids.end };
+            for id in (ids.start..end).map(|id| RootId(id as u16)) {
+                push_root(store, &search.stand_in(id), Some(search), held, losses)?;
+            }
+        }
+        if let Some(search) = search.as_mut().filter(|_| number == 0) {
+            search.name_roots(store, page.is_some())?;
         }
     }
+    Ok(())
 }
 
 fn orphans_of(
     device: &dyn Device,
     sb: &Superblock,
-    checkpoint: &Checkpoint,
+    blocks: &[Ptr],
     losses: &mut Vec<Loss>,
 ) -> Result<Orphans> {
     let orphans = Orphans::default();
-    for ptr in &checkpoint.orphans {
+    for ptr in blocks {
         let read = orphans.read_block(device, &sb.geometry, sb.volume(), *ptr);
         damage(Lost::Orphans, read, losses)?;
     }
     Ok(orphans)
 }
 
-/// One root: its trees, then its inode blocks.
+/// One root: its trees, then its inode blocks. `search`: its page is lost, and so its trees are.
 fn push_root(
     store: &Store,
     record: &RootRecord,
+    search: Option<&Search>,
     held: &mut Held,
     losses: &mut Vec<Loss>,
 ) -> Result<()> {
@@ -262,6 +329,12 @@ fn push_root(
             losses.push(Loss { what: Lost::Node(tree), root: id, low, high, error });
         }
     })?;
+    if let Some(search) = search.filter(|_| record.state == RootState::Live) {
+        adopt_root(store, root, search, held, losses)?;
+        for tree in [TreeId::Extents, TreeId::Attrs] {
+            beheaded.push((tree, Key::MIN..Key::MAX));
+        }
+    }
     for block in root.table.drop_unreadable(epoch)? {
         held.pointer(&geometry, block.ptr, SegKind::Meta);
         let (low, high) = (Key::new(block.number, 0), Key::new(block.number + 1, 0));
@@ -279,6 +352,28 @@ fn push_root(
         let ranges: Vec<Range<Key>> = ranges.collect();
         if record.state == RootState::Live && !ranges.is_empty() {
             crate::scan::adopt_entries(store, root.tree(tree), &ranges, held)?;
+        }
+    }
+    Ok(())
+}
+
+/// A root whose page is lost: its trees are too, and the inode blocks that were found are its.
+fn adopt_root(
+    store: &Store,
+    root: &Root,
+    search: &Search,
+    held: &mut Held,
+    losses: &mut Vec<Loss>,
+) -> Result<()> {
+    for tree in TreeId::ALL {
+        let rule = format!("root node of root {} is lost with its page", root.id.0);
+        let error = Error::corrupt(format!("{} tree", tree.name()), None, rule);
+        let (what, low, high) = (Lost::Node(tree), Key::MIN, Key::MAX);
+        losses.push(Loss { what, root: root.id, low, high, error });
+    }
+    for (number, ptr) in search.blocks_of(root.id) {
+        if root.table.adopt(number, ptr, store.epoch())? {
+            held.pointer(&store.geometry, ptr, SegKind::Meta);
         }
     }
     Ok(())

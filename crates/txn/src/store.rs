@@ -1,6 +1,7 @@
 //! The open volume below POSIX: trees, inode tables, space, journal, and what holds them together.
 
 use crate::gate::Gate;
+use crate::image::Image;
 use crate::intents::Intents;
 use crate::orphans::Orphans;
 use crate::record::{Largest, RecordKind};
@@ -9,9 +10,8 @@ use shoal_base::counters::Counters;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
-use shoal_format::checkpoint::Checkpoint;
+use shoal_format::Geometry;
 use shoal_format::superblock::Superblock;
-use shoal_format::{Geometry, Ptr};
 use shoal_itable::Budget;
 use shoal_journal::{Journal, SegmentSource};
 use shoal_space::Space;
@@ -40,9 +40,7 @@ pub struct StoreOptions {
 /// The newest checkpoint and the superblock that names it; held by whoever writes the next.
 pub(crate) struct Published {
     pub superblock: Superblock,
-    pub checkpoint: Checkpoint,
-    /// Where `checkpoint` is.
-    pub ptr: Ptr,
+    pub image: Arc<Image>,
 }
 
 /// An open volume.
@@ -156,30 +154,29 @@ impl Store {
     }
     /// Number of the newest checkpoint.
     pub fn checkpoint_epoch(&self) -> Epoch {
-        self.published.lock().checkpoint.epoch
+        self.published.lock().image.checkpoint.epoch
     }
     /// The superblock as last written.
     pub fn superblock(&self) -> Superblock {
         self.published.lock().superblock
     }
-    /// The newest checkpoint and where it is.
-    pub fn newest_checkpoint(&self) -> (Checkpoint, Ptr) {
-        let published = self.published.lock();
-        (published.checkpoint.clone(), published.ptr)
+    /// The newest checkpoint.
+    pub fn newest_checkpoint(&self) -> Arc<Image> {
+        self.published.lock().image.clone()
     }
-    /// Runs `f` with the newest checkpoint and where it is. What it points to stays as it is
-    /// meanwhile; calls go on, but the next checkpoint waits before it gives anything out, so be
-    /// brief.
-    pub fn with_image<R>(&self, f: impl FnOnce(&Checkpoint, Ptr) -> R) -> R {
+    /// Runs `f` with the newest checkpoint. What it points to stays as it is meanwhile; calls go
+    /// on, but the next checkpoint waits before it gives anything out, so be brief.
+    pub fn with_image<R>(&self, f: impl FnOnce(&Image) -> R) -> R {
         let published = self.published.lock();
         let _stays = self.images.read();
-        let (checkpoint, ptr) = (published.checkpoint.clone(), published.ptr);
+        let image = published.image.clone();
         drop(published);
-        f(&checkpoint, ptr)
+        f(&image)
     }
     /// Metadata bytes that the next checkpoints have to write, at most about this many.
     pub fn dirty_bytes(&self) -> u64 {
-        self.cache.dirty_bytes() + self.budget.dirty_bytes()
+        let pages = self.cache.touched_roots().groups() * self.roots.page_bytes();
+        self.cache.dirty_bytes() + self.budget.dirty_bytes() + pages
     }
     /// Bytes of cache in use.
     pub fn cache_bytes(&self) -> u64 {
@@ -205,7 +202,7 @@ impl Store {
     }
     /// Inodes in use.
     pub fn inodes(&self) -> u64 {
-        self.roots.iter().fold(0, |sum, r| sum.saturating_add(r.table.inodes()))
+        self.roots.inodes()
     }
 }
 

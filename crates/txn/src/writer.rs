@@ -35,6 +35,14 @@ impl<'s> MetaWriter<'s> {
         Ok(())
     }
 
+    /// Leaves bytes out between two objects, so that no damaged sector has both.
+    pub fn gap(&mut self, len: usize) -> Result<()> {
+        let addr = self.alloc(len)?;
+        self.write(addr, &vec![0; len])?;
+        self.retire(Ptr { addr, len: len as u32, checksum: 0 });
+        Ok(())
+    }
+
     /// Places and writes an object; returns the pointer to it.
     pub fn place(&mut self, bytes: &[u8]) -> Result<Ptr> {
         let addr = self.alloc(bytes.len())?;

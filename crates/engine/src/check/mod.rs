@@ -29,11 +29,10 @@ use crate::types::{CheckReport, Problem};
 use crate::volume::Inner;
 use shoal_base::{Addr, Error, Ino, Result, RootId};
 use shoal_format::Ptr;
-use shoal_format::checkpoint::Checkpoint;
 use shoal_format::extent::Extent;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::superblock::Superblock;
-use shoal_txn::Root;
+use shoal_txn::{Image, Root};
 
 /// Problems after which a check stops counting details.
 const PROBLEMS_MAX: usize = 10_000;
@@ -41,8 +40,8 @@ const PROBLEMS_MAX: usize = 10_000;
 /// A check under way.
 pub(crate) struct Check<'v> {
     volume: &'v Inner,
-    /// The newest checkpoint, and where it is.
-    image: (&'v Checkpoint, Ptr),
+    /// The newest checkpoint.
+    image: &'v Image,
     superblock: Superblock,
     report: CheckReport,
     census: Census,
@@ -79,7 +78,7 @@ impl<'v> Check<'v> {
     pub(crate) fn new(
         volume: &'v Inner,
         superblock: Superblock,
-        image: (&'v Checkpoint, Ptr),
+        image: &'v Image,
         progress: &'v mut dyn FnMut(u64, u64),
     ) -> Check<'v> {
         Check {

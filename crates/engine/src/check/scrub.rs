@@ -19,13 +19,14 @@ use shoal_base::{Error, Ino, Result, RootId};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
 use shoal_format::bytes::Reader;
-use shoal_format::checkpoint::RootRecord;
+use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
 use shoal_format::node::{Key, TreeId};
+use shoal_format::root::ROOTS;
 use shoal_tree::{LostNode, Met};
-use shoal_txn::{Root, remote_extents};
+use shoal_txn::{Image, Root, remote_extents};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -83,6 +84,8 @@ pub(crate) struct Unread {
     pub blocks: Vec<(RootId, Range<u64>)>,
     /// Inodes whose attributes are lost.
     pub attrs: HashSet<Ino>,
+    /// The page of the root table that was read last: of which checkpoint, which page.
+    page: Option<((u64, usize), Vec<RootRecord>)>,
 }
 
 impl Unread {
@@ -101,6 +104,30 @@ impl Unread {
 pub(crate) type Entry = fn(&Inner, &Root, Key, &[u8], &mut ScrubReport) -> Result<()>;
 
 impl Inner {
+    /// The record of a root in the checkpoint; `None`: its number is vacant, or its page cannot be
+    /// read, which the tables have told.
+    pub(crate) fn scrub_root(
+        &self,
+        image: &Image,
+        number: usize,
+        report: &mut ScrubReport,
+    ) -> Result<Option<RootRecord>> {
+        let mut unread = self.unread.lock();
+        let key = (image.checkpoint.epoch, number / ROOTS);
+        if unread.page.as_ref().is_none_or(|(of, _)| *of != key) {
+            let (device, geometry) = (&*self.store.device, &self.store.geometry);
+            let roots = match image.read_roots(device, geometry, number / ROOTS) {
+                Err(e) if e.is_damage() => Vec::new(),
+                roots => roots?,
+            };
+            report.bytes += roots.iter().map(|root| root.encoded_len() as u64).sum::<u64>();
+            unread.page = Some((key, roots));
+        }
+        let roots = unread.page.iter().flat_map(|(_, roots)| roots);
+        let live = |root: &&RootRecord| root.state != RootState::Vacant;
+        Ok(roots.filter(live).find(|root| usize::from(root.id.0) == number).cloned())
+    }
+
     /// One step through a tree of the checkpoint. Returns where to go on in it.
     pub(crate) fn scrub_tree(
         &self,
@@ -322,9 +349,8 @@ mod tests {
     fn each_damaged_place_is_found() {
         let (device, volume) = volume();
         let mut places = Vec::new();
-        volume.store.with_image(|checkpoint, ptr| {
-            places.extend([ptr, checkpoint.usage]);
-            places.extend(&checkpoint.orphans);
+        volume.store.with_image(|image| {
+            image.for_each_object(&mut |_, ptr| places.push(ptr));
         });
         for id in TreeId::ALL {
             let tree = volume.store.root(Ino::ROOT).unwrap().tree(id);

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 impl Check<'_> {
     pub(crate) fn space(&mut self) -> Result<()> {
-        let (checkpoint, at) = self.image;
         let volume = self.volume;
         let store = &volume.store;
         for root in store.roots.iter() {
@@ -28,11 +27,8 @@ impl Check<'_> {
                 }
             }
         }
-        let intents = (!checkpoint.intents.is_null()).then_some(checkpoint.intents);
-        let tables = [at, checkpoint.usage].into_iter().chain(intents);
-        for ptr in tables.chain(checkpoint.orphans.iter().copied()) {
-            add_meta(volume, &mut self.sums, ptr);
-        }
+        let (image, sums) = (self.image, &mut self.sums);
+        image.for_each_object(&mut |_, ptr| add_meta(volume, sums, ptr));
         self.overlaps()?;
         let said = store.prealloc.load(Ordering::Relaxed);
         // What points to the rest may be in what cannot be read.

@@ -1,14 +1,16 @@
 //! What a volume has one of: the superblock's copies, the checkpoint's record, the usage table,
-//! blocks of orphans, open intents, the journal. For check and scrub alike, from the device.
+//! pages of the root table, blocks of orphans, open intents, the journal. For check and scrub
+//! alike, from the device.
 
 use super::Check;
 use super::scrub::ScrubReport;
 use crate::volume::Inner;
-use shoal_base::{Lsn, Result};
-use shoal_format::checkpoint::Checkpoint;
-use shoal_format::superblock::{Superblock, twin_of};
-use shoal_format::{Ptr, intent, orphan};
+use shoal_base::{Addr, Lsn, Result};
+use shoal_format::Ptr;
+use shoal_format::checkpoint::{Checkpoint, Inline, RootState};
+use shoal_format::superblock::{SIZE, Superblock, spare_of, twin_of};
 use shoal_journal::JournalPos;
+use shoal_txn::{Image, ObjectKind};
 
 /// How often what looks wrong is read before it is believed: it may just be being written.
 const TRIES: usize = 4;
@@ -18,9 +20,11 @@ impl Check<'_> {
         for damage in &self.volume.store.orphan_damage {
             self.problem("orphan-block", damage.clone());
         }
+        if let Some(problem) = self.volume.outgrown(self.image) {
+            self.problem("checkpoint-size", problem);
+        }
         let mut report = ScrubReport::default();
-        let (checkpoint, at) = self.image;
-        self.volume.tables(&self.superblock, checkpoint, at, &mut report)?;
+        self.volume.tables(&self.superblock, self.image, &mut report)?;
         // An orphan block that could not be read when the volume was opened has been named.
         for problem in report.problems {
             if !self.report.problems.iter().any(|known| known.message == problem.message) {
@@ -35,36 +39,49 @@ impl Inner {
     pub(crate) fn tables(
         &self,
         superblock: &Superblock,
-        checkpoint: &Checkpoint,
-        at: Ptr,
+        image: &Image,
         report: &mut ScrubReport,
     ) -> Result<()> {
-        let store = &self.store;
+        let (store, checkpoint, at) = (&self.store, &image.checkpoint, image.at);
         for problem in settled(|| self.superblocks(superblock, at))? {
             report.problem("superblock-copy", problem);
         }
         report.block(3 * 4096);
-        let tables = [
-            (at, "checkpoint"),
-            (twin_of(at).unwrap_or(Ptr::NULL), "checkpoint's second copy"),
-            (checkpoint.usage, "segment usage table"),
-            (checkpoint.intents, "open intents"),
-        ];
-        let orphans = checkpoint.orphans.iter().map(|ptr| (*ptr, "orphan block"));
-        for (ptr, what) in tables.into_iter().chain(orphans).filter(|(ptr, _)| !ptr.is_null()) {
+        let mut objects = vec![(twin_of(at).unwrap_or(Ptr::NULL), None)];
+        image.for_each_object(&mut |kind, ptr| objects.push((ptr, Some(kind))));
+        for (ptr, kind) in objects.into_iter().filter(|(ptr, _)| !ptr.is_null()) {
             report.block(ptr.len);
+            let what = kind.map_or("checkpoint's second copy", ObjectKind::name);
             let read = shoal_txn::read_object(&*store.device, &store.geometry, ptr, what);
-            let read = read.and_then(|raw| match what {
-                "orphan block" => orphan::decode(&raw, ptr.addr, store.volume).map(|_| ()),
-                "open intents" => intent::decode_open(&raw, ptr.addr, store.volume).map(|_| ()),
-                _ => Ok(()),
+            let read = read.and_then(|raw| match kind {
+                Some(kind) => kind.verify(&raw, ptr, store.volume),
+                None => Ok(()),
             });
-            report.damage(if what == "orphan block" { "orphan-block" } else { "table" }, read)?;
+            report.damage(rule_of(kind), read)?;
         }
         for problem in settled(|| self.journal_problem(superblock, checkpoint, report))? {
             report.problem("journal", problem);
         }
         Ok(())
+    }
+
+    /// A volume whose newest checkpoint has the roots in its record, and that has got more of them
+    /// since than such a record can hold: the Shoal that made them cannot write it any more.
+    fn outgrown(&self, image: &Image) -> Option<String> {
+        image.checkpoint.inline.as_ref()?;
+        let names = self.store.roots.iter().map(|root| root.name().len());
+        let len = Inline::record_len(names, image.orphan_blocks.len());
+        let at = Ptr { addr: Addr(0), len: u32::try_from(len).ok()?, checksum: 0 };
+        let (whole, segment) = (spare_of(at) + SIZE as u64, self.store.geometry.segment_size);
+        let roots = self.store.roots.iter().filter(|root| root.state() != RootState::Vacant);
+        (whole > segment).then(|| {
+            format!(
+                "{} roots make a checkpoint's record of {len} bytes, which does not fit in a \
+                 segment of {segment}: the Shoal that made them cannot open the volume for \
+                 writing; a repair by this one, or a mount, writes them in pages",
+                roots.count()
+            )
+        })
     }
 
     /// What is wrong with the copies of the superblock, that behind the checkpoint included.
@@ -120,6 +137,16 @@ impl Inner {
             Err(e) if e.is_damage() => Ok(vec![e.to_string()]),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// The rule that a damaged object breaks.
+fn rule_of(kind: Option<ObjectKind>) -> &'static str {
+    match kind {
+        Some(ObjectKind::OrphanBlock) => "orphan-block",
+        Some(ObjectKind::OrphanList) => "orphan-list",
+        Some(ObjectKind::RootPage | ObjectKind::RootPageCopy) => "root-page",
+        Some(ObjectKind::Record | ObjectKind::Usage | ObjectKind::Intents) | None => "table",
     }
 }
 

@@ -83,10 +83,10 @@ impl Inner {
     pub fn root_list(&self) -> Vec<RootInfo> {
         let info = |root: &shoal_txn::Root| RootInfo {
             id: root.id.0,
-            name: root.name(),
+            name: root.name().to_vec(),
             top: root.top(),
             deleted: root.state() == RootState::Deleted,
-            inodes: root.table.inodes(),
+            inodes: root.inodes(),
         };
         let used = |root: &&shoal_txn::Root| root.state() != RootState::Vacant;
         self.store.roots.iter().skip(1).filter(used).map(info).collect()

@@ -20,10 +20,13 @@ use shoal_tree::Batch;
 use shoal_txn::{Need, Root, Txn};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Inodes freed in a slice. Not blocks looked at: after a crash or in the next short session the
 /// first ones are free already, and a slice must get beyond them.
 const SLICE: u64 = 1024;
+/// Time between two reports of progress, at least.
+const TELL_AFTER: Duration = Duration::from_millis(100);
 /// Directory entries removed in one transaction.
 const ENTRIES: usize = 4096;
 
@@ -44,10 +47,14 @@ impl Inner {
     /// Frees everything in deleted roots; `progress` gets the inodes that are left. Roots with
     /// damage stay as they are.
     pub fn reap_roots(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut told: Option<Instant> = None;
         while self.reap_roots_some()? {
-            let deleted = |root: &&Root| root.state() == RootState::Deleted;
-            let left = |sum: u64, root: &Root| sum.saturating_add(root.table.inodes());
-            progress(self.store.roots.iter().filter(deleted).fold(0, left));
+            // Summing up many small roots takes longer than freeing one.
+            if told.is_none_or(|at| at.elapsed() >= TELL_AFTER) {
+                let left = |sum: u64, root: &Root| sum.saturating_add(root.inodes());
+                progress(self.store.roots.deleted().fold(0, left));
+                told = Some(Instant::now());
+            }
         }
         Ok(())
     }
@@ -55,15 +62,13 @@ impl Inner {
     /// Frees a slice of what is in deleted roots; `false`: there is nothing to free.
     pub(super) fn reap_roots_some(&self) -> Result<bool> {
         let mut reaper = self.root_reaper.lock();
-        let wanted = |root: &&Root| {
-            root.state() == RootState::Deleted && !reaper.damaged.contains(&root.id.0)
-        };
-        let Some(root) = self.store.roots.iter().find(wanted) else { return Ok(false) };
+        let wanted = |root: &&Root| !reaper.damaged.contains(&root.id.0);
+        let Some(root) = self.store.roots.deleted().find(wanted) else { return Ok(false) };
         let from = match reaper.at {
             Some((id, next)) if id == root.id.0 => next,
             _ => {
                 // Calls that found the root alive end; none begins any more.
-                self.store.quiesced(|_, _| ());
+                self.store.quiesced(|_| ());
                 (reaper.generation, reaper.freed) = (0, 0);
                 0
             }

@@ -76,7 +76,7 @@ impl Repair<'_> {
     }
 
     fn name_root(&mut self, top: Ino) -> Result<()> {
-        let name = self.volume.store.root(top)?.name();
+        let name = self.volume.store.root(top)?.name().to_vec();
         let name = String::from_utf8(name).unwrap_or_else(|_| format!("#root-{}", top.root().0));
         let name = if name.is_empty() { format!("#root-{}", top.root().0) } else { name };
         let name = self.free_name(Ino::ROOT, name)?;
@@ -88,7 +88,7 @@ impl Repair<'_> {
         let volume = self.volume;
         for root in volume.store.roots.iter().skip(1).filter(|r| r.state() == RootState::Live) {
             let Some(name) = self.dir_names.get(&root.top()).cloned() else { continue };
-            if root.name() != name {
+            if *root.name() != *name {
                 self.did(format!("root {} is called {}", root.id.0, name.escape_ascii()));
                 root.set(RootState::Live, &name);
             }

@@ -44,6 +44,7 @@ impl RepairReport {
                 Lost::Superblock => "superblock-copy",
                 Lost::Checkpoint => "lost-checkpoint",
                 Lost::Usage => "lost-usage-table",
+                Lost::RootPage => "lost-root-page",
                 Lost::Orphans => "lost-orphans",
                 Lost::Intents => "lost-intents",
                 Lost::Journal => "lost-journal",

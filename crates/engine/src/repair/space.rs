@@ -27,10 +27,7 @@ impl Inner {
         for root in self.store.roots.iter() {
             live.root(root)?;
         }
-        let (checkpoint, at) = self.store.newest_checkpoint();
-        for ptr in [at, checkpoint.usage, checkpoint.intents].iter().chain(&checkpoint.orphans) {
-            live.meta(*ptr);
-        }
+        self.store.newest_checkpoint().for_each_object(&mut |_, ptr| live.meta(ptr));
         for (_, intent) in self.store.intents.all() {
             live.extent(intent.to_set().and_then(|attr| attr.value.extent()));
         }

@@ -5,10 +5,11 @@
 use shoal_engine::*;
 use shoal_format::Ptr;
 use shoal_format::bytes::Reader;
-use shoal_format::checkpoint::Checkpoint;
+use shoal_format::checkpoint::RootRecord;
 use shoal_format::node::{Node, NodeId, TreeId};
+use shoal_format::root::ROOTS;
 use shoal_format::superblock::COPIES;
-use shoal_txn::{Store, StoreOptions};
+use shoal_txn::{Image, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -63,19 +64,33 @@ pub fn repair(device: &Arc<MemDevice>) -> RepairReport {
     Volume::repair_on(device.clone(), &options(), &mut |_, _, _| {}, &mut |_| true).unwrap()
 }
 
+/// The newest checkpoint of a device.
+pub fn image(device: &dyn Device) -> Image {
+    let sb = shoal_txn::read_superblock(device).unwrap();
+    let checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
+    Image::read(device, &sb, checkpoint, &mut |e| panic!("{e}")).unwrap()
+}
+
+/// Its roots.
+pub fn roots(device: &MemDevice) -> Vec<RootRecord> {
+    let (image, geometry) = (image(device), shoal_txn::read_superblock(device).unwrap().geometry);
+    let pages = 0..image.roots().div_ceil(ROOTS);
+    pages.flat_map(|page| image.read_roots(device, &geometry, page).unwrap()).collect()
+}
+
 /// Every block that the newest checkpoint of a device leads to, by kind.
 pub fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
     let sb = shoal_txn::read_superblock(device).unwrap();
-    let checkpoint: Checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
+    let image = image(device);
     let mut found: BTreeMap<String, Vec<Ptr>> = BTreeMap::new();
     for addr in COPIES {
         let ptr = Ptr { addr: shoal_base::Addr(addr), len: 256, checksum: 0 };
         found.entry("superblock".into()).or_default().push(ptr);
     }
-    found.entry("checkpoint".into()).or_default().push(sb.checkpoint);
-    found.entry("usage".into()).or_default().push(checkpoint.usage);
-    found.entry("orphans".into()).or_default().extend(&checkpoint.orphans);
-    for root in &checkpoint.roots {
+    image.for_each_object(&mut |kind, ptr| {
+        found.entry(kind.name().into()).or_default().push(ptr);
+    });
+    for root in roots(device) {
         for tree in TreeId::ALL {
             let id = NodeId { volume: sb.volume(), root: root.id, tree };
             node(device, id, root.trees[tree as usize], &mut found);

@@ -202,7 +202,7 @@ impl World {
         let (device, counters) = (self.device.clone(), self.counters.clone());
         self.budget = Budget::with_limit(plan.limit, GEOMETRY.inode_size);
         let (cache, at) = (self.cache.clone(), *self.image.lock());
-        let imap = Tree::open(ID, device.clone(), GEOMETRY, cache, at).unwrap();
+        let imap = Tree::open(ID, device.clone(), GEOMETRY, cache, at);
         self.table = table(&device, &self.budget, &counters, imap, self.table.next_block());
         self.budget.enter(&self.table);
     }
@@ -380,7 +380,7 @@ impl World {
     /// What is on the device is the state at the end of the epoch.
     fn assert_image(&self, epoch: Epoch, root: Ptr, model: BTreeMap<u64, Inode>, next_block: u64) {
         let cache = NodeCache::new(0, self.counters.clone());
-        let imap = Tree::open(ID, self.device.clone(), GEOMETRY, cache, root).unwrap();
+        let imap = Tree::open(ID, self.device.clone(), GEOMETRY, cache, root);
         let budget = Budget::with_limit(usize::MAX, GEOMETRY.inode_size);
         let image = table(&self.device, &budget, &self.counters, imap, next_block);
         let mut found = BTreeMap::new();

@@ -14,6 +14,8 @@ pub struct Profile {
     pub(super) questions: u64,
     pub(super) durability: u64,
     pub(super) roots: u64,
+    /// Roots at a time: each takes space before anything is in it.
+    pub(super) roots_max: usize,
     /// Of 100 removals, how many are of whole trees.
     pub(super) trees: u64,
     /// Of 1,000 operations, how many are crashes.
@@ -38,6 +40,7 @@ const GENERAL: Profile = Profile {
     questions: 12,
     durability: 4,
     roots: 1,
+    roots_max: 4,
     trees: 6,
     crashes_per_mille: 8,
     names: 12,
@@ -77,6 +80,16 @@ pub(super) const ADVERSARY: Profile = Profile {
     crashes_per_mille: 4,
     write_max: 1_200_000,
     bursts: 12,
+    ..GENERAL
+};
+
+/// Hundreds of roots with the longest names. Not drawn like the others: see [`FULL`].
+pub(super) const MANY_ROOTS: Profile = Profile {
+    name: "many roots",
+    roots: 400,
+    roots_max: 300,
+    durability: 10,
+    crashes_per_mille: 4,
     ..GENERAL
 };
 

@@ -4,6 +4,7 @@
 
 use super::{OrphanSlot, Orphans};
 use crate::open::read_object;
+use crate::writer::MetaWriter;
 use shoal_base::invariant;
 use shoal_base::shard::SHARDS;
 use shoal_base::{Error, Ino, Result};
@@ -16,11 +17,29 @@ use shoal_space::Space;
 /// The slots in use, as a checkpoint writes them: shard, inodes, at most a block full.
 pub(crate) type Slots = Vec<(u32, Vec<Ino>)>;
 
-/// Whether a pointer can be one to an orphan block: as long, and among metadata.
-pub(crate) fn may_be_block(geometry: &Geometry, space: &Space, ptr: Ptr) -> bool {
-    ptr.len as usize == orphan::BLOCK_SIZE
-        && geometry.contains(ptr.addr, u64::from(ptr.len))
+/// Whether a pointer can be one to an object of metadata.
+pub(crate) fn may_be_metadata(geometry: &Geometry, space: &Space, ptr: Ptr) -> bool {
+    geometry.contains(ptr.addr, u64::from(ptr.len))
         && space.kind(geometry.segment_of(ptr.addr)) == Some(SegKind::Meta)
+}
+
+/// Whether a pointer can be one to an orphan block.
+pub(crate) fn is_block(ptr: Ptr) -> bool {
+    ptr.len as usize == orphan::BLOCK_SIZE
+}
+
+/// Writes the blocks and the lists of them; returns the lists and the blocks.
+pub(crate) fn write(
+    volume: u64,
+    slots: &Slots,
+    writer: &mut MetaWriter<'_>,
+) -> Result<(Vec<Ptr>, Vec<Ptr>)> {
+    let place =
+        |(shard, slots): &(u32, Vec<Ino>)| writer.place(&orphan::encode(volume, *shard, slots));
+    let blocks: Vec<Ptr> = slots.iter().map(place).collect::<Result<_>>()?;
+    let lists = blocks.chunks(orphan::LIST_SLOTS);
+    let lists = lists.map(|list| writer.place(&orphan::encode_list(volume, list)));
+    Ok((lists.collect::<Result<_>>()?, blocks))
 }
 
 impl Orphans {

@@ -24,8 +24,8 @@ mod tests;
 use crossbeam_utils::CachePadded;
 use shoal_base::shard::{SHARDS, shard};
 use shoal_base::sync::{AtomicU64, Step, atomically, step};
-use shoal_base::{Code, Ino, Result};
-use shoal_format::orphan::SLOTS;
+use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::orphan::{BLOCKS_MAX, SLOTS};
 use shoal_xarray::XArray;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -149,7 +149,7 @@ fn slot(block: u64, at: u32) -> OrphanSlot {
 
 impl<W: Word> Orphans<W> {
     /// Enters an inode, in a transaction whose record says so. `ENOMEM` when all blocks are full
-    /// and there is no memory for one more.
+    /// and there is no memory for one more, `ENOSPC` when a checkpoint could not name one more.
     #[inline]
     pub fn take(&self, ino: Ino) -> Result<OrphanSlot> {
         self.take_in(shard(), ino)
@@ -194,6 +194,7 @@ impl<W: Word> Orphans<W> {
         loop {
             let (block, mine) = match self.grown.get(number) {
                 Some(block) => (block, false),
+                None if number >= BLOCKS_MAX as u64 => return Err(Error::Code(Code::NoSpace)),
                 None => {
                     let place = self.grown.reserve(number).map_err(|_| Code::NoMemory)?;
                     let new: Arc<Block<W>> = Arc::default();

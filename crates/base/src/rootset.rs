@@ -1,0 +1,140 @@
+//! Sets of roots as bit maps: members are found without looking at the other 65,536 numbers.
+
+use crate::sync::{AtomicI64, AtomicU64};
+use crate::{Epoch, RootId};
+use std::sync::atomic::Ordering;
+
+/// Roots that share a word of a set: as many as share a page of the root table.
+pub const GROUP: usize = 64;
+/// Words of a set.
+const WORDS: usize = (u16::MAX as usize + 1) / GROUP;
+
+/// A set of numbers of roots, or of groups of [`GROUP`] roots.
+pub struct RootSet {
+    words: Box<[AtomicU64]>,
+}
+
+impl Default for RootSet {
+    fn default() -> RootSet {
+        RootSet { words: (0..WORDS).map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+fn place(n: u16) -> (usize, u64) {
+    (usize::from(n) / GROUP, 1 << (usize::from(n) % GROUP))
+}
+
+impl RootSet {
+    /// Returns whether `n` is a member.
+    #[inline]
+    pub fn has(&self, n: u16) -> bool {
+        let (word, bit) = place(n);
+        self.words[word].load(Ordering::Acquire) & bit != 0
+    }
+    /// Adds `n`. Returns the members of its word before.
+    #[inline]
+    pub fn insert(&self, n: u16) -> u64 {
+        let (word, bit) = place(n);
+        self.words[word].fetch_or(bit, Ordering::AcqRel)
+    }
+    /// Removes `n`.
+    pub fn remove(&self, n: u16) {
+        let (word, bit) = place(n);
+        self.words[word].fetch_and(!bit, Ordering::AcqRel);
+    }
+    /// The members, ascending. Those that come or go meanwhile may be seen or not.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        let words = self.words.iter().enumerate();
+        words.flat_map(|(n, word)| bits(n, word.load(Ordering::Acquire)))
+    }
+    /// Takes all members out, ascending.
+    pub fn take(&self) -> Vec<u16> {
+        let mut members = Vec::new();
+        for (n, word) in self.words.iter().enumerate() {
+            if word.load(Ordering::Acquire) != 0 {
+                members.extend(bits(n, word.swap(0, Ordering::AcqRel)));
+            }
+        }
+        members
+    }
+}
+
+/// The numbers that word `n` stands for.
+fn bits(n: usize, word: u64) -> impl Iterator<Item = u16> {
+    (0..GROUP).filter(move |bit| word >> bit & 1 == 1).map(move |bit| (n * GROUP + bit) as u16)
+}
+
+/// The roots that the checkpoint of an even or odd epoch has to visit. A root is marked before
+/// anything in it changes, so one without a mark has nothing to be written. A mark too many costs
+/// one visit.
+#[derive(Default)]
+pub struct TouchedRoots {
+    sides: [RootSet; 2],
+    /// Words with a member, of both sides. Below zero for a moment when a mark races with `take`.
+    groups: AtomicI64,
+}
+
+impl TouchedRoots {
+    /// Notes a change of `root` in `epoch`.
+    #[inline]
+    pub fn mark(&self, root: RootId, epoch: Epoch) {
+        let side = &self.sides[epoch as usize % 2];
+        if !side.has(root.0) && side.insert(root.0) == 0 {
+            self.groups.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    /// Notes a change that no epoch is known of: the next two checkpoints visit the root.
+    pub fn mark_any(&self, root: RootId) {
+        self.mark(root, 0);
+        self.mark(root, 1);
+    }
+    /// The roots that the checkpoint of `epoch` has to visit, ascending, without their marks. To
+    /// be called while no transaction runs.
+    pub fn take(&self, epoch: Epoch) -> Vec<RootId> {
+        let members = self.sides[epoch as usize % 2].take();
+        let mut groups = 0;
+        let mut last = None;
+        for n in &members {
+            groups += i64::from(last.replace(n / GROUP as u16) != Some(n / GROUP as u16));
+        }
+        self.groups.fetch_sub(groups, Ordering::Relaxed);
+        members.into_iter().map(RootId).collect()
+    }
+    /// Groups of [`GROUP`] roots that have marks, counted for each of the two checkpoints.
+    #[inline]
+    pub fn groups(&self) -> u64 {
+        self.groups.load(Ordering::Relaxed).max(0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_come_back_in_order() {
+        let set = RootSet::default();
+        for n in [65_535, 0, 63, 64, 700, 700] {
+            set.insert(n);
+        }
+        set.remove(63);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 64, 700, 65_535]);
+        assert!(set.has(700) && !set.has(63));
+        assert_eq!(set.take(), [0, 64, 700, 65_535]);
+        assert_eq!(set.take(), [0u16; 0]);
+    }
+
+    #[test]
+    fn each_epoch_has_its_marks_and_groups_are_counted() {
+        let touched = TouchedRoots::default();
+        touched.mark(RootId(5), 8);
+        touched.mark(RootId(6), 8);
+        touched.mark(RootId(6), 9);
+        touched.mark_any(RootId(64));
+        assert_eq!(touched.groups(), 4);
+        assert_eq!(touched.take(8), [RootId(5), RootId(6), RootId(64)]);
+        assert_eq!(touched.groups(), 2);
+        assert_eq!(touched.take(9), [RootId(6), RootId(64)]);
+        assert_eq!((touched.groups(), touched.take(8)), (0, vec![]));
+    }
+}

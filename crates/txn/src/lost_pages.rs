@@ -1,0 +1,164 @@
+//! Pages of the root table of which neither copy can be read: which roots there were, and what is
+//! left of them.
+//!
+//! | wanted | found by |
+//! | --- | --- |
+//! | which roots live, and their names | the entries of the volume's top directory; if not all of those can be read: an older version of the page found on the device, or the inode of the root's top |
+//! | inode blocks | on the device, the newest of each number |
+//! | extents, attributes | on the device: leaves of the trees (`scan.rs`) |
+//! | names in the root | the parent pointers of its inodes, by the repair |
+//!
+//! A root without a witness is vacant: what was in it is space again.
+
+use crate::open::read_around;
+use crate::salvage::Held;
+use crate::store::Store;
+use shoal_base::limits::ALIGN;
+use shoal_base::{Addr, Ino, Result, RootId, SegNo, checksum};
+use shoal_format::checkpoint::{RootRecord, RootState};
+use shoal_format::dirent::{Dirent, first_key};
+use shoal_format::inode::{BlockId, BlockPlace, decode_block};
+use shoal_format::root::{ROOTS, RootPage};
+use shoal_format::{Geometry, Ptr};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where an inode block was found.
+#[derive(Clone, Copy)]
+struct FoundBlock {
+    epoch: u64,
+    ptr: Ptr,
+    /// Its second inode, the top of a root if it is the first block, is in use.
+    top: bool,
+}
+
+/// What was found on the device of lost pages.
+pub(crate) struct Search {
+    /// The newest version of each page.
+    pages: BTreeMap<u16, RootPage>,
+    /// The newest inode blocks, by root and number.
+    blocks: BTreeMap<(RootId, u64), FoundBlock>,
+    /// Names of roots, by their numbers, that stand in the top directory; and whether all of its
+    /// entries can be read.
+    named: BTreeMap<RootId, Vec<u8>>,
+    all_named: bool,
+}
+
+impl Search {
+    /// Looks for `lost` pages on the whole device.
+    pub fn of(store: &Store, lost: &BTreeSet<usize>, held: &Held) -> Result<Search> {
+        let mut search = Search {
+            pages: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            named: BTreeMap::new(),
+            all_named: false,
+        };
+        let geometry = store.geometry;
+        let mut raw = vec![0; geometry.segment_size as usize];
+        for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
+            let start = geometry.start_of(SegNo(seg));
+            read_around(&*store.device, &mut raw, start.0)?;
+            for at in (0..raw.len()).step_by(ALIGN) {
+                let addr = Addr(start.0 + at as u64);
+                search.page_at(store, lost, &raw[at..], addr);
+                search.block_at(store, lost, &raw[at..], addr);
+            }
+        }
+        Ok(search)
+    }
+
+    fn page_at(&mut self, store: &Store, lost: &BTreeSet<usize>, here: &[u8], addr: Addr) {
+        let len = RootPage::len_at(here, store.volume).filter(|len| *len <= here.len());
+        let Some(len) = len else { return };
+        let number = RootPage::number_at(here);
+        if !lost.contains(&usize::from(number)) {
+            return;
+        }
+        let Ok(page) = RootPage::decode(&here[..len], addr, store.volume) else { return };
+        let newest = self.pages.get(&number).is_none_or(|known| known.epoch < page.epoch);
+        if newest && page.epoch < store.epoch() {
+            self.pages.insert(number, page);
+        }
+    }
+
+    fn block_at(&mut self, store: &Store, lost: &BTreeSet<usize>, here: &[u8], addr: Addr) {
+        let Some(place) = BlockPlace::decode(here) else { return };
+        let (root, number) = (place.id.first.root(), place.id.number());
+        let ours = lost.contains(&(usize::from(root.0) / ROOTS))
+            && place.id == block_id(store.volume, &store.geometry, root, number)
+            && place.addr == addr
+            && place.epoch < store.epoch()
+            && place.len <= here.len();
+        let key = (root, number);
+        let newest = || self.blocks.get(&key).is_none_or(|known| known.epoch < place.epoch);
+        if !ours || !newest() {
+            return;
+        }
+        let raw = &here[..place.len];
+        let Ok(inodes) = decode_block(raw, place.id, addr) else { return };
+        let ptr = Ptr { addr, len: place.len as u32, checksum: checksum(raw) };
+        let top = inodes.get(Ino::ROOT.index() as usize).is_some_and(|top| top.core.in_use());
+        self.blocks.insert(key, FoundBlock { epoch: place.epoch, ptr, top });
+    }
+
+    /// Notes which roots the top directory names, once root 0 has been entered. `whole`: its page
+    /// could be read.
+    pub fn name_roots(&mut self, store: &Store, whole: bool) -> Result<()> {
+        let Some(root) = store.roots.get(RootId(0)) else { return Ok(()) };
+        let (mut named, mut all) = (BTreeMap::new(), whole);
+        let end = first_key(Ino(Ino::ROOT.0 + 1));
+        let mut entry = |key: shoal_format::node::Key, value: &[u8]| {
+            if let Some(entry) = Dirent::decode(value).filter(|_| key < end)
+                && entry.child.root() != RootId(0)
+            {
+                named.insert(entry.child.root(), entry.name.to_vec());
+            }
+            Ok(())
+        };
+        root.dirents.for_each_readable(&mut entry, &mut |_, _, _| all = false)?;
+        (self.named, self.all_named) = (named, all);
+        Ok(())
+    }
+
+    /// The record that stands in for that of root `id`, whose trees are lost; a vacant one if
+    /// there is no such root, as far as anything tells.
+    pub fn stand_in(&self, id: RootId) -> RootRecord {
+        let page = self.pages.get(&(id.0 / ROOTS as u16));
+        let old = page.and_then(|page| page.roots.iter().find(|root| root.id == id));
+        let top = self.blocks.get(&(id, 0)).is_some_and(|block| block.top);
+        let witness = match (page, old) {
+            (Some(_), old) => old.is_some_and(|old| old.state == RootState::Live),
+            (None, _) => top,
+        };
+        let named = self.named.get(&id);
+        if id != RootId(0) && named.is_none() && (self.all_named || !witness) {
+            return RootRecord::vacant(id);
+        }
+        let name = named.cloned().or_else(|| old.map(|old| old.name.clone()));
+        let last = self.blocks.range((id, 0)..=(id, u64::MAX)).next_back();
+        RootRecord {
+            id,
+            state: RootState::Live,
+            name: name.unwrap_or_default(),
+            next_block: last.map_or(0, |((_, number), _)| number + 1),
+            ..RootRecord::default()
+        }
+    }
+
+    /// One past the last root of a lost page that there may have been.
+    pub fn end(&self, number: usize) -> usize {
+        let ids = number * ROOTS..(number + 1) * ROOTS;
+        let live = |id: &usize| self.stand_in(RootId(*id as u16)).state == RootState::Live;
+        ids.rev().find(live).map_or(number * ROOTS, |last| last + 1)
+    }
+
+    /// The inode blocks of a root.
+    pub fn blocks_of(&self, id: RootId) -> impl Iterator<Item = (u64, Ptr)> {
+        let blocks = self.blocks.range((id, 0)..=(id, u64::MAX));
+        blocks.map(|((_, number), block)| (*number, block.ptr))
+    }
+}
+
+fn block_id(volume: u64, geometry: &Geometry, root: RootId, number: u64) -> BlockId {
+    let first = Ino::new(root, number * shoal_base::limits::INODES_PER_BLOCK as u64);
+    BlockId { volume, first, inode_size: geometry.inode_size }
+}
