@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_lowest_comes_first_also_after_insertions_below() {
         let mut map = FreeMap::new(1000);
-        let mut take = |map: &mut FreeMap| {
+        let take = |map: &mut FreeMap| {
             let lowest = map.lowest(|_| true);
             lowest.inspect(|n| map.remove(*n))
         };
