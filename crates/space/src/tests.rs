@@ -257,9 +257,9 @@ fn old_data_is_preferred_and_the_segment_it_is_moved_to_is_as_old() {
     };
     let half = SIZE as u32 / 2;
     let old = fill(half);
-    (0..4).for_each(|_| {
-        let _ = fill(SIZE as u32);
-    });
+    for _ in 0..4 {
+        fill(SIZE as u32);
+    }
     let young = fill(half - SIZE as u32 / 20);
     let found = space.victims(10, 0.9);
     assert_eq!(found.iter().map(|v| v.seg).collect::<Vec<_>>(), [old, young]);

@@ -71,7 +71,7 @@ fn store() -> (Arc<Slow>, Store) {
         checkpoint_bytes: DUE,
         background: true,
         flush_rolls: false,
-        discard: false,
+        discard: true,
     };
     let store = shoal_txn::create(device.clone(), superblock, options).unwrap();
     store.checkpoint().unwrap();
