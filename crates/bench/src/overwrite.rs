@@ -2,9 +2,9 @@
 //! program writes, checkpoints and the cleaner included.
 //!
 //! The volume is filled with files of `--file-bytes` until `--fill` percent of what it offers to
-//! programs is used, as `df` counts. Then aligned blocks of `--block-bytes` are overwritten at random,
-//! each file and each block with the same probability: the worst case for a cleaner, which finds
-//! no segment that is emptier than the others for a reason. As many bytes as there are in all
+//! programs is used, as `df` counts. Then aligned blocks of `--block-bytes` are overwritten at
+//! random, each file and each block with the same probability: the worst case for a cleaner, which
+//! finds no segment that is emptier than the others for a reason. As many bytes as there are in all
 //! files are overwritten first without being counted, so that the segments are as they stay.
 //!
 //! The device counts its own bytes: padding and headers are in the figure.

@@ -52,7 +52,8 @@ fn every_workload(target: &str, volume: bool) {
         }
         let name = workload.name();
         // Those that print lines of their own.
-        if ["parents", "truncate", "remove-tree", "age", "overwrite"].contains(&name) {
+        if ["parents", "truncate", "remove-tree", "age", "overwrite", "checkpoint"].contains(&name)
+        {
             continue;
         }
         let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";

@@ -44,9 +44,9 @@ pub trait Device: Send + Sync {
     fn flush(&self) -> Result<()>;
     /// Hint that these bytes are no longer needed; they may afterwards read as old data or zeros.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
-    /// Makes sure that writes to these bytes will find room, where the bytes are stored in something
-    /// that may run out of it: fails with `ENOSPC` now rather than when they are written. What is
-    /// there stays as it is. Nothing is promised where that cannot be done.
+    /// Makes sure that writes to these bytes will find room, where the bytes are stored in
+    /// something that may run out of it: fails with `ENOSPC` now rather than when they are written.
+    /// What is there stays as it is. Nothing is promised where that cannot be done.
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
         Ok(())

@@ -110,8 +110,9 @@ impl Inner {
         Ok(made)
     }
 
-    /// Whether there is room for a call, and for a while after it: each checkpoint for the last bytes
-    /// of a segment would make less than the one before. When not so much is there, what there is.
+    /// Whether there is room for a call, and for a while after it: each checkpoint for the last
+    /// bytes of a segment would make less than the one before. When not so much is there, what
+    /// there is.
     fn has_plenty(&self, bytes: u64, extra: u64) -> bool {
         let there = self.store.available().saturating_sub(bytes.saturating_add(BESIDE));
         self.store.has_room(bytes.saturating_add(extra.min(there / 2) / 2))
@@ -151,8 +152,8 @@ impl Inner {
         self.clean_until(LIVE_MAX, 0, || !self.store.is_tight())
     }
 
-    /// Segments that cleaning gains at a time, beyond what is wanted: the more are dead the more, as
-    /// each batch costs a checkpoint, and those that stay free are not there to grow emptier.
+    /// Segments that cleaning gains at a time, beyond what is wanted: the more are dead the more,
+    /// as each batch costs a checkpoint, and those that stay free are not there to grow emptier.
     fn batch(&self) -> u32 {
         let dead = self.store.space.dead_bytes() / self.store.geometry.segment_size;
         (dead / 8).clamp(1, 64) as u32

@@ -97,7 +97,8 @@ kinds! {
         + 2 * size::ORPHAN;
     /// An extended attribute or access control list is set or removed.
     6 XATTR "xattr" = ATTR_CHANGED + size::CORE;
-    /// Up to 1 MiB is written: an object for each window of 128 KiB, or two, and for what was inline.
+    /// Up to 1 MiB is written: an object for each window of 128 KiB, or two, and for what was
+    /// inline.
     7 WRITE "write" = map(2 * (WRITE_STEP / EXTENT_MAX + 3)) + 2 * size::fork(0) + 2 * size::CORE
         + ATTR_CHANGED;
     /// A step of an allocation, of a hole or of zeros.

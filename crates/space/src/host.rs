@@ -151,8 +151,8 @@ impl Space {
         self.host.short.load(Ordering::Relaxed)
     }
 
-    /// Backs free segments, the lowest first, until `wanted` are. `ENOSPC` when the host has no room
-    /// for so many; then it is asked again only when it seems to have some.
+    /// Backs free segments, the lowest first, until `wanted` are. `ENOSPC` when the host has no
+    /// room for so many; then it is asked again only when it seems to have some.
     pub fn ensure_backed(&self, wanted: u32) -> Result<()> {
         let (mut from, mut tries) = (0, TRIES);
         let room = |device: &Arc<dyn Device>| device.room();

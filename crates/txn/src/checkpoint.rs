@@ -93,7 +93,6 @@ impl Store {
 
     fn checkpoint_steps(&self, published: &mut Published, clean: bool) -> Result<()> {
         let journal = self.journal()?;
-        let dirty = self.dirty_now();
         let closed = self.gate.close();
         let moment = Moment::now(self, journal.cut());
         let frozen = self.space.freeze();
@@ -144,7 +143,6 @@ impl Store {
         self.discard_here();
         self.checkpoint_lsn.store(moment.lsn.0, Ordering::Release);
         self.pressure.fetch_and(!BEHIND, Ordering::Relaxed);
-        self.note_written(dirty);
         self.counters.add(Counter::Checkpoints, 1);
         Ok(())
     }

@@ -200,7 +200,6 @@ impl Parts {
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
             pressure: AtomicU8::new(0),
-            block_share: AtomicU64::new(1024),
             wake: (Mutex::new(false), Condvar::new()),
             records: Largest::default(),
             device: self.device,

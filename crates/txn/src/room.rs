@@ -4,42 +4,33 @@
 //!
 //! | | counts as room | who asks |
 //! | --- | --- | --- |
-//! | [`Store::available`] | all that is neither live nor pinned nor promised nor kept | `statfs`; a call that finds no room at once, whether to look for it |
-//! | [`Store::room`] | of that, free segments and the rest of open ones | a call that begins: what it takes must be there now |
+//! | [`Store::available`] | all that is neither live, pinned, promised nor kept | `statfs` |
+//! | [`Store::room`] | of that, free segments and the rest of open ones | a call that begins |
 //!
 //! What is kept from ordinary calls: the reserve, which a checkpoint, a removal and the cleaner may
-//! use; two segments of the journal, which every checkpoint leaves, and the open one of metadata; and
-//! a *slack* of dead space, without which the cleaner would move fifty bytes to gain one, and a
+//! use; two segments of the journal, which every checkpoint leaves, and the open one of metadata;
+//! and a *slack* of dead space, without which the cleaner would move fifty bytes to gain one, and a
 //! removal find no place for the nodes that it changes.
 //!
-//! Metadata that is dirty is written to new places by the next checkpoint and lies in both until that
-//! is durable: all of it counts against `room`. Against `available` counts only what it grows by,
-//! which nobody knows before; half of it is between a volume on which files are made and one on which
-//! they change.
+//! Metadata that is dirty is written to new places by the next checkpoint and lies in both until
+//! that is durable: all of it counts against `room`. Against `available` counts only what it grows
+//! by, which nobody knows before; half of it is between a volume on which files are made and one on
+//! which they change.
 
 use crate::store::Store;
-use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Result};
 use std::sync::atomic::Ordering;
 
 /// Bytes that a call takes beside its own: the record, nodes that split.
 const BESIDE: u64 = 4096;
-/// Segments that are neither free nor of use to ordinary calls: the one that the journal writes, the
-/// next, and the open one of metadata.
+/// Segments that are neither free nor of use to ordinary calls: the one that the journal writes,
+/// the next, and the open one of metadata.
 const OPEN: u32 = 3;
 /// Journal bytes that may be staged and not yet written.
 const UNWRITTEN: u64 = 8 << 20;
 /// Segments that are kept allocated on the host beside those for what is known to be written.
 const BACKED: u64 = 3;
-
-/// What a checkpoint found.
-pub(crate) struct Dirty {
-    nodes: u64,
-    blocks: u64,
-    /// Bytes that checkpoints had written before it.
-    written: u64,
-}
 
 impl Store {
     /// Whether ordinary calls may take `bytes` more, at once.
@@ -99,7 +90,7 @@ impl Store {
         self.dirty_bytes() / 2
     }
 
-    /// The slack of metadata, a quarter of it: a removal on a full volume rewrites nodes all over it.
+    /// The slack of metadata, a quarter of it: removals on a full volume rewrite nodes all over it.
     fn meta_slack(&self) -> u64 {
         self.space.meta_bytes() / 4
     }
@@ -111,31 +102,12 @@ impl Store {
         dirty + dirty / 4
     }
 
-    /// The same with inode blocks as long as those of the last checkpoints were, and half as long
-    /// again: most are much shorter than they could be. For those who can do with less than that.
+    /// The same, when much is dirty: no more than there is metadata, and what it has grown by,
+    /// which is in the journal.
     pub fn likely_to_write(&self) -> u64 {
-        let (nodes, blocks) = (self.cache.dirty_bytes(), self.budget.dirty_bytes());
-        let share = self.block_share.load(Ordering::Relaxed) * 3 / 2 + 32;
-        self.to_write().min(nodes + nodes / 4 + (blocks / 1024).saturating_mul(share))
-    }
-
-    /// What is dirty, before a checkpoint.
-    pub(crate) fn dirty_now(&self) -> Dirty {
-        let written = self.counters.get(Counter::CheckpointBytes);
-        Dirty { nodes: self.cache.dirty_bytes(), blocks: self.budget.dirty_bytes(), written }
-    }
-
-    /// A checkpoint has written what was dirty.
-    pub(crate) fn note_written(&self, before: Dirty) {
-        let written = self.counters.get(Counter::CheckpointBytes) - before.written;
-        // Of few it says little.
-        if before.blocks < 1 << 20 {
-            return;
-        }
-        let share = written.saturating_sub(before.nodes) / (before.blocks / 1024);
-        // It falls slowly: the next ones may be longer again.
-        let last = self.block_share.load(Ordering::Relaxed);
-        self.block_share.store(share.max(last - last / 4), Ordering::Relaxed);
+        let grown = self.lsn().0.saturating_sub(self.checkpoint_lsn().0);
+        let all = self.space.meta_bytes() + 2 * grown;
+        self.to_write().min(all + all / 4)
     }
 
     fn promised(&self) -> u64 {
@@ -143,8 +115,8 @@ impl Store {
         promised + self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Bytes of free segments to be kept allocated on the host: neither a checkpoint nor the journal
-    /// may find that it has no room.
+    /// Bytes of free segments to be kept allocated on the host: neither a checkpoint nor the
+    /// journal may find that it has no room.
     fn pool(&self) -> u64 {
         self.to_write() + UNWRITTEN + BACKED * self.geometry.segment_size
     }

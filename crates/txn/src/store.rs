@@ -94,8 +94,6 @@ pub struct Store {
     pub(crate) cut_lsn: AtomicU64,
     /// `begin::DUE`, `begin::BEHIND`.
     pub(crate) pressure: AtomicU8,
-    /// Bytes of inode blocks that checkpoints wrote, lately, of each 1024 that these could have been.
-    pub(crate) block_share: AtomicU64,
     pub(crate) wake: (Mutex<bool>, Condvar),
     /// Largest record of each kind so far.
     pub(crate) records: Largest,

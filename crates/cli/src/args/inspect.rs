@@ -72,8 +72,8 @@ EXAMPLES:
 
 /// Give the free space of a volume back to the device or file that stores it
 ///
-/// A mounted volume is asked through its mount and stays in use; only the superuser and the user who
-/// mounted it may do so.
+/// A mounted volume is asked through its mount and stays in use; only the superuser and the user
+/// who mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = TRIM_AFTER)]
 pub struct TrimArgs {

@@ -29,8 +29,8 @@ impl Inner {
         self.write_object_as(ino, offset, pieces, Class::Ordinary)
     }
 
-    /// The same, held, as two objects, when the first of them fills up a segment whose end would be lost
-    /// otherwise: with the longest objects that is up to an eighth of it.
+    /// The same, held, as two objects, when the first of them fills up a segment whose end would be
+    /// lost otherwise: with the longest objects that is up to an eighth of it.
     pub(crate) fn write_split(
         &self,
         ino: Ino,

@@ -1,0 +1,95 @@
+//! Taking free segments and giving them back. All of it under the lock of the free map, but what the
+//! host is asked.
+
+use crate::free::FreeMap;
+use crate::{Class, SegKind, Segment, Space};
+use shoal_base::{Code, Result, SegNo};
+use std::sync::atomic::Ordering;
+
+impl Space {
+    /// Takes the lowest free segment, and sees to it that the host has allocated it: nothing may
+    /// depend on a segment that the host could still refuse.
+    pub(crate) fn take(&self, kind: SegKind, class: Class) -> Result<SegNo> {
+        let lowest = self.take_free(kind, class, false)?;
+        let Err(error) = self.back(lowest) else { return Ok(lowest) };
+        // Nothing has been written to it.
+        self.put_back(lowest);
+        match class {
+            Class::Ordinary => Err(error),
+            // What must succeed has segments kept for it.
+            Class::Reserved => {
+                self.ensure_backed(1)?;
+                self.take_free(kind, class, true)
+            }
+        }
+    }
+
+    /// The lowest free segment, or, if `backed`, the lowest that the host has allocated.
+    fn take_free(&self, kind: SegKind, class: Class, backed: bool) -> Result<SegNo> {
+        if self.is_uncounted() {
+            return Err(Code::NoSpace.into());
+        }
+        let mut free = self.free.lock();
+        let keep = match class {
+            Class::Ordinary => self.reserve.load(Ordering::Relaxed) + 1,
+            Class::Reserved => 0,
+        };
+        let seg = loop {
+            if free.len() + free.away <= keep {
+                return Err(Code::NoSpace.into());
+            }
+            let Some(seg) = free.lowest(|n| !backed || self.host.is_backed(n)) else {
+                if free.away == 0 {
+                    return Err(Code::NoSpace.into());
+                }
+                self.host.returned().wait(&mut free);
+                continue;
+            };
+            self.remove_free(&mut free, seg);
+            if self.segments[seg as usize].live.load(Ordering::Relaxed) == 0 {
+                break seg;
+            }
+            // Something on a damaged volume points into it, whatever the table says: left alone.
+            self.accounting_error();
+        };
+        self.segments[seg as usize].set_kind(kind, false);
+        Ok(SegNo(seg))
+    }
+
+    pub(crate) fn remove_free(&self, free: &mut FreeMap, seg: u32) {
+        free.remove(seg);
+        self.host.moved(seg, false);
+        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
+    }
+
+    /// A segment for the journal; may use the reserve.
+    pub fn take_journal_segment(&self) -> Result<SegNo> {
+        self.take(SegKind::Journal, Class::Reserved)
+    }
+
+    /// Frees journal segments at once: a checkpoint that does not need them is durable. Segments
+    /// that are not the journal's are left alone and counted as an accounting error.
+    pub fn release_journal_segments(&self, segments: &[SegNo]) {
+        for seg in segments {
+            let kind = self.segments.get(seg.0 as usize).map(Segment::kind);
+            if kind == Some(SegKind::Journal) {
+                self.release(*seg);
+            } else {
+                self.accounting_error();
+            }
+        }
+    }
+
+    pub(crate) fn release(&self, seg: SegNo) {
+        self.host.freed(seg.0);
+        self.put_back(seg);
+    }
+
+    fn put_back(&self, seg: SegNo) {
+        let mut free = self.free.lock();
+        self.segments[seg.0 as usize].set_kind(SegKind::Free, false);
+        free.insert(seg.0);
+        self.host.moved(seg.0, true);
+        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
+    }
+}
