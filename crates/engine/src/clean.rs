@@ -35,6 +35,8 @@ const VAIN: u32 = 8;
 /// Bytes of journal since a refusal, or a checkpoint, from which on another checkpoint may free
 /// metadata.
 const CHANGED: u64 = 64 << 10;
+/// Bytes that a checkpoint takes beside nodes and inode blocks.
+const CHECKPOINT: u64 = 128 << 10;
 /// Bytes that a call takes beside its own.
 const BESIDE: u64 = 4096;
 /// What a call learned that found no room, for those that come after it: while nothing has been
@@ -260,9 +262,13 @@ impl Inner {
     /// Whether so much more can be moved before a checkpoint has to free what was emptied: the
     /// checkpoint itself needs room for what the moves have made dirty, and the journal some.
     fn can_move(&self, live: u32) -> bool {
-        let size = self.store.geometry.segment_size;
-        let free = u64::from(self.store.sure_segments()) * size;
-        free >= u64::from(live) + self.store.likely_to_write() + size + size / 2
+        let space = &self.store.space;
+        let (live, rest) = (u64::from(live), space.open_rest());
+        let segments = |bytes: u64| bytes.div_ceil(self.store.geometry.segment_size);
+        let data = live.saturating_sub(space.rest_of(COLD));
+        let metadata = self.store.likely_to_write() + live / 2 + CHECKPOINT;
+        let metadata = metadata.saturating_sub(rest.meta);
+        u64::from(self.store.sure_segments()) > segments(data) + segments(metadata)
     }
 
     fn read_segment(&self, seg: SegNo) -> Result<(u64, Vec<u8>)> {

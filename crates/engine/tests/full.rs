@@ -64,7 +64,7 @@ fn statfs_says_what_can_be_written() {
             let left = volume.statfs().bytes_available;
             let share = written as f64 / said as f64;
             let text = format!(
-                "{} MiB, {piece} at a time: said {said}, written {written} ({share:.4}), {left} left",
+                "{} MiB, {piece} at a time: said {said}, written {written} ({share:.4}), {left}",
                 size >> 20
             );
             println!("{text}");

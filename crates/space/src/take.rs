@@ -1,5 +1,5 @@
-//! Taking free segments and giving them back. All of it under the lock of the free map, but what the
-//! host is asked.
+//! Taking free segments and giving them back: under the lock of the free map, all but asking the
+//! host.
 
 use crate::free::FreeMap;
 use crate::{Class, SegKind, Segment, Space};

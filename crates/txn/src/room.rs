@@ -55,8 +55,11 @@ impl Store {
 
     /// Bytes that ordinary calls may take at once.
     pub fn room(&self) -> u64 {
-        // An ordinary call takes a segment only if more than the reserve is free after that.
-        let spare = self.space.free_segments().saturating_sub(self.space.reserve_segments() + 1);
+        // An ordinary call takes a segment only if more than the reserve is free after that. When
+        // checkpoints have used some of it, that comes first: what is left in open segments of data
+        // is of no use to the metadata that every call writes.
+        let kept = self.space.reserve_segments() + 1;
+        let Some(spare) = self.space.free_segments().checked_sub(kept) else { return 0 };
         let free = u64::from(spare) * self.geometry.segment_size + self.space.open_rest().data;
         free.saturating_sub(self.to_write() + self.promised())
     }
