@@ -40,6 +40,13 @@ fn share(out: &str) -> u32 {
     rest.split_once(" %)").expect(out).0.parse().expect(out)
 }
 
+/// Data objects that were read, by the summary: of 20,000 bytes one for each file, and one more
+/// where the end of a segment cuts one in two.
+fn objects(out: &str) -> u32 {
+    let (before, _) = out.split_once(" data objects").expect(out);
+    before.rsplit(' ').next().expect(out).parse().expect(out)
+}
+
 #[test]
 fn a_clean_volume() {
     let scratch = sample(100, 20_000);
@@ -49,9 +56,9 @@ fn a_clean_volume() {
     assert!(share(&out) >= 95, "{out}");
     assert_eq!(scratch.shoal(["scrub", "v", "--quiet"]).ok(), "");
     let json = scratch.shoal(["scrub", "v", "--json"]).ok();
-    for part in [r#""volume":"v","clean":true,"problems":[],"left_out":0"#, r#""objects":100,"#] {
-        assert!(json.contains(part), "{part}: {json}");
-    }
+    let part = r#""volume":"v","clean":true,"problems":[],"left_out":0"#;
+    assert!(json.contains(part), "{json}");
+    assert!((100..=105).contains(&objects(&out)), "{out}");
     assert!(!json.contains("stopped"), "{json}");
     assert!(before == fs::read(scratch.path("v")).expect("read"), "the volume was changed");
 
@@ -137,7 +144,7 @@ fn of_a_mount() {
     let out = scratch.shoal(["scrub", "m"]).ok();
     assert!(out.starts_with("m: clean; read "), "{out}");
     // What was synced just now is read, although no checkpoint had it before.
-    assert!(share(&out) >= 95 && out.contains("200 data objects"), "{out}");
+    assert!(share(&out) >= 95 && (200..=210).contains(&objects(&out)), "{out}");
     let below = scratch.shoal(["scrub", "--json", "m/tree"]).ok();
     assert!(below.contains(r#""volume":"m/tree","clean":true"#), "{below}");
     scratch.shoal(["scrub", "v"]).fails(8, &["v", "in use"]);

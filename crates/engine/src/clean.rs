@@ -124,8 +124,10 @@ impl Inner {
     /// is none.
     #[cold]
     pub(crate) fn make_room(&self, bytes: u64) -> Result<bool> {
+        // What waits to be freed is no reason for a refusal.
+        let reaped = self.reap_for(bytes)?;
         let _one = self.cleaning.lock();
-        if self.is_hopeless(bytes) {
+        if !reaped && self.is_hopeless(bytes) {
             return Ok(false);
         }
         let before = self.store.space.free_segments();
@@ -133,7 +135,7 @@ impl Inner {
         if self.store.space.free_segments() <= before {
             self.clean_batch(LIVE_MAX, self.store.geometry.segment_size)?;
         }
-        let made = self.store.space.free_segments() > before;
+        let made = reaped || self.store.space.free_segments() > before;
         if !made {
             self.refuse(bytes);
         }

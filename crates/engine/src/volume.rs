@@ -148,7 +148,7 @@ impl Inner {
 
     /// Frees what waits to be freed until `bytes` and some more are no longer live: of use after a
     /// checkpoint. `false`: nothing was waiting.
-    fn reap_for(&self, bytes: u64) -> Result<bool> {
+    pub(crate) fn reap_for(&self, bytes: u64) -> Result<bool> {
         let space = &self.store.space;
         let wanted = bytes.saturating_add(self.store.geometry.segment_size);
         let (before, mut reaped) = (space.live_bytes(), false);
