@@ -80,7 +80,7 @@ impl Inner {
             if id.space == Namespace::System && slot.inode.core.kind() == FileKind::Symlink as u8 {
                 return Err(Error::Code(Code::NotSupported));
             }
-            // The kernel asks for lists and capabilities of every file; the core says if it has any.
+            // The kernel asks for lists and capabilities of every file; the core says if there are.
             let flag = flag_of(&id);
             if flag != 0 && slot.inode.core.flags & flag == 0 {
                 return Ok(None);

@@ -53,7 +53,7 @@ fn flipped_bits_anywhere() {
 fn every_kind_of_structure() {
     let sample = Sample::new(false);
     let mut rng = Rng::new(16);
-    let kinds = ["SHOALFS1", "SCP1", "SND1", "SIB1", "SDX1", "SJB1"];
+    let kinds = ["SHOALFS1", "SCP2", "SRP1", "SND1", "SIB1", "SDX1", "SJB1"];
     for kind in kinds {
         let places = sample.image.find(kind.as_bytes());
         assert!(!places.is_empty(), "nothing is marked {kind}");

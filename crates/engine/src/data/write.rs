@@ -1,6 +1,7 @@
 //! Writing. A write that fits in the inode is one transaction. Any other has two parts: its objects
 //! are planned, read and written outside of transactions and locks (`plan.rs`), then one
-//! transaction makes the file point to them if it is still what it was; if not, it is planned again.
+//! transaction makes the file point to them if it is still what it was; if not, it is planned
+//! again.
 
 use super::plan::{WritePlan, Written};
 use crate::attr::attr_of;
