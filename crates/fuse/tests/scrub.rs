@@ -178,9 +178,11 @@ fn malformed_questions_are_refused() {
     }
     page.fill(0);
     fails!(NOTTY, call(&mut page, IOCTL_SCRUB & !0x3fff_0000 | 64 << 16));
-    // Places that there are not are behind the end.
-    for stage in [64, 1 << 40, u64::MAX] {
+    // Places that there are not are behind the end: of the volume at most the page of the root
+    // table is read that would say so.
+    for stage in [5, 1 << 40, u64::MAX] {
         let step = scrub(&top, ScrubAt { stage, key: (u64::MAX, 0) }, 1 << 20).unwrap();
-        assert_eq!((step.next, step.bytes), (None, 0));
+        assert_eq!(step.next, None);
+        assert!(step.bytes < 24 << 10, "{}", step.bytes);
     }
 }
