@@ -19,6 +19,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib.sh
+source scripts/mounts.sh
 
 files=100000 size=0 threads=2 rounds=5 kinds="xfs ext4" out=/dev/null
 mounts="io_uring=off io_uring=on" nothings=$mounts
@@ -36,10 +37,6 @@ while (($#)); do
   esac
 done
 command -v fs_mark >/dev/null || die "no fs_mark: install fsmark"
-[[ -z $kinds || -x ${KERNEL_FS:-} ]] || die "set KERNEL_FS to the program that mounts kernel filesystems"
-
-# Seconds of processor time a process has used; 0 without one.
-used_by() { [[ -z $1 ]] && echo 0 || awk '{ print ($14 + $15) / 100 }' "/proc/$1/stat"; }
 
 measure() {  # SYSTEM [SERVER]
   local dirs=() i server
@@ -58,30 +55,6 @@ measure() {  # SYSTEM [SERVER]
     }' "$work/time" "$work/fs_mark.out" | tee -a "$out" "$work/all"
 }
 
-on_kernel() {  # KIND
-  "$KERNEL_FS" up "$1" "$work/mnt" 16G >/dev/null
-  measure "$1"
-  "$KERNEL_FS" down "$work/mnt"
-}
-
-on_shoal() {  # OPTIONS
-  "$shoal" mkfs "$work/vol.img" --size 16G >/dev/null
-  mount_volume "$work/vol.img" "$work/mnt" -o "$1"
-  measure "shoal $1" "$daemon"
-  unmount_volume "$work/mnt"
-  rm "$work/vol.img"
-}
-
-on_nothing() {  # OPTIONS
-  "$nothing" "$work/mnt" "$1" >/dev/null 2>&1 &
-  daemon=$!
-  until is_mounted "$work/mnt"; do sleep 0.05; done
-  measure "nothing $1" "$daemon"
-  umount "$work/mnt"
-  wait "$daemon"
-  daemon=''
-}
-
 print_table() {
   printf '\n| %s threads, %s bytes | files/s | CPU µs/file |\n| --- | ---: | ---: |\n' "$threads" "$size"
   sed 's/.*"system":"\([^"]*\)".*"files_per_second":\([0-9.]*\).*file":\([0-9.]*\).*/\1\t\2\t\3/' \
@@ -92,19 +65,5 @@ print_table() {
     END { flush() }'
 }
 
-build_shoal
-if [[ -n ${NOTHING:-} ]]; then
-  nothing=$NOTHING
-else
-  cargo build --release --quiet --package shoal-fuse --example nothing
-  nothing=$(target_folder)/release/examples/nothing
-fi
-make_work /dev/shm
-mkdir -p "$work/mnt"
-for ((round = 1; round <= rounds; round++)); do
-  step "round $round of $rounds"
-  for options in $nothings; do on_nothing "$options"; done
-  for options in $mounts; do on_shoal "$options"; done
-  for kind in $kinds; do on_kernel "$kind"; done
-done
+run_rounds
 print_table

@@ -36,6 +36,7 @@ counters! {
     NodeEvictions "node_evictions" "tree nodes dropped from the cache";
     InodeBlockEvictions "inode_block_evictions" "inode blocks dropped from the cache";
     DataBytesWritten "data_bytes_written" "bytes of file data written to extents";
+    ObjectsGrown "objects_grown" "writes that made the object before them longer";
     SegmentsCleaned "segments_cleaned" "segments emptied by the cleaner";
     BytesMoved "bytes_moved" "live bytes that the cleaner moved";
     DiscardedBytes "discarded_bytes" "bytes of free segments given back to the device";

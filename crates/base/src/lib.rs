@@ -13,6 +13,7 @@ pub mod memory;
 pub mod planted;
 pub mod rootset;
 pub mod shard;
+pub mod share;
 pub mod sync;
 
 pub use checksum::checksum;

@@ -53,6 +53,7 @@ defects! {
     DetachedWritten "detached-written" "a checkpoint writes a detached inode as in use";
     PinForgotten "pin-forgotten" "the space of a detached inode is given out";
     SegmentTooEarly "segment-too-early" "a segment is free as soon as nothing in it is live";
+    GrownOverOthers "grown-over-others" "an object grows over the one that lies behind it";
     NumberTooEarly "number-too-early" "an inode's number is free while the inode is held";
     EntryLeft "entry-left" "a removed tree's directory is freed with an entry left in it";
     IntentsTooLate "intents-too-late" "a repair mends names before it completes open intents";

@@ -1,6 +1,6 @@
 //! Work spread over threads: real ones here, `shuttle`'s in the models of trees and inode tables.
 
-use shoal_base::sync::crew::{Steps, in_order};
+use shoal_base::sync::crew::{Steps, for_each, in_order};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,4 +74,17 @@ fn a_panic_ends_the_work_of_all() {
         })
     }));
     assert!(ended.is_err() && entered.into_inner() < 1000);
+}
+
+#[test]
+fn every_item_is_worked_on_once() {
+    let items: Vec<u64> = (0..1000).collect();
+    for threads in [0, 1, 2, 16] {
+        let seen = Mutex::new(Vec::new());
+        for_each(threads, &items, |n| seen.lock().expect("no panic").push(*n));
+        let mut seen = seen.into_inner().expect("no panic");
+        seen.sort_unstable();
+        assert_eq!(seen, items);
+    }
+    for_each(4, &[], |_: &u64| unreachable!("there is nothing"));
 }

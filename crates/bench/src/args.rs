@@ -33,16 +33,23 @@ pub struct Args {
     /// Subdirectories for each thread at most, used in turn (fs_mark's -D)
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pub dirs: u64,
+    /// `create`, `unlink`, `stat`, `rename`: all threads work in the same directories, on files of
+    /// their own
+    #[arg(long)]
+    pub shared: bool,
     /// `truncate`: bytes that a file is cut from, one at a time
     #[arg(long, default_value_t = 4096, value_name = "N")]
     pub bytes: u64,
     /// `truncate`: cuts in a round, all threads together, about
     #[arg(long, default_value_t = 1 << 20, value_name = "N")]
     pub cuts: u64,
-    /// `overwrite`: bytes of a file
+    /// `overwrite`, `append`: bytes of a file
     #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = parse_size)]
     pub file_bytes: u64,
-    /// `overwrite`: bytes of an aligned block, overwritten as one
+    /// `append`: files of a thread that are written in turns
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub together: u64,
+    /// `overwrite`: bytes of an aligned block, overwritten as one; `append`: bytes of each write
     #[arg(long, default_value = "16K", value_name = "SIZE", value_parser = parse_size)]
     pub block_bytes: u64,
     /// `overwrite`: percent of the volume that the files take, as df counts
@@ -107,6 +114,9 @@ pub enum Workload {
     WriteSmall,
     /// Read files of 4 KiB whole: look up, open, read
     ReadSmall,
+    /// Make files of --file-bytes, written from beginning to end, --block-bytes at a time,
+    /// --together of them in turns; an operation is a write
+    Append,
     /// `vol:` make files, none in a checkpoint; drop the volume as a crash would; time opening it
     Recover,
     /// `vol:` resident bytes for each cached inode: after making the files, and after opening the
@@ -153,6 +163,7 @@ impl Workload {
             Workload::Unlink => "unlink",
             Workload::WriteSmall => "write-small",
             Workload::ReadSmall => "read-small",
+            Workload::Append => "append",
             Workload::Recover => "recover",
             Workload::Memory => "memory",
             Workload::Checkpoint => "checkpoint",
@@ -237,6 +248,7 @@ impl Args {
             ("--bytes", self.bytes),
             ("--file-bytes", self.file_bytes),
             ("--block-bytes", self.block_bytes),
+            ("--together", self.together),
             ("--sample", u64::from(self.sample)),
         ];
         if let Some((name, _)) = zero.iter().find(|(_, value)| *value == 0) {
@@ -287,7 +299,11 @@ impl Args {
             _ => u64::from(self.rounds),
         };
         let files = self.files.saturating_mul(self.threads as u64 * sets);
-        let need = files.saturating_mul((self.workload.file_size() + METADATA) * 2);
+        let each = match self.workload {
+            Workload::Append => self.file_bytes,
+            other => other.file_size(),
+        };
+        let need = files.saturating_mul((each + METADATA).saturating_mul(2));
         self.size.unwrap_or(need.max(8 << 30).next_multiple_of(1 << 30))
     }
 }

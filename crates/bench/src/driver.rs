@@ -31,6 +31,8 @@ pub(crate) struct Usage {
     pub journal_bytes: u64,
     /// Bytes that checkpoints wrote.
     pub checkpoint_bytes: u64,
+    /// Bytes of file data written.
+    pub data_bytes: u64,
 }
 
 /// One thread's way to a target.
@@ -56,8 +58,8 @@ pub(crate) trait Driver {
     fn unlink(&mut self, dir: &Self::Dir, name: &CStr) -> Result<()>;
     /// Makes a file with these contents, and leaves it open.
     fn open_new(&mut self, dir: &Self::Dir, name: &CStr, data: &[u8]) -> Result<Self::File>;
-    /// Writes these contents to an open file, from its start.
-    fn refill(&mut self, file: &Self::File, data: &[u8]) -> Result<()>;
+    /// Writes to an open file, from byte `at` on.
+    fn write_at(&mut self, file: &Self::File, at: u64, data: &[u8]) -> Result<()>;
     /// Sets the size of an open file.
     fn cut(&mut self, file: &Self::File, size: u64) -> Result<()>;
     /// Closes it.

@@ -24,13 +24,26 @@ pub(crate) struct Layout {
     pub per_dir: u64,
     /// Subdirectories in use.
     pub dirs: u64,
+    /// All threads work in the same directories.
+    pub shared: bool,
 }
 
 impl Layout {
     /// The layout that the command line asks for.
     pub fn new(args: &Args) -> Layout {
         let needed = args.files.div_ceil(args.per_dir);
-        Layout { files: args.files, per_dir: args.per_dir, dirs: args.dirs.min(needed) }
+        Layout {
+            files: args.files,
+            per_dir: args.per_dir,
+            dirs: args.dirs.min(needed),
+            shared: args.shared,
+        }
+    }
+
+    /// The thread under whose top directory the files of a thread are.
+    #[inline]
+    pub fn owner(&self, thread: usize) -> usize {
+        if self.shared { 0 } else { thread }
     }
 
     /// The subdirectory of file `index`.
@@ -140,7 +153,7 @@ impl FilePath {
         let dir = layout.dir_of(index);
         if self.dir != Some(dir) {
             self.bytes.clear();
-            self.bytes.extend_from_slice(dir_path(self.thread, dir)?.as_bytes());
+            self.bytes.extend_from_slice(dir_path(layout.owner(self.thread), dir)?.as_bytes());
             self.bytes.push(b'/');
             self.prefix = self.bytes.len();
             self.dir = Some(dir);
@@ -156,7 +169,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const LAYOUT: Layout = Layout { files: 5000, per_dir: 100, dirs: 7 };
+    const LAYOUT: Layout = Layout { files: 5000, per_dir: 100, dirs: 7, shared: false };
 
     #[test]
     fn names_have_40_bytes_and_are_all_different() {

@@ -133,6 +133,7 @@ impl Target for VolumeTarget {
             volume_bytes: self.volume.info().live_bytes,
             journal_bytes: self.counter("journal_bytes"),
             checkpoint_bytes: self.counter("checkpoint_bytes"),
+            data_bytes: self.counter("data_bytes_written"),
         })
     }
 
@@ -236,13 +237,14 @@ impl Driver for VolumeDriver {
         let file = made.map_err(|e| refused("creating", name, e))?.ino;
         self.volume.hold(file, 1).map_err(|e| refused("opening", name, e))?;
         if !data.is_empty() {
-            self.refill(&file, data)?;
+            self.write_at(&file, 0, data)?;
         }
         Ok(file)
     }
 
-    fn refill(&mut self, file: &Ino, data: &[u8]) -> Result<()> {
-        match self.volume.write(*file, 0, data, false) {
+    #[inline]
+    fn write_at(&mut self, file: &Ino, at: u64, data: &[u8]) -> Result<()> {
+        match self.volume.write(*file, at, data, false) {
             Ok(n) if n == data.len() => Ok(()),
             Ok(n) => Err(BenchError::new(format!("inode {file}: only {n} bytes taken"))),
             Err(e) => Err(BenchError::failed("writing inode", file, e)),

@@ -74,7 +74,7 @@ fn cuts<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Meter
     let file = driver.open_new(&dir, name.as_cstr(), &data)?;
     for pass in 0..passes(args) {
         if pass > 0 {
-            driver.refill(&file, &data)?;
+            driver.write_at(&file, 0, &data)?;
         }
         for size in (0..args.bytes).rev() {
             meter.op(|| driver.cut(&file, size))?;

@@ -19,6 +19,8 @@ pub(crate) struct Results {
     pub journal_bytes: Option<u64>,
     /// Bytes that checkpoints wrote.
     pub checkpoint_bytes: Option<u64>,
+    /// Bytes of file data written, those that were written again counted again.
+    pub data_bytes: Option<u64>,
     /// Growth of this process's resident memory in the timed phase.
     pub rss_bytes: Option<i64>,
     /// What only one workload has.
@@ -34,6 +36,7 @@ impl Results {
             volume_bytes: None,
             journal_bytes: None,
             checkpoint_bytes: None,
+            data_bytes: None,
             rss_bytes: None,
             extra: Vec::new(),
         }
@@ -52,6 +55,7 @@ impl Results {
         self.volume_bytes = sum(self.volume_bytes, later.volume_bytes);
         self.journal_bytes = sum(self.journal_bytes, later.journal_bytes);
         self.checkpoint_bytes = sum(self.checkpoint_bytes, later.checkpoint_bytes);
+        self.data_bytes = sum(self.data_bytes, later.data_bytes);
         self.rss_bytes = sum(self.rss_bytes, later.rss_bytes);
     }
 }
@@ -77,6 +81,8 @@ struct Line<'a> {
     journal_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rss_bytes: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -179,6 +185,7 @@ impl<'a> Report<'a> {
             volume_bytes: results.volume_bytes,
             journal_bytes: results.journal_bytes,
             checkpoint_bytes: results.checkpoint_bytes,
+            data_bytes: results.data_bytes,
             rss_bytes: results.rss_bytes,
             rate_per_million: measured.rate_per_million(),
             extra: results.extra.iter().copied().collect(),
@@ -222,6 +229,7 @@ fn table(args: &Args, results: &Results) -> String {
         ("volume", results.volume_bytes),
         ("journal", results.journal_bytes.map(|b| b as i64)),
         ("checkpoint", results.checkpoint_bytes.map(|b| b as i64)),
+        ("data", results.data_bytes.filter(|b| *b > 0).map(|b| b as i64)),
         ("memory", results.rss_bytes),
     ];
     for (name, value) in bytes {

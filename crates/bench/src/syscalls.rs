@@ -167,14 +167,15 @@ impl Driver for DirectoryDriver {
     fn open_new(&mut self, dir: &OwnedFd, name: &CStr, data: &[u8]) -> Result<OwnedFd> {
         let file = self.create_open(dir, name)?;
         if !data.is_empty() {
-            self.refill(&file, data)?;
+            self.write_at(&file, 0, data)?;
         }
         Ok(file)
     }
 
-    fn refill(&mut self, file: &OwnedFd, data: &[u8]) -> Result<()> {
+    #[inline]
+    fn write_at(&mut self, file: &OwnedFd, at: u64, data: &[u8]) -> Result<()> {
         let failed = |e: &dyn Display| BenchError::failed("writing", "an open file", e);
-        match rustix::io::pwrite(file, data, 0) {
+        match rustix::io::pwrite(file, data, at) {
             Ok(n) if n == data.len() => Ok(()),
             Ok(n) => Err(failed(&format_args!("only {n} bytes taken"))),
             Err(e) => Err(failed(&e)),

@@ -71,7 +71,11 @@ fn prepare_round<T: Target>(
 ) -> Result<u32> {
     let small = args.workload.file_size() > 0;
     match args.workload {
-        Workload::Create | Workload::CreateSync | Workload::WriteSmall | Workload::OpenUnlink => {
+        Workload::Create
+        | Workload::CreateSync
+        | Workload::WriteSmall
+        | Workload::Append
+        | Workload::OpenUnlink => {
             return Ok(found.map_or(0, |newest| newest + 1) + round);
         }
         Workload::Rename if round > 0 => return Ok(found.unwrap_or(0) + round),
@@ -159,6 +163,9 @@ pub(crate) fn make_directories<T: Target>(args: &Args, target: &T) -> Result<()>
     let reused = target.reused();
     run_phase(args, target, 0, |driver, share, _| {
         let thread = share.thread;
+        if share.layout.owner(thread) != thread {
+            return Ok(());
+        }
         let below = (0..share.layout.dirs).map(|dir| layout::dir_path(thread, dir));
         for path in std::iter::once(layout::top_path(thread)).chain(below) {
             let path = path?;
@@ -202,6 +209,7 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
             meter.op(|| driver.rename(dir, name, to.as_cstr()))
         }),
         Workload::WriteSmall => write_small(driver, share, meter),
+        Workload::Append => append(args, driver, share, meter),
         Workload::ReadSmall => read_small(driver, share, meter),
         Workload::Readdirplus => list_tree(driver, share, meter),
         Workload::Stat | Workload::Memory | Workload::Recover | Workload::Checkpoint => {
@@ -232,7 +240,8 @@ pub(crate) fn each_file<D: Driver>(
     let layout = &share.layout;
     let mut first = 0;
     while first < layout.files {
-        let dir = driver.open_dir(&layout::dir_path(share.thread, layout.dir_of(first))?)?;
+        let dir = driver
+            .open_dir(&layout::dir_path(layout.owner(share.thread), layout.dir_of(first))?)?;
         let end = (first + layout.per_dir).min(layout.files);
         for index in first..end {
             let name = Name::new(share.thread, index, share.generation);
@@ -250,6 +259,25 @@ fn write_small<D: Driver>(driver: &mut D, share: &Share, meter: &mut Meter) -> R
     each_file(driver, share, |driver, dir, name, index| {
         data[..8].copy_from_slice(&layout::stamp(share.thread, index));
         meter.op(|| driver.write_new(dir, name, &data))
+    })
+}
+
+/// Writes files from their beginnings to their ends a block at a time, some of them in turns.
+fn append<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Meter) -> Result<()> {
+    let stamps = (0..args.block_bytes.div_ceil(8)).flat_map(|n| layout::stamp(99, n));
+    let data: Vec<u8> = stamps.take(args.block_bytes as usize).collect();
+    let mut open = Vec::new();
+    each_file(driver, share, |driver, dir, name, index| {
+        open.push(driver.open_new(dir, name, &[])?);
+        if (open.len() as u64) < args.together && index + 1 < share.layout.files {
+            return Ok(());
+        }
+        for at in (0..args.file_bytes).step_by(data.len()) {
+            let len = data.len().min((args.file_bytes - at) as usize);
+            open.iter()
+                .try_for_each(|file| meter.op(|| driver.write_at(file, at, &data[..len])))?;
+        }
+        open.drain(..).try_for_each(|file| driver.close(file))
     })
 }
 
@@ -322,6 +350,7 @@ impl Results {
             self.volume_bytes = Some(after.volume_bytes as i64 - before.volume_bytes as i64);
             self.journal_bytes = Some(after.journal_bytes - before.journal_bytes);
             self.checkpoint_bytes = Some(after.checkpoint_bytes - before.checkpoint_bytes);
+            self.data_bytes = Some(after.data_bytes - before.data_bytes);
         }
     }
 }

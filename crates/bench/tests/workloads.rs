@@ -56,12 +56,18 @@ fn every_workload(target: &str, volume: bool) {
         {
             continue;
         }
-        let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json";
+        let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json \
+                    --file-bytes 16K --block-bytes 4K";
         let lines = bench(&format!("{name} --target {target} {line}")).expect(name);
         let whole = lines.last().expect("a line");
         assert_eq!(whole["workload"], name);
-        // A listing also meets the two subdirectories of each thread.
-        let ops = if *workload == Workload::Readdirplus { 124.0 } else { 120.0 };
+        let ops = match workload {
+            // A listing also meets the two subdirectories of each thread.
+            Workload::Readdirplus => 124.0,
+            // A file is written in four blocks.
+            Workload::Append => 480.0,
+            _ => 120.0,
+        };
         assert_eq!(number(whole, "ops"), ops, "{whole}");
         assert!(number(whole, "ops_per_second") > 0.0, "{whole}");
         if *workload != Workload::Recover {

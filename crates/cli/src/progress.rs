@@ -16,12 +16,16 @@ use crate::size::human;
 const QUIET: Duration = Duration::from_millis(400);
 /// Time between two updates.
 const PERIOD: Duration = Duration::from_millis(100);
+/// Time between two lines without a terminal.
+const LINE_PERIOD: Duration = Duration::from_secs(30);
 /// Redraws a second.
 const DRAWS_PER_SECOND: u8 = 10;
 
 /// Shows how far a command is, and takes its error lines.
 pub struct Progress {
     bar: Option<ProgressBar>,
+    /// Prefix of the lines without a terminal; `None` for no lines.
+    lines: Option<String>,
     started: Instant,
     updated: Instant,
     shown: bool,
@@ -39,6 +43,13 @@ impl Progress {
         Progress::new("{msg} {wide_bar} {percent:>3} %  {eta} left")
     }
 
+    /// The same; without a terminal, a line every 30 seconds, which begins with `name`.
+    pub fn share_in_lines(name: &dyn Display) -> Progress {
+        let mut progress = Progress::share();
+        progress.lines = progress.bar.is_none().then(|| name.to_string());
+        progress
+    }
+
     /// For work of which nothing shall be shown.
     pub fn hidden() -> Progress {
         Progress { bar: None, ..Progress::counting() }
@@ -53,7 +64,7 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Progress { bar, started: now, updated: now, shown: false, failures: 0 }
+        Progress { bar, lines: None, started: now, updated: now, shown: false, failures: 0 }
     }
 
     /// Whether it is time to show something again; cheap enough to ask for each file.
@@ -86,12 +97,18 @@ impl Progress {
     }
 
     /// Tells which share of the work is done.
-    pub fn set(&mut self, what: &'static str, done: u64, total: u64) {
+    pub fn set(&mut self, what: &str, done: u64, total: u64) {
+        if let Some(name) = &self.lines
+            && self.updated.elapsed() >= LINE_PERIOD
+        {
+            self.updated = Instant::now();
+            eprint_line(&line(name, what, (done, total), self.started.elapsed()));
+        }
         if !self.due() {
             return;
         }
         if let Some(bar) = &self.bar {
-            bar.set_message(what);
+            bar.set_message(what.to_owned());
             bar.set_length(total);
             bar.set_position(done);
         }
@@ -133,4 +150,43 @@ impl Progress {
 pub fn eprint_line(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr().lock(), "shoal: {line}");
+}
+
+/// Writes a line to standard error, in the place of a bar that is drawn again below it.
+pub fn eprint_line_over_bar(line: &str) {
+    use std::io::Write;
+    let mut stderr = std::io::stderr().lock();
+    if stderr.is_terminal() {
+        let _ = stderr.write_all(b"\r\x1b[K");
+    }
+    eprint_line(line);
+}
+
+/// Returns the share done, and the time left at the average rate so far.
+fn line(name: &str, what: &str, (done, total): (u64, u64), elapsed: Duration) -> String {
+    let share = done as f64 / total.max(1) as f64;
+    let percent = (share * 100.0) as u64;
+    let left = elapsed.as_secs_f64() * (1.0 / share.max(1e-9) - 1.0);
+    let left = match left as u64 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    };
+    format!("{name}: {what}: {percent} %, about {left} left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_expected_to_go_as_fast() {
+        let at =
+            |done, seconds| line("v", "checking names", (done, 1000), Duration::from_secs(seconds));
+        assert_eq!(at(250, 30), "v: checking names: 25 %, about 90 s left");
+        assert_eq!(at(100, 60), "v: checking names: 10 %, about 9 min left");
+        assert_eq!(at(10, 600), "v: checking names: 1 %, about 16 h left");
+        assert_eq!(at(1000, 9), "v: checking names: 100 %, about 0 s left");
+        assert!(at(0, 1).starts_with("v: checking names: 0 %"));
+    }
 }

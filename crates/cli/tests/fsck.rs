@@ -129,3 +129,28 @@ fn a_volume_without_a_superblock_is_found_again() {
     assert_eq!(other.status(), Some(8), "{other}");
     assert!(other.stderr().contains("not a Shoal volume"), "{other}");
 }
+
+/// A repair that may not take as much memory as it needs changes nothing and says so; a check says
+/// what it has found all the same.
+#[test]
+fn memory_that_is_not_there_is_named() {
+    let scratch = sample();
+    destroy_directories(&scratch.path("v"));
+    let refused = scratch.shoal(["fsck", "--repair", "--yes", "--memory", "1M", "v"]);
+    assert_eq!(refused.status(), Some(8), "{refused}");
+    let text = refused.stderr();
+    assert!(text.contains("takes about") && text.contains("may take 1 MiB"), "{refused}");
+    assert!(!scratch.path("v.fsck.log").exists());
+
+    let checked = scratch.shoal(["fsck", "--memory", "1M", "--threads", "3", "v"]);
+    assert_eq!(checked.status(), Some(4), "{checked}");
+    let text = checked.stdout();
+    assert!(text.contains("what a repair would do is not known"), "{checked}");
+    assert!(text.contains("dirents") && !text.contains("would make"), "{checked}");
+
+    let one = scratch.shoal(["fsck", "--threads", "1", "v"]);
+    let many = scratch.shoal(["fsck", "--threads", "8", "v"]);
+    assert_eq!(one.stdout(), many.stdout());
+    let repaired = scratch.shoal(["fsck", "--repair", "--yes", "--memory", "1G", "v"]);
+    assert_eq!(repaired.status(), Some(1), "{repaired}");
+}

@@ -4,12 +4,14 @@ use crate::claim::{self, ClaimOptions, HeldClaim};
 use crate::discard::discard_blocks;
 use crate::lock::{busy, lock_all};
 use crate::{Device, backing, failure, foreign_signature};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, fstatvfs, seek};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
+use rustix::fs::{fadvise, fallocate, fdatasync, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite, pwritev};
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IoSlice};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -295,6 +297,13 @@ impl Device for FileDevice {
                 Ok(())
             }
             (read, _) => read.map_err(|e| self.failed("read", offset, len as u64, e)),
+        }
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        // What cannot be read ahead is read when it is wanted, which also says what is wrong.
+        if let Some(len) = NonZeroU64::new(len) {
+            let _ = fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
     }
 

@@ -51,6 +51,10 @@ pub trait Device: Send + Sync {
         let _ = (offset, len);
         Ok(())
     }
+    /// Hint that these bytes are going to be read soon.
+    fn will_read(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
     /// Bytes that what stores the device has left for all of it; `None`: it does not run out.
     fn room(&self) -> Option<u64> {
         None

@@ -60,9 +60,7 @@ pub(crate) fn attr_of(ino: Ino, inode: &Inode) -> Result<Attr> {
 impl Inner {
     /// Attributes of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let inode = self.inode(ino)?;
-        let slot = inode.read();
-        attr_of(ino, &slot.inode)
+        self.root(ino)?.table.look(ino, |inode| attr_of(ino, inode))?
     }
 
     /// Whether `who` may read (4), write (2), execute or search (1).

@@ -10,7 +10,7 @@ use crate::data::inline_extents;
 use crate::records::{self, CLEAN_EXTENTS};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
-use shoal_base::limits::{ALIGN, NODE_SIZE};
+use shoal_base::limits::{ALIGN, EXTENT_MAX, NODE_SIZE};
 use shoal_base::{Addr, Code, Error, Ino, Result, RootId, SegNo};
 use shoal_format::attr::KEY_HIGH;
 use shoal_format::bytes::{u16_at, u32_at, u64_at};
@@ -293,41 +293,62 @@ impl Inner {
                 0 => self.move_object(&header, payload, &raw[at + HEADER..]),
                 _ => self.move_value(&header, payload),
             };
-            match moved {
+            let passed = match moved {
+                Ok(len) => len,
                 // Another root's, or a number that was never used: a leftover.
-                Err(Error::Code(Code::Stale)) => {}
+                Err(Error::Code(Code::Stale)) => 0,
                 // Unreadable: it stays where it is, for fsck to report.
                 Err(Error::Corrupt(e)) => {
                     tracing::warn!(error = %Error::Corrupt(e), "the cleaner leaves an object");
+                    0
                 }
-                other => other?,
-            }
-            at += (HEADER + header.len as usize).next_multiple_of(ALIGN);
+                Err(other) => return Err(other),
+            };
+            // A user's data may look like a header. Only a live object is skipped as a whole, so
+            // that nothing behind such data is overlooked.
+            at += match passed {
+                0 => ALIGN,
+                len => (HEADER + len as usize).next_multiple_of(ALIGN),
+            };
         }
         Ok(())
     }
 
     /// Writes what a file still uses of an object elsewhere, some pieces in each transaction. `raw`
-    /// is what was read of the segment from the payload on.
-    fn move_object(&self, header: &DataHeader, payload: Addr, raw: &[u8]) -> Result<()> {
-        while self.move_pieces(header, payload, raw)? {}
-        Ok(())
+    /// is what was read of the segment from the payload on. Returns the object's length, 0 if no
+    /// extent points to it.
+    fn move_object(&self, header: &DataHeader, payload: Addr, raw: &[u8]) -> Result<u32> {
+        let mut len = 0;
+        while let Some((moved, more)) = self.move_pieces(header, payload, raw)? {
+            len = len.max(moved);
+            if !more {
+                break;
+            }
+        }
+        Ok(len)
     }
 
-    /// Moves some pieces of an object; whether there may be more.
-    fn move_pieces(&self, header: &DataHeader, payload: Addr, raw: &[u8]) -> Result<bool> {
+    /// Moves some pieces of an object. Returns its length and whether there are more pieces, `None`
+    /// if no extent points to it.
+    fn move_pieces(
+        &self,
+        header: &DataHeader,
+        payload: Addr,
+        raw: &[u8],
+    ) -> Result<Option<(u32, bool)>> {
         let ino = header.ino;
         let inode = self.place_of(ino)?;
         if !self.may_live(header, &inode, payload)? {
-            return Ok(false);
+            return Ok(None);
         }
         let mut txn = self.store.begin(Need::Release, records::CLEAN)?;
         let mut locked = inode.write();
         let mut here = self.pieces_at(header, locked.inode(), payload)?;
         if locked.is_detached() {
-            return Ok(false);
+            return Ok(None);
         }
         let more = here.len() > CLEAN_EXTENTS;
+        let len = here.iter().map(|e| e.ptr.len).max().unwrap_or(0);
         here.truncate(CLEAN_EXTENTS);
         for old in here {
             let bytes = match raw.get(..old.ptr.len as usize) {
@@ -342,7 +363,7 @@ impl Inner {
             self.replace_extents(&mut txn, &mut locked, old.offset, old.end(), &[new])?;
         }
         txn.commit()?;
-        Ok(more)
+        Ok(Some((len, more)))
     }
 
     /// Whether something of an object lives, asked before a transaction is begun: most of what is
@@ -358,7 +379,8 @@ impl Inner {
         if !inode.core.in_use() {
             return Ok(Vec::new());
         }
-        let end = header.offset.saturating_add(u64::from(header.len));
+        // It may have grown since its header was written.
+        let end = header.offset.saturating_add(EXTENT_MAX as u64);
         let mut here = match inode.core.data_form {
             Form::Extents => inline_extents(ino, inode)?,
             Form::Tree => self.extents_in(ino, inode, header.offset, end)?,

@@ -10,11 +10,12 @@
 
 use crate::open::store_options;
 use crate::passes;
+use crate::repair::memory;
 use crate::repair::{Action, Name, Passed, RepairReport};
-use crate::types::{CheckReport, OpenOptions, Problem, RecoveryReport};
+use crate::types::{CheckReport, OpenOptions, Problem, Progress, RecoveryReport};
 use crate::volume::{Inner, Volume};
 use shoal_base::sync::Mutex;
-use shoal_base::{Error, Result};
+use shoal_base::{Code, Error, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::superblock::{Superblock, spare_of};
 use shoal_txn::{Held, Lost, Salvaged};
@@ -36,8 +37,6 @@ const OF_CONTENTS: [&str; 7] = [
 
 /// Called with what was found and what would be done: whether to go on.
 pub type Ask<'a> = &'a mut dyn FnMut(&RepairReport) -> bool;
-/// Called with the stage, work done, and work in all.
-pub type Progress<'a> = &'a mut dyn FnMut(&'static str, u64, u64);
 
 impl Volume {
     /// Checks the volume in a file or on a block device that nobody uses, and repairs it.
@@ -63,6 +62,7 @@ impl Volume {
         if report.found.is_empty() && !unfinished {
             return Ok(report);
         }
+        memory::allow(needed(&report.checked, &options), &options)?;
         let start = Instant::now();
         let Some(mended) = attempt(&device, &options, &spares, &mut report, progress)? else {
             return Ok(report);
@@ -83,7 +83,7 @@ impl Volume {
         let volume = Volume { inner: Arc::new(inner), background: Mutex::new(None) };
         volume.finish_repair(passed.later, &mut report)?;
         report.seconds += start.elapsed().as_secs_f64();
-        let after = volume.check(&mut |done, total| progress("checking again", done, total))?;
+        let after = volume.check_showing("checking again:", progress)?;
         report.left = after.problems.clone();
         report.checked = after;
         volume.close()?;
@@ -110,10 +110,19 @@ impl Volume {
     ) -> Result<RepairReport> {
         let options = OpenOptions { background: false, read_only: true, ..options.clone() };
         let Looked { mut report, spares, .. } = look(device, &options, progress)?;
-        if !report.found.is_empty() {
-            attempt(device, &options, &spares, &mut report, progress)?;
+        if report.found.is_empty() {
+            return Ok(report);
         }
-        Ok(report)
+        let known = needed(&report.checked, &options);
+        let tried = memory::allow(known, &options)
+            .and_then(|()| attempt(device, &options, &spares, &mut report, progress).map(|_| ()));
+        match tried {
+            Err(refused @ Error::Refused { code: Code::NoMemory, .. }) => {
+                report.unmended = Some(refused.to_string());
+                Ok(report)
+            }
+            other => other.map(|()| report),
+        }
     }
 
     /// What needs space or the journal.
@@ -131,6 +140,11 @@ impl Volume {
     }
 }
 
+/// Bytes that a repair takes, as far as a check can tell; it may not have been possible.
+fn needed(checked: &CheckReport, options: &OpenOptions) -> u64 {
+    memory::needed(checked, checked.inodes, options.cache_bytes)
+}
+
 /// What the check of a volume found.
 struct Looked {
     report: RepairReport,
@@ -144,7 +158,7 @@ struct Looked {
 /// problem found.
 fn look(device: &Arc<dyn Device>, options: &OpenOptions, progress: Progress<'_>) -> Result<Looked> {
     let checked = Volume::open_on(device.clone(), options).and_then(|volume| {
-        let report = volume.check(&mut |done, total| progress("checking", done, total))?;
+        let report = volume.check_showing("checking", progress)?;
         let info = volume.info();
         Ok((report, info.recovery, info.orphans))
     });
@@ -204,6 +218,11 @@ fn attempt(
             report.actions.push(Action { pass: "journal", message });
         }
         let inner = Inner::new(store, options);
+        // The check that has counted them could not be made.
+        if report.checked.inodes == 0 {
+            let counted = CheckReport { inodes: inner.inodes_at_most(), ..CheckReport::default() };
+            memory::allow(needed(&counted, options), options)?;
+        }
         let passed = passes::mend(&inner, &losses, report, progress)?;
         report.inodes = inner.store.inodes();
         Ok(Mended { inner, held, passed })

@@ -1,7 +1,7 @@
 //! Opening, closing, syncing, and what a volume tells about itself.
 
 use crate::background::Background;
-use crate::data::{ObjectCache, Writers};
+use crate::data::{ObjectCache, Tails, Writers};
 use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::Reaping;
@@ -159,6 +159,7 @@ impl Inner {
             refusal: Mutex::default(),
             extents: ObjectCache::default(),
             writers: Writers::default(),
+            tails: Tails::default(),
             options: options.clone(),
             recovery: Mutex::default(),
             unread: Mutex::default(),

@@ -132,7 +132,7 @@ impl Inner {
         let held = self.holds.is_held(ino) && !full;
         if !held && size != Size::Large {
             self.free_inode(txn, inode)?;
-            return Ok(Some(Left::Number(inode.place())));
+            return Ok(Some(Left::Number(inode.place(self.table(ino)?))));
         }
         let lsn = txn.lsn_before();
         let core = &mut inode.edit(self.table(ino)?, txn.epoch).core;
@@ -205,7 +205,7 @@ impl Inner {
         }
         *inode.edit(&root.table, txn.epoch) = Inode::free(core.generation);
         if planted::is(Defect::NumberBeforeRecord) {
-            root.table.give_back(&inode.place());
+            root.table.give_back(&inode.place(&root.table));
         }
         txn.log(Item::Free { ino, generation: core.generation });
         root.table.count_inodes(-1);
@@ -239,7 +239,7 @@ impl Inner {
         let generation = inode.edit(&root.table, txn.epoch).core.generation;
         inode.detach(txn.epoch);
         if planted::is(Defect::NumberTooEarly) {
-            root.table.give_back(&inode.place());
+            root.table.give_back(&inode.place(&root.table));
         }
         txn.log(Item::Free { ino, generation });
         root.table.count_inodes(-1);

@@ -14,7 +14,7 @@
 use crate::check::scrub::{Entry, Unread};
 use crate::check::{Check, ScrubAt, ScrubReport};
 use crate::repair::{Passed, Repair, RepairReport};
-use crate::types::CheckReport;
+use crate::types::{CheckReport, Progress};
 use crate::volume::{Inner, Volume};
 use shoal_base::Result;
 use shoal_base::planted::{self, Defect};
@@ -165,12 +165,22 @@ fn passes() -> impl Iterator<Item = &'static Pass> {
 
 impl Volume {
     /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets
-    /// the work done and in all, in inodes and entries, about.
-    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+    /// the work done and in all.
+    pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<CheckReport> {
+        self.check_showing("checking", &mut |_, done, total| progress(done, total))
+    }
+
+    /// The same; progress is told the pass, too, behind `what`.
+    pub(crate) fn check_showing(&self, what: &str, progress: Progress<'_>) -> Result<CheckReport> {
         let superblock = self.store.superblock();
         self.store.quiesced(|image| {
             let mut check = Check::new(&self.inner, superblock, image, progress);
-            passes().filter_map(|pass| pass.check).try_for_each(|run| run(&mut check))?;
+            for pass in passes() {
+                if let Some(run) = pass.check {
+                    check.begin(format!("{what} {}", pass.name));
+                    run(&mut check)?;
+                }
+            }
             Ok(check.finish())
         })
     }
@@ -246,7 +256,7 @@ pub(crate) fn mend(
     inner: &Inner,
     losses: &[Loss],
     report: &mut RepairReport,
-    progress: &mut dyn FnMut(&'static str, u64, u64),
+    progress: Progress<'_>,
 ) -> Result<Passed> {
     let mut repair = Repair::new(inner, losses, progress);
     for pass in passes() {

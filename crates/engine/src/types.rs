@@ -1,7 +1,9 @@
 //! What goes in and out of calls: attributes, entries, callers, options.
 
+mod check;
 mod options;
 
+pub use check::{CheckReport, Problem, Progress};
 pub use options::{OpenOptions, TruncateTracking};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
@@ -445,38 +447,6 @@ pub struct RecoveryReport {
     pub torn: Option<String>,
     /// Time it took.
     pub seconds: f64,
-}
-
-/// A problem that a check found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Stable short name of the rule: `dirent-child-missing`.
-    pub rule: &'static str,
-    /// What is wrong, and where.
-    pub message: String,
-}
-
-/// Result of a check.
-#[derive(Clone, Debug, Default)]
-pub struct CheckReport {
-    /// Inodes seen in use.
-    pub inodes: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Directory entries.
-    pub dirents: u64,
-    /// Extents.
-    pub extents: u64,
-    /// Attributes, parent pointers among them.
-    pub attributes: u64,
-    /// Parent pointers.
-    pub parents: u64,
-    /// Bytes of file data whose checksum was verified.
-    pub data_bytes: u64,
-    /// Tree nodes and inode blocks read.
-    pub blocks: u64,
-    /// What is wrong; empty: clean.
-    pub problems: Vec<Problem>,
 }
 
 /// Checks a name for a directory entry.

@@ -49,6 +49,8 @@ pub struct Inner {
     pub(crate) extents: crate::data::ObjectCache,
     /// Files to which objects are being written.
     pub(crate) writers: crate::data::Writers,
+    /// Objects that may grow.
+    pub(crate) tails: crate::data::Tails,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
     /// What the last scrub could not read.

@@ -79,7 +79,7 @@ fn appending_leaves_few_extents() {
     let volume = Volume::open_on(device, &options()).unwrap();
     let f = volume.create(&root, Ino::ROOT, b"log", 0o644).unwrap();
     for i in 0..1000u64 {
-        assert_eq!(volume.append(f.ino, &[i as u8; 4096], false).unwrap(), i * 4096);
+        assert_eq!(volume.append(f.ino, &[i as u8; 4096], false).unwrap(), (i * 4096, 4096));
         if i % 10 == 0 {
             volume.fsync(f.ino, false).unwrap();
         }

@@ -113,7 +113,8 @@ impl Extent {
 /// are, and fsck can name them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataHeader {
-    /// Bytes of payload.
+    /// Bytes of payload that were written with the header. The object may have grown since: how
+    /// long it is, the pointer to it says.
     pub len: u32,
     /// The file it was written for.
     pub ino: Ino,

@@ -42,8 +42,12 @@ pub const RO_COMPAT_PARENTS: u64 = 1 << 1;
 /// Read-only-compat bit 2: slots of the orphan table may name removed directories with entries, and
 /// files with names whose tail is being cut. Set when a volume is made, or first written to.
 pub const RO_COMPAT_ORPHAN_TREES: u64 = 1 << 2;
+/// Read-only-compat bit 3: data objects may be longer than their headers say. Set when a volume is
+/// made, or first written to.
+pub const RO_COMPAT_GROWN_OBJECTS: u64 = 1 << 3;
 /// Read-only-compat bits this code understands.
-pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_ATTRS | RO_COMPAT_PARENTS | RO_COMPAT_ORPHAN_TREES;
+pub const RO_COMPAT_KNOWN: u64 =
+    RO_COMPAT_ATTRS | RO_COMPAT_PARENTS | RO_COMPAT_ORPHAN_TREES | RO_COMPAT_GROWN_OBJECTS;
 
 /// Every feature, a row each.
 pub const FEATURES: &[Feature] = &[
@@ -88,6 +92,13 @@ pub const FEATURES: &[Feature] = &[
         name: "orphan-trees",
         what: "slots of the orphan table may name removed directories with entries, and files \
                whose tail is being cut; who does not know them would lose what they hold",
+    },
+    Feature {
+        word: Word::ReadOnlyCompat,
+        bit: 3,
+        name: "grown-objects",
+        what: "data objects may have grown since their headers were written; who does not know \
+               that would call them another's, and repair what is well",
     },
 ];
 

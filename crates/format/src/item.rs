@@ -359,7 +359,7 @@ pub mod size {
     /// [`Item::TreeDelRange`](super::Item::TreeDelRange).
     pub const TREE_DEL_RANGE: usize = TREE_DEL + 8;
     /// [`Item::Named`](super::Item::Named) with the longest name.
-    pub const NAMED_MAX: usize = HEAD + 13 + DIRENT_HEADER + NAME_MAX;
+    pub const NAMED_MAX: usize = named(NAME_MAX);
 
     /// [`Item::DataFork`](super::Item::DataFork), [`Item::AttrFork`](super::Item::AttrFork).
     pub const fn fork(bytes: usize) -> usize {
@@ -373,6 +373,10 @@ pub mod size {
     /// [`Item::IntentProgress`](super::Item::IntentProgress).
     pub const fn intent(body: usize) -> usize {
         HEAD + 2 + body
+    }
+    /// [`Item::Named`](super::Item::Named).
+    pub const fn named(name: usize) -> usize {
+        HEAD + 13 + DIRENT_HEADER + name
     }
     /// [`Item::Root`](super::Item::Root).
     pub const fn root(name: usize) -> usize {

@@ -253,7 +253,7 @@ tables! {
     }
     DATA "data-object" 0, extent::HEADER, "Header of a data object; the payload follows." {
         "magic" 4 "`SDX1`";
-        "len" 4 "bytes of payload";
+        "len" 4 "bytes of payload that were written with it; the object may have grown since";
         "inode" 8 "file it was written for";
         "offset" 8 "file offset it was written for; bit 63: hash of the attribute it is of";
         "checksum" 8 "XXH3-64 of the 24 bytes before, xor the volume";

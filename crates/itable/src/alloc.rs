@@ -18,7 +18,8 @@
 //! Background compaction is not possible: an inode's number is what users, handles and other
 //! programs know it by, so it cannot move to another block.
 
-use crate::block::{InodeBlock, InodeRef};
+use crate::block::{At, InodeBlock, InodeRef};
+use crate::budget::Budget;
 use crate::pool::{Next, OWN, Pool, SPARSE};
 use crate::shards::{Cursor, Cursors, Shards};
 use crate::sync::{AtomicU64, Mutex};
@@ -86,18 +87,21 @@ fn take(block: &InodeBlock) -> Option<usize> {
 }
 
 /// A block none of whose numbers has been used.
-fn fresh_block(number: u64) -> Arc<InodeBlock> {
+fn fresh_block(number: u64, budget: &Arc<Budget>) -> Arc<InodeBlock> {
     let inodes = (0..INODES_PER_BLOCK).map(|_| Inode::default()).collect();
-    InodeBlock::new(number, inodes, Ptr::NULL)
+    InodeBlock::new(number, inodes, Ptr::NULL, budget)
 }
 
 /// Giving numbers out.
 impl InodeTable {
     /// Takes a free number for a child of `dir`, a directory with so many entries. It is the
     /// caller's alone until a record makes it an inode, or [`InodeTable::give_back`].
-    pub fn allocate(&self, dir: &InodeRef, entries: u64) -> Result<InodeRef> {
+    pub fn allocate(&self, dir: At<'_>, entries: u64) -> Result<InodeRef> {
+        self.allocate_from(&mut self.alloc.shards.mine().cursors.lock(), dir, entries)
+    }
+
+    fn allocate_from(&self, cursors: &mut Cursors, dir: At<'_>, entries: u64) -> Result<InodeRef> {
         let home = dir.ino.index();
-        let mut cursors = self.alloc.shards.mine().cursors.lock();
         loop {
             if let Some(inode) = cursors.of(home).and_then(|cursor| self.take_from(cursor)) {
                 return Ok(inode);
@@ -117,6 +121,18 @@ impl InodeTable {
             if let (home, Some(block)) = before {
                 self.let_go(&block, home);
             }
+        }
+    }
+
+    /// Takes a free number for a child of `dir` before `dir` is locked, if this thread shard has a
+    /// block for that directory: then it is known to be large. Others who want the directory's lock
+    /// need not wait until a new block has been made.
+    #[inline]
+    pub fn allocate_ahead(&self, dir: At<'_>) -> Result<Option<InodeRef>> {
+        let mut cursors = self.alloc.shards.mine().cursors.lock();
+        match cursors.of(dir.ino.index()) {
+            Some(_) => self.allocate_from(&mut cursors, dir, LARGE).map(Some),
+            None => Ok(None),
         }
     }
 
@@ -143,7 +159,7 @@ impl InodeTable {
 
     /// Takes a block that is listed for a directory, if there is one. Small directories look only
     /// when their inode in memory says so.
-    fn block_of(&self, dir: &InodeRef, entries: u64) -> Result<Option<Arc<InodeBlock>>> {
+    fn block_of(&self, dir: At<'_>, entries: u64) -> Result<Option<Arc<InodeBlock>>> {
         let (bit, homes) = (bit_of(dir.ino.index()), &dir.block.reuse.homes);
         let told = homes.load(Ordering::Acquire) & bit != 0;
         if !told && entries < LARGE {
@@ -241,7 +257,7 @@ impl InodeTable {
         let place = self.blocks.reserve(number).map_err(no_memory)?;
         let next = &self.alloc.next_block;
         let mine = next.compare_exchange(number, number + 1, Ordering::Relaxed, Ordering::Relaxed);
-        Ok(mine.is_ok().then(|| self.enter(place, fresh_block(number))))
+        Ok(mine.is_ok().then(|| self.enter(place, fresh_block(number, &self.config.budget))))
     }
 
     /// Enters a block that has never been written, unless another thread has done so.
@@ -251,7 +267,7 @@ impl InodeTable {
             return Ok(block);
         }
         let place = self.blocks.reserve(number).map_err(no_memory)?;
-        Ok(self.enter(place, fresh_block(number)))
+        Ok(self.enter(place, fresh_block(number, &self.config.budget)))
     }
 
     /// For replay: the place of an inode that the journal names, in a block that may be new. Marks
@@ -280,6 +296,22 @@ impl InodeTable {
         let free = inode.block.free.fetch_or(bit, Ordering::SeqCst) | bit;
         if free.count_ones() >= OWN {
             self.offer(&inode.block, 0);
+        }
+    }
+
+    /// For the end of a replay: numbers that records have claimed and that are not in use are free.
+    /// A block that is not in memory says so itself when it is read.
+    pub fn give_back_unused(&self) {
+        for (number, block) in self.blocks.iter() {
+            let taken = !block.free.load(Ordering::SeqCst);
+            let indices = number * PER_BLOCK..(number + 1) * PER_BLOCK;
+            for index in indices.filter(|index| *index != 0 && taken & bit_of(*index) != 0) {
+                let ino = Ino::new(self.config.root, index);
+                let inode = InodeRef { block: block.clone(), ino };
+                if !inode.read().inode.core.in_use() {
+                    self.give_back(&inode);
+                }
+            }
         }
     }
 

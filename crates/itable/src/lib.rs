@@ -22,13 +22,15 @@ mod shards;
 mod alloc;
 mod budget;
 mod persist;
+mod read;
 mod salvage;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use block::{InodeBlock, InodeRef, Locked, Slot};
+pub use block::{At, Borrowed, InodeBlock, InodeRef, Locked, Slot};
 pub use budget::Budget;
 pub use persist::Written;
+pub use read::Visitor;
 pub use salvage::LostBlock;
-pub use table::{InodeTable, TableConfig};
+pub use table::{InodeTable, Pinned, TableConfig};

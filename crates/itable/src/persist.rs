@@ -17,8 +17,11 @@ use shoal_tree::{Key, NodeWriter, Placed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Blocks that a thread encodes and writes at once: about 600 KiB of small files.
+/// Blocks that a thread encodes and writes at once, at most: about 600 KiB of small files.
 const PIECE: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 128 };
+
+/// Bytes of blocks, as they are in memory, that make a piece whatever their number.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Blocks that a checkpoint has written, until they can be read back.
 pub struct Written {
@@ -37,11 +40,11 @@ impl InodeTable {
         let mut next = || self.next_dirty(&mut from, epoch);
         let mut first = next();
         // Fewer blocks than that are not worth a thread.
-        let helpers = writer.helpers().filter(|_| first.as_ref().is_some_and(|p| p.len() == PIECE));
+        let helpers = writer.helpers().filter(|_| first.as_ref().is_some_and(|p| p.is_whole()));
         let (blocks, sink) = (Mutex::new(Vec::new()), Mutex::new(&mut *writer));
         let steps = Steps {
             take: || first.take().or_else(&mut next),
-            prepare: |blocks: Vec<_>| Ok(self.encode(blocks, epoch)),
+            prepare: |blocks: Blocks| Ok(self.encode(blocks, epoch)),
             place: |piece: &mut Piece| piece.place(&mut **sink.lock()),
             finish: |mut piece: Piece| {
                 piece.stamp();
@@ -63,23 +66,24 @@ impl InodeTable {
         Ok((root, Written { epoch, blocks }))
     }
 
-    /// Up to [`PIECE`] blocks from `from` on that the checkpoint of `epoch` has to write.
-    fn next_dirty(&self, from: &mut u64, epoch: Epoch) -> Option<Vec<Arc<InodeBlock>>> {
+    /// The next blocks from `from` on that the checkpoint of `epoch` has to write.
+    fn next_dirty(&self, from: &mut u64, epoch: Epoch) -> Option<Blocks> {
         let mark = DIRTY_MARK[epoch as usize % 2];
-        let mut blocks = Vec::with_capacity(PIECE);
-        while blocks.len() < PIECE
+        let mut blocks = Blocks::default();
+        while !blocks.is_whole()
             && let Some((number, block)) = self.blocks.next_marked(*from, mark)
         {
             *from = number + 1;
-            blocks.push(block);
+            blocks.bytes += block.bytes.counted();
+            blocks.blocks.push(block);
         }
-        (!blocks.is_empty()).then_some(blocks)
+        (!blocks.blocks.is_empty()).then_some(blocks)
     }
 
     /// Encodes blocks as they were at the end of `epoch`, one behind the other.
-    fn encode(&self, blocks: Vec<Arc<InodeBlock>>, epoch: Epoch) -> Piece {
+    fn encode(&self, blocks: Blocks, epoch: Epoch) -> Piece {
         let mut piece = Piece::default();
-        for block in blocks {
+        for block in blocks.blocks {
             block.flags.fetch_or(WRITING, Ordering::AcqRel);
             let start = piece.raw.len();
             let free = self.capture(&block, epoch, &mut piece.raw);
@@ -114,11 +118,12 @@ impl InodeTable {
 
     /// What `checkpoint` wrote can be read back: the blocks may leave memory.
     pub fn finish(&self, written: Written) {
-        self.config.budget.cleaned(written.blocks.len(), written.epoch);
         for block in written.blocks {
+            block.bytes.cleaned(written.epoch as usize % 2);
             block.flags.fetch_and(!WRITING, Ordering::AcqRel);
             self.note_clean(&block);
         }
+        self.make_room_of_clean();
     }
 }
 
@@ -135,15 +140,30 @@ impl InodeTable {
         })?;
         self.forget_numbers();
         for (number, block) in self.blocks.iter() {
-            for (parity, mark) in (0..).zip(DIRTY_MARK) {
-                let marked = self.blocks.has_mark(number, mark);
-                self.config.budget.cleaned(usize::from(marked), parity);
+            for (parity, mark) in DIRTY_MARK.into_iter().enumerate() {
+                if self.blocks.has_mark(number, mark) {
+                    block.bytes.cleaned(parity);
+                }
             }
             if self.blocks.remove_if(number, &block) {
-                self.config.budget.dropped(1);
+                block.bytes.dropped();
             }
         }
         Ok(())
+    }
+}
+
+/// Blocks to be written together.
+#[derive(Default)]
+struct Blocks {
+    blocks: Vec<Arc<InodeBlock>>,
+    /// What they take in memory.
+    bytes: usize,
+}
+
+impl Blocks {
+    fn is_whole(&self) -> bool {
+        self.blocks.len() >= PIECE || self.bytes >= PIECE_BYTES
     }
 }
 
@@ -191,7 +211,9 @@ impl InodeTable {
         let mut free = 0;
         encode_block(self.block_id(block.number), epoch, raw, |i, out| {
             let mut slot = block.slots[i].write();
+            let before = slot.bytes();
             let old = slot.old.take();
+            block.bytes.changed(before, slot.bytes(), None);
             let freed;
             let inode = match &old {
                 Some(old) if slot.epoch > epoch => old,

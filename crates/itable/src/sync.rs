@@ -18,5 +18,5 @@ pub(crate) use crate::tests::noted::{
 #[cfg(not(test))]
 pub(crate) use chosen::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, RwLock};
 pub(crate) use chosen::{
-    Brief, RwLockReadGuard, RwLockWriteGuard, SHARDS, Step, atomically, crew, shard, step,
+    Brief, RwLockReadGuard, RwLockWriteGuard, SHARDS, Step, atomically, crew, hint, shard, step,
 };

@@ -1,7 +1,7 @@
 //! Finding an inode: in the XArray of blocks in memory, or on the device through `imap`.
 
 use crate::alloc::Allocator;
-use crate::block::{InodeBlock, InodeRef};
+use crate::block::{At, Borrowed, InodeBlock, InodeRef};
 use crate::budget::Budget;
 use crate::sync::{AtomicU64, Mutex, SHARDS, Step, atomically, step};
 use shoal_base::cold::{self, Cold};
@@ -16,8 +16,7 @@ use shoal_format::bytes::Reader;
 use shoal_format::inode::{BlockId, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
-use shoal_xarray::{AllocError, Mark, Reservation, XArray};
-use std::ops::Range;
+use shoal_xarray::{AllocError, Guard, Mark, Reservation, XArray};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,6 +45,9 @@ pub struct TableConfig {
     /// Counters of the volume.
     pub counters: Arc<Counters>,
 }
+
+/// A thread that is pinned: blocks that leave memory stay readable.
+pub type Pinned<'t> = Guard<'t, Arc<InodeBlock>>;
 
 /// The inode table of a root.
 pub struct InodeTable {
@@ -128,12 +130,58 @@ impl InodeTable {
     #[inline]
     pub(crate) fn block(&self, number: u64) -> Result<Arc<InodeBlock>> {
         if let Some(block) = self.blocks.get(number) {
-            if !block.used.load(Ordering::Relaxed) {
-                block.used.store(true, Ordering::Relaxed);
-            }
+            block.mark_used();
             return Ok(block);
         }
         self.load(number)
+    }
+
+    /// Pins this thread, for [`InodeTable::borrow`].
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_> {
+        self.blocks.pin()
+    }
+
+    /// As [`InodeTable::get`], for the time of a call: the reference is counted in a cache line of
+    /// the inode's own.
+    #[inline]
+    pub fn borrow<'p>(&self, pin: &'p Pinned<'_>, ino: Ino) -> Result<Borrowed<'p>> {
+        let number = ino.index() / INODES_PER_BLOCK as u64;
+        loop {
+            if let Some(borrowed) = pin.get_as(number, |block| Borrowed::new(block, ino)) {
+                borrowed.at().block.mark_used();
+                return Ok(borrowed);
+            }
+            let _loaded = self.block(number)?;
+        }
+    }
+
+    /// A counted reference to what something else keeps in memory.
+    pub(crate) fn here(&self, at: At<'_>) -> InodeRef {
+        let here = self.get(at.ino);
+        here.unwrap_or_else(|e| unreachable!("inode {} is in memory: {e}", at.ino))
+    }
+
+    /// Calls `f` with an inode, whether it is in use or not, locked for reading. `ESTALE` when its
+    /// block has never been used.
+    ///
+    /// Counts no reference to the block, which would write a cache line that all users of its 32
+    /// inodes share. So the block may leave memory meanwhile, and another copy of it be read and
+    /// changed: `f` sees the inode as it was at some moment of this call, and must not rely on its
+    /// staying so. Who needs that takes a reference ([`InodeTable::get`]).
+    #[inline]
+    pub fn look<R>(&self, ino: Ino, f: impl FnOnce(&Inode) -> R) -> Result<R> {
+        {
+            let pin = self.blocks.pin();
+            if let Some(block) = pin.get(ino.index() / INODES_PER_BLOCK as u64) {
+                block.mark_used();
+                let slot = block.slots[ino.0 as usize % INODES_PER_BLOCK].read();
+                return Ok(f(&slot.inode));
+            }
+        }
+        let inode = self.get(ino)?;
+        let slot = inode.read();
+        Ok(f(&slot.inode))
     }
 
     #[cold]
@@ -147,8 +195,22 @@ impl InodeTable {
         let place = self.blocks.reserve(number).map_err(no_memory)?;
         let found = self.imap.get(Key::new(number, 0), decode_imap)?.flatten();
         let Some((ptr, _)) = found else { return Err(Error::Code(Code::Stale)) };
-        let block = InodeBlock::new(number, self.read_block(number, ptr)?, ptr);
+        let inodes = self.read_block(number, ptr)?;
+        let block = InodeBlock::new(number, inodes, ptr, &self.config.budget);
         Ok(self.enter(place, block))
+    }
+
+    /// Returns whether a block is on the device, or may be, and not in memory.
+    pub fn is_cold(&self, number: u64) -> bool {
+        number < self.next_block() && self.blocks.get(number).is_none()
+    }
+
+    /// Brings a block into memory that is going to be used.
+    ///
+    /// # Errors
+    /// Those of [`InodeTable::get`], which its user finds again.
+    pub fn read_ahead(&self, number: u64) -> Result<()> {
+        self.block(number).map(drop)
     }
 
     /// The lock under which a block that is not in memory is entered.
@@ -158,22 +220,33 @@ impl InodeTable {
 
     /// Reads and checks a block on the device.
     pub fn read_block(&self, number: u64, ptr: Ptr) -> Result<Vec<Inode>> {
-        let object = || format!("inode block {number} of root {}", self.config.root.0);
-        let longest = u64::from(self.config.geometry.inode_size + 2) * 32 + 48;
-        if number >= INODE_BLOCKS_MAX
-            || u64::from(ptr.len) > longest
-            || !self.config.geometry.contains(ptr.addr, u64::from(ptr.len))
-        {
+        if number >= INODE_BLOCKS_MAX || !self.may_be_at(ptr) {
             let rule = format!("pointer to {} bytes", ptr.len);
-            return Err(Error::corrupt(object(), Some(ptr.addr.0), rule));
+            return Err(Error::corrupt(self.name_of(number), Some(ptr.addr.0), rule));
         }
         let mut raw = vec![0; ptr.len as usize];
         self.config.device.read_at(&mut raw, ptr.addr.0)?;
         self.config.counters.add(Counter::InodeBlockReads, 1);
+        self.decode_read(number, ptr, &raw)
+    }
+
+    /// Checks a block that has been read.
+    pub(crate) fn decode_read(&self, number: u64, ptr: Ptr, raw: &[u8]) -> Result<Vec<Inode>> {
         if !planted::is(Defect::InodeChecksum) {
-            ptr.verify(&raw, &object())?;
+            ptr.verify(raw, &self.name_of(number))?;
         }
-        decode_block(&raw, self.block_id(number), ptr.addr)
+        decode_block(raw, self.block_id(number), ptr.addr)
+    }
+
+    /// Whether a block can be as long, and where this points to.
+    pub(crate) fn may_be_at(&self, ptr: Ptr) -> bool {
+        let longest = u64::from(self.config.geometry.inode_size + 2) * 32 + 48;
+        let len = u64::from(ptr.len);
+        len <= longest && self.config.geometry.contains(ptr.addr, len)
+    }
+
+    fn name_of(&self, number: u64) -> String {
+        format!("inode block {number} of root {}", self.config.root.0)
     }
 
     /// Brings a block into memory and makes room if there is too much.
@@ -183,11 +256,11 @@ impl InodeTable {
         block: Arc<InodeBlock>,
     ) -> Arc<InodeBlock> {
         let (number, clean) = (block.number, !block.disk.lock().is_null());
+        block.bytes.loaded();
         let here = place.get_or_store(block);
         if clean {
             self.blocks.set_mark(number, RECLAIMABLE);
         }
-        self.config.budget.loaded();
         self.make_room();
         here
     }
@@ -202,6 +275,18 @@ impl InodeTable {
             && let Some(other) = budget.next_table()
         {
             other.shrink();
+        }
+    }
+
+    /// The same after a checkpoint, when many blocks have become clean at once.
+    pub(crate) fn make_room_of_clean(&self) {
+        // Twice round: the first time what was used stays.
+        let rounds = 2 * self.config.budget.used_blocks() / CLOCK_STEPS + 2;
+        for _ in 0..rounds {
+            if !self.config.budget.is_over() {
+                return;
+            }
+            self.shrink();
         }
     }
 
@@ -227,12 +312,13 @@ impl InodeTable {
             }
             let idle = |block: &InodeBlock| {
                 let detached = block.detached.load(Ordering::Acquire) != 0;
-                !block.is_dirty() && !detached && !block.disk.lock().is_null()
+                let used = detached || block.is_borrowed();
+                !block.is_dirty() && !used && !block.disk.lock().is_null()
             };
             // Under a lock of the array.
             let idle = |block: &InodeBlock| atomically(|| idle(block));
             if self.blocks.remove_if_unused(number, &block, idle) {
-                budget.dropped(1);
+                block.bytes.dropped();
                 self.config.counters.add(Counter::InodeBlockEvictions, 1);
             } else if block.is_dirty() {
                 self.blocks.clear_mark(number, RECLAIMABLE);
@@ -254,7 +340,7 @@ impl InodeTable {
         let marked = self.blocks.set_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
         invariant!(marked, "inode block {} is used but not in the table", block.number);
         self.imap.mark_root(epoch);
-        self.config.budget.dirtied(epoch);
+        block.bytes.dirtied(epoch);
     }
 }
 
@@ -282,37 +368,6 @@ impl InodeTable {
         let on_device = batch.iter().next().map(|(key, _)| key.hi);
         let in_memory = self.blocks.range(from..).next().map(|(number, _)| number);
         Ok(on_device.into_iter().chain(in_memory).min())
-    }
-
-    /// The same over what can be read of `imap`: `lost` is told of each node of it that cannot,
-    /// with the blocks from which and before which it answers, and of entries that are none.
-    pub fn for_each_readable_block(
-        &self,
-        visit: &mut dyn FnMut(u64, Ptr),
-        lost: &mut dyn FnMut(Error, Range<u64>),
-    ) -> Result<()> {
-        let mut broken = Vec::new();
-        let mut entry = |key: Key, value: &[u8]| {
-            match decode_imap(value) {
-                Some((ptr, _)) if key.hi < INODE_BLOCKS_MAX => visit(key.hi, ptr),
-                _ => broken.push(key.hi),
-            }
-            Ok(())
-        };
-        self.imap.for_each_readable(&mut entry, &mut |error, low, high| {
-            lost(error, low.hi..high.hi);
-        })?;
-        for number in broken {
-            let object = format!("imap entry of block {number}");
-            let error = Error::corrupt(object, None, "not a block's number, pointer and mask");
-            lost(error, number..number.saturating_add(1));
-        }
-        Ok(())
-    }
-
-    /// The numbers of the blocks that are in memory.
-    pub fn blocks_in_memory(&self) -> Vec<u64> {
-        self.blocks.range(0..).map(|(number, _)| number).collect()
     }
 
     /// Calls `visit` with every block known to `imap`: number, pointer, mask of free slots.

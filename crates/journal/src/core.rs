@@ -101,7 +101,6 @@ impl Core {
     /// Never waits for the writer's lock: who holds it may be waiting for this very reservation.
     #[cold]
     pub(crate) fn wait_for_room(&self, reservation: &Reservation<'_>) -> Result<()> {
-        reservation.publish_start();
         let mut rest = REST_MIN;
         while !reservation.has_room() {
             self.check_poison()?;

@@ -33,10 +33,11 @@ mod ring;
 mod scan;
 mod writer;
 
-pub use scan::{ScanEnd, scan};
+pub use scan::{ScanEnd, Scanner, scan};
 use shoal_base::sync::{Mutex, thread};
 
 use crate::core::Core;
+use crate::ring::Reservation;
 use shoal_base::counters::Counters;
 use shoal_base::{Addr, Code, Lsn, Result, SegNo, shard};
 use shoal_device::Device;
@@ -141,28 +142,29 @@ impl Journal {
     /// Waits only when the ring is full, and then helps to write it out.
     #[inline]
     pub fn stage(&self, record: &[u8]) -> Result<Lsn> {
+        self.number(record.len())?.fill(record)
+    }
+
+    /// Takes the number of a record of `len` bytes, which must follow. To be called with the locks
+    /// held that order this change against others; the bytes need no lock: nothing behind the
+    /// number is written, or becomes durable, before they are there.
+    ///
+    /// Never waits for the device.
+    #[inline]
+    pub fn number(&self, len: usize) -> Result<Numbered<'_>> {
         let core = &*self.core;
         core.check_poison()?;
-        let framed = RECORD_HEADER + record.len();
+        let framed = RECORD_HEADER + len;
         if framed > core.framed_max {
             return Err(Code::TooBig.into());
         }
-        let reservation = loop {
+        loop {
             match core.ring.reserve(shard::shard(), framed) {
-                Some(reservation) => break reservation,
+                Some(place) => return Ok(Numbered { core, place }),
                 // More threads in here than cells: one is about to finish, or waits for the writer.
                 None => thread::yield_now(),
             }
-        };
-        if !reservation.has_room() {
-            core.wait_for_room(&reservation)?;
         }
-        let (start, end) = (reservation.start, reservation.end);
-        reservation.fill(&(record.len() as u32).to_le_bytes(), record);
-        if (start ^ end) >> core.wake_shift != 0 {
-            core.wake_background();
-        }
-        Ok(Lsn(end))
     }
 
     /// End of what has been staged.
@@ -251,6 +253,44 @@ impl Journal {
             // A panic in there has poisoned the journal; there is nothing to add.
             let _ = thread.join();
         }
+    }
+}
+
+/// A record that has its number, and not yet its bytes. One that is dropped leaves a hole that
+/// nothing behind it passes: the journal must be poisoned then.
+#[must_use = "the journal stops at a record that never comes"]
+pub struct Numbered<'j> {
+    core: &'j Core,
+    place: Reservation<'j>,
+}
+
+impl Numbered<'_> {
+    /// Number just past the record.
+    #[inline]
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.place.end)
+    }
+
+    /// Number of its first byte: all that was numbered before is below.
+    #[inline]
+    pub fn before(&self) -> Lsn {
+        Lsn(self.place.start)
+    }
+
+    /// Adds the bytes, as many as were said. Returns the number just past the record. Waits only
+    /// when the ring is full, and then helps to write it out.
+    #[inline]
+    pub fn fill(self, record: &[u8]) -> Result<Lsn> {
+        let Numbered { core, place } = self;
+        if !place.has_room() {
+            core.wait_for_room(&place)?;
+        }
+        let (start, end) = (place.start, place.end);
+        place.fill(&(record.len() as u32).to_le_bytes(), record);
+        if (start ^ end) >> core.wake_shift != 0 {
+            core.wake_background();
+        }
+        Ok(Lsn(end))
     }
 }
 

@@ -6,24 +6,31 @@
 //! # Protocol
 //!
 //! ```text
-//! stager   t = tail                         reader   end = tail
+//! stager   t = the cell's last end          reader   end = tail
 //!          cell: IDLE -> t  (claims it)              safe = min(end, every cell)
 //!          start = tail; tail += len                 reads consumed .. safe
-//!          waits until end - consumed <= capacity    consumed = safe
+//!          cell: t -> start                          consumed = safe
+//!          waits until end - consumed <= capacity
 //!          copies into start .. end
-//!          cell: t -> IDLE
+//!          the cell's last end = end
+//!          cell: start -> IDLE
 //! ```
+//!
+//! `tail` is the one cache line that all stagers write, and each writes it once: the bound that
+//! claims a cell is where the tail was when the cell was last used, which its own line says. It is
+//! at most `start`: the claim reads what released the cell, so the additions of all who used it
+//! come before the claimant's.
 //!
 //! *Everything below `safe` is complete.* Take a reservation with `start < safe`. Then its
 //! `tail += len` came before the reader's load of `tail`, and the claim of its cell before that. So
-//! the reader sees in that cell either `t`, which is at most `start`, and `safe` would not be above
-//! it; or a later value, and then the copy has happened before, because cells change hands only
+//! the reader sees in that cell either `t` or `start`, and `safe` would not be above it; or a later
+//! value, and then the copy has happened before, because cells change hands only
 //! after the copy (release), and are read with acquire.
 //!
 //! *Nobody copies over what is still to be read*, because a copy waits for `consumed`.
 //!
-//! A thread that waits for room has set its cell to `start` first, so everything below `start` can
-//! be taken out; with records no longer than the ring, the waiter with the lowest `start` gets
+//! A thread that waits for room has set its cell to `start`, so everything below `start` can be
+//! taken out; with records no longer than the ring, the waiter with the lowest `start` gets
 //! room.
 //!
 //! Cells are found by thread, but any free one will do: threads that share a shard do not wait.
@@ -49,8 +56,15 @@ pub(crate) struct Ring {
     tail: CachePadded<AtomicU64>,
     /// Everything below has been taken out.
     consumed: CachePadded<AtomicU64>,
-    /// A lower bound of each unfinished reservation.
-    cells: Box<[CachePadded<AtomicU64>]>,
+    cells: Box<[CachePadded<Cell>]>,
+}
+
+/// Place of an unfinished reservation.
+struct Cell {
+    /// A lower bound of it, or [`IDLE`].
+    bound: AtomicU64,
+    /// End of the last one. Written by who holds the cell.
+    last: AtomicU64,
 }
 
 /// The right to take out of the ring it was made with: there is one.
@@ -70,6 +84,12 @@ pub(crate) struct Reservation<'a> {
     pub(crate) end: u64,
 }
 
+impl Cell {
+    fn new(start: u64) -> Cell {
+        Cell { bound: AtomicU64::new(IDLE), last: AtomicU64::new(start) }
+    }
+}
+
 impl Ring {
     /// A ring of `capacity` bytes (a power of two) that starts at position `start`, for up to
     /// `cells` unfinished reservations, and its reader.
@@ -80,7 +100,7 @@ impl Ring {
             capacity: capacity as u64,
             tail: CachePadded::new(AtomicU64::new(start)),
             consumed: CachePadded::new(AtomicU64::new(start)),
-            cells: (0..cells).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+            cells: (0..cells).map(|_| CachePadded::new(Cell::new(start))).collect(),
         };
         (ring, Reader { consumed: start, safe: start })
     }
@@ -103,6 +123,10 @@ impl Ring {
         invariant!(len as u64 <= self.capacity, "a record of {len} bytes");
         let cell = self.claim(hint)?;
         let start = self.tail.fetch_add(len as u64, Ordering::AcqRel);
+        let place = &self.cells[cell];
+        // Everything below can be taken out from here on.
+        place.bound.store(start, Ordering::Release);
+        place.last.store(start + len as u64, Ordering::Relaxed);
         Some(Reservation { ring: self, cell, start, end: start + len as u64 })
     }
 
@@ -111,13 +135,9 @@ impl Ring {
     fn claim(&self, hint: usize) -> Option<usize> {
         let count = self.cells.len();
         (0..count).map(|n| (hint + n) % count).find(|cell| {
-            let bound = self.tail.load(Ordering::Acquire);
-            let swap = self.cells[*cell].compare_exchange(
-                IDLE,
-                bound,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
+            let cell = &self.cells[*cell];
+            let last = cell.last.load(Ordering::Relaxed);
+            let swap = cell.bound.compare_exchange(IDLE, last, Ordering::AcqRel, Ordering::Relaxed);
             swap.is_ok()
         })
     }
@@ -125,7 +145,7 @@ impl Ring {
     /// Looks how far the ring can be read now.
     pub(crate) fn look(&self, reader: &mut Reader) -> u64 {
         let end = self.tail.load(Ordering::Acquire);
-        let cells = self.cells.iter().map(|c| c.load(Ordering::Acquire));
+        let cells = self.cells.iter().map(|c| c.bound.load(Ordering::Acquire));
         let safe = cells.fold(end, u64::min);
         // A thread may publish a bound that it loaded long ago; what has been seen stays seen.
         reader.safe = reader.safe.max(safe);
@@ -183,11 +203,6 @@ impl Reservation<'_> {
         self.end - self.ring.consumed().min(self.end) <= self.ring.capacity
     }
 
-    /// Lets everything below this reservation be taken out while it waits.
-    pub(crate) fn publish_start(&self) {
-        self.ring.cells[self.cell].store(self.start, Ordering::Release);
-    }
-
     /// Copies `head`, then `body`, which together have the reserved length, and finishes. There
     /// must be room.
     #[inline]
@@ -197,7 +212,7 @@ impl Reservation<'_> {
         invariant!(self.has_room(), "filled before there is room");
         self.copy(self.start, head);
         self.copy(self.start + head.len() as u64, body);
-        self.ring.cells[self.cell].store(IDLE, Ordering::Release);
+        self.ring.cells[self.cell].bound.store(IDLE, Ordering::Release);
     }
 
     #[inline]
@@ -331,10 +346,7 @@ mod model {
     fn stage(ring: &Ring, hint: usize, byte: u8) -> bool {
         let Some(reservation) = ring.reserve(hint, 2) else { return false };
         if !reservation.has_room() {
-            reservation.publish_start();
-            if !reservation.has_room() {
-                return false;
-            }
+            return false;
         }
         reservation.fill(&[byte], &[byte]);
         true
@@ -444,7 +456,6 @@ mod tests {
         ring.reserve(0, 8).unwrap().fill(&[1; 8], b"");
         let waiting = ring.reserve(0, 5).unwrap();
         assert!(!waiting.has_room());
-        waiting.publish_start();
         assert_eq!(ring.look(&mut reader), 8);
         ring.consume(&mut reader, 5);
         assert!(waiting.has_room());

@@ -62,21 +62,59 @@ pub fn scan(
     start: JournalPos,
     mut each: impl FnMut(Lsn, &[u8]) -> Result<()>,
 ) -> Result<ScanEnd> {
-    if !is_place(geometry, start.addr) {
-        return Err(corrupt(start, 'E', "no batch can be at this address".into()));
+    let mut scanner = Scanner::new(device, geometry, volume, incarnation, start)?;
+    while scanner.step(&mut each)? {}
+    Ok(scanner.found)
+}
+
+/// A scan that its caller takes batch by batch: between two batches a checkpoint can be written,
+/// because reading can begin at [`Scanner::position`].
+pub struct Scanner<'a> {
+    source: Source<'a>,
+    found: ScanEnd,
+    /// The segment that the batches of this one name as next.
+    announced: Option<SegNo>,
+}
+
+impl<'a> Scanner<'a> {
+    /// A scan from `start`. Reads nothing.
+    pub fn new(
+        device: &'a dyn Device,
+        geometry: &'a Geometry,
+        volume: u64,
+        incarnation: u32,
+        start: JournalPos,
+    ) -> Result<Scanner<'a>> {
+        if !is_place(geometry, start.addr) {
+            return Err(corrupt(start, 'E', "no batch can be at this address".into()));
+        }
+        let (batch, ahead) = (Vec::new(), Ahead::default());
+        let source = Source { device, geometry, volume, incarnation, batch, ahead };
+        let segments = vec![geometry.segment_of(start.addr)];
+        let found = ScanEnd { end: start, segments, records: 0, bytes: 0, torn: None };
+        Ok(Scanner { source, found, announced: None })
     }
-    let mut source = Source { device, geometry, volume, incarnation, batch: Vec::new() };
-    let segments = vec![geometry.segment_of(start.addr)];
-    let mut found = ScanEnd { end: start, segments, records: 0, bytes: 0, torn: None };
-    // The segment that the batches of this one name as next.
-    let mut announced = None;
-    loop {
+
+    /// Where the next batch is expected.
+    pub fn position(&self) -> JournalPos {
+        self.found.end
+    }
+
+    /// Segments visited so far, in order.
+    pub fn segments(&self) -> &[SegNo] {
+        &self.found.segments
+    }
+
+    /// Reads one batch, or link, and calls `each` with its records. Returns `false` at the end of
+    /// the journal.
+    pub fn step(&mut self, each: &mut impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<bool> {
+        let (source, found) = (&mut self.source, &mut self.found);
         let at = found.end;
         match source.read(at.addr)? {
             Some(header) if header.lsn_start == at.lsn => match header.kind {
                 BatchKind::Records => {
-                    source.deliver(&header, &mut found, &mut each)?;
-                    announced = source.target(&header);
+                    source.deliver(&header, found, each)?;
+                    self.announced = source.target(&header);
                 }
                 BatchKind::Link => {
                     let seg = source.target(&header).filter(|seg| !found.segments.contains(seg));
@@ -84,14 +122,20 @@ pub fn scan(
                     let seg = seg.ok_or_else(|| corrupt(at, 'C', rule()))?;
                     found.segments.push(seg);
                     found.end.addr = header.next;
-                    announced = None;
+                    self.announced = None;
                 }
             },
             _ => {
-                found.torn = source.judge(&found, announced)?;
-                return Ok(found);
+                found.torn = source.judge(found, self.announced)?;
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    /// What was found.
+    pub fn finish(self) -> ScanEnd {
+        self.found
     }
 }
 
@@ -112,24 +156,66 @@ struct Source<'a> {
     incarnation: u32,
     /// The batch read last: header and records.
     batch: Vec<u8>,
+    ahead: Ahead,
+}
+
+/// Bytes read at once where batches are short: a journal of single records that were synced one by
+/// one has a batch in each 4 KiB.
+const AHEAD: usize = 128 << 10;
+
+/// Bytes of a segment that were read at once.
+#[derive(Default)]
+struct Ahead {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    /// The bytes from `at` on, if all `len` are here.
+    fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(at.checked_sub(self.at)?).ok()?;
+        self.bytes.get(from..from.checked_add(len)?)
+    }
 }
 
 impl Source<'_> {
     /// The batch at this place if it is ours, whatever its number.
     fn read(&mut self, addr: Addr) -> Result<Option<BatchHeader>> {
-        self.batch.resize(BatchHeader::SIZE, 0);
-        self.device.read_at(&mut self.batch, addr.0)?;
+        self.batch.clear();
+        self.append(addr.0, BatchHeader::SIZE)?;
         let Some(header) = self.header() else { return Ok(None) };
         let whole = BatchHeader::SIZE as u64 + u64::from(header.len);
         if whole > self.segment_end(addr) - addr.0 {
             return Ok(None);
         }
-        self.batch.resize(whole as usize, 0);
-        let (_, rest) = self.batch.split_at_mut(BatchHeader::SIZE);
-        self.device.read_at(rest, addr.0 + BatchHeader::SIZE as u64)?;
+        let start = BatchHeader::SIZE as u64;
+        self.append(addr.0 + start, (whole - start) as usize)?;
         let (head, records) = self.batch.split_at(BatchHeader::SIZE);
         let matches = BatchHeader::sum_matches(head, records);
         Ok((matches || planted::is(Defect::BatchChecksum)).then_some(header))
+    }
+
+    /// Appends bytes of the device to the buffer. Short pieces come out of what is read ahead.
+    fn append(&mut self, at: u64, len: usize) -> Result<()> {
+        if len < AHEAD && self.ahead.get(at, len).is_none() {
+            let end = self.segment_end(Addr(at));
+            let Ahead { at: from, bytes } = &mut self.ahead;
+            *from = at;
+            bytes.resize(AHEAD.min((end - at) as usize), 0);
+            // What is further on may be damaged and not needed: the piece alone is tried below.
+            if self.device.read_at(bytes, at).is_err() {
+                bytes.clear();
+            }
+        }
+        match self.ahead.get(at, len) {
+            Some(bytes) => self.batch.extend_from_slice(bytes),
+            None => {
+                let before = self.batch.len();
+                self.batch.resize(before + len, 0);
+                self.device.read_at(&mut self.batch[before..], at)?;
+            }
+        }
+        Ok(())
     }
 
     /// The header in the buffer, if volume and incarnation are ours; its checksum may be wrong.
@@ -179,8 +265,8 @@ impl Source<'_> {
     /// Cases F to I: nothing that can be delivered is at the end.
     fn judge(&mut self, found: &ScanEnd, announced: Option<SegNo>) -> Result<Option<String>> {
         let at = found.end;
-        self.batch.resize(BatchHeader::SIZE, 0);
-        self.device.read_at(&mut self.batch, at.addr.0)?;
+        self.batch.clear();
+        self.append(at.addr.0, BatchHeader::SIZE)?;
         let begun = self.header().is_some_and(|h| h.lsn_start == at.lsn);
         let later = self.later(found, announced)?;
         if let Some((addr, header)) = later.filter(|(_, h)| h.durable > at.lsn) {

@@ -13,6 +13,8 @@ pub enum Answer {
     Node(Ino),
     /// A number: bytes written or copied, an offset.
     Number(u64),
+    /// Where an append began, and how many bytes it took.
+    Appended(u64, usize),
     /// Bytes read.
     Bytes(Vec<u8>),
     /// A directory's entries with their inodes, "." and ".." left out, sorted.
@@ -116,7 +118,8 @@ fn on_volume_contents(volume: &Volume, op: &Op, inos: &[Ino]) -> Result<Answer, 
             volume.write(inos[0], *offset, &data.bytes(), *kill_priv).map(number)
         }
         Op::Append { data, kill_priv, .. } => {
-            volume.append(inos[0], &data.bytes(), *kill_priv).map(Answer::Number)
+            let appended = volume.append(inos[0], &data.bytes(), *kill_priv);
+            appended.map(|(at, taken)| Answer::Appended(at, taken))
         }
         Op::Fallocate { mode, offset, len, .. } => {
             done(volume.fallocate(inos[0], *mode, *offset, *len))

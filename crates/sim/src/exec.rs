@@ -7,7 +7,7 @@ use crate::call::{as_setattr, on_volume};
 use crate::compare::compare;
 use crate::memory::{Refusal, refusing};
 use crate::model::{Model, Outcome, State, same_attr};
-use crate::op::{Op, SLOTS, Target};
+use crate::op::{Data, Op, SLOTS, Target};
 use shoal::{Code, Error, Ino, Volume};
 
 /// How a step ended that was not wrong.
@@ -86,6 +86,11 @@ impl Lockstep {
         if refused {
             // What is freed behind the call may have had to wait.
             crate::checks::wait_for_reaping(volume)?;
+        } else if let (Some(asked), Ok(answer)) = (op.writes(), &found)
+            && taken(answer) < asked
+        {
+            let taken = taken(answer);
+            return Err(format!("{op}: {taken} bytes written, though nothing was refused"));
         }
         if let Err(error) = &found
             && is_refusal(error)
@@ -229,12 +234,14 @@ impl Lockstep {
         }
         match op {
             Op::Write { offset, data, kill_priv, .. } => {
-                let bytes = data.bytes();
+                let bytes = taken_of(*data, hint);
                 model.write(inos[0], *offset, &bytes, *kill_priv)?;
                 Ok(Answer::Number(bytes.len() as u64))
             }
             Op::Append { data, kill_priv, .. } => {
-                model.append(inos[0], &data.bytes(), *kill_priv).map(Answer::Number)
+                let bytes = taken_of(*data, hint);
+                let at = model.append(inos[0], &bytes, *kill_priv)?;
+                Ok(Answer::Appended(at, bytes.len()))
             }
             Op::SetXattr { who, name, data, flags, .. } => {
                 unit(model.setxattr(&who.caller(), inos[0], name, &data.bytes(), *flags))
@@ -293,6 +300,26 @@ impl Lockstep {
             _ => Ok(Answer::Unit),
         }
     }
+}
+
+/// Bytes that a write took.
+fn taken(answer: &Answer) -> usize {
+    match answer {
+        Answer::Number(taken) => usize::try_from(*taken).unwrap_or(usize::MAX),
+        Answer::Appended(_, taken) => *taken,
+        _ => 0,
+    }
+}
+
+/// The bytes that a write took, some if it was refused memory on the way; all if its answer is not
+/// known.
+fn taken_of(data: Data, answer: Option<&Answer>) -> Vec<u8> {
+    let mut bytes = data.bytes();
+    match answer.map_or(0, taken) {
+        0 => {}
+        taken => bytes.truncate(taken),
+    }
+    bytes
 }
 
 fn unit(outcome: Outcome<()>) -> Outcome<Answer> {

@@ -411,6 +411,14 @@ impl Op {
             _ => None,
         }
     }
+
+    /// Bytes of data that it asks to be written.
+    pub fn writes(&self) -> Option<usize> {
+        match self {
+            Op::Write { data, .. } | Op::Append { data, .. } => Some(data.len as usize),
+            _ => None,
+        }
+    }
 }
 
 /// A time without its field names.

@@ -123,8 +123,8 @@ fn full_of_one_growing_file() {
         let mut size = 0_u64;
         let error = loop {
             match full.volume.append(file, &vec![7; 300_000], false) {
-                Ok(at) => {
-                    assert_eq!(at, size);
+                Ok(appended) => {
+                    assert_eq!(appended, (size, 300_000));
                     size += 300_000;
                 }
                 Err(error) => break error,

@@ -48,10 +48,10 @@ const ONCE: &[(u64, Fault, &str)] = &[
         Fault { on: Kind::Read, nth: 1, errno: EIO, sticky: true },
         "a call had done all when its result could not be read, and counted as not done",
     ),
-    (78, Fault { on: Kind::Read, nth: 3, errno: EIO, sticky: false }, "the next, one read before"),
+    (78, Fault { on: Kind::Read, nth: 1, errno: EIO, sticky: false }, "the next, one read before"),
     (
         78,
-        Fault { on: Kind::Read, nth: 4, errno: EIO, sticky: false },
+        Fault { on: Kind::Read, nth: 2, errno: EIO, sticky: false },
         "a new inode's intent met a leaf that could not be read, and left it without its parent",
     ),
     (

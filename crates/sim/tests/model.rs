@@ -4,8 +4,8 @@
 //! replay one that failed: `cargo xtask sim --seed N --ops M`.
 
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::runner::{Settings, Source, run, run_from, run_profile};
-use shoal_sim::workload::{PROFILES, Workload, profile_named};
+use shoal_sim::runner::{Settings, Source, run, run_from};
+use shoal_sim::workload::{PROFILES, Workload};
 
 #[test]
 fn random_runs_agree_with_the_model() {
@@ -56,19 +56,4 @@ fn a_lying_device_is_found_out() {
         })
     });
     assert!(found.is_some(), "lost flushes went unnoticed in 20 runs");
-}
-
-/// Files of thousands of pieces, and calls over all of them, with crashes in between.
-#[test]
-fn an_adversary_is_served_and_nobody_is_hurt() {
-    let adversary = profile_named("adversary").expect("is there");
-    for seed in 0..from_environment("SHOAL_SIM_SEEDS", 4) {
-        within(300, &format!("adversary, seed {seed}"), move || {
-            if let Err(failure) = run_profile(seed, &adversary, 6000) {
-                panic!(
-                    "{failure}replay: cargo xtask sim --profile adversary --seed {seed} --ops 6000"
-                );
-            }
-        });
-    }
 }

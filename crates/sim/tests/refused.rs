@@ -1,8 +1,9 @@
 //! Allocations refused in the middle of calls. In a binary of its own: the reserve of memory is the
-//! process's, and so a refusal may fail a call of another test.
+//! process's, and so a refusal may fail a call of another test; these here reckon with that.
 
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::runner::run_short_of_memory;
+use shoal_sim::runner::{run_profile, run_short_of_memory};
+use shoal_sim::workload::profile_named;
 
 #[test]
 fn a_call_without_memory_has_changed_nothing() {
@@ -15,4 +16,19 @@ fn a_call_without_memory_has_changed_nothing() {
     }
     println!("{unserved} calls without memory");
     assert!(unserved > 0);
+}
+
+/// Files of thousands of pieces, and calls over all of them, with crashes in between.
+#[test]
+fn an_adversary_is_served_and_nobody_is_hurt() {
+    let adversary = profile_named("adversary").expect("is there");
+    for seed in 0..from_environment("SHOAL_SIM_SEEDS", 4) {
+        within(300, &format!("adversary, seed {seed}"), move || {
+            if let Err(failure) = run_profile(seed, &adversary, 6000) {
+                panic!(
+                    "{failure}replay: cargo xtask sim --profile adversary --seed {seed} --ops 6000"
+                );
+            }
+        });
+    }
 }

@@ -29,7 +29,8 @@
 //!
 //! For (c) to hold the caller promises that an allocation and the [`Space::add_live`] of what was
 //! written to it happen within one transaction, that is, with no freeze between them; or that the
-//! allocation is held ([`Space::alloc_held`]) until that transaction has ended.
+//! allocation is held ([`Space::alloc_held`]) until that transaction has ended. An object that
+//! grows ([`Space::extend`], or into room allocated with it) must be held likewise.
 //!
 //! # What the table on disk says
 //!
@@ -48,7 +49,7 @@ mod segment;
 mod take;
 
 pub use checkpoint::{Frozen, encoded_len};
-pub use segment::Hold;
+pub use segment::{Hold, Life};
 
 pub use choice::Victim;
 pub use host::FreeRun;
@@ -59,6 +60,7 @@ pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 use count::Totals;
 use free::FreeMap;
 use host::Host;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
 use shoal_format::usage::{STREAMS, stream_kind};
@@ -166,6 +168,8 @@ impl Space {
                 held: AtomicU32::new(0),
                 touched: AtomicU64::new(0),
                 stamp: AtomicU32::new(0),
+                stream: AtomicU8::new(0),
+                lives: AtomicU32::new(0),
             })
             .collect();
         let mut free = FreeMap::new(geometry.segments);
@@ -214,6 +218,7 @@ impl Space {
                 let seg = geometry.segment_of(*position);
                 let next = position.0 - geometry.start_of(seg).0;
                 *space.streams[stream].lock() = Some(Open { seg, next });
+                space.set_stream(seg, stream);
             }
         }
         Ok(space)
@@ -295,6 +300,7 @@ impl Space {
         if !fits {
             let Some(class) = class else { return Err(Code::NoSpace.into()) };
             let seg = self.take(stream_kind(stream), class)?;
+            self.set_stream(seg, stream);
             if let Some(full) = open.replace(Open { seg, next: 0 }) {
                 self.seal(stream, full.seg);
             }
@@ -306,6 +312,36 @@ impl Space {
         let hold = self.hold(addr);
         self.seal_if_full(stream, &mut open);
         Ok((addr, hold))
+    }
+
+    /// Allocates `by` bytes directly behind those that end at `end`. `None` if they are allocated
+    /// already, or beyond the end of the segment. The bytes in front of `end` must be live, and
+    /// held by the caller.
+    pub fn extend(&self, end: Addr, by: u32) -> Option<Hold<'_>> {
+        let seg = self.geometry.segment_of(Addr(end.0.checked_sub(1)?));
+        let segment = self.segments.get(seg.0 as usize)?;
+        if segment.sealed.load(Ordering::Acquire) || segment.kind() != SegKind::Data {
+            return None;
+        }
+        let stream = usize::from(segment.stream.load(Ordering::Relaxed));
+        let mut open = self.streams.get(stream)?.lock();
+        let from = end.0 - self.geometry.start_of(seg).0;
+        let next = (from + u64::from(by)).next_multiple_of(limits::ALIGN as u64);
+        let at = open.as_mut().filter(|at| at.seg == seg)?;
+        let follows = at.next == from.next_multiple_of(limits::ALIGN as u64);
+        if !(follows || planted::is(Defect::GrownOverOthers)) || next > self.geometry.segment_size {
+            return None;
+        }
+        at.next = at.next.max(next);
+        let hold = self.hold(Addr(end.0 - 1));
+        self.seal_if_full(stream, &mut open);
+        Some(hold)
+    }
+
+    fn set_stream(&self, seg: SegNo, stream: usize) {
+        if let Some(segment) = self.segments.get(seg.0 as usize) {
+            segment.stream.store(stream as u8, Ordering::Relaxed);
+        }
     }
 
     /// Keeps the segment of these bytes from being freed while they are read outside of a

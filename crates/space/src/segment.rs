@@ -20,6 +20,10 @@ pub(crate) struct Segment {
     pub touched: AtomicU64,
     /// Time of the newest data in it, by the clock of [`Space::tick`]; 0: older than this session.
     pub stamp: AtomicU32,
+    /// Index of the stream that allocated it.
+    pub stream: AtomicU8,
+    /// Number of times it was freed.
+    pub lives: AtomicU32,
 }
 
 impl Segment {
@@ -42,6 +46,22 @@ impl Segment {
 pub struct Hold<'s> {
     pub(crate) space: &'s Space,
     pub(crate) seg: SegNo,
+}
+
+/// Identifies one use of a segment, from its allocation until it is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Life {
+    seg: SegNo,
+    number: u32,
+}
+
+impl Hold<'_> {
+    /// Returns the segment's current use, which cannot end before the hold is dropped. `None` if
+    /// the hold is on an address outside the volume.
+    pub fn life(&self) -> Option<Life> {
+        let segment = self.space.segments.get(self.seg.0 as usize)?;
+        Some(Life { seg: self.seg, number: segment.lives.load(Ordering::Acquire) })
+    }
 }
 
 impl Drop for Hold<'_> {

@@ -87,7 +87,9 @@ impl Space {
 
     fn put_back(&self, seg: SegNo) {
         let mut free = self.free.lock();
-        self.segments[seg.0 as usize].set_kind(SegKind::Free, false);
+        let segment = &self.segments[seg.0 as usize];
+        segment.lives.fetch_add(1, Ordering::Release);
+        segment.set_kind(SegKind::Free, false);
         free.insert(seg.0);
         self.host.moved(seg.0, true);
         self.free_count.store(free.len() + free.away, Ordering::Relaxed);

@@ -443,11 +443,43 @@ fn threads_never_get_the_same_bytes() {
     assert_eq!(space.live_bytes(), got.iter().map(|(start, end)| end - start).sum());
 }
 
+#[test]
+fn bytes_are_extended_while_nothing_lies_behind_them() {
+    let space = Space::fresh(GEOMETRY);
+    let (one, hold) = space.alloc_held(Stream::Data(0), 13, Class::Ordinary).unwrap();
+    let life = hold.life();
+    let end = |len: u64| Addr(one.0 + len);
+    // First within the padding, then over it; a second extension begins where the first ended.
+    assert!(space.extend(end(13), 2).is_some());
+    assert!(space.extend(end(15), 100).is_some());
+    assert!(space.extend(end(15), 100).is_none(), "there is something now");
+    assert_eq!(space.alloc(Stream::Data(0), 8, Class::Ordinary).unwrap(), end(120));
+    assert!(space.extend(end(115), 1).is_none());
+    // Up to the end of the segment, which is sealed then, and not beyond.
+    let left = (SIZE - 128) as u32;
+    assert!(space.extend(end(128), left + 1).is_none());
+    assert!(space.extend(end(128), left).is_some());
+    assert_eq!(kind_of(&space, seg_of(one)), (SegKind::Data, 0, true));
+    assert!(space.extend(end(SIZE), 1).is_none());
+    assert!(space.extend(Addr(0), 1).is_none());
+    // Metadata, free segments and the next life of a segment are nobody's to extend.
+    let meta = space.alloc(Stream::Meta, 8, Class::Ordinary).unwrap();
+    assert!(space.extend(Addr(meta.0 + 8), 8).is_none());
+    drop(hold);
+    checkpoint(&space);
+    assert_eq!(kind_of(&space, seg_of(one)).0, SegKind::Free);
+    assert!(space.extend(end(13), 2).is_none());
+    let (again, hold) = space.alloc_held(Stream::Data(0), 13, Class::Ordinary).unwrap();
+    assert_eq!(again, one);
+    assert_ne!(hold.life(), life);
+}
+
 /// One step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Alloc { stream: u8, len: u32, reserved: bool },
     Drop(usize),
+    Grow(usize, u32),
     Journal,
     Freeze,
     Rewrite(usize),
@@ -461,6 +493,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         12 => alloc,
         8 => any::<usize>().prop_map(Step::Drop),
+        8 => (any::<usize>(), 1..100_000u32).prop_map(|(n, by)| Step::Grow(n, by)),
         1 => Just(Step::Journal),
         2 => Just(Step::Freeze),
         3 => any::<usize>().prop_map(Step::Rewrite),
@@ -487,11 +520,16 @@ struct Model {
 }
 
 impl Model {
-    fn add(&mut self, space: &Space, addr: Addr, len: u32, meta: bool) {
+    fn add(&mut self, addr: Addr, len: u32, meta: bool) {
+        assert!(addr.0.is_multiple_of(8));
+        self.nobodys(addr, len);
+        self.now.insert(addr.0, (len, meta));
+    }
+
+    /// Bytes that have just been given out.
+    fn nobodys(&self, addr: Addr, len: u32) {
         let end = addr.0 + u64::from(len);
-        assert!(
-            addr.0.is_multiple_of(8) && addr.0 >= SIZE && seg_of(addr) == seg_of(Addr(end - 1))
-        );
+        assert!(addr.0 >= SIZE && seg_of(addr) == seg_of(Addr(end - 1)));
         // Nothing may be overwritten that is in use, or that a crash would bring back.
         let durable = self.durable.iter().flat_map(|(objects, _)| objects);
         let frozen = self.frozen.iter().flat_map(|(objects, _)| objects);
@@ -503,8 +541,6 @@ impl Model {
             );
         }
         assert!(!self.journal.contains(&seg_of(addr).0));
-        let _ = space;
-        self.now.insert(addr.0, (len, meta));
     }
 
     /// Ordinary transactions create and drop data; metadata is the checkpoint's business.
@@ -512,6 +548,7 @@ impl Model {
         match step {
             Step::Alloc { stream, len, reserved } => self.alloc(space, *stream, *len, *reserved),
             Step::Drop(n) => self.drop_data(space, *n),
+            Step::Grow(n, by) => self.grow(space, *n, *by),
             Step::Journal => {
                 if let Ok(seg) = space.take_journal_segment() {
                     assert!(self.journal.insert(seg.0), "taken twice");
@@ -542,7 +579,7 @@ impl Model {
         let before = space.free_segments();
         let Ok(addr) = space.alloc(stream, len, class) else { return };
         assert!(reserved || before == space.free_segments() || before > 1 + 6);
-        self.add(space, addr, len, meta);
+        self.add(addr, len, meta);
         match self.frozen.as_mut() {
             Some((objects, frozen)) if meta => {
                 space.meta_add(frozen, addr, len);
@@ -553,6 +590,23 @@ impl Model {
                 self.since_durable.insert(addr.0, (len, meta));
                 self.since_freeze.insert(addr.0, (len, meta));
             }
+        }
+    }
+
+    /// An object becomes longer: a record points to all of it where the one before pointed to less.
+    fn grow(&mut self, space: &Space, n: usize, by: u32) {
+        let data: Vec<u64> = self.now.iter().filter(|(_, o)| !o.1).map(|(a, _)| *a).collect();
+        let Some(addr) = data.get(n % data.len().max(1)).copied() else { return };
+        let len = self.now[&addr].0;
+        let end = Addr(addr + u64::from(len));
+        let Some(hold) = space.extend(end, by) else { return };
+        self.nobodys(end, by);
+        let longer = (len + by, false);
+        space.sub_live(Addr(addr), len);
+        space.add_live(Addr(addr), longer.0);
+        drop(hold);
+        for objects in [&mut self.now, &mut self.since_durable, &mut self.since_freeze] {
+            objects.insert(addr, longer);
         }
     }
 
@@ -575,7 +629,7 @@ impl Model {
         let addr = old[n % old.len()];
         let len = self.now[&addr].0;
         let Ok(new) = space.alloc(Stream::Meta, len, Class::Reserved) else { return };
-        self.add(space, new, len, true);
+        self.add(new, len, true);
         self.now.remove(&addr);
         if let Some((objects, frozen)) = self.frozen.as_mut() {
             space.meta_add(frozen, new, len);
@@ -624,6 +678,9 @@ impl Model {
         for (addr, (len, _)) in &self.since_durable {
             space.claim(seg_of(Addr(*addr)), SegKind::Data).unwrap();
             space.bump(Addr(addr + u64::from(*len)));
+            if let Some((shorter, _)) = objects.get(addr) {
+                space.sub_live(Addr(*addr), *shorter);
+            }
             space.add_live(Addr(*addr), *len);
         }
         now.extend(&self.since_durable);

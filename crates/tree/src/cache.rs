@@ -7,6 +7,7 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use shoal_base::TouchedRoots;
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::limits::NODE_SIZE;
+use shoal_base::share::Share;
 use shoal_format::node::Node;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -21,8 +22,7 @@ const LIMIT_MIN: usize = 64 * NODE_SIZE;
 
 /// Shared by all trees of a volume.
 pub struct NodeCache {
-    limit: usize,
-    used: AtomicUsize,
+    share: Arc<Share>,
     /// Nodes that the checkpoint of an even or odd epoch has to write.
     dirty: [AtomicUsize; 2],
     /// The epoch whose checkpoint is writing, or 0: its nodes may not be on the device yet.
@@ -46,8 +46,7 @@ impl NodeCache {
     }
     pub(crate) fn with_limit(limit: usize, counters: Arc<Counters>) -> Arc<NodeCache> {
         Arc::new(NodeCache {
-            limit,
-            used: AtomicUsize::new(0),
+            share: Share::new(limit),
             dirty: Default::default(),
             writing: AtomicU64::new(0),
             clock: Mutex::default(),
@@ -56,13 +55,17 @@ impl NodeCache {
             touched_roots: TouchedRoots::default(),
         })
     }
+    /// Its share of the memory for metadata.
+    pub fn share(&self) -> &Arc<Share> {
+        &self.share
+    }
     /// Roots in whose trees something has changed since checkpoints last wrote them.
     pub fn touched_roots(&self) -> &TouchedRoots {
         &self.touched_roots
     }
     /// Bytes in memory: of leaves' nodes, of inner nodes, and of the cells that name them.
     pub fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed) as u64
+        self.share.used() as u64
     }
     /// Bytes of nodes that the next checkpoints have to write.
     pub fn dirty_bytes(&self) -> u64 {
@@ -74,9 +77,13 @@ impl NodeCache {
     pub fn dirty_in(&self, epoch: u64) -> u64 {
         (self.dirty[epoch as usize % 2].load(Ordering::Relaxed) * NODE_SIZE) as u64
     }
+    /// Nodes that can be read and stay in memory beside those that have still to be written.
+    pub fn room_nodes(&self) -> usize {
+        self.share.limit().saturating_sub(self.dirty_bytes() as usize) / NODE_SIZE
+    }
     /// Largest number of bytes of what could be dropped.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit as u64
+        self.share.limit() as u64
     }
     /// A checkpoint of `epoch` starts writing. Nothing that it writes is dropped before `written`:
     /// neither could it be read back, nor would its parent, if read, lead to it.
@@ -108,10 +115,10 @@ impl NodeCache {
         }
     }
     pub(crate) fn charge(&self, bytes: usize) {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.share.add(bytes);
     }
     pub(crate) fn discharge(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.share.sub(bytes);
     }
     /// A leaf's node has come into memory; makes room if there is too much.
     pub(crate) fn loaded(&self, leaf: &Arc<LeafCell>) {
@@ -128,7 +135,7 @@ impl NodeCache {
         self.clock.lock().push_back(Held::Inner(Arc::downgrade(inner)));
     }
     fn is_full(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit
+        self.share.is_over()
     }
     /// Drops what is clean and has not been used lately, while there is too much.
     pub(crate) fn shrink(&self) {

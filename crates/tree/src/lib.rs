@@ -26,6 +26,7 @@
 
 mod sync;
 
+mod ahead;
 mod cache;
 mod cell;
 mod image;
@@ -39,11 +40,12 @@ mod shape;
 mod tests;
 mod tree;
 
+pub use ahead::ColdNode;
 pub use cache::NodeCache;
 pub use image::Met;
 pub use leaves::{Helpers, Placed, WriteAt};
 pub use persist::{Census, NodeWriter};
 pub use salvage::{LostNode, Survey};
-pub use scan::Batch;
+pub use scan::{Batch, Part};
 pub use shoal_format::node::{Key, NodeId, TreeId};
 pub use tree::{Action, Tree};

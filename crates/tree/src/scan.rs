@@ -1,10 +1,13 @@
 //! Ranges: reading and removing many entries, a leaf at a time. No lock is held between leaves, nor
 //! while the caller looks at what was read.
 
-use crate::inner::Children;
+use crate::cell::LeafCell;
+use crate::inner::{Children, InnerData};
 use crate::tree::Tree;
 use shoal_base::{Epoch, Error, Result};
+use shoal_format::Ptr;
 use shoal_format::node::Key;
+use std::sync::Arc;
 
 /// Entries copied out of a tree; its memory is reused from call to call.
 #[derive(Default)]
@@ -39,6 +42,19 @@ impl Batch {
         self.bytes.extend_from_slice(value);
         self.ends.push(self.bytes.len());
     }
+}
+
+/// A range of a tree's keys that begins and ends at leaves, for parallel scans.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Lowest key.
+    pub low: Key,
+    /// One past the largest.
+    pub high: Key,
+    /// Number of leaves; 0 if the inner node above them cannot be read.
+    pub leaves: usize,
+    /// Pointers of the leaves that are not in memory.
+    pub unread: Vec<Ptr>,
 }
 
 impl Tree {
@@ -94,15 +110,18 @@ impl Tree {
         Ok(())
     }
 
-    /// The same over what can be read: `lost` is told of each node that cannot, with the keys from
-    /// which and before which it answers.
+    /// The same over what can be read of `[from, to)`: `lost` is told of each node that cannot,
+    /// with the keys from which and before which it answers. For all of them to be told once,
+    /// `from` and `to` must be ends of [parts](Tree::part), or of the tree.
     pub fn for_each_readable(
         &self,
+        from: Key,
+        to: Key,
         visit: &mut dyn FnMut(Key, &[u8]) -> Result<()>,
         lost: &mut dyn FnMut(Error, Key, Key),
     ) -> Result<()> {
-        let (mut at, mut batch) = (Key::MIN, Batch::default());
-        while at < Key::MAX {
+        let (mut at, mut batch) = (from, Batch::default());
+        while at < to {
             batch.clear();
             let read = self.read_leaf(at, |state, node| {
                 let (Ok(first) | Err(first)) = node.search(at);
@@ -123,24 +142,48 @@ impl Tree {
         Ok(())
     }
 
+    /// Returns the part that begins at `from`, which must be the lowest key or the `high` of
+    /// another part: at most `max` adjacent leaves, at least one, or the range of an unreadable
+    /// inner node. Reads inner nodes only.
+    pub fn part(&self, from: Key, max: usize) -> Result<Part> {
+        let mut cell = self.root.clone();
+        loop {
+            let loan = match self.inner(&cell) {
+                Err(e) if e.is_damage() => {
+                    let high = cell.meta.lock().high.max(from.next());
+                    return Ok(Part { low: from, high, leaves: 0, unread: Vec::new() });
+                }
+                other => other?,
+            };
+            let next = match loan.as_deref().map(|data| (&data.children, data.child_for(from))) {
+                Some((Children::Inners(v), first)) => v[first].clone(),
+                Some((Children::Leaves(v), first)) => {
+                    let leaves = &v[first..v.len().min(first + max.max(1))];
+                    return Ok(part_of(from, leaves));
+                }
+                // It is being replaced.
+                None => self.root.clone(),
+            };
+            drop(loan);
+            cell = next;
+        }
+    }
+
     /// Where the node ends that keeps the leaf for `key` from being read.
     fn unreadable_until(&self, key: Key) -> Key {
         let mut cell = self.root.clone();
         loop {
-            let child = self.with_inner(&cell, |data| {
-                let i = data.child_for(key);
-                match &data.children {
-                    Children::Leaves(v) => Err(v[i].clone()),
-                    Children::Inners(v) => Ok(v[i].clone()),
+            let Ok(loan) = self.inner(&cell) else { return cell.meta.lock().high };
+            let next = match loan.as_deref().map(|data| (data, data.child_for(key))) {
+                Some((InnerData { children: Children::Inners(v), .. }, i)) => v[i].clone(),
+                Some((InnerData { children: Children::Leaves(v), .. }, i)) => {
+                    return v[i].state.read().high;
                 }
-            });
-            cell = match child {
-                Ok(Some(Ok(inner))) => inner,
-                Ok(Some(Err(leaf))) => return leaf.state.read().high,
                 // It is being replaced.
-                Ok(None) => self.root.clone(),
-                Err(_) => return cell.meta.lock().high,
+                None => self.root.clone(),
             };
+            drop(loan);
+            cell = next;
         }
     }
 
@@ -209,4 +252,14 @@ impl Tree {
         }
         Ok(removed)
     }
+}
+
+/// The part that consists of these leaves, which follow each other.
+fn part_of(low: Key, leaves: &[Arc<LeafCell>]) -> Part {
+    let high = leaves.last().map_or(Key::MAX, |leaf| leaf.state.read().high);
+    let to_read = |leaf: &Arc<LeafCell>| {
+        let state = leaf.state.read();
+        (state.node.is_none() && !state.disk.is_null()).then_some(state.disk)
+    };
+    Part { low, high, leaves: leaves.len(), unread: leaves.iter().filter_map(to_read).collect() }
 }

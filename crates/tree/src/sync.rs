@@ -14,14 +14,31 @@ pub(crate) use chosen::{
     AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock, RwLockWriteGuard, crew,
 };
 #[cfg(any(test, shoal_shuttle))]
-pub(crate) use published::ArcSwapOption;
+pub(crate) use published::{ArcSwapOption, Loan, loan_of};
 pub(crate) use std::sync::atomic::Ordering;
+
+/// What `ArcSwapOption::load` returns: a version that stays in memory as long as this does, without
+/// a count as a rule.
+#[cfg(not(any(test, shoal_shuttle)))]
+pub(crate) type Loan<T> = arc_swap::Guard<Option<std::sync::Arc<T>>>;
+
+/// A counted reference as a loan.
+#[cfg(not(any(test, shoal_shuttle)))]
+pub(crate) fn loan_of<T>(version: Option<std::sync::Arc<T>>) -> Loan<T> {
+    arc_swap::Guard::from_inner(version)
+}
 
 /// As `arc_swap`'s, by a lock that nobody holds across a step of theirs.
 #[cfg(any(test, shoal_shuttle))]
 mod published {
     use super::chosen::Brief;
     use std::sync::Arc;
+
+    pub(crate) type Loan<T> = Option<Arc<T>>;
+
+    pub(crate) fn loan_of<T>(version: Option<Arc<T>>) -> Loan<T> {
+        version
+    }
 
     pub(crate) struct ArcSwapOption<T>(Brief<Option<Arc<T>>>);
 

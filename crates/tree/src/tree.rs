@@ -3,7 +3,7 @@
 use crate::cache::NodeCache;
 use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
-use crate::sync::{Mutex, RwLockWriteGuard};
+use crate::sync::{Loan, Mutex, RwLockWriteGuard, loan_of};
 use shoal_base::cold::{self, Cold};
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
@@ -178,7 +178,7 @@ impl Tree {
     /// Brings an inner cell into memory. `None`: it was dropped with its parent's array, another
     /// cell has taken its place or will.
     #[cold]
-    fn load_inner(&self, cell: &Arc<InnerCell>) -> Result<Option<Arc<InnerData>>> {
+    pub(crate) fn load_inner(&self, cell: &Arc<InnerCell>) -> Result<Option<Arc<InnerData>>> {
         let data = {
             let mut meta = cell.meta.lock();
             let now = cell.now.load_full();
@@ -198,17 +198,14 @@ impl Tree {
         Ok(Some(data))
     }
 
-    /// Calls `f` with the current version of an inner cell. `None`: as for `load_inner`.
+    /// Borrows the current version of an inner cell. `None`: as for `load_inner`.
     #[inline]
-    pub(crate) fn with_inner<R>(
-        &self,
-        cell: &Arc<InnerCell>,
-        f: impl FnOnce(&InnerData) -> R,
-    ) -> Result<Option<R>> {
-        if let Some(data) = cell.now.load().as_deref() {
-            return Ok(Some(f(data)));
+    pub(crate) fn inner(&self, cell: &Arc<InnerCell>) -> Result<Loan<InnerData>> {
+        let now = cell.now.load();
+        if now.is_some() {
+            return Ok(now);
         }
-        Ok(self.load_inner(cell)?.map(|data| f(&data)))
+        Ok(loan_of(self.load_inner(cell)?))
     }
 
     /// The current version of an inner cell that was reached from the root under the shape lock,
@@ -223,27 +220,31 @@ impl Tree {
         }
     }
 
-    /// The leaf that answers for `key`, as far as can be told without its lock.
+    /// Calls `f` with the leaf that answers for `key`, as far as can be told without its lock.
+    ///
+    /// Nothing on the way down counts references: that would write a cache line of each node that
+    /// every other thread writes too. Each array of children is borrowed (`ArcSwapOption::load`
+    /// notes the loan in the thread's own cache line) until the next one is, and the last one
+    /// while `f` runs: it keeps its leaves in memory, whatever becomes of the tree meanwhile.
     #[inline]
-    pub(crate) fn find_leaf(&self, key: Key) -> Result<Arc<LeafCell>> {
-        enum Next {
-            Leaf(Arc<LeafCell>),
-            Inner(Arc<InnerCell>),
-        }
-        let step = |data: &InnerData| {
-            let i = data.child_for(key);
-            match &data.children {
-                Children::Leaves(v) => Next::Leaf(v[i].clone()),
-                Children::Inners(v) => Next::Inner(v[i].clone()),
-            }
-        };
-        let mut next = self.with_inner(&self.root, step)?;
+    pub(crate) fn with_leaf<R>(
+        &self,
+        key: Key,
+        f: impl FnOnce(&Arc<LeafCell>) -> Result<R>,
+    ) -> Result<R> {
+        let mut above = self.inner(&self.root)?;
         loop {
-            next = match next {
-                Some(Next::Leaf(leaf)) => return Ok(leaf),
-                Some(Next::Inner(cell)) => self.with_inner(&cell, step)?,
-                None => self.with_inner(&self.root, step)?,
-            }
+            let next = match above.as_deref() {
+                Some(data) => {
+                    let i = data.child_for(key);
+                    match &data.children {
+                        Children::Leaves(v) => return f(&v[i]),
+                        Children::Inners(v) => self.inner(&v[i])?,
+                    }
+                }
+                None => self.inner(&self.root)?,
+            };
+            above = next;
         }
     }
 
@@ -277,25 +278,28 @@ impl Tree {
         key: Key,
         f: impl FnOnce(&LeafState, &Node) -> R,
     ) -> Result<R> {
+        let mut f = Some(f);
         loop {
-            let leaf = self.find_leaf(key)?;
-            let state = leaf.state.read();
-            if !state.covers(key) {
-                continue;
-            }
-            if let Some(node) = &state.node {
-                leaf.mark_used();
-                return Ok(f(&state, node));
-            }
-            drop(state);
-            let mut state = leaf.state.write();
-            if !state.covers(key) {
-                continue;
-            }
-            self.load_leaf(&leaf, &mut state)?;
-            // At once, before somebody drops it again: a cache may be small.
-            if let Some(node) = &state.node {
-                return Ok(f(&state, node));
+            let found = self.with_leaf(key, |leaf| {
+                let state = leaf.state.read();
+                if !state.covers(key) {
+                    return Ok(None);
+                }
+                if let Some(node) = &state.node {
+                    leaf.mark_used();
+                    return Ok(f.take().map(|f| f(&state, node)));
+                }
+                drop(state);
+                let mut state = leaf.state.write();
+                if !state.covers(key) {
+                    return Ok(None);
+                }
+                self.load_leaf(leaf, &mut state)?;
+                // At once, before somebody drops it again: a cache may be small.
+                Ok(state.node.as_ref().and_then(|node| Some(f.take()?(&state, node))))
+            })?;
+            if let Some(result) = found {
+                return Ok(result);
             }
         }
     }
@@ -307,15 +311,20 @@ impl Tree {
         key: Key,
         f: impl FnOnce(&mut RwLockWriteGuard<'_, LeafState>) -> R,
     ) -> Result<R> {
+        let mut f = Some(f);
         loop {
-            let leaf = self.find_leaf(key)?;
-            let mut state = leaf.state.write();
-            if !state.covers(key) {
-                continue;
+            let done = self.with_leaf(key, |leaf| {
+                let mut state = leaf.state.write();
+                if !state.covers(key) {
+                    return Ok(None);
+                }
+                self.load_leaf(leaf, &mut state)?;
+                leaf.mark_used();
+                Ok(f.take().map(|f| f(&mut state)))
+            })?;
+            if let Some(result) = done {
+                return Ok(result);
             }
-            self.load_leaf(&leaf, &mut state)?;
-            leaf.mark_used();
-            return Ok(f(&mut state));
         }
     }
 

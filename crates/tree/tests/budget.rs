@@ -247,3 +247,33 @@ proptest! {
         agrees(&ops);
     }
 }
+
+/// What a range of keys needs is read level by level, each node once, whoever reads it.
+#[test]
+fn what_is_missing_is_found_without_reading_and_read_once() {
+    let (tree, cache, _writer) = large(500);
+    let (from, to) = (Key::new(1000, 0), Key::new(3000, 0));
+    let mut levels = Vec::new();
+    loop {
+        let (mut cold, used) = (Vec::new(), cache.used_bytes());
+        assert!(tree.cold_nodes(from, to, usize::MAX, &mut cold) >= to);
+        assert_eq!(cache.used_bytes(), used, "looking reads nothing");
+        if cold.is_empty() {
+            break;
+        }
+        levels.push(cold.len());
+        std::thread::scope(|scope| {
+            // Twice, as two threads might.
+            for node in cold.iter().chain(&cold) {
+                scope.spawn(|| tree.read_cold(node).unwrap());
+            }
+        });
+    }
+    assert_eq!(levels[0], 1, "the root");
+    assert!(levels.len() == 2 && (20..=31).contains(&levels[1]), "{levels:?}");
+    assert!(tree.get(Key::new(2000, 0), |_| ()).unwrap().is_some());
+    let mut cold = Vec::new();
+    let end = tree.cold_nodes(Key::MIN, Key::MAX, 5, &mut cold);
+    assert!(cold.len() == 5 && end < from, "five leaves of seven keys");
+    assert_in_budget(&tree, &cache);
+}

@@ -9,6 +9,7 @@ use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Epoch, Error, Lsn, Result, memory};
 use shoal_format::item::Item;
+use shoal_journal::Numbered;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
@@ -38,6 +39,8 @@ thread_local! {
 pub struct Txn<'s> {
     store: &'s Store,
     record: Vec<u8>,
+    /// The number of the record, when it was taken before the record is complete.
+    numbered: Option<Numbered<'s>>,
     _inside: Inside<'s>,
     /// Something has changed in memory that the record does not say yet.
     changing: bool,
@@ -88,6 +91,7 @@ impl Store {
         Txn {
             store: self,
             record,
+            numbered: None,
             _inside: inside,
             changing: false,
             kind,
@@ -121,7 +125,7 @@ impl Store {
     fn is_behind(&self, lsn: Lsn) -> bool {
         let journal = lsn.0.saturating_sub(self.checkpoint_lsn.load(Ordering::Relaxed));
         let dirty = self.dirty_bytes();
-        dirty > self.options.cache_bytes * 3 / 4
+        dirty.max(self.dirty_held()) > self.options.cache_bytes * 3 / 4
             || self.share(dirty) > 0.5
             || journal > self.options.checkpoint_bytes.saturating_mul(4)
     }
@@ -143,10 +147,11 @@ impl Store {
     #[inline]
     pub(crate) fn note_due(&self, lsn: Lsn, epoch: Epoch) {
         let journal = lsn.0.saturating_sub(self.cut_lsn.load(Ordering::Relaxed));
-        let dirty = self.cache.dirty_in(epoch) + self.budget.dirty_in(epoch);
+        let (nodes, blocks) = (self.cache.dirty_in(epoch), self.budget.dirty_in(epoch));
+        let most = nodes + blocks.max(self.budget.dirty_held_in(epoch));
         let due = journal > self.options.checkpoint_bytes
-            || dirty > self.options.cache_bytes * 3 / 8
-            || self.share(dirty) > 0.25;
+            || most > self.options.cache_bytes * 3 / 8
+            || self.share(nodes + blocks) > 0.25;
         let mut pressure = if due { DUE } else { 0 };
         if self.is_behind(lsn) {
             pressure |= BEHIND;
@@ -214,7 +219,10 @@ impl Txn<'_> {
     /// LSN before this transaction, for the inode's core.
     #[inline]
     pub fn lsn_before(&self) -> u64 {
-        self.store.lsn().0
+        match &self.numbered {
+            Some(numbered) => numbered.before().0,
+            None => self.store.lsn().0,
+        }
     }
     /// Bytes gathered so far.
     pub fn len(&self) -> usize {
@@ -228,7 +236,40 @@ impl Txn<'_> {
     pub fn is_empty(&self) -> bool {
         self.record.is_empty()
     }
-    /// Numbers and stages the record. Call it with the locks of everything changed still held.
+    /// Takes the number of the record, which is to be `more` bytes longer than it is now. What is
+    /// changed must be locked until here, and what others may change next is in order from here on:
+    /// a lock may be released whose inode will not change again in this transaction, while the rest
+    /// of the record is encoded and staged. Until [`Txn::commit`], which must follow, wait for
+    /// nothing that another transaction holds: all that have later numbers wait for this record to
+    /// become durable.
+    #[inline]
+    pub fn number(&mut self, more: usize) -> Result<()> {
+        invariant!(self.numbered.is_none(), "a record with two numbers");
+        if self.in_memory {
+            return Ok(());
+        }
+        let len = self.record.len() + more;
+        self.check_len(len);
+        match self.store.journal().and_then(|journal| journal.number(len)) {
+            Ok(numbered) => {
+                self.numbered = Some(numbered);
+                Ok(())
+            }
+            Err(e) => {
+                self.store.poison(&format!("journal: {e}"));
+                Err(e)
+            }
+        }
+    }
+
+    #[inline]
+    fn check_len(&self, bytes: usize) {
+        let RecordKind { name, bytes_max, .. } = self.kind;
+        invariant!(bytes <= bytes_max as usize, "{name}: a record of {bytes} bytes");
+    }
+
+    /// Numbers and stages the record. Call it with the locks of everything changed still held, but
+    /// for what [`Txn::number`] says.
     /// Returns the LSN to wait for if the change shall be durable.
     #[inline]
     pub fn commit(mut self) -> Result<Lsn> {
@@ -271,10 +312,13 @@ impl Txn<'_> {
             self.changing = false;
             return Ok(self.store.lsn());
         }
-        let (bytes, RecordKind { name, bytes_max, .. }) = (self.record.len(), self.kind);
-        invariant!(bytes <= bytes_max as usize, "{name}: a record of {bytes} bytes");
+        let bytes = self.record.len();
+        self.check_len(bytes);
         self.store.records.note(self.kind, bytes);
-        let staged = self.store.journal()?.stage(&self.record);
+        let staged = match self.numbered.take() {
+            Some(numbered) => numbered.fill(&self.record),
+            None => self.store.journal()?.stage(&self.record),
+        };
         self.record.clear();
         self.changing = false;
         let lsn = match staged {
@@ -293,7 +337,8 @@ impl Txn<'_> {
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         cold::left();
-        if self.changing || !self.record.is_empty() {
+        // A number without a record would stop the journal for ever.
+        if self.changing || !self.record.is_empty() || self.numbered.is_some() {
             self.store.poison("a transaction failed half-way; the last record is whole: reopen");
             self.record.clear();
         }

@@ -25,10 +25,21 @@ use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
 use shoal_format::superblock::{self, Superblock, spare_of, twin_of};
+use shoal_journal::JournalPos;
 use shoal_space::encoded_len;
 use shoal_tree::NodeWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Which records a checkpoint covers.
+#[derive(Clone, Copy)]
+pub(crate) enum Cut {
+    /// All that are staged.
+    Staged,
+    /// Those before this place, all of which are replayed: the journal of a session that ended in a
+    /// crash, while there is no other (`recover.rs`).
+    Replayed(JournalPos),
+}
 
 /// What was noted while the gate was closed.
 struct Moment {
@@ -61,27 +72,33 @@ impl Moment {
 impl Store {
     /// Writes a checkpoint. Other calls go on meanwhile, except for the moment of step 1.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_as(false, || true)
+        self.checkpoint_as(false, Cut::Staged, || true)
+    }
+
+    /// Writes a checkpoint in the midst of a replay: a crash from here on replays only what is
+    /// behind it.
+    pub(crate) fn checkpoint_replayed(&self, replayed: JournalPos) -> Result<()> {
+        self.checkpoint_as(false, Cut::Replayed(replayed), || true)
     }
 
     /// Writes a checkpoint if `wanted` still says so when no other is being written.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
-        self.checkpoint_as(false, wanted)
+        self.checkpoint_as(false, Cut::Staged, wanted)
     }
 
     /// The last checkpoint before closing: the superblock says that there is nothing to replay.
     pub fn checkpoint_clean(&self) -> Result<()> {
-        self.checkpoint_as(true, || true)
+        self.checkpoint_as(true, Cut::Staged, || true)
     }
 
-    fn checkpoint_as(&self, clean: bool, wanted: impl Fn() -> bool) -> Result<()> {
+    fn checkpoint_as(&self, clean: bool, cut: Cut, wanted: impl Fn() -> bool) -> Result<()> {
         let mut published = self.published.lock();
         self.writable()?;
         if !wanted() {
             return Ok(());
         }
         let careful = self.careful("a checkpoint was written");
-        let done = self.checkpoint_steps(&mut published, clean);
+        let done = self.checkpoint_steps(&mut published, clean, cut);
         drop(careful);
         if let Err(e) = &done {
             self.poison(&format!("checkpoint failed: {e}"));
@@ -91,10 +108,13 @@ impl Store {
         done
     }
 
-    fn checkpoint_steps(&self, published: &mut Published, clean: bool) -> Result<()> {
-        let journal = self.journal()?;
+    fn checkpoint_steps(&self, published: &mut Published, clean: bool, cut: Cut) -> Result<()> {
         let closed = self.gate.close();
-        let moment = Moment::now(self, journal.cut());
+        let lsn = match cut {
+            Cut::Staged => self.journal()?.cut(),
+            Cut::Replayed(pos) => pos.lsn,
+        };
+        let moment = Moment::now(self, lsn);
         let frozen = self.space.freeze();
         self.epoch.store(moment.epoch + 1, Ordering::Relaxed);
         self.cut_lsn.store(moment.lsn.0, Ordering::Relaxed);
@@ -123,7 +143,10 @@ impl Store {
             let message = "more changes are open than a checkpoint can hold: 'shoal fsck --repair'";
             return Err(Error::refused(Code::NoSpace, message));
         }
-        let pos = journal.flush_cut(moment.lsn)?;
+        let pos = match cut {
+            Cut::Staged => self.journal()?.flush_cut(moment.lsn)?,
+            Cut::Replayed(pos) => pos,
+        };
         next.journal = pos.addr;
         let superblock = self.write_record(&mut writer, &mut next, published, clean)?;
         let ptr = superblock.checkpoint;
@@ -139,7 +162,9 @@ impl Store {
         let _none = self.images.write();
         self.space.committed(writer.frozen);
         self.unpin(moment.epoch);
-        self.space.release_journal_segments(&journal.segments_before(pos));
+        if let Cut::Staged = cut {
+            self.space.release_journal_segments(&self.journal()?.segments_before(pos));
+        }
         self.discard_here();
         self.checkpoint_lsn.store(moment.lsn.0, Ordering::Release);
         self.pressure.fetch_and(!BEHIND, Ordering::Relaxed);

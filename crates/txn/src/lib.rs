@@ -6,11 +6,10 @@
 //! raises the epoch, and writes the image of the epoch that ended while new calls run.
 //!
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
-//! How a record is replayed: `replay.rs`.
-//! The roots, and their pages on the device: `roots.rs`, `root_pages.rs`.
+//! How the journal is replayed: `recover.rs`; a record of it: `replay.rs`; what is read for it
+//! ahead: `prefetch.rs`. The roots, and their pages on the device: `roots.rs`, `root_pages.rs`.
 //! What can be read of a damaged volume: `salvage.rs`; of lost root pages: `lost_pages.rs`; without
-//! a superblock: `spare.rs`.
-//! What a call waits for: `begin.rs`; how much room there is: `room.rs`.
+//! a superblock: `spare.rs`. What a call waits for: `begin.rs`; how much room there is: `room.rs`.
 
 mod begin;
 mod checkpoint;
@@ -21,7 +20,9 @@ mod intents;
 mod lost_pages;
 mod open;
 mod orphans;
+mod prefetch;
 mod record;
+mod recover;
 mod replay;
 mod room;
 mod root_pages;

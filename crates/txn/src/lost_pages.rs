@@ -18,6 +18,7 @@ use shoal_base::{Addr, Ino, Result, RootId, SegNo, checksum};
 use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_format::dirent::{Dirent, first_key};
 use shoal_format::inode::{BlockId, BlockPlace, decode_block};
+use shoal_format::node::Key;
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::{Geometry, Ptr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +107,7 @@ impl Search {
         let Some(root) = store.roots.get(RootId(0)) else { return Ok(()) };
         let (mut named, mut all) = (BTreeMap::new(), whole);
         let end = first_key(Ino(Ino::ROOT.0 + 1));
-        let mut entry = |key: shoal_format::node::Key, value: &[u8]| {
+        let mut entry = |key: Key, value: &[u8]| {
             if let Some(entry) = Dirent::decode(value).filter(|_| key < end)
                 && entry.child.root() != RootId(0)
             {
@@ -114,7 +115,8 @@ impl Search {
             }
             Ok(())
         };
-        root.dirents.for_each_readable(&mut entry, &mut |_, _, _| all = false)?;
+        let mut lost = |_, _, _| all = false;
+        root.dirents.for_each_readable(Key::MIN, Key::MAX, &mut entry, &mut lost)?;
         (self.named, self.all_named) = (named, all);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! | 1 | both superblock copies; the newest valid one wins | neither is valid; unknown incompat feature |
 //! | 2 | the checkpoint it names | checksum, volume id |
 //! | 3 | usage table, pages of the root table, orphan lists and blocks, open intents; a tree's root node when it is first used | checksum, rules |
-//! | 4 | the journal from the checkpoint's LSN, record by record ([`crate::replay`]) | a bad batch *before* a good one |
+//! | 4 | the journal from the checkpoint's LSN, record by record ([`crate::recover`]) | a bad batch *before* a good one |
 //! | 5 | a checkpoint of a new incarnation, so that old journal batches are never replayed again | |
 //!
 //! Completing intents and reaping orphans is the engine's, through ordinary transactions.
@@ -15,6 +15,7 @@ use crate::image::Image;
 use crate::intents::Intents;
 use crate::orphans::{Orphans, disk};
 use crate::record::Largest;
+use crate::recover::recover;
 use crate::root_pages;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
@@ -23,7 +24,9 @@ use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex
 use shoal_base::{Code, Error, Lsn, Result, RootSet};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
-use shoal_format::features::{INCOMPAT_EMPTY_TREES, INCOMPAT_PAGED_ROOTS, RO_COMPAT_ORPHAN_TREES};
+use shoal_format::features::{
+    INCOMPAT_EMPTY_TREES, INCOMPAT_PAGED_ROOTS, RO_COMPAT_GROWN_OBJECTS, RO_COMPAT_ORPHAN_TREES,
+};
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
@@ -155,6 +158,7 @@ impl Parts {
         let counters = Arc::new(Counters::default());
         let cache = NodeCache::new(options.cache_bytes / 2, counters.clone());
         let budget = Budget::new(options.cache_bytes / 2, sb.geometry.inode_size);
+        cache.share().join(budget.share());
         Parts { device, sb, options, counters, cache, budget }
     }
 
@@ -255,7 +259,7 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let read_only = options.read_only || !writable || device.read_only();
     if !read_only {
         // With the next superblock, which is written before any such slot, tree or page is.
-        sb.ro_compat |= RO_COMPAT_ORPHAN_TREES;
+        sb.ro_compat |= RO_COMPAT_ORPHAN_TREES | RO_COMPAT_GROWN_OBJECTS;
         sb.incompat |= INCOMPAT_EMPTY_TREES | INCOMPAT_PAGED_ROOTS;
     }
     let checkpoint = read_checkpoint(&*device, &sb)?;
@@ -337,36 +341,4 @@ fn resume(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered
     store.write_other_copy()?;
     store.start_journal(next.incarnation, StartAt::At(start))?;
     Ok(Recovered::default())
-}
-
-/// A volume that was not closed: replay, then a checkpoint of the next incarnation.
-fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
-    let mut replay = crate::replay::Replay::new(store);
-    let mut each = |lsn: Lsn, record: &[u8]| replay.record(lsn, record);
-    let end = shoal_journal::scan(
-        &*store.device,
-        &store.geometry,
-        store.volume,
-        sb.incarnation,
-        start,
-        &mut each,
-    )?;
-    replay.finish()?;
-    let recovered =
-        Recovered { needed: true, records: end.records, bytes: end.bytes, torn: end.torn };
-    if store.options.read_only {
-        return Ok(recovered);
-    }
-    for seg in &end.segments {
-        store.space.claim(*seg, SegKind::Journal)?;
-    }
-    // Journal batches of the old incarnation stay readable until the new checkpoint is published:
-    // should the machine stop before, they are replayed again.
-    let incarnation = sb.incarnation.wrapping_add(1);
-    store.start_journal(incarnation, StartAt::Fresh { lsn: end.end.lsn })?;
-    store.published.lock().superblock.incarnation = incarnation;
-    store.checkpoint()?;
-    store.write_other_copy()?;
-    store.space.release_journal_segments(&end.segments);
-    Ok(recovered)
 }

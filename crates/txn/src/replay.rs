@@ -18,8 +18,8 @@ use shoal_format::intent::Intent;
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::usage::SegKind;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// Whether an extent record appears or goes.
@@ -65,12 +65,38 @@ impl Store {
     }
 }
 
+/// Calls `each` with the extents that a record brings into use. What cannot be decoded is left to
+/// [`Replay::record`], which says so.
+pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
+    let of_intent = |body: &[u8]| Intent::decode(body).and_then(|i| i.to_set()?.value.extent());
+    let mut r = Reader::new(record);
+    while !r.is_empty()
+        && let Some(item) = Item::decode(&mut r)
+    {
+        match item {
+            Item::DataFork { form: Form::Extents, bytes, .. } => {
+                fork_extents(bytes).into_iter().flatten().for_each(&mut *each);
+            }
+            Item::AttrFork { bytes, .. } => remote_extents(bytes).for_each(&mut *each),
+            Item::TreePut { tree: TreeId::Extents, key, value } => {
+                Extent::decode_value(key.lo, value).into_iter().for_each(&mut *each);
+            }
+            Item::TreePut { tree: TreeId::Attrs, value, .. } => {
+                let attr = Attr::decode_whole(value);
+                attr.and_then(|a| a.value.extent()).into_iter().for_each(&mut *each);
+            }
+            Item::IntentLog { body, .. } | Item::IntentProgress { body, .. } => {
+                of_intent(body).into_iter().for_each(&mut *each);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// A replay under way.
 pub(crate) struct Replay<'s> {
     store: &'s Store,
     lsn: Lsn,
-    /// Inodes whose slots the records freed last: free for allocation when the replay is over.
-    freed: HashSet<Ino>,
     /// Where each orphan stands in the table.
     orphans: HashMap<Ino, OrphanSlot>,
 }
@@ -78,7 +104,7 @@ pub(crate) struct Replay<'s> {
 impl<'s> Replay<'s> {
     pub fn new(store: &'s Store) -> Replay<'s> {
         let orphans = store.orphans.by_ino();
-        Replay { store, lsn: Lsn(0), freed: HashSet::new(), orphans }
+        Replay { store, lsn: Lsn(0), orphans }
     }
 
     /// Applies one record.
@@ -96,14 +122,9 @@ impl<'s> Replay<'s> {
     }
 
     /// The end of the journal: numbers that are free can be given out.
-    pub fn finish(self) -> Result<()> {
-        for ino in &self.freed {
-            let root = self.store.root(*ino)?;
-            if root.state() == RootState::Live {
-                root.table.give_back(&root.table.get(*ino)?);
-            }
-        }
-        Ok(())
+    pub fn finish(self) {
+        let live = self.store.roots.iter().filter(|root| root.state() == RootState::Live);
+        live.filter_map(|root| root.used()).for_each(|trees| trees.table.give_back_unused());
     }
 
     fn broken(&self, rule: &str) -> Error {
@@ -175,9 +196,6 @@ impl<'s> Replay<'s> {
         change(inode);
         let after = inode.core.in_use();
         root.table.count_inodes(i64::from(after) - i64::from(before));
-        if after {
-            self.freed.remove(&ino);
-        }
         Ok(())
     }
 
@@ -302,7 +320,6 @@ impl<'s> Replay<'s> {
         for extent in before.into_iter().chain(values) {
             self.store.account(&extent, ExtentChange::Goes);
         }
-        self.freed.insert(ino);
         Ok(())
     }
 

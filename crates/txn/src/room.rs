@@ -105,6 +105,12 @@ impl Store {
         dirty + dirty / 4
     }
 
+    /// Whether a checkpoint that need not be written now leaves plenty for one that must.
+    pub(crate) fn has_ample_room(&self) -> bool {
+        let free = u64::from(self.sure_segments()) * self.geometry.segment_size;
+        self.to_write().saturating_mul(4) <= free
+    }
+
     /// The same, when much is dirty: no more than there is metadata, and what it has grown by,
     /// which is in the journal.
     pub fn likely_to_write(&self) -> u64 {

@@ -402,7 +402,7 @@ fn replay(
     let ended =
         shoal_journal::scan(device, &store.geometry, volume, sb.incarnation, start, &mut each);
     let ended = damage(Lost::Journal, ended, losses)?;
-    damage(Lost::Journal, replay.finish(), losses)?;
+    replay.finish();
     store.salvaged_lsn(ended.as_ref().map_or(last, |end| end.end.lsn));
     let mut recovered = Recovered { needed: true, records, ..Recovered::default() };
     if let Some(end) = ended {

@@ -100,7 +100,7 @@ fn is_its_own(store: &Store, tree: TreeId, key: Key, value: &[u8]) -> Result<boo
     let mut raw = [0; HEADER];
     read_around(&*store.device, &mut raw, at.0)?;
     let header = DataHeader::decode(&raw, store.volume);
-    Ok(header.is_some_and(|h| h.ino.0 == key.hi && h.len == extent.ptr.len))
+    Ok(header.is_some_and(|h| h.ino.0 == key.hi && h.len <= extent.ptr.len))
 }
 
 fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {

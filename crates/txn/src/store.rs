@@ -180,6 +180,10 @@ impl Store {
         let pages = self.cache.touched_roots().groups() * self.roots.page_bytes();
         self.cache.dirty_bytes() + self.budget.dirty_bytes() + pages
     }
+    /// Bytes of memory that cannot be given up before the next checkpoints.
+    pub(crate) fn dirty_held(&self) -> u64 {
+        self.cache.dirty_bytes() + self.budget.dirty_held()
+    }
     /// Bytes of cache in use.
     pub fn cache_bytes(&self) -> u64 {
         self.cache.used_bytes() + self.budget.used_bytes()

@@ -100,12 +100,12 @@ fn a_commit_during_a_checkpoint_asks_for_no_other() {
     commit_until_due(&store);
     device.flush_ms.store(100, Ordering::Relaxed);
     let (done, during) = (AtomicBool::new(false), AtomicU64::new(0));
+    let cut = store.epoch();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             store.checkpoint().unwrap();
             done.store(true, Ordering::Release);
         });
-        let cut = store.epoch();
         while store.epoch() == cut {
             std::thread::yield_now();
         }

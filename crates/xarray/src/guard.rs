@@ -43,6 +43,19 @@ impl<'a, E: Entry> Guard<'a, E> {
         leaf.get(offset(index, 0), &self.pin)
     }
 
+    /// A use of the entry at an index, which `use_it` makes of a look at it: like
+    /// [`get_owned`](Guard::get_owned), but counted where the caller likes, for instance in
+    /// a cache line of his own. While the use lives, [`XArray::remove_if_unused`] must be told by
+    /// its predicate that the entry is used. So `use_it` must note the use in a word that the
+    /// predicate reads, and dropping the use must take that back, with release ordering.
+    ///
+    /// `use_it` may run several times, and what it returns be dropped at once. O(height), no lock.
+    #[inline]
+    pub fn get_as<'g, U>(&'g self, index: u64, use_it: impl Fn(E::Ref<'g>) -> U) -> Option<U> {
+        let leaf = self.array.tree.leaf(index, &self.pin)?;
+        leaf.get_as(offset(index, 0), &self.pin, use_it)
+    }
+
     /// Puts an entry at an index and returns what was there, like [`XArray::insert`], for who has
     /// many of them.
     #[inline]

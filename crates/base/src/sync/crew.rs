@@ -13,6 +13,37 @@ pub fn processors() -> usize {
     super::available_parallelism().min(THREADS_MAX)
 }
 
+/// Calls `work` once on the calling thread and, if `threads` is more than one, on as many others as
+/// can be started. Returns when all calls have.
+fn on_threads(threads: usize, work: impl Fn() + Copy + Send) {
+    if threads > 1 {
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                spawn_in(scope, work);
+            }
+            work();
+        });
+    } else {
+        work();
+    }
+}
+
+/// Calls `work` with every item, in no order, on the calling thread and, if `threads` is more than
+/// one, on as many others as can be started: for reads, of which a device does many at a time.
+pub fn for_each<T: Sync>(threads: usize, items: &[T], work: impl Fn(&T) + Sync) {
+    let next = Mutex::new(0);
+    let take = || {
+        let mut next = next.lock();
+        *next += 1;
+        items.get(*next - 1)
+    };
+    on_threads(threads, || {
+        while let Some(item) = take() {
+            work(item);
+        }
+    });
+}
+
 /// What is done with each piece of work, in four steps.
 pub struct Steps<Take, Prepare, Place, Finish> {
     /// Returns the next piece, `None` at the end. One call at a time.
@@ -111,16 +142,7 @@ where
             }
         }
     };
-    if threads > 1 {
-        thread::scope(|scope| {
-            for _ in 1..threads {
-                spawn_in(scope, work);
-            }
-            work();
-        });
-    } else {
-        work();
-    }
+    on_threads(threads, work);
     let failed = turns.lock().failed.take();
     failed.map_or(Ok(()), Err)
 }

@@ -100,6 +100,11 @@ REPAIR:
   meanwhile leaves the volume as it was. What is done is appended to a log: VOLUME.fsck.log, for a
   device in the current directory.
 
+  That takes memory: some 250 bytes for each inode, and 16 KiB for each leaf of a tree that has to
+  be made anew. If it is likely to take more than the machine has available, or than --memory says,
+  the repair is refused with both figures before it begins, and a check without --repair says that
+  it has not looked what a repair would do.
+
   Contents of files and large values of attributes are recorded once, so damaged ones cannot be
   repaired. They are named, by path and range of bytes, here and in the log. Reading that range
   fails with EIO, before the repair and after it; the rest of the file can be read. Every further
@@ -118,7 +123,8 @@ EXIT STATUS:
   0   The volume is clean.
   1   Problems were found and repaired.
   4   Problems were found. They, or some of them, are left uncorrected.
-  8   The check could not be made: no such file, not a volume, in use, or the device is gone.
+  8   The check could not be made: no such file, not a volume, in use, or the device is gone; or a
+      repair takes more memory than it may.
   16  Wrong usage.
 
 EXAMPLES:
@@ -151,6 +157,16 @@ pub struct FsckArgs {
     /// check finds damage that is none, and a repair destroys the volume.
     #[arg(long)]
     pub force: bool,
+    /// Threads that check [default: one for each processor]
+    ///
+    /// What is found does not depend on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Memory that a repair may take, as 8G [default: what the machine has available]
+    ///
+    /// A repair that takes more is refused before it begins. How much it takes is an estimate.
+    #[arg(long, value_name = "SIZE", value_parser = super::some_size)]
+    pub memory: Option<u64>,
     /// Append what is done to this file
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,

@@ -7,6 +7,7 @@ use std::fs::OpenOptions as LogOptions;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::args::FsckArgs;
 use crate::commands::info::JsonRecovery;
 use crate::failure::{Failure, OK, Result};
 use crate::output::{Out, json_name, printable};
-use crate::progress::{Progress, eprint_line};
+use crate::progress::{Progress, eprint_line_over_bar};
 use crate::size::human;
 
 /// Problems were found and corrected.
@@ -28,8 +29,12 @@ pub const OPERATIONAL: u8 = 8;
 /// Wrong usage.
 pub const USAGE: u8 = 16;
 
-/// Memory for metadata: a check reads nearly everything once, in order.
-const CACHE: u64 = 256 << 20;
+/// Cache of a check, in bytes: it reads nearly everything once, in order.
+const CACHE: u64 = 64 << 20;
+/// Cache of a repair, in bytes: it looks up inodes in any order.
+const CACHE_REPAIR: u64 = 256 << 20;
+/// Default maximum of threads.
+const THREADS_MAX: usize = 64;
 
 /// Changes printed; all of them are in the log and in JSON.
 const SHOWN: usize = 40;
@@ -38,9 +43,11 @@ const SHOWN: usize = 40;
 pub fn run(args: &FsckArgs) -> Result<u8> {
     let options = OpenOptions {
         background: false,
-        cache_bytes: CACHE,
+        cache_bytes: if args.repair { CACHE_REPAIR } else { CACHE },
         force: args.force,
-        notice: eprint_line,
+        memory_bytes: args.memory.unwrap_or_else(available_memory),
+        threads: args.threads.map_or_else(processors, usize::from),
+        notice: eprint_line_over_bar,
         ..OpenOptions::default()
     };
     let mut out = Out::new();
@@ -58,6 +65,19 @@ pub fn run(args: &FsckArgs) -> Result<u8> {
     Ok(status(&report))
 }
 
+/// Returns the number of processors that this process may use.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
+/// Returns the machine's available memory in bytes, 0 if unknown.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+    kib.map_or(0, |kib: u64| kib * 1024)
+}
+
 fn status(report: &RepairReport) -> u8 {
     match (report.found.is_empty(), report.written) {
         (true, _) if report.left.is_empty() => OK,
@@ -66,9 +86,14 @@ fn status(report: &RepairReport) -> u8 {
     }
 }
 
+/// A bar on a terminal; elsewhere a line now and then, of what lasts.
+fn progress(args: &FsckArgs) -> Progress {
+    if args.json { Progress::share() } else { Progress::share_in_lines(&args.volume.display()) }
+}
+
 fn inspect(args: &FsckArgs, options: &OpenOptions) -> Result<RepairReport> {
-    let mut progress = Progress::share();
-    let mut show = |stage: &'static str, done, total| progress.set(stage, done, total);
+    let mut progress = progress(args);
+    let mut show = |stage: &str, done, total| progress.set(stage, done, total);
     let report = Volume::inspect(&args.volume, options, &mut show);
     progress.finish();
     report.map_err(|e| failed(&args.volume, &e))
@@ -88,11 +113,12 @@ fn repair(
         let reason = "cannot ask before it writes: give --yes, or run it on a terminal";
         return Err(Failure::usage("fsck --repair", reason).with_status(USAGE));
     }
-    let progress = std::cell::RefCell::new(Progress::share());
-    let mut show = |stage: &'static str, done, total| progress.borrow_mut().set(stage, done, total);
+    let shown = Mutex::new(progress(args));
+    let progress = || shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut show = |stage: &str, done, total| progress().set(stage, done, total);
     let mut stopped = None;
     let mut ask = |report: &RepairReport| {
-        progress.borrow_mut().finish();
+        progress().finish();
         let agreed = agree(args, report, log, out);
         agreed.unwrap_or_else(|failure| {
             stopped = Some(failure);
@@ -100,7 +126,7 @@ fn repair(
         })
     };
     let report = Volume::repair(&args.volume, options, &mut show, &mut ask);
-    progress.borrow_mut().finish();
+    progress().finish();
     stopped.map_or(Ok(()), Err)?;
     let report = report.map_err(|e| failed(&args.volume, &e))?;
     let left = report.left.iter().map(|p| format!("left: {}: {}", p.rule, p.message));
@@ -230,6 +256,9 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
         checked.blocks,
         human(checked.data_bytes)
     ))?;
+    if let Some(why) = &report.unmended {
+        out.line(&format!("{path}: what a repair would do is not known: {why} (see --memory)"))?;
+    }
     if !args.repair && !report.actions.is_empty() {
         let made = report.actions.len();
         out.line(&format!("{path}: fsck --repair would make {made} changes:"))?;

@@ -13,59 +13,60 @@
 
 use super::Check;
 use super::names::is_dying;
+use super::work::Worker;
 use crate::xattr::Side;
 use shoal_base::{Ino, checksum::hash128};
 use shoal_format::attr::Link;
 use shoal_format::inode::Inode;
 
-/// Names and parent pointers, each set as its sum.
-pub(super) struct Cross {
-    seed: u64,
-    names: (u64, u128),
-    pointers: (u64, u128),
-    /// Some pointer could not be read, or their number is not that of the links.
-    doubt: bool,
-    buffer: Vec<u8>,
-}
+/// Seed of the hashes; `None` if the system had no random bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Seed(Option<u64>);
 
-impl Cross {
-    pub fn new() -> Cross {
+impl Seed {
+    pub fn new() -> Seed {
         let mut seed = [0; 8];
-        // Without random bytes, a set is still compared with a set.
         let random = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
-        let (names, pointers) = ((0, 0), (0, 0));
-        let doubt = random.is_err();
-        Cross { seed: u64::from_le_bytes(seed), names, pointers, doubt, buffer: Vec::new() }
+        Seed(random.is_ok().then(|| u64::from_le_bytes(seed)))
     }
 
-    fn hash(&mut self, link: Link, name: &[u8], child: Ino) -> u128 {
-        self.buffer.clear();
-        self.buffer.extend_from_slice(&link.dir.0.to_le_bytes());
-        self.buffer.extend_from_slice(&link.generation.to_le_bytes());
-        self.buffer.extend_from_slice(&child.0.to_le_bytes());
-        self.buffer.extend_from_slice(name);
-        hash128(self.seed, &self.buffer)
+    /// Returns whether nobody can have known the seed. Without it, sums are still compared.
+    pub fn is_random(self) -> bool {
+        self.0.is_some()
     }
 
-    /// A name of an inode was read.
-    pub fn name(&mut self, link: Link, name: &[u8], child: Ino) {
-        let hash = self.hash(link, name, child);
-        self.names = (self.names.0 + 1, self.names.1.wrapping_add(hash));
-    }
-
-    /// A parent pointer of an inode was read.
-    fn pointer(&mut self, link: Link, name: &[u8], child: Ino) {
-        let hash = self.hash(link, name, child);
-        self.pointers = (self.pointers.0 + 1, self.pointers.1.wrapping_add(hash));
-    }
-
-    /// Number of parent pointers.
-    pub fn pointers(&self) -> u64 {
-        self.pointers.0
+    fn hash(self, buffer: &mut Vec<u8>, link: Link, name: &[u8], child: Ino) -> u128 {
+        buffer.clear();
+        buffer.extend_from_slice(&link.dir.0.to_le_bytes());
+        buffer.extend_from_slice(&link.generation.to_le_bytes());
+        buffer.extend_from_slice(&child.0.to_le_bytes());
+        buffer.extend_from_slice(name);
+        hash128(self.0.unwrap_or(0), buffer)
     }
 }
 
-impl Check<'_> {
+/// A set of names or of parent pointers, as its size and the sum of its members' hashes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Set(u64, u128);
+
+impl Set {
+    pub fn add(&mut self, other: Set) {
+        *self = Set(self.0 + other.0, self.1.wrapping_add(other.1));
+    }
+
+    /// Number of members.
+    pub fn count(self) -> u64 {
+        self.0
+    }
+}
+
+impl Worker<'_> {
+    /// A name of an inode was read.
+    pub(super) fn add_name(&mut self, link: Link, name: &[u8], child: Ino) {
+        let hash = self.seed.hash(&mut self.buffer, link, name, child);
+        self.found.names.add(Set(1, hash));
+    }
+
     /// Parent pointers that an inode should have.
     pub(super) fn pointers_wanted(&self, ino: Ino, inode: &Inode) -> usize {
         match inode.core.is_dir() {
@@ -80,22 +81,26 @@ impl Check<'_> {
         if inode.core.nlink == 0 || is_dying(self.volume, ino) {
             return;
         }
-        let (mut count, cross) = (0, &mut self.cross);
+        let (mut count, seed) = (0, self.seed);
+        let (found, buffer) = (&mut self.found, &mut self.buffer);
         let read = self.volume.each_attr(ino, inode, Side::Parents, &mut |attr| {
             count += 1;
             match attr.link() {
-                Some(link) => cross.pointer(link, attr.name, ino),
-                None => cross.doubt = true,
+                Some(link) => found.pointers.add(Set(1, seed.hash(buffer, link, attr.name, ino))),
+                None => found.doubt = true,
             }
             Ok(true)
         });
-        self.cross.doubt |= read.is_err() || count != self.pointers_wanted(ino, inode);
+        self.found.doubt |= read.is_err() || count != self.pointers_wanted(ino, inode);
     }
+}
 
+impl Check<'_> {
     /// Whether names and parent pointers have to be looked up one by one. Known when both have been
     /// read.
     pub(super) fn is_doubtful(&self) -> bool {
-        let differ = self.volume.parents && self.cross.names != self.cross.pointers;
-        differ || self.cross.doubt || self.broken || !self.report.problems.is_empty()
+        let sum = &self.sum;
+        let differ = self.volume.parents && sum.names != sum.pointers;
+        differ || sum.doubt || sum.broken || !sum.report.problems.is_empty()
     }
 }

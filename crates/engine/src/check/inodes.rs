@@ -1,61 +1,104 @@
-//! Every inode block, every inode.
+//! Checks all inodes, and the extents, attributes and parent pointers in their forks.
 
-use super::census::Seen;
+use super::census::{Block, Dir, Seen};
 use super::names::is_dying;
-use super::{Check, PROBLEMS_MAX, add_meta};
+use super::sum::WORK_INODE;
+use super::work::{Parts, Worker, spread};
+use super::{Check, PROBLEMS_MAX};
 use crate::data::inline_extents;
 use crate::types::FileKind;
-use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
-use shoal_base::{Code, Ino, Result};
+use shoal_base::limits::PATH_MAX;
+use shoal_base::{Error, Ino, Result};
+use shoal_format::Ptr;
 use shoal_format::inode::{CORE, FLAG_CUT, Form, Inode};
 use shoal_format::node::{Key, TreeId};
+use shoal_itable::Visitor;
+use shoal_tree::Part;
 use shoal_txn::Root;
+use std::ops::Range;
+
+/// `imap` leaves of a piece: one leads to some 10,000 inodes.
+const LEAVES: usize = 1;
+
+/// Checks the inodes of one piece.
+struct Blocks<'b, 'v> {
+    root: &'b Root,
+    worker: &'b mut Worker<'v>,
+}
+
+impl Visitor for Blocks<'_, '_> {
+    fn entry(&mut self, _: u64, ptr: Ptr) {
+        self.worker.add_meta(ptr);
+        self.worker.found.report.blocks += 1;
+    }
+
+    fn lost(&mut self, numbers: Range<u64>, error: Error) {
+        let (low, high) = (Key::new(numbers.start, 0), Key::new(numbers.end, 0));
+        self.worker.found.lost.push((self.root.id, numbers.start, numbers.end));
+        self.worker.lost_nodes(self.root, TreeId::Imap, vec![(error, low, high)]);
+    }
+
+    fn block(&mut self, number: u64) {
+        self.worker.found.blocks.push(Block::new(number));
+    }
+
+    fn inode(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
+        self.worker.inode(ino, inode)
+    }
+
+    fn unreadable(&mut self, number: u64, error: Error) {
+        let end = number.saturating_add(1);
+        self.worker.found.lost.push((self.root.id, number, end));
+        self.worker.found.broken = true;
+        let (low, high) = (Key::new(number, 0), Key::new(end, 0));
+        let whose = self.worker.volume.whose(self.root.id, TreeId::Imap, low, high);
+        self.worker.problem("inode-block", format!("{error}{whose}"));
+    }
+}
 
 impl Check<'_> {
     pub(crate) fn inodes(&mut self) -> Result<()> {
-        let volume = self.volume;
+        let (volume, seed) = (self.volume, self.seed);
+        let clean = self.sum.report.problems.is_empty();
+        let (census, sum) = (&mut self.census, &mut self.sum);
+        let pieces = Parts::new(volume, volume.store.roots.iter(), TreeId::Imap, LEAVES);
+        let work = |(root, part): (&Root, Part)| {
+            let mut worker = Worker::new(volume, seed);
+            worker.begin(TreeId::Imap, &part);
+            worker.found.root = Some(root.id);
+            root.table.read_part(&part, &mut Blocks { root, worker: &mut worker })?;
+            Ok((root.id, worker.finish()?))
+        };
+        spread(volume.options.threads, pieces, work, |(root, mut found)| {
+            for block in std::mem::take(&mut found.blocks) {
+                census.enter(root, &block);
+            }
+            for (ino, links) in std::mem::take(&mut found.many_links) {
+                census.many_links(ino, links);
+            }
+            census.enter_dirs(std::mem::take(&mut found.dirs));
+            sum.add(found)
+        })?;
         for root in volume.store.roots.iter() {
-            let before = self.census.count();
-            let mut numbers = root.table.blocks_in_memory();
-            let mut nodes = Vec::new();
-            let (sums, blocks) = (&mut self.sums, &mut self.report.blocks);
-            root.table.for_each_readable_block(
-                &mut |number, ptr| {
-                    numbers.push(number);
-                    add_meta(volume, sums, ptr);
-                    *blocks += 1;
-                },
-                &mut |error, range| nodes.push((error, range)),
-            )?;
-            numbers.sort_unstable();
-            numbers.dedup();
-            for (error, range) in nodes {
-                let (low, high) = (Key::new(range.start, 0), Key::new(range.end, 0));
-                self.lost.push((root.id, range.start, range.end));
-                self.lost_node(root, TreeId::Imap, (error, low, high));
-            }
-            self.census.begin(root.id, numbers.clone());
-            let next = numbers.last().map_or(0, |last| last.saturating_add(1));
-            for number in numbers {
-                self.block(root, number)?;
-                self.some_values()?;
-            }
-            if next > root.table.next_block() {
-                let (last, end) = (next - 1, root.table.next_block());
-                let message = format!("root {}: block {last}, but numbers end at {end}", root.id.0);
-                self.problem("next-block", message);
-            }
-            let (found, said) = (self.census.count() - before, root.table.inodes());
-            if found != said && self.report.problems.is_empty() {
-                self.problem(
-                    "inode-count",
-                    format!("root {}: {found} inodes in use, counted {said}", root.id.0),
-                );
-            }
+            self.count(root, clean);
         }
-        self.report.inodes = self.census.count();
         self.orphans();
         Ok(())
+    }
+
+    /// Checks a subvolume's count of inodes and its next block number.
+    fn count(&mut self, root: &Root, clean: bool) {
+        let (next, found) = self.census.counts(root.id);
+        if next > root.table.next_block() {
+            let (last, end) = (next - 1, root.table.next_block());
+            let message = format!("root {}: block {last}, but numbers end at {end}", root.id.0);
+            self.problem("next-block", message);
+        }
+        let said = root.table.inodes();
+        if found != said && clean && !self.sum.wrong.contains(&root.id) {
+            let message = format!("root {}: {found} inodes in use, counted {said}", root.id.0);
+            self.problem("inode-count", message);
+        }
     }
 
     /// Slots name what needs one, and what needs one has one.
@@ -87,40 +130,18 @@ impl Check<'_> {
         lost.sort();
         lost.into_iter().for_each(|message| self.problem("orphan-missing", message));
     }
+}
 
-    fn block(&mut self, root: &Root, number: u64) -> Result<()> {
-        for slot in 0..INODES_PER_BLOCK as u64 {
-            let ino = Ino::new(root.id, number * INODES_PER_BLOCK as u64 + slot);
-            let inode = match root.table.get(ino) {
-                // Begun by a thread and never written.
-                Err(e) if e.is(Code::Stale) => return Ok(()),
-                Err(e) if e.is_damage() => {
-                    self.lost.push((root.id, number, number + 1));
-                    self.broken = true;
-                    let (low, high) = (Key::new(number, 0), Key::new(number + 1, 0));
-                    let whose = self.volume.whose(root.id, TreeId::Imap, low, high);
-                    self.problem("inode-block", format!("{e}{whose}"));
-                    return Ok(());
-                }
-                other => other?,
-            };
-            let locked = inode.read();
-            // Detached: as far as the volume goes, it is free.
-            if locked.inode.core.in_use() && !inode.is_detached() {
-                self.inode(ino, &locked.inode);
-            }
-        }
-        Ok(())
-    }
-
-    fn inode(&mut self, ino: Ino, inode: &Inode) {
-        self.step();
+impl Worker<'_> {
+    fn inode(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
+        self.found.done += WORK_INODE;
         let core = &inode.core;
         let kind = FileKind::from_mode(core.mode);
         if kind.is_none() || ino.index() == 0 {
             self.problem("inode-mode", format!("inode {ino}: {}", inode.to_text()));
-            return;
+            return Ok(());
         }
+        self.found.report.inodes += 1;
         let size = self.volume.store.geometry.inode_size as usize;
         if CORE + inode.data.len() + inode.attr.len() > size {
             self.problem("inode-forks", format!("inode {ino}: forks exceed {size} bytes"));
@@ -144,19 +165,37 @@ impl Check<'_> {
         if !data_ok {
             self.problem("inode-data-fork", format!("inode {ino}: {}", inode.to_text()));
         }
-        self.census.insert(ino, core.kind(), core.nlink, core.flags & FLAG_CUT != 0);
-        if core.is_dir() {
-            let (parent, generation) = (Ino(core.parent_or_rdev), core.generation);
-            self.census.insert_dir(ino, parent, core.size, generation);
-        } else {
-            // What the tree has is counted when it is read.
-            let inline = match core.data_form {
-                Form::Extents => inline_extents(ino, inode).unwrap_or_default(),
-                _ => Vec::new(),
-            };
-            let found: u64 = inline.iter().map(|extent| u64::from(extent.len)).sum();
-            self.census.add_bytes(ino, i128::from(core.bytes) - i128::from(found));
+        let is_cut = core.flags & FLAG_CUT != 0;
+        let block = self.found.blocks.last_mut();
+        if block.is_some_and(|block| block.insert(ino, core.kind(), core.nlink, is_cut)) {
+            self.found.many_links.push((ino, core.nlink));
         }
-        self.fork(ino, inode);
+        if core.is_dir() {
+            let parent = Ino(core.parent_or_rdev);
+            self.found.dirs.push(Dir::new(ino, parent, core.size, core.generation));
+        }
+        self.inline_data(ino, inode)?;
+        self.attributes(ino, inode)
+    }
+
+    /// Checks the extents in the data fork.
+    fn inline_data(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
+        let (core, mut list) = (&inode.core, Vec::new());
+        if core.data_form == Form::Extents {
+            let read = self.damage_of(ino, "extents", inline_extents(ino, inode))?;
+            list = read.unwrap_or_default();
+            let mut end = 0;
+            for extent in &list {
+                self.extent(ino, extent, end)?;
+                end = extent.end();
+            }
+        }
+        if !core.is_dir() {
+            // What the tree has is counted when it is read.
+            let found: u64 = list.iter().map(|extent| u64::from(extent.len)).sum();
+            let left = i128::from(core.bytes) - i128::from(found);
+            self.found.bytes.extend((left != 0).then_some((ino, left)));
+        }
+        Ok(())
     }
 }

@@ -1,16 +1,20 @@
 //! Entries against inodes, both ways; link and entry counts; directories that lie within
 //! themselves.
 
-use super::census::{DIRECTORY, Dir};
+use super::census::{Census, DIRECTORY, Dir};
+use super::sum::{Sum, WORK_ENTRY, follows};
+use super::work::{LEAVES, Parts, Worker};
 use super::{Check, PROBLEMS_MAX};
 use crate::dir::CHAINED;
 use crate::volume::Inner;
-use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Ino, Result, RootId};
 use shoal_format::attr::Link;
 use shoal_format::checkpoint::RootState;
 use shoal_format::dirent::{Dirent, SUFFIX_MASK, name_hash};
 use shoal_format::node::{Key, TreeId};
+use shoal_tree::Part;
+use shoal_txn::Root;
+use std::sync::atomic::Ordering;
 
 /// Whether an inode is in a root that has been deleted: it may have lost its names, or the names in
 /// it, already.
@@ -18,132 +22,132 @@ pub(super) fn is_dying(volume: &Inner, ino: Ino) -> bool {
     volume.store.root(ino).is_ok_and(|root| root.state() != RootState::Live)
 }
 
+/// Returns whether a directory may have an entry for this inode: both are in one subvolume, or the
+/// inode is the top of another one.
+pub(super) fn may_name(volume: &Inner, dir: Ino, child: Ino) -> bool {
+    let is_top = || child.index() == Ino::ROOT.index() && !is_dying(volume, child);
+    child.root() == dir.root() || dir == Ino::ROOT && is_top()
+}
+
+/// Checks the entries of one piece.
+struct Names<'n, 'v> {
+    worker: &'n mut Worker<'v>,
+    census: &'n Census,
+    /// Inode blocks that cannot be read.
+    lost: &'n [(RootId, u64, u64)],
+    root: RootId,
+    /// Positions of the last directories in the census.
+    dir_at: usize,
+    child_at: usize,
+}
+
 impl Check<'_> {
     pub(crate) fn names(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in volume.store.roots.iter() {
-            if root.state() != RootState::Live {
-                // What is in it is being freed: names may already lead nowhere.
-                continue;
-            }
+        // What is in others is being freed: names may already lead nowhere.
+        let live = |root: &&Root| root.state() == RootState::Live;
+        let roots = volume.store.roots.iter().filter(live);
+        let pieces = Parts::new(volume, roots, TreeId::Dirents, LEAVES);
+        let unreadable = self.sum.lost.clone();
+        self.spread(pieces, |worker, census, (root, part): (&Root, Part)| {
+            worker.begin(TreeId::Dirents, &part);
             let mut nodes = Vec::new();
+            let (lost, root_id) = (&unreadable[..], root.id);
+            let mut names = Names { worker, census, lost, root: root_id, dir_at: 0, child_at: 0 };
             let mut entry = |key: Key, value: &[u8]| {
-                self.entry(key, value);
+                names.entry(key, value);
                 Ok(())
             };
             let mut lost = |error, low, high| nodes.push((error, low, high));
-            root.dirents.for_each_readable(&mut entry, &mut lost)?;
-            self.chain(Key::MIN, false);
-            nodes.into_iter().for_each(|node| self.lost_node(root, TreeId::Dirents, node));
-        }
+            root.dirents.for_each_readable(part.low, part.high, &mut entry, &mut lost)?;
+            worker.lost_nodes(root, TreeId::Dirents, nodes);
+            Ok(())
+        })?;
+        self.sum.end_chain();
         if self.is_doubtful() { self.names_against_pointers() } else { Ok(()) }
     }
+}
 
-    /// Looks up the parent pointer of each name whose inode is there.
-    fn names_against_pointers(&mut self) -> Result<()> {
-        let volume = self.volume;
-        for root in volume.store.roots.iter().filter(|root| root.state() == RootState::Live) {
-            let mut entry = |key: Key, value: &[u8]| {
-                let dir = Ino(key.hi);
-                if let Some(entry) = Dirent::decode(value)
-                    && self.may_name(dir, entry.child)
-                    && let Some(child) = self.census.get(entry.child)
-                    && child.kind == entry.kind & 0x7f
-                {
-                    self.pointed_back(dir, entry.name, entry.child);
-                }
-                Ok(())
-            };
-            root.dirents.for_each_readable(&mut entry, &mut |_, _, _| {})?;
-        }
-        Ok(())
-    }
-
-    /// Whether a directory may have an entry of this inode: it is of the same root, or another's
-    /// top.
-    fn may_name(&self, dir: Ino, child: Ino) -> bool {
-        child.root() == dir.root() || dir == Ino::ROOT && self.is_top(child)
+impl Names<'_, '_> {
+    fn problem(&mut self, rule: &'static str, message: String) {
+        self.worker.problem(rule, message);
     }
 
     fn entry(&mut self, key: Key, value: &[u8]) {
-        self.step();
-        self.report.dirents += 1;
+        self.worker.found.done += WORK_ENTRY;
+        self.worker.found.report.dirents += 1;
         let dir = Ino(key.hi);
         let Some(entry) = Dirent::decode(value) else {
             return self.problem("dirent", format!("entry {:#x} of directory {dir}", key.lo));
         };
         self.chain(key, entry.kind & CHAINED != 0);
-        let name = String::from_utf8_lossy(entry.name).into_owned();
-        if name_hash(self.volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
-            self.problem("dirent-hash", format!("{name:?} in directory {dir}: wrong key"));
+        let (volume, census) = (self.worker.volume, self.census);
+        let name = || String::from_utf8_lossy(entry.name).into_owned();
+        if name_hash(volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
+            self.problem("dirent-hash", format!("{:?} in directory {dir}: wrong key", name()));
         }
-        let parent_dir = self.census.dir(dir).map(|found| {
-            found.entries += 1;
-            found.generation
-        });
-        if parent_dir.is_none() {
-            self.problem("dirent-dir-missing", format!("{name:?} in {dir}, no directory"));
+        let within = census.dir(dir, &mut self.dir_at);
+        match within {
+            Some(found) => drop(found.entries.fetch_add(1, Ordering::Relaxed)),
+            None => {
+                self.problem("dirent-dir-missing", format!("{:?} in {dir}, no directory", name()))
+            }
         }
         let kind = entry.kind & 0x7f;
-        if !self.may_name(dir, entry.child) {
-            let message = format!("{name:?} in {dir}: inode {} of another root", entry.child);
+        if !may_name(volume, dir, entry.child) {
+            let message = format!("{:?} in {dir}: inode {} of another root", name(), entry.child);
             return self.problem("dirent-root", message);
         }
-        let Some(child) = self.census.get(entry.child) else {
-            let path = self.volume.path_below(dir, entry.name);
-            let what = if self.is_unreadable(entry.child) { "cannot be read" } else { "is free" };
+        let Some(child) = census.get(entry.child) else {
+            let path = volume.path_below(dir, entry.name);
+            let is_lost = Sum::is_unreadable(self.lost, entry.child);
+            let what = if is_lost { "cannot be read" } else { "is free" };
             let message = format!("{path}: inode {} {what}", entry.child);
             return self.problem("dirent-child-missing", message);
         };
-        self.census.name(entry.child);
+        census.name(entry.child);
         if child.kind != kind {
-            let message = format!("{name:?} in directory {dir}: type {kind}, not {}", child.kind);
+            let (name, known) = (name(), child.kind);
+            let message = format!("{name:?} in directory {dir}: type {kind}, not {known}");
             return self.problem("dirent-type", message);
         }
-        if let Some(generation) = parent_dir {
-            self.cross.name(Link { dir, generation }, entry.name, entry.child);
+        if let Some(within) = within {
+            let link = Link { dir, generation: within.generation };
+            self.worker.add_name(link, entry.name, entry.child);
         }
         if kind == DIRECTORY {
-            let parent = self.census.dir(entry.child).map(|child| child.parent);
-            if let Some(parent) = parent.filter(|parent| *parent != dir) {
-                let message =
-                    format!("directory {} says {parent}, its name is in {dir}", entry.child);
-                self.problem("dir-parent", message);
-            }
-            if let Some(found) = self.census.dir(dir) {
-                found.subdirs += 1;
-            }
+            self.subdirectory(within, dir, entry.child);
         }
     }
 
-    /// Whether an inode is in a block that cannot be read.
-    fn is_unreadable(&self, ino: Ino) -> bool {
-        let number = ino.index() / INODES_PER_BLOCK as u64;
-        let in_block = |(root, from, to): &(RootId, u64, u64)| {
-            *root == ino.root() && (*from..*to).contains(&number)
-        };
-        self.lost.iter().any(in_block)
+    fn subdirectory(&mut self, within: Option<&Dir>, dir: Ino, child: Ino) {
+        let parent = self.census.dir(child, &mut self.child_at).map(|child| child.parent);
+        if let Some(parent) = parent.filter(|parent| *parent != dir) {
+            let message = format!("directory {child} says {parent}, its name is in {dir}");
+            self.problem("dir-parent", message);
+        }
+        if let Some(within) = within {
+            within.subdirs.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Entries of one hash follow each other without a gap, each but the last saying so.
+    /// Checks an entry against the one before. The first entry of a piece is checked when the piece
+    /// is merged.
     fn chain(&mut self, key: Key, more: bool) {
-        let good = match self.chained {
-            Some(next) => key == next,
-            None => key.lo & SUFFIX_MASK == 0,
-        };
-        if !good {
-            let at = self.chained.unwrap_or(key);
-            let message = format!("entry {:#x} of directory {} and those before it", at.lo, at.hi);
-            self.problem("dirent-chain", message);
+        let next = more.then(|| key.next());
+        match self.worker.found.chain {
+            None => self.worker.found.chain = Some((self.root, key, next)),
+            Some((root, first, last)) => {
+                if let Err(problem) = follows(last, key) {
+                    self.problem("dirent-chain", problem);
+                }
+                self.worker.found.chain = Some((root, first, next));
+            }
         }
-        self.chained = more.then(|| key.next());
     }
+}
 
-    /// Whether an inode is the top of a live root.
-    fn is_top(&self, ino: Ino) -> bool {
-        ino.index() == Ino::ROOT.index() && !is_dying(self.volume, ino)
-    }
-
+impl Check<'_> {
     /// Every root is where its name says, and only there.
     pub(crate) fn root_tops(&mut self) -> Result<()> {
         let volume = self.volume;
@@ -166,12 +170,13 @@ impl Check<'_> {
     }
 
     fn links(&mut self) {
-        let mut problems = Vec::new();
+        let worker = self.worker();
+        let (mut problems, mut directories) = (Vec::new(), 0);
         for dir in self.census.dirs() {
             if is_dying(self.volume, dir.ino) {
                 continue;
             }
-            self.report.directories += 1;
+            directories += 1;
             if problems.len() < PROBLEMS_MAX {
                 self.links_of_dir(dir, &mut problems);
             }
@@ -179,11 +184,12 @@ impl Check<'_> {
         for seen in self.census.iter().filter(|seen| seen.kind != DIRECTORY && !seen.orphan) {
             let (names, links) = (seen.names, seen.links);
             if names != links && problems.len() < PROBLEMS_MAX && !is_dying(self.volume, seen.ino) {
-                let who = self.who(seen.ino);
+                let who = worker.who(seen.ino);
                 problems.push(("links", format!("{who}: {names} names, {links} links")));
             }
         }
         problems.sort();
+        self.sum.report.directories = directories;
         problems.into_iter().for_each(|(rule, message)| self.problem(rule, message));
     }
 
@@ -194,16 +200,18 @@ impl Check<'_> {
         if !seen.orphan && seen.names != wanted {
             problems.push((
                 "dir-names",
-                format!("directory {} has {} names", self.who(ino), seen.names),
+                format!("directory {} has {} names", self.worker().who(ino), seen.names),
             ));
         }
-        let links = if seen.orphan { 0 } else { 2 + dir.subdirs };
+        let (entries, subdirs) =
+            (dir.entries.load(Ordering::Relaxed), dir.subdirs.load(Ordering::Relaxed));
+        let links = if seen.orphan { 0 } else { 2 + subdirs };
         if u64::from(seen.links) != links {
             let message = format!("directory {ino}: {} links, not {links}", seen.links);
             problems.push(("dir-links", message));
         }
-        if dir.size != dir.entries {
-            let message = format!("directory {ino}: {} entries, says {}", dir.entries, dir.size);
+        if dir.size != entries {
+            let message = format!("directory {ino}: {entries} entries, says {}", dir.size);
             problems.push(("dir-size", message));
         }
     }

@@ -1,11 +1,20 @@
 //! The segments' live bytes against everything that points into them.
 
-use super::{Check, PROBLEMS_MAX, add_meta};
+use super::{Check, PROBLEMS_MAX};
+use crate::volume::Inner;
 use shoal_base::Result;
 use shoal_format::Ptr;
 use shoal_format::node::TreeId;
 use shoal_format::usage::SegKind;
 use std::sync::atomic::Ordering;
+
+/// Adds metadata to the sums of the segments.
+fn add_meta(volume: &Inner, live: &mut [(u64, u64)], ptr: Ptr) {
+    let seg = volume.store.geometry.segment_of(ptr.addr).0 as usize;
+    if let Some((_, meta)) = live.get_mut(seg) {
+        *meta += u64::from(ptr.len);
+    }
+}
 
 impl Check<'_> {
     pub(crate) fn space(&mut self) -> Result<()> {
@@ -13,30 +22,30 @@ impl Check<'_> {
         let store = &volume.store;
         for root in store.roots.iter() {
             for id in TreeId::ALL {
-                let (sums, blocks) = (&mut self.sums, &mut self.report.blocks);
+                let sum = &mut self.sum;
                 let mut node = |ptr: Ptr| {
                     if !ptr.is_null() {
-                        add_meta(volume, sums, ptr);
-                        *blocks += 1;
+                        add_meta(volume, &mut sum.live, ptr);
+                        sum.report.blocks += 1;
                     }
                 };
                 match root.tree(id).for_each_node(&mut node) {
                     // It has been named where its entries were looked at.
-                    Err(e) if e.is_damage() => self.broken = true,
+                    Err(e) if e.is_damage() => self.sum.broken = true,
                     walked => walked?,
                 }
             }
         }
-        let (image, sums) = (self.image, &mut self.sums);
-        image.for_each_object(&mut |_, ptr| add_meta(volume, sums, ptr));
+        let (image, live) = (self.image, &mut self.sum.live);
+        image.for_each_object(&mut |_, ptr| add_meta(volume, live, ptr));
         self.overlaps()?;
         let said = store.prealloc.load(Ordering::Relaxed);
         // What points to the rest may be in what cannot be read.
-        if !self.broken {
+        if !self.sum.broken {
             self.live();
         }
-        if !self.broken && said != self.prealloc as i64 {
-            let message = format!("{} bytes preallocated, counted {said}", self.prealloc);
+        if !self.sum.broken && said != self.sum.prealloc as i64 {
+            let message = format!("{} bytes preallocated, counted {said}", self.sum.prealloc);
             self.problem("prealloc", message);
         }
         match store.space.accounting_errors() {
@@ -48,7 +57,7 @@ impl Check<'_> {
 
     fn overlaps(&mut self) -> Result<()> {
         let (mut before, mut lines) = ((0, 0), Vec::new());
-        self.data.in_order(&mut |addr, len| {
+        self.sum.data.in_order(&mut |addr, len| {
             let (start, size) = before;
             if start + u64::from(size) > addr && lines.len() < PROBLEMS_MAX {
                 lines.push(format!("bytes {start}+{size} and {addr}+{len}"));
@@ -62,7 +71,7 @@ impl Check<'_> {
     fn live(&mut self) {
         let store = &self.volume.store;
         for (seg, kind, live, _) in store.space.usage() {
-            let (data, meta) = self.sums[seg.0 as usize];
+            let (data, meta) = self.sum.live[seg.0 as usize];
             let wanted = match kind {
                 SegKind::Data => (data, meta == 0),
                 SegKind::Meta => (meta, data == 0),

@@ -27,7 +27,7 @@ impl Check<'_> {
         self.volume.tables(&self.superblock, self.image, &mut report)?;
         // An orphan block that could not be read when the volume was opened has been named.
         for problem in report.problems {
-            if !self.report.problems.iter().any(|known| known.message == problem.message) {
+            if !self.sum.report.problems.iter().any(|known| known.message == problem.message) {
                 self.problem(problem.rule, problem.message);
             }
         }

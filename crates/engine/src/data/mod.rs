@@ -17,10 +17,12 @@ mod map;
 mod object;
 mod plan;
 mod read;
+mod tails;
 mod truncate;
 mod write;
 mod writers;
 
 pub(crate) use cache::ObjectCache;
 pub(crate) use map::{END, inline_extents};
+pub(crate) use tails::Tails;
 pub(crate) use writers::Writers;

@@ -1,5 +1,6 @@
 //! Data objects on the device: writing one, reading part of one.
 
+use super::tails::{Growth, Sum, Tail};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
@@ -12,7 +13,6 @@ use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_space::{Class, HOT_STREAMS, Hold, Stream};
 use std::io::IoSlice;
 use std::sync::Arc;
-use xxhash_rust::xxh3::Xxh3;
 
 /// Least bytes of an object that is split off another.
 const SPLIT_MIN: usize = 4096;
@@ -22,6 +22,25 @@ fn hot_stream() -> Stream {
     Stream::Data((shard() % usize::from(HOT_STREAMS)) as u8)
 }
 
+/// An object that has been written, and to which no extent points yet.
+pub(super) struct Stored<'s> {
+    pub extent: Extent,
+    pub hold: Hold<'s>,
+    /// Checksum state after the last byte.
+    sum: Sum,
+    /// Payload bytes allocated, at least the object's length.
+    room: u32,
+}
+
+impl<'s> Stored<'s> {
+    /// Splits it into the tail of its file and the hold on its segment.
+    pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Tail, Hold<'s>) {
+        let Stored { extent, hold, sum, room } = self;
+        let life = hold.life();
+        (Tail { ino, extent, sum, room, life, interleaved }, hold)
+    }
+}
+
 impl Inner {
     /// Writes the pieces as one object for `[offset, …)` of a file. It is nobody's until a
     /// transaction points to it; if none does, its space is found again when its segment is.
@@ -29,20 +48,22 @@ impl Inner {
         self.write_object_as(ino, offset, pieces, Class::Ordinary)
     }
 
-    /// The same, held, as two objects, when the first of them fills up a segment whose end would be
-    /// lost otherwise: with the longest objects that is up to an eighth of it.
-    pub(crate) fn write_split(
+    /// The same, held, with up to `room` bytes allocated for the payload, less if the segment ends
+    /// before. Writes two objects when the first one fills up a segment whose end would be lost
+    /// otherwise: with the longest objects that is up to an eighth of it.
+    pub(super) fn write_split(
         &self,
         ino: Ino,
         offset: u64,
         pieces: &[&[u8]],
-    ) -> Result<Vec<(Extent, Hold<'_>)>> {
-        let class = Class::Ordinary;
+        room: usize,
+    ) -> Result<Vec<Stored<'_>>> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
         let rest = self.store.space.rest_of(hot_stream()) as usize;
         let head = rest.saturating_sub(HEADER) / SPLIT_MIN * SPLIT_MIN;
         if rest >= HEADER + len || head == 0 || head >= len {
-            return Ok(vec![self.write_object_held(ino, offset, pieces, class)?]);
+            let room = room.min(rest.saturating_sub(HEADER)).max(len);
+            return Ok(vec![self.store_hot(ino, offset, pieces, room)?]);
         }
         let (mut first, mut second, mut left) = (Vec::new(), Vec::new(), head);
         for piece in pieces {
@@ -53,9 +74,19 @@ impl Inner {
         }
         first.retain(|piece| !piece.is_empty());
         second.retain(|piece| !piece.is_empty());
-        let first = self.write_object_held(ino, offset, &first, class)?;
-        let second = self.write_object_held(ino, offset + head as u64, &second, class)?;
+        let first = self.store_hot(ino, offset, &first, head)?;
+        let second = self.store_hot(ino, offset + head as u64, &second, room.max(len) - head)?;
         Ok(vec![first, second])
+    }
+
+    fn store_hot(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pieces: &[&[u8]],
+        room: usize,
+    ) -> Result<Stored<'_>> {
+        self.store_object(hot_stream(), (ino, offset), pieces, room, Class::Ordinary)
     }
 
     pub(crate) fn write_object_as(
@@ -65,22 +96,11 @@ impl Inner {
         pieces: &[&[u8]],
         class: Class,
     ) -> Result<Extent> {
-        self.write_object_held(ino, offset, pieces, class).map(|(extent, _)| extent)
+        self.write_object_to(hot_stream(), ino, offset, pieces, class).map(|(extent, _)| extent)
     }
 
-    /// The same before the transaction begins that is to point to it: keep the hold until that has
-    /// been committed.
-    pub(crate) fn write_object_held(
-        &self,
-        ino: Ino,
-        offset: u64,
-        pieces: &[&[u8]],
-        class: Class,
-    ) -> Result<(Extent, Hold<'_>)> {
-        self.write_object_to(hot_stream(), ino, offset, pieces, class)
-    }
-
-    /// The same, in a given stream.
+    /// The same, in a given stream, and held: keep the hold until the transaction that points to it
+    /// has been committed.
     pub(crate) fn write_object_to(
         &self,
         stream: Stream,
@@ -89,11 +109,28 @@ impl Inner {
         pieces: &[&[u8]],
         class: Class,
     ) -> Result<(Extent, Hold<'_>)> {
+        let len = pieces.iter().map(|p| p.len()).sum();
+        let stored = self.store_object(stream, (ino, offset), pieces, len, class)?;
+        Ok((stored.extent, stored.hold))
+    }
+
+    /// The same, with `room` bytes allocated for the payload.
+    fn store_object(
+        &self,
+        stream: Stream,
+        (ino, offset): (Ino, u64),
+        pieces: &[&[u8]],
+        room: usize,
+        class: Class,
+    ) -> Result<Stored<'_>> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
-        invariant!(len > 0 && len <= EXTENT_MAX, "object of {len} bytes");
-        let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + len) as u32, class)?;
+        invariant!(
+            len > 0 && len <= room && room <= EXTENT_MAX,
+            "object of {len} bytes, room {room}"
+        );
+        let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + room) as u32, class)?;
         let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);
-        let mut sum = Xxh3::new();
+        let mut sum = Sum::default();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));
         for piece in pieces {
@@ -101,11 +138,31 @@ impl Inner {
             slices.push(IoSlice::new(piece));
         }
         self.store.device.write_vectored_at(&slices, addr.0)?;
-        self.store.journal()?.note_data_written();
-        self.store.counters.add(Counter::DataBytesWritten, len as u64);
+        self.data_written(len)?;
         let addr = Addr(addr.0 + HEADER as u64);
         let ptr = Ptr { addr, len: len as u32, checksum: sum.digest() };
-        Ok((Extent { offset, len: len as u32, skip: 0, ptr }, hold))
+        let extent = Extent { offset, len: len as u32, skip: 0, ptr };
+        Ok(Stored { extent, hold, sum, room: room as u32 })
+    }
+
+    /// Appends bytes to an object. Does not update its header: durable bytes must never be
+    /// overwritten.
+    pub(super) fn write_growth<'s>(&self, growth: Growth<'s>, new: &[u8]) -> Result<Stored<'s>> {
+        let Growth { tail, hold } = growth;
+        let Tail { mut extent, mut sum, room, .. } = tail;
+        self.store.device.write_at(new, extent.ptr.addr.0 + u64::from(extent.ptr.len))?;
+        self.data_written(new.len())?;
+        self.store.counters.add(Counter::ObjectsGrown, 1);
+        sum.update(new);
+        extent.len += new.len() as u32;
+        extent.ptr = Ptr { len: extent.len, checksum: sum.digest(), ..extent.ptr };
+        Ok(Stored { extent, hold, sum, room })
+    }
+
+    fn data_written(&self, len: usize) -> Result<()> {
+        self.store.journal()?.note_data_written();
+        self.store.counters.add(Counter::DataBytesWritten, len as u64);
+        Ok(())
     }
 
     /// Keeps the data of extents readable when the lock of the inode that points to them is gone.

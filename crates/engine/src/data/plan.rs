@@ -2,14 +2,16 @@
 //! the transaction begins. Then objects are read and written without any lock; the transaction
 //! looks whether the file is still what it was, and points it to them.
 //!
-//! Each window of 128 KiB of a file is written as few objects. A write takes neighbouring extents
-//! along when they are not much larger than itself, as a log-structured merge does: a thousand
-//! appends of 4 KiB leave about one extent for each window and a few at the end, and each byte is
-//! rewritten a few times at most. Holes stay holes, unless a window has come to consist of so many
-//! pieces ([`WINDOW_EXTENTS`]) that a write to it becomes one object with zeros between them: or a
-//! file written a byte here and a byte there would have a record for each byte, and each further
-//! write would look at all of them.
+//! Each window of 128 KiB of a file is written as few objects. What goes on where the last write
+//! ended makes that one's object longer (`tails.rs`). Any other write takes neighbouring extents
+//! along when they are shorter than 16 KiB and not much longer than itself, as a log-structured
+//! merge does, so that each byte is rewritten a few times at most, and what is overwritten in
+//! blocks of 16 KiB or more is not rewritten at all. Holes stay holes, unless a window has come to
+//! consist of so many pieces ([`WINDOW_EXTENTS`]) that a write to it becomes one object with zeros
+//! between them: or a file written a byte here and a byte there would have a record for each byte,
+//! and each further write would look at all of them.
 
+use super::tails::{Growth, Tail};
 use crate::volume::Inner;
 use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Ino, Result};
@@ -20,8 +22,11 @@ use std::ops::Range;
 
 /// Bytes of a window: objects do not cross their boundaries.
 pub(super) const WINDOW: u64 = EXTENT_MAX as u64;
-/// Extents of a window at which a write into it joins those beside it.
-const PIECES_MAX: usize = 8;
+/// Bytes of an extent from which on a write beside it leaves it alone: as long as that, it costs
+/// more to write it again than to have a record for it.
+const PIECE_WHOLE: u32 = 16 << 10;
+/// Extents of a window at which a write into it joins those beside it, however long they are.
+const PIECES_MAX: usize = 24;
 /// Extents of a window at which a write into it joins all of them.
 const WINDOW_EXTENTS: usize = 64;
 
@@ -38,10 +43,27 @@ enum Part {
 }
 
 /// An object to be written.
-struct Object {
+struct Object<'s> {
     /// Its place in the file.
     offset: u64,
     parts: Vec<Part>,
+    target: Target<'s>,
+}
+
+/// Where an object is written.
+enum Target<'s> {
+    /// A new object.
+    New,
+    /// A new object with so many bytes allocated for its payload, to grow into.
+    Roomy(u32),
+    /// The end of an existing object, which becomes longer.
+    Growth(Growth<'s>),
+}
+
+impl Object<'_> {
+    fn new(offset: u64, parts: Vec<Part>) -> Self {
+        Object { offset, parts, target: Target::New }
+    }
 }
 
 /// A file as it was when a write was planned: what the plan depends on.
@@ -61,7 +83,7 @@ pub(super) struct WritePlan<'s> {
     /// Where the data goes.
     pub at: u64,
     seen: Seen,
-    objects: Vec<Object>,
+    objects: Vec<Object<'s>>,
     /// Keep what is to be read where it is.
     _holds: Vec<Hold<'s>>,
 }
@@ -69,6 +91,8 @@ pub(super) struct WritePlan<'s> {
 /// The objects of a write: written, and nobody's yet.
 pub(super) struct Written<'s> {
     pub extents: Vec<Extent>,
+    /// Tail of the last of them.
+    pub tail: Option<Tail>,
     _holds: Vec<Hold<'s>>,
 }
 
@@ -105,9 +129,10 @@ impl Inner {
             _ => Box::default(),
         };
         let mut objects = Vec::with_capacity(len / EXTENT_MAX + 2);
+        let mut tail = self.tails.take(ino);
         // Inline contents all fit in the first window; they go out with the first object there.
         if at >= WINDOW && !inline.is_empty() {
-            objects.push(Object { offset: 0, parts: vec![Part::Inline(inline.clone())] });
+            objects.push(Object::new(0, vec![Part::Inline(inline.clone())]));
         }
         let mut from = at;
         while from < end {
@@ -117,7 +142,7 @@ impl Inner {
             if window == 0 && core.data_form == Form::Inline {
                 over_inline(&inline, from as usize, new, &mut objects);
             } else {
-                objects.push(self.plan_window(&extents, window, from, new));
+                objects.push(self.plan_window(&extents, tail.take(), from, new));
             }
             from = to;
         }
@@ -145,8 +170,16 @@ impl Inner {
         Ok(now == seen.extents)
     }
 
-    /// The object of one window: `new` at `at`, and what it takes along of `extents`.
-    fn plan_window(&self, extents: &[Extent], window: u64, at: u64, new: Range<usize>) -> Object {
+    /// The object of one window: `new` at `at`, and what it takes along of `extents`. `tail` is the
+    /// object written last.
+    fn plan_window(
+        &self,
+        extents: &[Extent],
+        tail: Option<Tail>,
+        at: u64,
+        new: Range<usize>,
+    ) -> Object<'_> {
+        let window = at / WINDOW * WINDOW;
         let (to, end) = (at + new.len() as u64, window + WINDOW);
         let pieces = |from: u64, to: u64| -> Vec<Extent> {
             // A preallocated extent may reach over the window, and over an empty range at its edge.
@@ -154,48 +187,48 @@ impl Inner {
             inside.map(|e| e.slice(from, to)).collect()
         };
         let (mut left, mut right) = (pieces(window, at), pieces(to, end));
+        let mut target = Target::New;
+        if let Some(tail) = tail.filter(|tail| tail.continues_at(at, &left)) {
+            let (offset, len) = (tail.extent.offset, new.len() as u32);
+            match tail.grow(&self.store.space, len) {
+                Ok(growth) => {
+                    let target = Target::Growth(growth);
+                    return Object { offset, parts: vec![Part::New(new)], target };
+                }
+                Err(tail) if tail.interleaved && self.store.has_room(2 * WINDOW) => {
+                    target = Target::Roomy(tail.room_of_next(at, len));
+                }
+                Err(_) => {}
+            }
+        }
         // Not when there is no room for it: more records do no harm, only cost.
         if left.len() + right.len() >= WINDOW_EXTENTS && self.store.has_room(2 * WINDOW) {
             return joined(&left, at, new, &right);
         }
         left.retain(|e| !e.is_prealloc());
         right.retain(|e| !e.is_prealloc());
-        // A window that has been filled up is complete: it becomes one object.
-        let join_all = left.len() + right.len() >= PIECES_MAX || to == end;
-        let mut size = new.len() as u64;
-        let mut takes = |piece: &Extent, touches: bool| {
-            let taken = touches && (join_all || u64::from(piece.len) <= size * 2);
-            size += if taken { u64::from(piece.len) } else { 0 };
-            taken
-        };
-        let (mut first, mut start) = (left.len(), at);
-        while let Some(piece) = first.checked_sub(1).map(|i| &left[i])
-            && takes(piece, piece.end() == start)
-        {
-            (start, first) = (piece.offset, first - 1);
+        let many = left.len() + right.len() >= PIECES_MAX;
+        if !many && matches!(target, Target::Roomy(_)) {
+            return Object { offset: at, parts: vec![Part::New(new)], target };
         }
-        let (mut last, mut edge) = (0, to);
-        while let Some(piece) = right.get(last)
-            && takes(piece, piece.offset == edge)
-        {
-            (edge, last) = (piece.end(), last + 1);
-        }
-        let before = left[first..].iter().copied().map(Part::Old);
-        let after = right[..last].iter().copied().map(Part::Old);
-        Object { offset: start, parts: before.chain([Part::New(new)]).chain(after).collect() }
+        let (before, after) = taken_along(&left, &right, many, at, &new);
+        let offset = before.first().map_or(at, |e| e.offset);
+        let before = before.iter().copied().map(Part::Old);
+        let after = after.iter().copied().map(Part::Old);
+        Object::new(offset, before.chain([Part::New(new)]).chain(after).collect())
     }
 
-    /// Reads and writes what a plan says.
-    pub(super) fn carry_out(
-        &self,
+    /// Reads and writes what a plan says. The plan has no objects afterwards.
+    pub(super) fn carry_out<'s>(
+        &'s self,
         ino: Ino,
-        plan: &WritePlan<'_>,
+        plan: &mut WritePlan<'s>,
         data: &[u8],
-    ) -> Result<Written<'_>> {
-        let mut written = Written { extents: Vec::new(), _holds: Vec::new() };
-        for object in &plan.objects {
+    ) -> Result<Written<'s>> {
+        let mut written = Written { extents: Vec::new(), tail: None, _holds: Vec::new() };
+        for Object { offset, parts, target } in plan.objects.drain(..) {
             let mut read: Vec<Vec<u8>> = Vec::new();
-            for part in &object.parts {
+            for part in &parts {
                 match part {
                     Part::Old(extent) => {
                         let mut bytes = vec![0; extent.len as usize];
@@ -207,25 +240,69 @@ impl Inner {
                 }
             }
             let mut read = read.iter();
-            let mut pieces: Vec<&[u8]> = Vec::with_capacity(object.parts.len());
-            for part in &object.parts {
+            let mut pieces: Vec<&[u8]> = Vec::with_capacity(parts.len());
+            for part in &parts {
                 pieces.push(match part {
                     Part::New(range) => &data[range.clone()],
                     Part::Inline(bytes) => bytes,
                     Part::Old(_) | Part::Zeros(_) => read.next().map_or(&[][..], Vec::as_slice),
                 });
             }
-            for (extent, hold) in self.write_split(ino, object.offset, &pieces)? {
-                written.extents.push(extent);
+            let (stored, interleaved) = match target {
+                Target::New => (self.write_split(ino, offset, &pieces, 0)?, false),
+                Target::Roomy(room) => {
+                    (self.write_split(ino, offset, &pieces, room as usize)?, true)
+                }
+                Target::Growth(growth) => {
+                    let interleaved = growth.tail.interleaved;
+                    (vec![self.write_growth(growth, pieces[0])?], interleaved)
+                }
+            };
+            for stored in stored {
+                let (tail, hold) = stored.into_tail(ino, interleaved);
+                written.extents.push(tail.extent);
                 written._holds.push(hold);
+                written.tail = Some(tail);
             }
         }
         Ok(written)
     }
 }
 
+/// Which of the extents before and behind `new` a new object takes along: those that touch, one
+/// after the other, all or as long as they are short, and not much longer than what it has come
+/// to.
+fn taken_along<'e>(
+    left: &'e [Extent],
+    right: &'e [Extent],
+    all: bool,
+    at: u64,
+    new: &Range<usize>,
+) -> (&'e [Extent], &'e [Extent]) {
+    let mut size = new.len() as u64;
+    let mut takes = |piece: &Extent, touches: bool| {
+        let is_small = piece.len < PIECE_WHOLE && u64::from(piece.len) <= size * 2;
+        let taken = touches && (all || is_small);
+        size += if taken { u64::from(piece.len) } else { 0 };
+        taken
+    };
+    let (mut first, mut start) = (left.len(), at);
+    while let Some(piece) = first.checked_sub(1).map(|i| &left[i])
+        && takes(piece, piece.end() == start)
+    {
+        (start, first) = (piece.offset, first - 1);
+    }
+    let (mut last, mut edge) = (0, at + new.len() as u64);
+    while let Some(piece) = right.get(last)
+        && takes(piece, piece.offset == edge)
+    {
+        (edge, last) = (piece.end(), last + 1);
+    }
+    (&left[first..], &right[..last])
+}
+
 /// All of a window as one object, with zeros for its holes.
-fn joined(left: &[Extent], at: u64, new: Range<usize>, right: &[Extent]) -> Object {
+fn joined<'s>(left: &[Extent], at: u64, new: Range<usize>, right: &[Extent]) -> Object<'s> {
     let offset = left.first().map_or(at, |e| e.offset);
     let (mut parts, mut edge) = (Vec::with_capacity(2 * (left.len() + right.len()) + 1), offset);
     let zeros = |parts: &mut Vec<Part>, from: u64, to: u64| {
@@ -248,20 +325,20 @@ fn joined(left: &[Extent], at: u64, new: Range<usize>, right: &[Extent]) -> Obje
     edge = at + new.len() as u64;
     parts.push(Part::New(new));
     old(&mut parts, &mut edge, right);
-    Object { offset, parts }
+    Object::new(offset, parts)
 }
 
 /// The first window of a file whose contents were in the inode: they are written with the new
 /// bytes, unless those are far behind.
-fn over_inline(inline: &[u8], at: usize, new: Range<usize>, objects: &mut Vec<Object>) {
+fn over_inline(inline: &[u8], at: usize, new: Range<usize>, objects: &mut Vec<Object<'_>>) {
     let end = at + new.len();
     let (before, after) = (&inline[..at.min(inline.len())], inline.get(end..).unwrap_or_default());
     let gap = at - before.len();
     let first = |bytes: &[u8]| Part::Inline(bytes.into());
     if gap > 4096 && !before.is_empty() {
         // A hole stays between.
-        objects.push(Object { offset: 0, parts: vec![first(before)] });
-        objects.push(Object { offset: at as u64, parts: vec![Part::New(new)] });
+        objects.push(Object::new(0, vec![first(before)]));
+        objects.push(Object::new(at as u64, vec![Part::New(new)]));
         return;
     }
     let mut parts = Vec::with_capacity(4);
@@ -277,5 +354,5 @@ fn over_inline(inline: &[u8], at: usize, new: Range<usize>, objects: &mut Vec<Ob
     if !after.is_empty() {
         parts.push(first(after));
     }
-    objects.push(Object { offset, parts });
+    objects.push(Object::new(offset, parts));
 }

@@ -4,6 +4,7 @@
 //! again.
 
 use super::plan::{WritePlan, Written};
+use super::writers::Writing;
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::perm;
@@ -45,14 +46,17 @@ enum Way<'s> {
 
 impl Inner {
     /// Writes `data` at `offset`. `kill_priv`: clears set-id bits as for an unprivileged writer.
-    /// Returns how much was written: less than all only when space ran out on the way.
+    /// Returns how much was written: less than all only when it failed on the way, as a rule
+    /// because space or memory ran out. Writing the rest then says why.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Result<usize> {
         self.write_steps(ino, Some(offset), data, kill_priv).map(|(_, written)| written)
     }
 
-    /// Writes at the end of the file, wherever that is; returns the offset.
-    pub fn append(&self, ino: Ino, data: &[u8], kill_priv: bool) -> Result<u64> {
-        self.write_steps(ino, None, data, kill_priv).map(|(offset, _)| offset)
+    /// Writes at the end of the file, wherever that is; returns the offset, and how much was
+    /// written as [`Volume::write`](crate::Volume::write) does. What several threads append never
+    /// overlaps, however long it is.
+    pub fn append(&self, ino: Ino, data: &[u8], kill_priv: bool) -> Result<(u64, usize)> {
+        self.write_steps(ino, None, data, kill_priv)
     }
 
     fn write_steps(
@@ -63,11 +67,13 @@ impl Inner {
         kill_priv: bool,
     ) -> Result<(u64, usize)> {
         let mut start = offset;
+        // Kept from step to step: another one's append between two of ours would be overwritten.
+        let mut writing = None;
         let (mut written, mut tries) = (0, 0);
         loop {
             let step = &data[written..data.len().min(written + WRITE_STEP)];
             let offset = start.map(|s| s + written as u64);
-            match self.write_step(Request { ino, offset, data: step, kill_priv }) {
+            match self.write_step(Request { ino, offset, data: step, kill_priv }, &mut writing) {
                 Ok(at) => {
                     start.get_or_insert(at);
                     written += step.len();
@@ -92,8 +98,11 @@ impl Inner {
     }
 
     /// One transaction of a write; returns the offset written at.
-    fn write_step(&self, request: Request<'_>) -> Result<u64> {
-        let mut writing = None;
+    fn write_step<'w>(
+        &'w self,
+        request: Request<'_>,
+        writing: &mut Option<Writing<'w>>,
+    ) -> Result<u64> {
         let mut plans = 0;
         loop {
             // From the first plan on, no other writer of this file comes between.
@@ -109,13 +118,14 @@ impl Inner {
                     writing.get_or_insert_with(|| self.writers.enter(request.ino));
                 }
                 Way::Objects(None) => {
-                    writing = Some(self.writers.enter(request.ino));
+                    *writing = Some(self.writers.enter(request.ino));
                 }
-                Way::Objects(Some(plan)) => {
+                Way::Objects(Some(mut plan)) => {
                     self.room_for(&request, plan.bytes())?;
-                    let written = self.carry_out(request.ino, &plan, request.data)?;
+                    let written = self.carry_out(request.ino, &mut plan, request.data)?;
                     let done = self.reading_first(|| self.point_to(&request, &plan, &written))?;
                     if done {
+                        written.tail.into_iter().for_each(|tail| self.tails.put(tail));
                         return Ok(plan.at);
                     }
                     plans += 1;
@@ -241,8 +251,8 @@ impl Inner {
                 continue;
             }
             let len = request.data.len();
-            let plan = self.plan_write(request.ino, locked.inode(), request.offset, len)?;
-            let written = self.carry_out(request.ino, &plan, request.data)?;
+            let mut plan = self.plan_write(request.ino, locked.inode(), request.offset, len)?;
+            let written = self.carry_out(request.ino, &mut plan, request.data)?;
             self.replace_by(&mut txn, &mut locked, &written, end, request.kill_priv)?;
             txn.commit()?;
             return Ok(at);

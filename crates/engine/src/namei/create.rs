@@ -1,6 +1,6 @@
 //! Making files: create, mkdir, mknod, symlink, tmpfile.
 
-use super::{NAME_COST, check_dir, touch_dir};
+use super::{NAME_COST, check_dir, touch_dir, touched};
 use crate::attr::attr_of;
 use crate::clock::now;
 use crate::holds::Orphan;
@@ -19,9 +19,9 @@ use shoal_format::dirent::Dirent;
 use shoal_format::extent::{Extent, INLINE_SIZE};
 use shoal_format::inode::{Core, FLAG_DEFAULT_ACL, FLAG_TMPFILE, Form, Inode, Stamp};
 use shoal_format::intent::Intent;
-use shoal_format::item::Item;
+use shoal_format::item::{Item, size};
 use shoal_format::node::Key;
-use shoal_itable::Locked;
+use shoal_itable::{InodeRef, InodeTable, Locked};
 use shoal_txn::{ExtentChange, Root, Txn, remote_extents};
 use std::sync::atomic::Ordering;
 
@@ -96,7 +96,7 @@ impl Inner {
         check_dir(&above)?;
         self.permit(who, dir, &dir_slot.inode, perm::WRITE | perm::EXEC)?;
         let mode = FileKind::Regular.mode_bits() | mode & 0o7777;
-        let inode = root.table.allocate(&dir_ref, above.size)?;
+        let inode = root.table.allocate(dir_ref.at(), above.size)?;
         let new = New { mode, rdev: 0, target: b"" };
         let birth = match self.birth(inode.ino, dir, &dir_slot.inode, None, &new) {
             Ok(birth) => birth,
@@ -129,7 +129,11 @@ impl Inner {
     fn try_make(&self, who: &Caller, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
         let mut txn = self.begin_space(NAME_COST + new.target.len() as u64, records::CREATE)?;
         let root = self.root(dir)?;
-        let dir_ref = root.table.get(dir)?;
+        let pin = root.table.pin();
+        let dir_ref = root.table.borrow(&pin, dir)?;
+        // A failure is found again under the lock, in the order of errors that Linux has.
+        let ahead = root.table.allocate_ahead(dir_ref.at()).unwrap_or(None);
+        let ahead = Unused(&root.table, ahead);
         let mut parent = dir_ref.write();
         let above = parent.inode().core;
         self.check_search(who, dir, parent.inode())?;
@@ -139,7 +143,10 @@ impl Inner {
         if is_dir && above.nlink == u32::MAX {
             return Err(Error::Code(Code::TooManyLinks));
         }
-        let inode = root.table.allocate(&dir_ref, above.size)?;
+        let inode = match ahead.take() {
+            Some(inode) => inode,
+            None => root.table.allocate(dir_ref.at(), above.size)?,
+        };
         let kind = ((new.mode >> 12) & 15) as u8;
         // What can fail comes first: lists to inherit, a long target that goes to the device, then
         // the entry to its leaf.
@@ -163,11 +170,24 @@ impl Inner {
             core.parent_or_rdev = dir.0;
         }
         core.size = new.target.len() as u64;
-        let mut locked = inode.write();
         let made = Made { name: &here, key, kind };
-        let entry = self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
-            touch_dir(txn, &root.table, &mut parent, 1, i64::from(is_dir), stamp);
-        })?;
+        let links = i64::from(is_dir);
+        // From here on others can find the inode as soon as they have the directory.
+        let mut locked = inode.write();
+        let entry = if let Some(bytes) = record_size(&birth, &made) {
+            // What orders this create is the number of its record: the directory is released with
+            // it, before the inode is filled and the record encoded and staged.
+            txn.number(bytes)?;
+            let touch = touched(&txn, &root.table, &mut parent, 1, links, stamp);
+            drop(parent);
+            self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
+                txn.log(touch.clone());
+            })?
+        } else {
+            self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
+                touch_dir(txn, &root.table, &mut parent, 1, links, stamp);
+            })?
+        };
         txn.commit()?;
         Ok(entry)
     }
@@ -338,6 +358,31 @@ impl Inner {
         }
         let intent = |set| Intent { ino, generation, remove: Vec::new(), set };
         Ok(birth.later.into_iter().map(|set| self.log_intent(txn, intent(set))).collect())
+    }
+}
+
+/// Bytes of the record of a new inode that has its name and nothing else, in the directory that it
+/// is made in. `None`: it has more.
+#[inline]
+fn record_size(birth: &Birth, made: &Made<'_>) -> Option<usize> {
+    let plain = birth.sole && birth.form == Form::Empty && made.key.is_some();
+    plain.then_some(size::CORE + size::named(made.name.name.len()) + size::DIR_TOUCH)
+}
+
+/// A number that was taken and is given back, unless it is used.
+struct Unused<'t>(&'t InodeTable, Option<InodeRef>);
+
+impl Unused<'_> {
+    fn take(mut self) -> Option<InodeRef> {
+        self.1.take()
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Some(inode) = &self.1 {
+            self.0.give_back(inode);
+        }
     }
 }
 

@@ -17,7 +17,9 @@ impl Inner {
 
     #[inline]
     fn try_lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
-        let inode = self.inode(dir)?;
+        let table = &self.root(dir)?.table;
+        let pin = table.pin();
+        let inode = table.borrow(&pin, dir)?;
         // Nothing is read under the directory's lock: whoever changes the directory waits for it
         // inside the gate.
         let _section = Section::begin();

@@ -73,6 +73,20 @@ pub(crate) fn touch_dir(
     links: i64,
     stamp: Stamp,
 ) {
+    let item = touched(txn, table, dir, entries, links, stamp);
+    txn.log(item);
+}
+
+/// The same in memory; returns the item that must be logged.
+#[inline]
+fn touched(
+    txn: &Txn<'_>,
+    table: &InodeTable,
+    dir: &mut Locked<'_>,
+    entries: i64,
+    links: i64,
+    stamp: Stamp,
+) -> Item<'static> {
     let (ino, lsn) = (dir.ino(), txn.lsn_before());
     let core = &mut dir.edit(table, txn.epoch).core;
     core.size = core.size.wrapping_add_signed(entries);
@@ -80,7 +94,7 @@ pub(crate) fn touch_dir(
     core.mtime = stamp;
     core.ctime = stamp;
     core.lsn = lsn;
-    txn.log(Item::DirTouch { ino, nlink: core.nlink, size: core.size, stamp });
+    Item::DirTouch { ino, nlink: core.nlink, size: core.size, stamp }
 }
 
 /// Sets the links of an inode, and its ctime, in memory and in the record.

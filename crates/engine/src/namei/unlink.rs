@@ -1,6 +1,6 @@
 //! Removing names: unlink, rmdir.
 
-use super::{names_itself, set_links, touch_dir};
+use super::{names_itself, set_links, touch_dir, touched};
 use crate::clock::now;
 use crate::dir::Found;
 use crate::orphan::{Left, Size};
@@ -14,6 +14,7 @@ use shoal_base::limits::NAME_MAX;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Inode, Stamp};
+use shoal_format::item::size;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
 
@@ -67,7 +68,8 @@ impl Inner {
     ) -> Result<Option<Left>> {
         let mut txn = self.begin(records::UNLINK)?;
         let root = self.root(dir)?;
-        let dir_ref = root.table.get(dir)?;
+        let pin = root.table.pin();
+        let dir_ref = root.table.borrow(&pin, dir)?;
         let mut parent = dir_ref.write();
         let found = self.entry_to_remove(who, &parent, name)?;
         let is_dir = found.kind == FileKind::Directory as u8;
@@ -95,8 +97,17 @@ impl Inner {
         child.leaves(dir);
         let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
         let gone = if planted::is(Defect::EntriesKept) { 0 } else { -1 };
-        touch_dir(&mut txn, &root.table, &mut parent, gone, -i64::from(is_dir), stamp);
-        self.finish(&mut txn, &mut child, pending)?;
+        let links = -i64::from(is_dir);
+        if pending.is_some() {
+            touch_dir(&mut txn, &root.table, &mut parent, gone, links, stamp);
+            self.finish(&mut txn, &mut child, pending)?;
+        } else {
+            // The record lacks but this: its number is all that others in the directory wait for.
+            txn.number(size::DIR_TOUCH)?;
+            let touch = touched(&txn, &root.table, &mut parent, gone, links, stamp);
+            drop(parent);
+            txn.log(touch);
+        }
         txn.commit()?;
         Ok(left)
     }

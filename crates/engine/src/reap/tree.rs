@@ -190,7 +190,7 @@ impl Inner {
         }
         self.free_inode(txn, dir)?;
         self.free_slot(txn, slot, ino);
-        Ok(Some(crate::orphan::Left::Number(dir.place())))
+        Ok(Some(crate::orphan::Left::Number(dir.place(self.table(ino)?))))
     }
 }
 

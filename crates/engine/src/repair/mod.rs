@@ -8,6 +8,7 @@ mod dirs;
 mod entries;
 mod extents;
 mod inodes;
+pub(crate) mod memory;
 mod names;
 mod reattach;
 mod report;
@@ -16,6 +17,7 @@ mod spread;
 
 pub use report::{Action, RepairReport};
 
+use crate::types::Progress;
 use crate::volume::Inner;
 use shoal_base::{Epoch, Ino, Result};
 use shoal_txn::Loss;
@@ -97,7 +99,7 @@ pub(crate) struct Repair<'r> {
     pass: &'static str,
     /// Live bytes by segment, and bytes promised, counted when all else is done.
     live: (Vec<(u64, u64)>, u64),
-    progress: &'r mut dyn FnMut(&'static str, u64, u64),
+    progress: Progress<'r>,
     done: u64,
     total: u64,
 }
@@ -131,12 +133,8 @@ pub(crate) struct Passed {
 
 impl<'r> Repair<'r> {
     /// Of a salvaged volume, of which `losses` are lost.
-    pub(crate) fn new(
-        volume: &'r Inner,
-        losses: &'r [Loss],
-        progress: &'r mut dyn FnMut(&'static str, u64, u64),
-    ) -> Repair<'r> {
-        let expected = volume.store.inodes().min(1 << 24);
+    pub(crate) fn new(volume: &'r Inner, losses: &'r [Loss], progress: Progress<'r>) -> Repair<'r> {
+        let expected = volume.inodes_at_most().min(memory::INODES_AT_ONCE);
         Repair {
             volume,
             epoch: volume.store.epoch(),

@@ -116,7 +116,7 @@ impl Repair<'_> {
         let name = self.free_name(top, name)?;
         let store = &self.volume.store;
         let root = store.root(top)?;
-        let place = root.table.allocate(&root.table.get(top)?, 0)?;
+        let place = root.table.allocate(root.table.get(top)?.at(), 0)?;
         let stamp = now();
         let before = place.read().inode.core.generation;
         let core = Core {

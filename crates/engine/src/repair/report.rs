@@ -22,6 +22,8 @@ pub struct RepairReport {
     pub found: Vec<Problem>,
     /// What was done, or would be, in order.
     pub actions: Vec<Action>,
+    /// Why the repair was not tried, if so: it needs too much memory.
+    pub unmended: Option<String>,
     /// Whether anything was written.
     pub written: bool,
     /// What is still wrong after it.

@@ -38,6 +38,11 @@ pub struct OpenOptions {
     /// Records of extents or attributes that one transaction removes, at most; entries of a tree
     /// that is being removed, likewise. Small numbers are a testing aid.
     pub step_records: usize,
+    /// Limit for the estimated memory of a repair, in bytes; 0 for none.
+    pub memory_bytes: u64,
+    /// Threads of a check, 1 by default. The report does not depend on it. With more than one the
+    /// order of reads is not deterministic: not for simulation.
+    pub threads: usize,
 }
 
 impl OpenOptions {
@@ -56,6 +61,8 @@ impl Default for OpenOptions {
             commit_interval_ms: 5000,
             checkpoint_bytes: 0,
             background: true,
+            memory_bytes: 0,
+            threads: 1,
             checkpoint_always: false,
             noatime: false,
             discard: true,

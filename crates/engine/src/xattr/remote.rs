@@ -71,17 +71,18 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// For the cleaner: writes the value whose object is at `payload` elsewhere, if an attribute
-    /// still points to it.
-    pub(crate) fn move_value(&self, header: &DataHeader, payload: Addr) -> Result<()> {
+    /// For the cleaner: writes the value whose object is at `payload` elsewhere. Returns its
+    /// length, 0 if no attribute points to it.
+    pub(crate) fn move_value(&self, header: &DataHeader, payload: Addr) -> Result<u32> {
         let ino = header.ino;
         let mut txn = self.store.begin(Need::Release, records::CLEAN)?;
         let inode = self.store.root(ino)?.table.get(ino)?;
         let mut locked = inode.write();
         if !locked.inode().core.in_use() || locked.is_detached() {
-            return Ok(());
+            return Ok(0);
         }
         let here = |attr: &Attr<'_>| attr.value.extent().filter(|e| e.ptr.addr == payload);
+        let mut len = 0;
         match locked.inode().core.attr_form {
             Form::Inline => {
                 let fork = locked.inode().attr.clone();
@@ -95,6 +96,7 @@ impl Inner {
                         let fork = spliced(&fork, Some(&range), Some(&moved));
                         self.set_fork(&mut txn, &mut locked, Form::Inline, fork.into())?;
                         self.exchange_extents(&old, &new);
+                        len = old.ptr.len;
                         break;
                     }
                     start = range.end;
@@ -108,12 +110,13 @@ impl Inner {
                         let value = Value::Remote(new.ptr);
                         self.repoint_in_tree(&mut txn, ino, &found, value)?;
                         self.exchange_extents(&old, &new);
+                        len = old.ptr.len;
                     }
                 }
             }
             Form::Empty | Form::Extents => {}
         }
-        txn.commit().map(|_| ())
+        txn.commit().map(|_| len)
     }
 
     fn rewrite_value(&self, header: &DataHeader, attr: &Attr<'_>) -> Result<Extent> {

@@ -58,22 +58,31 @@ macro_rules! atomics {
 atomics! {
     AtomicBool bool: store -> (), swap -> bool,;
     AtomicU8 u8: store -> (), fetch_or -> u8, fetch_and -> u8,;
-    AtomicU32 u32: fetch_or -> u32, fetch_and -> u32,;
+    AtomicU32 u32: fetch_or -> u32, fetch_and -> u32, fetch_add -> u32, fetch_sub -> u32,;
     AtomicU64 u64: store -> (), fetch_add -> u64, fetch_max -> u64,;
-    AtomicUsize usize: fetch_add -> usize, fetch_sub -> usize,;
+    AtomicUsize usize: fetch_add -> usize, fetch_sub -> usize, swap -> usize,;
 }
 
-impl AtomicU64 {
-    pub fn compare_exchange(
-        &self,
-        old: u64,
-        new: u64,
-        done: Ordering,
-        failed: Ordering,
-    ) -> Result<u64, u64> {
-        note(self);
-        self.0.compare_exchange(old, new, done, failed)
-    }
+macro_rules! compared {
+    ($($name:ident $value:ty,)*) => {$(
+        impl $name {
+            pub fn compare_exchange(
+                &self,
+                old: $value,
+                new: $value,
+                done: Ordering,
+                failed: Ordering,
+            ) -> Result<$value, $value> {
+                note(self);
+                self.0.compare_exchange(old, new, done, failed)
+            }
+        }
+    )*};
+}
+
+compared! {
+    AtomicU64 u64,
+    AtomicUsize usize,
 }
 
 #[derive(Default)]

@@ -36,7 +36,7 @@ impl<'w> Dirs<'w> {
     fn create(&mut self, dir: u64) {
         let children = self.children.entry(dir).or_default();
         let parent = self.world.table.get(Ino(dir)).unwrap();
-        let child = self.world.table.allocate(&parent, children.len() as u64).unwrap();
+        let child = self.world.table.allocate(parent.at(), children.len() as u64).unwrap();
         self.world.make(&child);
         children.push(child);
     }
@@ -182,7 +182,7 @@ fn a_create_writes_no_line_that_others_write() {
             shuttle::thread::spawn(move || {
                 let parent = world.table.get(Ino(dir * PER_BLOCK)).unwrap();
                 for n in 0..creates {
-                    let child = world.table.allocate(&parent, 100).unwrap();
+                    let child = world.table.allocate(parent.at(), 100).unwrap();
                     world.make(&child);
                     world.table.count_inodes(1);
                     if n % 4 == 3 {

@@ -101,7 +101,7 @@ fn fill(volume: &Volume) -> Result<u64, String> {
     let mut written = 0;
     loop {
         match volume.append(file.ino, &[7; CHUNK], false) {
-            Ok(_) => written += CHUNK as u64,
+            Ok((_, more)) => written += more as u64,
             Err(e) if e.is(Code::NoSpace) => break,
             Err(e) => return Err(format!("filling it: {e}")),
         }

@@ -171,10 +171,29 @@ impl<E: Entry> Node<E> {
         is_entry(raw).then(|| unsafe { E::borrow_raw(raw) })
     }
 
-    /// An owned copy of the entry in a slot. The other half of [`Locked::remove_unused`], where the
-    /// protocol is.
+    /// An owned copy of the entry in a slot.
     #[inline]
     pub fn get(&self, offset: usize, _pin: &Pin<'_>) -> Option<E> {
+        // SAFETY: an entry, and the slot's share in it is not given back while we are pinned.
+        self.share(offset, |raw| unsafe { E::clone_raw(raw) })
+    }
+
+    /// A look at the entry in a slot, of which `use_it` makes a use that whoever removes it sees.
+    #[inline]
+    pub fn get_as<'g, U>(
+        &self,
+        offset: usize,
+        _pin: &'g Pin<'_>,
+        use_it: impl Fn(E::Ref<'g>) -> U,
+    ) -> Option<U> {
+        // SAFETY: as in `get`.
+        self.share(offset, |raw| use_it(unsafe { E::borrow_raw(raw) }))
+    }
+
+    /// A share in the entry in a slot, which `count` makes and dropping it ends. The other half of
+    /// [`Locked::remove_unused`], where the protocol is. The thread is pinned.
+    #[inline]
+    fn share<U>(&self, offset: usize, count: impl Fn(Raw) -> U) -> Option<U> {
         let slot = &self.slots[offset];
         let mut raw = slot.load(Ordering::Acquire);
         loop {
@@ -190,18 +209,17 @@ impl<E: Entry> Node<E> {
                 }
                 raw = stays;
             }
-            // SAFETY: an entry, and the slot's share in it is not given back while we are pinned.
-            let owned = unsafe { E::clone_raw(raw) };
+            let share = count(raw);
             if !E::COUNTED {
-                return Some(owned);
+                return Some(share);
             }
             fence(Ordering::SeqCst);
             let now = slot.load(Ordering::Acquire);
             if now == raw {
-                return Some(owned);
+                return Some(share);
             }
             // Not the last one: the slot's share is still there.
-            drop(owned);
+            drop(share);
             raw = now;
         }
     }

@@ -130,6 +130,39 @@ fn a_reader_is_never_overlooked() {
     });
 }
 
+/// The same for a reader who counts himself elsewhere: in a word that the predicate looks at.
+#[test]
+fn a_use_that_is_counted_elsewhere_is_never_overlooked() {
+    struct Use<'a>(&'a AtomicUsize);
+    impl Drop for Use<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+    check(|| {
+        let array = array();
+        let uses = Arc::new(AtomicUsize::new(0));
+        array.insert(1, Shared::new(7)).expect("memory");
+        let reader = {
+            let (array, uses) = (array.clone(), uses.clone());
+            thread::spawn(move || {
+                let pin = array.pin();
+                let count = |_| {
+                    uses.fetch_add(1, Ordering::Relaxed);
+                    Use(&uses)
+                };
+                // Used until the end, as far as the other one can tell.
+                pin.get_as(1, count).map(std::mem::forget).is_some()
+            })
+        };
+        let entry = array.get(1).expect("only we remove");
+        let removed = array.remove_if_unused(1, &entry, |_| uses.load(Ordering::Acquire) == 0);
+        let used = reader.join().expect("no panic");
+        assert!(!(removed && used), "removed from under a reader");
+        assert_eq!(array.get(1).is_some(), !removed);
+    });
+}
+
 /// The same with two who want to remove and hold it until they have tried.
 #[test]
 fn of_two_removers_at_most_one_succeeds() {

@@ -9,6 +9,7 @@ use std::path::Path;
 const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/base/src/memory.rs", "a global allocator with a reserve"),
     ("crates/engine/tests/memory.rs", "a global allocator that fails when told to"),
+    ("crates/engine/tests/shared_lines", "memory whose every access is noted: signal handlers"),
     ("crates/sim/src/memory.rs", "an allocator that refuses on demand"),
     ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
     ("crates/device/src/discard.rs", "the ioctl that discards a range of a block device"),

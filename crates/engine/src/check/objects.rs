@@ -1,0 +1,233 @@
+//! Verifies data objects: contents of files, and large values of attributes.
+//!
+//! Problem: small objects are adjacent on the device, and cost one read each.
+//!
+//! Rule: objects are gathered, sorted by address, and read in runs. If a run cannot be read, its
+//! objects are read one by one.
+
+use super::sum::WORK_KIB;
+use super::work::Worker;
+use crate::volume::Inner;
+use shoal_base::{Addr, Ino, Result};
+use shoal_format::Ptr;
+use shoal_format::attr::KEY_HIGH;
+use shoal_format::extent::{DataHeader, Extent, HEADER};
+use std::ops::Range;
+
+/// Maximum bytes of gathered objects.
+const GATHER: u64 = 8 << 20;
+/// Maximum number of gathered objects.
+const GATHER_MAX: usize = 16 << 10;
+/// Size of the windows of the device that runs begin in, in bytes.
+const RUN: u64 = 1 << 20;
+/// Maximum gap between two objects of a run, in bytes.
+const GAP: u64 = 16 << 10;
+
+/// Rules that an object can break: address, readable, owner, checksum.
+type Rules = [&'static str; 4];
+const DATA: Rules = ["extent-address", "data-unreadable", "data-header", "data-checksum"];
+const VALUE: Rules = ["value-address", "value-unreadable", "value-header", "value-checksum"];
+
+/// Problems of an object: rule and message.
+type Wrong = Vec<(&'static str, String)>;
+
+/// A pointer to an object.
+#[derive(Clone, Copy)]
+struct Object {
+    ptr: Ptr,
+    ino: Ino,
+    /// Range of the file in bytes; `None` for a value of an attribute.
+    data: Option<(u64, u64)>,
+    /// Length of the part that is pointed to, in bytes.
+    len: u32,
+}
+
+impl Object {
+    /// Returns its range on the device, header included.
+    fn span(&self) -> Range<u64> {
+        let start = self.ptr.addr.0.saturating_sub(HEADER as u64);
+        start..start.saturating_add(HEADER as u64 + u64::from(self.ptr.len))
+    }
+    fn rules(&self) -> Rules {
+        if self.data.is_some() { DATA } else { VALUE }
+    }
+    fn is_mine(&self, h: DataHeader) -> bool {
+        let is_data = h.offset & KEY_HIGH == 0;
+        // Data may have grown since its header was written.
+        let fits = if is_data { h.len <= self.ptr.len } else { h.len == self.ptr.len };
+        h.ino == self.ino && fits && is_data == self.data.is_some()
+    }
+}
+
+/// Gathered objects.
+#[derive(Default)]
+pub(super) struct Objects {
+    list: Vec<Object>,
+    bytes: u64,
+    raw: Vec<u8>,
+}
+
+impl Worker<'_> {
+    /// Gathers the object of an extent.
+    pub fn object(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+        self.gather(data_of(ino, extent))
+    }
+
+    /// Gathers the object of an attribute's value.
+    pub fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+        self.add_data(extent.data_addr().0, extent.len);
+        self.gather(Object { len: extent.len, ..value_of(ino, extent.ptr) })
+    }
+
+    fn gather(&mut self, object: Object) -> Result<()> {
+        let objects = &mut self.objects;
+        objects.bytes += u64::from(object.ptr.len);
+        objects.list.push(object);
+        match objects.bytes >= GATHER || objects.list.len() >= GATHER_MAX {
+            true => self.read_objects(),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads and verifies the gathered objects.
+    pub fn read_objects(&mut self) -> Result<()> {
+        let objects = &mut self.objects;
+        if objects.list.is_empty() {
+            return Ok(());
+        }
+        self.found.done += objects.bytes / 1024 * WORK_KIB;
+        objects.bytes = 0;
+        let (mut list, mut raw) =
+            (std::mem::take(&mut objects.list), std::mem::take(&mut objects.raw));
+        list.sort_by_key(|object| object.ptr.addr);
+        let runs = list.chunk_by(|a, b| {
+            let (a, b) = (a.span(), b.span());
+            // Windows bound the length of a run.
+            b.start <= a.end.saturating_add(GAP) && a.start / RUN == b.start / RUN
+        });
+        let device = &*self.volume.store.device;
+        for run in runs.clone().filter(|run| self.span_of(run).is_some()) {
+            let span = self.span_of(run).unwrap_or_default();
+            device.will_read(span.start, span.end - span.start);
+        }
+        for run in runs {
+            self.read_run(run, &mut raw)?;
+        }
+        list.clear();
+        (self.objects.list, self.objects.raw) = (list, raw);
+        Ok(())
+    }
+
+    /// Returns the range of a run on the device; `None` if an object lies outside any segment.
+    fn span_of(&self, run: &[Object]) -> Option<Range<u64>> {
+        let geometry = &self.volume.store.geometry;
+        let possible = |object: &Object| {
+            let span = object.span();
+            geometry.contains(Addr(span.start), span.end - span.start)
+        };
+        let end = run.iter().map(|object| object.span().end).max()?;
+        run.iter().all(possible).then(|| run[0].span().start..end)
+    }
+
+    fn read_run(&mut self, run: &[Object], raw: &mut Vec<u8>) -> Result<()> {
+        let span = self.span_of(run).filter(|_| run.len() > 1);
+        let together = match &span {
+            None => false,
+            Some(span) => {
+                let len = (span.end - span.start) as usize;
+                // Never shrinks, so that only new bytes are zeroed.
+                raw.resize(raw.len().max(len), 0);
+                match self.volume.store.device.read_at(&mut raw[..len], span.start) {
+                    Err(e) if e.is_damage() => false,
+                    read => read.map(|()| true)?,
+                }
+            }
+        };
+        for object in run {
+            let wrong = match &span {
+                Some(whole) if together => {
+                    let own = object.span();
+                    let at = (own.start - whole.start) as usize;
+                    let len = (own.end - own.start) as usize;
+                    self.volume.wrong_with(object, &raw[at..at + len])
+                }
+                _ => self.volume.look_at_object(object)?,
+            };
+            self.judge(object, wrong);
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, object: &Object, wrong: Wrong) {
+        let is_whole = match object.data {
+            Some(_) => wrong.iter().all(|(rule, _)| *rule == DATA[2]),
+            None => wrong.is_empty(),
+        };
+        if is_whole {
+            self.found.report.data_bytes += u64::from(object.len);
+        }
+        for (rule, what) in wrong {
+            let who = self.who(object.ino);
+            let message = match object.data {
+                Some(_) => format!("{who}: {what}"),
+                None => format!("value of an attribute of {who}: {what}"),
+            };
+            self.problem(rule, message);
+        }
+    }
+}
+
+fn data_of(ino: Ino, extent: &Extent) -> Object {
+    let data = Some((extent.offset, extent.end()));
+    Object { ptr: extent.ptr, ino, data, len: extent.len }
+}
+
+fn value_of(ino: Ino, ptr: Ptr) -> Object {
+    Object { ptr, ino, data: None, len: ptr.len }
+}
+
+impl Inner {
+    /// Returns the problems of the object that an extent of this file points to.
+    pub(super) fn object_problems(&self, ino: Ino, extent: &Extent) -> Result<Wrong> {
+        self.look_at_object(&data_of(ino, extent))
+    }
+
+    /// Returns the problems of the object that a value of one of its attributes is in.
+    pub(super) fn value_problems(&self, ino: Ino, ptr: Ptr) -> Result<Wrong> {
+        self.look_at_object(&value_of(ino, ptr))
+    }
+
+    fn look_at_object(&self, object: &Object) -> Result<Wrong> {
+        let (span, [address, unreadable, ..]) = (object.span(), object.rules());
+        let len = span.end - span.start;
+        if !self.store.geometry.contains(Addr(span.start), len) {
+            let text =
+                format!("{}object at byte {} is outside any segment", part(object), span.start);
+            return Ok(vec![(address, text)]);
+        }
+        let mut raw = vec![0; len as usize];
+        match self.store.device.read_at(&mut raw, span.start) {
+            Err(e) if e.is_damage() => Ok(vec![(unreadable, format!("{}{e}", part(object)))]),
+            read => read.map(|()| self.wrong_with(object, &raw)),
+        }
+    }
+
+    /// Returns the problems of an object that has been read.
+    fn wrong_with(&self, object: &Object, raw: &[u8]) -> Wrong {
+        let ([_, _, foreign, checksum], mut wrong) = (object.rules(), Vec::new());
+        let header = DataHeader::decode(raw, self.store.volume);
+        if !header.is_some_and(|header| object.is_mine(header)) {
+            let at = object.span().start;
+            wrong.push((foreign, format!("{}object at byte {at} is another's", part(object))));
+        }
+        if let Err(e) = object.ptr.verify(&raw[HEADER..], "data object") {
+            wrong.push((checksum, format!("{}{e}", part(object))));
+        }
+        wrong
+    }
+}
+
+/// Returns the range of the file, for messages.
+fn part(object: &Object) -> String {
+    object.data.map_or(String::new(), |(from, to)| format!("bytes {from} to {to}: "))
+}

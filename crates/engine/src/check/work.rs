@@ -1,0 +1,245 @@
+//! Parallel execution of a check's passes.
+//!
+//! Problem: one thread with one read in flight keeps neither the processors nor the device busy.
+//! But the report must not depend on the number of threads.
+//!
+//! Rule: a pass is partitioned into pieces: runs of adjacent leaves of a tree, with the inode
+//! blocks that they point to. The partition depends on the volume alone. A [`Worker`] processes one
+//! piece and keeps its results. The results are merged in the order of the pieces (`sum.rs`), which
+//! also checks what only shows where two pieces meet. While a pass runs, the workers share the
+//! volume, which nothing changes, and the census, in which they increment counters.
+//!
+//! Proof: the result of a piece depends on the volume and on what earlier passes left in the
+//! census. Counters of the census are read after the pass, and addition commutes. One thread
+//! processes the same pieces, so it reports the same problems in the same order.
+//!
+//! Cost: a thread whose piece is finished early waits until the pieces before it are merged. The
+//! device is told of the leaves of the next pieces, so that it reads while the threads compute.
+
+use super::cross::{Seed, Set};
+use super::objects::Objects;
+use super::{PROBLEMS_MAX, census::Block, census::Dir};
+use crate::types::{CheckReport, Problem};
+use crate::volume::Inner;
+use shoal_base::sync::crew::{Steps, in_order};
+use shoal_base::{Addr, Error, Ino, Result, RootId};
+use shoal_device::Device;
+use shoal_format::Ptr;
+use shoal_format::extent::Extent;
+use shoal_format::node::{Key, TreeId};
+use shoal_tree::Part;
+use shoal_txn::Root;
+use std::collections::VecDeque;
+
+/// Maximum leaves of a piece: 1 MiB. Two in tests, so that small volumes have many pieces.
+pub(super) const LEAVES: usize = if cfg!(debug_assertions) { 2 } else { 64 };
+/// Pieces per thread that the device is told of before a thread takes them.
+const AHEAD: usize = 2;
+/// Maximum gap between two nodes that the device is told of together, in bytes.
+const GAP: u64 = 64 << 10;
+
+/// Consecutive extent records of one file in a piece.
+pub(super) struct Owner {
+    pub ino: Ino,
+    /// Type of the inode; `None` if it is free.
+    pub kind: Option<u8>,
+    /// The inode's core says that the file has no extents in the tree.
+    pub is_wrong: bool,
+    pub first: Extent,
+    /// End of the last extent in the file, in bytes.
+    pub end: u64,
+    pub records: u64,
+    pub bytes: u64,
+}
+
+/// Results of one piece.
+#[derive(Default)]
+pub(super) struct Found {
+    pub report: CheckReport,
+    /// Subvolume of the piece; set by the inode pass.
+    pub root: Option<RootId>,
+    pub names: Set,
+    pub pointers: Set,
+    pub doubt: bool,
+    pub broken: bool,
+    pub lost: Vec<(RootId, u64, u64)>,
+    pub data: Vec<(u64, u32)>,
+    /// Live bytes by segment: segment, data, metadata.
+    pub live: Vec<(usize, u64, u64)>,
+    pub prealloc: u64,
+    /// Bytes of extents by inode: those its core says it has, less those found.
+    pub bytes: Vec<(Ino, i128)>,
+    pub owners: Vec<Owner>,
+    /// Key of the first directory entry, and the key that must follow the last one, if that is
+    /// chained.
+    pub chain: Option<(RootId, Key, Option<Key>)>,
+    /// Results of the inode pass: blocks, inodes with many links, directories.
+    pub blocks: Vec<Block>,
+    pub many_links: Vec<(Ino, u32)>,
+    pub dirs: Vec<Dir>,
+    /// Work done, in nanoseconds.
+    pub done: u64,
+}
+
+/// Processes one piece.
+pub(super) struct Worker<'v> {
+    pub volume: &'v Inner,
+    pub seed: Seed,
+    pub found: Found,
+    /// Data objects still to be read.
+    pub objects: Objects,
+    /// Scratch space for hashes.
+    pub buffer: Vec<u8>,
+}
+
+impl<'v> Worker<'v> {
+    pub fn new(volume: &'v Inner, seed: Seed) -> Worker<'v> {
+        let (found, objects) = (Found::default(), Objects::default());
+        Worker { volume, seed, found, objects, buffer: Vec::new() }
+    }
+
+    pub fn finish(mut self) -> Result<Found> {
+        self.read_objects()?;
+        Ok(self.found)
+    }
+
+    /// Counts the leaves of a part.
+    pub fn begin(&mut self, tree: TreeId, part: &Part) {
+        self.found.report.leaves[tree as usize] += part.leaves as u64;
+    }
+
+    pub fn problem(&mut self, rule: &'static str, message: String) {
+        if self.found.report.problems.len() < PROBLEMS_MAX {
+            self.found.report.problems.push(Problem { rule, message });
+        }
+    }
+
+    /// Reports nodes of a tree that cannot be read.
+    pub fn lost_nodes(&mut self, root: &Root, tree: TreeId, nodes: Vec<(Error, Key, Key)>) {
+        for (error, low, high) in nodes {
+            let volume = self.volume;
+            let whose = volume.whose(root.id, tree, low, high);
+            self.found.broken = true;
+            self.problem(tree.name(), format!("{error}{whose}"));
+            volume.affected(root, tree, low, high, &mut |_, rule, text| self.problem(rule, text));
+        }
+    }
+
+    /// Turns damage of an inode's data or attributes into a problem. Returns other errors: a device
+    /// that is gone ends the check.
+    pub fn damage_of<T>(
+        &mut self,
+        ino: Ino,
+        rule: &'static str,
+        step: Result<T>,
+    ) -> Result<Option<T>> {
+        match step {
+            Err(e) if e.is_damage() || matches!(e, Error::Code(_)) => {
+                let message = format!("{e}: {}", self.who(ino));
+                self.problem(rule, message);
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Returns the inode's number and paths, for messages.
+    pub fn who(&self, ino: Ino) -> String {
+        format!("inode {ino}{}", self.volume.path_hint(ino))
+    }
+
+    /// Counts data that something points to.
+    pub fn add_data(&mut self, addr: u64, len: u32) {
+        self.add_live(Addr(addr), u64::from(len), 0);
+        self.found.data.push((addr, len));
+    }
+
+    /// Counts metadata that something points to.
+    pub fn add_meta(&mut self, ptr: Ptr) {
+        self.add_live(ptr.addr, 0, u64::from(ptr.len));
+    }
+
+    fn add_live(&mut self, addr: Addr, data: u64, meta: u64) {
+        let seg = self.volume.store.geometry.segment_of(addr).0 as usize;
+        match self.found.live.last_mut() {
+            Some(last) if last.0 == seg => *last = (seg, last.1 + data, last.2 + meta),
+            _ => self.found.live.push((seg, data, meta)),
+        }
+    }
+}
+
+/// Runs `work` for each piece on `threads` threads, and `add` for each result in the order of the
+/// pieces.
+pub(super) fn spread<P: Send, F: Send>(
+    threads: usize,
+    mut pieces: impl Iterator<Item = Result<P>> + Send,
+    work: impl Fn(P) -> Result<F> + Sync,
+    mut add: impl FnMut(F) -> Result<()> + Send,
+) -> Result<()> {
+    let steps = Steps {
+        take: || pieces.next(),
+        prepare: |piece: Result<P>| work(piece?).map(Some),
+        place: |found: &mut Option<F>| found.take().map_or(Ok(()), &mut add),
+        finish: |_: Option<F>| Ok(()),
+    };
+    in_order(threads.max(1), steps)
+}
+
+/// Iterator over the parts of one tree of each subvolume in `roots`.
+pub(super) struct Parts<'v, R> {
+    roots: R,
+    tree: TreeId,
+    leaves: usize,
+    device: &'v dyn Device,
+    /// Subvolume and lowest key of the next part.
+    next: Option<(&'v Root, Key)>,
+    ahead: VecDeque<Result<(&'v Root, Part)>>,
+    ahead_max: usize,
+}
+
+impl<'v, R: Iterator<Item = &'v Root>> Parts<'v, R> {
+    /// Returns parts of at most `leaves` leaves each.
+    pub fn new(volume: &'v Inner, roots: R, tree: TreeId, leaves: usize) -> Parts<'v, R> {
+        let (device, ahead_max) = (&*volume.store.device, AHEAD * volume.options.threads.max(1));
+        Parts { roots, tree, leaves, device, next: None, ahead: VecDeque::new(), ahead_max }
+    }
+
+    fn find(&mut self) -> Option<Result<(&'v Root, Part)>> {
+        let (root, from) = match self.next.take() {
+            Some(next) => next,
+            None => (self.roots.next()?, Key::MIN),
+        };
+        let part = match root.tree(self.tree).part(from, self.leaves) {
+            Ok(part) => part,
+            Err(e) => return Some(Err(e)),
+        };
+        self.next = (part.high < Key::MAX).then_some((root, part.high));
+        announce(self.device, &part.unread);
+        Some(Ok((root, part)))
+    }
+}
+
+impl<'v, R: Iterator<Item = &'v Root>> Iterator for Parts<'v, R> {
+    type Item = Result<(&'v Root, Part)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ahead.len() <= self.ahead_max {
+            let Some(part) = self.find() else { break };
+            self.ahead.push_back(part);
+        }
+        self.ahead.pop_front()
+    }
+}
+
+/// Tells the device which nodes will be read.
+fn announce(device: &dyn Device, nodes: &[Ptr]) {
+    let mut span = 0..0;
+    for ptr in nodes {
+        if ptr.addr.0 < span.end || ptr.addr.0 - span.end > GAP {
+            device.will_read(span.start, span.end - span.start);
+            span = ptr.addr.0..ptr.addr.0;
+        }
+        span.end = ptr.addr.0.saturating_add(u64::from(ptr.len));
+    }
+    device.will_read(span.start, span.end - span.start);
+}

@@ -1,0 +1,128 @@
+//! Objects that grow in place.
+//!
+//! The problem: mail, logs, archives and compilers append a few KiB at a time. An object for each
+//! write makes a map as long as the file; rewriting the neighbours writes each byte several times.
+//!
+//! The rule: an append extends the last object of the file. The new bytes are written behind it on
+//! the device, and the transaction replaces the extent by a longer one. The state of the object's
+//! checksum is kept in memory for the files written to most recently, so the old bytes are not
+//! read. A file without a cached state begins a new object.
+//!
+//! Why a crash is harmless: the bytes behind an object are unallocated, so no durable byte is
+//! overwritten. A crash before the record is durable restores the shorter extent, whose checksum
+//! still matches.
+//!
+//! What it costs: one file at a time can grow at the end of a segment. A file that finds other data
+//! behind its object allocates its next object with room to grow, as much as the window holds so
+//! far. Interleaved writers use up to six objects a window. The unused room of a file is at most
+//! the size of its last window, and the cleaner reclaims it.
+
+use super::plan::WINDOW;
+use shoal_base::shard::spread;
+use shoal_base::sync::Mutex;
+use shoal_base::{Addr, Ino};
+use shoal_format::extent::Extent;
+use shoal_space::{Hold, Life, Space};
+use std::collections::VecDeque;
+use xxhash_rust::xxh3::Xxh3Default;
+
+const SHARDS: usize = 16;
+/// Tails in a shard, of about 450 bytes each.
+const TAILS: usize = 16;
+
+/// Running state of an object's checksum, 350 bytes. Boxed, so that growing does not copy it.
+pub(super) type Sum = Box<Xxh3Default>;
+
+/// The object written last in a file, with what is needed to extend it.
+pub(super) struct Tail {
+    pub ino: Ino,
+    /// Extent that maps the whole object.
+    pub extent: Extent,
+    /// Checksum state after the last byte.
+    pub sum: Sum,
+    /// Payload bytes allocated for the object, at least its length.
+    pub room: u32,
+    /// Use of the segment in which the room was allocated. The room must not be used after it.
+    pub life: Option<Life>,
+    /// Another file's data has been found behind an object of this file.
+    pub interleaved: bool,
+}
+
+/// A tail whose room for the next write is allocated.
+pub(super) struct Growth<'s> {
+    pub tail: Tail,
+    /// Keeps the segment allocated.
+    pub hold: Hold<'s>,
+}
+
+impl Tail {
+    /// Returns whether a write at `at` continues this object. `before` are the extents of the
+    /// window in front of `at`: none at the start of a window. Anywhere else the object must be the
+    /// last of them, or the file no longer maps it.
+    pub fn continues_at(&self, at: u64, before: &[Extent]) -> bool {
+        let is_mapped = match before.last() {
+            Some(last) => *last == self.extent,
+            None => at.is_multiple_of(WINDOW),
+        };
+        is_mapped && self.extent.end() == at
+    }
+
+    /// Allocates room for `len` more bytes. The caller must hold the lock of the inode that maps
+    /// the object, so that it is live.
+    ///
+    /// # Errors
+    /// Returns the tail if the object cannot grow.
+    pub fn grow(self, space: &Space, len: u32) -> Result<Growth<'_>, Tail> {
+        let (ptr, hold) = (self.extent.ptr, space.hold(self.extent.ptr.addr));
+        let longer = ptr.len + len;
+        if hold.life() != self.life || self.extent.end().is_multiple_of(WINDOW) {
+            return Err(self);
+        }
+        if longer <= self.room {
+            return Ok(Growth { tail: self, hold });
+        }
+        // The new bytes begin in what is left of the room.
+        let end = Addr(ptr.addr.0 + u64::from(self.room));
+        match space.extend(end, longer - self.room) {
+            Some(hold) => Ok(Growth { tail: Tail { room: longer, ..self }, hold }),
+            None => Err(Tail { interleaved: true, ..self }),
+        }
+    }
+
+    /// Payload bytes to allocate for the next object of an interleaved file, whose first `len`
+    /// bytes go to offset `at`.
+    pub fn room_of_next(&self, at: u64, len: u32) -> u32 {
+        let inside = (at % WINDOW) as u32;
+        let rest = WINDOW as u32 - inside;
+        inside.max(self.extent.len).min(rest).max(len)
+    }
+}
+
+/// Cache of tails, of the files written to most recently.
+pub(crate) struct Tails([Mutex<VecDeque<Tail>>; SHARDS]);
+
+impl Default for Tails {
+    fn default() -> Self {
+        Tails(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Tails {
+    fn shard(&self, ino: Ino) -> &Mutex<VecDeque<Tail>> {
+        &self.0[(spread(ino.0) >> 40) as usize % SHARDS]
+    }
+
+    /// Removes and returns the tail of a file: a tail is used once.
+    pub(super) fn take(&self, ino: Ino) -> Option<Tail> {
+        let mut shard = self.shard(ino).lock();
+        let at = shard.iter().position(|tail| tail.ino == ino)?;
+        shard.remove(at)
+    }
+
+    /// Adds the tail of a file that has none in the cache. Evicts the oldest of the shard.
+    pub(super) fn put(&self, tail: Tail) {
+        let mut shard = self.shard(tail.ino).lock();
+        shard.push_front(tail);
+        shard.truncate(TAILS);
+    }
+}

@@ -1,0 +1,330 @@
+//! Cache lines that move between two processors when two threads create, unlink, stat and look up.
+//!
+//! Every access of two threads that take turns is traced (`trace.rs`), and played on two caches: a
+//! line *moves* when a thread uses what the other one has written since, or writes what the other
+//! one has read since. Lines are named by the source file that writes them. A file of which a line
+//! moves in a quarter of all calls or more must be in the list of the kind of call, and those in
+//! the list must be seen. All moves, also those of what happens now and then (a new inode block, a
+//! leaf that splits), have a bound.
+//!
+//! `cargo test -p shoal-engine --test shared_lines -- --nocapture` prints every line that moves,
+//! with the code that writes it.
+
+use crate::trace::{self, Access, Arena, in_turn, traced};
+use shoal_engine::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[global_allocator]
+static ALLOCATOR: Arena = Arena;
+
+/// Files of each directory: together more leaves than one inner node has.
+const FILES: u32 = 14_000;
+/// Calls of each kind that are traced, of each thread.
+const CALLS: u32 = 24;
+/// Numbers of files, in the order of calls.
+const STRIDE: u32 = 97;
+
+/// A kind of call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Call {
+    Stat,
+    Lookup,
+    Create,
+    Unlink,
+    /// The same in one directory for both threads, on different files.
+    StatBeside,
+    LookupBeside,
+    CreateBeside,
+    UnlinkBeside,
+}
+
+/// What may be shared by a kind of call.
+struct Expected {
+    call: Call,
+    /// Files of Shoal of which lines move in every call, or nearly.
+    shared: &'static [&'static str],
+    /// Files of which lines may: where names meet in a leaf is chance.
+    may: &'static [&'static str],
+    /// Moves of lines a call, all together, at most: also now and then, of a new inode block or a
+    /// leaf that splits.
+    moves_max: f64,
+}
+
+const JOURNAL: &str = "journal/ring.rs";
+const INODE: &str = "itable/block.rs";
+const DIRECTORY: &str = "engine/namei";
+const LEAF: &str = "format/node.rs";
+const TREE: &str = "tree/tree.rs";
+
+/// In different directories the end of the journal is all that two threads share, in one directory
+/// also its inode, and leaves.
+const EXPECTED: [Expected; 8] = [
+    alone(Call::Stat, &[], 0.25),
+    alone(Call::Lookup, &[], 0.5),
+    alone(Call::Create, &[JOURNAL], 6.0),
+    alone(Call::Unlink, &[JOURNAL], 4.5),
+    alone(Call::StatBeside, &[], 0.25),
+    Expected { may: &[LEAF, TREE], ..alone(Call::LookupBeside, &[INODE], 4.0) },
+    Expected {
+        may: &[LEAF, TREE],
+        ..alone(Call::CreateBeside, &[JOURNAL, INODE, DIRECTORY], 13.0)
+    },
+    Expected {
+        may: &[LEAF, TREE],
+        ..alone(Call::UnlinkBeside, &[JOURNAL, INODE, DIRECTORY], 13.0)
+    },
+];
+
+/// Moves of the journal's lines a call: the tail once, and in about half of the calls the line in
+/// which a record of one thread ends and one of the other begins.
+const JOURNAL_MAX: f64 = 1.75;
+
+const fn alone(call: Call, shared: &'static [&'static str], moves_max: f64) -> Expected {
+    Expected { call, shared, may: &[], moves_max }
+}
+
+/// Share of the calls in which a line of a file moves, from which on it counts as shared.
+const SHARED: f64 = 0.25;
+
+fn name(n: u32) -> String {
+    format!("{n:06}-{}", "n".repeat(200))
+}
+
+/// What a thread works on.
+struct Worker {
+    volume: Arc<Volume>,
+    caller: Caller,
+    dir: Ino,
+    inodes: Vec<Ino>,
+    /// Another directory, and an inode behind which are its files.
+    common: Ino,
+    first: Ino,
+}
+
+impl Worker {
+    /// Directory, name and inode of a call: beside each other they are neighbours in one block of
+    /// inodes and in one directory.
+    fn what(&self, me: usize, call: Call, n: u32) -> (Ino, String, Ino) {
+        let n = n * STRIDE % FILES;
+        let beside = call >= Call::StatBeside;
+        let (dir, n) = if beside { (self.common, n / 2 * 2 + me as u32) } else { (self.dir, n) };
+        let ino = match beside {
+            true => Ino(self.first.0 + u64::from(n)),
+            false => self.inodes[n as usize],
+        };
+        let new =
+            !matches!(call, Call::Stat | Call::StatBeside | Call::Lookup | Call::LookupBeside);
+        (dir, if new { format!("{}new", name(n)) } else { name(n) }, ino)
+    }
+
+    fn call(&self, call: Call, dir: Ino, name: &[u8], ino: Ino) {
+        let (v, c) = (&self.volume, &self.caller);
+        match call {
+            Call::Stat | Call::StatBeside => v.getattr(ino).map(drop).unwrap(),
+            Call::Lookup | Call::LookupBeside => v.lookup(c, dir, name).map(drop).unwrap(),
+            Call::Create | Call::CreateBeside => v.create(c, dir, name, 0o644).map(drop).unwrap(),
+            Call::Unlink | Call::UnlinkBeside => v.unlink(c, dir, name).unwrap(),
+        }
+    }
+}
+
+impl Worker {
+    /// Makes the files, then all calls of each kind in turn with the other thread. Returns the
+    /// accesses of each call.
+    fn work(mut self, me: usize) -> Vec<Vec<Vec<Access>>> {
+        in_turn(me, 2, || {
+            for n in 0..FILES {
+                let name = name(n);
+                let made = self.volume.create(&self.caller, self.dir, name.as_bytes(), 0o644);
+                self.inodes.push(made.unwrap().ino);
+            }
+        });
+        let mut logs: Vec<Vec<Vec<Access>>> = Vec::new();
+        for Expected { call, .. } in EXPECTED {
+            in_turn(me, 2, || logs.push(Vec::new()));
+            for n in 0..CALLS {
+                in_turn(me, 2, || {
+                    let (dir, name, ino) = self.what(me, call, n);
+                    let ((), log) = traced(|| self.call(call, dir, name.as_bytes(), ino));
+                    logs.last_mut().unwrap().push(log);
+                });
+            }
+        }
+        // Until the other is done, too.
+        in_turn(me, 2, || {});
+        logs
+    }
+}
+
+/// How often a line came from the other thread's cache.
+#[derive(Default)]
+struct Line {
+    moves: u32,
+    /// Calls in which it did.
+    calls: BTreeSet<usize>,
+    /// Descriptions of its writes, and how often each happened.
+    by: BTreeMap<String, u32>,
+}
+
+/// Plays the accesses of two processors with caches of their own, call by call in turn: a line
+/// moves when one uses what the other has written since, or writes what the other has read since.
+fn moves(logs: &[Vec<Vec<Access>>; 2]) -> BTreeMap<usize, Line> {
+    let mut lines: BTreeMap<usize, Line> = BTreeMap::new();
+    // Which processors have a line.
+    let mut have: BTreeMap<usize, u8> = BTreeMap::new();
+    for n in 0..CALLS as usize {
+        for (me, log) in logs.iter().enumerate() {
+            let (mine, others) = (1u8 << me, 2u8 >> me);
+            for access in &log[n] {
+                let has = have.entry(access.line).or_default();
+                let moved = match access.write {
+                    true => *has & others != 0,
+                    false => *has == others,
+                };
+                *has = if access.write { mine } else { *has | mine };
+                if moved {
+                    let line = lines.entry(access.line).or_default();
+                    line.moves += 1;
+                    line.calls.insert(2 * n + me);
+                }
+            }
+        }
+    }
+    for access in logs.iter().flatten().flatten().filter(|access| access.write) {
+        if let Some(line) = lines.get_mut(&access.line) {
+            *line.by.entry(describe(access)).or_default() += 1;
+        }
+    }
+    // What nobody wrote in this time may be shared for reading.
+    lines.retain(|_, line| !line.by.is_empty());
+    lines
+}
+
+/// The innermost functions of Shoal that lead to a write, with their files.
+fn describe(access: &Access) -> String {
+    let stack = trace::stack(access);
+    let short = |f: &trace::Frame| {
+        let at = f.place.find("crates/").map_or(0, |at| at + 7);
+        let name = f.name.rsplit("::").next().unwrap_or("");
+        format!("{} {name}", &f.place[at..].replace("/src", ""))
+    };
+    let ours: Vec<String> = stack
+        .iter()
+        .filter(|f| f.place.contains("crates/") && !f.place.contains(".cargo"))
+        .take(3)
+        .map(short)
+        .collect();
+    let inner = stack.first().map_or("", |s| s.name.as_str());
+    format!("{} [{inner}]", ours.join(" < "))
+}
+
+/// The file that writes a line, from its description. Functions of `namei` are inlined into what
+/// calls them, and their frames are lost.
+fn file_of(description: &str) -> String {
+    let file = description.split(':').next().unwrap_or("");
+    match file {
+        "base/cold.rs" => DIRECTORY.to_string(),
+        file if file.starts_with(DIRECTORY) => DIRECTORY.to_string(),
+        file => file.to_string(),
+    }
+}
+
+/// Prints the lines that moved, and compares with what is expected. Returns what is wrong.
+fn judge(expected: &Expected, logs: &[Vec<Vec<Access>>; 2]) -> Vec<String> {
+    let Expected { call, shared, may, moves_max } = expected;
+    let accesses: usize = logs.iter().flatten().map(Vec::len).sum();
+    println!("== {call:?}: {} accesses a call", accesses / (2 * CALLS as usize));
+    let per_call = |count: u32| f64::from(count) / f64::from(2 * CALLS);
+    let mut names: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    let mut files: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    let (mut all, mut journal) = (0, 0);
+    for line in moves(logs).into_values() {
+        let most = line.by.iter().max_by_key(|(_, times)| **times).unwrap().0;
+        let sum = names.entry(most.clone()).or_default();
+        *sum = (sum.0 + line.moves, sum.1 + 1);
+        let file = file_of(most);
+        journal += if file == JOURNAL { line.moves } else { 0 };
+        files.entry(file).or_default().extend(&line.calls);
+        all += line.moves;
+    }
+    let mut sorted: Vec<_> = names.into_iter().map(|(name, sum)| (sum, name)).collect();
+    sorted.sort_by(|a, b| b.cmp(a));
+    for ((moves, lines), name) in sorted {
+        println!("{:7.3} a call, {lines} lines, {name}", per_call(moves));
+    }
+    println!("== {call:?}: {:.3} moves a call", per_call(all));
+    let share = |file: &str| per_call(files.get(file).map_or(0, |calls| calls.len() as u32));
+    let mut wrong = Vec::new();
+    for file in files.keys().map(String::as_str) {
+        if share(file) >= SHARED && !shared.contains(&file) && !may.contains(&file) {
+            wrong.push(format!("{call:?} shares lines of {file}: {:.3} of calls", share(file)));
+        }
+    }
+    for file in shared.iter().filter(|file| share(file) < SHARED) {
+        wrong.push(format!("{call:?} shares no line of {file}: is it traced?"));
+    }
+    if per_call(journal) > JOURNAL_MAX {
+        wrong.push(format!("{call:?}: {:.3} moves of the journal's lines", per_call(journal)));
+    }
+    if per_call(all) > *moves_max {
+        wrong.push(format!("{call:?}: {:.3} moves a call", per_call(all)));
+    }
+    wrong
+}
+
+/// Volumes that are tried. Where leaves split depends on the volume's id, by which names are
+/// hashed, and a split among so few calls would be taken for what each of them does; a line that
+/// calls do share moves on all volumes.
+const VOLUMES: usize = 16;
+
+/// Traces all calls, prints what moves, and panics if it is not what is expected.
+pub fn run() {
+    trace::prepare();
+    let mut wrong = Vec::new();
+    for _ in 0..VOLUMES {
+        wrong = wrong_on_a_volume();
+        if wrong.is_empty() {
+            return;
+        }
+        println!("on this volume: {wrong:#?}");
+    }
+    panic!("on each of {VOLUMES} volumes: {wrong:#?}");
+}
+
+fn wrong_on_a_volume() -> Vec<String> {
+    let device = Arc::new(MemDevice::new(1 << 30));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let options = OpenOptions { background: false, cache_bytes: 1 << 30, ..OpenOptions::default() };
+    let volume = Arc::new(Volume::open_on(device, &options).unwrap());
+    let root = Caller::root();
+    let common = volume.mkdir(&root, Ino::ROOT, b"common", 0o755).unwrap().ino;
+    let mut inodes = Vec::new();
+    for n in 0..FILES {
+        let entry = volume.create(&root, common, name(n).as_bytes(), 0o644).unwrap();
+        inodes.push(entry.ino);
+    }
+    let first = inodes[0];
+    let workers = ["a", "b"].map(|dir| {
+        let dir = volume.mkdir(&root, Ino::ROOT, dir.as_bytes(), 0o755).unwrap().ino;
+        Worker {
+            volume: volume.clone(),
+            caller: Caller::root(),
+            dir,
+            inodes: Vec::new(),
+            common,
+            first,
+        }
+    });
+    let [a, b] = std::thread::scope(|scope| {
+        let mut me = 0;
+        let threads = workers.map(|worker| {
+            me += 1;
+            let me = me - 1;
+            scope.spawn(move || worker.work(me))
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let logs = a.into_iter().zip(b);
+    EXPECTED.iter().zip(logs).flat_map(|(call, (a, b))| judge(call, &[a, b])).collect()
+}

@@ -1,0 +1,16 @@
+//! Counts the cache lines that move between two threads which create, unlink, stat and look up. A
+//! test without the harness, whose own thread would use memory while a trace runs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod lines;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod trace;
+
+fn main() {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    if !std::env::args().any(|arg| arg == "--list") {
+        lines::run();
+    }
+}
