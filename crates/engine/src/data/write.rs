@@ -53,8 +53,7 @@ impl Inner {
     }
 
     /// Writes at the end of the file, wherever that is; returns the offset, and how much was
-    /// written as [`Volume::write`](crate::Volume::write) does. What several threads append never
-    /// overlaps, however long it is.
+    /// written, as for a write. What several threads append never overlaps, however long it is.
     pub fn append(&self, ino: Ino, data: &[u8], kill_priv: bool) -> Result<(u64, usize)> {
         self.write_steps(ino, None, data, kill_priv)
     }
