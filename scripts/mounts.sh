@@ -43,7 +43,7 @@ run_rounds() {
   local round options kind
   [[ -z $kinds || -x ${KERNEL_FS:-} ]] || die "set KERNEL_FS to the program that mounts kernel filesystems"
   build_shoal
-  build_nothing
+  [[ -z $nothings ]] || build_nothing
   make_work /dev/shm
   mkdir -p "$work/mnt"
   for ((round = 1; round <= rounds; round++)); do

@@ -59,9 +59,12 @@ impl RootSet {
     }
 }
 
-/// The numbers that word `n` stands for.
+/// The numbers that word `n` stands for. An empty word takes one step: nearly all are, and `statfs`
+/// goes over all of them.
 fn bits(n: usize, word: u64) -> impl Iterator<Item = u16> {
-    (0..GROUP).filter(move |bit| word >> bit & 1 == 1).map(move |bit| (n * GROUP + bit) as u16)
+    let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
+    std::iter::successors(Some(word).filter(|word| *word != 0), rest)
+        .map(move |word| (n * GROUP + word.trailing_zeros() as usize) as u16)
 }
 
 /// The roots that the checkpoint of an even or odd epoch has to visit. A root is marked before

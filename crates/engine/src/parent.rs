@@ -148,6 +148,31 @@ impl Inner {
         self.parents_in(ino, &slot.inode)
     }
 
+    /// Whether the volume keeps parent pointers, so that [`Volume::parents_of`] and what follows
+    /// from it can be answered.
+    ///
+    /// [`Volume::parents_of`]: crate::Volume::parents_of
+    pub fn has_parent_pointers(&self) -> bool {
+        self.parents
+    }
+
+    /// A directory in which an inode has a name, if it has one and says so itself: a hint that
+    /// takes no reads beside the inode. `None` also where parent pointers are kept in the tree.
+    pub fn home_of(&self, ino: Ino) -> Option<Ino> {
+        let inode = self.inode(ino).ok()?;
+        let slot = inode.read();
+        let core = &slot.inode.core;
+        if core.nlink == 0 {
+            None
+        } else if core.is_dir() {
+            Some(Ino(core.parent_or_rdev))
+        } else if core.attr_form == Form::Inline {
+            Attrs::new(&slot.inode.attr).find_map(|attr| parent_of(attr?)).map(|(link, _)| link.dir)
+        } else {
+            None
+        }
+    }
+
     fn has_parents(&self) -> Result<()> {
         match self.parents {
             true => Ok(()),

@@ -141,6 +141,7 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notices::Notice;
     use crate::protocol::wire::*;
     use crate::session::Rules;
     use proptest::prelude::*;
@@ -156,6 +157,10 @@ mod tests {
 
     impl Bench {
         fn new() -> Bench {
+            Bench::with(Rules::default())
+        }
+
+        fn with(rules: Rules) -> Bench {
             static NUMBER: AtomicU32 = AtomicU32::new(0);
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let name = format!("shoal-dispatch-{}-{number}", std::process::id());
@@ -165,11 +170,8 @@ mod tests {
             let volume = Volume::open(&path, &OpenOptions::default()).unwrap();
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
-            let rules = Rules::default();
             let (volume, notices) = (Arc::new(volume), Arc::default());
-            let (top, unread, pages) = (Ino::ROOT, Default::default(), Default::default());
-            let sweeper = Default::default();
-            let session = Arc::new(Session { volume, rules, top, notices, unread, pages, sweeper });
+            let session = Arc::new(Session::new(volume, rules, Ino::ROOT, notices));
             Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
         }
 
@@ -268,6 +270,30 @@ mod tests {
         for node in nodes {
             assert!(bench.volume().getattr(Ino(node)).is_err());
         }
+    }
+
+    /// A listing that the kernel keeps goes with the first of its files, once, and not for one that
+    /// has no name any more.
+    #[test]
+    fn a_kept_listing_goes_with_its_files() {
+        let mut bench = Bench::with(Rules { no_open: true, ..Rules::default() });
+        let notices = bench.worker.session.notices.clone();
+        notices.open(Box::new(|_| ()));
+        let open = OpenIn::default();
+        assert_eq!(bench.call(Opcode::Opendir, 1, &[open.as_bytes()]), Err(Errno::ENOSYS));
+        let nodes = [&b"a\0"[..], b"b\0", b"c\0", b"d\0"].map(|name| bench.create(name).nodeid);
+        let forget = |bench: &mut Bench, node: u64| {
+            bench.call(Opcode::Forget, node, &[1u64.as_bytes()]).unwrap();
+            notices.waiting()
+        };
+        bench.call(Opcode::Unlink, 1, &[b"a\0"]).unwrap();
+        assert_eq!(forget(&mut bench, nodes[0]), []);
+        let told = [Notice::Listing { node: 1 }];
+        assert_eq!(forget(&mut bench, nodes[1]), told);
+        assert_eq!(forget(&mut bench, nodes[2]), told, "told already");
+        let arg = ReadIn { size: 4096, ..ReadIn::default() };
+        bench.call(Opcode::Readdir, 1, &[arg.as_bytes()]).unwrap();
+        assert_eq!(forget(&mut bench, nodes[3]).len(), 2, "listed since");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod protocol;
 mod caller;
 mod control;
 mod dispatch;
+mod listings;
 mod mount;
 mod notices;
 mod ops;

@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// Room for the longest message: two heads, a name and its end.
 const MESSAGE_MAX: usize = 64 + NAME_MAX;
 
+/// Notices that wait, at most, when one that may be left out is added.
+const SUGGESTED_MAX: usize = 4096;
+
 /// Something to be forgotten. Nodes are by the numbers that the kernel has for them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
@@ -40,6 +43,11 @@ pub enum Notice {
     /// The attributes of an inode.
     Attributes {
         /// The inode.
+        node: u64,
+    },
+    /// The names in a directory, as far as they are kept as a list, and its attributes.
+    Listing {
+        /// The directory.
         node: u64,
     },
     /// A range of a file's data, and its attributes.
@@ -97,6 +105,18 @@ impl Notices {
         state.given
     }
 
+    /// Gives a notice that may be left out, and is where many others wait: then `false`.
+    pub fn suggest(&self, notice: Notice) -> bool {
+        let mut state = self.state.lock();
+        let taken = state.open && state.queue.len() < SUGGESTED_MAX;
+        if taken {
+            state.queue.push_back(notice);
+            state.given += 1;
+            self.wake.notify_one();
+        }
+        taken
+    }
+
     /// Waits until so many have been acted upon; `false`: not in that time.
     pub fn wait(&self, given: u64, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
@@ -148,6 +168,12 @@ impl Notices {
         self.state.lock().open = true;
     }
 
+    /// What has not been delivered.
+    #[cfg(test)]
+    pub fn waiting(&self) -> Vec<Notice> {
+        self.state.lock().queue.iter().cloned().collect()
+    }
+
     /// Says that the kernel can let names expire.
     pub fn allow_expiry(&self) {
         self.state.lock().can_expire = true;
@@ -177,6 +203,9 @@ fn deliver_one(notice: &Notice, send: &Send) {
             Notification::InvalEntry { parent: Ino(*dir), name, expire: *expire }
         }
         Notice::Attributes { node } => Notification::InvalInode { ino: Ino(*node), range: None },
+        Notice::Listing { node } => {
+            Notification::InvalInode { ino: Ino(*node), range: Some((0, 0)) }
+        }
         Notice::Data { node, at, len } => {
             Notification::InvalInode { ino: Ino(*node), range: Some((*at, *len)) }
         }

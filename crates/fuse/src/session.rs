@@ -1,5 +1,6 @@
 //! What all requests of one mount share: the volume, and who checks what.
 
+use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::pages::Pages;
 use crate::protocol::reply::TTL_FOREVER;
@@ -24,11 +25,20 @@ pub struct Session {
     pub unread: Unread,
     /// What the page cache may hold.
     pub pages: Pages,
+    /// Listings that the kernel keeps.
+    pub listings: Listings,
     /// Drops the names of removed trees.
     pub sweeper: Sweeper,
 }
 
 impl Session {
+    /// A mount that nobody has asked anything of.
+    pub fn new(volume: Arc<Volume>, rules: Rules, top: Ino, notices: Arc<Notices>) -> Session {
+        let (unread, pages) = (Unread::default(), Pages::default());
+        let (listings, sweeper) = (Listings::default(), Sweeper::default());
+        Session { volume, rules, top, notices, unread, pages, listings, sweeper }
+    }
+
     /// The inode behind a node id. The kernel calls the top 1, whatever it is.
     #[inline]
     pub fn node(&self, id: u64) -> Ino {
@@ -68,6 +78,26 @@ impl Session {
         }
     }
 
+    /// Whether the kernel keeps listings: only where nothing is checked when a directory is opened,
+    /// and a file knows the directory whose listing has to go with it.
+    #[inline]
+    pub fn keeps_listings(&self) -> bool {
+        self.rules.no_open && self.volume.has_parent_pointers()
+    }
+
+    /// The kernel has dropped `n` references to an inode.
+    pub fn forgotten(&self, ino: Ino, n: u64) {
+        let dir = self.keeps_listings().then(|| self.volume.home_of(ino)).flatten();
+        self.volume.release(ino, n);
+        if let Some(dir) = dir
+            && self.listings.has_lost(dir)
+            && !self.notices.suggest(Notice::Listing { node: self.id(dir) })
+        {
+            // The next one that is dropped says it again.
+            self.listings.is_listed(dir);
+        }
+    }
+
     /// A direct write has changed `len` bytes of `ino` at `at`. Has the kernel drop what it may
     /// have read of them before; returns when it has, or late. For a thread that may block.
     #[inline]
@@ -95,8 +125,9 @@ const TOP: u64 = 1;
 pub struct Rules {
     /// The kernel checks permissions (`default_permissions`): the volume must not check again.
     pub kernel_checks: bool,
-    /// OPEN is answered ENOSYS, once: from then on neither OPEN nor RELEASE is sent. Only where
-    /// nothing would be checked at open anyway.
+    /// OPEN is answered ENOSYS, once: from then on neither OPEN nor RELEASE is sent; the same with
+    /// directories ([`Session::keeps_listings`]). Only where nothing would be checked at open
+    /// anyway.
     pub no_open: bool,
     /// Extended attributes are answered ENOSYS: none are asked for any more.
     pub no_xattr: bool,

@@ -181,6 +181,50 @@ fn a_rewound_listing_is_fresh() {
     assert_eq!(read(&fd), ["new"]);
 }
 
+/// The kernel keeps listings, and each change in a directory must show in the next one, in both
+/// directories of a rename.
+#[test]
+fn a_kept_listing_follows_every_change() {
+    let Some(m) = mount("") else { return };
+    let dirs = ["a", "b"].map(|name| m.path(name));
+    dirs.iter().for_each(|dir| mkdir(dir, 0o755).unwrap());
+    let at = |name: &str| m.path(name);
+    let exchange = |from: &str, to: &str| {
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        let cwd = rustix::fs::CWD;
+        rustix::fs::renameat_with(cwd, at(from), cwd, at(to), flags).unwrap();
+    };
+    type Step<'a> = (&'a dyn Fn(), [&'a [&'a str]; 2]);
+    let steps: [Step<'_>; 10] = [
+        (&|| touch(at("a/f")), [&["f"], &[]]),
+        (&|| mkdir(at("a/d"), 0o755).unwrap(), [&["d", "f"], &[]]),
+        (&|| symlink("x", at("a/s")).unwrap(), [&["d", "f", "s"], &[]]),
+        (&|| link(at("a/f"), at("b/l")).unwrap(), [&["d", "f", "s"], &["l"]]),
+        (&|| rename(at("a/s"), at("b/t")).unwrap(), [&["d", "f"], &["l", "t"]]),
+        (&|| rename(at("a/f"), at("a/g")).unwrap(), [&["d", "g"], &["l", "t"]]),
+        (&|| exchange("a/g", "b/t"), [&["d", "g"], &["l", "t"]]),
+        (&|| rename(at("a/d"), at("b/d")).unwrap(), [&["g"], &["d", "l", "t"]]),
+        (&|| unlink(at("b/l")).unwrap(), [&["g"], &["d", "t"]]),
+        (&|| rmdir(at("b/d")).unwrap(), [&["g"], &["t"]]),
+    ];
+    for (number, (step, expected)) in steps.iter().enumerate() {
+        step();
+        // Once from us, once from what is kept.
+        for _ in 0..2 {
+            for (dir, expected) in dirs.iter().zip(expected) {
+                assert_eq!(list(dir), *expected, "step {number}");
+            }
+        }
+    }
+    let kinds = |dir: &std::path::Path| -> Vec<FileType> {
+        names(dir).into_iter().filter(|(name, ..)| !name.starts_with('.')).map(|n| n.1).collect()
+    };
+    assert_eq!(kinds(&dirs[0]), [FileType::Symlink], "after the exchange");
+    assert_eq!(kinds(&dirs[1]), [FileType::RegularFile]);
+    drop_caches();
+    assert_eq!((list(&dirs[0]), list(&dirs[1])), (vec!["g".into()], vec!["t".into()]));
+}
+
 #[test]
 fn deep_trees() {
     let Some(mut m) = mount("") else { return };

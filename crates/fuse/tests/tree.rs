@@ -70,6 +70,8 @@ fn the_name_is_gone_when_the_call_returns() {
         let known = std::fs::metadata(m.path("t/d0/e0/f0")).unwrap();
         assert_eq!(known.len(), 4096);
         let before = lstat(&m.dir).unwrap();
+        // The kernel keeps the listing.
+        assert_eq!(list(&m.dir), ["t"]);
         remove(&top, "t").unwrap();
         fails!(NOENT, lstat(m.path("t")));
         fails!(NOENT, lstat(m.path("t/d0/e0/f0")));

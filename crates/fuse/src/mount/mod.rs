@@ -11,16 +11,13 @@ mod watch;
 
 use crate::dispatch::Worker;
 use crate::notices::{Notice, Notices};
-use crate::pages::Pages;
 use crate::protocol::init::{HAS_EXPIRE_ONLY, Wish};
 use crate::protocol::probe::PROBE_NAME;
 use crate::service::Serve;
 use crate::session::{Rules, Session};
-use crate::sweep::Sweeper;
 use crate::transport::Threads;
 use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
-use crate::unread::Unread;
 use handshake::Offer;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
@@ -64,10 +61,7 @@ impl Mount {
         let top = top(&volume, options)?;
         let notices = Arc::<Notices>::default();
         forget_links(&volume, top, &notices);
-        let (rules, unread) = (rules(options), Unread::default());
-        let (pages, sweeper) = (Pages::default(), Sweeper::default());
-        let session = Session { volume, rules, top, notices, unread, pages, sweeper };
-        let session = Arc::new(session);
+        let session = Arc::new(Session::new(volume, rules(options), top, notices));
         let mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
         if let Err(error) = session.sweeper.is_mounted_on(&mount.dir) {
             tracing::debug!(%error, "names of removed trees are left to notices");

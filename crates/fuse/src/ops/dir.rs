@@ -11,6 +11,7 @@ use shoal::Ino;
 pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
+    cx.session.listings.is_listed(node);
     let mut listing = Listing::new(room(request, arg.size));
     cx.volume.readdir(node, arg.offset, &mut |entry| listing.add(&entry))?;
     Ok(listing.len())
@@ -22,6 +23,7 @@ pub fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
     let begun = cx.session.unread.now();
+    cx.session.listings.is_listed(node);
     let mut listing = Listing::new(room(request, arg.size));
     cx.volume.readdirplus(node, arg.offset, &mut |entry, attr| listing.add_plus(&entry, attr))?;
     let len = listing.len();

@@ -33,7 +33,7 @@ pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// FORGET.
 pub fn forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ForgetIn = request.arg()?;
-    cx.volume.release(request.node(), arg.nlookup);
+    cx.session.forgotten(request.node(), arg.nlookup);
     Ok(0)
 }
 
@@ -43,7 +43,7 @@ pub fn batch_forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome 
     let mut rest = request.payload();
     for _ in 0..arg.count {
         let Ok((one, tail)) = ForgetOne::read_from_prefix(rest) else { break };
-        cx.volume.release(Ino(one.nodeid), one.nlookup);
+        cx.session.forgotten(Ino(one.nodeid), one.nlookup);
         rest = tail;
     }
     Ok(0)

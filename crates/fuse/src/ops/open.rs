@@ -21,9 +21,12 @@ pub fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     put(request.body(), 0, &open_out())
 }
 
-/// OPENDIR. Listings are not cached by the kernel: a cached one brings no attributes, so that
-/// `ls -l` would look up name after name.
+/// OPENDIR. Once refused, neither it nor RELEASEDIR is sent again, and the kernel keeps listings
+/// ([`crate::listings`]).
 pub fn opendir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    if cx.session.keeps_listings() {
+        return Err(Errno::ENOSYS);
+    }
     let _: OpenIn = request.arg()?;
     if !cx.who.bypasses() {
         cx.volume.access(cx.who, request.node(), MAY_READ)?;
