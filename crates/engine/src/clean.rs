@@ -179,6 +179,11 @@ impl Inner {
     pub(crate) fn clean_in_background(&self) -> Result<bool> {
         let Some(_one) = self.cleaning.try_lock() else { return Ok(false) };
         let before = self.store.space.free_segments();
+        // Emptied by removals: a checkpoint alone frees them, and no other may be due for long.
+        if self.store.space.ready_segments() >= self.batch() {
+            self.store.checkpoint()?;
+            return Ok(self.store.space.free_segments() > before);
+        }
         let gain = u64::from(self.batch()) * self.store.geometry.segment_size;
         let moved = self.clean_batch(LIVE_MAX, gain)?;
         Ok(moved && self.store.space.free_segments() > before)

@@ -136,6 +136,32 @@ fn the_volume_file_shrinks() {
     }
 }
 
+/// A full volume of which everything is removed: whole segments are dead, nothing is to be moved,
+/// and nothing else asks for the checkpoint that frees them.
+#[test]
+fn the_file_of_a_full_volume_shrinks() {
+    let place = Place::new("shrink-full");
+    mkfs_of(&place.volume(), 256 << 20);
+    let volume = open(&place.volume());
+    let full = |error: &Error| error.is(Code::NoSpace);
+    let files =
+        (0..).take_while(|n| put(&volume, *n).map_err(|e| assert!(full(&e), "{e}")).is_ok());
+    // The last one, cut short, has a name, too.
+    let files = files.count() + 1;
+    volume.sync().unwrap();
+    let before = allocated(&place.volume());
+    (0..files).for_each(|n| drop(remove(&volume, n)));
+    volume.sync().unwrap();
+    let begun = Instant::now();
+    while allocated(&place.volume()) > 64 << 20 && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let after = allocated(&place.volume());
+    println!("{files} files, {before}, after {:?} {after}", begun.elapsed());
+    assert!(before > 200 << 20 && after <= 64 << 20, "{after} of {before} bytes");
+    volume.close().unwrap();
+}
+
 /// The host's disk fills up from beside: calls fail with `ENOSPC`, nothing that was acknowledged is
 /// lost, removing works at once, and all goes on when there is room again; also after reopening.
 #[test]
