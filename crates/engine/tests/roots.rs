@@ -189,3 +189,30 @@ fn reaping_goes_on_after_a_crash_anywhere() {
     assert!(rounds > 2, "reaped at once: nothing was interrupted");
     assert_clean(&volume_of(&device));
 }
+
+/// A root's unnamed file is held until the end: its slot outlives the root and the number, also
+/// where a checkpoint has left the vacant root out of the table.
+#[test]
+fn what_was_held_in_a_deleted_root_leaves_nothing_behind_after_a_crash() {
+    for checkpoints in 0..4 {
+        let (device, volume) = fresh(256 << 20);
+        let who = Caller::root();
+        let top = volume.root_create(&who, b"a", 0o755).unwrap();
+        let held = volume.tmpfile(&who, top.ino, 0o600).unwrap();
+        volume.write(held.ino, 0, &[7; 50_000], false).unwrap();
+        volume.root_delete(&who, b"a").unwrap();
+        volume.reap_roots(&mut |_| ()).unwrap();
+        (0..checkpoints).for_each(|_| volume.checkpoint().unwrap());
+        volume.sync().unwrap();
+        assert_clean(&volume);
+        drop(volume);
+        let read_only = OpenOptions { read_only: true, ..options() };
+        assert_clean(&Volume::open_on(device.clone(), &read_only).unwrap());
+        let volume = volume_of(&device);
+        assert_clean(&volume);
+        assert!(volume.orphans().is_empty(), "after {checkpoints} checkpoints");
+        volume.root_create(&who, b"b", 0o755).unwrap();
+        volume.sync().unwrap();
+        assert_clean(&volume);
+    }
+}

@@ -228,17 +228,19 @@ fn slots_that_name_what_needs_none() {
     let sample = Sample::new();
     let last = Ino(volume_end(&sample));
     for (what, ino, rule) in [
-        ("a file with a name", sample.file, "orphan-linked"),
-        ("a directory with entries", sample.dir, "orphan-linked"),
-        ("the top", Ino::ROOT, "orphan-linked"),
-        ("a number never used", last, "orphan-free"),
-        ("a number far away", Ino(1 << 40), "orphan-free"),
-        ("a root that is not there", Ino(77 << 48 | 5), "orphan-free"),
-        ("the largest number", Ino(u64::MAX), "orphan-free"),
-        ("the first number of all roots", Ino(1 << 48), "orphan-free"),
+        ("a file with a name", sample.file, Some("orphan-linked")),
+        ("a directory with entries", sample.dir, Some("orphan-linked")),
+        ("the top", Ino::ROOT, Some("orphan-linked")),
+        ("a number never used", last, Some("orphan-free")),
+        ("a number far away", Ino(1 << 40), Some("orphan-free")),
+        // A crash leaves the like: a file that was held when its root, the last one, was deleted.
+        ("a root that is not there", Ino(77 << 48 | 5), None),
+        ("the largest number", Ino(u64::MAX), None),
+        ("the first number of all roots", Ino(1 << 48), None),
     ] {
         for block in 0..2 {
-            sample.gets_over(what, sample.with_slots(block, &[ino]), &[rule], &[]);
+            let rules: Vec<&str> = rule.into_iter().collect();
+            sample.gets_over(what, sample.with_slots(block, &[ino]), &rules, &[]);
         }
     }
     let all = [sample.file, sample.dir, last, Ino(u64::MAX)];
