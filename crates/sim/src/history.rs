@@ -9,8 +9,8 @@
 //! with names elsewhere; when the power goes in between, recovery does that, and the files' change
 //! times are those of recovery.
 //!
-//! A hole or a range of zeros that concerns thousands of extents is made in steps: when the power
-//! goes in between, the beginning of the range is done.
+//! A hole or a range of zeros that concerns thousands of extents is made in steps, and so is a
+//! write or a copy, MiB by MiB: when the power goes in between, the beginning of the range is done.
 
 use crate::exec::Lockstep;
 use crate::model::{Body, Content, Model, NodeState, State, diff, node_hash};
@@ -164,42 +164,84 @@ impl History {
     }
 }
 
-/// A file of which a range is made zero in steps, as it was before.
+/// Bytes of a write or a copy that are one transaction.
+const WRITE_STEP: usize = 1 << 20;
+
+/// A file that changes in steps.
 struct Steps {
     ino: Ino,
-    node: NodeState,
-    content: Content,
-    range: (u64, u64),
+    how: How,
     /// Digest of the state before without this file.
     others: u64,
+}
+
+enum How {
+    /// A range is made zero: the file as it was before.
+    Zeroed { node: NodeState, content: Content, range: (u64, u64) },
+    /// It is written to: as it is after each step but the last.
+    Written(Vec<NodeState>),
 }
 
 impl Steps {
     /// `None`: the operation is not made in steps.
     fn of(op: &Op, run: &Lockstep) -> Option<Steps> {
-        let Op::Fallocate { file, offset, len, .. } = op else { return None };
-        let ino = run.resolve(file)?;
-        let node = run.model.node(ino)?;
-        let Body::File(content) = &node.body else { return None };
-        let range = (*offset, offset.checked_add(*len)?);
-        let (content, node) = (content.clone(), node.state(ino));
+        let (ino, how) = match op {
+            Op::Fallocate { file, offset, len, .. } => {
+                let ino = run.resolve(file)?;
+                let node = run.model.node(ino)?;
+                let Body::File(content) = &node.body else { return None };
+                let range = (*offset, offset.checked_add(*len)?);
+                (ino, How::Zeroed { node: node.state(ino), content: content.clone(), range })
+            }
+            Op::Write { file, offset, data, kill_priv } if data.len as usize > WRITE_STEP => {
+                let ino = run.resolve(file)?;
+                (ino, How::written(run, ino, *offset, &data.bytes(), *kill_priv))
+            }
+            Op::Append { file, data, kill_priv } if data.len as usize > WRITE_STEP => {
+                let ino = run.resolve(file)?;
+                let end = run.model.node(ino)?.state(ino).size;
+                (ino, How::written(run, ino, end, &data.bytes(), *kill_priv))
+            }
+            Op::CopyRange { from, from_offset, to, to_offset, len } if *len > WRITE_STEP as u64 => {
+                let (from, to) = (run.resolve(from)?, run.resolve(to)?);
+                let Body::File(source) = &run.model.node(from)?.body else { return None };
+                (to, How::written(run, to, *to_offset, &source.read(*from_offset, *len), false))
+            }
+            _ => return None,
+        };
+        let node = run.model.node(ino)?.state(ino);
         let others = run.model.digest().wrapping_sub(node_hash(&node));
-        Some(Steps { ino, node, content, range, others })
+        Some(Steps { ino, how, others })
     }
 
     /// Whether a crash between two steps may leave this: all other files as they were, of this one
-    /// the times new and a beginning of the range zero. (An allocation shows in the times alone.)
+    /// the times new and a beginning of the range done. (An allocation shows in the times alone.)
     fn may_leave(&self, found: &State) -> bool {
         let Some(node) = found.nodes.get(&self.ino) else { return false };
         if found.digest().wrapping_sub(node_hash(node)) != self.others {
             return false;
         }
-        let (content, times) = (self.node.content, self.node.times);
-        if (NodeState { content, times, ..node.clone() }) != self.node {
-            return false;
+        let with_times = |of: &NodeState| NodeState { times: node.times, ..of.clone() };
+        match &self.how {
+            How::Written(steps) => steps.iter().any(|step| with_times(step) == *node),
+            How::Zeroed { node: before, content, range: (from, to) } => {
+                let hash = before.content;
+                with_times(before) == NodeState { content: hash, ..node.clone() }
+                    && content.zeroed_gradually(*from, *to).any(|hash| hash == node.content)
+            }
         }
-        let (from, to) = self.range;
-        self.content.zeroed_gradually(from, to).any(|hash| hash == node.content)
+    }
+}
+
+impl How {
+    fn written(run: &Lockstep, ino: Ino, offset: u64, bytes: &[u8], kill_priv: bool) -> How {
+        let after = |end: usize| {
+            let mut model = run.model.clone();
+            model.begin();
+            model.write(ino, offset, &bytes[..end], kill_priv).ok()?;
+            Some(model.node(ino)?.state(ino))
+        };
+        How::Written((WRITE_STEP..bytes.len()).step_by(WRITE_STEP).filter_map(after).collect())
     }
 }
 
