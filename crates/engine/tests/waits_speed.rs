@@ -123,7 +123,9 @@ fn beside_a_cold_removal() {
         let device = fresh();
         let volume = open(&device);
         let cold = volume.mkdir(&Caller::root(), Ino::ROOT, b"cold", 0o755).unwrap().ino;
-        (0..2048).for_each(|n| drop(create(&volume, cold, &n.to_string())));
+        for n in 0..2048 {
+            create(&volume, cold, &n.to_string());
+        }
         let warm = volume.mkdir(&Caller::root(), Ino::ROOT, b"warm", 0o755).unwrap().ino;
         volume.close().unwrap();
         let volume = open(&device);

@@ -89,8 +89,7 @@ impl Lockstep {
         } else if let (Some(asked), Ok(answer)) = (op.writes(), &found)
             && taken(answer) < asked
         {
-            let taken = taken(answer);
-            return Err(format!("{op}: {taken} bytes written, though nothing was refused"));
+            rest_has_no_space(volume, op, inos[0], answer)?;
         }
         if let Err(error) = &found
             && is_refusal(error)
@@ -299,6 +298,20 @@ impl Lockstep {
             Op::Seek { .. } => Ok(Answer::Unit),
             _ => Ok(Answer::Unit),
         }
+    }
+}
+
+/// A write took less than all: to who writes on, the volume must say that it is full.
+fn rest_has_no_space(volume: &Volume, op: &Op, ino: Ino, answer: &Answer) -> Result<(), String> {
+    let (at, data) = match (op, answer) {
+        (Op::Write { offset, data, .. }, _) => (*offset, data),
+        (Op::Append { data, .. }, Answer::Appended(at, _)) => (*at, data),
+        _ => return Ok(()),
+    };
+    let taken = taken(answer);
+    match volume.write(ino, at + taken as u64, &data.bytes()[taken..], false) {
+        Err(error) if error.is(Code::NoSpace) => Ok(()),
+        other => Err(format!("{op}: {taken} bytes written; and the rest: {other:?}")),
     }
 }
 
