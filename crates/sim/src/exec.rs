@@ -6,9 +6,9 @@ pub use crate::call::{Answer, list};
 use crate::call::{as_setattr, on_volume};
 use crate::compare::compare;
 use crate::memory::{Refusal, refusing};
-use crate::model::{Model, Outcome, State, same_attr};
+use crate::model::{Body, Model, Outcome, State, same_attr};
 use crate::op::{Data, Op, SLOTS, Target};
-use shoal::{Code, Error, Ino, Volume};
+use shoal::{Code, Error, Fallocate, Ino, Volume};
 
 /// How a step ended that was not wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,6 +142,27 @@ impl Lockstep {
             }
         }
         (run.model.digest() == found.digest()).then_some(run)
+    }
+
+    /// `op` was refused memory, perhaps between two of its steps: if the volume shows that the
+    /// beginning of the range is done, so it is in the model.
+    pub fn adopt_beginning(&mut self, op: &Op, found: &State) {
+        let Op::Fallocate { file, offset, len, .. } = op else { return };
+        let Some(ino) = self.resolve(file) else { return };
+        let Some(seen) = found.nodes.get(&ino) else { return };
+        let done = self.model.node(ino).and_then(|node| {
+            let Body::File(content) = &node.body else { return None };
+            let mut steps = content.zeroed_gradually(*offset, offset.checked_add(*len)?);
+            steps.find(|(_, hash)| *hash == seen.content).map(|(done, _)| done)
+        });
+        let Some(done) = done else { return };
+        self.model.begin();
+        if done > *offset {
+            let hole = self.model.fallocate(ino, Fallocate::PunchHole, *offset, done - offset);
+            hole.expect("a hole in a file");
+        }
+        self.model.settle();
+        self.model.adopt_seen(seen);
     }
 
     /// Whether the slots are as the operation needs them.

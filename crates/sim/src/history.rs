@@ -227,7 +227,7 @@ impl Steps {
             How::Zeroed { node: before, content, range: (from, to) } => {
                 let hash = before.content;
                 with_times(before) == NodeState { content: hash, ..node.clone() }
-                    && content.zeroed_gradually(*from, *to).any(|hash| hash == node.content)
+                    && content.zeroed_gradually(*from, *to).any(|(_, hash)| hash == node.content)
             }
         }
     }

@@ -279,6 +279,9 @@ impl Sim {
             Step::Skipped => self.report.skipped += 1,
             Step::Refused(error) if error.is(Code::NoMemory) => {
                 self.report.unserved += 1;
+                if matches!(op, Op::Fallocate { .. }) {
+                    self.run.adopt_beginning(op, &walk(self.volume(), Ino::ROOT, true)?.state);
+                }
                 self.compare_shown(&format!("after {op} had no memory"))?;
             }
             Step::Refused(error) => self.judge_refusal(op, &error)?,

@@ -32,3 +32,25 @@ fn an_adversary_is_served_and_nobody_is_hurt() {
         });
     }
 }
+
+/// Seeds of the profile that once found something: (seed, what it was).
+const ADVERSARY: &[(u64, &str)] = &[
+    (1163, "a long write that was refused memory on the way, which took less than all"),
+    (1166, "an object grew that the file no longer pointed to"),
+    (10_696, "a crash after the last root was deleted, while a file of it was held"),
+    (13_627, "a crash between two MiB of a write"),
+    (20_387, "a volume that was full on the way of a long append"),
+    (24_367, "a hole of thousands of pieces that was refused memory on the way"),
+];
+
+#[test]
+fn adversaries_that_once_hurt_somebody() {
+    let adversary = profile_named("adversary").expect("is there");
+    for (seed, what) in ADVERSARY.iter().copied() {
+        within(300, what, move || {
+            if let Err(failure) = run_profile(seed, &adversary, 6000) {
+                panic!("seed {seed} ({what}): {failure}");
+            }
+        });
+    }
+}

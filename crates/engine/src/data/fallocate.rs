@@ -1,7 +1,7 @@
 //! Reserving space, making holes, zeroing ranges.
 //!
 //! A range with many extents is done in steps, each a transaction of bounded size that leaves a
-//! file as it should be. So a crash, or a volume that becomes full, may leave the beginning of the
+//! file as it should be. So a crash, or a lack of space or memory, may leave the beginning of the
 //! range done, as on XFS; and another thread of a program that links the library may see it half
 //! done (above a mount the kernel's lock of the inode excludes that).
 

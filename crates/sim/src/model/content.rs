@@ -92,9 +92,9 @@ impl Content {
         })
     }
 
-    /// Hashes of what zeroing `[offset, end)` from its start on leaves on the way: the contents as
-    /// they are first, then with one more byte zero each time.
-    pub fn zeroed_gradually(&self, offset: u64, end: u64) -> impl Iterator<Item = u64> {
+    /// What zeroing `[offset, end)` from its start on leaves on the way: how far it has come, and
+    /// the hash of the contents; as they are first, then with one more byte zero each time.
+    pub fn zeroed_gradually(&self, offset: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut left = self.clone();
         let places: Vec<u64> = self
             .pages
@@ -105,9 +105,9 @@ impl Content {
             })
             .filter(|at| (offset..end).contains(at))
             .collect();
-        std::iter::once(left.hash()).chain(places.into_iter().map(move |at| {
+        std::iter::once((offset, left.hash())).chain(places.into_iter().map(move |at| {
             left.zero(at, at + 1);
-            left.hash()
+            (at + 1, left.hash())
         }))
     }
 
