@@ -18,6 +18,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 const BUSY: u64 = 64;
 /// ...after so long.
 const QUIET: Duration = Duration::from_millis(1500);
+/// Dead bytes for which a checkpoint is made that nothing else asks for.
+const FREED_AT_ONCE: u64 = 64 << 20;
+/// Segments beyond those that must be that stay allocated in the host of a busy volume.
+const KEPT_BUSY: u32 = 64;
 /// While others work, freeing rests this many times as long as it worked.
 const REST: u32 = 3;
 /// The longest rest.
@@ -92,7 +96,10 @@ fn checkpoints(inner: &Inner, stop: &AtomicBool) {
 fn make_space(inner: &Inner, quiet: &mut Quiet) -> Result<bool> {
     // Before a call needs it. That the host has no room is told to those who want some.
     let _ = inner.store.back();
-    let mut more = inner.options.discard && inner.store.discard_run(DISCARD) > 0;
+    quiet.free_dead(inner)?;
+    // While space is taken as fast as it is freed, giving it back would be for nothing.
+    let keep = if quiet.is_busy(inner) { KEPT_BUSY } else { 0 };
+    let mut more = inner.options.discard && inner.store.discard_run(DISCARD, keep) > 0;
     if inner.should_clean() {
         more |= inner.clean_in_background()?;
     } else if quiet.is_long(inner) && inner.should_compact() {
@@ -109,9 +116,45 @@ struct Quiet {
     transactions: u64,
     /// Compacting has gained nothing: it is not tried again before something happens.
     in_vain: bool,
+    /// Dead bytes when it was last looked how many of them a checkpoint would free.
+    dead: u64,
+    /// When it was looked last how much is written, how much had been by then, and whether that
+    /// was much more than the time before.
+    looked: Option<Instant>,
+    written: u64,
+    busy: bool,
 }
 
 impl Quiet {
+    /// A checkpoint, when it frees much: else files that come and go between two of them take new
+    /// space each time, and the volume grows in its host as if they had stayed. Counting what one
+    /// frees goes through all segments, so it is done after as much again has died.
+    fn free_dead(&mut self, inner: &Inner) -> Result<()> {
+        let dead = inner.store.space.dead_bytes();
+        self.dead = self.dead.min(dead);
+        if dead - self.dead < FREED_AT_ONCE {
+            return Ok(());
+        }
+        self.dead = dead;
+        let ready = u64::from(inner.store.space.ready_segments());
+        if ready * inner.store.geometry.segment_size >= FREED_AT_ONCE {
+            inner.store.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Whether much was being written when it was looked last.
+    fn is_busy(&mut self, inner: &Inner) -> bool {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            let count = |counter| inner.store.counters.get(counter);
+            let written = count(Counter::DataBytesWritten) + count(Counter::JournalBytes);
+            let by = written.wrapping_sub(std::mem::replace(&mut self.written, written));
+            self.busy = self.looked.is_some() && by >= 4 * inner.store.geometry.segment_size;
+            self.looked = Some(Instant::now());
+        }
+        self.busy
+    }
+
     fn is_long(&mut self, inner: &Inner) -> bool {
         let now = inner.store.counters.get(Counter::Transactions);
         if now.saturating_sub(self.transactions) >= BUSY || self.since.is_none() {

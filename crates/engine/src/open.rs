@@ -230,7 +230,7 @@ impl Inner {
     fn discard_rest(&self) {
         let begun = Instant::now();
         while self.options.discard
-            && self.store.discard_run(DISCARD) > 0
+            && self.store.discard_run(DISCARD, 0) > 0
             && begun.elapsed() < DISCARD_TIME
         {}
     }
@@ -246,7 +246,7 @@ impl Inner {
         }
         let mut bytes = 0;
         while bytes < at_most {
-            match self.store.discard_run(DISCARD) {
+            match self.store.discard_run(DISCARD, 0) {
                 0 => break,
                 run => bytes += run,
             }

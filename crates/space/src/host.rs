@@ -132,6 +132,8 @@ impl Space {
         self.host.short.store(done.is_err(), Ordering::Relaxed);
         if done.is_ok() {
             self.host.backed[seg.0 as usize].store(true, Ordering::Relaxed);
+            // To be given back when fewer are wanted, though nothing was written to it.
+            self.host.stale[seg.0 as usize].store(true, Ordering::Relaxed);
         }
         done
     }

@@ -370,6 +370,21 @@ fn a_host_without_room_refuses_ordinary_segments_and_keeps_those_that_are_backed
     assert!(again.take_journal_segment().is_ok());
 }
 
+/// Kept allocated for more than is wanted now, and never written to.
+#[test]
+fn what_was_allocated_ahead_is_given_back() {
+    let (space, host) = (Space::fresh(GEOMETRY), Host::of(19));
+    space.set_host(host.clone(), false);
+    space.ensure_backed(7).unwrap();
+    let run = space.take_stale(9, 3).unwrap();
+    assert_eq!(run.count, 4);
+    let (start, bytes) = space.bytes_of(run);
+    shoal_device::Device::discard(&*host, start.0, bytes).unwrap();
+    space.give_back(run, true);
+    assert!(space.take_stale(9, 3).is_none());
+    assert_eq!((space.backed_free(), host.allocated.lock().len()), (3, 3));
+}
+
 #[test]
 fn discarded_runs_are_nobodys_meanwhile_and_count_as_free() {
     let (space, host) = (Space::fresh(GEOMETRY), Host::of(19));

@@ -9,12 +9,13 @@ use crate::store::Store;
 use shoal_base::counters::Counter;
 
 impl Store {
-    /// Discards a run of adjacent free segments of up to `max` bytes. Returns how many bytes that
-    /// were; 0: there is nothing to discard. A device that cannot do it loses nothing by it.
-    pub fn discard_run(&self, max: u64) -> u64 {
+    /// Discards a run of adjacent free segments of up to `max` bytes, unless no more than `keep`
+    /// segments beyond those that are kept allocated are free. Returns how many bytes that were; 0:
+    /// there is nothing to discard. A device that cannot do it loses nothing by it.
+    pub fn discard_run(&self, max: u64, keep: u32) -> u64 {
         let size = self.geometry.segment_size;
         let count = (max / size).clamp(1, u64::from(self.geometry.segments)) as u32;
-        let Some(run) = self.space.take_stale(count, self.backed_wanted()) else { return 0 };
+        let Some(run) = self.space.take_stale(count, self.backed_wanted() + keep) else { return 0 };
         let (start, bytes) = self.space.bytes_of(run);
         if let Err(error) = self.device.discard(start.0, bytes) {
             tracing::warn!(%error, "free space is not given back");
@@ -27,6 +28,8 @@ impl Store {
 
     /// After a checkpoint of a volume without background threads: all at once.
     pub(crate) fn discard_here(&self) {
-        while !self.options.background && self.options.discard && self.discard_run(u64::MAX) > 0 {}
+        while !self.options.background && self.options.discard && self.discard_run(u64::MAX, 0) > 0
+        {
+        }
     }
 }
