@@ -148,10 +148,7 @@ impl Inner {
         self.parents_in(ino, &slot.inode)
     }
 
-    /// Whether the volume keeps parent pointers, so that [`Volume::parents_of`] and what follows
-    /// from it can be answered.
-    ///
-    /// [`Volume::parents_of`]: crate::Volume::parents_of
+    /// Whether the volume keeps parent pointers, so that it can say where a file has its names.
     pub fn has_parent_pointers(&self) -> bool {
         self.parents
     }
