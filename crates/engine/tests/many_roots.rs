@@ -323,3 +323,26 @@ fn a_lost_page_is_put_together_from_what_else_knows_of_its_roots() {
         assert!(after == before, "{lost:?}: gone {gone:?}, new {new:?}");
     }
 }
+
+/// The version of the page that the device holds besides is that of mkfs, which knows of root 0.
+#[test]
+fn roots_younger_than_the_page_that_was_found_are_not_lost() {
+    let (device, who) = (fresh(64 << 20), Caller::root());
+    let volume = open(&device);
+    for n in 0..3 {
+        let top = make(&volume, n).unwrap().ino;
+        let file = volume.create(&who, top, b"file", 0o644).unwrap();
+        volume.write(file.ino, 0, &[1; 100], false).unwrap();
+    }
+    let before = shown(&volume);
+    volume.close().unwrap();
+    let page = image(&*device).checkpoint.pages[0];
+    flip(&device, page.first.addr.0 + 50);
+    flip(&device, page.copy().addr.0 + 50);
+    let report = repair(&device);
+    assert_eq!(report.left, vec![], "{:#?}", report.actions);
+    let volume = open(&device);
+    assert_clean(&volume);
+    let after = shown(&volume);
+    assert!(after == before, "{} of {}", after.len(), before.len());
+}

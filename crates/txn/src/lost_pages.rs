@@ -3,7 +3,7 @@
 //!
 //! | wanted | found by |
 //! | --- | --- |
-//! | which roots live, and their names | the entries of the volume's top directory; if not all of those can be read: an older version of the page found on the device, or the inode of the root's top |
+//! | which roots live, and their names | the entries of the volume's top directory; if not all of those can be read: an older version of the page found on the device, or the inode of the root's top if it is younger than that |
 //! | inode blocks | on the device, the newest of each number |
 //! | extents, attributes | on the device: leaves of the trees (`scan.rs`) |
 //! | names in the root | the parent pointers of its inodes, by the repair |
@@ -126,11 +126,11 @@ impl Search {
     pub fn stand_in(&self, id: RootId) -> RootRecord {
         let page = self.pages.get(&(id.0 / ROOTS as u16));
         let old = page.and_then(|page| page.roots.iter().find(|root| root.id == id));
-        let top = self.blocks.get(&(id, 0)).is_some_and(|block| block.top);
-        let witness = match (page, old) {
-            (Some(_), old) => old.is_some_and(|old| old.state == RootState::Live),
-            (None, _) => top,
-        };
+        // What a page does not name may have been made after it.
+        let since = page.map_or(0, |page| page.epoch);
+        let top = |block: &FoundBlock| block.top && block.epoch > since;
+        let witness = old.is_some_and(|old| old.state == RootState::Live)
+            || self.blocks.get(&(id, 0)).is_some_and(top);
         let named = self.named.get(&id);
         if id != RootId(0) && named.is_none() && (self.all_named || !witness) {
             return RootRecord::vacant(id);
