@@ -190,9 +190,6 @@ impl Inner {
 
     /// `EEXIST` and `ENODATA`; and what the volume cannot keep.
     fn check_flags(&self, ino: Ino, inode: &Inode, id: &Id<'_>, flags: XattrFlags) -> Result<()> {
-        if !self.attrs {
-            return Err(Error::Code(Code::NotSupported));
-        }
         if !flags.create && !flags.replace {
             return Ok(());
         }
@@ -292,7 +289,7 @@ impl Inner {
         let mut locked = inode.write();
         attr_of(ino, locked.inode())?;
         let core = locked.inode().core;
-        if core.kind() == FileKind::Symlink as u8 || !self.attrs {
+        if core.kind() == FileKind::Symlink as u8 {
             return Err(Error::Code(Code::NotSupported));
         }
         let default = id.name == DEFAULT;

@@ -11,13 +11,12 @@ use crate::records::{self, CLEAN_EXTENTS};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::limits::{ALIGN, EXTENT_MAX, NODE_SIZE};
-use shoal_base::{Addr, Code, Error, Ino, Result, RootId, SegNo};
+use shoal_base::{Addr, Code, Error, Ino, Result, SegNo};
 use shoal_format::attr::KEY_HIGH;
-use shoal_format::bytes::{u16_at, u32_at, u64_at};
 use shoal_format::extent::{DataHeader, Extent, HEADER};
-use shoal_format::inode::{Form, Inode};
-use shoal_format::node::{self, Key, TreeId};
-use shoal_format::root::{self, RootPage};
+use shoal_format::inode::{BlockHeader, Form, Inode};
+use shoal_format::node::{NodeHeader, TreeId};
+use shoal_format::root::RootPage;
 use shoal_format::usage::SegKind;
 use shoal_itable::InodeRef;
 use shoal_space::{COLD, Class};
@@ -397,19 +396,20 @@ impl Inner {
 
     fn clean_meta(&self, seg: SegNo) -> Result<()> {
         let (start, raw) = self.read_segment(seg)?;
-        for at in (0..raw.len() - node::HEADER).step_by(ALIGN) {
+        for at in (0..raw.len() - NodeHeader::SIZE).step_by(ALIGN) {
             let (bytes, addr) = (&raw[at..], Addr(start + at as u64));
-            let magic = u32_at(bytes, 0);
-            let volume = u64_at(bytes, 8) == self.store.volume;
-            if magic == node::MAGIC && volume && at + NODE_SIZE <= raw.len() {
-                self.move_node(bytes, addr)?;
-            } else if magic == root::MAGIC && volume {
+            if let Ok(node) = NodeHeader::read(bytes) {
+                if node.volume == self.store.volume && at + NODE_SIZE <= raw.len() {
+                    self.move_node(&node, addr)?;
+                }
+            } else if RootPage::len_at(bytes, self.store.volume).is_some() {
                 self.store.rewrite_root_page(RootPage::number_at(bytes), addr);
-            } else if magic == shoal_format::inode::MAGIC && volume {
+            } else if let Ok(block) = BlockHeader::read(bytes)
+                && block.volume == self.store.volume
+            {
                 let txn = self.store.begin(Need::Release, records::CLEAN)?;
-                let root = RootId(u16_at(bytes, 6));
-                if let Ok(table) = self.table(Ino::new(root, 0)) {
-                    table.rewrite_block(u64_at(bytes, 16), addr, txn.epoch)?;
+                if let Ok(table) = self.table(Ino::new(block.root, 0)) {
+                    table.rewrite_block(block.number, addr, txn.epoch)?;
                 }
             }
         }
@@ -417,13 +417,9 @@ impl Inner {
     }
 
     /// Marks a node dirty if it is still here.
-    fn move_node(&self, bytes: &[u8], addr: Addr) -> Result<()> {
-        let (tree, level) = (TreeId::from_u8(bytes[4]), bytes[5]);
-        let low = Key::new(u64_at(bytes, 40), u64_at(bytes, 48));
-        let (Some(tree), Ok(root)) = (tree, self.store.root(Ino::new(RootId(u16_at(bytes, 6)), 0)))
-        else {
-            return Ok(());
-        };
+    fn move_node(&self, head: &NodeHeader, addr: Addr) -> Result<()> {
+        let NodeHeader { tree, level, low, .. } = *head;
+        let Ok(root) = self.store.root(Ino::new(head.root, 0)) else { return Ok(()) };
         if tree == TreeId::Imap {
             root.table.rewrite_imap_node(low, level, addr);
             return Ok(());

@@ -6,10 +6,7 @@ use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
 use crate::volume::Volume;
 use shoal_base::{Code, Error, Ino, Result, limits};
 use shoal_device::{ClaimOptions, Device, FileDevice};
-use shoal_format::features::{
-    INCOMPAT_EMPTY_TREES, INCOMPAT_PAGED_ROOTS, INCOMPAT_SEEDED_NAMES, RO_COMPAT_ATTRS,
-    RO_COMPAT_GROWN_OBJECTS, RO_COMPAT_ORPHAN_TREES, RO_COMPAT_PARENTS,
-};
+use shoal_format::features::RO_COMPAT_PARENTS;
 use shoal_format::inode::Core;
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::UsageTable;
@@ -103,11 +100,8 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         id,
         geometry,
         compat: 0,
-        ro_compat: RO_COMPAT_ATTRS
-            | RO_COMPAT_ORPHAN_TREES
-            | RO_COMPAT_GROWN_OBJECTS
-            | if options.parents { RO_COMPAT_PARENTS } else { 0 },
-        incompat: INCOMPAT_SEEDED_NAMES | INCOMPAT_EMPTY_TREES | INCOMPAT_PAGED_ROOTS,
+        ro_compat: if options.parents { RO_COMPAT_PARENTS } else { 0 },
+        incompat: 0,
         sequence: 0,
         incarnation: 1,
         clean: false,

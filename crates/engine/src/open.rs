@@ -13,8 +13,8 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::sync::Mutex;
 use shoal_base::{Ino, Lsn, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
-use shoal_format::features::{RO_COMPAT_ATTRS, RO_COMPAT_PARENTS, Word};
-use shoal_format::superblock::{self, Superblock};
+use shoal_format::features::{self, RO_COMPAT_PARENTS, Word};
+use shoal_format::superblock::Superblock;
 use shoal_txn::{Opened, Store, StoreOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -164,7 +164,6 @@ impl Inner {
             recovery: Mutex::default(),
             unread: Mutex::default(),
             shape: Shape::default(),
-            attrs: features & RO_COMPAT_ATTRS != 0,
             parents: features & RO_COMPAT_PARENTS != 0,
         }
     }
@@ -263,12 +262,12 @@ impl Inner {
             (Word::Incompat, sb.incompat),
         ];
         let features = words.into_iter().flat_map(|(word, bits)| {
-            shoal_format::features::names(word, bits).map(|(_, name)| name.unwrap_or("unknown"))
+            features::names(word, bits).map(|(_, name)| name.unwrap_or("unknown"))
         });
         let counters = Counter::ALL.iter().map(|c| (c.name(), self.store.counters.get(*c)));
         VolumeInfo {
             id: uuid(&sb.id),
-            version: superblock::VERSION,
+            version: features::VERSION,
             features: features.collect(),
             segment_size: sb.geometry.segment_size,
             segments: sb.geometry.segments,

@@ -57,8 +57,6 @@ pub struct Inner {
     pub(crate) unread: Mutex<Unread>,
     /// Whether directories stand still.
     pub(crate) shape: Shape,
-    /// Inodes may have attributes: the volume's feature.
-    pub(crate) attrs: bool,
     /// Every name has a parent pointer: the volume's feature.
     pub(crate) parents: bool,
 }
@@ -109,7 +107,7 @@ impl Inner {
         match *cold {
             Cold::Block(ino) => self.place_of(ino).map(|_| ()),
             Cold::Node { root, tree, hi, lo } => {
-                let id = TreeId::from_u8(tree).ok_or(Error::Code(Code::Stale))?;
+                let id = TreeId::from_number(tree).ok_or(Error::Code(Code::Stale))?;
                 let root = self.store.root(Ino::new(root, 0))?;
                 root.tree(id).get(Key::new(hi, lo), |_| ()).map(|_| ())
             }

@@ -40,7 +40,7 @@ fn with_root(change: impl Fn(&mut RootRecord)) -> Arc<MemDevice> {
             continue;
         };
         change(&mut page.roots[0]);
-        let raw = page.encode(sb.volume());
+        let raw = page.encode();
         assert_eq!(raw.len(), at.first.len as usize);
         at.first.checksum = shoal_base::checksum(&raw);
         device.write_at(&raw, at.first.addr.0).unwrap();

@@ -1,18 +1,14 @@
 //! Many roots with long names: on a full volume, through crashes and reopening; what a checkpoint
-//! costs; volumes that an older Shoal left, the one included that it could not write any more;
-//! pages of the root table that are lost.
+//! costs; pages of the root table that are lost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
-#[path = "common/old_form.rs"]
-mod old_form;
 
 use common::*;
 use shoal_base::RootId;
 use shoal_base::counters::Counter;
 use shoal_engine::*;
-use shoal_format::features::INCOMPAT_PAGED_ROOTS;
 use shoal_format::root::ROOTS;
 use std::sync::Arc;
 use std::time::Instant;
@@ -184,76 +180,6 @@ fn a_checkpoint_writes_the_page_of_the_root_that_changed() {
     println!("{few} bytes with {} roots, {many} with 2000", ROOTS - 1);
     // The names of all roots alone have 510,000 bytes.
     assert!(many < few + 10_000, "{few} bytes with few roots, {many} with many");
-}
-
-#[test]
-fn a_volume_of_the_old_form_is_read_and_becomes_one_of_the_new() {
-    let device = fresh(64 << 20);
-    let (volume, who) = (open(&device), Caller::root());
-    let tops: Vec<Ino> = (0..3).map(|n| make(&volume, n).unwrap().ino).collect();
-    volume.create(&who, tops[2], b"in root 3", 0o644).unwrap();
-    volume.root_delete(&who, &long_name(1)).unwrap();
-    let orphan = volume.tmpfile(&who, Ino::ROOT, 0o600).unwrap().ino;
-    volume.write(orphan, 0, &[1; 10_000], false).unwrap();
-    volume.checkpoint().unwrap();
-    volume.create(&who, tops[0], b"in the journal", 0o644).unwrap();
-    volume.sync().unwrap();
-    let before = shown(&volume);
-    drop(volume);
-    old_form::to_old_form(&device);
-    let read_only = OpenOptions { read_only: true, ..options() };
-    let inline = || image(&*device).checkpoint.inline.is_some();
-    for round in 0..2 {
-        let volume = Volume::open_on(device.clone(), &read_only).unwrap();
-        assert_clean(&volume);
-        assert!(shown(&volume) == before && inline() == (round == 0), "round {round}");
-        drop(volume);
-        let volume = open(&device);
-        assert_clean(&volume);
-        assert!(shown(&volume) == before, "round {round}");
-        assert!(!inline(), "opening wrote it in the new form");
-        let sb = shoal_txn::read_superblock(&*device).unwrap();
-        assert_ne!(sb.incompat & INCOMPAT_PAGED_ROOTS, 0);
-        volume.close().unwrap();
-    }
-}
-
-/// The old form, and in the journal behind it more roots than its record could ever hold: no Shoal
-/// without pages opens it for writing.
-fn bricked() -> (Arc<MemDevice>, Shown) {
-    let device = fresh(160 << 20);
-    let volume = open(&device);
-    (0..2780).for_each(|n| assert!(make(&volume, n).is_ok()));
-    volume.checkpoint().unwrap();
-    (2780..2900).for_each(|n| assert!(make(&volume, n).is_ok()));
-    volume.sync().unwrap();
-    let before = shown(&volume);
-    drop(volume);
-    old_form::to_old_form(&device);
-    (device, before)
-}
-
-#[test]
-fn a_volume_that_an_older_shoal_could_not_write_any_more() {
-    let (device, before) = bricked();
-    let bricked = copy(&device);
-    let read_only = OpenOptions { read_only: true, ..options() };
-    let volume = Volume::open_on(device.clone(), &read_only).unwrap();
-    let found = problems(&volume);
-    assert!(found.len() == 1 && found[0].starts_with("checkpoint-size: 2901 roots"), "{found:?}");
-    drop(volume);
-    // A mount mends it.
-    let volume = open(&device);
-    assert_clean(&volume);
-    assert!(shown(&volume) == before);
-    make(&volume, 2900).unwrap();
-    volume.close().unwrap();
-    assert_clean(&open(&device));
-    // So does a repair.
-    let report = repair(&bricked);
-    assert!(report.found[0].rule == "checkpoint-size" && report.written, "{report:?}");
-    assert_eq!((report.left, repair(&bricked).found), (vec![], vec![]));
-    assert!(shown(&open(&bricked)) == before);
 }
 
 /// Roots in two pages, with something in them.

@@ -17,6 +17,7 @@ use shoal_format::bytes::{u16_at, u32_at, u64_at};
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::Form;
 use shoal_format::intent::Intent;
+use shoal_format::declare::Row;
 use shoal_format::layout::TABLES;
 use shoal_format::node::Key;
 use shoal_format::superblock::{SIZE, spare_of, twin_of};
@@ -250,10 +251,11 @@ type Region = (String, Range<u64>);
 
 fn fields(table: &str, prefix: &str, base: u64, end: u64) -> Vec<Region> {
     let table = TABLES.iter().find(|t| t.name == table).unwrap();
-    let field = |(at, len, name, _): (usize, usize, &str, &str)| {
+    let field = |row: &Row| {
+        let Row { at, len, name, .. } = *row;
         (format!("{prefix}{name} {at}"), base + at as u64..base + (at + len) as u64)
     };
-    table.placed().map(field).filter(|(_, r)| r.end <= end && !r.is_empty()).collect()
+    table.rows.iter().map(field).filter(|(_, r)| r.end <= end && !r.is_empty()).collect()
 }
 
 /// All regions of a block, by the layout of its kind; they cover it.
@@ -540,7 +542,7 @@ fn stale_journal_batches_are_nothing() {
     let is_batch = |at: &u64| {
         let mut raw = [0; 4];
         image.read_at(&mut raw, *at).unwrap();
-        raw == BatchHeader::MAGIC.to_le_bytes()
+        raw == shoal_format::batch::MAGIC.to_le_bytes()
     };
     let stale: Vec<u64> = (0..start).step_by(4096).filter(is_batch).collect();
     assert!(stale.len() >= 3, "{stale:?}");

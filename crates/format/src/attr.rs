@@ -13,21 +13,20 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader};
+use crate::declare::{layout, numbered};
 use crate::extent::Extent;
 use crate::node::Key;
-use shoal_base::{Addr, Ino, limits};
+use shoal_base::{Ino, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Bytes of an attribute before its name.
-pub const HEADER: usize = 4;
 /// Longest value, as on Linux.
 pub const VALUE_MAX: usize = 65_536;
 /// Longest value that lies beside its name; longer ones lie in a data object.
 pub const LOCAL_MAX: usize = 1024;
-/// Bytes of a parent pointer's value: directory 8, its generation 4.
-pub const PARENT_SIZE: usize = 12;
-/// Bytes of the pointer to a value elsewhere: address 8, length 4, checksum 8.
-pub const REMOTE_SIZE: usize = 20;
+/// Bytes of a parent pointer's value.
+pub const PARENT_SIZE: usize = Link::SIZE;
+/// Bytes of the pointer to a value elsewhere.
+pub const REMOTE_SIZE: usize = Ptr::SIZE;
 /// Set in the namespace byte when the value lies in a data object.
 pub const REMOTE: u8 = 0x80;
 /// Names whose hashes collide are told apart by a suffix in the lowest byte of the key.
@@ -42,65 +41,66 @@ const _: () = assert!(HEADER + limits::NAME_MAX + LOCAL_MAX <= limits::TREE_VALU
 // A value elsewhere is one object.
 const _: () = assert!(VALUE_MAX <= limits::EXTENT_MAX);
 
-/// Who an attribute belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-#[repr(u8)]
-pub enum Namespace {
-    /// Anybody who may write the file.
-    User = 1,
-    /// Privileged processes.
-    Trusted = 2,
-    /// Security modules.
-    Security = 3,
-    /// The system: access control lists.
-    System = 4,
-    /// Shoal itself: parent pointers. No call sees or sets them.
-    Parent = 5,
+numbered! {
+    /// Who an attribute belongs to.
+    pub enum Namespace: u8 {
+        /// Anybody who may write the file.
+        1 User,
+        /// Privileged processes.
+        2 Trusted,
+        /// Security modules.
+        3 Security,
+        /// The system: access control lists.
+        4 System,
+        /// Shoal itself: parent pointers. No call sees or sets them.
+        5 Parent,
+    }
 }
 
 impl Namespace {
-    /// All of them.
-    pub const ALL: [Namespace; 5] = [
-        Namespace::User,
-        Namespace::Trusted,
-        Namespace::Security,
-        Namespace::System,
-        Namespace::Parent,
-    ];
-    /// From the stored number.
-    pub fn from_u8(n: u8) -> Option<Namespace> {
-        Namespace::ALL.into_iter().find(|space| *space as u8 == n)
-    }
     /// What full names begin with.
     pub fn prefix(self) -> &'static str {
         ["user.", "trusted.", "security.", "system.", "parent."][self as usize - 1]
     }
 }
 
-/// A parent pointer's value.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct Link {
-    /// The directory.
-    pub dir: Ino,
-    /// Its generation.
-    pub generation: u32,
+layout! {
+    /// Header of an attribute.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct AttrHeader: "attribute", 4 of varying,
+    "An attribute, in an inode's attribute fork or a value in the `attrs` tree; name and value \
+     follow. A value of more than 1024 bytes is a data object of its own, and a pointer to it is \
+     in the place of the value." {
+        0 space: u8, "1 user, 2 trusted, 3 security, 4 system, 5 parent; bit 7: value elsewhere";
+        1 name_len: u8, "bytes of the name";
+        2 value_len: u16, "bytes of the value, or of the pointer to it";
+    }
+}
+
+/// Bytes of an attribute before its name.
+pub const HEADER: usize = AttrHeader::SIZE;
+
+layout! {
+    /// A parent pointer's value.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+    pub struct Link: "parent-pointer", 12 of 12,
+    "Value of an attribute of namespace 5; its name is that of the directory's entry." {
+        0 dir: Ino, "the directory";
+        8 generation: u32, "its generation";
+    }
 }
 
 impl Link {
-    /// The 12 bytes.
+    /// The bytes.
     #[inline]
     pub fn encode(&self) -> [u8; PARENT_SIZE] {
-        let mut raw = [0; PARENT_SIZE];
-        raw[..8].copy_from_slice(&self.dir.0.to_le_bytes());
-        raw[8..].copy_from_slice(&self.generation.to_le_bytes());
-        raw
+        self.store()
     }
-    /// Reads the 12 bytes.
+    /// Reads the bytes.
     #[inline]
     pub fn decode(raw: &[u8]) -> Option<Link> {
-        let mut r = Reader::new(raw);
-        let link = Link { dir: Ino(r.u64()?), generation: r.u32()? };
-        (r.is_empty() && link.dir.0 != 0).then_some(link)
+        let link = Link::load(raw.try_into().ok()?).ok()?;
+        (link.dir.0 != 0).then_some(link)
     }
 }
 
@@ -206,17 +206,16 @@ impl<'a> Attr<'a> {
     /// Appends it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flag = if matches!(self.value, Value::Remote(_)) { REMOTE } else { 0 };
-        out.put_u8(self.space as u8 | flag);
-        out.put_u8(self.name.len() as u8);
-        out.put_u16(self.value.stored_len() as u16);
+        let head = AttrHeader {
+            space: self.space as u8 | flag,
+            name_len: self.name.len() as u8,
+            value_len: self.value.stored_len() as u16,
+        };
+        head.append(out);
         out.put_bytes(self.name);
         match self.value {
             Value::Local(bytes) => out.put_bytes(bytes),
-            Value::Remote(ptr) => {
-                out.put_u64(ptr.addr.0);
-                out.put_u32(ptr.len);
-                out.put_u64(ptr.checksum);
-            }
+            Value::Remote(ptr) => ptr.append(out),
         }
     }
     /// The bytes by themselves.
@@ -228,16 +227,14 @@ impl<'a> Attr<'a> {
     /// Reads the next attribute, which must obey the rules.
     #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Option<Attr<'a>> {
-        let (head, name_len) = (r.u8()?, r.u8()? as usize);
-        let len = r.u16()? as usize;
-        let space = Namespace::from_u8(head & !REMOTE)?;
-        let (name, raw) = (r.take(name_len)?, r.take(len)?);
-        let value = match head & REMOTE {
+        let head: AttrHeader = r.field()?;
+        let space = Namespace::from_number(head.space & !REMOTE)?;
+        let (name, raw) = (r.take(head.name_len.into())?, r.take(head.value_len.into())?);
+        let value = match head.space & REMOTE {
             0 => Value::Local(raw),
             _ => {
-                let mut r = Reader::new(raw);
-                let ptr = Ptr { addr: Addr(r.u64()?), len: r.u32()?, checksum: r.u64()? };
-                let whole = r.is_empty() && !ptr.is_null() && ptr.len as usize <= VALUE_MAX;
+                let ptr = Ptr::load(raw.try_into().ok()?).ok()?;
+                let whole = !ptr.is_null() && ptr.is_valid() && ptr.len as usize <= VALUE_MAX;
                 Value::Remote(whole.then_some(ptr)?)
             }
         };
@@ -289,7 +286,12 @@ impl<'a> Attr<'a> {
 #[inline]
 pub fn parent_bytes(link: Link, name: &[u8]) -> Box<[u8]> {
     let mut raw = Vec::with_capacity(HEADER + name.len() + PARENT_SIZE);
-    raw.extend_from_slice(&[Namespace::Parent as u8, name.len() as u8, PARENT_SIZE as u8, 0]);
+    let head = AttrHeader {
+        space: Namespace::Parent as u8,
+        name_len: name.len() as u8,
+        value_len: PARENT_SIZE as u16,
+    };
+    head.append(&mut raw);
     raw.extend_from_slice(name);
     raw.extend_from_slice(&link.encode());
     raw.into_boxed_slice()
@@ -394,13 +396,13 @@ mod tests {
 
     #[test]
     fn rules_are_kept() {
-        let ptr = Ptr { addr: Addr(8 << 20), len: 65_536, checksum: 1 };
+        let ptr = Ptr::sealed(shoal_base::Addr(8 << 20), 1, 65_536, 1);
         let good = Attr { space: Namespace::User, name: b"n", value: Value::Remote(ptr) };
         let raw = good.to_bytes();
         assert_eq!(Attr::decode_whole(&raw), Some(good));
         assert!(has_remote(&raw) && verify_fork(&raw).is_ok());
         assert!(verify_fork(&[&raw[..], &raw[..]].concat()).unwrap_err().contains("twice"));
-        let long = Attr { value: Value::Remote(Ptr { len: 65_537, ..ptr }), ..good };
+        let long = Attr { value: Value::Remote(Ptr::sealed(ptr.addr, 1, 65_537, 1)), ..good };
         assert_eq!(Attr::decode_whole(&long.to_bytes()), None);
         let nameless = Attr { name: b"", ..good };
         assert_eq!(Attr::decode_whole(&nameless.to_bytes()), None);

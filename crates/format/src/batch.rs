@@ -11,93 +11,63 @@
 //! broken batch below a later batch's `durable` is corruption, any other broken batch is a torn
 //! tail.
 
-use crate::bytes::{Put, Reader, u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::declare::{layout, numbered};
 use shoal_base::{Addr, Lsn, checksum};
 
-/// What a batch is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BatchKind {
-    /// Records follow.
-    Records,
-    /// The journal goes on at `next`.
-    Link,
+/// `SJB2`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SJB2");
+
+numbered! {
+    /// What a batch is.
+    pub enum BatchKind: u32 {
+        /// Records follow.
+        1 Records,
+        /// The journal goes on at `next`.
+        2 Link,
+    }
 }
 
-/// Header of a batch. 64 bytes on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BatchHeader {
-    /// Records or link.
-    pub kind: BatchKind,
-    /// Low 64 bits of the volume id.
-    pub volume: u64,
-    /// Incarnation of the mount that wrote it (superblock).
-    pub incarnation: u32,
-    /// Bytes of records that follow (0 for a link).
-    pub len: u32,
-    /// LSN of the first byte of its records.
-    pub lsn_start: Lsn,
-    /// Journal known durable up to here when this was written.
-    pub durable: Lsn,
-    /// Links: address of the next batch. Records: start of the segment that will follow this one,
-    /// so that a lost link does not hide what is behind it; 0 when not yet known.
-    pub next: Addr,
+layout! {
+    /// Header of a batch. `next` of a link: the address of the next batch; of records: the start of
+    /// the segment that will follow this one, so that a lost link does not hide what is behind it,
+    /// 0 when not yet known.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct BatchHeader: "batch", 64 of varying,
+    "Header of a journal batch; records follow, each after its length (4 bytes)." {
+        0 magic: u32 = MAGIC, "`SJB2`";
+        4 kind: BatchKind, "1 records, 2 link";
+        8 volume: u64, "first half of the volume id";
+        16 incarnation: u32, "of the mount that wrote it";
+        20 len: u32, "bytes of records that follow; of a link 0";
+        24 lsn_start: Lsn, "LSN of the first record's first byte";
+        32 durable: Lsn, "LSN known durable when this was written";
+        40 next: Addr, "address of the segment or batch after this one's segment";
+        48 reserved[8], "zero";
+        56 checksum[8], "of the bytes before and the records";
+    }
 }
+
+const AT_CHECKSUM: usize = BatchHeader::TABLE.at("checksum");
 
 impl BatchHeader {
-    /// Bytes on disk.
-    pub const SIZE: usize = 64;
-    /// `SJB1`.
-    pub const MAGIC: u32 = u32::from_le_bytes(*b"SJB1");
-
-    /// Encodes the header for a batch holding `records`: magic 4, kind 4, volume 8, incarnation 4,
-    /// len 4, lsn_start 8, durable 8, next 8, reserved 8, checksum 8 (of the first 56 bytes, then
-    /// the records).
+    /// The header of a batch that holds `records`.
     pub fn encode(&self, records: &[u8]) -> [u8; Self::SIZE] {
-        let mut out = Vec::with_capacity(Self::SIZE);
-        out.put_u32(Self::MAGIC);
-        out.put_u32(match self.kind {
-            BatchKind::Records => 1,
-            BatchKind::Link => 2,
-        });
-        out.put_u64(self.volume);
-        out.put_u32(self.incarnation);
-        out.put_u32(self.len);
-        out.put_u64(self.lsn_start.0);
-        out.put_u64(self.durable.0);
-        out.put_u64(self.next.0);
-        out.put_u64(0);
-        let sum = sum(&out, records);
-        out.put_u64(sum);
-        let mut raw = [0; Self::SIZE];
-        raw.copy_from_slice(&out);
+        let mut raw = self.store();
+        let sum = sum(&raw[..AT_CHECKSUM], records);
+        raw[AT_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
         raw
     }
 
     /// Reads a header without checking its checksum; `None` when it is not one.
     pub fn decode(raw: &[u8]) -> Option<BatchHeader> {
-        let mut r = Reader::new(raw.get(..Self::SIZE)?);
-        if r.u32()? != Self::MAGIC {
-            return None;
-        }
-        let kind = match r.u32()? {
-            1 => BatchKind::Records,
-            2 => BatchKind::Link,
-            _ => return None,
-        };
-        Some(BatchHeader {
-            kind,
-            volume: r.u64()?,
-            incarnation: r.u32()?,
-            len: r.u32()?,
-            lsn_start: Lsn(r.u64()?),
-            durable: Lsn(r.u64()?),
-            next: Addr(r.u64()?),
-        })
+        BatchHeader::read(raw).ok()
     }
 
     /// Whether the checksum of `raw` (the header's 64 bytes) matches with these records.
     pub fn sum_matches(raw: &[u8], records: &[u8]) -> bool {
-        raw.len() >= Self::SIZE && u64_at(raw, 56) == sum(&raw[..56], records)
+        raw.len() >= Self::SIZE
+            && u64_at(raw, AT_CHECKSUM) == sum(&raw[..AT_CHECKSUM], records)
     }
 
     /// Length on disk of a batch with `len` bytes of records.

@@ -1,5 +1,7 @@
 //! Little-endian cursors over untrusted bytes: reading past the end is `None`, never a panic.
 
+use crate::declare::Field;
+
 /// Reads fields one after another.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
@@ -29,6 +31,11 @@ impl<'a> Reader<'a> {
     read_int!(u32 u32);
     read_int!(u64 u64);
     read_int!(i64 i64);
+    /// The next value of this type; `None` when there are too few bytes, or they mean nothing.
+    #[inline]
+    pub fn field<T: Field>(&mut self) -> Option<T> {
+        T::get(self.take(T::LEN)?)
+    }
     /// The next `len` bytes.
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {

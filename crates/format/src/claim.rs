@@ -7,7 +7,8 @@
 //! pointer leads to it and no other structure depends on it. A volume made before there were claims
 //! has zeros there, and so has no claim.
 
-use crate::bytes::{Put, Reader, u64_at};
+use crate::bytes::{Reader, u16_at, u32_at, u64_at};
+use crate::declare::layout;
 use crate::superblock;
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::limits;
@@ -21,7 +22,7 @@ pub const MAGIC: [u8; 8] = *b"SHOALCLM";
 /// Version of the structure. A claim of another version is unreadable, not absent.
 pub const VERSION: u32 = 1;
 /// Bytes before the texts.
-pub const HEADER: usize = 144;
+pub const HEADER: usize = OwnerClaim::SIZE;
 /// Bounds of the time in milliseconds for which a claim must stand still to be given up.
 pub const PATIENCE_MS: std::ops::RangeInclusive<u32> = 2_000..=60_000;
 
@@ -33,38 +34,43 @@ const _: () = assert!(HEADER + TEXT_MAX[0] + TEXT_MAX[1] + TEXT_MAX[2] + 8 <= SI
 const _: () = assert!(ADDR + SIZE as u64 <= limits::SEGMENT_SIZE_MIN);
 const _: () = assert!(ADDR >= superblock::COPIES[1] + 4096);
 
-/// A claim. 4096 bytes on disk.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct OwnerClaim {
-    /// Id of the volume: a claim with another id has been left by an earlier volume.
-    pub volume: [u8; 16],
-    /// Random number of this opening.
-    pub owner: [u8; 16],
-    /// Id of the machine; zero: unknown.
-    pub machine: [u8; 16],
-    /// Id of the machine's running since it was started; zero: unknown.
-    pub boot: [u8; 16],
-    /// Inode of the process's pid namespace; 0: unknown.
-    pub pid_namespace: u64,
-    /// Process, as numbered in its pid namespace.
-    pub pid: u32,
-    /// Milliseconds for which the claim stands still at most while its owner is well.
-    pub patience_ms: u32,
-    /// When the process was started, in clock ticks since the machine was; 0: unknown.
-    pub process_start: u64,
-    /// Raised at every renewal.
-    pub beat: u64,
-    /// Seconds since 1970 at the opening.
-    pub since: i64,
-    /// Seconds since 1970 at the last renewal.
-    pub renewed: i64,
-    /// Name of the host, for messages.
-    pub host: String,
-    /// Path by which the volume was opened, for messages.
-    pub path: String,
-    /// Command line of the process, for messages.
-    pub command: String,
+layout! {
+    /// A claim. 4096 bytes on disk.
+    #[derive(Clone, PartialEq, Eq, Debug, Default)]
+    pub struct OwnerClaim: "owner-claim", 144 of 4096,
+    "The process that has the volume open for writing, at byte 524,288; host name, path and \
+     command line follow the header, the last 8 bytes are the checksum. Zero when the volume is \
+     closed." {
+        0 magic: [u8; 8] = MAGIC, "`SHOALCLM`";
+        8 version[4], "1";
+        12 patience_ms: u32, "milliseconds for which it stands still at most while its owner is well";
+        16 volume: [u8; 16], "volume id; of another one: left by an earlier volume";
+        32 owner: [u8; 16], "random number of this opening";
+        48 machine: [u8; 16], "machine id; zero: unknown";
+        64 boot: [u8; 16], "boot id; zero: unknown";
+        80 pid_namespace: u64, "inode of the process's pid namespace; 0: unknown";
+        88 process_start: u64, "clock ticks since boot; 0: unknown";
+        96 beat: u64, "raised at every renewal";
+        104 since: i64, "seconds since 1970 at the opening";
+        112 renewed: i64, "seconds since 1970 at the last renewal";
+        120 pid: u32, "process, as numbered in its pid namespace";
+        124 host_len[2], "bytes of the host name";
+        126 path_len[2], "bytes of the path by which it was opened";
+        128 command_len[2], "bytes of the command line";
+        130 reserved[14], "zero";
+        + host: String, "name of the host, for messages";
+        + path: String, "path by which the volume was opened, for messages";
+        + command: String, "command line of the process, for messages";
+    }
 }
+
+const AT_VERSION: usize = OwnerClaim::TABLE.at("version");
+/// Where the lengths of the texts stand.
+const AT_LENGTHS: [usize; 3] = [
+    OwnerClaim::TABLE.at("host_len"),
+    OwnerClaim::TABLE.at("path_len"),
+    OwnerClaim::TABLE.at("command_len"),
+];
 
 /// Contents of the claim's block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,32 +84,18 @@ pub enum ClaimBlock {
 }
 
 impl OwnerClaim {
-    /// Encodes: magic 8, version 4, patience 4, volume 16, owner 16, machine 16, boot 16, pid
-    /// namespace 8, process start 8, beat 8, since 8, renewed 8, pid 4, lengths of three texts 2
-    /// each, reserved 14, host, path, command, reserved to 4088, checksum 8. Texts are cut to the
-    /// room they have.
+    /// The bytes of its block. Texts are cut to the room they have.
     pub fn encode(&self) -> Vec<u8> {
         let texts = [&self.host, &self.path, &self.command];
         let texts = [0, 1, 2].map(|i| &texts[i][..texts[i].floor_char_boundary(TEXT_MAX[i])]);
         let mut out = Vec::with_capacity(SIZE);
-        out.put_bytes(&MAGIC);
-        out.put_u32(VERSION);
-        out.put_u32(self.patience_ms);
-        for id in [&self.volume, &self.owner, &self.machine, &self.boot] {
-            out.put_bytes(id);
+        self.append(&mut out);
+        out[AT_VERSION..AT_VERSION + 4].copy_from_slice(&VERSION.to_le_bytes());
+        for (text, at) in texts.iter().zip(AT_LENGTHS) {
+            out[at..at + 2].copy_from_slice(&(text.len() as u16).to_le_bytes());
         }
-        out.put_u64(self.pid_namespace);
-        out.put_u64(self.process_start);
-        out.put_u64(self.beat);
-        out.put_i64(self.since);
-        out.put_i64(self.renewed);
-        out.put_u32(self.pid);
         for text in texts {
-            out.put_u16(text.len() as u16);
-        }
-        out.resize(HEADER, 0);
-        for text in texts {
-            out.put_bytes(text.as_bytes());
+            out.extend_from_slice(text.as_bytes());
         }
         out.resize(SIZE, 0);
         let sum = checksum_of_body(&out);
@@ -122,50 +114,28 @@ impl OwnerClaim {
         if u64_at(raw, SIZE - 8) != checksum_of_body(raw) {
             return ClaimBlock::Unreadable("checksum");
         }
-        match OwnerClaim::fields(&raw[8..SIZE - 8]) {
-            Some((VERSION, claim)) if PATIENCE_MS.contains(&claim.patience_ms) => {
+        if u32_at(raw, AT_VERSION) != VERSION {
+            return ClaimBlock::Unreadable("version");
+        }
+        match OwnerClaim::fields(raw) {
+            Some(claim) if PATIENCE_MS.contains(&claim.patience_ms) => {
                 ClaimBlock::Claim(Box::new(claim))
             }
-            Some((VERSION, _)) => ClaimBlock::Unreadable("patience"),
-            Some(_) => ClaimBlock::Unreadable("version"),
+            Some(_) => ClaimBlock::Unreadable("patience"),
             None => ClaimBlock::Unreadable("length of a text"),
         }
     }
 
-    fn fields(body: &[u8]) -> Option<(u32, OwnerClaim)> {
-        let mut r = Reader::new(body);
-        let (version, patience_ms) = (r.u32()?, r.u32()?);
-        let mut ids = [[0; 16]; 4];
-        for id in &mut ids {
-            id.copy_from_slice(r.take(16)?);
-        }
-        let [volume, owner, machine, boot] = ids;
-        let (pid_namespace, process_start, beat) = (r.u64()?, r.u64()?, r.u64()?);
-        let (since, renewed, pid) = (r.i64()?, r.i64()?, r.u32()?);
-        let lengths = [r.u16()?, r.u16()?, r.u16()?];
-        let mut texts = Reader::new(body.get(HEADER - 8..)?);
+    fn fields(raw: &[u8]) -> Option<OwnerClaim> {
+        let mut claim = OwnerClaim::read(raw).ok()?;
+        let mut texts = Reader::new(&raw[HEADER..SIZE - 8]);
         let mut text = |i: usize| {
-            let len = usize::from(lengths[i]);
+            let len = usize::from(u16_at(raw, AT_LENGTHS[i]));
             let raw = texts.take(len).filter(|_| len <= TEXT_MAX[i])?;
             std::str::from_utf8(raw).ok().map(str::to_owned)
         };
-        let claim = OwnerClaim {
-            volume,
-            owner,
-            machine,
-            boot,
-            pid_namespace,
-            pid,
-            patience_ms,
-            process_start,
-            beat,
-            since,
-            renewed,
-            host: text(0)?,
-            path: text(1)?,
-            command: text(2)?,
-        };
-        Some((version, claim))
+        (claim.host, claim.path, claim.command) = (text(0)?, text(1)?, text(2)?);
+        Some(claim)
     }
 
     /// Returns whether `other` is by the same opening.

@@ -9,33 +9,32 @@
 //! extent leaves two parts of it in use. The pointer's checksum covers the object's whole payload.
 
 use crate::Ptr;
-use crate::bytes::{Put, Reader, u32_at, u64_at};
+use crate::bytes::{Put, Reader, u64_at};
+use crate::declare::layout;
 use shoal_base::invariant;
 use shoal_base::{Addr, Ino, checksum, limits};
 
 /// `SDX1`, at the start of a data object.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SDX1");
-/// Bytes of a data object's header.
-pub const HEADER: usize = 32;
-/// Bytes of a record inline in an inode: file offset 8, then as in the tree.
-pub const INLINE_SIZE: usize = 36;
-/// Bytes of a record as a tree value: len 4, skip 4, address 8, payload length 4, checksum 8.
-pub const VALUE_SIZE: usize = 28;
 /// Longest preallocated extent.
 pub const PREALLOC_MAX: u32 = 1 << 30;
 
-/// Maps `[offset, offset + len)` of a file to part of a data object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
-    /// Offset in the file.
-    pub offset: u64,
-    /// Bytes mapped.
-    pub len: u32,
-    /// First byte used of the object's payload.
-    pub skip: u32,
-    /// The object's payload. Null: preallocated, reads as zeros.
-    pub ptr: Ptr,
+layout! {
+    /// Maps `[offset, offset + len)` of a file to part of a data object.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Extent: "extent", 40 of 40,
+    "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before." {
+        0 len: u32, "bytes of the file";
+        4 skip: u32, "first byte used of the object's payload";
+        8 ptr: Ptr, "the object's payload; null: preallocated, reads as zeros";
+        + offset: u64, "offset in the file";
+    }
 }
+
+/// Bytes of a record as a tree value.
+pub const VALUE_SIZE: usize = Extent::SIZE;
+/// Bytes of a record inline in an inode: file offset 8, then as in the tree.
+pub const INLINE_SIZE: usize = 8 + VALUE_SIZE;
 
 impl Extent {
     /// One past the last byte mapped.
@@ -62,11 +61,7 @@ impl Extent {
     }
     /// Appends the tree value.
     pub fn encode_value(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.len);
-        out.put_u32(self.skip);
-        out.put_u64(self.ptr.addr.0);
-        out.put_u32(self.ptr.len);
-        out.put_u64(self.ptr.checksum);
+        self.append(out);
     }
     /// Appends the inline form.
     pub fn encode_inline(&self, out: &mut Vec<u8>) {
@@ -75,11 +70,8 @@ impl Extent {
     }
     /// Reads a tree value and checks its rules.
     pub fn decode_value(offset: u64, raw: &[u8]) -> Option<Extent> {
-        let mut r = Reader::new(raw);
-        let (len, skip) = (r.u32()?, r.u32()?);
-        let ptr = Ptr { addr: Addr(r.u64()?), len: r.u32()?, checksum: r.u64()? };
-        let extent = Extent { offset, len, skip, ptr };
-        (r.is_empty() && extent.is_valid()).then_some(extent)
+        let extent = Extent { offset, ..Extent::load(raw.try_into().ok()?).ok()? };
+        extent.is_valid().then_some(extent)
     }
     /// Reads the next inline record.
     pub fn decode_inline(r: &mut Reader<'_>) -> Option<Extent> {
@@ -89,9 +81,10 @@ impl Extent {
     /// The rules of a record: not empty, inside its object, inside the largest file.
     pub fn is_valid(&self) -> bool {
         let inside = match self.is_prealloc() {
-            true => self.len <= PREALLOC_MAX && self.skip == 0 && self.ptr.addr.0 == 0,
+            true => self.len <= PREALLOC_MAX && self.skip == 0 && self.ptr == Ptr::NULL,
             false => {
                 u64::from(self.skip) + u64::from(self.len) <= u64::from(self.ptr.len)
+                    && self.ptr.is_valid()
                     && self.ptr.len as usize <= limits::EXTENT_MAX
                     && self.ptr.addr.0.checked_add(u64::from(self.ptr.len)).is_some()
             }
@@ -109,43 +102,40 @@ impl Extent {
     }
 }
 
-/// Header of a data object: whose bytes these are, so that the cleaner can ask whether they still
-/// are, and fsck can name them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DataHeader {
-    /// Bytes of payload that were written with the header. The object may have grown since: how
-    /// long it is, the pointer to it says.
-    pub len: u32,
-    /// The file it was written for.
-    pub ino: Ino,
-    /// The file offset it was written for.
-    pub offset: u64,
+layout! {
+    /// Header of a data object: whose bytes these are, so that the cleaner can ask whether they
+    /// still are, and fsck can name them. The object may have grown since: how long it is, the
+    /// pointer to it says.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct DataHeader: "data-object", 32 of varying,
+    "Header of a data object; the payload follows." {
+        0 magic: u32 = MAGIC, "`SDX1`";
+        4 len: u32, "bytes of payload that were written with it; the object may have grown since";
+        8 ino: Ino, "file it was written for";
+        16 offset: u64, "file offset it was written for; bit 63: hash of the attribute it is of";
+        24 checksum[8], "XXH3-64 of the 24 bytes before, xor the volume";
+    }
 }
 
+/// Bytes of a data object's header.
+pub const HEADER: usize = DataHeader::SIZE;
+const AT_CHECKSUM: usize = DataHeader::TABLE.at("checksum");
+
 impl DataHeader {
-    /// Encodes: magic 4, len 4, inode 8, offset 8, checksum 8 (of the 24 bytes before and the
-    /// volume).
+    /// Its bytes, with the checksum.
     pub fn encode(&self, volume: u64) -> [u8; HEADER] {
-        let mut out = Vec::with_capacity(HEADER);
-        out.put_u32(MAGIC);
-        out.put_u32(self.len);
-        out.put_u64(self.ino.0);
-        out.put_u64(self.offset);
-        let sum = checksum(&out) ^ volume;
-        out.put_u64(sum);
-        let mut raw = [0; HEADER];
-        raw.copy_from_slice(&out);
+        let mut raw = self.store();
+        let sum = checksum(&raw[..AT_CHECKSUM]) ^ volume;
+        raw[AT_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
         raw
     }
     /// Reads a header; `None` when these bytes are not one of this volume.
     pub fn decode(raw: &[u8], volume: u64) -> Option<DataHeader> {
-        let raw = raw.get(..HEADER)?;
-        if u32_at(raw, 0) != MAGIC || u64_at(raw, 24) != checksum(&raw[..24]) ^ volume {
-            return None;
-        }
-        let len = u32_at(raw, 4);
-        let fits = len > 0 && len as usize <= limits::EXTENT_MAX;
-        fits.then(|| DataHeader { len, ino: Ino(u64_at(raw, 8)), offset: u64_at(raw, 16) })
+        let raw = raw.first_chunk::<HEADER>()?;
+        let head = DataHeader::load(raw).ok()?;
+        let sum = u64_at(raw, AT_CHECKSUM);
+        let fits = head.len > 0 && head.len as usize <= limits::EXTENT_MAX;
+        (fits && sum == checksum(&raw[..AT_CHECKSUM]) ^ volume).then_some(head)
     }
 }
 
@@ -156,7 +146,7 @@ mod tests {
     /// Found by changing the corpus: the address of the first byte used overflowed.
     #[test]
     fn an_extent_at_the_end_of_all_addresses_is_no_record() {
-        let ptr = Ptr { addr: Addr(u64::MAX), len: 0x4000, checksum: 5 };
+        let ptr = Ptr::sealed(Addr(u64::MAX), 1, 0x4000, 5);
         let mut raw = Vec::new();
         Extent { offset: 0, len: 0x1000, skip: 0x80, ptr }.encode_value(&mut raw);
         assert_eq!(Extent::decode_value(0, &raw), None);

@@ -1,16 +1,17 @@
 //! The fixed shape of a volume, chosen by `mkfs`.
 
+use crate::declare::layout;
 use shoal_base::{Addr, SegNo, limits};
 
-/// Geometry of a volume, from its superblock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Geometry {
-    /// Bytes of a segment (a power of two).
-    pub segment_size: u64,
-    /// Number of segments; the volume's size is their product.
-    pub segments: u32,
-    /// Bytes of an inode slot: its core and literal area (a power of two).
-    pub inode_size: u32,
+layout! {
+    /// Geometry of a volume, from its superblock.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Geometry: "geometry", 16 of 16,
+    "Shape of a volume; its size is the product of the first two." {
+        0 segment_size: u64, "bytes of a segment (a power of two)";
+        8 segments: u32, "number of segments";
+        12 inode_size: u32, "bytes of an inode slot: its core and literal area (a power of two)";
+    }
 }
 
 impl Geometry {

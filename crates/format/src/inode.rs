@@ -1,26 +1,20 @@
-//! Inodes: a fixed core of 112 bytes and a literal area that a *data fork* and an *attribute fork*
+//! Inodes: a fixed core of 116 bytes and a literal area that a *data fork* and an *attribute fork*
 //! share (after XFS). Stored 32 to a block, trimmed: the unused end of each literal area is not
 //! written.
 //!
 //! ```text
 //! inode block := header (48) | lengths (32 × 2) | 32 trimmed inodes
-//! inode       := core (112) | data fork | attribute fork
+//! inode       := core (116) | data fork | attribute fork
 //! ```
 
+use crate::Ptr;
 use crate::bytes::{Put, Reader};
+use crate::declare::{layout, numbered};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Addr, Error, Ino, Result, RootId};
 
-/// `SIB1`.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB1");
-/// Bytes of a block's header: magic 4, inode size 2, root 2, volume 8, number 8, address 8, epoch
-/// 8, reserved 8.
-pub const BLOCK_HEADER: usize = 48;
-/// Where the address stands in it.
-const BLOCK_ADDR: usize = 24;
-/// Bytes of an inode's core.
-pub const CORE: usize = 112;
-
+/// `SIB2`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB2");
 /// Flag of a file made without a name that may still be given its first one.
 pub const FLAG_TMPFILE: u32 = 1;
 /// Flag of an inode with an access control list: its mode alone does not say who may do what.
@@ -33,93 +27,93 @@ pub const FLAG_CAPABILITY: u32 = 8;
 /// table until they are gone, and nothing may make it longer before.
 pub const FLAG_CUT: u32 = 16;
 
-/// What a fork holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum Form {
-    /// Nothing.
-    #[default]
-    Empty = 0,
-    /// The contents themselves: file bytes, symlink target, or attributes.
-    Inline = 1,
-    /// Extent records (data fork only).
-    Extents = 2,
-    /// The contents are in the `extents` or `attrs` tree.
-    Tree = 3,
-}
-
-impl Form {
-    fn from_u8(n: u8) -> Option<Form> {
-        Some(match n {
-            0 => Form::Empty,
-            1 => Form::Inline,
-            2 => Form::Extents,
-            3 => Form::Tree,
-            _ => return None,
-        })
+numbered! {
+    /// What a fork holds.
+    #[derive(Default)]
+    pub enum Form: u8 {
+        /// Nothing.
+        #[default]
+        0 Empty,
+        /// The contents themselves: file bytes, symlink target, or attributes.
+        1 Inline,
+        /// Extent records (data fork only).
+        2 Extents,
+        /// The contents are in the `extents` or `attrs` tree.
+        3 Tree,
     }
 }
 
-/// A point in time: seconds since 1970 and nanoseconds. 12 bytes on disk.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Stamp {
-    /// Seconds.
-    pub sec: i64,
-    /// Nanoseconds.
-    pub nsec: u32,
-}
-
-impl Stamp {
-    fn decode(r: &mut Reader<'_>) -> Option<Stamp> {
-        Some(Stamp { sec: r.i64()?, nsec: r.u32()? })
-    }
-    /// Appends the 12 bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_i64(self.sec);
-        out.put_u32(self.nsec);
+layout! {
+    /// A point in time.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+    pub struct Stamp: "time", 12 of 12, "A point in time." {
+        0 sec: i64, "seconds since 1970";
+        8 nsec: u32, "nanoseconds";
     }
 }
 
-/// The fixed part of an inode. 112 bytes on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Core {
-    /// Type and permissions; 0: the slot is free.
-    pub mode: u32,
-    /// Links.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Generation of the number; kept while the slot is free.
-    pub generation: u32,
-    /// Flags: [`FLAG_TMPFILE`] and those after it.
-    pub flags: u32,
-    /// Bytes; for a directory, its number of entries.
-    pub size: u64,
-    /// Bytes of data extents that are this file's.
-    pub bytes: u64,
-    /// Directory: its parent. Device file: the device number.
-    pub parent_or_rdev: u64,
-    /// Last access.
-    pub atime: Stamp,
-    /// Last change of contents.
-    pub mtime: Stamp,
-    /// Last change of the inode.
-    pub ctime: Stamp,
-    /// Birth.
-    pub btime: Stamp,
-    /// LSN before the last change.
-    pub lsn: u64,
-    /// What the data fork holds.
-    pub data_form: Form,
-    /// What the attribute fork holds.
-    pub attr_form: Form,
-    /// Bytes of the data fork: the fork offset.
-    pub data_len: u16,
-    /// Bytes of the attribute fork.
-    pub attr_len: u16,
+layout! {
+    /// The fixed part of an inode.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Core: "inode", 116 of varying,
+    "Core of an inode; data fork and attribute fork follow. A slot that is free but was used holds \
+     4 bytes, its generation." {
+        0 mode: u32, "type and permissions; 0: the slot is free";
+        4 nlink: u32, "links";
+        8 uid: u32, "owner";
+        12 gid: u32, "group";
+        16 generation: u32, "raised when the number is used again";
+        20 flags: u32, "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a default ACL; 3: has capabilities; 4: its tail is being cut";
+        24 size: u64, "bytes; of a directory: entries";
+        32 bytes: u64, "bytes of data extents that are this file's";
+        40 parent_or_rdev: u64, "parent of a directory, number of a device";
+        48 atime: Stamp, "last access";
+        60 mtime: Stamp, "last change of contents";
+        72 ctime: Stamp, "last change of the inode";
+        84 btime: Stamp, "birth";
+        96 lsn: u64, "LSN before the last change";
+        104 project: u32, "project whose quota it counts for; 0: none";
+        108 data_form: Form, "data fork: 0 empty, 1 inline, 2 extents, 3 in the tree";
+        109 attr_form: Form, "attribute fork: 0 empty, 1 inline, 3 in the tree";
+        110 data_len: u16, "bytes of the data fork: the fork offset";
+        112 attr_len: u16, "bytes of the attribute fork";
+        114 reserved[2], "zero";
+    }
 }
+
+/// Bytes of an inode's core.
+pub const CORE: usize = Core::SIZE;
+
+layout! {
+    /// Header of an inode block.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct BlockHeader: "inode-block", 48 of varying,
+    "Header of an inode block; 32 lengths of 2 bytes and the trimmed inodes follow." {
+        0 magic: u32 = MAGIC, "`SIB2`";
+        4 inode_size: u16, "of the volume";
+        6 root: RootId, "root it belongs to";
+        8 volume: u64, "first half of the volume id";
+        16 number: u64, "first inode's index / 32";
+        24 addr: Addr, "where it was written";
+        32 epoch: u64, "checkpoint that wrote it";
+        40 reserved[8], "zero";
+    }
+}
+
+layout! {
+    /// Value in the `imap` tree.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct ImapEntry: "imap-entry", 36 of 36,
+    "Value in the `imap` tree, by the number of the inode block." {
+        0 ptr: Ptr, "the block";
+        32 free: u32, "a bit for each of its inodes that is free";
+    }
+}
+
+/// Bytes of a block's header.
+pub const BLOCK_HEADER: usize = BlockHeader::SIZE;
+/// Where the address stands in it.
+const BLOCK_ADDR: usize = BlockHeader::TABLE.at("addr");
 
 impl Core {
     /// Whether the slot holds an inode.
@@ -141,49 +135,6 @@ impl Core {
     #[inline]
     pub fn is_file(&self) -> bool {
         self.kind() == 8
-    }
-    /// Appends the 112 bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        for v in [self.mode, self.nlink, self.uid, self.gid, self.generation, self.flags] {
-            out.put_u32(v);
-        }
-        for v in [self.size, self.bytes, self.parent_or_rdev] {
-            out.put_u64(v);
-        }
-        for stamp in [self.atime, self.mtime, self.ctime, self.btime] {
-            stamp.encode(out);
-        }
-        out.put_u64(self.lsn);
-        out.put_u8(self.data_form as u8);
-        out.put_u8(self.attr_form as u8);
-        out.put_u16(self.data_len);
-        out.put_u16(self.attr_len);
-        out.put_u16(0);
-    }
-    /// Reads the 112 bytes.
-    pub fn decode(r: &mut Reader<'_>) -> Option<Core> {
-        let core = Core {
-            mode: r.u32()?,
-            nlink: r.u32()?,
-            uid: r.u32()?,
-            gid: r.u32()?,
-            generation: r.u32()?,
-            flags: r.u32()?,
-            size: r.u64()?,
-            bytes: r.u64()?,
-            parent_or_rdev: r.u64()?,
-            atime: Stamp::decode(r)?,
-            mtime: Stamp::decode(r)?,
-            ctime: Stamp::decode(r)?,
-            btime: Stamp::decode(r)?,
-            lsn: r.u64()?,
-            data_form: Form::from_u8(r.u8()?)?,
-            attr_form: Form::from_u8(r.u8()?)?,
-            data_len: r.u16()?,
-            attr_len: r.u16()?,
-        };
-        let _reserved = r.u16()?;
-        Some(core)
     }
 }
 
@@ -227,7 +178,7 @@ impl Inode {
             attr_len: self.attr.len() as u16,
             ..self.core
         };
-        core.encode(out);
+        core.append(out);
         out.put_bytes(&self.data);
         out.put_bytes(&self.attr);
     }
@@ -244,7 +195,7 @@ impl Inode {
             return None;
         }
         let mut r = Reader::new(raw);
-        let core = Core::decode(&mut r)?;
+        let core: Core = r.field()?;
         let data = r.take(core.data_len as usize)?.into();
         let attr = r.take(core.attr_len as usize)?.into();
         r.is_empty().then_some(Inode { core, data, attr })
@@ -292,14 +243,15 @@ pub fn encode_block(
     out: &mut Vec<u8>,
     mut slot: impl FnMut(usize, &mut Vec<u8>),
 ) {
-    out.put_u32(MAGIC);
-    out.put_u16(id.inode_size as u16);
-    out.put_u16(id.first.root().0);
-    out.put_u64(id.volume);
-    out.put_u64(id.number());
-    out.put_u64(0);
-    out.put_u64(epoch);
-    out.put_u64(0);
+    let head = BlockHeader {
+        inode_size: id.inode_size as u16,
+        root: id.first.root(),
+        volume: id.volume,
+        number: id.number(),
+        addr: Addr(0),
+        epoch,
+    };
+    head.append(out);
     let lens = out.len();
     out.resize(lens + INODES_PER_BLOCK * 2, 0);
     for i in 0..INODES_PER_BLOCK {
@@ -338,17 +290,13 @@ impl BlockPlace {
     /// nothing points to. Nothing is verified but the magic.
     pub fn decode(raw: &[u8]) -> Option<BlockPlace> {
         let mut r = Reader::new(raw);
-        if r.u32()? != MAGIC {
-            return None;
-        }
-        let (inode_size, root, volume) = (u32::from(r.u16()?), RootId(r.u16()?), r.u64()?);
-        let (number, addr, epoch) = (r.u64()?, Addr(r.u64()?), r.u64()?);
+        let BlockHeader { inode_size, root, volume, number, addr, epoch } = r.field()?;
         let first = number.checked_mul(INODES_PER_BLOCK as u64).filter(|index| index >> 48 == 0)?;
-        let _reserved = r.u64()?;
         let mut inodes = 0;
         for _ in 0..INODES_PER_BLOCK {
             inodes += usize::from(r.u16()?);
         }
+        let inode_size = u32::from(inode_size);
         let id = BlockId { volume, first: Ino::new(root, first), inode_size };
         Some(BlockPlace { id, addr, epoch, len: block_len(inodes) })
     }
@@ -364,16 +312,16 @@ pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
         )
     };
     let mut r = Reader::new(raw);
-    let head = || -> Option<(u32, u16, u16, u64, u64, u64)> {
-        let mut r = Reader::new(raw);
-        Some((r.u32()?, r.u16()?, r.u16()?, r.u64()?, r.u64()?, r.u64()?))
+    let head = match BlockHeader::read(raw) {
+        Ok(head) if u32::from(head.inode_size) == id.inode_size => head,
+        Ok(head) => return Err(bad(format!("inode size {}", head.inode_size))),
+        Err(field) => return Err(bad(field.into())),
     };
-    let (magic, size, root, volume, number, at) = head().ok_or_else(|| bad("length".into()))?;
-    if magic != MAGIC || u32::from(size) != id.inode_size {
-        return Err(bad("magic or inode size".into()));
-    }
-    if root != id.first.root().0 || volume != id.volume || number != id.number() || at != addr.0 {
-        return Err(bad(format!("written as block {number} of root {root} for byte {at}")));
+    let BlockHeader { root, volume, number, .. } = head;
+    if root != id.first.root() || volume != id.volume || number != id.number() || head.addr != addr
+    {
+        let at = head.addr.0;
+        return Err(bad(format!("written as block {number} of root {} for byte {at}", root.0)));
     }
     let lens = r.take(BLOCK_HEADER).and_then(|_| r.take(INODES_PER_BLOCK * 2));
     let mut lens = Reader::new(lens.ok_or_else(|| bad("length".into()))?);

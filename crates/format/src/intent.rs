@@ -13,26 +13,42 @@
 //! gone.
 
 use crate::attr::Attr;
-use crate::bytes::{Put, Reader};
+use crate::bytes::{Put, Reader, u16_at};
+use crate::declare::layout;
 use shoal_base::{Addr, Error, Ino, Result};
 
 /// `SIN1`, at the start of a checkpoint's object of open intents.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SIN1");
-/// Bytes of an intent before its attributes.
-pub const HEADER: usize = 16;
 
-/// An intent. The attributes are encoded; empty: none.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Intent {
-    /// Whose attributes.
-    pub ino: Ino,
-    /// Generation of that inode.
-    pub generation: u32,
-    /// What is to go.
-    pub remove: Vec<u8>,
-    /// What is to come.
-    pub set: Vec<u8>,
+layout! {
+    /// An intent. The attributes are encoded; empty: none.
+    #[derive(Clone, PartialEq, Eq, Debug, Default)]
+    pub struct Intent: "intent", 16 of varying,
+    "What is to be done to the attributes of an inode; what to remove and what to set follow." {
+        0 ino: Ino, "inode whose attributes they are";
+        8 generation: u32, "generation of the inode";
+        12 remove_len[2], "bytes of the attribute to remove; 0: none";
+        14 set_len[2], "bytes of the attribute to set; 0: none";
+        + remove: Vec<u8>, "attribute to remove";
+        + set: Vec<u8>, "attribute to set";
+    }
 }
+
+layout! {
+    /// Header of a checkpoint's object of open intents.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct OpenHeader: "open-intents", 16 of varying,
+    "Intents that are open at a checkpoint; each follows after its number (8) and length (4)." {
+        0 magic: u32 = MAGIC, "`SIN1`";
+        4 count: u32, "number of intents";
+        8 volume: u64, "first half of the volume id";
+    }
+}
+
+/// Bytes of an intent before its attributes.
+pub const HEADER: usize = Intent::SIZE;
+const AT_REMOVE_LEN: usize = Intent::TABLE.at("remove_len");
+const AT_SET_LEN: usize = Intent::TABLE.at("set_len");
 
 impl Intent {
     /// The attribute that is to go.
@@ -45,10 +61,11 @@ impl Intent {
     }
     /// Appends it.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.ino.0);
-        out.put_u32(self.generation);
-        out.put_u16(self.remove.len() as u16);
-        out.put_u16(self.set.len() as u16);
+        let mut raw = self.store();
+        let (remove, set) = (self.remove.len() as u16, self.set.len() as u16);
+        raw[AT_REMOVE_LEN..AT_REMOVE_LEN + 2].copy_from_slice(&remove.to_le_bytes());
+        raw[AT_SET_LEN..AT_SET_LEN + 2].copy_from_slice(&set.to_le_bytes());
+        out.put_bytes(&raw);
         out.put_bytes(&self.remove);
         out.put_bytes(&self.set);
     }
@@ -60,11 +77,10 @@ impl Intent {
     }
     /// Reads one that is all of `raw`, and must obey the rules.
     pub fn decode(raw: &[u8]) -> Option<Intent> {
-        let mut r = Reader::new(raw);
-        let (ino, generation) = (Ino(r.u64()?), r.u32()?);
-        let (remove, set) = (r.u16()? as usize, r.u16()? as usize);
-        let (remove, set) = (r.take(remove)?.to_vec(), r.take(set)?.to_vec());
-        let intent = Intent { ino, generation, remove, set };
+        let mut intent = Intent::read(raw).ok()?;
+        let mut r = Reader::new(&raw[HEADER..]);
+        intent.remove = r.take(usize::from(u16_at(raw, AT_REMOVE_LEN)))?.to_vec();
+        intent.set = r.take(usize::from(u16_at(raw, AT_SET_LEN)))?.to_vec();
         (r.is_empty() && intent.is_valid()).then_some(intent)
     }
     /// The rules: an inode, something to do, and what is there are attributes.
@@ -97,9 +113,7 @@ impl Intent {
 /// Encodes the intents that are open at a checkpoint.
 pub fn encode_open(volume: u64, open: &[(u64, Intent)]) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u32(MAGIC);
-    out.put_u32(open.len() as u32);
-    out.put_u64(volume);
+    OpenHeader { count: open.len() as u32, volume }.append(&mut out);
     for (id, intent) in open {
         let raw = intent.to_bytes();
         out.put_u64(*id);
@@ -111,18 +125,25 @@ pub fn encode_open(volume: u64, open: &[(u64, Intent)]) -> Vec<u8> {
 
 /// Decodes them; the checksum has been verified against the pointer.
 pub fn decode_open(raw: &[u8], addr: Addr, volume: u64) -> Result<Vec<(u64, Intent)>> {
-    let fields = || {
-        let mut r = Reader::new(raw);
-        let known = r.u32()? == MAGIC;
-        let (count, of) = (r.u32()?, r.u64()?);
-        let mut open = Vec::new();
-        for _ in 0..count {
-            let (id, len) = (r.u64()?, r.u32()? as usize);
-            open.push((id, Intent::decode(r.take(len)?)?));
-        }
-        (known && of == volume && r.is_empty()).then_some(open)
+    let bad = |rule: &str| Error::corrupt("open intents", Some(addr.0), rule);
+    let head = match OpenHeader::read(raw) {
+        Ok(head) if head.volume == volume => head,
+        Ok(_) => return Err(bad("another volume's id")),
+        Err(field) => return Err(bad(field)),
     };
-    fields().ok_or_else(|| Error::corrupt("open intents", Some(addr.0), "magic, volume or length"))
+    let mut r = Reader::new(&raw[OpenHeader::SIZE..]);
+    let mut next = || {
+        let (id, len) = (r.u64()?, r.u32()? as usize);
+        Some((id, Intent::decode(r.take(len)?)?))
+    };
+    let mut open = Vec::new();
+    for _ in 0..head.count {
+        open.push(next().ok_or_else(|| bad("an intent"))?);
+    }
+    match r.is_empty() {
+        true => Ok(open),
+        false => Err(bad("length")),
+    }
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl<'a> Item<'a> {
         match *self {
             Item::Core { ino, ref core } => {
                 head(out, 1, ino);
-                core.encode(out);
+                core.append(out);
             }
             Item::DataFork { ino, form, bytes } => fork(out, 2, ino, form, bytes),
             Item::AttrFork { ino, form, bytes } => fork(out, 3, ino, form, bytes),
@@ -164,7 +164,7 @@ impl<'a> Item<'a> {
                 head(out, 4, ino);
                 out.put_u32(nlink);
                 out.put_u64(size);
-                stamp.encode(out);
+                stamp.append(out);
             }
             Item::Free { ino, generation } => {
                 head(out, 5, ino);
@@ -185,7 +185,7 @@ impl<'a> Item<'a> {
             Item::Links { ino, nlink, ctime } => {
                 head(out, 11, ino);
                 out.put_u32(nlink);
-                ctime.encode(out);
+                ctime.append(out);
             }
             Item::Root { ino, state, floor, name } => {
                 head(out, 16, ino);
@@ -211,7 +211,7 @@ impl<'a> Item<'a> {
     pub fn decode(r: &mut Reader<'a>) -> Option<Item<'a>> {
         let kind = r.u8()?;
         if (6..=8).contains(&kind) {
-            let tree = TreeId::from_u8(r.u8()?)?;
+            let tree = r.field::<TreeId>()?;
             let key = Key::new(r.u64()?, r.u64()?);
             return Some(match kind {
                 6 => {
@@ -226,15 +226,9 @@ impl<'a> Item<'a> {
         }
         let ino = Ino(r.u64()?);
         Some(match kind {
-            1 => Item::Core { ino, core: Core::decode(r)? },
+            1 => Item::Core { ino, core: r.field()? },
             2 | 3 => {
-                let form = match r.u8()? {
-                    0 => Form::Empty,
-                    1 => Form::Inline,
-                    2 => Form::Extents,
-                    3 => Form::Tree,
-                    _ => return None,
-                };
+                let form: Form = r.field()?;
                 let len = r.u16()? as usize;
                 let bytes = r.take(len)?;
                 match kind {
@@ -246,16 +240,16 @@ impl<'a> Item<'a> {
                 ino,
                 nlink: r.u32()?,
                 size: r.u64()?,
-                stamp: Stamp { sec: r.i64()?, nsec: r.u32()? },
+                stamp: r.field()?,
             },
             5 => Item::Free { ino, generation: r.u32()? },
             9 => Item::OrphanAdd { ino },
             10 => Item::OrphanDel { ino },
             11 => {
-                Item::Links { ino, nlink: r.u32()?, ctime: Stamp { sec: r.i64()?, nsec: r.u32()? } }
+                Item::Links { ino, nlink: r.u32()?, ctime: r.field()? }
             }
             16 => {
-                let (state, floor) = (RootState::from_u8(r.u8()?)?, r.u32()?);
+                let (state, floor) = (r.field::<RootState>()?, r.u32()?);
                 let len = r.u8()? as usize;
                 Item::Root { ino, state, floor, name: r.take(len)? }
             }

@@ -26,6 +26,7 @@ pub mod batch;
 pub mod bytes;
 pub mod checkpoint;
 pub mod claim;
+pub mod declare;
 pub mod dirent;
 pub mod extent;
 pub mod features;
@@ -42,4 +43,4 @@ pub mod superblock;
 pub mod usage;
 
 pub use geometry::Geometry;
-pub use ptr::Ptr;
+pub use ptr::{Codec, Ptr, U24};

@@ -5,60 +5,89 @@
 //! slot := key hi 8 | key lo 8 | offset of the value 2 | length 2
 //! ```
 //!
-//! Leaves (level 0) hold the tree's values; inner nodes hold 24-byte pointers, the key being the
+//! Leaves (level 0) hold the tree's values; inner nodes hold 32-byte pointers, the key being the
 //! lowest key of the child. Removed values leave garbage in the heap, which is squeezed out when an
 //! insertion needs the room.
 
 use crate::bytes::{u16_at, u64_at};
+use crate::declare::{layout, numbered};
 use shoal_base::invariant;
 use shoal_base::limits::{NODE_SIZE, TREE_VALUE_MAX};
 use shoal_base::{Addr, Error, Result, RootId};
 use std::cmp::Ordering;
 
-/// `SND1`.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"SND1");
-/// Bytes of the header.
-pub const HEADER: usize = 64;
-/// Bytes of a slot.
-pub const SLOT: usize = 20;
+/// `SND2`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SND2");
 
-const AT_TREE: usize = 4;
-const AT_LEVEL: usize = 5;
-const AT_ROOT: usize = 6;
-const AT_VOLUME: usize = 8;
-const AT_ADDR: usize = 16;
-const AT_EPOCH: usize = 24;
-const AT_COUNT: usize = 32;
-const AT_HEAP: usize = 34;
-const AT_GARBAGE: usize = 36;
-const AT_LOW: usize = 40;
-
-/// The four trees of a root; the number is the index in the checkpoint's root record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum TreeId {
-    /// Inode block number → pointer to the block, free-slot mask.
-    Imap = 0,
-    /// Directory, name hash → entry.
-    Dirents = 1,
-    /// Inode, attribute hash → attribute.
-    Attrs = 2,
-    /// Inode, file offset → extent.
-    Extents = 3,
+numbered! {
+    /// The four trees of a root; the number is the index in the root's record.
+    pub enum TreeId: u8 {
+        /// Inode block number → pointer to the block, free-slot mask.
+        0 Imap,
+        /// Directory, name hash → entry.
+        1 Dirents,
+        /// Inode, attribute hash → attribute.
+        2 Attrs,
+        /// Inode, file offset → extent.
+        3 Extents,
+    }
 }
 
 impl TreeId {
-    /// All trees, by number.
-    pub const ALL: [TreeId; 4] = [TreeId::Imap, TreeId::Dirents, TreeId::Attrs, TreeId::Extents];
-    /// From the stored number.
-    pub fn from_u8(n: u8) -> Option<TreeId> {
-        TreeId::ALL.get(n as usize).copied()
-    }
     /// For messages.
     pub fn name(self) -> &'static str {
         ["imap", "dirents", "attrs", "extents"][self as usize]
     }
 }
+
+layout! {
+    /// Header of a node.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct NodeHeader: "node", 64 of 16384,
+    "Header of a B+tree node; slots of 20 bytes follow, values fill it from the end." {
+        0 magic: u32 = MAGIC, "`SND2`";
+        4 tree: TreeId, "0 imap, 1 dirents, 2 attrs, 3 extents";
+        5 level: u8, "0: leaf";
+        6 root: RootId, "root it belongs to";
+        8 volume: u64, "first half of the volume id";
+        16 addr: Addr, "where it was written";
+        24 epoch: u64, "checkpoint that wrote it";
+        32 count: u16, "entries";
+        34 heap: u16, "offset of the lowest value";
+        36 garbage: u16, "bytes of removed values";
+        38 reserved[2], "zero";
+        40 low: Key, "lowest key it may hold: two numbers of 8 bytes";
+        56 more_reserved[8], "zero";
+    }
+}
+
+layout! {
+    /// An entry of a node.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Slot: "slot", 20 of 20, "An entry of a node." {
+        0 key: Key, "two numbers of 8 bytes";
+        16 offset: u16, "where the value is in the node";
+        18 len: u16, "bytes of the value";
+    }
+}
+
+/// Bytes of the header.
+pub const HEADER: usize = NodeHeader::SIZE;
+/// Bytes of a slot.
+pub const SLOT: usize = Slot::SIZE;
+
+const AT_TREE: usize = NodeHeader::TABLE.at("tree");
+const AT_LEVEL: usize = NodeHeader::TABLE.at("level");
+const AT_ROOT: usize = NodeHeader::TABLE.at("root");
+const AT_VOLUME: usize = NodeHeader::TABLE.at("volume");
+const AT_ADDR: usize = NodeHeader::TABLE.at("addr");
+const AT_EPOCH: usize = NodeHeader::TABLE.at("epoch");
+const AT_COUNT: usize = NodeHeader::TABLE.at("count");
+const AT_HEAP: usize = NodeHeader::TABLE.at("heap");
+const AT_GARBAGE: usize = NodeHeader::TABLE.at("garbage");
+const AT_LOW: usize = NodeHeader::TABLE.at("low");
+const SLOT_OFFSET: usize = Slot::TABLE.at("offset");
+const SLOT_LEN: usize = Slot::TABLE.at("len");
 
 /// A key: two 64-bit halves, ordered by the first, then the second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
@@ -118,17 +147,20 @@ pub struct Node {
 impl Node {
     /// Makes an empty node in `raw` (whatever it holds).
     pub fn init(mut raw: Box<[u8; NODE_SIZE]>, id: NodeId, level: u8, low: Key) -> Node {
-        raw[..HEADER].fill(0);
-        raw[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        raw[AT_TREE] = id.tree as u8;
-        raw[AT_LEVEL] = level;
-        raw[AT_ROOT..AT_ROOT + 2].copy_from_slice(&id.root.0.to_le_bytes());
-        raw[AT_VOLUME..AT_VOLUME + 8].copy_from_slice(&id.volume.to_le_bytes());
-        raw[AT_LOW..AT_LOW + 8].copy_from_slice(&low.hi.to_le_bytes());
-        raw[AT_LOW + 8..AT_LOW + 16].copy_from_slice(&low.lo.to_le_bytes());
-        let mut node = Node { raw };
-        node.set_u16(AT_HEAP, NODE_SIZE as u16);
-        node
+        let head = NodeHeader {
+            tree: id.tree,
+            level,
+            root: id.root,
+            volume: id.volume,
+            addr: Addr(0),
+            epoch: 0,
+            count: 0,
+            heap: NODE_SIZE as u16,
+            garbage: 0,
+            low,
+        };
+        raw[..HEADER].copy_from_slice(&head.store());
+        Node { raw }
     }
     /// A fresh zeroed frame.
     pub fn frame() -> Box<[u8; NODE_SIZE]> {
@@ -185,14 +217,13 @@ impl Node {
     /// The `i`-th key.
     #[inline]
     pub fn key(&self, i: usize) -> Key {
-        let at = HEADER + i * SLOT;
-        let slot = &self.raw[at..at + 16];
+        let slot = &self.raw[HEADER + i * SLOT..][..16];
         Key::new(u64_at(slot, 0), u64_at(slot, 8))
     }
     #[inline]
     fn slot(&self, i: usize) -> (usize, usize) {
-        let at = HEADER + i * SLOT + 16;
-        (u16_at(&self.raw[..], at) as usize, u16_at(&self.raw[..], at + 2) as usize)
+        let slot = &self.raw[HEADER + i * SLOT..][..SLOT];
+        (u16_at(slot, SLOT_OFFSET) as usize, u16_at(slot, SLOT_LEN) as usize)
     }
     /// The `i`-th value.
     #[inline]
@@ -254,11 +285,8 @@ impl Node {
         let at = self.push_heap(value, count + 1);
         let start = HEADER + i * SLOT;
         self.raw.copy_within(start..end, start + SLOT);
-        let slot = &mut self.raw[start..start + SLOT];
-        slot[..8].copy_from_slice(&key.hi.to_le_bytes());
-        slot[8..16].copy_from_slice(&key.lo.to_le_bytes());
-        slot[16..18].copy_from_slice(&(at as u16).to_le_bytes());
-        slot[18..20].copy_from_slice(&(value.len() as u16).to_le_bytes());
+        let slot = Slot { key, offset: at as u16, len: value.len() as u16 };
+        self.raw[start..start + SLOT].copy_from_slice(&slot.store());
         self.set_u16(AT_COUNT, count as u16 + 1);
         true
     }
@@ -269,18 +297,18 @@ impl Node {
         if value.len() > len && self.room() + len < value.len() {
             return false;
         }
-        let at = HEADER + i * SLOT + 16;
+        let at = HEADER + i * SLOT;
         if value.len() <= len {
             self.raw[offset..offset + value.len()].copy_from_slice(value);
             self.add_garbage(len - value.len());
         } else {
             // Emptied first, so that a compaction does not carry the old value along.
-            self.set_u16(at + 2, 0);
+            self.set_u16(at + SLOT_LEN, 0);
             self.add_garbage(len);
             let offset = self.push_heap(value, self.count());
-            self.set_u16(at, offset as u16);
+            self.set_u16(at + SLOT_OFFSET, offset as u16);
         }
-        self.set_u16(at + 2, value.len() as u16);
+        self.set_u16(at + SLOT_LEN, value.len() as u16);
         true
     }
 
@@ -307,7 +335,7 @@ impl Node {
             let (offset, len) = self.slot(i);
             heap -= len;
             self.raw[heap..heap + len].copy_from_slice(&old[offset..offset + len]);
-            self.set_u16(HEADER + i * SLOT + 16, heap as u16);
+            self.set_u16(HEADER + i * SLOT + SLOT_OFFSET, heap as u16);
         }
         self.set_u16(AT_HEAP, heap as u16);
         self.set_u16(AT_GARBAGE, 0);

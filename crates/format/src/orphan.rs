@@ -4,6 +4,7 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, u64_at};
+use crate::declare::layout;
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::invariant;
 use shoal_base::{Addr, Error, Ino, Result};
@@ -12,17 +13,43 @@ use shoal_base::{Addr, Error, Ino, Result};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SOR1");
 /// Bytes of a block.
 pub const BLOCK_SIZE: usize = 4096;
-/// Bytes before the first slot: magic 4, shard 4, volume 8, reserved 8.
-pub const HEADER: usize = 24;
+
+layout! {
+    /// Header of a block of the orphan table.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct BlockHeader: "orphan-block", 24 of 4096,
+    "Header of an orphan block; slots of 8 bytes (inode or 0) follow, the last 8 bytes are the \
+     checksum." {
+        0 magic: u32 = MAGIC, "`SOR1`";
+        4 shard: u32, "number of the block";
+        8 volume: u64, "first half of the volume id";
+        16 reserved[8], "zero";
+    }
+}
+
+/// Bytes before the first slot.
+pub const HEADER: usize = BlockHeader::SIZE;
 /// Slots of a block.
 pub const SLOTS: usize = (BLOCK_SIZE - HEADER - 8) / 8;
 
-/// `SOL1`.
-pub const LIST_MAGIC: u32 = u32::from_le_bytes(*b"SOL1");
-/// Bytes of a list before the first pointer: magic 4, count 4, volume 8.
-pub const LIST_HEADER: usize = 16;
+/// `SOL2`.
+pub const LIST_MAGIC: u32 = u32::from_le_bytes(*b"SOL2");
+
+layout! {
+    /// Header of a list of blocks.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct ListHeader: "orphan-list", 16 of varying,
+    "Pointers to at most 510 orphan blocks, which follow." {
+        0 magic: u32 = LIST_MAGIC, "`SOL2`";
+        4 count: u32, "number of pointers";
+        8 volume: u64, "first half of the volume id";
+    }
+}
+
+/// Bytes of a list before the first pointer.
+pub const LIST_HEADER: usize = ListHeader::SIZE;
 /// Pointers of a list, at most: about 16 KiB.
-pub const LIST_SLOTS: usize = 680;
+pub const LIST_SLOTS: usize = 510;
 /// Lists that a checkpoint can name.
 pub const LISTS_MAX: usize = 1024;
 /// Blocks of the orphan table of a volume, at most.
@@ -32,37 +59,35 @@ pub const BLOCKS_MAX: usize = LISTS_MAX * LIST_SLOTS;
 pub fn encode_list(volume: u64, blocks: &[Ptr]) -> Vec<u8> {
     invariant!(blocks.len() <= LIST_SLOTS, "{} orphan blocks in one list", blocks.len());
     let mut out = Vec::with_capacity(LIST_HEADER + blocks.len() * Ptr::SIZE);
-    out.put_u32(LIST_MAGIC);
-    out.put_u32(blocks.len() as u32);
-    out.put_u64(volume);
-    blocks.iter().for_each(|block| block.encode(&mut out));
+    ListHeader { count: blocks.len() as u32, volume }.append(&mut out);
+    blocks.iter().for_each(|block| block.append(&mut out));
     out
 }
 
 /// Decodes a list; the checksum has been verified against the pointer.
 pub fn decode_list(raw: &[u8], addr: Addr, volume: u64) -> Result<Vec<Ptr>> {
-    let fields = || {
-        let mut r = Reader::new(raw);
-        let known = r.u32()? == LIST_MAGIC;
-        let (count, of) = (r.u32()? as usize, r.u64()?);
-        let mut blocks = Vec::new();
-        for _ in 0..count.min(LIST_SLOTS + 1) {
-            blocks.push(Ptr::decode(&mut r)?);
-        }
-        (known && of == volume && count <= LIST_SLOTS && r.is_empty()).then_some(blocks)
+    let bad = |rule: &str| Error::corrupt("orphan list", Some(addr.0), rule);
+    let mut r = Reader::new(raw);
+    let head: ListHeader = match ListHeader::read(raw) {
+        Ok(head) => head,
+        Err(field) => return Err(bad(field)),
     };
-    let bad = || Error::corrupt("orphan list", Some(addr.0), "magic, volume or length");
-    fields().ok_or_else(bad)
+    let _head = r.take(LIST_HEADER);
+    if head.volume != volume {
+        return Err(bad("another volume's id"));
+    }
+    if head.count as usize > LIST_SLOTS || r.rest().len() != head.count as usize * Ptr::SIZE {
+        return Err(bad("number of pointers"));
+    }
+    let blocks = (0..head.count).map(|_| r.field());
+    blocks.collect::<Option<_>>().ok_or_else(|| bad("a pointer"))
 }
 
 /// Encodes a block of at most [`SLOTS`] inodes; empty slots are 0.
 pub fn encode(volume: u64, shard: u32, inodes: &[Ino]) -> Vec<u8> {
     invariant!(inodes.len() <= SLOTS, "{} orphans in one block", inodes.len());
     let mut out = Vec::with_capacity(BLOCK_SIZE);
-    out.put_u32(MAGIC);
-    out.put_u32(shard);
-    out.put_u64(volume);
-    out.put_u64(0);
+    BlockHeader { shard, volume }.append(&mut out);
     for ino in inodes {
         out.put_u64(ino.0);
     }
@@ -81,14 +106,11 @@ pub fn decode(raw: &[u8], addr: Addr, volume: u64) -> Result<(u32, Vec<Ino>)> {
     if u64_at(raw, BLOCK_SIZE - 8) != checksum_of_body(raw) {
         return Err(bad("checksum"));
     }
-    let mut r = Reader::new(raw);
-    if r.u32() != Some(MAGIC) {
-        return Err(bad("magic"));
-    }
-    let shard = r.u32().unwrap_or_default();
-    if r.u64() != Some(volume) {
-        return Err(bad("another volume's id"));
-    }
+    let head = match BlockHeader::read(raw) {
+        Ok(head) if head.volume == volume => head,
+        Ok(_) => return Err(bad("another volume's id")),
+        Err(field) => return Err(bad(field)),
+    };
     let slots = (0..SLOTS).map(|i| u64_at(raw, HEADER + i * 8));
-    Ok((shard, slots.filter(|ino| *ino != 0).map(Ino).collect()))
+    Ok((head.shard, slots.filter(|ino| *ino != 0).map(Ino).collect()))
 }

@@ -1,46 +1,110 @@
 //! Pointers carry the checksum of what they point to, so a lost, torn or misplaced write is found
-//! on read, at any level.
+//! on read, at any level; and the epoch in which it was written, so that what is younger than a
+//! mark is found without reading what is not (after ZFS's block pointers with their birth
+//! transaction groups).
 
-use crate::bytes::{Put, Reader};
-use shoal_base::{Addr, Error, Result, checksum};
+use crate::declare::{Field, layout, numbered};
+use shoal_base::{Addr, Epoch, Error, Result, checksum};
 
-/// `{address, length, checksum}` of an object on the device. 24 bytes on disk.
+numbered! {
+    /// How an object's bytes are coded.
+    #[derive(Default)]
+    pub enum Codec: u8 {
+        /// As they are.
+        #[default]
+        0 None,
+    }
+}
+
+/// Three bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Ptr {
-    /// Byte address; a multiple of 8. 0 with length 0: points to nothing.
-    pub addr: Addr,
-    /// Length of the object in bytes.
-    pub len: u32,
-    /// XXH3-64 of the object.
-    pub checksum: u64,
+pub struct U24(u32);
+
+impl U24 {
+    /// One more than the largest.
+    pub const END: u32 = 1 << 24;
+    /// The number; without its upper bits if it is too large.
+    pub const fn new(number: u32) -> U24 {
+        U24(number & (Self::END - 1))
+    }
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Field for U24 {
+    const LEN: usize = 3;
+    #[inline]
+    fn put(&self, to: &mut [u8]) {
+        to.copy_from_slice(&self.0.to_le_bytes()[..3]);
+    }
+    #[inline]
+    fn get(from: &[u8]) -> Option<Self> {
+        let [a, b, c] = *from.first_chunk()?;
+        Some(U24(u32::from_le_bytes([a, b, c, 0])))
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+layout! {
+    /// A pointer: what is there, since when, and the proof.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Ptr: "pointer", 32 of 32, "Points to any object, and proves what is found there." {
+        0 addr: Addr, "byte address, a multiple of 8; its upper 8 bits number a device, which is 0";
+        8 birth: Epoch, "epoch in which the object was written";
+        16 len: u32, "bytes on the device; 0: points to nothing";
+        20 logical: U24, "bytes when decoded";
+        23 codec: Codec, "0 none";
+        24 checksum: u64, "XXH3-64 of the bytes on the device";
+    }
 }
 
 impl Ptr {
-    /// Bytes on disk.
-    pub const SIZE: usize = 24;
     /// Points to nothing.
-    pub const NULL: Ptr = Ptr { addr: Addr(0), len: 0, checksum: 0 };
+    pub const NULL: Ptr = Ptr::sealed(Addr(0), 0, 0, 0);
 
+    /// A pointer to these bytes, written to `addr` in this epoch.
+    #[inline]
+    pub fn to(addr: Addr, birth: Epoch, bytes: &[u8]) -> Ptr {
+        Ptr::sealed(addr, birth, bytes.len() as u32, checksum(bytes))
+    }
+    /// A pointer to `len` bytes that are not coded and have this checksum.
+    #[inline]
+    pub const fn sealed(addr: Addr, birth: Epoch, len: u32, checksum: u64) -> Ptr {
+        Ptr { addr, birth, len, logical: U24::new(len), codec: Codec::None, checksum }
+    }
+    /// The place of an object, for counting its bytes: it proves nothing.
+    #[inline]
+    pub const fn place(addr: Addr, len: u32) -> Ptr {
+        Ptr::sealed(addr, 0, len, 0)
+    }
+    /// The pointer that is all of `value`, and whose fields agree.
+    #[inline]
+    pub fn of_value(value: &[u8]) -> Option<Ptr> {
+        Ptr::load(value.try_into().ok()?).ok().filter(Ptr::is_valid)
+    }
     /// Whether it points to nothing.
     #[inline]
     pub fn is_null(&self) -> bool {
         self.len == 0
     }
-    /// Appends the 24 bytes: address 8, length 4, reserved 4 (zero), checksum 8.
+    /// Whether its fields agree: bytes that are not coded are as many as on the device.
     #[inline]
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.addr.0);
-        out.put_u32(self.len);
-        out.put_u32(0);
-        out.put_u64(self.checksum);
+    pub fn is_valid(&self) -> bool {
+        let Codec::None = self.codec;
+        self.len == self.logical.get()
     }
-    /// Reads the 24 bytes.
+    /// Checks the epoch in which an object says that it was written.
     #[inline]
-    pub fn decode(r: &mut Reader<'_>) -> Option<Ptr> {
-        let addr = Addr(r.u64()?);
-        let len = r.u32()?;
-        let _reserved = r.u32()?;
-        Some(Ptr { addr, len, checksum: r.u64()? })
+    pub fn verify_birth(&self, written: Epoch, object: &str) -> Result<()> {
+        if written == self.birth {
+            return Ok(());
+        }
+        let rule = format!("written in epoch {written}, pointer says {}", self.birth);
+        Err(Error::corrupt(object, Some(self.addr.0), rule))
     }
     /// Checks `bytes`, read from where this points, against length and checksum.
     pub fn verify(&self, bytes: &[u8], object: &str) -> Result<()> {

@@ -3,64 +3,59 @@
 //! short, however many roots there are.
 
 use crate::Ptr;
-use crate::bytes::{Put, Reader, u32_at, u64_at};
+use crate::bytes::{Put, Reader, u16_at, u32_at, u64_at};
+use crate::declare::{layout, numbered};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Error, Result, RootId, invariant, limits, rootset};
 
-/// Bytes of a root without its name.
-pub const ROOT_FIXED: usize = 4 + 4 * Ptr::SIZE + 16;
-/// `SRP1`.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"SRP1");
+/// `SRP2`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SRP2");
 /// Numbers of roots that a page answers for.
 pub const ROOTS: usize = rootset::GROUP;
 /// Pages of a volume, at most.
 pub const PAGES_MAX: usize = (u16::MAX as usize + 1) / ROOTS;
-/// Bytes before the first root.
-pub const HEADER: usize = 32;
 /// Bytes of the longest page: every root with the longest name.
-pub const PAGE_MAX: usize = HEADER + ROOTS * (ROOT_FIXED + limits::NAME_MAX) + 8;
+pub const PAGE_MAX: usize =
+    RootPage::SIZE + ROOTS * (RootRecord::SIZE + limits::NAME_MAX) + 8;
 
 // The length of a name has one byte.
 const _: () = assert!(limits::NAME_MAX <= u8::MAX as usize);
 // A page and its second copy fit in the smallest segment, with room to spare.
 const _: () = assert!(4 * PAGE_MAX as u64 <= limits::SEGMENT_SIZE_MIN);
 
-/// What a root's number stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum RootState {
-    /// A root with a name.
-    #[default]
-    Live = 0,
-    /// It has lost its name; what is in it is being freed.
-    Deleted = 1,
-    /// Nothing is in it: the number can be given out again.
-    Vacant = 2,
-}
-
-impl RootState {
-    /// The state of this number.
-    pub fn from_u8(n: u8) -> Option<RootState> {
-        [RootState::Live, RootState::Deleted, RootState::Vacant].into_iter().find(|s| *s as u8 == n)
+numbered! {
+    /// What a root's number stands for.
+    #[derive(Default)]
+    pub enum RootState: u8 {
+        /// A root with a name.
+        #[default]
+        0 Live,
+        /// It has lost its name; what is in it is being freed.
+        1 Deleted,
+        /// Nothing is in it: the number can be given out again.
+        2 Vacant,
     }
 }
 
-/// The four trees of a root and its allocation state.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RootRecord {
-    /// Number of the root.
-    pub id: RootId,
-    /// Whether it lives.
-    pub state: RootState,
-    /// Name under the volume's top; empty for root 0.
-    pub name: Vec<u8>,
-    /// Root node of each tree, indexed by [`crate::node::TreeId`]; null: the tree is empty.
-    pub trees: [Ptr; 4],
-    /// Inode blocks from this number on have never been used.
-    pub next_block: u64,
-    /// Inodes in use.
-    pub inodes: u64,
+layout! {
+    /// A root: its four trees and its allocation state.
+    #[derive(Clone, PartialEq, Eq, Debug, Default)]
+    pub struct RootRecord: "root", 224 of varying, "A root in a page; its name follows." {
+        0 id: RootId, "number of the root";
+        2 state: RootState, "0 live, 1 deleted, 2 vacant";
+        3 name_len[1], "bytes of the name";
+        4 flags[4], "zero";
+        8 trees: [Ptr; 4], "root nodes of `imap`, `dirents`, `attrs`, `extents`; null: an empty tree";
+        136 more_trees[64], "zero: two trees more, of quotas and of what is in each directory";
+        200 next_block: u64, "inode blocks from here on are unused";
+        208 inodes: u64, "inodes in use";
+        216 origin[4], "zero: the snapshot that it was made from";
+        220 key[4], "zero: number of the key with which its blocks are encrypted";
+        + name: Vec<u8>, "name under the volume's top; empty for root 0";
+    }
 }
+
+const AT_NAME_LEN: usize = RootRecord::TABLE.at("name_len");
 
 impl RootRecord {
     /// Returns a root number that nothing is in.
@@ -73,45 +68,37 @@ impl RootRecord {
     }
     /// Bytes on disk.
     pub fn encoded_len(&self) -> usize {
-        ROOT_FIXED + self.name.len()
+        Self::SIZE + self.name.len()
     }
-    /// Appends the bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u16(self.id.0);
-        out.put_u8(self.name.len() as u8);
-        out.put_u8(self.state as u8);
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut raw = self.store();
+        raw[AT_NAME_LEN] = self.name.len() as u8;
+        out.put_bytes(&raw);
         out.put_bytes(&self.name);
-        for tree in &self.trees {
-            tree.encode(out);
-        }
-        out.put_u64(self.next_block);
-        out.put_u64(self.inodes);
     }
-    /// Reads the bytes.
-    pub fn decode(r: &mut Reader<'_>) -> Option<RootRecord> {
-        let id = RootId(r.u16()?);
-        let (len, state) = (r.u8()? as usize, RootState::from_u8(r.u8()?)?);
-        let name = r.take(len)?.to_vec();
-        let mut trees = [Ptr::NULL; 4];
-        for tree in &mut trees {
-            *tree = Ptr::decode(r)?;
-        }
-        Some(RootRecord { id, state, name, trees, next_block: r.u64()?, inodes: r.u64()? })
+    fn decode(r: &mut Reader<'_>) -> Option<RootRecord> {
+        let raw = r.take(Self::SIZE)?;
+        let mut root = RootRecord::read(raw).ok()?;
+        root.name = r.take(usize::from(raw[AT_NAME_LEN]))?.to_vec();
+        Some(root)
+    }
+    /// For logs and fsck.
+    pub fn to_text(&self) -> String {
+        format!("{} name {:?}", self.fields_text(), self.name.escape_ascii().to_string())
     }
 }
 
-/// Where a page is: in two places, so that damage to one of them loses no root. 32 bytes on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PagePtr {
-    /// The page; null when all its numbers are vacant.
-    pub first: Ptr,
-    /// Address of the second copy, 0 if there is none.
-    pub second: Addr,
+layout! {
+    /// Where a page is: in two places, so that damage to one of them loses no root.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct PagePtr: "page-pointer", 40 of 40,
+    "Points to a page of the root table; null when none of its roots is in use." {
+        0 first: Ptr, "pointer to the page";
+        32 second: Addr, "address of a second copy, of the same length and checksum; 0: none";
+    }
 }
 
 impl PagePtr {
-    /// Bytes on disk.
-    pub const SIZE: usize = Ptr::SIZE + 8;
     /// All numbers of the page are vacant.
     pub const NULL: PagePtr = PagePtr { first: Ptr::NULL, second: Addr(0) };
 
@@ -122,43 +109,39 @@ impl PagePtr {
             addr => Ptr { addr, ..self.first },
         }
     }
-    /// Appends the bytes: the pointer 24, address of the second copy 8.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.first.encode(out);
-        out.put_u64(self.second.0);
-    }
-    /// Reads the bytes.
-    pub fn decode(r: &mut Reader<'_>) -> Option<PagePtr> {
-        Some(PagePtr { first: Ptr::decode(r)?, second: Addr(r.u64()?) })
+}
+
+layout! {
+    /// A page of the root table. Numbers without a record are vacant, and nothing is left of them.
+    #[derive(Clone, PartialEq, Eq, Debug, Default)]
+    pub struct RootPage: "root-page", 32 of varying,
+    "Header of a page of the root table, which answers for 64 numbers; the roots of which there is \
+     something follow, ascending, and a checksum of all before, 8 bytes." {
+        0 magic: u32 = MAGIC, "`SRP2`";
+        4 length[4], "bytes, from the magic to the checksum";
+        8 volume: u64, "first half of the volume id";
+        16 epoch: u64, "number of the checkpoint that wrote it";
+        24 number: u16, "of the page: its first root divided by 64";
+        26 count[2], "roots that follow";
+        28 reserved[4], "zero";
+        + roots: Vec<RootRecord>, "the roots of which there is something, ascending";
     }
 }
 
-/// A page of the root table. Numbers without a record are vacant, and nothing is left of them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RootPage {
-    /// Number of the page; its first root is this times [`ROOTS`].
-    pub number: u16,
-    /// Epoch whose checkpoint wrote it.
-    pub epoch: u64,
-    /// The roots of which there is something, ascending.
-    pub roots: Vec<RootRecord>,
-}
+const AT_LENGTH: usize = RootPage::TABLE.at("length");
+const AT_COUNT: usize = RootPage::TABLE.at("count");
+const AT_VOLUME: usize = RootPage::TABLE.at("volume");
 
 impl RootPage {
-    /// Encodes: magic 4, length 4, volume 8, epoch 8, number 2, count of roots 2, reserved 4, the
-    /// roots, checksum 8.
-    pub fn encode(&self, volume: u64) -> Vec<u8> {
+    /// The bytes of the whole page.
+    pub fn encode(&self) -> Vec<u8> {
         let roots: usize = self.roots.iter().map(RootRecord::encoded_len).sum();
-        let len = HEADER + roots + 8;
+        let len = Self::SIZE + roots + 8;
         invariant!(len <= PAGE_MAX, "page {} of the root table has {len} bytes", self.number);
         let mut out = Vec::with_capacity(len);
-        out.put_u32(MAGIC);
-        out.put_u32(len as u32);
-        out.put_u64(volume);
-        out.put_u64(self.epoch);
-        out.put_u16(self.number);
-        out.put_u16(self.roots.len() as u16);
-        out.put_u32(0);
+        self.append(&mut out);
+        out[AT_LENGTH..AT_LENGTH + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[AT_COUNT..AT_COUNT + 2].copy_from_slice(&(self.roots.len() as u16).to_le_bytes());
         self.roots.iter().for_each(|root| root.encode(&mut out));
         out.put_u64(0);
         let sum = checksum_of_body(&out);
@@ -169,35 +152,33 @@ impl RootPage {
     /// Decodes and verifies a page.
     pub fn decode(raw: &[u8], addr: Addr, volume: u64) -> Result<RootPage> {
         let bad = |rule: &str| Err(Error::corrupt("root page", Some(addr.0), rule));
-        if raw.len() < HEADER + 8 || raw.len() > PAGE_MAX || u32_at(raw, 4) as usize != raw.len() {
+        let whole = Self::SIZE + 8 <= raw.len() && raw.len() <= PAGE_MAX;
+        if !whole || u32_at(raw, AT_LENGTH) as usize != raw.len() {
             return bad("length");
         }
         if u64_at(raw, raw.len() - 8) != checksum_of_body(raw) {
             return bad("checksum");
         }
-        if u32_at(raw, 0) != MAGIC {
-            return bad("magic");
-        }
-        if u64_at(raw, 8) != volume {
-            return bad("another volume's id");
-        }
-        let Some(page) = RootPage::fields(&raw[16..raw.len() - 8]) else {
-            return bad("length of its roots");
+        let mut page = match RootPage::read(raw) {
+            Ok(page) if page.volume == volume => page,
+            Ok(_) => return bad("another volume's id"),
+            Err(field) => return bad(field),
         };
+        if page.read_roots(&raw[..raw.len() - 8]).is_none() {
+            return bad("length of its roots");
+        }
         match page.rule() {
             None => Ok(page),
             Some(rule) => bad(rule),
         }
     }
 
-    fn fields(raw: &[u8]) -> Option<RootPage> {
-        let mut r = Reader::new(raw);
-        let (epoch, number, count, _reserved) = (r.u64()?, r.u16()?, r.u16()?, r.u32()?);
-        let mut page = RootPage { number, epoch, roots: Vec::new() };
-        for _ in 0..count {
-            page.roots.push(RootRecord::decode(&mut r)?);
+    fn read_roots(&mut self, raw: &[u8]) -> Option<()> {
+        let mut r = Reader::new(&raw[Self::SIZE..]);
+        for _ in 0..u16_at(raw, AT_COUNT) {
+            self.roots.push(RootRecord::decode(&mut r)?);
         }
-        r.is_empty().then_some(page)
+        r.is_empty().then_some(())
     }
 
     /// Which rule the page breaks.
@@ -223,14 +204,14 @@ impl RootPage {
 
     /// Whether `raw` begins like a page of this volume, for a search on the device: its length.
     pub fn len_at(raw: &[u8], volume: u64) -> Option<usize> {
-        let head = raw.get(..HEADER)?;
-        let len = u32_at(head, 4) as usize;
-        let known = u32_at(head, 0) == MAGIC && u64_at(head, 8) == volume;
-        (known && (HEADER + 8..=PAGE_MAX).contains(&len)).then_some(len)
+        let head = raw.get(..Self::SIZE)?;
+        let len = u32_at(head, AT_LENGTH) as usize;
+        let known = u32_at(head, 0) == MAGIC && u64_at(head, AT_VOLUME) == volume;
+        (known && (Self::SIZE + 8..=PAGE_MAX).contains(&len)).then_some(len)
     }
     /// Number in a header that [`RootPage::len_at`] knows.
     pub fn number_at(raw: &[u8]) -> u16 {
-        crate::bytes::u16_at(raw, 24)
+        u16_at(raw, const { RootPage::TABLE.at("number") })
     }
 }
 
@@ -242,19 +223,19 @@ mod tests {
         let root = |id: &u16| RootRecord {
             id: RootId(*id),
             name: vec![b'n'; limits::NAME_MAX],
-            trees: [Ptr { addr: Addr(1 << 22), len: 9, checksum: 3 }; 4],
+            trees: [Ptr::sealed(Addr(1 << 22), 2, 9, 3); 4],
             next_block: 5,
             inodes: 6,
             ..RootRecord::default()
         };
-        RootPage { number, epoch: 7, roots: ids.iter().map(root).collect() }
+        RootPage { volume: 9, number, epoch: 7, roots: ids.iter().map(root).collect() }
     }
 
     #[test]
     fn the_fullest_page_has_the_size_said_and_reads_back() {
         let ids: Vec<u16> = (64..128).collect();
         let full = page(1, &ids);
-        let raw = full.encode(9);
+        let raw = full.encode();
         assert_eq!(raw.len(), PAGE_MAX);
         assert_eq!(RootPage::decode(&raw, Addr(0), 9), Ok(full));
         assert_eq!(RootPage::len_at(&raw, 9), Some(PAGE_MAX));
@@ -277,10 +258,10 @@ mod tests {
             (deleted, "root 0 is missing"),
         ];
         for (page, rule) in cases {
-            let error = RootPage::decode(&page.encode(9), Addr(0), 9).unwrap_err().to_string();
+            let error = RootPage::decode(&page.encode(), Addr(0), 9).unwrap_err().to_string();
             assert!(error.contains(rule), "{error}");
         }
-        let raw = page(1, &[64]).encode(9);
+        let raw = page(1, &[64]).encode();
         assert!(RootPage::decode(&raw, Addr(0), 10).is_err());
         for bit in 0..raw.len() * 8 {
             let mut bad = raw.clone();

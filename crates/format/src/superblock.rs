@@ -2,8 +2,9 @@
 //! wins. It is the only structure ever overwritten in place, and its swing publishes a checkpoint.
 //! A third, for repair, lies behind each checkpoint's record ([`spare_of`]).
 
-use crate::bytes::{Put, Reader};
-use crate::features::{self, Word};
+use crate::bytes::{u32_at, u64_at};
+use crate::declare::layout;
+use crate::features::{self, VERSION, Word};
 use crate::{Geometry, Ptr};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Code, Error, Result, limits};
@@ -21,7 +22,7 @@ pub fn spare_of(checkpoint: Ptr) -> u64 {
 }
 
 /// Where the second copy of a checkpoint's record is, for repair: behind the spare superblock and a
-/// gap, so that no bad page has both. A record longer than 64 KiB has none.
+/// gap, so that no bad page has both. A record longer than 96 KiB has none.
 pub fn twin_of(checkpoint: Ptr) -> Option<Ptr> {
     let at = spare_of(checkpoint).saturating_add((SIZE + TWIN_GAP) as u64);
     (checkpoint.len <= TWIN_MAX).then_some(Ptr { addr: Addr(at), ..checkpoint })
@@ -30,73 +31,55 @@ pub fn twin_of(checkpoint: Ptr) -> Option<Ptr> {
 /// Bytes between a spare superblock and the second copy of the record.
 pub const TWIN_GAP: usize = 4096;
 /// Longest record that has a second copy.
-pub(crate) const TWIN_MAX: u32 = 64 << 10;
+pub(crate) const TWIN_MAX: u32 = 96 << 10;
 /// Bytes that the longest record takes with what lies behind it.
 pub(crate) const EXTENT_MAX: usize = 2 * TWIN_MAX as usize + SIZE + TWIN_GAP;
 
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";
-/// Version of the format.
-pub const VERSION: u32 = 1;
 /// Bytes of a copy; the rest of its 4096-byte block is zero.
-pub const SIZE: usize = 256;
+pub const SIZE: usize = Superblock::SIZE;
 
-/// Contents of a superblock copy. 256 bytes on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Superblock {
-    /// Random id of the volume (a UUID).
-    pub id: [u8; 16],
-    /// Shape of the volume.
-    pub geometry: Geometry,
-    /// Compat feature bits.
-    pub compat: u64,
-    /// Read-only-compat feature bits.
-    pub ro_compat: u64,
-    /// Incompat feature bits.
-    pub incompat: u64,
-    /// Raised by one at every write.
-    pub sequence: u64,
-    /// Raised at every read-write open: journal batches of older incarnations are not replayed.
-    pub incarnation: u32,
-    /// The volume was closed; nothing to replay.
-    pub clean: bool,
-    /// The newest checkpoint.
-    pub checkpoint: Ptr,
-    /// Seconds since 1970 at mkfs.
-    pub created: i64,
+layout! {
+    /// Contents of a superblock copy.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Superblock: "superblock", 256 of 256,
+    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero. A spare one, \
+     for repair, is behind the record of each checkpoint, at the next multiple of 8." {
+        0 magic: [u8; 8] = MAGIC, "`SHOALFS1`";
+        8 version: u32 = VERSION, "format version ([features](#versions-and-features))";
+        12 clean: bool, "1: closed cleanly, nothing to replay";
+        13 reserved[3], "zero";
+        16 id: [u8; 16], "volume id (UUID); its first half is stamped everywhere and seeds name hashes";
+        32 geometry: Geometry, "shape of the volume";
+        48 compat: u64, "compatible features";
+        56 ro_compat: u64, "read-only compatible features";
+        64 incompat: u64, "incompatible features";
+        72 sequence: u64, "raised by one at every write; its lowest bit chooses the copy";
+        80 incarnation: u32, "raised at every writable open: journal batches of older ones are not replayed";
+        84 more_reserved[4], "zero";
+        88 checkpoint: Ptr, "pointer to the newest checkpoint";
+        120 created: i64, "seconds since 1970 at mkfs";
+        128 rest[120], "zero";
+        248 checksum[8], "XXH3-64 of all before";
+    }
 }
+
+const AT_VERSION: usize = Superblock::TABLE.at("version");
 
 impl Superblock {
     /// The low 64 bits of the id: stamped into journal batches and nodes, and the seed of name
     /// hashes.
     pub fn volume(&self) -> u64 {
-        crate::bytes::u64_at(&self.id, 0)
+        u64_at(&self.id, 0)
     }
 
-    /// Encodes: magic 8, version 4, state 4, id 16, segment size 8, segments 4, inode size 4,
-    /// compat 8, ro-compat 8, incompat 8, sequence 8, incarnation 4, reserved 4, checkpoint 24,
-    /// created 8, reserved to 248, checksum 8.
+    /// Its bytes, with their checksum.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(SIZE);
-        out.put_bytes(&MAGIC);
-        out.put_u32(VERSION);
-        out.put_u32(u32::from(self.clean));
-        out.put_bytes(&self.id);
-        out.put_u64(self.geometry.segment_size);
-        out.put_u32(self.geometry.segments);
-        out.put_u32(self.geometry.inode_size);
-        out.put_u64(self.compat);
-        out.put_u64(self.ro_compat);
-        out.put_u64(self.incompat);
-        out.put_u64(self.sequence);
-        out.put_u32(self.incarnation);
-        out.put_u32(0);
-        self.checkpoint.encode(&mut out);
-        out.put_i64(self.created);
-        out.resize(SIZE, 0);
+        let mut out = self.store();
         let sum = checksum_of_body(&out);
         out[SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
-        out
+        out.to_vec()
     }
 
     /// Decodes and verifies one copy. `Ok(None)`: no superblock here at all (no magic).
@@ -106,18 +89,17 @@ impl Superblock {
             return Ok(None);
         }
         let raw = &raw[..SIZE];
-        let (sum, found) = (crate::bytes::u64_at(raw, SIZE - 8), checksum_of_body(raw));
+        let (sum, found) = (u64_at(raw, SIZE - 8), checksum_of_body(raw));
         if sum != found {
             return bad(format!("checksum is {found:#018x}, stored {sum:#018x}"));
         }
-        let Some((version, sb)) = Superblock::fields(raw) else {
-            return bad("too short".into());
-        };
-        if version != VERSION {
-            let message =
-                format!("volume has format version {version}, this shoal knows {VERSION}");
-            return Err(Error::refused(Code::NotSupported, message + ": use a newer shoal"));
+        if let Some(message) = features::refuse_version(u32_at(raw, AT_VERSION)) {
+            return Err(Error::refused(Code::NotSupported, message));
         }
+        let sb = match Superblock::read(raw) {
+            Ok(sb) => sb,
+            Err(field) => return bad(format!("field {field}")),
+        };
         if let Some(rule) = sb.geometry_rule() {
             return bad(rule);
         }
@@ -125,35 +107,6 @@ impl Superblock {
             return bad(format!("sequence {}", sb.sequence));
         }
         Ok(Some(sb))
-    }
-
-    fn fields(raw: &[u8]) -> Option<(u32, Superblock)> {
-        let mut r = Reader::new(&raw[8..]);
-        let version = r.u32()?;
-        let state = r.u32()?;
-        let mut id = [0; 16];
-        id.copy_from_slice(r.take(16)?);
-        let geometry =
-            Geometry { segment_size: r.u64()?, segments: r.u32()?, inode_size: r.u32()? };
-        let (compat, ro_compat, incompat, sequence) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let incarnation = r.u32()?;
-        let _reserved = r.u32()?;
-        let checkpoint = Ptr::decode(&mut r)?;
-        let created = r.i64()?;
-        let clean = state & 1 == 1;
-        let sb = Superblock {
-            id,
-            geometry,
-            compat,
-            ro_compat,
-            incompat,
-            sequence,
-            incarnation,
-            clean,
-            checkpoint,
-            created,
-        };
-        Some((version, sb))
     }
 
     fn geometry_rule(&self) -> Option<String> {
@@ -207,11 +160,11 @@ mod tests {
     #[test]
     fn copies_lie_behind_the_record_and_a_damaged_pointer_leads_to_none() {
         for addr in [u64::MAX, u64::MAX - 100, u64::MAX - 5000] {
-            let ptr = Ptr { addr: Addr(addr), len: 200, checksum: 0 };
+            let ptr = Ptr::place(Addr(addr), 200);
             let twin = twin_of(ptr).expect("a short record");
             assert!(spare_of(ptr) >= addr && twin.addr.0 >= addr);
         }
-        let ptr = Ptr { addr: Addr(1 << 20), len: 201, checksum: 0 };
+        let ptr = Ptr::place(Addr(1 << 20), 201);
         let twin = twin_of(ptr).expect("a short record");
         assert_eq!((spare_of(ptr), twin.addr.0), ((1 << 20) + 208, (1 << 20) + 208 + 256 + 4096));
         assert_eq!(twin_of(Ptr { len: TWIN_MAX + 1, ..ptr }), None);

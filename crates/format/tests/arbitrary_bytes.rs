@@ -27,7 +27,7 @@ fn decode_all(raw: &[u8]) {
     let _ = OwnerClaim::decode(raw);
     let _ = decode_block(raw, BLOCK, Addr(0));
     let _ = Inode::decode(raw, 512).map(|inode| inode.to_text());
-    let _ = Core::decode(&mut Reader::new(raw));
+    let _ = Core::read(raw).map(|core| core.fields_text());
     let _ = Dirent::decode(raw).map(|d| d.to_text());
     let _ = Extent::decode_value(3, raw).map(|e| e.to_text());
     let _ = DataHeader::decode(raw, 7);
@@ -139,7 +139,7 @@ proptest! {
         let mut raw = Vec::new();
         for (space, name) in &names {
             let value = attr::Link { dir: Ino(9), generation: 1 }.encode();
-            let space = attr::Namespace::from_u8(*space).unwrap();
+            let space = attr::Namespace::from_number(*space).unwrap();
             Attr { space, name, value: attr::Value::Local(&value) }.encode(&mut raw);
         }
         use_fork(&raw);

@@ -9,10 +9,10 @@ use crate::table::{DIRTY_MARK, InodeTable, decode_imap};
 use shoal_base::invariant;
 use shoal_base::limits::ALIGN;
 use shoal_base::planted::{self, Defect};
-use shoal_base::{Addr, Code, Epoch, Result, checksum};
+use shoal_base::{Addr, Code, Epoch, Result};
 use shoal_format::Ptr;
-use shoal_format::bytes::Put;
-use shoal_format::inode::{Inode, encode_block, stamp_block};
+
+use shoal_format::inode::{ImapEntry, Inode, encode_block, stamp_block};
 use shoal_tree::{Key, NodeWriter, Placed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ impl InodeTable {
             prepare: |blocks: Blocks| Ok(self.encode(blocks, epoch)),
             place: |piece: &mut Piece| piece.place(&mut **sink.lock()),
             finish: |mut piece: Piece| {
-                piece.stamp();
+                piece.stamp(epoch);
                 match &helpers {
                     Some(helpers) => helpers.write_runs(&piece.raw, &piece.placed)?,
                     None => piece.write(&mut **sink.lock())?,
@@ -105,12 +105,11 @@ impl InodeTable {
 
     /// Blocks that have been written are found where they are now.
     fn enter_addresses(&self, piece: &Piece, epoch: Epoch) -> Result<()> {
-        let mut value = Vec::with_capacity(Ptr::SIZE + 4);
+        let mut value = Vec::with_capacity(ImapEntry::SIZE);
         for ((block, ptr), free) in piece.blocks.iter().zip(&piece.ptrs).zip(&piece.free) {
             *block.disk.lock() = *ptr;
             value.clear();
-            ptr.encode(&mut value);
-            value.put_u32(*free);
+            ImapEntry { ptr: *ptr, free: *free }.append(&mut value);
             self.imap.put(Key::new(block.number, 0), &value, epoch)?;
         }
         Ok(())
@@ -189,11 +188,11 @@ impl Piece {
         Ok(())
     }
 
-    fn stamp(&mut self) {
+    fn stamp(&mut self, epoch: Epoch) {
         for &Placed { addr, start, len } in &self.placed {
             let raw = &mut self.raw[start..start + len];
             stamp_block(raw, addr);
-            self.ptrs.push(Ptr { addr, len: len as u32, checksum: checksum(raw) });
+            self.ptrs.push(Ptr::to(addr, epoch, raw));
         }
     }
 

@@ -5,8 +5,8 @@
 use crate::table::{InodeTable, decode_imap};
 use shoal_base::{Epoch, Error, Result};
 use shoal_format::Ptr;
-use shoal_format::bytes::Put;
-use shoal_format::inode::Inode;
+
+use shoal_format::inode::{ImapEntry, Inode};
 use shoal_tree::Key;
 use std::sync::atomic::Ordering;
 
@@ -64,10 +64,7 @@ impl InodeTable {
         }
         let bit = |(i, inode): (usize, &Inode)| u32::from(!inode.core.in_use()) << i;
         let free = inodes.iter().enumerate().map(bit).fold(0, |mask, bit| mask | bit);
-        let mut value = Vec::with_capacity(Ptr::SIZE + 4);
-        ptr.encode(&mut value);
-        value.put_u32(free);
-        self.imap.put(key, &value, epoch)?;
+        self.imap.put(key, &ImapEntry { ptr, free }.store(), epoch)?;
         Ok(true)
     }
 

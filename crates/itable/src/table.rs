@@ -12,8 +12,7 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::shard::spread;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
-use shoal_format::bytes::Reader;
-use shoal_format::inode::{BlockId, Inode, decode_block};
+use shoal_format::inode::{BlockId, BlockPlace, ImapEntry, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Guard, Mark, Reservation, XArray};
@@ -235,7 +234,10 @@ impl InodeTable {
         if !planted::is(Defect::InodeChecksum) {
             ptr.verify(raw, &self.name_of(number))?;
         }
-        decode_block(raw, self.block_id(number), ptr.addr)
+        let inodes = decode_block(raw, self.block_id(number), ptr.addr)?;
+        let written = BlockPlace::decode(raw).map_or(0, |place| place.epoch);
+        ptr.verify_birth(written, &self.name_of(number))?;
+        Ok(inodes)
     }
 
     /// Whether a block can be as long, and where this points to.
@@ -351,10 +353,8 @@ pub(crate) fn no_memory(_: AllocError) -> Error {
 
 /// Reads an `imap` value.
 pub(crate) fn decode_imap(raw: &[u8]) -> Option<(Ptr, u32)> {
-    let mut r = Reader::new(raw);
-    let ptr = Ptr::decode(&mut r)?;
-    let free = r.u32()?;
-    r.is_empty().then_some((ptr, free))
+    let ImapEntry { ptr, free } = ImapEntry::load(raw.try_into().ok()?).ok()?;
+    ptr.is_valid().then_some((ptr, free))
 }
 
 impl InodeTable {

@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 use crate::sync::crew::{Steps, in_order};
 use crate::tree::Tree;
 use shoal_base::limits::NODE_SIZE;
-use shoal_base::{Addr, Epoch, Result, checksum, invariant};
+use shoal_base::{Addr, Epoch, Result, invariant};
 use shoal_format::Ptr;
 use shoal_format::node::Key;
 use std::sync::Arc;
@@ -137,8 +137,7 @@ impl Tree {
             invariant!(node.is_some(), "a leaf was written twice");
             let Some(node) = node else { continue };
             node.stamp(*addr, epoch);
-            let sum = checksum(node.bytes());
-            let ptr = Ptr { addr: *addr, len: NODE_SIZE as u32, checksum: sum };
+            let ptr = Ptr::to(*addr, epoch, node.bytes());
             placed.push(Placed { addr: *addr, start: raw.len(), len: NODE_SIZE });
             raw.extend_from_slice(node.bytes());
             retired.push(self.leaf_written(&mut state, ptr, epoch));

@@ -27,7 +27,7 @@ use crate::tree::{Dead, Tree};
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
-use shoal_base::{Addr, Epoch, Result, checksum};
+use shoal_base::{Addr, Epoch, Result};
 use shoal_format::Ptr;
 use shoal_format::node::{Key, Node};
 use std::sync::Arc;
@@ -208,7 +208,7 @@ impl Tree {
             };
             invariant!(!disk.is_null(), "child {i} of an inner node has not been written");
             value.clear();
-            disk.encode(&mut value);
+            disk.append(&mut value);
             let fitted = node.insert(i, *key, &value);
             invariant!(fitted, "inner node over its fan-out");
         }
@@ -252,7 +252,7 @@ impl Tree {
 fn write_node(node: &mut Node, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
     let addr = writer.alloc(NODE_SIZE)?;
     node.stamp(addr, epoch);
-    let ptr = Ptr { addr, len: NODE_SIZE as u32, checksum: checksum(node.bytes()) };
+    let ptr = Ptr::to(addr, epoch, node.bytes());
     writer.write(addr, node.bytes())?;
     Ok(ptr)
 }

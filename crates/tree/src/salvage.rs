@@ -9,7 +9,6 @@ use crate::inner::InnerCell;
 use crate::tree::Tree;
 use shoal_base::{Epoch, Error, Result};
 use shoal_device::Device;
-use shoal_format::bytes::Reader;
 use shoal_format::node::{Key, Node, NodeId};
 use shoal_format::{Geometry, Ptr};
 use std::sync::Arc;
@@ -122,8 +121,7 @@ impl Tree {
 
 /// Child `i` of an inner node. A value that is no pointer becomes one that leads nowhere.
 pub(crate) fn child(node: &Node, i: usize, at: &Place) -> Place {
-    let mut r = Reader::new(node.value(i));
-    let ptr = Ptr::decode(&mut r).filter(|_| r.is_empty()).unwrap_or(Ptr::NULL);
+    let ptr = Ptr::of_value(node.value(i)).unwrap_or(Ptr::NULL);
     let low = if i == 0 { at.low } else { node.key(i) };
     let high = if i + 1 < node.count() { node.key(i + 1) } else { at.high };
     Place { ptr, level: node.level().checked_sub(1), low, high }

@@ -111,7 +111,9 @@ impl Tree {
         if !planted::is(Defect::NodeChecksum) {
             ptr.verify(&frame[..], &object())?;
         }
-        Node::from_disk(frame, self.id, level, ptr.addr)
+        let node = Node::from_disk(frame, self.id, level, ptr.addr)?;
+        ptr.verify_birth(node.epoch(), &object())?;
+        Ok(node)
     }
 
     /// Reads the node of an inner cell, which ends before `high`.
@@ -154,8 +156,7 @@ impl Tree {
         }
         let high_of = |i: usize| keys.get(i + 1).copied().unwrap_or(high);
         let ptr_of = |i: usize| {
-            let mut r = shoal_format::bytes::Reader::new(node.value(i));
-            let ptr = Ptr::decode(&mut r).filter(|p| r.is_empty() && !p.is_null());
+            let ptr = Ptr::of_value(node.value(i)).filter(|ptr| !ptr.is_null());
             ptr.ok_or_else(|| bad("value is not a pointer"))
         };
         let level = node.level();

@@ -122,7 +122,7 @@ impl Store {
         drop(closed);
 
         self.cache.writing(moment.epoch);
-        let mut writer = MetaWriter::new(self, frozen);
+        let mut writer = MetaWriter::new(self, frozen, moment.epoch);
         let mut next = Checkpoint {
             volume: self.volume,
             epoch: moment.epoch,
@@ -192,19 +192,15 @@ impl Store {
         let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
         let (mut at, whole) = extent_of(next.encoded_len());
         at.addr = writer.alloc(whole)?;
-        let behind = Ptr {
-            addr: Addr(at.addr.0 + u64::from(at.len)),
-            len: whole as u32 - at.len,
-            checksum: 0,
-        };
-        writer.retire(behind);
+        let behind = Addr(at.addr.0 + u64::from(at.len));
+        writer.retire(Ptr::place(behind, whole as u32 - at.len));
         let table = writer.frozen.encode(&self.space);
-        next.usage = sealed(usage_addr, &table);
+        next.usage = Ptr::to(usage_addr, writer.epoch, &table);
         writer.write(usage_addr, &table)?;
         let record = next.encode();
         let superblock = Superblock {
             sequence: before.superblock.sequence + 1,
-            checkpoint: sealed(at.addr, &record),
+            checkpoint: Ptr::to(at.addr, writer.epoch, &record),
             clean,
             ..before.superblock
         };
@@ -223,13 +219,9 @@ impl Store {
 
 /// A record of `len` bytes at address 0, and the bytes that it takes with what lies behind it.
 fn extent_of(len: usize) -> (Ptr, usize) {
-    let at = Ptr { addr: Addr(0), len: len as u32, checksum: 0 };
+    let at = Ptr::place(Addr(0), len as u32);
     let twin = twin_of(at).map(|twin| twin.addr.0 + u64::from(twin.len));
     (at, twin.unwrap_or(spare_of(at) + superblock::SIZE as u64) as usize)
-}
-
-fn sealed(addr: Addr, bytes: &[u8]) -> Ptr {
-    Ptr { addr, len: bytes.len() as u32, checksum: shoal_base::checksum(bytes) }
 }
 
 impl Store {

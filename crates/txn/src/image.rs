@@ -79,9 +79,6 @@ impl Image {
         lost: &mut dyn FnMut(shoal_base::Error),
     ) -> Result<Image> {
         let mut image = Image { checkpoint, at: sb.checkpoint, orphan_blocks: Vec::new() };
-        if let Some(inline) = &image.checkpoint.inline {
-            image.orphan_blocks = inline.orphans.clone();
-        }
         for ptr in &image.checkpoint.orphan_lists {
             let raw = read_object(device, &sb.geometry, *ptr, "orphan list");
             match raw.and_then(|raw| orphan::decode_list(&raw, ptr.addr, sb.volume())) {
@@ -115,10 +112,7 @@ impl Image {
 
     /// Numbers below this may have a root.
     pub fn roots(&self) -> usize {
-        match &self.checkpoint.inline {
-            Some(inline) => inline.roots.len(),
-            None => self.checkpoint.pages.len() * ROOTS,
-        }
+        self.checkpoint.pages.len() * ROOTS
     }
 
     /// Reads the records of up to [`ROOTS`] roots, from number `page * ROOTS` on, without those of
@@ -129,10 +123,6 @@ impl Image {
         geometry: &Geometry,
         page: usize,
     ) -> Result<Vec<RootRecord>> {
-        if let Some(inline) = &self.checkpoint.inline {
-            let chunk = inline.roots.chunks(ROOTS).nth(page).unwrap_or_default();
-            return Ok(chunk.to_vec());
-        }
         let ptr = self.checkpoint.pages.get(page).copied().unwrap_or(PagePtr::NULL);
         let read = root_pages::read(device, geometry, self.checkpoint.volume, page, ptr)?;
         Ok(read.page.roots)

@@ -14,7 +14,7 @@ use crate::open::read_around;
 use crate::salvage::Held;
 use crate::store::Store;
 use shoal_base::limits::ALIGN;
-use shoal_base::{Addr, Ino, Result, RootId, SegNo, checksum};
+use shoal_base::{Addr, Ino, Result, RootId, SegNo};
 use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_format::dirent::{Dirent, first_key};
 use shoal_format::inode::{BlockId, BlockPlace, decode_block};
@@ -96,7 +96,7 @@ impl Search {
         }
         let raw = &here[..place.len];
         let Ok(inodes) = decode_block(raw, place.id, addr) else { return };
-        let ptr = Ptr { addr, len: place.len as u32, checksum: checksum(raw) };
+        let ptr = Ptr::to(addr, place.epoch, raw);
         let top = inodes.get(Ino::ROOT.index() as usize).is_some_and(|top| top.core.in_use());
         self.blocks.insert(key, FoundBlock { epoch: place.epoch, ptr, top });
     }

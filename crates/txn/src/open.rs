@@ -24,9 +24,6 @@ use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex
 use shoal_base::{Code, Error, Lsn, Result, RootSet};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
-use shoal_format::features::{
-    INCOMPAT_EMPTY_TREES, INCOMPAT_PAGED_ROOTS, RO_COMPAT_GROWN_OBJECTS, RO_COMPAT_ORPHAN_TREES,
-};
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
@@ -254,14 +251,9 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
 
 /// Opens a volume, steps 1 to 5.
 pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
-    let mut sb = read_superblock(&*device)?;
+    let sb = read_superblock(&*device)?;
     let writable = sb.check_features()?;
     let read_only = options.read_only || !writable || device.read_only();
-    if !read_only {
-        // With the next superblock, which is written before any such slot, tree or page is.
-        sb.ro_compat |= RO_COMPAT_ORPHAN_TREES | RO_COMPAT_GROWN_OBJECTS;
-        sb.incompat |= INCOMPAT_EMPTY_TREES | INCOMPAT_PAGED_ROOTS;
-    }
     let checkpoint = read_checkpoint(&*device, &sb)?;
     let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
     let space = Space::load(sb.geometry, &usage)?;
@@ -290,16 +282,9 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
 }
 
 /// Enters the roots that the checkpoint names. A page of which one copy is damaged is written
-/// again by the next checkpoint; of a record of the old form all are written then.
+/// again by the next checkpoint.
 fn read_roots(store: &Store) -> Result<()> {
     let image = store.newest_checkpoint();
-    if let Some(inline) = &image.checkpoint.inline {
-        for (id, record) in inline.roots.iter().enumerate() {
-            store.roots.push(Some(record))?;
-            store.roots.pages_due.insert((id / ROOTS) as u16);
-        }
-        return Ok(());
-    }
     let count = image.checkpoint.pages.len();
     for (number, ptr) in image.checkpoint.pages.iter().enumerate() {
         let device = &*store.device;

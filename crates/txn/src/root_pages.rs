@@ -20,7 +20,7 @@ use shoal_base::limits::NAME_MAX;
 use shoal_base::{Addr, Epoch, Error, Result, RootId};
 use shoal_device::Device;
 use shoal_format::checkpoint::RootState;
-use shoal_format::root::{PagePtr, ROOT_FIXED, ROOTS, RootPage};
+use shoal_format::root::{PagePtr, ROOTS, RootPage, RootRecord};
 use shoal_format::superblock::TWIN_GAP;
 use shoal_format::{Geometry, Ptr};
 use shoal_itable::Written;
@@ -76,7 +76,7 @@ pub(crate) fn read(
 impl Roots {
     /// Bytes that writing a page with its copy takes, about.
     pub(crate) fn page_bytes(&self) -> u64 {
-        (2 * self.count().min(ROOTS) * (ROOT_FIXED + NAME_MAX)) as u64
+        (2 * self.count().min(ROOTS) * (RootRecord::SIZE + NAME_MAX)) as u64
     }
 
     /// Enters the roots of a page, and vacant ones for the other numbers before `end`.
@@ -192,11 +192,16 @@ impl Store {
             writer.retire(old.copy());
             let ids = number * ROOTS..(number + 1) * ROOTS;
             let roots = ids.filter_map(|id| self.roots.get(RootId(id as u16))?.record());
-            let page = RootPage { number: number as u16, epoch, roots: roots.collect() };
+            let page = RootPage {
+                volume: self.volume,
+                number: number as u16,
+                epoch,
+                roots: roots.collect(),
+            };
             if page.roots.is_empty() {
                 continue;
             }
-            let raw = page.encode(self.volume);
+            let raw = page.encode();
             pages[number].first = writer.place(&raw)?;
             bytes += raw.len();
             batch.push((number, raw));

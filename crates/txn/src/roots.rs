@@ -142,7 +142,7 @@ impl Root {
     /// Whether it lives, is being freed, or is free.
     #[inline]
     pub fn state(&self) -> RootState {
-        RootState::from_u8(self.state.load(Ordering::Acquire)).unwrap_or_default()
+        RootState::from_number(self.state.load(Ordering::Acquire)).unwrap_or_default()
     }
     /// Its name under the volume's top; empty for root 0 and for roots without one.
     pub fn name(&self) -> Arc<[u8]> {

@@ -227,9 +227,6 @@ fn root_pages_of(
     image: &mut Image,
     losses: &mut Vec<Loss>,
 ) -> Result<Vec<Option<Vec<RootRecord>>>> {
-    if let Some(inline) = &image.checkpoint.inline {
-        return Ok(inline.roots.chunks(ROOTS).map(|chunk| Some(chunk.to_vec())).collect());
-    }
     let mut pages = Vec::new();
     for (number, ptr) in image.checkpoint.pages.iter_mut().enumerate() {
         let read = root_pages::read(device, &sb.geometry, sb.volume(), number, *ptr);

@@ -14,11 +14,11 @@ use crate::roots::Root;
 use crate::salvage::Held;
 use crate::store::Store;
 use shoal_base::limits::{ALIGN, NODE_SIZE};
-use shoal_base::{Addr, Result, SegNo, checksum};
+use shoal_base::{Addr, Result, SegNo};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::BlockPlace;
-use shoal_format::node::{self, Key, Node, TreeId};
+use shoal_format::node::{Key, Node, NodeHeader, TreeId};
 use shoal_format::usage::SegKind;
 use shoal_tree::{Action, Tree};
 use std::cmp::Reverse;
@@ -112,7 +112,7 @@ fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
         read_around(&*store.device, &mut raw, start.0)?;
         for at in (0..=raw.len() - NODE_SIZE).step_by(ALIGN) {
             let here = &raw[at..at + NODE_SIZE];
-            if here[..4] != node::MAGIC.to_le_bytes() || here[4] != tree.id().tree as u8 {
+            if NodeHeader::read(here).map(|node| node.tree) != Ok(tree.id().tree) {
                 continue;
             }
             let mut frame = Node::frame();
@@ -154,8 +154,7 @@ pub(crate) fn adopt_blocks(
                 && number < root.table.next_block()
                 && ranges.iter().any(|range| range.contains(&number));
             if ours && found.get(&number).is_none_or(|(epoch, _)| *epoch < place.epoch) {
-                let sum = checksum(&here[..place.len]);
-                let ptr = Ptr { addr: place.addr, len: place.len as u32, checksum: sum };
+                let ptr = Ptr::to(place.addr, place.epoch, &here[..place.len]);
                 found.insert(number, (place.epoch, ptr));
             }
         }

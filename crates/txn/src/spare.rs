@@ -6,7 +6,6 @@ use shoal_base::limits::ALIGN;
 use shoal_base::{Error, Result};
 use shoal_device::Device;
 use shoal_format::Ptr;
-use shoal_format::features::{RO_COMPAT_GROWN_OBJECTS, RO_COMPAT_ORPHAN_TREES};
 use shoal_format::superblock::{self, Superblock};
 
 /// Bytes of the device read at once.
@@ -88,7 +87,6 @@ fn reopened(sb: Superblock) -> Superblock {
     Superblock {
         incarnation: sb.incarnation.wrapping_add(u32::from(sb.clean)),
         clean: false,
-        ro_compat: sb.ro_compat | RO_COMPAT_ORPHAN_TREES | RO_COMPAT_GROWN_OBJECTS,
         ..sb
     }
 }

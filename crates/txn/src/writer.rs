@@ -3,7 +3,7 @@
 use crate::store::Store;
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::sync::crew::processors;
-use shoal_base::{Addr, Result, checksum};
+use shoal_base::{Addr, Epoch, Result};
 use shoal_device::Device;
 use shoal_format::Ptr;
 use shoal_space::{Class, Frozen, Stream};
@@ -17,13 +17,16 @@ const GATHER: usize = 1 << 20;
 pub(crate) struct MetaWriter<'s> {
     pub store: &'s Store,
     pub frozen: Frozen,
+    /// Epoch of the checkpoint: the birth of what it writes.
+    pub epoch: Epoch,
     at: Addr,
     gathered: Vec<u8>,
 }
 
 impl<'s> MetaWriter<'s> {
-    pub fn new(store: &'s Store, frozen: Frozen) -> MetaWriter<'s> {
-        MetaWriter { store, frozen, at: Addr(0), gathered: Vec::with_capacity(GATHER + (64 << 10)) }
+    pub fn new(store: &'s Store, frozen: Frozen, epoch: Epoch) -> MetaWriter<'s> {
+        let gathered = Vec::with_capacity(GATHER + (64 << 10));
+        MetaWriter { store, frozen, epoch, at: Addr(0), gathered }
     }
 
     /// Writes what has been gathered.
@@ -39,7 +42,7 @@ impl<'s> MetaWriter<'s> {
     pub fn gap(&mut self, len: usize) -> Result<()> {
         let addr = self.alloc(len)?;
         self.write(addr, &vec![0; len])?;
-        self.retire(Ptr { addr, len: len as u32, checksum: 0 });
+        self.retire(Ptr::place(addr, len as u32));
         Ok(())
     }
 
@@ -47,7 +50,7 @@ impl<'s> MetaWriter<'s> {
     pub fn place(&mut self, bytes: &[u8]) -> Result<Ptr> {
         let addr = self.alloc(bytes.len())?;
         self.write(addr, bytes)?;
-        Ok(Ptr { addr, len: bytes.len() as u32, checksum: checksum(bytes) })
+        Ok(Ptr::to(addr, self.epoch, bytes))
     }
 }
 

@@ -5,7 +5,8 @@
 //! check fails, both for a stale table and for a structure that the document leaves out.
 
 use crate::repository::Repository;
-use shoal_format::layout::{TABLES, Table};
+use shoal_format::declare::{Row, Table};
+use shoal_format::layout::TABLES;
 use std::path::Path;
 
 /// The document.
@@ -18,9 +19,8 @@ fn render(table: &Table) -> String {
     };
     let mut text = format!("**{}**, {size}. {}\n\n", table.name, table.doc);
     text.push_str("| offset | bytes | field | what it is |\n| ---: | ---: | --- | --- |\n");
-    for (offset, len, name, what) in table.placed() {
-        let len = if len == 0 { "…".to_string() } else { len.to_string() };
-        text.push_str(&format!("| {offset} | {len} | `{name}` | {what} |\n"));
+    for Row { at, len, name, what } in table.rows {
+        text.push_str(&format!("| {at} | {len} | `{name}` | {what} |\n"));
     }
     text
 }
@@ -76,7 +76,8 @@ mod tests {
     use super::*;
 
     fn table(name: &'static str) -> Table {
-        Table { name, doc: "A thing.", size: 8, fields: &[("magic", 8, "says what it is")] }
+        let rows = &[Row { at: 0, len: 8, name: "magic", what: "says what it is" }];
+        Table { name, doc: "A thing.", size: 8, rows }
     }
 
     #[test]

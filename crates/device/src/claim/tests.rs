@@ -25,7 +25,7 @@ fn superblock_of(id: [u8; 16]) -> Superblock {
         sequence: 1,
         incarnation: 1,
         clean: true,
-        checkpoint: Ptr { addr: Addr(1 << 20), len: 100, checksum: 0 },
+        checkpoint: Ptr::place(Addr(1 << 20), 100),
         created: 0,
     }
 }

@@ -18,7 +18,6 @@ use shoal_base::limits::{INODES_PER_BLOCK, NODE_SIZE};
 use shoal_base::{Error, Ino, Result, RootId};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
-use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::Extent;
@@ -231,7 +230,7 @@ impl Inner {
         report: &mut ScrubReport,
     ) -> Result<()> {
         let number = key.hi;
-        let Some(ptr) = Ptr::decode(&mut Reader::new(raw)) else {
+        let Some(ptr) = raw.get(..Ptr::SIZE).and_then(Ptr::of_value) else {
             report.problem("imap", format!("imap entry of block {number}: not a pointer"));
             return Ok(());
         };

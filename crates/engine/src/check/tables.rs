@@ -5,10 +5,10 @@
 use super::Check;
 use super::scrub::ScrubReport;
 use crate::volume::Inner;
-use shoal_base::{Addr, Lsn, Result};
+use shoal_base::{Lsn, Result};
 use shoal_format::Ptr;
-use shoal_format::checkpoint::{Checkpoint, Inline, RootState};
-use shoal_format::superblock::{SIZE, Superblock, spare_of, twin_of};
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::superblock::{Superblock, twin_of};
 use shoal_journal::JournalPos;
 use shoal_txn::{Image, ObjectKind};
 
@@ -19,9 +19,6 @@ impl Check<'_> {
     pub(crate) fn volume(&mut self) -> Result<()> {
         for damage in &self.volume.store.orphan_damage {
             self.problem("orphan-block", damage.clone());
-        }
-        if let Some(problem) = self.volume.outgrown(self.image) {
-            self.problem("checkpoint-size", problem);
         }
         let mut report = ScrubReport::default();
         self.volume.tables(&self.superblock, self.image, &mut report)?;
@@ -63,25 +60,6 @@ impl Inner {
             report.problem("journal", problem);
         }
         Ok(())
-    }
-
-    /// A volume whose newest checkpoint has the roots in its record, and that has got more of them
-    /// since than such a record can hold: the Shoal that made them cannot write it any more.
-    fn outgrown(&self, image: &Image) -> Option<String> {
-        image.checkpoint.inline.as_ref()?;
-        let names = self.store.roots.iter().map(|root| root.name().len());
-        let len = Inline::record_len(names, image.orphan_blocks.len());
-        let at = Ptr { addr: Addr(0), len: u32::try_from(len).ok()?, checksum: 0 };
-        let (whole, segment) = (spare_of(at) + SIZE as u64, self.store.geometry.segment_size);
-        let roots = self.store.roots.iter().filter(|root| root.state() != RootState::Vacant);
-        (whole > segment).then(|| {
-            format!(
-                "{} roots make a checkpoint's record of {len} bytes, which does not fit in a \
-                 segment of {segment}: the Shoal that made them cannot open the volume for \
-                 writing; a repair by this one, or a mount, writes them in pages",
-                roots.count()
-            )
-        })
     }
 
     /// What is wrong with the copies of the superblock, that behind the checkpoint included.

@@ -140,7 +140,7 @@ impl Inner {
         self.store.device.write_vectored_at(&slices, addr.0)?;
         self.data_written(len)?;
         let addr = Addr(addr.0 + HEADER as u64);
-        let ptr = Ptr { addr, len: len as u32, checksum: sum.digest() };
+        let ptr = Ptr::sealed(addr, self.store.epoch(), len as u32, sum.digest());
         let extent = Extent { offset, len: len as u32, skip: 0, ptr };
         Ok(Stored { extent, hold, sum, room: room as u32 })
     }
@@ -155,7 +155,7 @@ impl Inner {
         self.store.counters.add(Counter::ObjectsGrown, 1);
         sum.update(new);
         extent.len += new.len() as u32;
-        extent.ptr = Ptr { len: extent.len, checksum: sum.digest(), ..extent.ptr };
+        extent.ptr = Ptr::sealed(extent.ptr.addr, self.store.epoch(), extent.len, sum.digest());
         Ok(Stored { extent, hold, sum, room })
     }
 

@@ -91,7 +91,7 @@ mod tests {
         ) {
             let (mut fork, mut model) = (Vec::new(), Model::new());
             for (op, space, name, dir, len) in ops {
-                let space = Namespace::from_u8(space).unwrap();
+                let space = Namespace::from_number(space).unwrap();
                 let name = vec![b'a' + name; 1 + name as usize * 3];
                 let link = Link { dir: Ino(dir + 1), generation: 1 };
                 let pointer = link.encode();

@@ -4,7 +4,6 @@
 
 use shoal_engine::*;
 use shoal_format::Ptr;
-use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::RootRecord;
 use shoal_format::node::{Node, NodeId, TreeId};
 use shoal_format::root::ROOTS;
@@ -85,7 +84,7 @@ pub fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
     let image = image(device);
     let mut found: BTreeMap<String, Vec<Ptr>> = BTreeMap::new();
     for addr in COPIES {
-        let ptr = Ptr { addr: shoal_base::Addr(addr), len: 256, checksum: 0 };
+        let ptr = Ptr::place(shoal_base::Addr(addr), 256);
         found.entry("superblock".into()).or_default().push(ptr);
     }
     image.for_each_object(&mut |kind, ptr| {
@@ -110,7 +109,7 @@ fn node(device: &MemDevice, id: NodeId, ptr: Ptr, found: &mut BTreeMap<String, V
     let level = if node_read.level() == 0 { "leaf" } else { "inner" };
     found.entry(format!("{} {level}", id.tree.name())).or_default().push(ptr);
     for i in 0..node_read.count() {
-        let pointed = || Ptr::decode(&mut Reader::new(node_read.value(i))).unwrap();
+        let pointed = || Ptr::of_value(&node_read.value(i)[..Ptr::SIZE]).unwrap();
         if node_read.level() > 0 {
             node(device, id, pointed(), found);
         } else if id.tree == TreeId::Imap {

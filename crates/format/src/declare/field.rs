@@ -1,0 +1,116 @@
+//! What a field can be: numbers, arrays of them, and the newtypes of `shoal_base`.
+
+use crate::node::Key;
+use shoal_base::{Addr, Ino, Lsn, RootId};
+
+/// A value of fixed length on disk. Integers are little-endian.
+pub trait Field: Sized {
+    /// Bytes on disk.
+    const LEN: usize;
+    /// Writes the bytes; `to` has [`Field::LEN`] of them.
+    fn put(&self, to: &mut [u8]);
+    /// Reads [`Field::LEN`] bytes; `None` when they mean nothing.
+    fn get(from: &[u8]) -> Option<Self>;
+    /// The value for people.
+    fn text(&self) -> String;
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        impl Field for $type {
+            const LEN: usize = size_of::<$type>();
+            #[inline]
+            fn put(&self, to: &mut [u8]) {
+                to.copy_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn get(from: &[u8]) -> Option<Self> {
+                Some(<$type>::from_le_bytes(*from.first_chunk()?))
+            }
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+integers! { u8 u16 u32 u64 i64 }
+
+macro_rules! newtypes {
+    ($($type:ident)*) => {$(
+        impl Field for $type {
+            const LEN: usize = size_of::<$type>();
+            #[inline]
+            fn put(&self, to: &mut [u8]) {
+                self.0.put(to);
+            }
+            #[inline]
+            fn get(from: &[u8]) -> Option<Self> {
+                Some($type(Field::get(from)?))
+            }
+            fn text(&self) -> String {
+                self.0.text()
+            }
+        }
+    )*};
+}
+newtypes! { Addr Ino Lsn RootId }
+
+/// One byte: 0 or 1.
+impl Field for bool {
+    const LEN: usize = 1;
+    #[inline]
+    fn put(&self, to: &mut [u8]) {
+        u8::from(*self).put(to);
+    }
+    #[inline]
+    fn get(from: &[u8]) -> Option<Self> {
+        match u8::get(from)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Its upper half, then its lower half.
+impl Field for Key {
+    const LEN: usize = 16;
+    #[inline]
+    fn put(&self, to: &mut [u8]) {
+        self.hi.put(&mut to[..8]);
+        self.lo.put(&mut to[8..]);
+    }
+    #[inline]
+    fn get(from: &[u8]) -> Option<Self> {
+        Some(Key { hi: u64::get(from.get(..8)?)?, lo: u64::get(from.get(8..16)?)? })
+    }
+    fn text(&self) -> String {
+        format!("{:#x}/{:#x}", self.hi, self.lo)
+    }
+}
+
+/// One after another.
+impl<T: Field + Copy + Default, const N: usize> Field for [T; N] {
+    const LEN: usize = N * T::LEN;
+    #[inline]
+    fn put(&self, to: &mut [u8]) {
+        for (value, here) in self.iter().zip(to.chunks_exact_mut(T::LEN)) {
+            value.put(here);
+        }
+    }
+    #[inline]
+    fn get(from: &[u8]) -> Option<Self> {
+        let mut values = [T::default(); N];
+        for (value, here) in values.iter_mut().zip(from.chunks_exact(T::LEN)) {
+            *value = T::get(here)?;
+        }
+        Some(values)
+    }
+    fn text(&self) -> String {
+        let texts: Vec<String> = self.iter().map(Field::text).collect();
+        format!("[{}]", texts.join(" "))
+    }
+}
