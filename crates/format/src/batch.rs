@@ -66,8 +66,7 @@ impl BatchHeader {
 
     /// Whether the checksum of `raw` (the header's 64 bytes) matches with these records.
     pub fn sum_matches(raw: &[u8], records: &[u8]) -> bool {
-        raw.len() >= Self::SIZE
-            && u64_at(raw, AT_CHECKSUM) == sum(&raw[..AT_CHECKSUM], records)
+        raw.len() >= Self::SIZE && u64_at(raw, AT_CHECKSUM) == sum(&raw[..AT_CHECKSUM], records)
     }
 
     /// Length on disk of a batch with `len` bytes of records.

@@ -236,18 +236,11 @@ impl<'a> Item<'a> {
                     _ => Item::AttrFork { ino, form, bytes },
                 }
             }
-            4 => Item::DirTouch {
-                ino,
-                nlink: r.u32()?,
-                size: r.u64()?,
-                stamp: r.field()?,
-            },
+            4 => Item::DirTouch { ino, nlink: r.u32()?, size: r.u64()?, stamp: r.field()? },
             5 => Item::Free { ino, generation: r.u32()? },
             9 => Item::OrphanAdd { ino },
             10 => Item::OrphanDel { ino },
-            11 => {
-                Item::Links { ino, nlink: r.u32()?, ctime: r.field()? }
-            }
+            11 => Item::Links { ino, nlink: r.u32()?, ctime: r.field()? },
             16 => {
                 let (state, floor) = (r.field::<RootState>()?, r.u32()?);
                 let len = r.u8()? as usize;

@@ -15,8 +15,7 @@ pub const ROOTS: usize = rootset::GROUP;
 /// Pages of a volume, at most.
 pub const PAGES_MAX: usize = (u16::MAX as usize + 1) / ROOTS;
 /// Bytes of the longest page: every root with the longest name.
-pub const PAGE_MAX: usize =
-    RootPage::SIZE + ROOTS * (RootRecord::SIZE + limits::NAME_MAX) + 8;
+pub const PAGE_MAX: usize = RootPage::SIZE + ROOTS * (RootRecord::SIZE + limits::NAME_MAX) + 8;
 
 // The length of a name has one byte.
 const _: () = assert!(limits::NAME_MAX <= u8::MAX as usize);

@@ -84,9 +84,5 @@ pub fn find_superblocks(
 /// The superblock that may have followed: after a checkpoint that closed the volume, it may have
 /// been opened again, whose journal has the next incarnation.
 fn reopened(sb: Superblock) -> Superblock {
-    Superblock {
-        incarnation: sb.incarnation.wrapping_add(u32::from(sb.clean)),
-        clean: false,
-        ..sb
-    }
+    Superblock { incarnation: sb.incarnation.wrapping_add(u32::from(sb.clean)), clean: false, ..sb }
 }

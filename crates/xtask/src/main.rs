@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use xtask::{checks_cost, format_doc, ladder, repository::Repository, rules};
+use xtask::{checks_cost, format_doc, ladder, mutate, repository::Repository, rules};
 
 const HELP: &str = "\
 cargo xtask COMMAND
@@ -11,6 +11,8 @@ cargo xtask COMMAND
   tidy                     check the house rules (also run by cargo test)
   ladder [--check]         write, or check, the ladder of crates in ARCHITECTURE.md
   format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
+  mutate-format [--step N] change every declaration of the format in one place, or every N-th, and
+                           see whether the golden bytes notice
   sim --seed N [...]       run the simulation in release mode; further options go to it
   sim --scheduled [...]    run whole volumes with threads under a scheduler: --seed, --seeds,
                            --seconds; or --test, what the tests run of it
@@ -52,6 +54,14 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         }
         "ladder" => done("ARCHITECTURE.md", ladder::refresh(&repository, check)?),
         "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
+        "mutate-format" => {
+            let step = match rest {
+                [] => 1,
+                [word, n] if word == "--step" => n.parse().map_err(|e| format!("{n}: {e}"))?,
+                _ => return Err("mutate-format takes --step N".into()),
+            };
+            Ok(ExitCode::from(u8::from(!mutate::run(&repository, step)?)))
+        }
         "sim" if rest.first().is_some_and(|word| word == "--scheduled") => {
             scheduled(root, &rest[1..])
         }

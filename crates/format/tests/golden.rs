@@ -1,0 +1,380 @@
+//! Every structure and every journal item against bytes that stand in the repository
+//! (`golden/v2.txt`): what is encoded is those bytes, and they decode to what was encoded. No two
+//! fields of a value are alike, so swapping two, widening one or moving one fails here.
+//!
+//! `GOLDEN=write cargo test -p shoal-format --test golden` writes the file afresh. That is for
+//! structures that are new, and for a version of the format that is still a draft: the bytes of a
+//! version that has been released never change (CONTRIBUTING.md, *The format*).
+
+use shoal_base::{Addr, Ino, Lsn, RootId};
+use shoal_format::attr::{self, Attr, AttrHeader, Link, Namespace, Value};
+use shoal_format::batch::{BatchHeader, BatchKind};
+use shoal_format::checkpoint::Checkpoint;
+use shoal_format::claim::{ClaimBlock, OwnerClaim};
+use shoal_format::declare::Field;
+use shoal_format::dirent::{Dirent, DirentHeader};
+use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::inode::{
+    BlockHeader, BlockId, Core, Form, ImapEntry, Inode, Stamp, decode_block, encode_block,
+    stamp_block,
+};
+use shoal_format::intent::{self, Intent, OpenHeader};
+use shoal_format::layout::TABLES;
+use shoal_format::node::{Key, Node, NodeHeader, NodeId, Slot, TreeId};
+use shoal_format::orphan::{self, ListHeader};
+use shoal_format::root::{PagePtr, RootPage, RootRecord, RootState};
+use shoal_format::superblock::Superblock;
+use shoal_format::usage::SegKind;
+use shoal_format::{Codec, Geometry, Ptr, U24};
+use std::fmt::Write;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2.txt");
+const VOLUME: u64 = 0xa1a2_a3a4_a5a6_a7a8;
+
+/// The text of the file, as it is built.
+#[derive(Default)]
+struct Golden {
+    text: String,
+    names: Vec<String>,
+}
+
+impl Golden {
+    /// Notes a value: `back` decodes its bytes, and is compared with it.
+    fn value<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        name: &str,
+        value: &T,
+        text: &str,
+        raw: &[u8],
+        back: impl Fn(&[u8]) -> Option<T>,
+    ) {
+        assert_eq!(back(raw).as_ref(), Some(value), "{name} does not read back");
+        self.names.push(name.to_owned());
+        let _ = writeln!(self.text, "{name}\n    {text}\n{}", hex(raw));
+    }
+    /// A structure that is all fields.
+    fn layout<T: Field + PartialEq + std::fmt::Debug>(&mut self, name: &str, value: &T) {
+        let mut raw = vec![0; T::LEN];
+        value.put(&mut raw);
+        self.value(name, value, &value.text(), &raw, T::get);
+    }
+    /// An enumeration: each of its numbers.
+    fn numbers<T: Field + std::fmt::Debug>(&mut self, name: &str, all: &[T]) {
+        let number = |value: &T| {
+            let mut raw = vec![0; T::LEN];
+            value.put(&mut raw);
+            let rows: String = raw.iter().rev().map(|byte| format!("{byte:02x}")).collect();
+            format!("{value:?}={rows}")
+        };
+        let numbers: Vec<String> = all.iter().map(number).collect();
+        let _ = writeln!(self.text, "{name}\n    {}\n", numbers.join(" "));
+    }
+}
+
+/// Lines of 16 bytes; lines of zeros are left out, and the number of bytes is at the end.
+fn hex(raw: &[u8]) -> String {
+    let mut text = String::new();
+    for (at, line) in raw.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|b| *b != 0)) {
+        let bytes: String = line.iter().map(|byte| format!(" {byte:02x}")).collect();
+        let _ = writeln!(text, "    {:04x}:{bytes}", at * 16);
+    }
+    let _ = writeln!(text, "    {} bytes", raw.len());
+    text
+}
+
+/// A pointer no two fields of which, and none of another `n`, are alike.
+fn ptr(n: u32) -> Ptr {
+    Ptr {
+        addr: Addr(0x1000_0000 + u64::from(n) * 8),
+        birth: 0x2200 + u64::from(n),
+        len: 0x33_0000 + n,
+        logical: U24::new(0x55_0000 + n),
+        codec: Codec::None,
+        checksum: 0x4444_5555_6666_0000 + u64::from(n),
+    }
+}
+
+fn stamp(n: u32) -> Stamp {
+    Stamp { sec: 0x5500_0000 + i64::from(n), nsec: 0x600 + n }
+}
+
+fn core() -> Core {
+    Core {
+        mode: 0o100_644,
+        nlink: 0x11,
+        uid: 0x2222,
+        gid: 0x3333,
+        generation: 0x44,
+        flags: 0x15,
+        size: 0x6666_6666_66,
+        bytes: 0x77_7777,
+        parent_or_rdev: 0x0008_0000_0000_0009,
+        atime: stamp(1),
+        mtime: stamp(2),
+        ctime: stamp(3),
+        btime: stamp(4),
+        lsn: 0x0a0b_0c0d,
+        project: 0xe0e1,
+        data_form: Form::Extents,
+        attr_form: Form::Inline,
+        data_len: 0x51,
+        attr_len: 0x12,
+    }
+}
+
+fn superblock() -> Superblock {
+    Superblock {
+        clean: true,
+        id: std::array::from_fn(|i| 0xa8 - i as u8),
+        geometry: Geometry { segment_size: 1 << 22, segments: 1234, inode_size: 512 },
+        compat: 0x0101,
+        ro_compat: 0x0202,
+        incompat: 0x0303,
+        sequence: 0x40,
+        incarnation: 0x50,
+        checkpoint: Ptr { addr: Addr(5 << 22), ..ptr(1) },
+        created: -6,
+    }
+}
+
+fn claim() -> OwnerClaim {
+    OwnerClaim {
+        patience_ms: 2_500,
+        volume: [0x11; 16],
+        owner: [0x22; 16],
+        machine: [0x33; 16],
+        boot: [0x44; 16],
+        pid_namespace: 0x55,
+        process_start: 0x66,
+        beat: 0x77,
+        since: 0x88,
+        renewed: 0x99,
+        pid: 0xaa,
+        host: "host".into(),
+        path: "/a path".into(),
+        command: "a command".into(),
+    }
+}
+
+fn checkpoint() -> Checkpoint {
+    Checkpoint {
+        floor: 0x11,
+        volume: VOLUME,
+        epoch: 0x22,
+        lsn: Lsn(0x33),
+        journal: Addr(0x44),
+        usage: ptr(5),
+        prealloc: 0x66,
+        orphan_lists: vec![ptr(7)],
+        pages: vec![page_ptr(), PagePtr::NULL],
+        intents: vec![ptr(9), ptr(10), ptr(11)],
+    }
+}
+
+fn page_ptr() -> PagePtr {
+    PagePtr { first: ptr(8), second: Addr(0x88_8888) }
+}
+
+fn root(id: u16) -> RootRecord {
+    let n = u32::from(id) << 4;
+    RootRecord {
+        id: RootId(id),
+        state: if id == 64 { RootState::Live } else { RootState::Deleted },
+        trees: [ptr(n + 1), ptr(n + 2), ptr(n + 3), ptr(n + 4)],
+        next_block: 0x5500 + u64::from(id),
+        inodes: 0x6600 + u64::from(id),
+        name: format!("root {id}").into_bytes(),
+    }
+}
+
+const NODE: NodeId = NodeId { volume: VOLUME, root: RootId(0x66), tree: TreeId::Extents };
+const BLOCK: BlockId =
+    BlockId { volume: VOLUME, first: Ino(0x77 << 48 | 0x88 << 5), inode_size: 512 };
+
+/// A leaf with two entries and a removed one.
+fn node() -> Node {
+    let mut node = Node::init(Node::frame(), NODE, 0, Key::new(0x11, 0x22));
+    for n in 0..3u8 {
+        let key = Key::new(0x1100 + u64::from(n), 0x2200 + u64::from(n));
+        assert!(node.insert(usize::from(n), key, &vec![0xc0 + n; 3 + usize::from(n)]));
+    }
+    node.remove(1);
+    node.stamp(Addr(0x33_3338), 0x44);
+    node
+}
+
+fn inode() -> Inode {
+    Inode {
+        core: Core { data_len: 3, attr_len: 2, ..core() },
+        data: [1, 2, 3].into(),
+        attr: [4, 5].into(),
+    }
+}
+
+fn block() -> Vec<u8> {
+    let mut raw = Vec::new();
+    encode_block(BLOCK, 0x99, &mut raw, |slot, out| match slot {
+        0 => inode().encode(out),
+        30 => Inode::free(0x1234).encode(out),
+        _ => {}
+    });
+    stamp_block(&mut raw, Addr(0xaaaa_aaa8));
+    raw
+}
+
+fn intent() -> Intent {
+    let attr = |name| Attr { space: Namespace::User, name, value: Value::Local(b"value") };
+    Intent {
+        ino: Ino(0x1111),
+        generation: 0x22,
+        remove: attr(b"old").to_bytes(),
+        set: attr(b"a longer one").to_bytes(),
+    }
+}
+
+fn outer(golden: &mut Golden) {
+    let sb = superblock();
+    let back = |raw: &[u8]| Superblock::decode(raw, 0).ok().flatten();
+    golden.value("superblock", &sb, &sb.fields_text(), &sb.encode(), back);
+    golden.layout("geometry", &sb.geometry);
+    let claim = claim();
+    let back = |raw: &[u8]| match OwnerClaim::decode(raw) {
+        ClaimBlock::Claim(claim) => Some(*claim),
+        _ => None,
+    };
+    golden.value("owner-claim", &claim, &claim.to_text(), &claim.encode(), back);
+    golden.layout("pointer", &ptr(1));
+    let cp = checkpoint();
+    let back = |raw: &[u8]| Checkpoint::decode(raw, Addr(0), VOLUME).ok();
+    golden.value("checkpoint", &cp, &cp.fields_text(), &cp.encode(), back);
+    golden.layout("page-pointer", &page_ptr());
+    let page = RootPage { volume: VOLUME, epoch: 0x11, number: 1, roots: vec![root(64), root(66)] };
+    let back = |raw: &[u8]| RootPage::decode(raw, Addr(0), VOLUME).ok();
+    golden.value("root-page", &page, &page.fields_text(), &page.encode(), back);
+    golden.layout("root", &RootRecord { name: Vec::new(), ..root(65) });
+    let batch = BatchHeader {
+        kind: BatchKind::Link,
+        volume: VOLUME,
+        incarnation: 0x11,
+        len: 0x22,
+        lsn_start: Lsn(0x33),
+        durable: Lsn(0x44),
+        next: Addr(0x55),
+    };
+    let raw = batch.encode(b"records");
+    assert!(BatchHeader::sum_matches(&raw, b"records"));
+    golden.value("batch", &batch, &batch.fields_text(), &raw, BatchHeader::decode);
+    let blocks = vec![ptr(1), ptr(2)];
+    let raw = orphan::encode_list(VOLUME, &blocks);
+    let text = ListHeader::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| orphan::decode_list(raw, Addr(0), VOLUME).ok();
+    golden.value("orphan-list", &blocks, &text, &raw, back);
+    let inodes = (0x11, vec![Ino(0x22), Ino(0x33)]);
+    let raw = orphan::encode(VOLUME, inodes.0, &inodes.1);
+    let text = orphan::BlockHeader::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| orphan::decode(raw, Addr(0), VOLUME).ok();
+    golden.value("orphan-block", &inodes, &text, &raw, back);
+    let intent = intent();
+    golden.value("intent", &intent, &intent.to_text(), &intent.to_bytes(), Intent::decode);
+    let open = vec![(0x77, intent)];
+    let raw = intent::encode_open(VOLUME, &open);
+    let text = OpenHeader::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| intent::decode_open(raw, Addr(0), VOLUME).ok();
+    golden.value("open-intents", &open, &text, &raw, back);
+}
+
+fn trees(golden: &mut Golden) {
+    let node = node();
+    let text = NodeHeader::read(node.bytes()).unwrap().fields_text();
+    let back = |raw: &[u8]| {
+        let mut frame = Node::frame();
+        frame.copy_from_slice(raw);
+        Some(Node::from_disk(frame, NODE, Some(0), Addr(0x33_3338)).ok()?.bytes().to_vec())
+    };
+    golden.value("node", &node.bytes().to_vec(), &text, node.bytes(), back);
+    golden.layout("slot", &Slot { key: Key::new(0x11, 0x22), offset: 0x33, len: 0x44 });
+    golden.layout("imap-entry", &ImapEntry { ptr: ptr(1), free: 0x5566_7788 });
+    let raw = block();
+    let text = BlockHeader::read(&raw).unwrap().fields_text();
+    let mut inodes = vec![Inode::default(); 32];
+    (inodes[0], inodes[30]) = (inode(), Inode::free(0x1234));
+    let back = |raw: &[u8]| decode_block(raw, BLOCK, Addr(0xaaaa_aaa8)).ok();
+    golden.value("inode-block", &inodes, &text, &raw, back);
+    golden.layout("inode", &core());
+    golden.layout("time", &stamp(1));
+    let entry = Dirent { child: Ino(0x1122), kind: 8, name: b"a name" };
+    let mut raw = Vec::new();
+    entry.encode(&mut raw);
+    golden.layout("dirent", &DirentHeader { child: entry.child, kind: entry.kind });
+    let text = entry.to_text();
+    golden.value("dirent with its name", &text, &text, &raw, |raw| {
+        Dirent::decode(raw).map(|entry| entry.to_text())
+    });
+    let extent = Extent { len: 0x11, skip: 0x22, ptr: ptr(3), offset: 0x44 };
+    let mut raw = Vec::new();
+    extent.encode_value(&mut raw);
+    golden.value("extent", &extent, &extent.to_text(), &raw, extent_of);
+    let header = DataHeader { len: 0x11, ino: Ino(0x22), offset: 0x33 };
+    let back = |raw: &[u8]| DataHeader::decode(raw, VOLUME);
+    golden.value("data-object", &header, &header.fields_text(), &header.encode(VOLUME), back);
+}
+
+/// Without the rules of an extent: the lengths of this one are beyond those of an object, so that
+/// no two are alike.
+fn extent_of(raw: &[u8]) -> Option<Extent> {
+    Extent::load(raw.try_into().ok()?).ok().map(|extent| Extent { offset: 0x44, ..extent })
+}
+
+fn attributes(golden: &mut Golden) {
+    golden.layout("attribute", &AttrHeader { space: 2, name_len: 3, value_len: 0x0405 });
+    let link = Link { dir: Ino(0x1122), generation: 0x33 };
+    golden.layout("parent-pointer", &link);
+    let remote = Ptr::sealed(Addr(0x1118), 0x22, 4096, 0x44);
+    let value = link.encode();
+    let attrs = [
+        ("attribute, local", Namespace::Trusted, Value::Local(b"value")),
+        ("attribute, remote", Namespace::User, Value::Remote(remote)),
+        ("attribute, parent pointer", Namespace::Parent, Value::Local(&value)),
+    ];
+    for (what, space, value) in attrs {
+        let attr = Attr { space, name: b"a name", value };
+        let text = attr.to_text();
+        golden.value(what, &text, &text, &attr.to_bytes(), |raw| {
+            Attr::decode_whole(raw).map(|attr| attr.to_text())
+        });
+    }
+    let raw = attr::parent_bytes(link, b"a name");
+    assert!(golden.text.contains(&hex(&raw)), "built in another way, the same bytes");
+}
+
+fn enumerations(golden: &mut Golden) {
+    golden.numbers("kinds of batches", &BatchKind::ALL);
+    golden.numbers("codecs", &Codec::ALL);
+    golden.numbers("forms of a fork", &Form::ALL);
+    golden.numbers("namespaces", &Namespace::ALL);
+    golden.numbers("states of roots", &RootState::ALL);
+    golden.numbers("trees", &TreeId::ALL);
+    let kinds: Vec<u8> = SegKind::ALL.iter().map(|kind| *kind as u8).collect();
+    golden.numbers("kinds of segments", &kinds);
+}
+
+#[test]
+fn every_structure_has_the_bytes_that_it_had() {
+    let mut golden = Golden::default();
+    outer(&mut golden);
+    trees(&mut golden);
+    attributes(&mut golden);
+    enumerations(&mut golden);
+    for table in TABLES {
+        assert!(golden.names.iter().any(|name| name == table.name), "{} has none", table.name);
+    }
+    if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
+        std::fs::write(FILE, &golden.text).unwrap();
+    }
+    let known = std::fs::read_to_string(FILE).unwrap();
+    let blocks = |text: &str| -> Vec<String> { text.split("\n\n").map(str::to_owned).collect() };
+    for (now, then) in blocks(&golden.text).iter().zip(&blocks(&known)) {
+        assert_eq!(now, then, "not what it was in {FILE}");
+    }
+    assert_eq!(golden.text.len(), known.len(), "{FILE} has other structures");
+}
