@@ -53,11 +53,11 @@ fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         objects.filter(|o| o.starts_with(magic)).last()
     };
     for (target, magic) in [
-        ("checkpoint", &b"SCP2"[..]),
-        ("root_page", b"SRP1"),
+        ("checkpoint", &b"SCP3"[..]),
+        ("root_page", b"SRP2"),
         ("usage", b"SHUSAGE1"),
-        ("inode_block", b"SIB1"),
-        ("batch", b"SJB1"),
+        ("inode_block", b"SIB2"),
+        ("batch", b"SJB2"),
     ] {
         let object = found(magic).ok_or(format!("no {target} in the volume"))?;
         put(target, "volume", &object[..object.len().min(4096)])?;

@@ -14,7 +14,7 @@ fn destroy_directories(volume: &Path) -> usize {
     let file = OpenOptions::new().write(true).open(volume).expect("open");
     let nodes = (0..bytes.len() - 64).step_by(8).filter(|at| {
         // Magic, tree, level.
-        bytes[*at..].starts_with(b"SND1\x01")
+        bytes[*at..].starts_with(b"SND2\x01")
     });
     nodes.map(|at| file.write_all_at(&[0x77; 4096], at as u64 + 64).expect("write")).count()
 }

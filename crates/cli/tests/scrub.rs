@@ -91,7 +91,7 @@ fn damaged_metadata_is_found() {
     let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("open");
     // Leaves of directory entries: magic, tree, level.
     let leaves = (0..volume.len() - 64).step_by(8);
-    let leaves = leaves.filter(|at| volume[*at..].starts_with(b"SND1\x01\0"));
+    let leaves = leaves.filter(|at| volume[*at..].starts_with(b"SND2\x01\0"));
     let mut found = Vec::new();
     for leaf in leaves {
         file.write_all_at(&[volume[leaf + 99] ^ 1], leaf as u64 + 99).expect("write");

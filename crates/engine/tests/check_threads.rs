@@ -83,7 +83,7 @@ fn threads_do_not_change_what_is_found() {
     assert_eq!(whole.problems, []);
     assert_eq!(counts(&check(&device, 4).unwrap()), counts(&whole));
 
-    let kinds: [&[u8]; 4] = [b"SND1", b"SIB1", b"SIB1", b"SDX1"];
+    let kinds: [&[u8]; 4] = [b"SND2", b"SIB2", b"SIB2", b"SDX1"];
     let kinds = kinds.map(|magic| places(&device, magic));
     assert!(kinds.iter().all(|places| places.len() > 20));
     let mut seed = 0x5eed_u64;

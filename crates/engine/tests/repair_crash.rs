@@ -123,12 +123,12 @@ fn at_any_write_behind_the_checkpoint() {
     let mut locked = place.write();
     let inode = locked.edit(table, store.epoch());
     (inode.attr, inode.core.attr_form) = (Box::default(), Form::Empty);
-    inode.data = vec![9; 400].into();
-    (inode.core.data_form, inode.core.size) = (Form::Inline, 400);
+    inode.data = vec![9; 396].into();
+    (inode.core.data_form, inode.core.size) = (Form::Inline, 396);
     drop(locked);
     store.checkpoint_clean().unwrap();
     store.journal().unwrap().shutdown();
     drop(place);
-    before.get_mut("/d3/file 7 in 3").unwrap().2 = vec![9; 400];
+    before.get_mut("/d3/file 7 in 3").unwrap().2 = vec![9; 396];
     cut_off_everywhere(&device, &before);
 }

@@ -256,11 +256,11 @@ fn a_pointer_for_which_there_is_no_room() {
     plant(&device, |s| {
         edit(s, cast["small"], |i| {
             (i.attr, i.core.attr_form) = (Box::default(), Form::Empty);
-            i.data = vec![9; 400].into();
-            (i.core.data_form, i.core.size) = (Form::Inline, 400);
+            i.data = vec![9; 396].into();
+            (i.core.data_form, i.core.size) = (Form::Inline, 396);
         });
     });
-    before.get_mut("/a/b/c/small").unwrap().2 = vec![9; 400];
+    before.get_mut("/a/b/c/small").unwrap().2 = vec![9; 396];
     let report = repair(&device);
     assert_eq!(report.left, vec![], "{:#?}", report.actions);
     let said = |a: &&Action| a.message.contains("/a/b/c/small") && a.message.contains("moved out");

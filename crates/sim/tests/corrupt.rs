@@ -53,7 +53,7 @@ fn flipped_bits_anywhere() {
 fn every_kind_of_structure() {
     let sample = Sample::new(false);
     let mut rng = Rng::new(16);
-    let kinds = ["SHOALFS1", "SCP2", "SRP1", "SND1", "SIB1", "SDX1", "SJB1"];
+    let kinds = ["SHOALFS1", "SCP3", "SRP2", "SND2", "SIB2", "SDX1", "SJB2"];
     for kind in kinds {
         let places = sample.image.find(kind.as_bytes());
         assert!(!places.is_empty(), "nothing is marked {kind}");
@@ -78,7 +78,7 @@ fn every_kind_of_structure() {
 #[test]
 fn no_batch_but_the_last_may_be_damaged_unnoticed() {
     let sample = Sample::new(false);
-    let batches = sample.image.find(b"SJB1");
+    let batches = sample.image.find(b"SJB2");
     assert!(batches.len() > 10, "{} batches", batches.len());
     let mut rng = Rng::new(17);
     let last = batches.iter().max().expect("some");

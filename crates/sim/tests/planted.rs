@@ -117,7 +117,7 @@ fn damage() -> Result<(), String> {
     for clean in [true, false] {
         let sample = Sample::new(clean);
         let mut rng = Rng::new(31);
-        let kinds = ["SND1", "SIB1", "SDX1", "SJB1"].map(|kind| sample.image.find(kind.as_bytes()));
+        let kinds = ["SND2", "SIB2", "SDX1", "SJB2"].map(|kind| sample.image.find(kind.as_bytes()));
         for round in 0..400 {
             let places = &kinds[round % kinds.len()];
             let newest = places.len() - 1 - rng.below(places.len().min(12) as u64) as usize;

@@ -124,7 +124,7 @@ macro_rules! layout {
             $vis fn store(&self) -> [u8; $size] {
                 let mut raw = [0; $size];
                 $($crate::declare::Field::put(
-                    &(self.$f),
+                    &{ self.$f },
                     &mut raw[$at..$at + <$type as $crate::declare::Field>::LEN],
                 );)*
                 $(
@@ -174,7 +174,7 @@ macro_rules! layout {
                 let mut text = String::from($word);
                 $(
                     text.push_str(concat!(" ", stringify!($f), " "));
-                    text.push_str(&$crate::declare::Field::text(&self.$f));
+                    text.push_str(&$crate::declare::Field::text(&{ self.$f }));
                 )*
                 text
             }
