@@ -118,7 +118,6 @@ impl Inner {
             bytes: now.bytes,
             data_form: now.data_form,
             flags: core.flags | cut,
-            lsn: txn.lsn_before(),
             ..core
         };
         self.put_core(&mut txn, &mut locked, core)?;
@@ -135,6 +134,7 @@ impl Inner {
         let attr = attr_of(ino, locked.inode())?;
         self.finish(&mut txn, &mut locked, list)?;
         self.finish(&mut txn, &mut locked, dropped)?;
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         drop(locked);
         if cut != 0 {
@@ -153,7 +153,7 @@ impl Inner {
     ) -> Result<()> {
         let ino = locked.ino();
         locked.edit(self.table(ino)?, txn.epoch).core = core;
-        txn.log(Item::Core { ino, core });
+        txn.log_core(locked, Item::Core { ino, core });
         Ok(())
     }
 }

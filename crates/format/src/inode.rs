@@ -109,7 +109,10 @@ pub struct Core {
     pub ctime: Stamp,
     /// Birth.
     pub btime: Stamp,
-    /// LSN before the last change.
+    /// LSN of the last record that has an item of the core (`Core`, `DirTouch`, `Links`): where
+    /// that record starts. Every change that a call makes has one; the cleaner, which moves data,
+    /// and a repair have none. While an item is made its record has no LSN yet, so in a `Core`
+    /// item this field means nothing: replay enters the LSN of the record that it reads.
     pub lsn: u64,
     /// What the data fork holds.
     pub data_form: Form,

@@ -201,7 +201,7 @@ tables! {
         "mtime" 12 "the same";
         "ctime" 12 "the same";
         "btime" 12 "the same";
-        "lsn" 8 "LSN before the last change";
+        "lsn" 8 "LSN of the last record that has an item of this core";
         "data_form" 1 "0 empty, 1 inline, 2 extents, 3 in the tree";
         "attr_form" 1 "0 empty, 1 inline, 3 in the tree";
         "data_len" 2 "bytes of the data fork";

@@ -82,6 +82,8 @@ impl Inner {
         let stamp = now();
         let (left, _) = self.drop_link(&mut txn, &mut child, Loss::Last(size), stamp)?;
         touch_dir(&mut txn, &root.table, &mut parent, -1, -1, stamp);
+        txn.stamp(&mut child)?;
+        txn.stamp(&mut parent)?;
         txn.commit()?;
         Ok(Some(left))
     }

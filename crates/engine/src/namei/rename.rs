@@ -40,6 +40,19 @@ impl Dirs<'_> {
     fn to_inode(&self) -> &Inode {
         self.to.as_ref().unwrap_or(&self.from).inode()
     }
+
+    /// Stamps all that a rename has locked ([`Txn::stamp`]).
+    fn stamp(
+        &mut self,
+        txn: &mut Txn<'_>,
+        source: &mut Locked<'_>,
+        target: Option<&mut Locked<'_>>,
+    ) -> Result<()> {
+        txn.stamp(source)?;
+        txn.stamp(&mut self.from)?;
+        target.map_or(Ok(()), |inode| txn.stamp(inode))?;
+        self.to.as_mut().map_or(Ok(()), |inode| txn.stamp(inode))
+    }
 }
 
 /// What becomes of the parent pointers of what moves and of what is at its new name, and the time
@@ -180,6 +193,7 @@ impl Inner {
                 (found, inode),
                 pointers,
             )?;
+            dirs.stamp(&mut txn, &mut source_inode, Some(inode))?;
             txn.commit()?;
             return Ok(Some(None));
         }
@@ -188,6 +202,8 @@ impl Inner {
         let left = self.move_entry(&mut txn, root, dirs, names, moved, replaced, pointers)?;
         if planted::is(Defect::UnlockedTooEarly) {
             drop((source_inode, target_inode));
+        } else {
+            dirs.stamp(&mut txn, &mut source_inode, target_inode.as_mut())?;
         }
         txn.commit()?;
         Ok(Some(left))
@@ -383,18 +399,17 @@ impl Inner {
         parent: Ino,
         stamp: Stamp,
     ) {
-        let (ino, lsn) = (inode.ino(), txn.lsn_before());
+        let ino = inode.ino();
         let core = &mut inode.edit(&root.table, txn.epoch).core;
         core.ctime = stamp;
-        core.lsn = lsn;
         let moves = core.is_dir() && core.parent_or_rdev != parent.0;
         if moves && !planted::is(Defect::ParentKept) {
             core.parent_or_rdev = parent.0;
             let core = *core;
-            txn.log(Item::Core { ino, core });
+            txn.log_core(inode, Item::Core { ino, core });
         } else {
             let nlink = core.nlink;
-            txn.log(Item::Links { ino, nlink, ctime: stamp });
+            txn.log_core(inode, Item::Links { ino, nlink, ctime: stamp });
         }
     }
 }

@@ -75,6 +75,8 @@ impl Inner {
         let entry = self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
             touch_dir(txn, &top_root.table, &mut top, 1, 1, stamp);
         })?;
+        txn.stamp(&mut top)?;
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(entry)
     }
@@ -122,6 +124,7 @@ impl Inner {
         let floor = self.store.floor.load(Ordering::Relaxed);
         txn.log(Item::Root { ino: root.top(), state: RootState::Deleted, floor, name: b"" });
         touch_dir(&mut txn, &top_root.table, &mut top, -1, -1, now());
+        txn.stamp(&mut top)?;
         txn.commit()?;
         self.wake_reaper();
         Ok(())
