@@ -37,7 +37,7 @@ const FORK: usize = size::fork(AREA);
 const ENTRY: usize = size::tree_put(dirent::HEADER + NAME_MAX);
 const ENTRY_ADDED: usize = 2 * ENTRY;
 /// An entry that is removed from among others of its hash: the last takes its place, two marks.
-const ENTRY_REMOVED: usize = size::TREE_DEL + 3 * ENTRY;
+const ENTRY_REMOVED: usize = size::NAMED_MAX + size::TREE_DEL + 3 * ENTRY;
 /// The longest attribute: encoded, in the tree, in an intent beside another.
 const ATTR: usize = ATTR_HEADER + NAME_MAX + LOCAL_MAX;
 const ATTR_PUT: usize = size::tree_put(ATTR);

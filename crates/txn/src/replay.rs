@@ -179,6 +179,10 @@ impl<'s> Replay<'s> {
                 let fork = parent_bytes(Link { dir, generation }, entry.name);
                 self.attr_fork(entry.child, Form::Inline, fork)
             }
+            Item::Unnamed { dir, lo, .. } => {
+                let key = Key::new(dir.0, lo);
+                self.delete(TreeId::Dirents, key, key.next())
+            }
         }
     }
 

@@ -306,10 +306,11 @@ impl Inner {
         let (moves_dir, mut left, mut dropped) = (is_dir(source), None, None);
         let _shape = moves_dir.then(|| self.shape.change());
         let replaces = replaced.is_some();
+        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
         let mut key = None;
         match &mut replaced {
             Some((found, inode)) => {
-                self.replace_entry(txn, found, names.to, source.child, source.kind)?;
+                self.replace_entry(txn, found, &to, source.child, source.kind, true)?;
                 (left, dropped) = self.drop_link(txn, inode, pointers.target, stamp)?;
             }
             None => {
@@ -318,7 +319,6 @@ impl Inner {
             }
         }
         // What is done most is one item: the entry and, all that the inode has, its pointer.
-        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
         let entry = Dirent { child: source.child, kind: source.kind, name: names.to };
         let moved = match (key, pointers.source) {
             (Some(Key { lo, .. }), Plan::Sole) => {
@@ -334,7 +334,8 @@ impl Inner {
         };
         // Found again: the insertion may have moved a name of the same hash.
         let source_now = self.find_entry(names.from_dir, names.from)?;
-        self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?)?;
+        let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
+        self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?, &from)?;
         self.moved(txn, root, source_inode, names.to_dir, stamp);
         let gone = i64::from(replaces);
         match &mut dirs.to {
@@ -368,13 +369,13 @@ impl Inner {
     ) -> Result<()> {
         let stamp = pointers.stamp;
         let _shape = (is_dir(source) || is_dir(target)).then(|| self.shape.change());
-        self.replace_entry(txn, source, names.from, target.child, target.kind)?;
-        // Found again: read after the first change, in case the two share a hash.
-        self.replace_entry(txn, target, names.to, source.child, source.kind)?;
-        self.moved(txn, root, source_inode, names.to_dir, stamp);
-        self.moved(txn, root, target_inode, names.from_dir, stamp);
         let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
         let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
+        self.replace_entry(txn, source, &from, target.child, target.kind, false)?;
+        // Found again: read after the first change, in case the two share a hash.
+        self.replace_entry(txn, target, &to, source.child, source.kind, false)?;
+        self.moved(txn, root, source_inode, names.to_dir, stamp);
+        self.moved(txn, root, target_inode, names.from_dir, stamp);
         let moved = self.apply_parent(txn, source_inode, pointers.source, &to)?;
         let Loss::Name(other) = pointers.target else { unreachable!("an exchange keeps both") };
         let other = self.apply_parent(txn, target_inode, other, &from)?;

@@ -119,7 +119,8 @@ impl Inner {
             return Err(Error::Code(Code::Invalid));
         }
         let root = self.root(found.child)?;
-        self.remove_entry(&mut txn, &found)?;
+        let here = NameIn::new(Ino::ROOT, &top.inode().core, name);
+        self.remove_entry(&mut txn, &found, &here)?;
         root.set(RootState::Deleted, b"");
         let floor = self.store.floor.load(Ordering::Relaxed);
         txn.log(Item::Root { ino: root.top(), state: RootState::Deleted, floor, name: b"" });

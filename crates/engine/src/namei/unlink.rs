@@ -92,7 +92,7 @@ impl Inner {
         }
         let here = NameIn::new(dir, &parent.inode().core, name);
         let loss = self.plan_drop(&child, &here)?;
-        self.remove_entry(&mut txn, &found)?;
+        self.remove_entry(&mut txn, &found, &here)?;
         let stamp = now();
         child.leaves(dir);
         let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
