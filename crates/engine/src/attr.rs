@@ -8,7 +8,7 @@ use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
-use shoal_base::{Code, Error, Generation, Ino, Result};
+use shoal_base::{Code, Error, Generation, Ino, Lsn, Result};
 use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_CUT, Form, Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
@@ -61,6 +61,15 @@ impl Inner {
     /// Attributes of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.root(ino)?.table.look(ino, |inode| attr_of(ino, inode))?
+    }
+
+    /// LSN of the record of an inode's last change: what a reader that knows all changes before an
+    /// LSN compares with it.
+    pub fn change_lsn(&self, ino: Ino) -> Result<Lsn> {
+        self.root(ino)?.table.look(ino, |inode| match inode.core.in_use() {
+            true => Ok(Lsn(inode.core.lsn)),
+            false => Err(Error::Code(Code::Stale)),
+        })?
     }
 
     /// Whether `who` may read (4), write (2), execute or search (1).

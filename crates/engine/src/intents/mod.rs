@@ -119,7 +119,9 @@ impl Inner {
             chain.state = next;
             if next == State::Done {
                 // The change is complete with this record, not with the one that announced it.
-                let (ino, Core { nlink, ctime, .. }) = (locked.ino(), locked.inode().core);
+                // In memory it changes too, when a recovery finds all of it done.
+                let ino = locked.ino();
+                let Core { nlink, ctime, .. } = locked.edit(self.table(ino)?, txn.epoch).core;
                 txn.log_core(locked, Item::Links { ino, nlink, ctime });
                 txn.log(Item::IntentDone { id: chain.id });
                 if chain.recovered {
