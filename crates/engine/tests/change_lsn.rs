@@ -5,10 +5,15 @@
 
 mod common;
 
-use common::{copy, options, store_as};
+use common::{copy, options, store, store_as};
+use shoal_base::Lsn;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_engine::*;
-use shoal_format::inode::Inode;
+use shoal_format::batch::RECORD_HEADER;
+use shoal_format::inode::{Inode, Stamp};
+use shoal_format::item::{Item, size};
+use shoal_itable::Locked;
+use shoal_txn::{Need, RecordKind, Txn};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -329,8 +334,47 @@ fn replayed_is_written(volume: &Volume, device: &Arc<MemDevice>) -> BTreeMap<Ino
     written
 }
 
-/// The LSN in memory was that of the journal's end when the inode was changed, which with several
-/// threads is not yet that of the record.
+/// The LSN in memory was that of the journal's end when the inode was changed, which is not that of
+/// the record when others come between.
+#[test]
+fn no_record_comes_between_an_inode_and_its_lsn() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let volume = Volume::open_on(device.clone(), &options()).unwrap();
+    let made = |name: &[u8]| volume.create(&Caller::root(), ROOT, name, 0o644).unwrap().ino;
+    let inos = [made(b"a"), made(b"b"), made(b"c")];
+    volume.close().unwrap();
+    let store = store(&device);
+    let table = &store.root(ROOT).unwrap().table;
+    let kind = RecordKind::new(0, "test", 100);
+    let refs = inos.map(|ino| table.get(ino).unwrap());
+    let [mut a, mut b, mut c] = refs.each_ref().map(|inode| inode.write());
+    let change = |txn: &mut Txn<'_>, inode: &mut Locked<'_>| {
+        let ctime = Stamp { sec: 7, nsec: 0 };
+        inode.edit(table, txn.epoch).core.ctime = ctime;
+        let item = Item::Links { ino: inode.ino(), nlink: 1, ctime };
+        txn.log_core(inode, item);
+    };
+    let others = |inode: &mut Locked<'_>| {
+        let mut txn = store.begin(Need::Release, kind).unwrap();
+        change(&mut txn, inode);
+        txn.stamp(inode).unwrap();
+        let end = txn.commit().unwrap();
+        (inode.inode().core.lsn, end)
+    };
+    let start = |end: Lsn| end.0 - (RECORD_HEADER + size::LINKS) as u64;
+    let mut txn = store.begin(Need::Release, kind).unwrap();
+    change(&mut txn, &mut a);
+    let (before, end_before) = others(&mut b);
+    txn.stamp(&mut a).unwrap();
+    let (behind, end_behind) = others(&mut c);
+    let end = txn.commit().unwrap();
+    assert_eq!([before, behind], [end_before, end_behind].map(start));
+    assert_eq!(a.inode().core.lsn, start(end));
+    assert_eq!((end_before.0, end), (start(end), Lsn(behind)));
+}
+
+/// The same with calls, and what a replay makes of it.
 #[test]
 fn threads_do_not_come_between_a_change_and_its_lsn() {
     let device = Arc::new(MemDevice::new(256 << 20));

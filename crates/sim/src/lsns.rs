@@ -1,7 +1,7 @@
 //! Whether inodes have the LSNs of their last changes after a crash.
 //!
-//! The model does not know LSNs, but which inodes a call changes: after each operation the volume is
-//! asked for theirs. After a crash an inode has the LSN that it had then, unless a record is newer
+//! The model knows which inodes a call changes, not their LSNs: after each operation the volume is
+//! asked for those. After a crash each inode has the LSN that it had then. Or it has a newer one
 //! than all of the operation before the last: recovery completed something, or the last operation
 //! was cut off between two of its records.
 
