@@ -377,6 +377,11 @@ fn a_create_is_one_record_without_an_intent() {
     assert!(lines[0].starts_with("{\"checkpoint\":") && lines[0].contains("\"clean\":false"));
     assert!(lines[1].starts_with("{\"record\":") && lines[1].contains(r#"{"kind":"named","#));
     assert!(lines[2].contains(r#""records":1,"#) && lines[2].contains(r#""intents_logged":0,"#));
+    crash(&scratch, OpenOptions::default(), |volume| {
+        volume.unlink(&who, Ino::ROOT, b"one").expect("unlink");
+    });
+    let dump = scratch.shoal(["logdump", "v"]).ok();
+    assert!(dump.contains("unnamed in 1/1") && dump.contains("\"one\""), "{dump}");
     scratch.shoal(["logdump", "none"]).fails(2, &["none"]);
     scratch.write("text", noise(9, 1 << 20));
     scratch.shoal(["logdump", "text"]).fails(2, &["not a Shoal volume"]);

@@ -8,7 +8,7 @@ use crate::volume::Inner;
 use crate::xattr::Plan;
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
-use shoal_base::{Code, Error, Generation, Ino, Result};
+use shoal_base::{Code, Error, Generation, Ino, Lsn, Result};
 use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_CUT, Form, Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
@@ -61,6 +61,15 @@ impl Inner {
     /// Attributes of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.root(ino)?.table.look(ino, |inode| attr_of(ino, inode))?
+    }
+
+    /// LSN of the record of an inode's last change: what a reader that knows all changes before an
+    /// LSN compares with it.
+    pub fn change_lsn(&self, ino: Ino) -> Result<Lsn> {
+        self.root(ino)?.table.look(ino, |inode| match inode.core.in_use() {
+            true => Ok(Lsn(inode.core.lsn)),
+            false => Err(Error::Code(Code::Stale)),
+        })?
     }
 
     /// Whether `who` may read (4), write (2), execute or search (1).
@@ -118,7 +127,6 @@ impl Inner {
             bytes: now.bytes,
             data_form: now.data_form,
             flags: core.flags | cut,
-            lsn: txn.lsn_before(),
             ..core
         };
         self.put_core(&mut txn, &mut locked, core)?;
@@ -135,6 +143,7 @@ impl Inner {
         let attr = attr_of(ino, locked.inode())?;
         self.finish(&mut txn, &mut locked, list)?;
         self.finish(&mut txn, &mut locked, dropped)?;
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         drop(locked);
         if cut != 0 {
@@ -153,7 +162,7 @@ impl Inner {
     ) -> Result<()> {
         let ino = locked.ino();
         locked.edit(self.table(ino)?, txn.epoch).core = core;
-        txn.log(Item::Core { ino, core });
+        txn.log_core(locked, Item::Core { ino, core });
         Ok(())
     }
 }

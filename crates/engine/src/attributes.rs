@@ -161,6 +161,7 @@ impl Inner {
         let core = locked.inode().core;
         let flags = core.flags | flag_of(&id);
         self.change_with(&mut txn, &mut locked, plan, Core { flags, ..core })?;
+        txn.stamp(&mut locked)?;
         txn.commit().map(|_| ())
     }
 
@@ -185,6 +186,7 @@ impl Inner {
         let core = locked.inode().core;
         let flags = core.flags & !flag_of(&id);
         self.change_with(&mut txn, &mut locked, plan, Core { flags, ..core })?;
+        txn.stamp(&mut locked)?;
         txn.commit().map(|_| ())
     }
 
@@ -219,16 +221,17 @@ impl Inner {
     /// Mode, flags and ctime of an inode whose attributes changed: the whole core is recorded only
     /// when more than the ctime is new.
     fn put_attr_core(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>, new: Core, ctime: Stamp) {
-        let (ino, lsn) = (locked.ino(), txn.lsn_before());
+        let ino = locked.ino();
         let Ok(table) = self.table(ino) else { return };
         let core = &mut locked.edit(table, txn.epoch).core;
         let plain = (core.mode, core.flags) == (new.mode, new.flags);
-        (core.mode, core.flags, core.ctime, core.lsn) = (new.mode, new.flags, ctime, lsn);
+        (core.mode, core.flags, core.ctime) = (new.mode, new.flags, ctime);
         let core = *core;
-        txn.log(match plain {
+        let item = match plain {
             true => Item::Links { ino, nlink: core.nlink, ctime },
             false => Item::Core { ino, core },
-        });
+        };
+        txn.log_core(locked, item);
     }
 
     /// Whether `who` may get or set attributes of this namespace here, in Linux's order.
@@ -317,6 +320,7 @@ impl Inner {
             None => core.flags & !flag_of(&id),
         };
         self.change_with(&mut txn, &mut locked, plan, new)?;
+        txn.stamp(&mut locked)?;
         txn.commit().map(|_| ())
     }
 
@@ -411,7 +415,7 @@ impl Inner {
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         core.flags &= !FLAG_CAPABILITY;
         let core = *core;
-        txn.log(Item::Core { ino, core });
+        txn.log_core(locked, Item::Core { ino, core });
         Ok(pending)
     }
 

@@ -8,10 +8,12 @@
 //! deleted meanwhile must not make the second half of a change fail.
 
 use crate::attr::attr_of;
+use crate::parent::NameIn;
 use crate::types::{Attr, DirEntry, FileKind};
 use crate::volume::Inner;
 use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Ino, Result};
+use shoal_format::attr::Link;
 use shoal_format::dirent::{Dirent, FIRST_COOKIE, HEADER, SUFFIX_MASK, first_key, name_hash};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
@@ -146,38 +148,61 @@ impl Inner {
         self.put_entry(txn, key, &value)
     }
 
-    /// Lets an entry name another child.
+    /// Lets an entry name another child. With `removes` the old one has lost a name, which the
+    /// record tells; without, the two exchange theirs.
     pub(crate) fn replace_entry(
         &self,
         txn: &mut Txn<'_>,
         found: &Found,
-        name: &[u8],
+        name: &NameIn<'_>,
         child: Ino,
         kind: u8,
+        removes: bool,
     ) -> Result<()> {
-        let mut value = Vec::with_capacity(9 + name.len());
+        let (key, mut value) = (found.key, Vec::with_capacity(HEADER + name.name.len()));
         let kind = if found.chained { kind | CHAINED } else { kind };
-        Dirent { child, kind, name }.encode(&mut value);
-        self.put_entry(txn, found.key, &value)
+        Dirent { child, kind, name: name.name }.encode(&mut value);
+        self.store.root(Ino(key.hi))?.dirents.put(key, &value, txn.epoch)?;
+        if removes {
+            self.log_removal(txn, found, name);
+        }
+        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value: &value });
+        Ok(())
     }
 
-    /// Removes an entry that was found under the directory's lock.
-    pub(crate) fn remove_entry(&self, txn: &mut Txn<'_>, found: &Found) -> Result<()> {
+    /// Adds to the record that a name goes, before the item of what takes its place, if anything
+    /// does.
+    #[inline]
+    fn log_removal(&self, txn: &mut Txn<'_>, found: &Found, name: &NameIn<'_>) {
+        let (Link { dir, generation }, lo) = (name.link, found.key.lo);
+        let entry = Dirent { child: found.child, kind: found.kind, name: name.name };
+        txn.log(Item::Unnamed { dir, generation, lo, entry });
+    }
+
+    /// Removes an entry that was found, by this name, under the directory's lock.
+    pub(crate) fn remove_entry(
+        &self,
+        txn: &mut Txn<'_>,
+        found: &Found,
+        name: &NameIn<'_>,
+    ) -> Result<()> {
         let key = found.key;
         let dirents = &self.store.root(Ino(key.hi))?.dirents;
         if found.chained || key.lo & SUFFIX_MASK != 0 {
-            return self.remove_collision(txn, key);
+            return self.remove_collision(txn, found, name);
         }
         if !dirents.delete(key, txn.epoch)? {
             return Err(broken(key));
         }
-        txn.log(Item::TreeDel { tree: TreeId::Dirents, key });
+        self.log_removal(txn, found, name);
         Ok(())
     }
 
-    /// Removes one of several names of one hash: the last takes its place.
+    /// Removes one of several names of one hash: the last takes its place. The record tells which
+    /// name goes and then, as changes of the tree alone, that another one moves.
     #[cold]
-    fn remove_collision(&self, txn: &mut Txn<'_>, key: Key) -> Result<()> {
+    fn remove_collision(&self, txn: &mut Txn<'_>, found: &Found, name: &NameIn<'_>) -> Result<()> {
+        let key = found.key;
         let dirents = &self.store.root(Ino(key.hi))?.dirents;
         let base = key.lo & !SUFFIX_MASK;
         let mut chain = Vec::new();
@@ -190,8 +215,9 @@ impl Inner {
         }
         let Some((last, moved)) = chain.pop() else { return Err(broken(key)) };
         dirents.delete(last, txn.epoch)?;
-        txn.log(Item::TreeDel { tree: TreeId::Dirents, key: last });
+        self.log_removal(txn, found, name);
         if last != key {
+            txn.log(Item::TreeDel { tree: TreeId::Dirents, key: last });
             self.put_entry(txn, key, &moved)?;
             // It was the last; in its new place it may not be.
             let after = chain.last().map(|(at, _)| *at).filter(|at| *at != key);

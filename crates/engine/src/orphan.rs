@@ -134,13 +134,12 @@ impl Inner {
             self.free_inode(txn, inode)?;
             return Ok(Some(Left::Number(inode.place(self.table(ino)?))));
         }
-        let lsn = txn.lsn_before();
         let core = &mut inode.edit(self.table(ino)?, txn.epoch).core;
-        (core.nlink, core.ctime, core.lsn) = (0, ctime, lsn);
+        (core.nlink, core.ctime) = (0, ctime);
         if held && size == Size::Small && self.detach(txn, inode)? {
             return Ok(None);
         }
-        txn.log(Item::Links { ino, nlink: 0, ctime });
+        txn.log_core(inode, Item::Links { ino, nlink: 0, ctime });
         let slot = self.slot_of(txn, inode)?;
         Ok(match held && self.holds.orphaned(ino, Orphan::Slot(slot)) {
             true => None,
@@ -293,8 +292,9 @@ impl Inner {
         let slot = self.take_slot(txn, ino)?;
         self.holds.orphaned(ino, Orphan::Slot(slot));
         inode.attach(&root.table, txn.epoch);
+        let core = inode.inode().core;
+        txn.log_core(inode, Item::Core { ino, core });
         let Inode { core, data, attr } = inode.inode();
-        txn.log(Item::Core { ino, core: *core });
         if core.data_form != Form::Empty {
             txn.log(Item::DataFork { ino, form: core.data_form, bytes: data });
         }
@@ -312,7 +312,8 @@ impl Inner {
         self.detached.sub(shard);
         self.store.counters.add(Counter::DetachedBack, 1);
         // A record of its own: what is to come may still fail.
-        txn.roll().map(|_| ())
+        txn.roll()?;
+        txn.stamp(inode)
     }
 
     /// The last reference to a detached inode is gone.

@@ -37,7 +37,7 @@ const FORK: usize = size::fork(AREA);
 const ENTRY: usize = size::tree_put(dirent::HEADER + NAME_MAX);
 const ENTRY_ADDED: usize = 2 * ENTRY;
 /// An entry that is removed from among others of its hash: the last takes its place, two marks.
-const ENTRY_REMOVED: usize = size::TREE_DEL + 3 * ENTRY;
+const ENTRY_REMOVED: usize = size::NAMED_MAX + size::TREE_DEL + 3 * ENTRY;
 /// The longest attribute: encoded, in the tree, in an intent beside another.
 const ATTR: usize = ATTR_HEADER + NAME_MAX + LOCAL_MAX;
 const ATTR_PUT: usize = size::tree_put(ATTR);
@@ -57,8 +57,12 @@ const fn map(new: usize) -> usize {
 pub(crate) const ATTR_CHANGED: usize = FORK + size::fork(0) + map(1) + size::CORE;
 /// A record in the chain of an intent: the shortest attributes (a name of one byte) leave the
 /// inode for the tree; or some come back.
-const CHAIN: usize =
-    2 * FORK + AREA / (ATTR_HEADER + 1) * size::tree_put(0) + AREA + 2 * ATTR_PUT + INTENT;
+const CHAIN: usize = 2 * FORK
+    + AREA / (ATTR_HEADER + 1) * size::tree_put(0)
+    + AREA
+    + 2 * ATTR_PUT
+    + INTENT
+    + size::LINKS;
 /// An inode is freed, or gets a slot.
 const FREED: usize = 2 * size::TREE_DEL_RANGE + size::FREE + size::LINKS + 2 * size::ORPHAN;
 /// A detached inode is recorded as a whole.

@@ -56,6 +56,11 @@ layout! {
 
 layout! {
     /// The fixed part of an inode.
+    ///
+    /// `lsn` is where the last record starts that has an item of the core (`Core`, `DirTouch`,
+    /// `Links`). Every change that a call makes has one; the cleaner, which moves data, and a
+    /// repair have none. While an item is made its record has no LSN yet, so in a `Core` item this
+    /// field means nothing: replay enters the LSN of the record that it reads.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Core: "inode", 116 of varying,
     "Core of an inode; data fork and attribute fork follow. A slot that is free but was used holds \
@@ -73,7 +78,7 @@ layout! {
         60 mtime: Stamp, "last change of contents";
         72 ctime: Stamp, "last change of the inode";
         84 btime: Stamp, "birth";
-        96 lsn: u64, "LSN before the last change";
+        96 lsn: u64, "LSN of the last record that has an item of this core";
         104 project: u32, "project whose quota it counts for; 0: none";
         108 data_form: Form, "data fork: 0 empty, 1 inline, 2 extents, 3 in the tree";
         109 attr_form: Form, "attribute fork: 0 empty, 1 inline, 3 in the tree";

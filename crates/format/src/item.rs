@@ -148,6 +148,18 @@ pub enum Item<'a> {
         /// The entry.
         entry: Dirent<'a>,
     },
+    /// 18: the directory no longer holds this entry. It says more than replay needs, the key: a
+    /// reader of the journal learns which name went, and whose.
+    Unnamed {
+        /// Directory.
+        dir: Ino,
+        /// Its generation.
+        generation: u32,
+        /// Lower half of the entry's key.
+        lo: u64,
+        /// The entry as it was.
+        entry: Dirent<'a>,
+    },
 }
 
 impl<'a> Item<'a> {
@@ -198,11 +210,10 @@ impl<'a> Item<'a> {
             Item::IntentProgress { id, body } => intent(out, 13, id, body),
             Item::IntentDone { id } => head(out, 14, Ino(id)),
             Item::Named { dir, generation, lo, entry } => {
-                head(out, 17, dir);
-                out.put_u32(generation);
-                out.put_u64(lo);
-                out.put_u8(entry.name.len() as u8);
-                entry.encode(out);
+                named(out, 17, dir, generation, lo, &entry);
+            }
+            Item::Unnamed { dir, generation, lo, entry } => {
+                named(out, 18, dir, generation, lo, &entry);
             }
         }
     }
@@ -255,10 +266,12 @@ impl<'a> Item<'a> {
                 }
             }
             14 => Item::IntentDone { id: ino.0 },
-            17 => {
-                let (generation, lo) = (r.u32()?, r.u64()?);
-                let len = DIRENT_HEADER + r.u8()? as usize;
-                Item::Named { dir: ino, generation, lo, entry: Dirent::decode(r.take(len)?)? }
+            17 | 18 => {
+                let (dir, generation, lo, entry) = (ino, r.u32()?, r.u64()?, named_entry(r)?);
+                match kind {
+                    17 => Item::Named { dir, generation, lo, entry },
+                    _ => Item::Unnamed { dir, generation, lo, entry },
+                }
             }
             _ => return None,
         })
@@ -286,6 +299,9 @@ impl<'a> Item<'a> {
             Item::Named { dir, generation, lo, entry } => {
                 format!("named in {dir}/{generation} at {lo:#x}: {}", entry.to_text())
             }
+            Item::Unnamed { dir, generation, lo, entry } => {
+                format!("unnamed in {dir}/{generation} at {lo:#x}: {}", entry.to_text())
+            }
             other => format!("{other:?}"),
         }
     }
@@ -312,6 +328,19 @@ fn tree_head(out: &mut Vec<u8>, kind: u8, tree: TreeId, key: Key) {
     out.put_u8(tree as u8);
     out.put_u64(key.hi);
     out.put_u64(key.lo);
+}
+
+fn named(out: &mut Vec<u8>, kind: u8, dir: Ino, generation: u32, lo: u64, entry: &Dirent<'_>) {
+    head(out, kind, dir);
+    out.put_u32(generation);
+    out.put_u64(lo);
+    out.put_u8(entry.name.len() as u8);
+    entry.encode(out);
+}
+
+fn named_entry<'a>(r: &mut Reader<'a>) -> Option<Dirent<'a>> {
+    let len = DIRENT_HEADER + r.u8()? as usize;
+    Dirent::decode(r.take(len)?)
 }
 
 fn fork(out: &mut Vec<u8>, kind: u8, ino: Ino, form: Form, bytes: &[u8]) {
@@ -345,7 +374,8 @@ pub mod size {
     pub const TREE_DEL: usize = 18;
     /// [`Item::TreeDelRange`](super::Item::TreeDelRange).
     pub const TREE_DEL_RANGE: usize = TREE_DEL + 8;
-    /// [`Item::Named`](super::Item::Named) with the longest name.
+    /// [`Item::Named`](super::Item::Named) or [`Item::Unnamed`](super::Item::Unnamed) with the
+    /// longest name.
     pub const NAMED_MAX: usize = named(NAME_MAX);
 
     /// [`Item::DataFork`](super::Item::DataFork), [`Item::AttrFork`](super::Item::AttrFork).
@@ -361,7 +391,7 @@ pub mod size {
     pub const fn intent(body: usize) -> usize {
         HEAD + 2 + body
     }
-    /// [`Item::Named`](super::Item::Named).
+    /// [`Item::Named`](super::Item::Named) and [`Item::Unnamed`](super::Item::Unnamed).
     pub const fn named(name: usize) -> usize {
         HEAD + 13 + DIRENT_HEADER + name
     }
@@ -398,6 +428,7 @@ mod tests {
             (Item::IntentDone { id: 1 }, size::INTENT_DONE),
             (Item::Root { ino, state: RootState::Live, floor: 1, name: &name }, size::root(255)),
             (Item::Named { dir: ino, generation: 1, lo: 2, entry }, size::NAMED_MAX),
+            (Item::Unnamed { dir: ino, generation: 1, lo: 2, entry }, size::NAMED_MAX),
         ];
         for (item, bytes) in rows {
             let mut raw = Vec::new();

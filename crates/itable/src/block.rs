@@ -277,6 +277,9 @@ pub struct Locked<'a> {
     before: usize,
     /// Epoch of the transaction that changes it, if one does.
     epoch: Option<Epoch>,
+    /// The last of the transaction's records that has an item of its core, if the LSN in the core
+    /// is not that record's yet.
+    record: Option<u32>,
 }
 
 impl Drop for Locked<'_> {
@@ -298,7 +301,7 @@ impl<'a> Locked<'a> {
     #[inline]
     fn new(at: At<'a>, slot: RwLockWriteGuard<'a, Slot>) -> Locked<'a> {
         let before = slot.bytes();
-        Locked { at, slot, before, epoch: None }
+        Locked { at, slot, before, epoch: None, record: None }
     }
 }
 
@@ -321,6 +324,28 @@ impl Locked<'_> {
     #[inline]
     pub fn is_detached(&self) -> bool {
         self.at.is_detached()
+    }
+
+    /// Notes that this record of the transaction that holds the lock, counted from 0, has an item
+    /// of the inode's core. Returns whether no earlier one was noted.
+    #[inline]
+    pub fn note_record(&mut self, record: u32) -> bool {
+        self.record.replace(record).is_none()
+    }
+    /// Takes back what [`Locked::note_record`] noted last.
+    #[inline]
+    pub fn take_record(&mut self) -> Option<u32> {
+        self.record.take()
+    }
+    /// Enters the LSN of the record of its last change, which is noted in its epoch already. An
+    /// inode that the record frees has none.
+    #[inline]
+    pub fn set_lsn(&mut self, lsn: u64) {
+        invariant!(self.epoch.is_some(), "inode {} has an LSN without a change", self.at.ino);
+        let core = &mut self.slot.inode.core;
+        if core.in_use() {
+            core.lsn = lsn;
+        }
     }
 
     /// Notes that the inode loses a name in this directory: when its number is free, it is for the

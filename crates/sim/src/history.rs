@@ -135,13 +135,24 @@ impl History {
 
     /// The newest permitted state that is `found`.
     pub fn find(&self, found: &State, permitted: RangeInclusive<usize>) -> Option<usize> {
+        self.find_all(found, permitted).next()
+    }
+
+    /// All permitted states that are `found`, the newest first.
+    pub fn find_all<'a>(
+        &'a self,
+        found: &'a State,
+        permitted: RangeInclusive<usize>,
+    ) -> impl Iterator<Item = usize> + 'a {
         let digest = found.digest();
-        let cut_short = |k: &usize| {
+        let cut_short = move |k: &usize| {
             let known = self.unfinished.get(k);
             known.is_some_and(|(files, known)| found.digest_without_ctimes(files) == *known)
         };
-        let in_steps = |k: &usize| self.steps.get(k).is_some_and(|steps| steps.may_leave(found));
-        permitted.rev().find(|k| self.digests[*k] == digest || cut_short(k) || in_steps(k))
+        let in_steps =
+            move |k: &usize| self.steps.get(k).is_some_and(|steps| steps.may_leave(found));
+        let is = move |k: &usize| self.digests[*k] == digest || cut_short(k) || in_steps(k);
+        permitted.rev().filter(is)
     }
 
     /// Why `found` is none of the permitted states.

@@ -9,6 +9,7 @@
 //!   ([`compare`], with the table of allowed differences).
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
+//! * [`lsns`]: the LSNs of the inodes' last changes after each of these crashes.
 //! * [`faults`]: runs on a device that fails.
 //! * [`silent`]: runs on a device that loses, misdirects or corrupts without saying so.
 //! * [`memory`]: allocations that are refused.
@@ -36,6 +37,7 @@ pub mod faults;
 pub mod history;
 pub mod image;
 pub mod linear;
+pub mod lsns;
 pub mod memory;
 pub mod model;
 pub mod mounted;

@@ -8,6 +8,7 @@ use crate::checks;
 use crate::device::FaultyDevice;
 use crate::exec::{Lockstep, Step};
 use crate::history::History;
+use crate::lsns::Lsns;
 use crate::op::Op;
 use crate::recovery::{recover, recover_hard};
 use crate::rng::Rng;
@@ -235,6 +236,7 @@ pub struct Sim {
     /// The model, in lockstep.
     pub run: Lockstep,
     history: History,
+    lsns: Lsns,
     report: Report,
 }
 
@@ -251,9 +253,10 @@ impl Sim {
         let volume = open(&device, settings)?;
         let run = Lockstep::new(&volume, Ino::ROOT)?;
         let history = History::new(device.position(), &run.model, settings.explain);
+        let lsns = Lsns::new(&volume, &run.model)?;
         let settings = settings.clone();
         let report = Report::default();
-        Ok(Sim { settings, device, volume: Some(volume), run, history, report })
+        Ok(Sim { settings, device, volume: Some(volume), run, history, lsns, report })
     }
 
     fn volume(&self) -> &Volume {
@@ -288,6 +291,8 @@ impl Sim {
         }
         let durable = make_durable(self.volume(), &self.run, op);
         self.history.end_of(op, &self.run.model);
+        let volume = self.volume.as_ref().expect("open");
+        self.lsns.end(volume, self.run.model.touched().map(|(ino, _)| ino))?;
         match durable.map_err(|e| format!("{op}: {e}"))? {
             None => {}
             Some(Ack::All) => self.history.acknowledge_all(self.device.position()),
@@ -320,6 +325,7 @@ impl Sim {
         self.run = Lockstep::of(recovered.walk.model());
         let position = self.device.position();
         self.history = History::new(position, &self.run.model, self.settings.explain);
+        self.lsns = Lsns::new(self.volume(), &self.run.model)?;
         Ok(())
     }
 
@@ -341,11 +347,15 @@ impl Sim {
         };
         let recovered = recovered.map_err(context)?;
         self.report.intents += recovered.volume.info().recovery.intents;
-        let found = self.history.find(&recovered.walk.state, permitted.clone());
-        if found.is_none() {
-            let why = self.history.explain(&recovered.walk.state, permitted);
-            return Err(context(why));
+        let state = &recovered.walk.state;
+        let mut wrong = None;
+        for k in self.history.find_all(state, permitted.clone()) {
+            wrong = Some(self.lsns.differ(&recovered.volume, state.nodes.keys().copied(), k));
+            if wrong == Some(Ok(())) {
+                break;
+            }
         }
+        wrong.unwrap_or_else(|| Err(self.history.explain(state, permitted))).map_err(context)?;
         if !hard {
             // Of this image nothing more is wanted.
             checks::deleted_roots_can_be_freed(&recovered.volume, &recovered.walk)
@@ -383,6 +393,7 @@ impl Sim {
         self.history.end(&self.run.model);
         self.history.acknowledge_all(self.device.position());
         let volume = open(&self.device, &self.settings)?;
+        self.lsns.end(&volume, [])?;
         if volume.info().recovery.needed {
             return Err("recovery was needed after a clean close".into());
         }

@@ -1,7 +1,7 @@
 //! Beginning and committing a transaction.
 
 use crate::gate::Inside;
-use crate::record::RecordKind;
+use crate::record::{RecordKind, framed};
 use crate::store::Store;
 use shoal_base::cold;
 use shoal_base::counters::Counter;
@@ -9,6 +9,7 @@ use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Epoch, Error, Lsn, Result, memory};
 use shoal_format::item::Item;
+use shoal_itable::Locked;
 use shoal_journal::Numbered;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -52,6 +53,10 @@ pub struct Txn<'s> {
     in_memory: bool,
     /// Why a record could not be made durable that announces what follows it.
     failed: Option<Error>,
+    /// LSNs of the records staged before the one under construction; `None`: not journaled.
+    staged: Vec<Option<u64>>,
+    /// Inodes whose core has an item, but not yet the LSN of its record.
+    unstamped: u32,
     /// Epoch in which its changes are made.
     pub epoch: Epoch,
 }
@@ -98,6 +103,8 @@ impl Store {
             dips,
             in_memory,
             failed,
+            staged: Vec::new(),
+            unstamped: 0,
             epoch,
         }
     }
@@ -216,13 +223,38 @@ impl Txn<'_> {
         invariant!(nothing, "a transaction that has changed something");
         self.in_memory = true;
     }
-    /// LSN before this transaction, for the inode's core.
+    /// Adds an item of an inode's core: a `Core`, a `DirTouch` or a `Links`. Call
+    /// [`Txn::stamp`] before the inode's lock is released.
     #[inline]
-    pub fn lsn_before(&self) -> u64 {
-        match &self.numbered {
-            Some(numbered) => numbered.before().0,
-            None => self.store.lsn().0,
+    pub fn log_core(&mut self, inode: &mut Locked<'_>, item: Item<'_>) {
+        self.will_log_core(inode);
+        self.log(item);
+    }
+    /// The same for an item that the caller adds later to the record under construction.
+    #[inline]
+    pub fn will_log_core(&mut self, inode: &mut Locked<'_>) {
+        if !self.in_memory && inode.note_record(self.staged.len() as u32) {
+            self.unstamped += 1;
         }
+    }
+    /// Enters in an inode's core the LSN of the last record that has an item of it, as replay will
+    /// ([`Core::lsn`](shoal_format::inode::Core::lsn)). Takes the number of the record under
+    /// construction if that is the one, so the record must be complete or numbered.
+    #[inline]
+    pub fn stamp(&mut self, inode: &mut Locked<'_>) -> Result<()> {
+        let Some(record) = inode.take_record() else { return Ok(()) };
+        self.unstamped -= 1;
+        let lsn = match self.staged.get(record as usize) {
+            Some(lsn) => *lsn,
+            None => {
+                if self.numbered.is_none() {
+                    self.number(0)?;
+                }
+                self.numbered.as_ref().map(|numbered| numbered.before().0)
+            }
+        };
+        lsn.into_iter().for_each(|lsn| inode.set_lsn(lsn));
+        Ok(())
     }
     /// Bytes gathered so far.
     pub fn len(&self) -> usize {
@@ -273,6 +305,8 @@ impl Txn<'_> {
     /// Returns the LSN to wait for if the change shall be durable.
     #[inline]
     pub fn commit(mut self) -> Result<Lsn> {
+        let early = planted::is(Defect::UnlockedTooEarly);
+        invariant!(self.unstamped == 0 || early, "{}: an inode without its LSN", self.kind.name);
         let lsn = self.stage()?;
         if planted::is(Defect::MemoryTooLate) {
             self.check_memory()?;
@@ -287,7 +321,11 @@ impl Txn<'_> {
     /// without leaving the gate: no checkpoint comes between the two. Keep the locks: for others
     /// the transactions are one. Only a crash can come between them.
     pub fn roll(&mut self) -> Result<Lsn> {
-        let lsn = self.stage()?;
+        let (bytes, journaled) = (self.record.len(), !self.in_memory && !self.record.is_empty());
+        let staged = self.stage();
+        let start = |lsn: &Lsn| lsn.0 - framed(bytes);
+        self.staged.push(staged.as_ref().ok().filter(|_| journaled).map(start));
+        let lsn = staged?;
         if self.store.options.flush_rolls && !self.in_memory {
             self.store.journal()?.commit(lsn)?;
         }

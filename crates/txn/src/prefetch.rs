@@ -89,6 +89,10 @@ impl Wanted {
                     self.keys(TreeId::Dirents, key, key.next());
                     self.block(entry.child);
                 }
+                Item::Unnamed { dir, lo, .. } => {
+                    let key = Key::new(dir.0, lo);
+                    self.keys(TreeId::Dirents, key, key.next());
+                }
                 Item::OrphanAdd { .. }
                 | Item::OrphanDel { .. }
                 | Item::Root { .. }

@@ -3,7 +3,13 @@
 
 use shoal_base::limits::RECORD_MAX;
 use shoal_base::sync::AtomicU32;
+use shoal_format::batch::RECORD_HEADER;
 use std::sync::atomic::Ordering;
+
+/// Bytes that a record of so many takes in the journal.
+pub(crate) fn framed(record: usize) -> u64 {
+    (RECORD_HEADER + record) as u64
+}
 
 /// A kind of transaction, by the largest record that it makes: known before it begins, so that no
 /// change is ever made whose record the journal cannot take.

@@ -5,6 +5,7 @@
 //! there, and the difference is added to and taken from the segments' live bytes.
 
 use crate::orphans::OrphanSlot;
+use crate::record::framed;
 use crate::store::Store;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
@@ -96,7 +97,10 @@ pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
 /// A replay under way.
 pub(crate) struct Replay<'s> {
     store: &'s Store,
+    /// End of the record.
     lsn: Lsn,
+    /// Its own LSN.
+    start: u64,
     /// Where each orphan stands in the table.
     orphans: HashMap<Ino, OrphanSlot>,
 }
@@ -104,12 +108,13 @@ pub(crate) struct Replay<'s> {
 impl<'s> Replay<'s> {
     pub fn new(store: &'s Store) -> Replay<'s> {
         let orphans = store.orphans.by_ino();
-        Replay { store, lsn: Lsn(0), orphans }
+        Replay { store, lsn: Lsn(0), start: 0, orphans }
     }
 
     /// Applies one record.
     pub fn record(&mut self, lsn: Lsn, record: &[u8]) -> Result<()> {
         self.lsn = lsn;
+        self.start = lsn.0.saturating_sub(framed(record.len()));
         if self.store.intents.any() {
             self.close_intents(record)?;
         }
@@ -136,13 +141,13 @@ impl<'s> Replay<'s> {
             Item::Core { ino, ref core } => self.core(ino, core),
             Item::DataFork { ino, form, bytes } => self.data_fork(ino, form, bytes),
             Item::AttrFork { ino, form, bytes } => self.attr_fork(ino, form, bytes.into()),
-            Item::DirTouch { ino, nlink, size, stamp } => self.edit(ino, |inode| {
+            Item::DirTouch { ino, nlink, size, stamp } => self.edit_core(ino, |inode| {
                 inode.core.nlink = nlink;
                 inode.core.size = size;
                 inode.core.mtime = stamp;
                 inode.core.ctime = stamp;
             }),
-            Item::Links { ino, nlink, ctime } => self.edit(ino, |inode| {
+            Item::Links { ino, nlink, ctime } => self.edit_core(ino, |inode| {
                 inode.core.nlink = nlink;
                 inode.core.ctime = ctime;
             }),
@@ -174,6 +179,10 @@ impl<'s> Replay<'s> {
                 let fork = parent_bytes(Link { dir, generation }, entry.name);
                 self.attr_fork(entry.child, Form::Inline, fork)
             }
+            Item::Unnamed { dir, lo, .. } => {
+                let key = Key::new(dir.0, lo);
+                self.delete(TreeId::Dirents, key, key.next())
+            }
         }
     }
 
@@ -199,8 +208,17 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    fn core(&mut self, ino: Ino, core: &Core) -> Result<()> {
+    /// What an item of the core does ([`Core::lsn`]).
+    fn edit_core(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) -> Result<()> {
+        let lsn = self.start;
         self.edit(ino, |inode| {
+            change(inode);
+            inode.core.lsn = lsn;
+        })
+    }
+
+    fn core(&mut self, ino: Ino, core: &Core) -> Result<()> {
+        self.edit_core(ino, |inode| {
             // Forms and fork lengths belong to the fork items.
             let Core { data_form, attr_form, data_len, attr_len, .. } = inode.core;
             let fresh = !inode.core.in_use() || inode.core.generation != core.generation;

@@ -183,17 +183,17 @@ impl Inner {
             Fallocate::PunchHole => true,
         };
         let dropped = self.drop_capability(&mut txn, &mut locked, capability)?;
-        let (time, lsn) = (now(), txn.lsn_before());
+        let time = now();
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         if !keeps && to == end {
             core.size = core.size.max(end);
         }
         core.mtime = time;
         core.ctime = time;
-        core.lsn = lsn;
         let core = *core;
-        txn.log(Item::Core { ino, core });
+        txn.log_core(&mut locked, Item::Core { ino, core });
         self.finish(&mut txn, &mut locked, dropped)?;
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(Step::Done { to, took })
     }

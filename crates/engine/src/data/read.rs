@@ -143,6 +143,7 @@ impl Inner {
                 self.put_core(&mut txn, &mut locked, Core { atime, ..core })?;
             }
         }
+        txn.stamp(&mut locked)?;
         txn.commit().map(|_| ())
     }
 

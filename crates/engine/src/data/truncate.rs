@@ -159,6 +159,7 @@ impl Inner {
             }
         }
         self.put_core(&mut txn, &mut locked, core)?;
+        txn.stamp(&mut locked)?;
         let lsn = txn.commit()?;
         drop(locked);
         self.store.counters.add(Counter::ReapSteps, 1);

@@ -208,6 +208,7 @@ impl Inner {
             let dropped = self.drop_capability(&mut txn, &mut locked, capability)?;
             self.note_write(&mut txn, &mut locked, end, request.kill_priv)?;
             self.finish(&mut txn, &mut locked, dropped)?;
+            txn.stamp(&mut locked)?;
             txn.commit()?;
             Ok(Some(at))
         })
@@ -232,6 +233,7 @@ impl Inner {
             return Ok(false);
         }
         self.replace_by(&mut txn, &mut locked, written, end, request.kill_priv)?;
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(true)
     }
@@ -253,6 +255,7 @@ impl Inner {
             let mut plan = self.plan_write(request.ino, locked.inode(), request.offset, len)?;
             let written = self.carry_out(request.ino, &mut plan, request.data)?;
             self.replace_by(&mut txn, &mut locked, &written, end, request.kill_priv)?;
+            txn.stamp(&mut locked)?;
             txn.commit()?;
             return Ok(at);
         }
@@ -288,18 +291,17 @@ impl Inner {
         end: u64,
         kill_priv: bool,
     ) -> Result<()> {
-        let (ino, time, lsn) = (locked.ino(), now(), txn.lsn_before());
+        let (ino, time) = (locked.ino(), now());
         let core = &mut locked.edit(self.table(ino)?, txn.epoch).core;
         core.size = core.size.max(end);
         core.mtime = time;
         core.ctime = time;
-        core.lsn = lsn;
         if kill_priv {
             // Of the writer's groups nothing is known here. A mount sends a SETATTR before.
             perm::kill_set_id(core, true);
         }
         let core: Core = *core;
-        txn.log(Item::Core { ino, core });
+        txn.log_core(locked, Item::Core { ino, core });
         Ok(())
     }
 

@@ -31,7 +31,7 @@ use crate::xattr::Pending;
 use crate::xattr::inline::{all, find, spliced};
 use shoal_base::invariant;
 use shoal_base::{Ino, Result};
-use shoal_format::inode::Form;
+use shoal_format::inode::{Core, Form};
 use shoal_format::intent::Intent;
 use shoal_format::item::Item;
 use shoal_itable::Locked;
@@ -118,6 +118,11 @@ impl Inner {
             invariant!(chain.state.may_lead_to(next), "{:?} after {:?}", next, chain.state);
             chain.state = next;
             if next == State::Done {
+                // The change is complete with this record, not with the one that announced it.
+                // In memory it changes too, when a recovery finds all of it done.
+                let ino = locked.ino();
+                let Core { nlink, ctime, .. } = locked.edit(self.table(ino)?, txn.epoch).core;
+                txn.log_core(locked, Item::Links { ino, nlink, ctime });
                 txn.log(Item::IntentDone { id: chain.id });
                 if chain.recovered {
                     self.store.intents.done(chain.id);

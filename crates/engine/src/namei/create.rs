@@ -116,6 +116,7 @@ impl Inner {
         for intent in pending {
             self.finish(&mut txn, &mut locked, Some(intent))?;
         }
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(entry)
     }
@@ -178,16 +179,20 @@ impl Inner {
             // What orders this create is the number of its record: the directory is released with
             // it, before the inode is filled and the record encoded and staged.
             txn.number(bytes)?;
-            let touch = touched(&txn, &root.table, &mut parent, 1, links, stamp);
+            let touch = touched(&mut txn, &root.table, &mut parent, 1, links, stamp);
+            txn.stamp(&mut parent)?;
             drop(parent);
             self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
                 txn.log(touch.clone());
             })?
         } else {
-            self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
+            let entry = self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
                 touch_dir(txn, &root.table, &mut parent, 1, links, stamp);
-            })?
+            })?;
+            txn.stamp(&mut parent)?;
+            entry
         };
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(entry)
     }
@@ -333,8 +338,9 @@ impl Inner {
         let floor = self.store.floor.load(Ordering::Relaxed).max(1);
         let step = u32::from(!planted::is(Defect::GenerationKept));
         let generation = locked.inode().core.generation.wrapping_add(step).max(floor);
+        txn.will_log_core(locked);
         let slot = locked.edit(&root.table, txn.epoch);
-        slot.core = Core { generation, lsn: txn.lsn_before(), ..core };
+        slot.core = Core { generation, ..core };
         slot.core.flags |= birth.flags;
         slot.core.bytes = birth.extent.map_or(0, |e| u64::from(e.len));
         slot.core.data_form = birth.form;

@@ -75,7 +75,7 @@ impl Inner {
             let core = &mut file.edit(&root.table, txn.epoch).core;
             core.flags &= !FLAG_TMPFILE;
             let core = *core;
-            txn.log(Item::Core { ino, core });
+            txn.log_core(&mut file, Item::Core { ino, core });
             self.holds.adopted(ino);
             if core.flags & FLAG_CUT == 0 {
                 self.free_slot(&mut txn, slot, ino);
@@ -87,6 +87,8 @@ impl Inner {
         touch_dir(&mut txn, &root.table, &mut parent, 1, 0, stamp);
         let entry = attr_of(ino, file.inode())?;
         self.finish(&mut txn, &mut file, pending)?;
+        txn.stamp(&mut file)?;
+        txn.stamp(&mut parent)?;
         txn.commit()?;
         Ok(entry)
     }

@@ -80,20 +80,20 @@ pub(crate) fn touch_dir(
 /// The same in memory; returns the item that must be logged.
 #[inline]
 fn touched(
-    txn: &Txn<'_>,
+    txn: &mut Txn<'_>,
     table: &InodeTable,
     dir: &mut Locked<'_>,
     entries: i64,
     links: i64,
     stamp: Stamp,
 ) -> Item<'static> {
-    let (ino, lsn) = (dir.ino(), txn.lsn_before());
+    txn.will_log_core(dir);
+    let ino = dir.ino();
     let core = &mut dir.edit(table, txn.epoch).core;
     core.size = core.size.wrapping_add_signed(entries);
     core.nlink = (i64::from(core.nlink) + links) as u32;
     core.mtime = stamp;
     core.ctime = stamp;
-    core.lsn = lsn;
     Item::DirTouch { ino, nlink: core.nlink, size: core.size, stamp }
 }
 
@@ -105,10 +105,9 @@ fn set_links(
     nlink: u32,
     ctime: Stamp,
 ) {
-    let (ino, lsn) = (inode.ino(), txn.lsn_before());
+    let ino = inode.ino();
     let core = &mut inode.edit(table, txn.epoch).core;
     core.nlink = nlink;
     core.ctime = ctime;
-    core.lsn = lsn;
-    txn.log(Item::Links { ino, nlink, ctime });
+    txn.log_core(inode, Item::Links { ino, nlink, ctime });
 }

@@ -4,6 +4,7 @@
 use super::{Loss, check_dir, touch_dir};
 use crate::clock::now;
 use crate::orphan::Left;
+use crate::parent::NameIn;
 use crate::perm;
 use crate::records;
 use crate::types::{Caller, FileKind, TreeCheck};
@@ -78,10 +79,13 @@ impl Inner {
         let _shape = self.shape.change();
         let size = self.size_of(found.child, child.inode())?;
         txn.check_memory()?;
-        self.remove_entry(&mut txn, &found)?;
+        let here = NameIn::new(dir, &parent.inode().core, name);
+        self.remove_entry(&mut txn, &found, &here)?;
         let stamp = now();
         let (left, _) = self.drop_link(&mut txn, &mut child, Loss::Last(size), stamp)?;
         touch_dir(&mut txn, &root.table, &mut parent, -1, -1, stamp);
+        txn.stamp(&mut child)?;
+        txn.stamp(&mut parent)?;
         txn.commit()?;
         Ok(Some(left))
     }

@@ -40,6 +40,19 @@ impl Dirs<'_> {
     fn to_inode(&self) -> &Inode {
         self.to.as_ref().unwrap_or(&self.from).inode()
     }
+
+    /// Stamps all that a rename has locked ([`Txn::stamp`]).
+    fn stamp(
+        &mut self,
+        txn: &mut Txn<'_>,
+        source: &mut Locked<'_>,
+        target: Option<&mut Locked<'_>>,
+    ) -> Result<()> {
+        txn.stamp(source)?;
+        txn.stamp(&mut self.from)?;
+        target.map_or(Ok(()), |inode| txn.stamp(inode))?;
+        self.to.as_mut().map_or(Ok(()), |inode| txn.stamp(inode))
+    }
 }
 
 /// What becomes of the parent pointers of what moves and of what is at its new name, and the time
@@ -180,6 +193,7 @@ impl Inner {
                 (found, inode),
                 pointers,
             )?;
+            dirs.stamp(&mut txn, &mut source_inode, Some(inode))?;
             txn.commit()?;
             return Ok(Some(None));
         }
@@ -188,6 +202,8 @@ impl Inner {
         let left = self.move_entry(&mut txn, root, dirs, names, moved, replaced, pointers)?;
         if planted::is(Defect::UnlockedTooEarly) {
             drop((source_inode, target_inode));
+        } else {
+            dirs.stamp(&mut txn, &mut source_inode, target_inode.as_mut())?;
         }
         txn.commit()?;
         Ok(Some(left))
@@ -290,10 +306,11 @@ impl Inner {
         let (moves_dir, mut left, mut dropped) = (is_dir(source), None, None);
         let _shape = moves_dir.then(|| self.shape.change());
         let replaces = replaced.is_some();
+        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
         let mut key = None;
         match &mut replaced {
             Some((found, inode)) => {
-                self.replace_entry(txn, found, names.to, source.child, source.kind)?;
+                self.replace_entry(txn, found, &to, source.child, source.kind, true)?;
                 (left, dropped) = self.drop_link(txn, inode, pointers.target, stamp)?;
             }
             None => {
@@ -302,7 +319,6 @@ impl Inner {
             }
         }
         // What is done most is one item: the entry and, all that the inode has, its pointer.
-        let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
         let entry = Dirent { child: source.child, kind: source.kind, name: names.to };
         let moved = match (key, pointers.source) {
             (Some(Key { lo, .. }), Plan::Sole) => {
@@ -318,7 +334,8 @@ impl Inner {
         };
         // Found again: the insertion may have moved a name of the same hash.
         let source_now = self.find_entry(names.from_dir, names.from)?;
-        self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?)?;
+        let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
+        self.remove_entry(txn, &source_now.ok_or(Error::Code(Code::Io))?, &from)?;
         self.moved(txn, root, source_inode, names.to_dir, stamp);
         let gone = i64::from(replaces);
         match &mut dirs.to {
@@ -352,13 +369,13 @@ impl Inner {
     ) -> Result<()> {
         let stamp = pointers.stamp;
         let _shape = (is_dir(source) || is_dir(target)).then(|| self.shape.change());
-        self.replace_entry(txn, source, names.from, target.child, target.kind)?;
-        // Found again: read after the first change, in case the two share a hash.
-        self.replace_entry(txn, target, names.to, source.child, source.kind)?;
-        self.moved(txn, root, source_inode, names.to_dir, stamp);
-        self.moved(txn, root, target_inode, names.from_dir, stamp);
         let from = NameIn::new(names.from_dir, &dirs.from.inode().core, names.from);
         let to = NameIn::new(names.to_dir, &dirs.to_inode().core, names.to);
+        self.replace_entry(txn, source, &from, target.child, target.kind, false)?;
+        // Found again: read after the first change, in case the two share a hash.
+        self.replace_entry(txn, target, &to, source.child, source.kind, false)?;
+        self.moved(txn, root, source_inode, names.to_dir, stamp);
+        self.moved(txn, root, target_inode, names.from_dir, stamp);
         let moved = self.apply_parent(txn, source_inode, pointers.source, &to)?;
         let Loss::Name(other) = pointers.target else { unreachable!("an exchange keeps both") };
         let other = self.apply_parent(txn, target_inode, other, &from)?;
@@ -383,18 +400,17 @@ impl Inner {
         parent: Ino,
         stamp: Stamp,
     ) {
-        let (ino, lsn) = (inode.ino(), txn.lsn_before());
+        let ino = inode.ino();
         let core = &mut inode.edit(&root.table, txn.epoch).core;
         core.ctime = stamp;
-        core.lsn = lsn;
         let moves = core.is_dir() && core.parent_or_rdev != parent.0;
         if moves && !planted::is(Defect::ParentKept) {
             core.parent_or_rdev = parent.0;
             let core = *core;
-            txn.log(Item::Core { ino, core });
+            txn.log_core(inode, Item::Core { ino, core });
         } else {
             let nlink = core.nlink;
-            txn.log(Item::Links { ino, nlink, ctime: stamp });
+            txn.log_core(inode, Item::Links { ino, nlink, ctime: stamp });
         }
     }
 }

@@ -75,6 +75,8 @@ impl Inner {
         let entry = self.enter(&mut txn, root, &mut locked, core, birth, made, &mut |txn| {
             touch_dir(txn, &top_root.table, &mut top, 1, 1, stamp);
         })?;
+        txn.stamp(&mut top)?;
+        txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(entry)
     }
@@ -117,11 +119,13 @@ impl Inner {
             return Err(Error::Code(Code::Invalid));
         }
         let root = self.root(found.child)?;
-        self.remove_entry(&mut txn, &found)?;
+        let here = NameIn::new(Ino::ROOT, &top.inode().core, name);
+        self.remove_entry(&mut txn, &found, &here)?;
         root.set(RootState::Deleted, b"");
         let floor = self.store.floor.load(Ordering::Relaxed);
         txn.log(Item::Root { ino: root.top(), state: RootState::Deleted, floor, name: b"" });
         touch_dir(&mut txn, &top_root.table, &mut top, -1, -1, now());
+        txn.stamp(&mut top)?;
         txn.commit()?;
         self.wake_reaper();
         Ok(())

@@ -92,7 +92,7 @@ impl Inner {
         }
         let here = NameIn::new(dir, &parent.inode().core, name);
         let loss = self.plan_drop(&child, &here)?;
-        self.remove_entry(&mut txn, &found)?;
+        self.remove_entry(&mut txn, &found, &here)?;
         let stamp = now();
         child.leaves(dir);
         let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
@@ -101,13 +101,16 @@ impl Inner {
         if pending.is_some() {
             touch_dir(&mut txn, &root.table, &mut parent, gone, links, stamp);
             self.finish(&mut txn, &mut child, pending)?;
+            txn.stamp(&mut parent)?;
         } else {
             // The record lacks but this: its number is all that others in the directory wait for.
             txn.number(size::DIR_TOUCH)?;
-            let touch = touched(&txn, &root.table, &mut parent, gone, links, stamp);
+            let touch = touched(&mut txn, &root.table, &mut parent, gone, links, stamp);
+            txn.stamp(&mut parent)?;
             drop(parent);
             txn.log(touch);
         }
+        txn.stamp(&mut child)?;
         txn.commit()?;
         Ok(left)
     }

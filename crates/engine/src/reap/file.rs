@@ -29,6 +29,7 @@ impl Inner {
             self.free_inode(&mut txn, &mut locked)?;
             self.free_slot(&mut txn, slot, ino);
         }
+        txn.stamp(&mut locked)?;
         let lsn = txn.commit()?;
         drop(locked);
         self.count_reaped(u64::from(!more));

@@ -63,6 +63,8 @@ impl Inner {
         if is_last {
             left.extend(self.drop_empty(&mut txn, &mut dir, slot)?);
         }
+        children.locked.iter_mut().try_for_each(|child| txn.stamp(child))?;
+        txn.stamp(&mut dir)?;
         let lsn = txn.commit()?;
         drop((children, dir));
         self.tell_links(refs[..done].iter().map(|child| child.ino).chain([ino]));

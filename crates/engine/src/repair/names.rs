@@ -148,6 +148,7 @@ impl Inner {
         let plan = self.plan_parent(name.child, locked.inode(), None, Some(&here))?;
         let pending = self.apply_parent(&mut txn, &mut locked, plan, &here)?;
         self.finish(&mut txn, &mut locked, pending)?;
+        txn.stamp(&mut locked)?;
         txn.commit().map(|_| ())
     }
 

@@ -87,7 +87,7 @@ impl Inner {
                 self.replace_extents(txn, locked, 0, extent.end(), &[extent])?;
                 // The bytes of its extents are the core's.
                 let (ino, core) = (locked.ino(), locked.inode().core);
-                txn.log(Item::Core { ino, core });
+                txn.log_core(locked, Item::Core { ino, core });
                 Ok(())
             }
         }
