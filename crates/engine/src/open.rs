@@ -1,7 +1,7 @@
 //! Opening, closing, syncing, and what a volume tells about itself.
 
 use crate::background::Background;
-use crate::data::{ObjectCache, Tails, Writers};
+use crate::data::{Tails, Writers};
 use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::Reaping;
@@ -157,7 +157,6 @@ impl Inner {
             root_reaper: Mutex::default(),
             cleaning: Mutex::new(()),
             refusal: Mutex::default(),
-            extents: ObjectCache::default(),
             writers: Writers::default(),
             tails: Tails::default(),
             options: options.clone(),

@@ -13,15 +13,18 @@ use crate::volume::Inner;
 use shoal_base::limits::{EXTENT_MAX, INODE_SIZE_MAX, NAME_MAX};
 use shoal_format::attr::{HEADER as ATTR_HEADER, LOCAL_MAX};
 use shoal_format::dirent;
-use shoal_format::extent::{INLINE_SIZE, VALUE_SIZE};
+use shoal_format::extent::{INLINE_MIN, VALUE_MAX};
 use shoal_format::inode::CORE;
 use shoal_format::intent;
 use shoal_format::item::size;
 use shoal_txn::RecordKind;
 
-/// Extent records that one transaction replaces or makes, at most; `OpenOptions::step_records` may
+/// Extent records that one transaction removes, at most; `OpenOptions::step_records` may
 /// say less.
 pub(crate) const STEP_RECORDS: usize = 2048;
+/// Extent records that one step of a `fallocate` replaces, at most: each may be put again, with the
+/// sums of a whole object, and one of preallocated space behind it.
+pub(crate) const MAP_RECORDS: usize = 1024;
 /// Extents of one data object that the cleaner moves in one transaction, at most.
 pub(crate) const CLEAN_EXTENTS: usize = 256;
 /// Bytes written in one transaction.
@@ -43,8 +46,8 @@ const ATTR: usize = ATTR_HEADER + NAME_MAX + LOCAL_MAX;
 const ATTR_PUT: usize = size::tree_put(ATTR);
 const INTENT: usize = size::intent(intent::HEADER + 2 * ATTR);
 /// An extent record in the tree, and how many a fork holds.
-const EXTENT_PUT: usize = size::tree_put(VALUE_SIZE);
-const FORK_EXTENTS: usize = AREA / INLINE_SIZE;
+const EXTENT_PUT: usize = size::tree_put(VALUE_MAX);
+const FORK_EXTENTS: usize = AREA / INLINE_MIN;
 
 /// A map of extents of which `new` appear, and two keep a part. The records of a fork may go to the
 /// tree; those removed are named singly below [`RANGE_FROM`], else as a range.
@@ -106,7 +109,7 @@ kinds! {
     7 WRITE "write" = map(2 * (WRITE_STEP / EXTENT_MAX + 3)) + 2 * size::fork(0) + 2 * size::CORE
         + ATTR_CHANGED;
     /// A step of an allocation, of a hole or of zeros.
-    8 FALLOCATE "fallocate" = map(2 * STEP_RECORDS + 1) + 2 * size::fork(0) + 2 * size::CORE
+    8 FALLOCATE "fallocate" = map(2 * MAP_RECORDS + 1) + 2 * size::fork(0) + 2 * size::CORE
         + ATTR_CHANGED;
     /// A step of a truncate of more than 2,048 records.
     9 TRUNCATE "truncate step" = size::TREE_DEL_RANGE + size::fork(0) + size::CORE + size::ORPHAN;

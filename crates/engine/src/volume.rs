@@ -46,7 +46,6 @@ pub struct Inner {
     pub(crate) cleaning: Mutex<()>,
     /// The last time that cleaning made no room.
     pub(crate) refusal: Mutex<Option<crate::clean::Refusal>>,
-    pub(crate) extents: crate::data::ObjectCache,
     /// Files to which objects are being written.
     pub(crate) writers: crate::data::Writers,
     /// Objects that may grow.

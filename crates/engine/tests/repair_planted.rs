@@ -131,8 +131,7 @@ const RESTORED: &[(&str, Plant)] = &[
     ("broken attributes", |s, c| edit(s, c["small"], |i| i.attr = [1, 200, 3].into())),
     ("extents of nobody", |s, c| {
         let mut value = Vec::new();
-        let ptr = shoal_format::Ptr::NULL;
-        Extent { offset: 0, len: 4096, skip: 0, ptr }.encode_value(&mut value);
+        Extent::prealloc(0, 4096).encode_value(&mut value);
         let extents = &s.root(ROOT).unwrap().extents;
         extents.put(Key::new(c["small"].0, 0), &value, s.epoch()).unwrap();
     }),

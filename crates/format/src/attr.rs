@@ -16,6 +16,7 @@ use crate::bytes::{Put, Reader};
 use crate::declare::{layout, numbered};
 use crate::extent::Extent;
 use crate::node::Key;
+use crate::sums::Sums;
 use shoal_base::{Ino, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -181,7 +182,9 @@ impl Value<'_> {
     pub fn extent(&self) -> Option<Extent> {
         match self {
             Value::Local(_) => None,
-            Value::Remote(ptr) => Some(Extent { offset: 0, len: ptr.len, skip: 0, ptr: *ptr }),
+            Value::Remote(ptr) => {
+                Some(Extent { offset: 0, len: ptr.len, skip: 0, ptr: *ptr, sums: Sums::NONE })
+            }
         }
     }
 }

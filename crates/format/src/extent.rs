@@ -6,13 +6,15 @@
 //! ```
 //!
 //! A record refers to a part of an object (`skip`, `len`), because overwriting the middle of an
-//! extent leaves two parts of it in use. The pointer's checksum covers the object's whole payload.
+//! extent leaves two parts of it in use. Checksums are by pieces of 4 KiB (`sums.rs`).
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, u64_at};
 use crate::declare::layout;
+use crate::sums::{PIECES, Sums, pieces};
 use shoal_base::invariant;
 use shoal_base::{Addr, Ino, checksum, limits};
+use std::ops::Range;
 
 /// `SDX1`, at the start of a data object.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SDX1");
@@ -22,21 +24,29 @@ pub const PREALLOC_MAX: u32 = 1 << 30;
 layout! {
     /// Maps `[offset, offset + len)` of a file to part of a data object.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Extent: "extent", 40 of 40,
-    "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before." {
+    pub struct Extent: "extent", 40 of varying,
+    "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before. Of an \
+     object of more than 4096 bytes the checksums of the pieces of 4096 bytes that the extent \
+     touches follow, 4 bytes each: the lower halves of their XXH3-64." {
         0 len: u32, "bytes of the file";
         4 skip: u32, "first byte used of the object's payload";
         8 ptr: Ptr, "the object's payload; null: preallocated, reads as zeros";
         + offset: u64, "offset in the file";
+        + sums: Sums, "checksums of the pieces that it touches";
     }
 }
 
-/// Bytes of a record as a tree value.
-pub const VALUE_SIZE: usize = Extent::SIZE;
-/// Bytes of a record inline in an inode: file offset 8, then as in the tree.
-pub const INLINE_SIZE: usize = 8 + VALUE_SIZE;
+/// Bytes of the longest record as a tree value.
+pub const VALUE_MAX: usize = Extent::SIZE + 4 * PIECES;
+/// Bytes of the shortest record inline in an inode: file offset 8, then as in the tree.
+pub const INLINE_MIN: usize = 8 + Extent::SIZE;
 
 impl Extent {
+    /// Preallocated space.
+    #[inline]
+    pub fn prealloc(offset: u64, len: u32) -> Extent {
+        Extent { offset, len, skip: 0, ptr: Ptr::NULL, sums: Sums::NONE }
+    }
     /// One past the last byte mapped.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -52,7 +62,24 @@ impl Extent {
         let (start, end) = (self.offset.max(from), self.end().min(to));
         invariant!(start < end, "slice of {self:?} by {from}..{to} is empty");
         let skip = if self.is_prealloc() { 0 } else { self.skip + (start - self.offset) as u32 };
-        Extent { offset: start, len: (end - start) as u32, skip, ptr: self.ptr }
+        let len = (end - start) as u32;
+        let sums = self.sums.only(pieces(self.ptr.len, skip, skip + len));
+        Extent { offset: start, len, skip, ptr: self.ptr, sums }
+    }
+    /// The pieces of the object that it touches, if they have sums of their own.
+    #[inline]
+    pub fn pieces(&self) -> Range<usize> {
+        pieces(self.ptr.len, self.skip, self.skip.saturating_add(self.len))
+    }
+    /// Bytes of the tree value.
+    #[inline]
+    pub fn value_len(&self) -> usize {
+        Extent::SIZE + 4 * self.pieces().len()
+    }
+    /// Bytes of the inline form.
+    #[inline]
+    pub fn inline_len(&self) -> usize {
+        8 + self.value_len()
     }
     /// Address of the first byte used.
     #[inline]
@@ -62,6 +89,7 @@ impl Extent {
     /// Appends the tree value.
     pub fn encode_value(&self, out: &mut Vec<u8>) {
         self.append(out);
+        self.sums.encode(self.pieces(), out);
     }
     /// Appends the inline form.
     pub fn encode_inline(&self, out: &mut Vec<u8>) {
@@ -70,16 +98,27 @@ impl Extent {
     }
     /// Reads a tree value and checks its rules.
     pub fn decode_value(offset: u64, raw: &[u8]) -> Option<Extent> {
-        let extent = Extent { offset, ..Extent::load(raw.try_into().ok()?).ok()? };
-        extent.is_valid().then_some(extent)
+        let (fixed, sums) = raw.split_first_chunk()?;
+        let mut extent = Extent { offset, ..Extent::load(fixed).ok()? };
+        if !extent.is_valid() {
+            return None;
+        }
+        extent.sums = Sums::decode(extent.pieces(), sums)?;
+        Some(extent)
     }
     /// Reads the next inline record.
     pub fn decode_inline(r: &mut Reader<'_>) -> Option<Extent> {
         let offset = r.u64()?;
-        Extent::decode_value(offset, r.take(VALUE_SIZE)?)
+        let fixed = Extent::read(r.rest()).ok().filter(Extent::is_valid_part)?;
+        Extent::decode_value(offset, r.take(fixed.value_len())?)
     }
     /// The rules of a record: not empty, inside its object, inside the largest file.
     pub fn is_valid(&self) -> bool {
+        let fits = self.offset.checked_add(u64::from(self.len));
+        self.is_valid_part() && fits.is_some_and(|end| end <= limits::FILE_SIZE_MAX)
+    }
+    /// Those that have nothing to do with the place in the file.
+    fn is_valid_part(&self) -> bool {
         let inside = match self.is_prealloc() {
             true => self.len <= PREALLOC_MAX && self.skip == 0 && self.ptr == Ptr::NULL,
             false => {
@@ -89,12 +128,11 @@ impl Extent {
                     && self.ptr.addr.0.checked_add(u64::from(self.ptr.len)).is_some()
             }
         };
-        let fits = self.offset.checked_add(u64::from(self.len));
-        self.len > 0 && inside && fits.is_some_and(|end| end <= limits::FILE_SIZE_MAX)
+        self.len > 0 && inside
     }
     /// For logs and fsck.
     pub fn to_text(&self) -> String {
-        let Extent { offset, len, skip, ptr } = self;
+        let Extent { offset, len, skip, ptr, .. } = self;
         match self.is_prealloc() {
             true => format!("{offset}+{len} preallocated"),
             false => format!("{offset}+{len} at {}+{skip} of {}", ptr.addr.0, ptr.len),
@@ -148,7 +186,7 @@ mod tests {
     fn an_extent_at_the_end_of_all_addresses_is_no_record() {
         let ptr = Ptr::sealed(Addr(u64::MAX), 1, 0x4000, 5);
         let mut raw = Vec::new();
-        Extent { offset: 0, len: 0x1000, skip: 0x80, ptr }.encode_value(&mut raw);
+        Extent { offset: 0, len: 0x1000, skip: 0x80, ptr, sums: Sums::NONE }.encode_value(&mut raw);
         assert_eq!(Extent::decode_value(0, &raw), None);
     }
 }

@@ -39,6 +39,7 @@ pub mod node;
 pub mod orphan;
 pub mod ptr;
 pub mod root;
+pub mod sums;
 pub mod superblock;
 pub mod usage;
 

@@ -97,6 +97,15 @@ impl Ptr {
         let Codec::None = self.codec;
         self.len == self.logical.get()
     }
+    /// Checks the payload of a data object, all of it, against length and checksum.
+    pub fn verify_payload(&self, payload: &[u8], object: &str) -> Result<()> {
+        let found = crate::sums::of_object(payload);
+        if payload.len() == self.len as usize && found == self.checksum {
+            return Ok(());
+        }
+        let rule = format!("checksum is {found:#018x}, pointer says {:#018x}", self.checksum);
+        Err(Error::corrupt(object, Some(self.addr.0), rule))
+    }
     /// Checks the epoch in which an object says that it was written.
     #[inline]
     pub fn verify_birth(&self, written: Epoch, object: &str) -> Result<()> {

@@ -23,6 +23,7 @@ use shoal_format::layout::TABLES;
 use shoal_format::node::{Key, Node, NodeHeader, NodeId, Slot, TreeId};
 use shoal_format::orphan::{self, ListHeader};
 use shoal_format::root::{PagePtr, RootPage, RootRecord, RootState};
+use shoal_format::sums::Sums;
 use shoal_format::superblock::Superblock;
 use shoal_format::usage::SegKind;
 use shoal_format::{Codec, Geometry, Ptr, U24};
@@ -310,7 +311,8 @@ fn trees(golden: &mut Golden) {
     golden.value("dirent with its name", &text, &text, &raw, |raw| {
         Dirent::decode(raw).map(|entry| entry.to_text())
     });
-    let extent = Extent { len: 0x11, skip: 0x22, ptr: ptr(3), offset: 0x44 };
+    let sums = Sums::decode(0..1, &[0x91, 0x92, 0x93, 0x94]).unwrap();
+    let extent = Extent { len: 0x11, skip: 0x22, ptr: ptr(3), offset: 0x44, sums: sums.only(0..1) };
     let mut raw = Vec::new();
     extent.encode_value(&mut raw);
     golden.value("extent", &extent, &extent.to_text(), &raw, extent_of);
@@ -322,7 +324,9 @@ fn trees(golden: &mut Golden) {
 /// Without the rules of an extent: the lengths of this one are beyond those of an object, so that
 /// no two are alike.
 fn extent_of(raw: &[u8]) -> Option<Extent> {
-    Extent::load(raw.try_into().ok()?).ok().map(|extent| Extent { offset: 0x44, ..extent })
+    let (fixed, sums) = raw.split_first_chunk()?;
+    let sums = Sums::decode(0..1, sums)?;
+    Some(Extent { offset: 0x44, sums, ..Extent::load(fixed).ok()? })
 }
 
 fn attributes(golden: &mut Golden) {

@@ -35,7 +35,7 @@ pub enum ExtentChange {
 /// The extent records in a data fork of form [`Form::Extents`]; `None`: broken.
 pub fn fork_extents(fork: &[u8]) -> Option<Vec<Extent>> {
     let mut r = Reader::new(fork);
-    let mut extents = Vec::with_capacity(fork.len() / shoal_format::extent::INLINE_SIZE);
+    let mut extents = Vec::with_capacity(fork.len() / shoal_format::extent::INLINE_MIN);
     while !r.is_empty() {
         extents.push(Extent::decode_inline(&mut r)?);
     }

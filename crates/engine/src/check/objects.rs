@@ -12,6 +12,7 @@ use shoal_base::{Addr, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::attr::KEY_HIGH;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_format::sums::{PIECE, Sums};
 use std::ops::Range;
 
 /// Maximum bytes of gathered objects.
@@ -32,7 +33,7 @@ const VALUE: Rules = ["value-address", "value-unreadable", "value-header", "valu
 type Wrong = Vec<(&'static str, String)>;
 
 /// A pointer to an object.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Object {
     ptr: Ptr,
     ino: Ino,
@@ -40,6 +41,9 @@ struct Object {
     data: Option<(u64, u64)>,
     /// Length of the part that is pointed to, in bytes.
     len: u32,
+    /// The pieces of it whose sums the extent has, and those.
+    pieces: Range<usize>,
+    sums: Sums,
 }
 
 impl Object {
@@ -179,11 +183,18 @@ impl Worker<'_> {
 
 fn data_of(ino: Ino, extent: &Extent) -> Object {
     let data = Some((extent.offset, extent.end()));
-    Object { ptr: extent.ptr, ino, data, len: extent.len }
+    Object {
+        ptr: extent.ptr,
+        ino,
+        data,
+        len: extent.len,
+        pieces: extent.pieces(),
+        sums: extent.sums,
+    }
 }
 
 fn value_of(ino: Ino, ptr: Ptr) -> Object {
-    Object { ptr, ino, data: None, len: ptr.len }
+    Object { ptr, ino, data: None, len: ptr.len, pieces: 0..0, sums: Sums::NONE }
 }
 
 impl Inner {
@@ -220,7 +231,12 @@ impl Inner {
             let at = object.span().start;
             wrong.push((foreign, format!("{}object at byte {at} is another's", part(object))));
         }
-        if let Err(e) = object.ptr.verify(&raw[HEADER..], "data object") {
+        let payload = &raw[HEADER..];
+        let whole = object.ptr.verify_payload(payload, "data object");
+        let (pieces, at) = (object.pieces.clone(), object.ptr.addr.0);
+        let touched = pieces.start * PIECE..(pieces.end * PIECE).min(payload.len());
+        let verify = || object.sums.verify(pieces.start, &payload[touched], at, "data object");
+        if let Err(e) = whole.and_then(|()| verify()) {
             wrong.push((checksum, format!("{}{e}", part(object))));
         }
         wrong

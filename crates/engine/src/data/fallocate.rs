@@ -13,7 +13,6 @@ use crate::volume::Inner;
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::Ptr;
 use shoal_format::extent::{Extent, PREALLOC_MAX};
 use shoal_format::inode::{FLAG_CUT, Form, Inode};
 use shoal_format::item::Item;
@@ -28,7 +27,7 @@ fn promise(from: u64, to: u64) -> Vec<Extent> {
     let mut at = from;
     while at < to {
         let len = (to - at).min(u64::from(PREALLOC_MAX)) as u32;
-        extents.push(Extent { offset: at, len, skip: 0, ptr: Ptr::NULL });
+        extents.push(Extent::prealloc(at, len));
         at += u64::from(len);
     }
     extents

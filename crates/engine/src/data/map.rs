@@ -1,12 +1,12 @@
 //! The map of a file: which extents it has, and the one function that changes them.
 
 use crate::orphan::records_end_at;
-use crate::records::{RANGE_FROM, STEP_RECORDS};
+use crate::records::{MAP_RECORDS, RANGE_FROM};
 use crate::volume::Inner;
 use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Error, Ino, Result};
-use shoal_format::extent::{Extent, INLINE_SIZE, PREALLOC_MAX, VALUE_SIZE};
+use shoal_format::extent::{Extent, PREALLOC_MAX, VALUE_MAX};
 use shoal_format::inode::{CORE, Form, Inode};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
@@ -17,7 +17,7 @@ use shoal_txn::{ExtentChange, Txn, fork_extents};
 pub(crate) const END: u64 = u64::MAX;
 
 /// Bytes of a file that one transaction preallocates, at most: a bound of its records.
-const STEP_SPAN: u64 = STEP_RECORDS as u64 * PREALLOC_MAX as u64;
+const STEP_SPAN: u64 = MAP_RECORDS as u64 * PREALLOC_MAX as u64;
 
 /// The difference between two lists of extents in order.
 struct Change {
@@ -89,7 +89,7 @@ impl Inner {
             return Ok(to);
         }
         let tree = &self.store.root(ino)?.extents;
-        let end = records_end_at(tree, Key::new(ino.0, from), STEP_RECORDS)?;
+        let end = records_end_at(tree, Key::new(ino.0, from), MAP_RECORDS)?;
         Ok(end.map_or(to, |key| to.min(key.lo)))
     }
 
@@ -148,7 +148,7 @@ impl Inner {
         let change = Change::between(&old, &after);
         // What a damaged inode says may be too little, or far too much; a check sees that.
         let mut bytes = locked.inode().core.bytes;
-        if !self.stays_in_fork(locked.inode(), old.len(), after.len()) {
+        if !self.stays_in_fork(locked.inode(), &old, &after) {
             self.read_records(ino, &old, &after, whole.then_some(from))?;
         }
         txn.changing();
@@ -174,14 +174,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a map has its records in the inode, and will when so many become so many others.
-    fn stays_in_fork(&self, inode: &Inode, old: usize, new: usize) -> bool {
-        let records = match inode.core.data_form {
+    /// Whether a map has its records in the inode, and will when these become those.
+    fn stays_in_fork(&self, inode: &Inode, old: &[Extent], new: &[Extent]) -> bool {
+        let now = match inode.core.data_form {
             Form::Tree | Form::Inline => return false,
-            Form::Extents => inode.data.len() / INLINE_SIZE,
+            Form::Extents => inode.data.len(),
             Form::Empty => 0,
         };
-        (records + new).saturating_sub(old) * INLINE_SIZE <= self.fork_room(inode)
+        (now + inline_len(new)).saturating_sub(inline_len(old)) <= self.fork_room(inode)
     }
 
     /// Reads the leaves that a change of the map will touch: a failure to read must come before the
@@ -252,7 +252,7 @@ impl Inner {
                 txn.log(Item::TreeDel { tree: TreeId::Extents, key });
             }
         }
-        let mut value = Vec::with_capacity(VALUE_SIZE);
+        let mut value = Vec::with_capacity(VALUE_MAX);
         for extent in put {
             value.clear();
             extent.encode_value(&mut value);
@@ -301,8 +301,10 @@ impl Inner {
         all.retain(|e| !old.iter().any(|o| o.offset == e.offset));
         all.extend(after);
         all.sort_unstable_by_key(|e| e.offset);
-        let mut fork = Vec::with_capacity(all.len() * INLINE_SIZE);
-        let form = if all.len() * INLINE_SIZE <= self.fork_room(locked.inode()) {
+        let len = inline_len(&all);
+        let mut fork = Vec::new();
+        let form = if len <= self.fork_room(locked.inode()) {
+            fork.reserve_exact(len);
             all.iter().for_each(|e| e.encode_inline(&mut fork));
             if all.is_empty() { Form::Empty } else { Form::Extents }
         } else {
@@ -318,4 +320,9 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Bytes of these records in an inode.
+fn inline_len(extents: &[Extent]) -> usize {
+    extents.iter().map(Extent::inline_len).sum()
 }

@@ -10,7 +10,6 @@
 //! with it every other call, may have to wait for. What is being read or written is held
 //! (`shoal_space::Hold`), so that its segment is not given out meanwhile.
 
-mod cache;
 mod copy;
 mod fallocate;
 mod map;
@@ -22,7 +21,6 @@ mod truncate;
 mod write;
 mod writers;
 
-pub(crate) use cache::ObjectCache;
 pub(crate) use map::{END, inline_extents};
 pub(crate) use tails::Tails;
 pub(crate) use writers::Writers;

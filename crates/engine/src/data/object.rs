@@ -1,6 +1,6 @@
 //! Data objects on the device: writing one, reading part of one.
 
-use super::tails::{Growth, Sum, Tail};
+use super::tails::{Growth, Tail};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
@@ -10,9 +10,9 @@ use shoal_base::shard::shard;
 use shoal_base::{Addr, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
+use shoal_format::sums::{PIECE, Running};
 use shoal_space::{Class, HOT_STREAMS, Hold, Stream};
 use std::io::IoSlice;
-use std::sync::Arc;
 
 /// Least bytes of an object that is split off another.
 const SPLIT_MIN: usize = 4096;
@@ -26,8 +26,8 @@ fn hot_stream() -> Stream {
 pub(super) struct Stored<'s> {
     pub extent: Extent,
     pub hold: Hold<'s>,
-    /// Checksum state after the last byte.
-    sum: Sum,
+    /// Checksums of its bytes so far.
+    sum: Running,
     /// Payload bytes allocated, at least the object's length.
     room: u32,
 }
@@ -130,7 +130,7 @@ impl Inner {
         );
         let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + room) as u32, class)?;
         let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);
-        let mut sum = Sum::default();
+        let mut sum = Running::default();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));
         for piece in pieces {
@@ -140,8 +140,9 @@ impl Inner {
         self.store.device.write_vectored_at(&slices, addr.0)?;
         self.data_written(len)?;
         let addr = Addr(addr.0 + HEADER as u64);
-        let ptr = Ptr::sealed(addr, self.store.epoch(), len as u32, sum.digest());
-        let extent = Extent { offset, len: len as u32, skip: 0, ptr };
+        let (checksum, sums) = sum.finish();
+        let ptr = Ptr::sealed(addr, self.store.epoch(), len as u32, checksum);
+        let extent = Extent { offset, len: len as u32, skip: 0, ptr, sums };
         Ok(Stored { extent, hold, sum, room: room as u32 })
     }
 
@@ -155,7 +156,9 @@ impl Inner {
         self.store.counters.add(Counter::ObjectsGrown, 1);
         sum.update(new);
         extent.len += new.len() as u32;
-        extent.ptr = Ptr::sealed(extent.ptr.addr, self.store.epoch(), extent.len, sum.digest());
+        let (checksum, sums) = sum.finish();
+        extent.ptr = Ptr::sealed(extent.ptr.addr, self.store.epoch(), extent.len, checksum);
+        extent.sums = sums;
         Ok(Stored { extent, hold, sum, room })
     }
 
@@ -183,34 +186,22 @@ impl Inner {
             out.fill(0);
             return Ok(());
         }
-        let (ptr, skip) = (extent.ptr, extent.skip as usize + from);
-        if skip == 0 && out.len() == ptr.len as usize {
-            self.check_ptr(ino, &ptr)?;
-            self.store.device.read_at(out, ptr.addr.0)?;
-            return match planted::is(Defect::DataChecksum) {
-                true => Ok(()),
-                false => ptr.verify(out, &format!("data of inode {ino}")),
-            };
+        let ptr = extent.ptr;
+        self.check_ptr(ino, &ptr)?;
+        let start = extent.skip as usize + from;
+        let end = start + out.len();
+        // Whole pieces, each of which has a checksum; of a short object, all of it.
+        let (first, len) = (start / PIECE, ptr.len as usize);
+        let (from, to) = (first * PIECE, end.next_multiple_of(PIECE).min(len));
+        if from == start && to == end {
+            self.store.device.read_at(out, ptr.addr.0 + from as u64)?;
+            return verify(ino, extent, first, out);
         }
-        let object = self.read_object(ino, &ptr)?;
-        out.copy_from_slice(&object[skip..skip + out.len()]);
+        let mut pieces = vec![0; to - from];
+        self.store.device.read_at(&mut pieces, ptr.addr.0 + from as u64)?;
+        verify(ino, extent, first, &pieces)?;
+        out.copy_from_slice(&pieces[start - from..end - from]);
         Ok(())
-    }
-
-    /// The whole object, from the cache or the device.
-    pub(crate) fn read_object(&self, ino: Ino, ptr: &Ptr) -> Result<Arc<[u8]>> {
-        if let Some(object) = self.extents.get(ptr) {
-            return Ok(object);
-        }
-        self.check_ptr(ino, ptr)?;
-        let mut object = vec![0; ptr.len as usize];
-        self.store.device.read_at(&mut object, ptr.addr.0)?;
-        if !planted::is(Defect::DataChecksum) {
-            ptr.verify(&object, &format!("data of inode {ino}"))?;
-        }
-        let object: Arc<[u8]> = object.into();
-        self.extents.put(*ptr, object.clone());
-        Ok(object)
     }
 
     fn check_ptr(&self, ino: Ino, ptr: &Ptr) -> Result<()> {
@@ -219,5 +210,17 @@ impl Inner {
         }
         let object = format!("extent of inode {ino}");
         Err(Error::corrupt(object, Some(ptr.addr.0), "points outside any segment"))
+    }
+}
+
+/// Checks pieces of an object that have been read, from piece `first` on.
+fn verify(ino: Ino, extent: &Extent, first: usize, bytes: &[u8]) -> Result<()> {
+    if planted::is(Defect::DataChecksum) {
+        return Ok(());
+    }
+    let object = format!("data of inode {ino}");
+    match extent.ptr.len as usize <= PIECE {
+        true => extent.ptr.verify_payload(bytes, &object),
+        false => extent.sums.verify(first, bytes, extent.ptr.addr.0, &object),
     }
 }

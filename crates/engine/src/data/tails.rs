@@ -22,24 +22,21 @@ use shoal_base::shard::spread;
 use shoal_base::sync::Mutex;
 use shoal_base::{Addr, Ino};
 use shoal_format::extent::Extent;
+use shoal_format::sums::Running;
 use shoal_space::{Hold, Life, Space};
 use std::collections::VecDeque;
-use xxhash_rust::xxh3::Xxh3Default;
 
 const SHARDS: usize = 16;
-/// Tails in a shard, of about 450 bytes each.
+/// Tails in a shard, of about 850 bytes each.
 const TAILS: usize = 16;
-
-/// Running state of an object's checksum, 350 bytes. Boxed, so that growing does not copy it.
-pub(super) type Sum = Box<Xxh3Default>;
 
 /// The object written last in a file, with what is needed to extend it.
 pub(super) struct Tail {
     pub ino: Ino,
     /// Extent that maps the whole object.
     pub extent: Extent,
-    /// Checksum state after the last byte.
-    pub sum: Sum,
+    /// Checksums of its bytes so far.
+    pub sum: Running,
     /// Payload bytes allocated for the object, at least its length.
     pub room: u32,
     /// Use of the segment in which the room was allocated. The room must not be used after it.

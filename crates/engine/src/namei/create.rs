@@ -16,7 +16,7 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Attrs, Id, Link, Namespace};
 use shoal_format::dirent::Dirent;
-use shoal_format::extent::{Extent, INLINE_SIZE};
+use shoal_format::extent::Extent;
 use shoal_format::inode::{Core, FLAG_DEFAULT_ACL, FLAG_TMPFILE, Form, Inode, Stamp};
 use shoal_format::intent::Intent;
 use shoal_format::item::{Item, size};
@@ -312,8 +312,8 @@ impl Inner {
         }
         let extent = self.write_object(ino, 0, &[target])?;
         birth.extent = Some(extent);
-        if INLINE_SIZE <= room {
-            let mut bytes = Vec::with_capacity(INLINE_SIZE);
+        if extent.inline_len() <= room {
+            let mut bytes = Vec::with_capacity(extent.inline_len());
             extent.encode_inline(&mut bytes);
             (birth.form, birth.data) = (Form::Extents, bytes.into());
         } else {
