@@ -26,6 +26,7 @@ const LIST: usize = 256;
 /// An entry that was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
+    pub dir: Ino,
     pub key: Key,
     pub child: Ino,
     /// Type of the child.
@@ -33,8 +34,8 @@ pub(crate) struct Found {
     chained: bool,
 }
 
-fn broken(key: Key) -> Error {
-    Error::corrupt(format!("entry of directory {}", Ino(key.hi)), None, "not an entry")
+fn broken(dir: Ino) -> Error {
+    Error::corrupt(format!("entry of directory {dir}"), None, "not an entry")
 }
 
 impl Inner {
@@ -44,10 +45,11 @@ impl Inner {
         let base = name_hash(self.store.volume, name);
         let dirents = &self.store.root(dir)?.dirents;
         for suffix in 0..=SUFFIX_MASK {
-            let key = Key::new(dir.0, base | suffix);
+            let key = Key::of(dir, base | suffix);
             let look = |raw: &[u8]| {
-                let entry = Dirent::decode(raw).ok_or_else(|| broken(key))?;
+                let entry = Dirent::decode(dir.root(), raw).ok_or_else(|| broken(dir))?;
                 let found = Found {
+                    dir,
                     key,
                     child: entry.child,
                     kind: entry.kind & !CHAINED,
@@ -79,9 +81,9 @@ impl Inner {
     ) -> Result<Option<Key>> {
         txn.check_memory()?;
         let dirents = &self.store.root(dir)?.dirents;
-        let base = Key::new(dir.0, name_hash(self.store.volume, name));
+        let base = Key::of(dir, name_hash(self.store.volume, name));
         let mut value = [0u8; 9 + 255];
-        value[..8].copy_from_slice(&child.0.to_le_bytes());
+        value[..8].copy_from_slice(&child.relative_to(dir.root()).to_le_bytes());
         value[8] = kind;
         value[9..9 + name.len()].copy_from_slice(name);
         let value = &value[..9 + name.len()];
@@ -93,18 +95,19 @@ impl Inner {
             txn.changing();
             return Ok(Some(base));
         }
-        self.insert_collision(txn, base, name, value).map(|()| None)
+        self.insert_collision(txn, dir, base, name, value).map(|()| None)
     }
 
-    /// The item of an entry that was inserted.
+    /// The item of an entry that was inserted into `dir`.
     #[inline]
-    pub(crate) fn log_entry(&self, txn: &mut Txn<'_>, key: Key, entry: Dirent<'_>) {
+    pub(crate) fn log_entry(&self, txn: &mut Txn<'_>, dir: Ino, key: Key, entry: Dirent<'_>) {
+        let root = dir.root();
         let mut value = [0u8; HEADER + NAME_MAX];
         let len = HEADER + entry.name.len();
-        value[..8].copy_from_slice(&entry.child.0.to_le_bytes());
+        value[..8].copy_from_slice(&entry.child.relative_to(root).to_le_bytes());
         value[8] = entry.kind;
         value[HEADER..len].copy_from_slice(entry.name);
-        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value: &value[..len] });
+        txn.log(Item::TreePut { root, tree: TreeId::Dirents, key, value: &value[..len] });
     }
 
     /// The name's hash is taken: by the name itself, or by others.
@@ -112,6 +115,7 @@ impl Inner {
     fn insert_collision(
         &self,
         txn: &mut Txn<'_>,
+        dir: Ino,
         base: Key,
         name: &[u8],
         value: &[u8],
@@ -119,31 +123,31 @@ impl Inner {
         let mut last = base;
         for suffix in 0..=SUFFIX_MASK {
             let key = Key::new(base.hi, base.lo | suffix);
-            let same = |raw: &[u8]| Dirent::decode(raw).is_some_and(|d| d.name == name);
-            match self.store.root(Ino(base.hi))?.dirents.get(key, same)? {
+            let same = |raw: &[u8]| Dirent::decode(dir.root(), raw).is_some_and(|d| d.name == name);
+            match self.store.root(dir)?.dirents.get(key, same)? {
                 Some(true) => return Err(Error::Code(Code::Exists)),
                 Some(false) => last = key,
                 None => {
-                    self.put_entry(txn, key, value)?;
-                    return self.mark_chained(txn, last, true);
+                    self.put_entry(txn, dir, key, value)?;
+                    return self.mark_chained(txn, dir, last, true);
                 }
             }
         }
         Err(Error::Code(Code::NoSpace))
     }
 
-    fn put_entry(&self, txn: &mut Txn<'_>, key: Key, value: &[u8]) -> Result<()> {
-        self.store.root(Ino(key.hi))?.dirents.put(key, value, txn.epoch)?;
-        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value });
+    fn put_entry(&self, txn: &mut Txn<'_>, dir: Ino, key: Key, value: &[u8]) -> Result<()> {
+        self.store.root(dir)?.dirents.put(key, value, txn.epoch)?;
+        txn.log(Item::TreePut { root: dir.root(), tree: TreeId::Dirents, key, value });
         Ok(())
     }
 
-    fn mark_chained(&self, txn: &mut Txn<'_>, key: Key, chained: bool) -> Result<()> {
-        let dirents = &self.store.root(Ino(key.hi))?.dirents;
+    fn mark_chained(&self, txn: &mut Txn<'_>, dir: Ino, key: Key, chained: bool) -> Result<()> {
+        let dirents = &self.store.root(dir)?.dirents;
         let value = dirents.get(key, <[u8]>::to_vec)?;
-        let mut value = value.filter(|v| v.len() > 9).ok_or_else(|| broken(key))?;
+        let mut value = value.filter(|v| v.len() > 9).ok_or_else(|| broken(dir))?;
         value[8] = if chained { value[8] | CHAINED } else { value[8] & !CHAINED };
-        self.put_entry(txn, key, &value)
+        self.put_entry(txn, dir, key, &value)
     }
 
     /// Lets an entry name another child.
@@ -157,28 +161,28 @@ impl Inner {
     ) -> Result<()> {
         let mut value = Vec::with_capacity(9 + name.len());
         let kind = if found.chained { kind | CHAINED } else { kind };
-        Dirent { child, kind, name }.encode(&mut value);
-        self.put_entry(txn, found.key, &value)
+        Dirent { child, kind, name }.encode(found.dir.root(), &mut value);
+        self.put_entry(txn, found.dir, found.key, &value)
     }
 
     /// Removes an entry that was found under the directory's lock.
     pub(crate) fn remove_entry(&self, txn: &mut Txn<'_>, found: &Found) -> Result<()> {
-        let key = found.key;
-        let dirents = &self.store.root(Ino(key.hi))?.dirents;
+        let Found { dir, key, .. } = *found;
+        let dirents = &self.store.root(dir)?.dirents;
         if found.chained || key.lo & SUFFIX_MASK != 0 {
-            return self.remove_collision(txn, key);
+            return self.remove_collision(txn, dir, key);
         }
         if !dirents.delete(key, txn.epoch)? {
-            return Err(broken(key));
+            return Err(broken(dir));
         }
-        txn.log(Item::TreeDel { tree: TreeId::Dirents, key });
+        txn.log(Item::TreeDel { root: dir.root(), tree: TreeId::Dirents, key });
         Ok(())
     }
 
     /// Removes one of several names of one hash: the last takes its place.
     #[cold]
-    fn remove_collision(&self, txn: &mut Txn<'_>, key: Key) -> Result<()> {
-        let dirents = &self.store.root(Ino(key.hi))?.dirents;
+    fn remove_collision(&self, txn: &mut Txn<'_>, dir: Ino, key: Key) -> Result<()> {
+        let dirents = &self.store.root(dir)?.dirents;
         let base = key.lo & !SUFFIX_MASK;
         let mut chain = Vec::new();
         for suffix in 0..=SUFFIX_MASK {
@@ -188,17 +192,17 @@ impl Inner {
                 None => break,
             }
         }
-        let Some((last, moved)) = chain.pop() else { return Err(broken(key)) };
+        let Some((last, moved)) = chain.pop() else { return Err(broken(dir)) };
         dirents.delete(last, txn.epoch)?;
-        txn.log(Item::TreeDel { tree: TreeId::Dirents, key: last });
+        txn.log(Item::TreeDel { root: dir.root(), tree: TreeId::Dirents, key: last });
         if last != key {
-            self.put_entry(txn, key, &moved)?;
+            self.put_entry(txn, dir, key, &moved)?;
             // It was the last; in its new place it may not be.
             let after = chain.last().map(|(at, _)| *at).filter(|at| *at != key);
-            self.mark_chained(txn, key, after.is_some())?;
+            self.mark_chained(txn, dir, key, after.is_some())?;
         }
         match chain.last() {
-            Some((end, _)) => self.mark_chained(txn, *end, false),
+            Some((end, _)) => self.mark_chained(txn, dir, *end, false),
             None => Ok(()),
         }
     }
@@ -220,18 +224,18 @@ impl Inner {
             }
         }
         let dirents = &self.root(dir)?.dirents;
-        let end = Key::new(dir.0 + 1, 0);
+        let end = Key::behind(dir);
         let mut next = Some(match cookie < FIRST_COOKIE {
             true => first_key(dir),
-            false => Key::new(dir.0, cookie).next(),
+            false => Key::of(dir, cookie).next(),
         });
         let mut batch = Batch::default();
         while let Some(from) = next {
             next = dirents.scan(from, end, LIST, &mut batch)?;
             for (key, raw) in batch.iter() {
-                let entry = Dirent::decode(raw).ok_or_else(|| broken(key))?;
+                let entry = Dirent::decode(dir.root(), raw).ok_or_else(|| broken(dir))?;
                 let kind = FileKind::from_dirent_type(entry.kind & !CHAINED);
-                let kind = kind.ok_or_else(|| broken(key))?;
+                let kind = kind.ok_or_else(|| broken(dir))?;
                 let entry = DirEntry { name: entry.name, ino: entry.child, kind, cookie: key.lo };
                 if !each(entry) {
                     return Ok(());

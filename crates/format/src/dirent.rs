@@ -1,8 +1,9 @@
-//! Directory entries: values of the `dirents` tree, keyed by directory and hashed name.
+//! Directory entries: values of the `dirents` tree, keyed by directory and hashed name. The child's
+//! number is relative to the root of the directory ([`Ino::relative_to`]).
 
 use crate::bytes::Put;
 use crate::node::Key;
-use shoal_base::{Ino, limits};
+use shoal_base::{Ino, RootId, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of an entry before its name.
@@ -23,7 +24,7 @@ pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
 /// First key of a directory's entries.
 #[inline]
 pub fn first_key(dir: Ino) -> Key {
-    Key::new(dir.0, 0)
+    Key::of(dir, 0)
 }
 
 /// An entry as stored: child 8, type 1, name.
@@ -38,25 +39,45 @@ pub struct Dirent<'a> {
 }
 
 impl<'a> Dirent<'a> {
-    /// Appends the value.
+    /// Appends the value, for a directory of `root`.
     #[inline]
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.child.0);
+    pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
+        out.put_u64(self.child.relative_to(root));
         out.put_u8(self.kind);
         out.put_bytes(self.name);
     }
-    /// Reads a value; `None` when it is not one.
+    /// Reads a value of a directory of `root`; `None` when it is not one.
     #[inline]
-    pub fn decode(raw: &'a [u8]) -> Option<Dirent<'a>> {
+    pub fn decode(root: RootId, raw: &'a [u8]) -> Option<Dirent<'a>> {
         let (child, rest) = raw.split_first_chunk::<8>()?;
         let (kind, name) = rest.split_first()?;
         if name.is_empty() || name.len() > limits::NAME_MAX {
             return None;
         }
-        Some(Dirent { child: Ino(u64::from_le_bytes(*child)), kind: *kind, name })
+        let child = Ino::from_relative(root, u64::from_le_bytes(*child));
+        Some(Dirent { child, kind: *kind, name })
     }
     /// For logs and fsck.
     pub fn to_text(&self) -> String {
         format!("{:?} -> {} type {}", String::from_utf8_lossy(self.name), self.child, self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_the_same_tree_in_two_roots_have_the_same_bytes() {
+        let encoded = |root: RootId, child: Ino| {
+            let mut raw = Vec::new();
+            let entry = Dirent { child, kind: 8, name: b"name" };
+            entry.encode(root, &mut raw);
+            assert_eq!(Dirent::decode(root, &raw), Some(entry));
+            raw
+        };
+        let [a, b] = [RootId(0), RootId(9)];
+        assert_eq!(encoded(a, Ino::new(a, 77)), encoded(b, Ino::new(b, 77)));
+        assert_ne!(encoded(a, Ino::new(b, 77)), encoded(b, Ino::new(b, 77)));
     }
 }

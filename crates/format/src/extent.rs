@@ -11,7 +11,7 @@
 use crate::Ptr;
 use crate::bytes::{Put, Reader, u32_at, u64_at};
 use shoal_base::invariant;
-use shoal_base::{Addr, Ino, checksum, limits};
+use shoal_base::{Addr, Ino, RootId, checksum, limits};
 
 /// `SDX1`, at the start of a data object.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SDX1");
@@ -110,26 +110,39 @@ impl Extent {
 }
 
 /// Header of a data object: whose bytes these are, so that the cleaner can ask whether they still
-/// are, and fsck can name them.
+/// are, and fsck can name them. The file's number is relative to its root, which stands beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataHeader {
     /// Bytes of payload that were written with the header. The object may have grown since: how
     /// long it is, the pointer to it says.
     pub len: u32,
-    /// The file it was written for.
-    pub ino: Ino,
+    /// Root that wrote it, its *origin*: the cleaner asks the file of that root. Another root may
+    /// point to the object, too.
+    pub origin: RootId,
+    /// Index of the file it was written for, in any root that points to it.
+    pub index: u64,
     /// The file offset it was written for.
     pub offset: u64,
 }
 
 impl DataHeader {
-    /// Encodes: magic 4, len 4, inode 8, offset 8, checksum 8 (of the 24 bytes before and the
-    /// volume).
+    /// The header of an object of `len` bytes for `ino` at `offset`.
+    pub fn new(ino: Ino, offset: u64, len: u32) -> DataHeader {
+        DataHeader { len, origin: ino.root(), index: ino.index(), offset }
+    }
+    /// The file it was written for.
+    #[inline]
+    pub fn ino(&self) -> Ino {
+        Ino::new(self.origin, self.index)
+    }
+    /// Encodes: magic 4, len 4, index 6, origin 2, offset 8, checksum 8 (of the 24 bytes before and
+    /// the volume). Index and origin fill the 8 bytes of an inode number, of which they are the
+    /// lower 48 bits and the upper 16.
     pub fn encode(&self, volume: u64) -> [u8; HEADER] {
         let mut out = Vec::with_capacity(HEADER);
         out.put_u32(MAGIC);
         out.put_u32(self.len);
-        out.put_u64(self.ino.0);
+        out.put_u64(self.ino().0);
         out.put_u64(self.offset);
         let sum = checksum(&out) ^ volume;
         out.put_u64(sum);
@@ -145,13 +158,22 @@ impl DataHeader {
         }
         let len = u32_at(raw, 4);
         let fits = len > 0 && len as usize <= limits::EXTENT_MAX;
-        fits.then(|| DataHeader { len, ino: Ino(u64_at(raw, 8)), offset: u64_at(raw, 16) })
+        fits.then(|| DataHeader::new(Ino(u64_at(raw, 8)), u64_at(raw, 16), len))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_has_the_index_and_above_it_the_origin() {
+        let header = DataHeader::new(Ino::new(RootId(0x1234), 0x5678), 9, 7);
+        assert_eq!((header.origin, header.index), (RootId(0x1234), 0x5678));
+        let raw = header.encode(42);
+        assert_eq!(raw[8..16], [0x78, 0x56, 0, 0, 0, 0, 0x34, 0x12]);
+        assert_eq!(DataHeader::decode(&raw, 42), Some(header));
+    }
 
     /// Found by changing the corpus: the address of the first byte used overflowed.
     #[test]

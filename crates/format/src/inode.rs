@@ -99,7 +99,7 @@ pub struct Core {
     pub size: u64,
     /// Bytes of data extents that are this file's.
     pub bytes: u64,
-    /// Directory: its parent. Device file: the device number.
+    /// Directory: its parent, relative to the inode's root on disk. Device file: the device number.
     pub parent_or_rdev: u64,
     /// Last access.
     pub atime: Stamp,
@@ -142,12 +142,20 @@ impl Core {
     pub fn is_file(&self) -> bool {
         self.kind() == 8
     }
-    /// Appends the 112 bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// The stored `parent_or_rdev` from that in memory, or the other way round, for an inode of
+    /// `root`.
+    fn translated(&self, root: RootId) -> u64 {
+        match self.is_dir() {
+            true => Ino(self.parent_or_rdev).relative_to(root),
+            false => self.parent_or_rdev,
+        }
+    }
+    /// Appends the 112 bytes, for an inode of `root`.
+    pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
         for v in [self.mode, self.nlink, self.uid, self.gid, self.generation, self.flags] {
             out.put_u32(v);
         }
-        for v in [self.size, self.bytes, self.parent_or_rdev] {
+        for v in [self.size, self.bytes, self.translated(root)] {
             out.put_u64(v);
         }
         for stamp in [self.atime, self.mtime, self.ctime, self.btime] {
@@ -160,9 +168,9 @@ impl Core {
         out.put_u16(self.attr_len);
         out.put_u16(0);
     }
-    /// Reads the 112 bytes.
-    pub fn decode(r: &mut Reader<'_>) -> Option<Core> {
-        let core = Core {
+    /// Reads the 112 bytes of an inode of `root`.
+    pub fn decode(root: RootId, r: &mut Reader<'_>) -> Option<Core> {
+        let mut core = Core {
             mode: r.u32()?,
             nlink: r.u32()?,
             uid: r.u32()?,
@@ -183,6 +191,7 @@ impl Core {
             attr_len: r.u16()?,
         };
         let _reserved = r.u16()?;
+        core.parent_or_rdev = core.translated(root);
         Some(core)
     }
 }
@@ -215,8 +224,8 @@ impl Inode {
         }
     }
     /// Appends the trimmed inode: nothing for a slot that was never used, the generation alone for
-    /// one that is free.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// one that is free. The inode is one of `root`.
+    pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
         match self.encoded_len() {
             0 => return,
             FREED => return out.put_u32(self.core.generation),
@@ -227,12 +236,12 @@ impl Inode {
             attr_len: self.attr.len() as u16,
             ..self.core
         };
-        core.encode(out);
+        core.encode(root, out);
         out.put_bytes(&self.data);
         out.put_bytes(&self.attr);
     }
-    /// Reads a trimmed inode of a volume with this inode size.
-    pub fn decode(raw: &[u8], inode_size: u32) -> Option<Inode> {
+    /// Reads a trimmed inode of `root`, of a volume with this inode size.
+    pub fn decode(root: RootId, raw: &[u8], inode_size: u32) -> Option<Inode> {
         if raw.is_empty() {
             return Some(Inode::default());
         }
@@ -244,7 +253,7 @@ impl Inode {
             return None;
         }
         let mut r = Reader::new(raw);
-        let core = Core::decode(&mut r)?;
+        let core = Core::decode(root, &mut r)?;
         let data = r.take(core.data_len as usize)?.into();
         let attr = r.take(core.attr_len as usize)?.into();
         r.is_empty().then_some(Inode { core, data, attr })
@@ -271,7 +280,8 @@ impl Inode {
 pub struct BlockId {
     /// Low half of the volume id.
     pub volume: u64,
-    /// First inode of the block; its index is `number × 32`.
+    /// First inode of the block; its index is `number × 32`. Its root is the one through which the
+    /// block is reached, and into which it is written.
     pub first: Ino,
     /// Inode size of the volume.
     pub inode_size: u32,
@@ -354,7 +364,7 @@ impl BlockPlace {
     }
 }
 
-/// Decodes a block whose checksum has been verified.
+/// Decodes a block whose checksum has been verified. Any root may have written it.
 pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
     let bad = |rule: String| {
         Error::corrupt(
@@ -368,23 +378,74 @@ pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
         let mut r = Reader::new(raw);
         Some((r.u32()?, r.u16()?, r.u16()?, r.u64()?, r.u64()?, r.u64()?))
     };
-    let (magic, size, root, volume, number, at) = head().ok_or_else(|| bad("length".into()))?;
+    let (magic, size, writer, volume, number, at) = head().ok_or_else(|| bad("length".into()))?;
     if magic != MAGIC || u32::from(size) != id.inode_size {
         return Err(bad("magic or inode size".into()));
     }
-    if root != id.first.root().0 || volume != id.volume || number != id.number() || at != addr.0 {
-        return Err(bad(format!("written as block {number} of root {root} for byte {at}")));
+    if volume != id.volume || number != id.number() || at != addr.0 {
+        return Err(bad(format!("written as block {number} of root {writer} for byte {at}")));
     }
     let lens = r.take(BLOCK_HEADER).and_then(|_| r.take(INODES_PER_BLOCK * 2));
     let mut lens = Reader::new(lens.ok_or_else(|| bad("length".into()))?);
     let mut inodes = Vec::with_capacity(INODES_PER_BLOCK);
     while let Some(len) = lens.u16() {
         let slot = inodes.len();
-        let inode = r.take(len as usize).and_then(|raw| Inode::decode(raw, id.inode_size));
+        let inode = r.take(len as usize);
+        let inode = inode.and_then(|raw| Inode::decode(id.first.root(), raw, id.inode_size));
         inodes.push(inode.ok_or_else(|| bad(format!("slot {slot} of {len} bytes")))?);
     }
     match r.is_empty() {
         true => Ok(inodes),
         false => Err(bad(format!("{} bytes too long", r.rest().len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: u32 = 0o040_755;
+    const DEVICE: u32 = 0o020_600;
+
+    fn core(mode: u32, parent_or_rdev: u64) -> Core {
+        Core { mode, parent_or_rdev, ..Core::default() }
+    }
+
+    #[test]
+    fn the_parent_of_a_directory_is_relative_and_the_number_of_a_device_is_not() {
+        let encoded = |root: RootId, core: Core| {
+            let mut raw = Vec::new();
+            core.encode(root, &mut raw);
+            assert_eq!(Core::decode(root, &mut Reader::new(&raw)), Some(core));
+            raw
+        };
+        let [a, b] = [RootId(2), RootId(9)];
+        let in_root = |root: RootId| encoded(root, core(DIRECTORY, Ino::new(root, 77).0));
+        assert_eq!(in_root(a), in_root(b));
+        assert_eq!(in_root(a)[40..48], 77u64.to_le_bytes());
+        assert_eq!(encoded(a, core(DEVICE, 0x1234)), encoded(b, core(DEVICE, 0x1234)));
+        // The top of a root names root 0.
+        assert_eq!(encoded(a, core(DIRECTORY, 1))[40..48], (2u64 << 48 | 1).to_le_bytes());
+    }
+
+    #[test]
+    fn a_block_is_refused_for_its_volume_and_place_but_not_for_its_root() {
+        let (a, b, addr) = (RootId(2), RootId(9), Addr(8192));
+        let id = |root| BlockId { volume: 7, first: Ino::new(root, 64), inode_size: 512 };
+        let parent = |root| Ino::new(root, 5).0;
+        let mut raw = Vec::new();
+        encode_block(id(a), 1, &mut raw, |_, out| {
+            Inode { core: core(DIRECTORY, parent(a)), ..Inode::default() }.encode(a, out);
+        });
+        stamp_block(&mut raw, addr);
+        for root in [a, b] {
+            let inodes = decode_block(&raw, id(root), addr).unwrap();
+            assert!(inodes.iter().all(|inode| inode.core.parent_or_rdev == parent(root)));
+        }
+        assert_eq!(BlockPlace::decode(&raw).map(|place| place.id), Some(id(a)));
+        assert!(decode_block(&raw, BlockId { volume: 8, ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, BlockId { first: Ino::new(a, 96), ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, BlockId { inode_size: 256, ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, id(a), Addr(16384)).is_err());
     }
 }

@@ -12,8 +12,8 @@ use crate::dirent::{Dirent, HEADER as DIRENT_HEADER};
 use crate::inode::{Core, Form, Stamp};
 use crate::intent::Intent;
 use crate::node::{Key, TreeId};
-use shoal_base::Ino;
 use shoal_base::limits::TREE_VALUE_MAX;
+use shoal_base::{Ino, RootId};
 
 /// One change. The number in the table is the byte on disk; numbers are never reused.
 #[derive(Clone, PartialEq, Debug)]
@@ -63,7 +63,9 @@ pub enum Item<'a> {
     },
     /// 6: the tree holds this value under this key.
     TreePut {
-        /// Any inode of the root concerned.
+        /// Root of the tree, which the key does not tell.
+        root: RootId,
+        /// Tree.
         tree: TreeId,
         /// Key.
         key: Key,
@@ -72,6 +74,8 @@ pub enum Item<'a> {
     },
     /// 7: the tree holds nothing under this key.
     TreeDel {
+        /// Root of the tree.
+        root: RootId,
         /// Tree.
         tree: TreeId,
         /// Key.
@@ -79,6 +83,8 @@ pub enum Item<'a> {
     },
     /// 8: the tree holds nothing from `key` to before `key.hi, end`.
     TreeDelRange {
+        /// Root of the tree.
+        root: RootId,
         /// Tree.
         tree: TreeId,
         /// First key.
@@ -156,7 +162,7 @@ impl<'a> Item<'a> {
         match *self {
             Item::Core { ino, ref core } => {
                 head(out, 1, ino);
-                core.encode(out);
+                core.encode(ino.root(), out);
             }
             Item::DataFork { ino, form, bytes } => fork(out, 2, ino, form, bytes),
             Item::AttrFork { ino, form, bytes } => fork(out, 3, ino, form, bytes),
@@ -170,14 +176,14 @@ impl<'a> Item<'a> {
                 head(out, 5, ino);
                 out.put_u32(generation);
             }
-            Item::TreePut { tree, key, value } => {
-                tree_head(out, 6, tree, key);
+            Item::TreePut { root, tree, key, value } => {
+                tree_head(out, 6, root, tree, key);
                 out.put_u16(value.len() as u16);
                 out.put_bytes(value);
             }
-            Item::TreeDel { tree, key } => tree_head(out, 7, tree, key),
-            Item::TreeDelRange { tree, key, end } => {
-                tree_head(out, 8, tree, key);
+            Item::TreeDel { root, tree, key } => tree_head(out, 7, root, tree, key),
+            Item::TreeDelRange { root, tree, key, end } => {
+                tree_head(out, 8, root, tree, key);
                 out.put_u64(end);
             }
             Item::OrphanAdd { ino } => head(out, 9, ino),
@@ -202,7 +208,7 @@ impl<'a> Item<'a> {
                 out.put_u32(generation);
                 out.put_u64(lo);
                 out.put_u8(entry.name.len() as u8);
-                entry.encode(out);
+                entry.encode(dir.root(), out);
             }
         }
     }
@@ -211,22 +217,22 @@ impl<'a> Item<'a> {
     pub fn decode(r: &mut Reader<'a>) -> Option<Item<'a>> {
         let kind = r.u8()?;
         if (6..=8).contains(&kind) {
-            let tree = TreeId::from_u8(r.u8()?)?;
+            let (root, tree) = (RootId(r.u16()?), TreeId::from_u8(r.u8()?)?);
             let key = Key::new(r.u64()?, r.u64()?);
             return Some(match kind {
                 6 => {
                     let len = r.u16()? as usize;
                     // A tree would split its leaf for ever.
                     let value = r.take(len).filter(|v| v.len() <= TREE_VALUE_MAX)?;
-                    Item::TreePut { tree, key, value }
+                    Item::TreePut { root, tree, key, value }
                 }
-                7 => Item::TreeDel { tree, key },
-                _ => Item::TreeDelRange { tree, key, end: r.u64()? },
+                7 => Item::TreeDel { root, tree, key },
+                _ => Item::TreeDelRange { root, tree, key, end: r.u64()? },
             });
         }
         let ino = Ino(r.u64()?);
         Some(match kind {
-            1 => Item::Core { ino, core: Core::decode(r)? },
+            1 => Item::Core { ino, core: Core::decode(ino.root(), r)? },
             2 | 3 => {
                 let form = match r.u8()? {
                     0 => Form::Empty,
@@ -271,7 +277,8 @@ impl<'a> Item<'a> {
             17 => {
                 let (generation, lo) = (r.u32()?, r.u64()?);
                 let len = DIRENT_HEADER + r.u8()? as usize;
-                Item::Named { dir: ino, generation, lo, entry: Dirent::decode(r.take(len)?)? }
+                let entry = Dirent::decode(ino.root(), r.take(len)?)?;
+                Item::Named { dir: ino, generation, lo, entry }
             }
             _ => return None,
         })
@@ -280,16 +287,16 @@ impl<'a> Item<'a> {
     /// For logs and fsck.
     pub fn to_text(&self) -> String {
         match self {
-            Item::TreePut { tree: TreeId::Dirents, key, value } => {
-                let entry = Dirent::decode(value).map(|d| d.to_text());
-                format!("dirents put {key:?} {}", entry.unwrap_or_default())
+            Item::TreePut { root, tree: TreeId::Dirents, key, value } => {
+                let entry = Dirent::decode(*root, value).map(|d| d.to_text());
+                format!("dirents of root {} put {key:?} {}", root.0, entry.unwrap_or_default())
             }
-            Item::TreePut { tree: TreeId::Attrs, key, value } => {
-                let attr = Attr::decode_whole(value).map(|a| a.to_text());
-                format!("attrs put {key:?} {}", attr.unwrap_or_default())
+            Item::TreePut { root, tree: TreeId::Attrs, key, value } => {
+                let attr = Attr::decode_whole(value).map(|a| a.to_text(*root));
+                format!("attrs of root {} put {key:?} {}", root.0, attr.unwrap_or_default())
             }
             Item::AttrFork { ino, form, bytes } => {
-                format!("inode {ino} attributes {form:?}: {}", fork_to_text(bytes))
+                format!("inode {ino} attributes {form:?}: {}", fork_to_text(ino.root(), bytes))
             }
             Item::IntentLog { id, body } => format!("intent {id} log: {}", body_to_text(body)),
             Item::IntentProgress { id, body } => {
@@ -320,8 +327,9 @@ fn head(out: &mut Vec<u8>, kind: u8, ino: Ino) {
     out.put_u64(ino.0);
 }
 
-fn tree_head(out: &mut Vec<u8>, kind: u8, tree: TreeId, key: Key) {
+fn tree_head(out: &mut Vec<u8>, kind: u8, root: RootId, tree: TreeId, key: Key) {
     out.put_u8(kind);
+    out.put_u16(root.0);
     out.put_u8(tree as u8);
     out.put_u64(key.hi);
     out.put_u64(key.lo);
@@ -354,8 +362,8 @@ pub mod size {
     pub const ORPHAN: usize = HEAD;
     /// [`Item::IntentDone`](super::Item::IntentDone).
     pub const INTENT_DONE: usize = HEAD;
-    /// [`Item::TreeDel`](super::Item::TreeDel).
-    pub const TREE_DEL: usize = 18;
+    /// [`Item::TreeDel`](super::Item::TreeDel): type, root, tree and key.
+    pub const TREE_DEL: usize = 20;
     /// [`Item::TreeDelRange`](super::Item::TreeDelRange).
     pub const TREE_DEL_RANGE: usize = TREE_DEL + 8;
     /// [`Item::Named`](super::Item::Named) with the longest name.
@@ -390,7 +398,8 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_encoding() {
-        let (ino, tree, key) = (Ino(3), TreeId::Extents, Key::new(3, 4));
+        let (root, ino) = (RootId(5), Ino(3));
+        let (tree, key) = (TreeId::Extents, Key::new(3, 4));
         let name = [b'n'; 255];
         let stamp = Stamp { sec: 1, nsec: 2 };
         let entry = Dirent { child: ino, kind: 8, name: &name };
@@ -400,9 +409,9 @@ mod tests {
             (Item::AttrFork { ino, form: Form::Inline, bytes: &name }, size::fork(255)),
             (Item::DirTouch { ino, nlink: 2, size: 1, stamp }, size::DIR_TOUCH),
             (Item::Free { ino, generation: 1 }, size::FREE),
-            (Item::TreePut { tree, key, value: &name }, size::tree_put(255)),
-            (Item::TreeDel { tree, key }, size::TREE_DEL),
-            (Item::TreeDelRange { tree, key, end: 9 }, size::TREE_DEL_RANGE),
+            (Item::TreePut { root, tree, key, value: &name }, size::tree_put(255)),
+            (Item::TreeDel { root, tree, key }, size::TREE_DEL),
+            (Item::TreeDelRange { root, tree, key, end: 9 }, size::TREE_DEL_RANGE),
             (Item::OrphanAdd { ino }, size::ORPHAN),
             (Item::OrphanDel { ino }, size::ORPHAN),
             (Item::Links { ino, nlink: 1, ctime: stamp }, size::LINKS),
@@ -420,11 +429,40 @@ mod tests {
     }
 
     #[test]
+    fn changes_of_trees_name_their_root_and_entries_are_relative_to_it() {
+        let (root, key, tree) = (RootId(0x1234), Key::new(7, 8), TreeId::Dirents);
+        let read = |item: &Item<'_>| {
+            let mut raw = Vec::new();
+            item.encode(&mut raw);
+            assert_eq!(Item::decode(&mut Reader::new(&raw)).as_ref(), Some(item));
+            raw
+        };
+        for item in [
+            Item::TreePut { root, tree, key, value: b"x" },
+            Item::TreeDel { root, tree, key },
+            Item::TreeDelRange { root, tree, key, end: 9 },
+        ] {
+            assert_eq!(read(&item)[1..4], [0x34, 0x12, tree as u8]);
+        }
+        let (dir, child) = (Ino::new(root, 7), Ino::new(root, 0x55));
+        let entry = Dirent { child, kind: 8, name: b"n" };
+        let raw = read(&Item::Named { dir, generation: 1, lo: 8, entry });
+        assert_eq!(raw[raw.len() - 10..raw.len() - 2], 0x55u64.to_le_bytes());
+        let core = Core { mode: 0o040_755, parent_or_rdev: dir.0, ..Core::default() };
+        let raw = read(&Item::Core { ino: child, core });
+        assert_eq!(
+            (&raw[1..9], &raw[49..57]),
+            (&child.0.to_le_bytes()[..], &7u64.to_le_bytes()[..])
+        );
+    }
+
+    #[test]
     fn a_value_that_no_tree_can_hold_is_refused() {
         let decoded = |len: usize| {
             let (value, mut bytes) = (vec![7; len], Vec::new());
             let (tree, key) = (TreeId::Attrs, Key::MIN);
-            Item::TreePut { tree, key, value: &value }.encode(&mut bytes);
+            let root = RootId(0);
+            Item::TreePut { root, tree, key, value: &value }.encode(&mut bytes);
             Item::decode(&mut Reader::new(&bytes)).is_some()
         };
         assert!(decoded(TREE_VALUE_MAX));

@@ -157,7 +157,7 @@ tables! {
         "magic" 4 "`SND1`";
         "tree" 1 "0 imap, 1 dirents, 2 attrs, 3 extents";
         "level" 1 "0: leaf";
-        "root" 2 "root it belongs to";
+        "root" 2 "root that wrote it; for repair: another may point to it";
         "volume" 8 "first half of the volume id";
         "address" 8 "where it was written";
         "epoch" 8 "checkpoint that wrote it";
@@ -169,7 +169,7 @@ tables! {
         "reserved" 8 "zero";
     }
     SLOT "slot" node::SLOT, node::SLOT, "An entry of a node." {
-        "key" 16 "two numbers of 8 bytes";
+        "key" 16 "two numbers of 8 bytes; the first: inode block, or index of an inode in the root";
         "offset" 2 "where the value is in the node";
         "length" 2 "bytes of the value";
     }
@@ -177,7 +177,7 @@ tables! {
     "Header of an inode block; 32 lengths of 2 bytes and the trimmed inodes follow." {
         "magic" 4 "`SIB1`";
         "inode_size" 2 "of the volume";
-        "root" 2 "root it belongs to";
+        "root" 2 "root that wrote it; for repair: another may point to it";
         "volume" 8 "first half of the volume id";
         "number" 8 "first inode's index / 32";
         "address" 8 "where it was written";
@@ -196,7 +196,7 @@ tables! {
                     has a default ACL; 3: has capabilities";
         "size" 8 "bytes; of a directory: entries";
         "bytes" 8 "bytes of its extents";
-        "parent_or_rdev" 8 "parent of a directory, number of a device";
+        "parent_or_rdev" 8 "parent of a directory, relative to the root; number of a device";
         "atime" 12 "seconds 8, nanoseconds 4";
         "mtime" 12 "the same";
         "ctime" 12 "the same";
@@ -209,7 +209,7 @@ tables! {
         "reserved" 2 "zero";
     }
     DIRENT "dirent" 0, dirent::HEADER, "Value in the `dirents` tree; the name follows." {
-        "child" 8 "inode";
+        "child" 8 "inode, relative to the root of the directory";
         "type" 1 "as in `d_type`; bit 7: another name of the same hash follows";
     }
     ATTR "attribute" 0, attr::HEADER,
@@ -221,7 +221,7 @@ tables! {
     }
     PARENT "parent-pointer" attr::PARENT_SIZE, attr::PARENT_SIZE,
     "Value of an attribute of namespace 5; its name is that of the directory's entry." {
-        "directory" 8 "inode";
+        "directory" 8 "inode, relative to the root of the inode that has the attribute";
         "generation" 4 "of the directory";
     }
     REMOTE "value-pointer" attr::REMOTE_SIZE, attr::REMOTE_SIZE,
@@ -254,7 +254,8 @@ tables! {
     DATA "data-object" 0, extent::HEADER, "Header of a data object; the payload follows." {
         "magic" 4 "`SDX1`";
         "len" 4 "bytes of payload that were written with it; the object may have grown since";
-        "inode" 8 "file it was written for";
+        "index" 6 "of the file it was written for, in its root";
+        "origin" 2 "root of that file, which wrote the object";
         "offset" 8 "file offset it was written for; bit 63: hash of the attribute it is of";
         "checksum" 8 "XXH3-64 of the 24 bytes before, xor the volume";
     }
@@ -301,7 +302,7 @@ mod tests {
     use crate::root::PagePtr;
     use crate::superblock::Superblock;
     use crate::{Geometry, batch::*, extent::*};
-    use shoal_base::{Addr, Ino, Lsn};
+    use shoal_base::{Addr, Lsn, RootId};
 
     fn ptr() -> Ptr {
         Ptr { addr: Addr(8 << 20), len: 77, checksum: 0x1122_3344_5566_7788 }
@@ -358,9 +359,9 @@ mod tests {
             ..Core::default()
         };
         let mut raw = Vec::new();
-        core.encode(&mut raw);
+        core.encode(RootId(5), &mut raw);
         assert_eq!(raw.len(), inode::CORE);
-        assert_eq!(Core::decode(&mut Reader::new(&raw)), Some(core));
+        assert_eq!(Core::decode(RootId(5), &mut Reader::new(&raw)), Some(core));
     }
 
     #[test]
@@ -370,7 +371,7 @@ mod tests {
         extent.encode_value(&mut raw);
         assert_eq!(raw.len(), VALUE_SIZE);
         assert_eq!(Extent::decode_value(9, &raw), Some(extent));
-        let header = DataHeader { len: 5, ino: Ino(6), offset: 7 };
+        let header = DataHeader { len: 5, origin: RootId(9), index: 6, offset: 7 };
         assert_eq!(DataHeader::decode(&header.encode(42), 42), Some(header));
         assert_eq!(DataHeader::decode(&header.encode(42), 43), None);
         let batch = BatchHeader {
