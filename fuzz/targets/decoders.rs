@@ -17,7 +17,9 @@ use shoal_format::usage::UsageTable;
 use shoal_format::{Geometry, Ptr, extent, inode, orphan as orphans};
 
 const ADDR: Addr = Addr(1 << 22);
-const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+/// Root through which everything is reached, whatever the headers say of who wrote it.
+const ROOT: RootId = RootId(5);
+const ID: NodeId = NodeId { volume: 7, root: ROOT, tree: TreeId::Dirents };
 
 /// `data` with `head` at its start and its last 8 bytes the checksum of the others.
 fn sealed(data: &[u8], len: usize, head: &[u8]) -> Vec<u8> {
@@ -108,7 +110,7 @@ pub fn node(data: &[u8]) {
     use_node(frame.clone(), data);
     // With a header that fits what is there.
     let mut id = Node::init(Node::frame(), ID, frame[5], Key::MIN);
-    id.stamp(ADDR, 1);
+    id.stamp(ADDR, 1, ID.root);
     frame[..32].copy_from_slice(&id.bytes()[..32]);
     let (count, heap) = (u16_at(&frame[..], 32) as usize, u16_at(&frame[..], 34) as usize);
     let lens = (0..count.min((frame.len() - HEADER) / SLOT))
@@ -169,7 +171,7 @@ pub fn inode_block(data: &[u8]) {
         size.copy_from_slice(&(inode_size as u16).to_le_bytes());
     }
     let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
-    let id = BlockId { volume, first: Ino(3 * 32), inode_size };
+    let id = BlockId { volume, first: Ino::new(ROOT, 3 * 32), inode_size };
     for raw in [data, &raw] {
         let Ok(inodes) = decode_block(raw, id, ADDR) else { continue };
         let mut again = Vec::new();
@@ -177,7 +179,7 @@ pub fn inode_block(data: &[u8]) {
             let Some(inode) = inodes.get(n) else { return };
             let _ = inode.to_text();
             let start = out.len();
-            inode.encode(out);
+            inode.encode(ROOT, out);
             assert!(out.len() - start <= inode_size as usize);
         });
         stamp_block(&mut again, ADDR);
@@ -295,10 +297,11 @@ fn use_extent(extent: Extent) {
 
 /// A directory entry.
 pub fn dirent(data: &[u8]) {
-    if let Some(entry) = Dirent::decode(data) {
+    for root in [RootId(0), ROOT] {
+        let Some(entry) = Dirent::decode(root, data) else { continue };
         let _ = (entry.to_text(), name_hash(1, entry.name));
         let mut bytes = Vec::new();
-        entry.encode(&mut bytes);
+        entry.encode(root, &mut bytes);
         assert_eq!(bytes, data);
     }
 }

@@ -71,7 +71,7 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     for n in 0..8 {
         node.insert(n, Key::new(n as u64, 0), &[7; 20]);
     }
-    node.stamp(PTR.addr, 1);
+    node.stamp(PTR.addr, 1, id.root);
     // As the target takes it: slots in the first half, values in the second.
     let heap = u16_at(node.bytes(), 34) as usize;
     let mut halves = node.bytes()[..HEADER + 8 * SLOT].to_vec();
@@ -88,7 +88,7 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let id = BlockId { volume: 7, first: Ino(96), inode_size: 512 };
     encode_block(id, 1, &mut block, |n, out| {
         if n < 4 {
-            inode(n).encode(out);
+            inode(n).encode(id.first.root(), out);
         }
     });
     stamp_block(&mut block, PTR.addr);
@@ -97,7 +97,7 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let mut record = Vec::new();
     Item::OrphanAdd { ino: Ino(5) }.encode(&mut record);
     let value = b"value";
-    Item::TreePut { tree: TreeId::Dirents, key: Key::MIN, value }.encode(&mut record);
+    Item::TreePut { root: RootId(0), tree: TreeId::Dirents, key: Key::MIN, value }.encode(&mut record);
     Item::Core { ino: Ino(5), core: inode(3).core }.encode(&mut record);
     put("batch", "items", &record)?;
     let body = [&(record.len() as u32).to_le_bytes()[..], &record].concat();
@@ -121,9 +121,9 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     Extent { offset: 0, len: 4096, skip: 0, ptr: PTR }.encode_inline(&mut extents);
     Extent { offset: 8192, len: 100, skip: 0, ptr: Ptr::NULL }.encode_inline(&mut extents);
     put("extent", "inline", &extents)?;
-    put("extent", "header", &DataHeader { len: 9, ino: Ino(7), offset: 0 }.encode(7))?;
+    put("extent", "header", &DataHeader::new(Ino(7), 0, 9).encode(7))?;
     let mut entry = Vec::new();
-    Dirent { child: Ino(7), kind: 8, name: b"name" }.encode(&mut entry);
+    Dirent { child: Ino(7), kind: 8, name: b"name" }.encode(RootId(0), &mut entry);
     put("dirent", "name", &entry)?;
     let geometry = Geometry { segment_size: 4 << 20, segments: 16, inode_size: 512 };
     assert!(geometry.contains(PTR.addr, u64::from(PTR.len)));

@@ -33,6 +33,24 @@ impl Ino {
     pub fn index(self) -> u64 {
         self.0 & Self::INDEX_MASK
     }
+    /// The number as the trees and inode blocks of `root` hold it: the upper 16 bits are combined
+    /// with the number of that root by exclusive or. So a number of the same root is its index and
+    /// says nothing of the root: the same bytes are right in a snapshot or a clone of it.
+    ///
+    /// A number of another root keeps a representation, which depends on both roots. Two places
+    /// have one: the volume's top directory, in root 0, names the tops of the other roots, and the
+    /// top of a root names root 0 as its parent. Neither is ever shared: root 0 cannot be cloned,
+    /// and the top of a clone gets a name and a parent pointer of its own when it is made.
+    #[inline]
+    pub fn relative_to(self, root: RootId) -> u64 {
+        self.0 ^ Ino::new(root, 0).0
+    }
+    /// The number that is `relative` in what `root` holds; the inverse of [`Ino::relative_to`] for
+    /// all numbers, damaged ones too.
+    #[inline]
+    pub fn from_relative(root: RootId, relative: u64) -> Ino {
+        Ino(relative ^ Ino::new(root, 0).0)
+    }
 }
 
 impl fmt::Debug for Ino {
@@ -69,3 +87,24 @@ pub struct Addr(pub u64);
 /// Number of a segment; segment `n` starts at byte `n × segment_size`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SegNo(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_numbers_are_indices_in_their_root_and_come_back_from_anywhere() {
+        let roots = [0, 1, 2, 0x8000, u16::MAX].map(RootId);
+        for (of, root) in roots.into_iter().flat_map(|of| roots.map(|root| (of, root))) {
+            for index in [0, 1, 31, 1 << 40, Ino::INDEX_MASK] {
+                let ino = Ino::new(of, index);
+                let relative = ino.relative_to(root);
+                assert_eq!(Ino::from_relative(root, relative), ino);
+                assert_eq!(relative & Ino::INDEX_MASK, index);
+                assert_eq!(relative == index, of == root, "{ino} in root {}", root.0);
+            }
+        }
+        // The volume's top, in a root: the number that the root's top has for root 0.
+        assert_eq!(Ino::ROOT.relative_to(RootId(7)), Ino::new(RootId(7), 1).0);
+    }
+}

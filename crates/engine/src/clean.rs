@@ -340,7 +340,7 @@ impl Inner {
         payload: Addr,
         raw: &[u8],
     ) -> Result<Option<(u32, bool)>> {
-        let ino = header.ino;
+        let ino = header.ino();
         let inode = self.place_of(ino)?;
         if !self.may_live(header, &inode, payload)? {
             return Ok(None);
@@ -379,7 +379,7 @@ impl Inner {
 
     /// The extents of the file that refer to the object at `payload`.
     fn pieces_at(&self, header: &DataHeader, inode: &Inode, payload: Addr) -> Result<Vec<Extent>> {
-        let ino = header.ino;
+        let ino = header.ino();
         if !inode.core.in_use() {
             return Ok(Vec::new());
         }

@@ -11,10 +11,11 @@ use crate::attr::attr_of;
 use crate::parent::NameIn;
 use crate::types::{Attr, DirEntry, FileKind};
 use crate::volume::Inner;
-use shoal_base::limits::NAME_MAX;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::Link;
-use shoal_format::dirent::{Dirent, FIRST_COOKIE, HEADER, SUFFIX_MASK, first_key, name_hash};
+use shoal_format::dirent::{
+    AT_KIND, Dirent, FIRST_COOKIE, HEADER, SUFFIX_MASK, VALUE_MAX, first_key, name_hash,
+};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, TreeId};
 use shoal_tree::{Action, Batch};
@@ -28,6 +29,7 @@ const LIST: usize = 256;
 /// An entry that was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
+    pub dir: Ino,
     pub key: Key,
     pub child: Ino,
     /// Type of the child.
@@ -35,8 +37,8 @@ pub(crate) struct Found {
     chained: bool,
 }
 
-fn broken(key: Key) -> Error {
-    Error::corrupt(format!("entry of directory {}", Ino(key.hi)), None, "not an entry")
+fn broken(dir: Ino) -> Error {
+    Error::corrupt(format!("entry of directory {dir}"), None, "not an entry")
 }
 
 impl Inner {
@@ -46,10 +48,11 @@ impl Inner {
         let base = name_hash(self.store.volume, name);
         let dirents = &self.store.root(dir)?.dirents;
         for suffix in 0..=SUFFIX_MASK {
-            let key = Key::new(dir.0, base | suffix);
+            let key = Key::of(dir, base | suffix);
             let look = |raw: &[u8]| {
-                let entry = Dirent::decode(raw).ok_or_else(|| broken(key))?;
+                let entry = Dirent::decode(dir.root(), raw).ok_or_else(|| broken(dir))?;
                 let found = Found {
+                    dir,
                     key,
                     child: entry.child,
                     kind: entry.kind & !CHAINED,
@@ -81,12 +84,9 @@ impl Inner {
     ) -> Result<Option<Key>> {
         txn.check_memory()?;
         let dirents = &self.store.root(dir)?.dirents;
-        let base = Key::new(dir.0, name_hash(self.store.volume, name));
-        let mut value = [0u8; 9 + 255];
-        value[..8].copy_from_slice(&child.0.to_le_bytes());
-        value[8] = kind;
-        value[9..9 + name.len()].copy_from_slice(name);
-        let value = &value[..9 + name.len()];
+        let base = Key::of(dir, name_hash(self.store.volume, name));
+        let mut room = [0; VALUE_MAX];
+        let value = &*Dirent { child, kind, name }.value_in(dir.root(), &mut room);
         let put = dirents.update(base, txn.epoch, &mut |was| match was {
             None => Action::Put(value),
             Some(_) => Action::Keep,
@@ -95,18 +95,15 @@ impl Inner {
             txn.changing();
             return Ok(Some(base));
         }
-        self.insert_collision(txn, base, name, value).map(|()| None)
+        self.insert_collision(txn, dir, base, name, value).map(|()| None)
     }
 
-    /// The item of an entry that was inserted.
+    /// The item of an entry that was inserted into `dir`.
     #[inline]
-    pub(crate) fn log_entry(&self, txn: &mut Txn<'_>, key: Key, entry: Dirent<'_>) {
-        let mut value = [0u8; HEADER + NAME_MAX];
-        let len = HEADER + entry.name.len();
-        value[..8].copy_from_slice(&entry.child.0.to_le_bytes());
-        value[8] = entry.kind;
-        value[HEADER..len].copy_from_slice(entry.name);
-        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value: &value[..len] });
+    pub(crate) fn log_entry(&self, txn: &mut Txn<'_>, dir: Ino, key: Key, entry: Dirent<'_>) {
+        let (root, mut room) = (dir.root(), [0; VALUE_MAX]);
+        let value = entry.value_in(root, &mut room);
+        txn.log(Item::TreePut { root, tree: TreeId::Dirents, key, value });
     }
 
     /// The name's hash is taken: by the name itself, or by others.
@@ -114,6 +111,7 @@ impl Inner {
     fn insert_collision(
         &self,
         txn: &mut Txn<'_>,
+        dir: Ino,
         base: Key,
         name: &[u8],
         value: &[u8],
@@ -121,31 +119,31 @@ impl Inner {
         let mut last = base;
         for suffix in 0..=SUFFIX_MASK {
             let key = Key::new(base.hi, base.lo | suffix);
-            let same = |raw: &[u8]| Dirent::decode(raw).is_some_and(|d| d.name == name);
-            match self.store.root(Ino(base.hi))?.dirents.get(key, same)? {
+            let same = |raw: &[u8]| Dirent::decode(dir.root(), raw).is_some_and(|d| d.name == name);
+            match self.store.root(dir)?.dirents.get(key, same)? {
                 Some(true) => return Err(Error::Code(Code::Exists)),
                 Some(false) => last = key,
                 None => {
-                    self.put_entry(txn, key, value)?;
-                    return self.mark_chained(txn, last, true);
+                    self.put_entry(txn, dir, key, value)?;
+                    return self.mark_chained(txn, dir, last, true);
                 }
             }
         }
         Err(Error::Code(Code::NoSpace))
     }
 
-    fn put_entry(&self, txn: &mut Txn<'_>, key: Key, value: &[u8]) -> Result<()> {
-        self.store.root(Ino(key.hi))?.dirents.put(key, value, txn.epoch)?;
-        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value });
+    fn put_entry(&self, txn: &mut Txn<'_>, dir: Ino, key: Key, value: &[u8]) -> Result<()> {
+        self.store.root(dir)?.dirents.put(key, value, txn.epoch)?;
+        txn.log(Item::TreePut { root: dir.root(), tree: TreeId::Dirents, key, value });
         Ok(())
     }
 
-    fn mark_chained(&self, txn: &mut Txn<'_>, key: Key, chained: bool) -> Result<()> {
-        let dirents = &self.store.root(Ino(key.hi))?.dirents;
+    fn mark_chained(&self, txn: &mut Txn<'_>, dir: Ino, key: Key, chained: bool) -> Result<()> {
+        let dirents = &self.store.root(dir)?.dirents;
         let value = dirents.get(key, <[u8]>::to_vec)?;
-        let mut value = value.filter(|v| v.len() > 9).ok_or_else(|| broken(key))?;
-        value[8] = if chained { value[8] | CHAINED } else { value[8] & !CHAINED };
-        self.put_entry(txn, key, &value)
+        let mut value = value.filter(|v| v.len() > 9).ok_or_else(|| broken(dir))?;
+        value[AT_KIND] = if chained { value[AT_KIND] | CHAINED } else { value[AT_KIND] & !CHAINED };
+        self.put_entry(txn, dir, key, &value)
     }
 
     /// Lets an entry name another child. With `removes` the old one has lost a name, which the
@@ -159,14 +157,15 @@ impl Inner {
         kind: u8,
         removes: bool,
     ) -> Result<()> {
-        let (key, mut value) = (found.key, Vec::with_capacity(HEADER + name.name.len()));
+        let mut value = Vec::with_capacity(HEADER + name.name.len());
         let kind = if found.chained { kind | CHAINED } else { kind };
-        Dirent { child, kind, name: name.name }.encode(&mut value);
-        self.store.root(Ino(key.hi))?.dirents.put(key, &value, txn.epoch)?;
+        Dirent { child, kind, name: name.name }.encode(found.dir.root(), &mut value);
+        let Found { dir, key, .. } = *found;
+        self.store.root(dir)?.dirents.put(key, &value, txn.epoch)?;
         if removes {
             self.log_removal(txn, found, name);
         }
-        txn.log(Item::TreePut { tree: TreeId::Dirents, key, value: &value });
+        txn.log(Item::TreePut { root: dir.root(), tree: TreeId::Dirents, key, value: &value });
         Ok(())
     }
 
@@ -186,13 +185,13 @@ impl Inner {
         found: &Found,
         name: &NameIn<'_>,
     ) -> Result<()> {
-        let key = found.key;
-        let dirents = &self.store.root(Ino(key.hi))?.dirents;
+        let Found { dir, key, .. } = *found;
+        let dirents = &self.store.root(dir)?.dirents;
         if found.chained || key.lo & SUFFIX_MASK != 0 {
             return self.remove_collision(txn, found, name);
         }
         if !dirents.delete(key, txn.epoch)? {
-            return Err(broken(key));
+            return Err(broken(dir));
         }
         self.log_removal(txn, found, name);
         Ok(())
@@ -202,8 +201,8 @@ impl Inner {
     /// name goes and then, as changes of the tree alone, that another one moves.
     #[cold]
     fn remove_collision(&self, txn: &mut Txn<'_>, found: &Found, name: &NameIn<'_>) -> Result<()> {
-        let key = found.key;
-        let dirents = &self.store.root(Ino(key.hi))?.dirents;
+        let Found { dir, key, .. } = *found;
+        let dirents = &self.store.root(dir)?.dirents;
         let base = key.lo & !SUFFIX_MASK;
         let mut chain = Vec::new();
         for suffix in 0..=SUFFIX_MASK {
@@ -213,18 +212,18 @@ impl Inner {
                 None => break,
             }
         }
-        let Some((last, moved)) = chain.pop() else { return Err(broken(key)) };
+        let Some((last, moved)) = chain.pop() else { return Err(broken(dir)) };
         dirents.delete(last, txn.epoch)?;
         self.log_removal(txn, found, name);
         if last != key {
-            txn.log(Item::TreeDel { tree: TreeId::Dirents, key: last });
-            self.put_entry(txn, key, &moved)?;
+            txn.log(Item::TreeDel { root: dir.root(), tree: TreeId::Dirents, key: last });
+            self.put_entry(txn, dir, key, &moved)?;
             // It was the last; in its new place it may not be.
             let after = chain.last().map(|(at, _)| *at).filter(|at| *at != key);
-            self.mark_chained(txn, key, after.is_some())?;
+            self.mark_chained(txn, dir, key, after.is_some())?;
         }
         match chain.last() {
-            Some((end, _)) => self.mark_chained(txn, *end, false),
+            Some((end, _)) => self.mark_chained(txn, dir, *end, false),
             None => Ok(()),
         }
     }
@@ -246,18 +245,18 @@ impl Inner {
             }
         }
         let dirents = &self.root(dir)?.dirents;
-        let end = Key::new(dir.0 + 1, 0);
+        let end = Key::behind(dir);
         let mut next = Some(match cookie < FIRST_COOKIE {
             true => first_key(dir),
-            false => Key::new(dir.0, cookie).next(),
+            false => Key::of(dir, cookie).next(),
         });
         let mut batch = Batch::default();
         while let Some(from) = next {
             next = dirents.scan(from, end, LIST, &mut batch)?;
             for (key, raw) in batch.iter() {
-                let entry = Dirent::decode(raw).ok_or_else(|| broken(key))?;
+                let entry = Dirent::decode(dir.root(), raw).ok_or_else(|| broken(dir))?;
                 let kind = FileKind::from_dirent_type(entry.kind & !CHAINED);
-                let kind = kind.ok_or_else(|| broken(key))?;
+                let kind = kind.ok_or_else(|| broken(dir))?;
                 let entry = DirEntry { name: entry.name, ino: entry.child, kind, cookie: key.lo };
                 if !each(entry) {
                     return Ok(());

@@ -37,8 +37,8 @@ impl Inner {
 
     fn listed_in_tree(&self, ino: Ino, cookie: u64, count: usize) -> Result<Vec<(u64, Parent)>> {
         let mut found = Vec::new();
-        let from = Key::new(ino.0, cookie.max(shoal_format::attr::KEY_HIGH));
-        let to = Key::new(ino.0 + 1, 0);
+        let from = Key::of(ino, cookie.max(shoal_format::attr::KEY_HIGH));
+        let to = Key::behind(ino);
         if count != 0 {
             self.store.root(ino)?.attrs.for_each(from, to, &mut |key, raw| {
                 let attr = Attr::decode_whole(raw);
@@ -59,7 +59,7 @@ impl Inner {
     ) -> Result<Vec<(u64, Parent)>> {
         let mut found = Vec::new();
         self.each_attr(ino, inode, Side::Parents, &mut |attr| {
-            let link = attr.link().ok_or_else(|| broken(ino, "parent pointer"))?;
+            let link = attr.link(ino.root()).ok_or_else(|| broken(ino, "parent pointer"))?;
             let key = Id::parent(link, attr.name).key(ino, self.store.volume).lo;
             // In the tree it may have had any suffix: better once more than not at all.
             if key | SUFFIX_MASK >= cookie {
@@ -74,7 +74,7 @@ impl Inner {
 }
 
 fn parent(ino: Ino, attr: &Attr<'_>) -> Result<Parent> {
-    let link = attr.link().ok_or_else(|| broken(ino, "parent pointer"))?;
+    let link = attr.link(ino.root()).ok_or_else(|| broken(ino, "parent pointer"))?;
     let generation = Generation(link.generation);
     Ok(Parent { dir: link.dir, generation, name: attr.name.to_vec() })
 }

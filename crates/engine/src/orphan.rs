@@ -105,7 +105,7 @@ impl Inner {
             return Ok(Size::Small);
         }
         let root = self.store.root(ino)?;
-        let few = |tree: &Tree| self.records_end(tree, Key::new(ino.0, 0)).map(|end| end.is_none());
+        let few = |tree: &Tree| self.records_end(tree, Key::of(ino, 0)).map(|end| end.is_none());
         let medium = (core.data_form != Form::Tree || few(&root.extents)?)
             && (core.attr_form != Form::Tree || few(&root.attrs)?);
         Ok(if medium { Size::Medium } else { Size::Large })

@@ -11,7 +11,7 @@ use crate::xattr::inline::broken;
 use crate::xattr::{Change, Pending, Plan, Side};
 use shoal_base::limits::NAME_MAX;
 use shoal_base::sync::thread;
-use shoal_base::{Code, Error, Generation, Ino, Result};
+use shoal_base::{Code, Error, Generation, Ino, Result, RootId};
 use shoal_format::attr::{
     Attr, Attrs, HEADER, Id, Link, Namespace, PARENT_SIZE, Value, parent_bytes,
 };
@@ -36,14 +36,14 @@ impl<'a> NameIn<'a> {
     fn id(&self) -> Id<'a> {
         Id::parent(self.link, self.name)
     }
-    /// Whether the pointer of this name is all that the inode's attribute fork holds.
+    /// Whether the pointer of this name is all that the attribute fork of an inode of `root` holds.
     #[inline]
-    fn is_all_of(&self, inode: &Inode) -> bool {
+    fn is_all_of(&self, root: RootId, inode: &Inode) -> bool {
         let (fork, end) = (&inode.attr[..], HEADER + self.name.len());
         fork.len() == end + PARENT_SIZE
             && fork[..2] == [Namespace::Parent as u8, self.name.len() as u8]
             && fork[HEADER..end] == *self.name
-            && fork[end..] == self.link.encode()
+            && fork[end..] == self.link.encode(root)
     }
 }
 
@@ -55,11 +55,12 @@ const TRIES: usize = 64;
 const DEPTH_MAX: usize = 1 << 16;
 
 impl Inner {
-    /// The attribute fork of a new inode with this name; empty when the volume keeps no pointers.
+    /// The attribute fork of a new inode of `root` with this name; empty when the volume keeps no
+    /// pointers.
     #[inline]
-    pub(crate) fn first_parent(&self, name: &NameIn<'_>) -> Box<[u8]> {
+    pub(crate) fn first_parent(&self, root: RootId, name: &NameIn<'_>) -> Box<[u8]> {
         match self.parents {
-            true => parent_bytes(name.link, name.name),
+            true => parent_bytes(root, name.link, name.name),
             false => Box::default(),
         }
     }
@@ -76,7 +77,7 @@ impl Inner {
             return Ok(Plan::Nothing);
         }
         if let (Some(old), Some(new)) = (old, new)
-            && old.is_all_of(inode)
+            && old.is_all_of(ino.root(), inode)
             && PARENT_FIXED + new.name.len() + inode.data.len() <= self.inline_max()
             && !self.options.attr_intents
         {
@@ -92,7 +93,7 @@ impl Inner {
         old: Option<&NameIn<'_>>,
         new: Option<&NameIn<'_>>,
     ) -> Result<Plan> {
-        let value = new.map(|new| new.link.encode()).unwrap_or_default();
+        let value = new.map(|new| new.link.encode(ino.root())).unwrap_or_default();
         let set = new.map(|new| Attr {
             space: Namespace::Parent,
             name: new.name,
@@ -128,13 +129,14 @@ impl Inner {
         locked: &mut Locked<'_>,
         new: &NameIn<'_>,
     ) {
+        let root = locked.ino().root();
         let fork = &mut locked.edit(table, txn.epoch).attr;
         let end = HEADER + new.name.len();
         if fork.len() == end + PARENT_SIZE {
             fork[HEADER..end].copy_from_slice(new.name);
-            fork[end..].copy_from_slice(&new.link.encode());
+            fork[end..].copy_from_slice(&new.link.encode(root));
         } else {
-            *fork = parent_bytes(new.link, new.name);
+            *fork = parent_bytes(root, new.link, new.name);
         }
     }
 
@@ -164,7 +166,9 @@ impl Inner {
         } else if core.is_dir() {
             Some(Ino(core.parent_or_rdev))
         } else if core.attr_form == Form::Inline {
-            Attrs::new(&slot.inode.attr).find_map(|attr| parent_of(attr?)).map(|(link, _)| link.dir)
+            let root = ino.root();
+            let found = Attrs::new(&slot.inode.attr).find_map(|attr| parent_of(root, attr?));
+            found.map(|(link, _)| link.dir)
         } else {
             None
         }
@@ -183,7 +187,7 @@ impl Inner {
             return Ok(parents);
         }
         self.each_attr(ino, inode, Side::Parents, &mut |attr| {
-            let link = attr.link().ok_or_else(|| broken(ino, "parent pointer"))?;
+            let link = attr.link(ino.root()).ok_or_else(|| broken(ino, "parent pointer"))?;
             let generation = Generation(link.generation);
             parents.push(Parent { dir: link.dir, generation, name: attr.name.to_vec() });
             Ok(true)
@@ -230,7 +234,7 @@ impl Inner {
         let parents = {
             let slot = inode.read();
             crate::attr::attr_of(ino, &slot.inode)?;
-            match sole_parent(&slot.inode) {
+            match sole_parent(ino, &slot.inode) {
                 Some((link, name)) if slot.inode.core.nlink != 0 => {
                     up.push(name);
                     Names::One(link)
@@ -260,7 +264,7 @@ impl Inner {
         }
         // The file's own names, which change without the shape: still these?
         let slot = inode.read();
-        let same = match (&parents, sole_parent(&slot.inode)) {
+        let same = match (&parents, sole_parent(ino, &slot.inode)) {
             (Names::One(link), Some((now, name))) => *link == now && up.ends_with(name),
             (Names::One(_), None) => false,
             (Names::Many(before), _) => *before == self.parents_in(ino, &slot.inode)?,
@@ -273,7 +277,7 @@ impl Inner {
     pub(crate) fn last_parent(&self, ino: Ino, inode: &Inode) -> Option<(Link, Vec<u8>)> {
         let mut last = None;
         let each = self.each_attr(ino, inode, Side::Parents, &mut |attr| {
-            last = attr.link().map(|link| (link, attr.name.to_vec()));
+            last = attr.link(ino.root()).map(|link| (link, attr.name.to_vec()));
             Ok(false)
         });
         each.ok().and(last)
@@ -299,7 +303,7 @@ impl Inner {
             if core.nlink == 0 {
                 return Ok(Some(false));
             }
-            link = match sole_parent(&slot.inode) {
+            link = match sole_parent(link.dir, &slot.inode) {
                 Some((above, name)) => {
                     up.push(name);
                     above
@@ -320,15 +324,15 @@ impl Inner {
 
 /// The parent pointer of an inode that has one name, if its attributes are in the inode.
 #[inline]
-fn sole_parent(inode: &Inode) -> Option<(Link, &[u8])> {
+fn sole_parent(ino: Ino, inode: &Inode) -> Option<(Link, &[u8])> {
     if inode.core.attr_form != Form::Inline || !(inode.core.nlink == 1 || inode.core.is_dir()) {
         return None;
     }
-    Attrs::new(&inode.attr).find_map(|attr| parent_of(attr?))
+    Attrs::new(&inode.attr).find_map(|attr| parent_of(ino.root(), attr?))
 }
 
-fn parent_of(attr: Attr<'_>) -> Option<(Link, &[u8])> {
-    attr.link().map(|link| (link, attr.name))
+fn parent_of(root: RootId, attr: Attr<'_>) -> Option<(Link, &[u8])> {
+    attr.link(root).map(|link| (link, attr.name))
 }
 
 enum Names {

@@ -40,10 +40,10 @@ impl Copy {
         while !r.is_empty() {
             match Item::decode(&mut r).unwrap() {
                 Item::Named { dir, entry, .. } => self.put(dir, entry.name, entry.child),
-                Item::TreePut { tree: TreeId::Dirents, key, value } => {
-                    let entry = shoal_format::dirent::Dirent::decode(value).unwrap();
+                Item::TreePut { root, tree: TreeId::Dirents, key, value } => {
+                    let entry = shoal_format::dirent::Dirent::decode(root, value).unwrap();
                     deleted.retain(|was| was.lo & !SUFFIX_MASK != key.lo & !SUFFIX_MASK);
-                    self.put(Ino(key.hi), entry.name, entry.child);
+                    self.put(key.ino(root), entry.name, entry.child);
                 }
                 Item::Unnamed { dir, generation, entry, .. } => {
                     let was = self.names.remove(&(dir, entry.name.to_vec()));
@@ -55,13 +55,13 @@ impl Copy {
                         self.below_goes(entry.child);
                     }
                 }
-                Item::TreeDel { tree: TreeId::Dirents, key } => {
+                Item::TreeDel { tree: TreeId::Dirents, key, .. } => {
                     self.moved += 1;
                     deleted.insert(key);
                 }
                 // Entries of removed directories, which went with their tops' names.
-                Item::TreeDelRange { tree: TreeId::Dirents, key, .. } => {
-                    assert!(self.names.keys().all(|(dir, _)| dir.0 != key.hi));
+                Item::TreeDelRange { root, tree: TreeId::Dirents, key, .. } => {
+                    assert!(self.names.keys().all(|(dir, _)| *dir != key.ino(root)));
                 }
                 _ => {}
             }

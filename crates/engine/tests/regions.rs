@@ -204,13 +204,13 @@ impl Sample {
         }
         let mut record = |key: Key, value: &[u8]| {
             let extent = Extent::decode_value(key.lo, value).unwrap();
-            found.insert("data, extent in the tree", (Ino(key.hi), extent.ptr));
+            found.insert("data, extent in the tree", (key.ino(root.id), extent.ptr));
             Ok(true)
         };
         root.extents.for_each(Key::MIN, Key::MAX, &mut record).unwrap();
         let mut attr = |key: Key, value: &[u8]| {
             if let Some(extent) = Attr::decode_whole(value).unwrap().value.extent() {
-                found.insert("value, attribute in the tree", (Ino(key.hi), extent.ptr));
+                found.insert("value, attribute in the tree", (key.ino(root.id), extent.ptr));
             }
             Ok(true)
         };

@@ -24,9 +24,32 @@ type Cast = BTreeMap<&'static str, Ino>;
 fn sample() -> (Arc<MemDevice>, Cast, Shown) {
     let device = Arc::new(MemDevice::new(64 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
-    let (volume, who) = (open(&device), Caller::root());
-    let mut cast = Cast::new();
-    let a = volume.mkdir(&who, ROOT, b"a", 0o755).unwrap().ino;
+    let volume = open(&device);
+    let cast = fill(&volume, ROOT);
+    let shown = shown(&volume);
+    volume.close().unwrap();
+    (device, cast, shown)
+}
+
+/// The sample twice, in the volume's own root and in another, where the inodes have the same
+/// indices. The cast is that of the second.
+fn sample_in_root() -> (Arc<MemDevice>, Cast, Shown) {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let volume = open(&device);
+    let first = fill(&volume, ROOT);
+    let top = volume.root_create(&Caller::root(), b"root", 0o755).unwrap().ino;
+    let cast = fill(&volume, top);
+    assert!(first.iter().all(|(name, ino)| cast[name].index() == ino.index()));
+    let shown = shown(&volume);
+    volume.close().unwrap();
+    (device, cast, shown)
+}
+
+fn fill(volume: &Volume, top: Ino) -> Cast {
+    let who = Caller::root();
+    let mut cast = Cast::from([("top", top)]);
+    let a = volume.mkdir(&who, top, b"a", 0o755).unwrap().ino;
     let b = volume.mkdir(&who, a, b"b", 0o755).unwrap().ino;
     let c = volume.mkdir(&who, b, b"c", 0o755).unwrap().ino;
     let file = volume.create(&who, b, b"file", 0o644).unwrap().ino;
@@ -42,9 +65,18 @@ fn sample() -> (Arc<MemDevice>, Cast, Shown) {
     let symlink = volume.symlink(&who, c, b"symlink", b"far").unwrap().ino;
     cast.insert("symlink", symlink);
     cast.extend([("a", a), ("b", b), ("c", c), ("file", file), ("far", far), ("small", small)]);
-    let shown = shown(&volume);
-    volume.close().unwrap();
-    (device, cast, shown)
+    cast
+}
+
+/// The inode of this index in the root of the cast.
+fn at(cast: &Cast, index: u64) -> Ino {
+    Ino::new(cast["top"].root(), index)
+}
+
+/// The key that the root of the cast would have for something of the same inode of another root:
+/// for root 1 one of root 0, where it is there, for root 0 one of root 1, which is not.
+fn foreign(ino: Ino, lo: u64) -> Key {
+    Key::new(1 << 48 | ino.index(), lo)
 }
 
 /// Changes a volume below everything that keeps it whole.
@@ -62,12 +94,12 @@ fn edit(store: &Store, ino: Ino, change: impl FnOnce(&mut Inode)) {
 }
 
 fn key(store: &Store, dir: Ino, name: &[u8]) -> Key {
-    Key::new(dir.0, name_hash(store.volume, name))
+    Key::of(dir, name_hash(store.volume, name))
 }
 
 fn put_entry(store: &Store, key: Key, name: &[u8], child: Ino, kind: u8) {
     let mut value = Vec::new();
-    Dirent { child, kind, name }.encode(&mut value);
+    Dirent { child, kind, name }.encode(child.root(), &mut value);
     store.root(child).unwrap().dirents.put(key, &value, store.epoch()).unwrap();
 }
 
@@ -87,12 +119,12 @@ const RESTORED: &[(&str, Plant)] = &[
     ("entry gone", |s, c| erase(s, c["c"], b"small")),
     ("entry of a directory gone", |s, c| erase(s, c["a"], b"b")),
     ("one hard link gone", |s, c| erase(s, c["c"], b"hard")),
-    ("entry names a free inode", |s, c| enter(s, c["a"], b"ghost", Ino(31), 8)),
-    ("entry names what never was", |s, c| enter(s, c["a"], b"ghost", Ino(1 << 30), 8)),
+    ("entry names a free inode", |s, c| enter(s, c["a"], b"ghost", at(c, 31), 8)),
+    ("entry names what never was", |s, c| enter(s, c["a"], b"ghost", at(c, 1 << 30), 8)),
     ("entry of another type", |s, c| enter(s, c["c"], b"small", c["small"], 10)),
     ("entry under another key", |s, c| {
         erase(s, c["c"], b"small");
-        put_entry(s, Key::new(c["c"].0, 0x4400), b"small", c["small"], 8);
+        put_entry(s, Key::of(c["c"], 0x4400), b"small", c["small"], 8);
     }),
     ("entry says that others follow", |s, c| enter(s, c["c"], b"small", c["small"], 8 | 0x80)),
     ("entry behind a gap", |s, c| {
@@ -101,10 +133,10 @@ const RESTORED: &[(&str, Plant)] = &[
         put_entry(s, Key::new(base.hi, base.lo | 3), b"small", c["small"], 8);
     }),
     ("entry in a file", |s, c| enter(s, c["small"], b"inside", c["file"], 8)),
-    ("second name of a directory", |s, c| enter(s, ROOT, b"again", c["c"], 4)),
+    ("second name of a directory", |s, c| enter(s, c["top"], b"again", c["c"], 4)),
     ("not an entry", |s, c| {
-        let dirents = &s.root(ROOT).unwrap().dirents;
-        dirents.put(Key::new(c["a"].0, 0x9900), b"xx", s.epoch()).unwrap();
+        let dirents = &s.root(c["top"]).unwrap().dirents;
+        dirents.put(Key::of(c["a"], 0x9900), b"xx", s.epoch()).unwrap();
     }),
     ("no parent pointer", |s, c| {
         edit(s, c["small"], |i| (i.attr, i.core.attr_form) = (Box::default(), Form::Empty));
@@ -113,12 +145,12 @@ const RESTORED: &[(&str, Plant)] = &[
         edit(s, c["b"], |i| (i.attr, i.core.attr_form) = (Box::default(), Form::Empty));
     }),
     ("parent pointer to nowhere", |s, c| {
-        let link = Link { dir: Ino(31), generation: 1 };
-        edit(s, c["small"], |i| i.attr = parent_bytes(link, b"small"));
+        let link = Link { dir: at(c, 31), generation: 1 };
+        edit(s, c["small"], |i| i.attr = parent_bytes(link.dir.root(), link, b"small"));
     }),
     ("parent pointer of another generation", |s, c| {
         let link = Link { dir: c["c"], generation: 77 };
-        edit(s, c["small"], |i| i.attr = parent_bytes(link, b"small"));
+        edit(s, c["small"], |i| i.attr = parent_bytes(link.dir.root(), link, b"small"));
     }),
     ("links", |s, c| edit(s, c["file"], |i| i.core.nlink = 9)),
     ("no links", |s, c| edit(s, c["file"], |i| i.core.nlink = 0)),
@@ -132,31 +164,47 @@ const RESTORED: &[(&str, Plant)] = &[
     ("extents of nobody", |s, c| {
         let mut value = Vec::new();
         Extent::prealloc(0, 4096).encode_value(&mut value);
-        let extents = &s.root(ROOT).unwrap().extents;
-        extents.put(Key::new(c["small"].0, 0), &value, s.epoch()).unwrap();
+        let extents = &s.root(c["top"]).unwrap().extents;
+        extents.put(Key::of(c["small"], 0), &value, s.epoch()).unwrap();
+    }),
+    ("entry of another root's directory", |s, c| {
+        let lo = key(s, c["c"], b"small").lo;
+        put_entry(s, foreign(c["c"], lo), b"small", c["small"], 8);
+    }),
+    ("extent of another root's file", |s, c| {
+        let mut value = Vec::new();
+        Extent::prealloc(1 << 30, 4096).encode_value(&mut value);
+        let extents = &s.root(c["top"]).unwrap().extents;
+        extents.put(foreign(c["far"], 1 << 30), &value, s.epoch()).unwrap();
+    }),
+    ("attribute of another root's file", |s, c| {
+        let attr = Attr { space: Namespace::User, name: b"x", value: Value::Local(b"y") };
+        let lo = attr.id(c["far"].root()).key(c["far"], s.volume).lo;
+        let attrs = &s.root(c["top"]).unwrap().attrs;
+        attrs.put(foreign(c["far"], lo), &attr.to_bytes(), s.epoch()).unwrap();
     }),
     ("not an extent", |s, c| {
-        let extents = &s.root(ROOT).unwrap().extents;
-        extents.put(Key::new(c["far"].0, 1), b"not one", s.epoch()).unwrap();
+        let extents = &s.root(c["top"]).unwrap().extents;
+        extents.put(Key::of(c["far"], 1), b"not one", s.epoch()).unwrap();
     }),
     ("attribute of nobody", |s, c| {
         let attr = Attr { space: Namespace::User, name: b"x", value: Value::Local(b"y") };
-        let key = attr.id().key(c["small"], s.volume);
-        s.root(ROOT).unwrap().attrs.put(key, &attr.to_bytes(), s.epoch()).unwrap();
+        let key = attr.id(c["small"].root()).key(c["small"], s.volume);
+        s.root(c["top"]).unwrap().attrs.put(key, &attr.to_bytes(), s.epoch()).unwrap();
     }),
     ("attribute under another key", |s, c| {
         let attr = Attr { space: Namespace::User, name: b"x", value: Value::Local(b"y") };
-        let key = Key::new(c["far"].0, 0x1200);
-        s.root(ROOT).unwrap().attrs.put(key, &attr.to_bytes(), s.epoch()).unwrap();
+        let key = Key::of(c["far"], 0x1200);
+        s.root(c["top"]).unwrap().attrs.put(key, &attr.to_bytes(), s.epoch()).unwrap();
     }),
-    ("inode 0", |s, _| edit(s, Ino(0), |i| i.core.mode = 0o100_644)),
-    ("count of inodes", |s, _| s.root(ROOT).unwrap().table.count_inodes(3)),
+    ("inode 0", |s, c| edit(s, at(c, 0), |i| i.core.mode = 0o100_644)),
+    ("count of inodes", |s, c| s.root(c["top"]).unwrap().table.count_inodes(3)),
     ("a linked orphan", |s, c| drop(s.orphans.take(c["file"]))),
-    ("a free orphan", |s, _| drop(s.orphans.take(Ino(31)))),
+    ("a free orphan", |s, c| drop(s.orphans.take(at(c, 31)))),
     ("live bytes", |s, c| {
-        let extents = &s.root(ROOT).unwrap().extents;
+        let extents = &s.root(c["top"]).unwrap().extents;
         let decode = |raw: &[u8]| Extent::decode_value(0, raw).unwrap();
-        let extent = extents.get(Key::new(c["far"].0, 0), decode).unwrap().unwrap();
+        let extent = extents.get(Key::of(c["far"], 0), decode).unwrap().unwrap();
         s.space.sub_live(extent.data_addr(), 1000);
     }),
     ("bytes preallocated", |s, _| {
@@ -177,6 +225,17 @@ fn a_symbolic_link_longer_than_a_path_is_damage() {
 
 #[test]
 fn wrong_things_are_put_right() {
+    put_right(sample);
+}
+
+/// As in the volume's own root, of which nothing changes, although everything in it has the same
+/// numbers.
+#[test]
+fn wrong_things_in_a_root_are_put_right() {
+    put_right(sample_in_root);
+}
+
+fn put_right(sample: fn() -> (Arc<MemDevice>, Cast, Shown)) {
     for (what, change) in RESTORED {
         let (device, cast, before) = sample();
         plant(&device, |store| change(store, &cast));
@@ -222,7 +281,7 @@ fn a_directory_below_itself_is_taken_out() {
             s.root(ROOT).unwrap().table.get(c["c"]).unwrap().read().inode.core.generation;
         let link = Link { dir: c["c"], generation };
         edit(s, c["b"], |i| {
-            i.attr = parent_bytes(link, b"b");
+            i.attr = parent_bytes(link.dir.root(), link, b"b");
             i.core.parent_or_rdev = c["c"].0;
         });
     });

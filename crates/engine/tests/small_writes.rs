@@ -253,7 +253,7 @@ fn what_looks_like_a_header_in_a_users_data_hides_nothing() {
     // Of another's file, or an attribute of it, and as long as an object may be.
     for offset in [0, KEY_HIGH] {
         let alike = |volume: u64, ino: Ino| {
-            DataHeader { len: WINDOW as u32, ino, offset }.encode(volume).to_vec()
+            DataHeader::new(ino, offset, WINDOW as u32).encode(volume).to_vec()
         };
         let (again, after) = emptied(&alike);
         println!("{before} segments, cleaned {plain}; with headers {again} and {after}");

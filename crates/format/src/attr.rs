@@ -9,7 +9,8 @@
 //! bit 7 set and a pointer in the place of the value. A *parent pointer* is an attribute whose name
 //! is that of a directory entry and whose value says which directory, and which generation of it
 //! (after XFS parent pointers, Darrick J. Wong). A file has one for each of its names, so two may
-//! have the same name: what tells them apart is name and value together.
+//! have the same name: what tells them apart is name and value together. The directory's number is
+//! relative to the root of the inode that has the attribute ([`Ino::relative_to`]).
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader};
@@ -17,7 +18,7 @@ use crate::declare::{layout, numbered};
 use crate::extent::Extent;
 use crate::node::Key;
 use crate::sums::Sums;
-use shoal_base::{Ino, limits};
+use shoal_base::{Ino, RootId, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Longest value, as on Linux.
@@ -92,16 +93,16 @@ layout! {
 }
 
 impl Link {
-    /// The bytes.
+    /// The bytes, for an inode of `root`.
     #[inline]
-    pub fn encode(&self) -> [u8; PARENT_SIZE] {
-        self.store()
+    pub fn encode(&self, root: RootId) -> [u8; PARENT_SIZE] {
+        Link { dir: Ino(self.dir.relative_to(root)), ..*self }.store()
     }
-    /// Reads the bytes.
+    /// Reads the bytes, of an inode of `root`.
     #[inline]
-    pub fn decode(raw: &[u8]) -> Option<Link> {
-        let link = Link::load(raw.try_into().ok()?).ok()?;
-        (link.dir.0 != 0).then_some(link)
+    pub fn decode(root: RootId, raw: &[u8]) -> Option<Link> {
+        let Link { dir, generation } = Link::load(raw.try_into().ok()?).ok()?;
+        (dir.0 != 0).then(|| Link { dir: Ino::from_relative(root, dir.0), generation })
     }
 }
 
@@ -126,11 +127,12 @@ impl<'a> Id<'a> {
     pub fn parent(link: Link, name: &'a [u8]) -> Id<'a> {
         Id { space: Namespace::Parent, name, link: Some(link) }
     }
-    /// Lower half of its key in the `attrs` tree, before the suffix.
-    pub fn hash(&self, seed: u64) -> u64 {
+    /// Lower half of its key in the `attrs` tree of `root`, before the suffix.
+    pub fn hash(&self, root: RootId, seed: u64) -> u64 {
         let (salt, high) = match self.link {
-            Some(link) => {
-                (shoal_base::shard::spread(link.dir.0 ^ u64::from(link.generation) << 32), KEY_HIGH)
+            Some(Link { dir, generation }) => {
+                let link = dir.relative_to(root) ^ u64::from(generation) << 32;
+                (shoal_base::shard::spread(link), KEY_HIGH)
             }
             None => (self.space as u64, 0),
         };
@@ -138,7 +140,7 @@ impl<'a> Id<'a> {
     }
     /// Its first key in the `attrs` tree.
     pub fn key(&self, ino: Ino, seed: u64) -> Key {
-        Key::new(ino.0, self.hash(seed))
+        Key::of(ino, self.hash(ino.root(), seed))
     }
     /// For messages.
     pub fn to_text(&self) -> String {
@@ -252,42 +254,47 @@ impl<'a> Attr<'a> {
     /// The rules: a name, a value of a length that is kept here, a parent pointer that is one.
     fn is_valid(&self) -> bool {
         let value = match (self.space, self.value) {
-            (Namespace::Parent, Value::Local(raw)) => Link::decode(raw).is_some(),
+            // Which root it is makes no difference to whether it is one.
+            (Namespace::Parent, Value::Local(raw)) => Link::decode(RootId(0), raw).is_some(),
             (Namespace::Parent, Value::Remote(_)) => false,
             (_, Value::Local(raw)) => raw.len() <= LOCAL_MAX,
             (_, Value::Remote(_)) => true,
         };
         !self.name.is_empty() && value
     }
-    /// What names it.
+    /// Whether it is a parent pointer.
     #[inline]
-    pub fn id(&self) -> Id<'a> {
-        Id { space: self.space, name: self.name, link: self.link() }
+    pub fn is_parent(&self) -> bool {
+        self.space == Namespace::Parent
     }
-    /// Of a parent pointer: which directory.
+    /// What names it, among the attributes of an inode of `root`.
     #[inline]
-    pub fn link(&self) -> Option<Link> {
+    pub fn id(&self, root: RootId) -> Id<'a> {
+        Id { space: self.space, name: self.name, link: self.link(root) }
+    }
+    /// Of a parent pointer of an inode of `root`: which directory.
+    #[inline]
+    pub fn link(&self, root: RootId) -> Option<Link> {
         match (self.space, self.value) {
-            (Namespace::Parent, Value::Local(raw)) => Link::decode(raw),
+            (Namespace::Parent, Value::Local(raw)) => Link::decode(root, raw),
             _ => None,
         }
     }
-    /// For logs and fsck.
-    pub fn to_text(&self) -> String {
+    /// For logs and fsck: an attribute of an inode of `root`.
+    pub fn to_text(&self, root: RootId) -> String {
+        let id = self.id(root).to_text();
         match self.value {
-            _ if self.space == Namespace::Parent => self.id().to_text(),
-            Value::Local(raw) => format!("{} = {} bytes", self.id().to_text(), raw.len()),
-            Value::Remote(ptr) => {
-                format!("{} = {} bytes at {}", self.id().to_text(), ptr.len, ptr.addr.0)
-            }
+            _ if self.space == Namespace::Parent => id,
+            Value::Local(raw) => format!("{id} = {} bytes", raw.len()),
+            Value::Remote(ptr) => format!("{id} = {} bytes at {}", ptr.len, ptr.addr.0),
         }
     }
 }
 
-/// The attribute for an entry `name` (1 to 255 bytes) of the directory in `link`, in one allocation
-/// of its size: what the attribute fork of a file with one name is.
+/// The attribute of an inode of `root` for an entry `name` (1 to 255 bytes) of the directory in
+/// `link`, in one allocation of its size: what the attribute fork of a file with one name is.
 #[inline]
-pub fn parent_bytes(link: Link, name: &[u8]) -> Box<[u8]> {
+pub fn parent_bytes(root: RootId, link: Link, name: &[u8]) -> Box<[u8]> {
     let mut raw = Vec::with_capacity(HEADER + name.len() + PARENT_SIZE);
     let head = AttrHeader {
         space: Namespace::Parent as u8,
@@ -296,7 +303,7 @@ pub fn parent_bytes(link: Link, name: &[u8]) -> Box<[u8]> {
     };
     head.append(&mut raw);
     raw.extend_from_slice(name);
-    raw.extend_from_slice(&link.encode());
+    raw.extend_from_slice(&link.encode(root));
     raw.into_boxed_slice()
 }
 
@@ -336,13 +343,14 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// Checks a fork: every attribute obeys the rules, none is there twice. Says what is wrong.
-pub fn verify_fork(fork: &[u8]) -> Result<(), String> {
+/// Checks a fork of an inode of `root`: every attribute obeys the rules, none is there twice. Says
+/// what is wrong.
+pub fn verify_fork(root: RootId, fork: &[u8]) -> Result<(), String> {
     let mut ids: Vec<Id<'_>> = Vec::new();
     let mut attrs = Attrs::new(fork);
     let mut at = 0;
     while let Some(attr) = attrs.next() {
-        let id = attr.ok_or_else(|| format!("not an attribute at byte {at}"))?.id();
+        let id = attr.ok_or_else(|| format!("not an attribute at byte {at}"))?.id(root);
         if ids.contains(&id) {
             return Err(format!("{} twice", id.to_text()));
         }
@@ -352,9 +360,9 @@ pub fn verify_fork(fork: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a fork holds, for logs and fsck.
-pub fn fork_to_text(fork: &[u8]) -> String {
-    let line = |attr: Option<Attr<'_>>| attr.map_or("broken".into(), |a| a.to_text());
+/// What a fork of an inode of `root` holds, for logs and fsck.
+pub fn fork_to_text(root: RootId, fork: &[u8]) -> String {
+    let line = |attr: Option<Attr<'_>>| attr.map_or("broken".into(), |a| a.to_text(root));
     Attrs::new(fork).map(line).collect::<Vec<_>>().join(", ")
 }
 
@@ -375,26 +383,39 @@ pub fn has_remote(fork: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const LINK: Link = Link { dir: Ino(77), generation: 3 };
+    const ROOT: RootId = RootId(5);
+    const LINK: Link = Link { dir: Ino(5 << 48 | 77), generation: 3 };
 
     #[test]
     fn a_parent_pointer_is_the_same_however_it_is_built() {
-        let value = LINK.encode();
+        let value = LINK.encode(ROOT);
         let attr = Attr { space: Namespace::Parent, name: b"name", value: Value::Local(&value) };
         let raw = attr.to_bytes();
-        assert_eq!(raw[..], parent_bytes(LINK, b"name")[..]);
+        assert_eq!(raw[..], parent_bytes(ROOT, LINK, b"name")[..]);
         assert_eq!(raw.len(), HEADER + 4 + PARENT_SIZE);
         assert_eq!(Attr::decode_whole(&raw), Some(attr));
-        assert_eq!(attr.id(), Id::parent(LINK, b"name"));
+        assert_eq!(attr.id(ROOT), Id::parent(LINK, b"name"));
     }
 
     #[test]
     fn equal_names_in_two_directories_have_different_keys() {
-        let other = Link { dir: Ino(78), generation: 3 };
-        let (a, b) = (Id::parent(LINK, b"x").hash(9), Id::parent(other, b"x").hash(9));
+        let other = Link { dir: Ino(5 << 48 | 78), generation: 3 };
+        let (a, b) = (Id::parent(LINK, b"x").hash(ROOT, 9), Id::parent(other, b"x").hash(ROOT, 9));
         assert_ne!(a, b);
         assert!(a & KEY_HIGH != 0 && a & SUFFIX_MASK == 0);
-        assert_eq!(Id::new(Namespace::User, b"x").hash(9) & (KEY_HIGH | SUFFIX_MASK), 0);
+        assert_eq!(Id::new(Namespace::User, b"x").hash(ROOT, 9) & (KEY_HIGH | SUFFIX_MASK), 0);
+    }
+
+    #[test]
+    fn parent_pointers_of_the_same_tree_in_two_roots_have_the_same_bytes_and_keys() {
+        let in_root = |root: RootId| {
+            let link = Link { dir: Ino::new(root, 77), generation: 3 };
+            assert_eq!(Link::decode(root, &link.encode(root)), Some(link));
+            let key = Id::parent(link, b"x").key(Ino::new(root, 5), 9);
+            (parent_bytes(root, link, b"x"), key)
+        };
+        assert_eq!(in_root(RootId(0)), in_root(RootId(9)));
+        assert_eq!(Link::decode(ROOT, &[0; PARENT_SIZE]), None, "no directory has the index 0");
     }
 
     #[test]
@@ -403,8 +424,8 @@ mod tests {
         let good = Attr { space: Namespace::User, name: b"n", value: Value::Remote(ptr) };
         let raw = good.to_bytes();
         assert_eq!(Attr::decode_whole(&raw), Some(good));
-        assert!(has_remote(&raw) && verify_fork(&raw).is_ok());
-        assert!(verify_fork(&[&raw[..], &raw[..]].concat()).unwrap_err().contains("twice"));
+        assert!(has_remote(&raw) && verify_fork(ROOT, &raw).is_ok());
+        assert!(verify_fork(ROOT, &[&raw[..], &raw[..]].concat()).unwrap_err().contains("twice"));
         let long = Attr { value: Value::Remote(Ptr::sealed(ptr.addr, 1, 65_537, 1)), ..good };
         assert_eq!(Attr::decode_whole(&long.to_bytes()), None);
         let nameless = Attr { name: b"", ..good };

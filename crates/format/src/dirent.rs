@@ -1,9 +1,10 @@
-//! Directory entries: values of the `dirents` tree, keyed by directory and hashed name.
+//! Directory entries: values of the `dirents` tree, keyed by directory and hashed name. The child's
+//! number is relative to the root of the directory ([`Ino::relative_to`]).
 
 use crate::bytes::Put;
 use crate::declare::layout;
 use crate::node::Key;
-use shoal_base::{Ino, limits};
+use shoal_base::{Ino, RootId, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 layout! {
@@ -18,6 +19,10 @@ layout! {
 
 /// Bytes of an entry before its name.
 pub const HEADER: usize = DirentHeader::SIZE;
+/// Bytes of the longest value.
+pub const VALUE_MAX: usize = HEADER + limits::NAME_MAX;
+/// Where the type stands in a value.
+pub const AT_KIND: usize = DirentHeader::TABLE.at("kind");
 /// Cookies (and key halves) below this are `.` and `..`.
 pub const FIRST_COOKIE: u64 = 0x100;
 /// Names whose hashes collide are told apart by a suffix in the lowest byte of the key.
@@ -34,7 +39,7 @@ pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
 /// First key of a directory's entries.
 #[inline]
 pub fn first_key(dir: Ino) -> Key {
-    Key::new(dir.0, 0)
+    Key::of(dir, 0)
 }
 
 /// An entry as stored.
@@ -49,24 +54,52 @@ pub struct Dirent<'a> {
 }
 
 impl<'a> Dirent<'a> {
-    /// Appends the value.
+    /// Appends the value, for a directory of `root`.
     #[inline]
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        DirentHeader { child: self.child, kind: self.kind }.append(out);
+    pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
+        let child = Ino(self.child.relative_to(root));
+        DirentHeader { child, kind: self.kind }.append(out);
         out.put_bytes(self.name);
     }
-    /// Reads a value; `None` when it is not one.
+    /// The value, for a directory of `root`, built in `room`: without asking for memory.
     #[inline]
-    pub fn decode(raw: &'a [u8]) -> Option<Dirent<'a>> {
+    pub fn value_in<'b>(&self, root: RootId, room: &'b mut [u8; VALUE_MAX]) -> &'b mut [u8] {
+        let (child, len) = (Ino(self.child.relative_to(root)), HEADER + self.name.len());
+        room[..HEADER].copy_from_slice(&DirentHeader { child, kind: self.kind }.store());
+        room[HEADER..len].copy_from_slice(self.name);
+        &mut room[..len]
+    }
+    /// Reads a value of a directory of `root`; `None` when it is not one.
+    #[inline]
+    pub fn decode(root: RootId, raw: &'a [u8]) -> Option<Dirent<'a>> {
         let (head, name) = raw.split_first_chunk()?;
         let DirentHeader { child, kind } = DirentHeader::load(head).ok()?;
         if name.is_empty() || name.len() > limits::NAME_MAX {
             return None;
         }
-        Some(Dirent { child, kind, name })
+        Some(Dirent { child: Ino::from_relative(root, child.0), kind, name })
     }
     /// For logs and fsck.
     pub fn to_text(&self) -> String {
         format!("{:?} -> {} type {}", String::from_utf8_lossy(self.name), self.child, self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_the_same_tree_in_two_roots_have_the_same_bytes() {
+        let encoded = |root: RootId, child: Ino| {
+            let mut raw = Vec::new();
+            let entry = Dirent { child, kind: 8, name: b"name" };
+            entry.encode(root, &mut raw);
+            assert_eq!(Dirent::decode(root, &raw), Some(entry));
+            raw
+        };
+        let [a, b] = [RootId(0), RootId(9)];
+        assert_eq!(encoded(a, Ino::new(a, 77)), encoded(b, Ino::new(b, 77)));
+        assert_ne!(encoded(a, Ino::new(b, 77)), encoded(b, Ino::new(b, 77)));
     }
 }

@@ -10,10 +10,10 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, u64_at};
-use crate::declare::layout;
+use crate::declare::{U48, layout};
 use crate::sums::{PIECES, Sums, pieces};
 use shoal_base::invariant;
-use shoal_base::{Addr, Ino, checksum, limits};
+use shoal_base::{Addr, Ino, RootId, checksum, limits};
 use std::ops::Range;
 
 /// `SDX1`, at the start of a data object.
@@ -143,13 +143,15 @@ impl Extent {
 layout! {
     /// Header of a data object: whose bytes these are, so that the cleaner can ask whether they
     /// still are, and fsck can name them. The object may have grown since: how long it is, the
-    /// pointer to it says.
+    /// pointer to it says. The cleaner asks the file of the root that wrote it, its *origin*;
+    /// another root may point to the object, too.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct DataHeader: "data-object", 32 of varying,
     "Header of a data object; the payload follows." {
         0 magic: u32 = MAGIC, "`SDX1`";
         4 len: u32, "bytes of payload that were written with it; the object may have grown since";
-        8 ino: Ino, "file it was written for";
+        8 index: U48, "index of the file it was written for, in any root that points to it";
+        14 origin: RootId, "root that wrote it";
         16 offset: u64, "file offset it was written for; bit 63: hash of the attribute it is of";
         24 checksum[8], "XXH3-64 of the 24 bytes before, xor the volume";
     }
@@ -160,6 +162,15 @@ pub const HEADER: usize = DataHeader::SIZE;
 const AT_CHECKSUM: usize = DataHeader::TABLE.at("checksum");
 
 impl DataHeader {
+    /// The header of an object of `len` bytes for `ino` at `offset`.
+    pub fn new(ino: Ino, offset: u64, len: u32) -> DataHeader {
+        DataHeader { len, index: U48::new(ino.index()), origin: ino.root(), offset }
+    }
+    /// The file it was written for.
+    #[inline]
+    pub fn ino(&self) -> Ino {
+        Ino::new(self.origin, self.index.get())
+    }
     /// Its bytes, with the checksum.
     pub fn encode(&self, volume: u64) -> [u8; HEADER] {
         let mut raw = self.store();
@@ -180,6 +191,15 @@ impl DataHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_has_the_index_and_above_it_the_origin() {
+        let header = DataHeader::new(Ino::new(RootId(0x1234), 0x5678), 9, 7);
+        assert_eq!((header.origin, header.index.get()), (RootId(0x1234), 0x5678));
+        let raw = header.encode(42);
+        assert_eq!(raw[8..16], [0x78, 0x56, 0, 0, 0, 0, 0x34, 0x12]);
+        assert_eq!(DataHeader::decode(&raw, 42), Some(header));
+    }
 
     /// Found by changing the corpus: the address of the first byte used overflowed.
     #[test]

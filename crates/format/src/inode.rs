@@ -73,7 +73,7 @@ layout! {
         20 flags: u32, "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a default ACL; 3: has capabilities; 4: its tail is being cut";
         24 size: u64, "bytes; of a directory: entries";
         32 bytes: u64, "bytes of data extents that are this file's";
-        40 parent_or_rdev: u64, "parent of a directory, number of a device";
+        40 parent_or_rdev: u64, "parent of a directory, relative to the root; number of a device";
         48 atime: Stamp, "last access";
         60 mtime: Stamp, "last change of contents";
         72 ctime: Stamp, "last change of the inode";
@@ -146,6 +146,23 @@ impl Core {
     pub fn is_file(&self) -> bool {
         self.kind() == 8
     }
+    /// The stored `parent_or_rdev` from that in memory, or the other way round, for an inode of
+    /// `root`.
+    fn translated(&self, root: RootId) -> u64 {
+        match self.is_dir() {
+            true => Ino(self.parent_or_rdev).relative_to(root),
+            false => self.parent_or_rdev,
+        }
+    }
+    /// Appends the bytes, for an inode of `root`.
+    pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
+        Core { parent_or_rdev: self.translated(root), ..*self }.append(out);
+    }
+    /// Reads the bytes of an inode of `root`.
+    pub fn decode(root: RootId, r: &mut Reader<'_>) -> Option<Core> {
+        let core: Core = r.field()?;
+        Some(Core { parent_or_rdev: core.translated(root), ..core })
+    }
 }
 
 /// An inode in memory: core and forks. About 150 bytes and the forks' contents.
@@ -176,8 +193,8 @@ impl Inode {
         }
     }
     /// Appends the trimmed inode: nothing for a slot that was never used, the generation alone for
-    /// one that is free.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// one that is free. The inode is one of `root`.
+    pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
         match self.encoded_len() {
             0 => return,
             FREED => return out.put_u32(self.core.generation),
@@ -188,12 +205,12 @@ impl Inode {
             attr_len: self.attr.len() as u16,
             ..self.core
         };
-        core.append(out);
+        core.encode(root, out);
         out.put_bytes(&self.data);
         out.put_bytes(&self.attr);
     }
-    /// Reads a trimmed inode of a volume with this inode size.
-    pub fn decode(raw: &[u8], inode_size: u32) -> Option<Inode> {
+    /// Reads a trimmed inode of `root`, of a volume with this inode size.
+    pub fn decode(root: RootId, raw: &[u8], inode_size: u32) -> Option<Inode> {
         if raw.is_empty() {
             return Some(Inode::default());
         }
@@ -205,7 +222,7 @@ impl Inode {
             return None;
         }
         let mut r = Reader::new(raw);
-        let core: Core = r.field()?;
+        let core = Core::decode(root, &mut r)?;
         let data = r.take(core.data_len as usize)?.into();
         let attr = r.take(core.attr_len as usize)?.into();
         r.is_empty().then_some(Inode { core, data, attr })
@@ -232,7 +249,8 @@ impl Inode {
 pub struct BlockId {
     /// Low half of the volume id.
     pub volume: u64,
-    /// First inode of the block; its index is `number × 32`.
+    /// First inode of the block; its index is `number × 32`. Its root is the one through which the
+    /// block is reached, and into which it is written.
     pub first: Ino,
     /// Inode size of the volume.
     pub inode_size: u32,
@@ -312,7 +330,7 @@ impl BlockPlace {
     }
 }
 
-/// Decodes a block whose checksum has been verified.
+/// Decodes a block whose checksum has been verified. Any root may have written it.
 pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
     let bad = |rule: String| {
         Error::corrupt(
@@ -328,8 +346,7 @@ pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
         Err(field) => return Err(bad(field.into())),
     };
     let BlockHeader { root, volume, number, .. } = head;
-    if root != id.first.root() || volume != id.volume || number != id.number() || head.addr != addr
-    {
+    if volume != id.volume || number != id.number() || head.addr != addr {
         let at = head.addr.0;
         return Err(bad(format!("written as block {number} of root {} for byte {at}", root.0)));
     }
@@ -338,11 +355,62 @@ pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
     let mut inodes = Vec::with_capacity(INODES_PER_BLOCK);
     while let Some(len) = lens.u16() {
         let slot = inodes.len();
-        let inode = r.take(len as usize).and_then(|raw| Inode::decode(raw, id.inode_size));
+        let inode = r.take(len as usize);
+        let inode = inode.and_then(|raw| Inode::decode(id.first.root(), raw, id.inode_size));
         inodes.push(inode.ok_or_else(|| bad(format!("slot {slot} of {len} bytes")))?);
     }
     match r.is_empty() {
         true => Ok(inodes),
         false => Err(bad(format!("{} bytes too long", r.rest().len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: u32 = 0o040_755;
+    const DEVICE: u32 = 0o020_600;
+
+    fn core(mode: u32, parent_or_rdev: u64) -> Core {
+        Core { mode, parent_or_rdev, ..Core::default() }
+    }
+
+    #[test]
+    fn the_parent_of_a_directory_is_relative_and_the_number_of_a_device_is_not() {
+        let encoded = |root: RootId, core: Core| {
+            let mut raw = Vec::new();
+            core.encode(root, &mut raw);
+            assert_eq!(Core::decode(root, &mut Reader::new(&raw)), Some(core));
+            raw
+        };
+        let [a, b] = [RootId(2), RootId(9)];
+        let in_root = |root: RootId| encoded(root, core(DIRECTORY, Ino::new(root, 77).0));
+        assert_eq!(in_root(a), in_root(b));
+        assert_eq!(in_root(a)[40..48], 77u64.to_le_bytes());
+        assert_eq!(encoded(a, core(DEVICE, 0x1234)), encoded(b, core(DEVICE, 0x1234)));
+        // The top of a root names root 0.
+        assert_eq!(encoded(a, core(DIRECTORY, 1))[40..48], (2u64 << 48 | 1).to_le_bytes());
+    }
+
+    #[test]
+    fn a_block_is_refused_for_its_volume_and_place_but_not_for_its_root() {
+        let (a, b, addr) = (RootId(2), RootId(9), Addr(8192));
+        let id = |root| BlockId { volume: 7, first: Ino::new(root, 64), inode_size: 512 };
+        let parent = |root| Ino::new(root, 5).0;
+        let mut raw = Vec::new();
+        encode_block(id(a), 1, &mut raw, |_, out| {
+            Inode { core: core(DIRECTORY, parent(a)), ..Inode::default() }.encode(a, out);
+        });
+        stamp_block(&mut raw, addr);
+        for root in [a, b] {
+            let inodes = decode_block(&raw, id(root), addr).unwrap();
+            assert!(inodes.iter().all(|inode| inode.core.parent_or_rdev == parent(root)));
+        }
+        assert_eq!(BlockPlace::decode(&raw).map(|place| place.id), Some(id(a)));
+        assert!(decode_block(&raw, BlockId { volume: 8, ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, BlockId { first: Ino::new(a, 96), ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, BlockId { inode_size: 256, ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, id(a), Addr(16384)).is_err());
     }
 }

@@ -100,11 +100,12 @@ impl Intent {
     /// For logs and fsck.
     pub fn to_text(&self) -> String {
         let mut text = format!("{} inode {}/{}", self.kind(), self.ino, self.generation);
+        let root = self.ino.root();
         if let Some(old) = self.to_remove() {
-            text += &format!(" of {}", old.id().to_text());
+            text += &format!(" of {}", old.id(root).to_text());
         }
         if let Some(new) = self.to_set() {
-            text += &format!(" to {}", new.to_text());
+            text += &format!(" to {}", new.to_text(root));
         }
         text
     }

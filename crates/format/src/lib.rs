@@ -44,4 +44,4 @@ pub mod superblock;
 pub mod usage;
 
 pub use geometry::Geometry;
-pub use ptr::{Codec, Ptr, U24};
+pub use ptr::{Codec, Ptr};

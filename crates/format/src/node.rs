@@ -13,7 +13,7 @@ use crate::bytes::{u16_at, u64_at};
 use crate::declare::{layout, numbered};
 use shoal_base::invariant;
 use shoal_base::limits::{NODE_SIZE, TREE_VALUE_MAX};
-use shoal_base::{Addr, Error, Result, RootId};
+use shoal_base::{Addr, Error, Ino, Result, RootId};
 use std::cmp::Ordering;
 
 /// `SND2`.
@@ -92,7 +92,7 @@ const SLOT_LEN: usize = Slot::TABLE.at("len");
 /// A key: two 64-bit halves, ordered by the first, then the second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Key {
-    /// Object: directory, inode, block number.
+    /// Object: index of the directory or inode in the root of the tree, block number.
     pub hi: u64,
     /// Hash or offset.
     pub lo: u64,
@@ -107,6 +107,22 @@ impl Key {
     #[inline]
     pub fn new(hi: u64, lo: u64) -> Key {
         Key { hi, lo }
+    }
+    /// A key of what belongs to `ino`, in a tree of its root other than `imap`.
+    #[inline]
+    pub fn of(ino: Ino, lo: u64) -> Key {
+        Key { hi: ino.index(), lo }
+    }
+    /// The first key behind all that belongs to `ino`.
+    #[inline]
+    pub fn behind(ino: Ino) -> Key {
+        Key { hi: ino.index() + 1, lo: 0 }
+    }
+    /// The inode to which this key belongs, in a tree of `root` other than `imap`. A key that no
+    /// inode of that root can have gives a number of another root.
+    #[inline]
+    pub fn ino(self, root: RootId) -> Ino {
+        Ino::from_relative(root, self.hi)
     }
     /// The next larger key (`MAX` stays).
     #[inline]
@@ -133,7 +149,7 @@ impl Key {
 pub struct NodeId {
     /// Low half of the volume id.
     pub volume: u64,
-    /// Root it belongs to.
+    /// Root through which it is reached.
     pub root: RootId,
     /// Tree it belongs to.
     pub tree: TreeId,
@@ -179,8 +195,9 @@ impl Node {
     pub fn bytes(&self) -> &[u8] {
         &self.raw[..]
     }
-    /// Stamps address and epoch, just before writing.
-    pub fn stamp(&mut self, addr: Addr, epoch: u64) {
+    /// Stamps address, epoch and the root that writes it, just before writing.
+    pub fn stamp(&mut self, addr: Addr, epoch: u64, root: RootId) {
+        self.raw[AT_ROOT..AT_ROOT + 2].copy_from_slice(&root.0.to_le_bytes());
         self.raw[AT_ADDR..AT_ADDR + 8].copy_from_slice(&addr.0.to_le_bytes());
         self.raw[AT_EPOCH..AT_EPOCH + 8].copy_from_slice(&epoch.to_le_bytes());
     }
@@ -209,6 +226,11 @@ impl Node {
     /// Epoch whose checkpoint wrote it.
     pub fn epoch(&self) -> u64 {
         u64_at(&self.raw[..], AT_EPOCH)
+    }
+    /// Root that wrote it. For repair, which finds nodes that nothing points to; the root through
+    /// which a node is reached may be another.
+    pub fn root(&self) -> RootId {
+        RootId(u16_at(&self.raw[..], AT_ROOT))
     }
     /// Lowest key this node may hold.
     pub fn low(&self) -> Key {
@@ -370,6 +392,7 @@ impl Node {
     }
 
     /// Takes bytes read from the device, whose checksum has been verified, if they obey the rules.
+    /// Any root may have written them.
     pub fn from_disk(
         raw: Box<[u8; NODE_SIZE]>,
         id: NodeId,
@@ -390,9 +413,8 @@ impl Node {
         if raw[..4] != MAGIC.to_le_bytes() {
             return Some("magic".into());
         }
-        let root = u16_at(raw, AT_ROOT);
-        if raw[AT_TREE] != id.tree as u8 || root != id.root.0 {
-            return Some(format!("belongs to tree {} of root {root}", raw[AT_TREE]));
+        if raw[AT_TREE] != id.tree as u8 {
+            return Some(format!("belongs to tree {}", raw[AT_TREE]));
         }
         if u64_at(raw, AT_VOLUME) != id.volume || u64_at(raw, AT_ADDR) != addr.0 {
             return Some("written for another volume or address".into());
@@ -436,6 +458,39 @@ mod tests {
         *state ^= *state >> 7;
         *state ^= *state << 17;
         *state
+    }
+
+    #[test]
+    fn keys_of_an_inode_lie_between_its_first_and_the_next_inodes() {
+        let (root, index) = (RootId(3), 40);
+        let ino = Ino::new(root, index);
+        for lo in [0, 7, u64::MAX] {
+            let key = Key::of(ino, lo);
+            assert_eq!((key, key.ino(root)), (Key::new(index, lo), ino));
+            assert!(Key::of(ino, 0) <= key && key < Key::behind(ino));
+        }
+        assert_eq!(Key::behind(ino), Key::of(Ino::new(root, index + 1), 0));
+        let last = Ino::new(root, Ino::INDEX_MASK);
+        assert!(Key::of(last, u64::MAX) < Key::behind(last));
+        assert_ne!(Key::new(1 << 48 | index, 0).ino(root).root(), root);
+    }
+
+    #[test]
+    fn a_node_is_refused_for_its_volume_and_place_but_not_for_its_root() {
+        let (addr, level) = (Addr(8192), Some(0));
+        let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
+        assert!(node.insert(0, Key::new(5, 6), b"value"));
+        node.stamp(addr, 4, RootId(9));
+        let read =
+            |id, level, addr| Node::from_disk(node.copy_into(Node::frame()).raw, id, level, addr);
+        for root in [ID.root, RootId(9), RootId(u16::MAX)] {
+            let read = read(NodeId { root, ..ID }, level, addr).unwrap();
+            assert_eq!((read.root(), read.epoch(), read.key(0)), (RootId(9), 4, Key::new(5, 6)));
+        }
+        assert!(read(NodeId { volume: 8, ..ID }, level, addr).is_err());
+        assert!(read(NodeId { tree: TreeId::Attrs, ..ID }, level, addr).is_err());
+        assert!(read(ID, Some(1), addr).is_err());
+        assert!(read(ID, level, Addr(16384)).is_err());
     }
 
     #[test]

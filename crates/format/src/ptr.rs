@@ -3,7 +3,7 @@
 //! mark is found without reading what is not (after ZFS's block pointers with their birth
 //! transaction groups).
 
-use crate::declare::{Field, layout, numbered};
+use crate::declare::{U24, layout, numbered};
 use shoal_base::{Addr, Epoch, Error, Result, checksum};
 
 numbered! {
@@ -13,39 +13,6 @@ numbered! {
         /// As they are.
         #[default]
         0 None,
-    }
-}
-
-/// Three bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct U24(u32);
-
-impl U24 {
-    /// One more than the largest.
-    pub const END: u32 = 1 << 24;
-    /// The number; without its upper bits if it is too large.
-    pub const fn new(number: u32) -> U24 {
-        U24(number & (Self::END - 1))
-    }
-    /// The number.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-impl Field for U24 {
-    const LEN: usize = 3;
-    #[inline]
-    fn put(&self, to: &mut [u8]) {
-        to.copy_from_slice(&self.0.to_le_bytes()[..3]);
-    }
-    #[inline]
-    fn get(from: &[u8]) -> Option<Self> {
-        let [a, b, c] = *from.first_chunk()?;
-        Some(U24(u32::from_le_bytes([a, b, c, 0])))
-    }
-    fn text(&self) -> String {
-        self.0.to_string()
     }
 }
 

@@ -18,7 +18,8 @@ use shoal_format::superblock::Superblock;
 use shoal_format::{batch, orphan, usage};
 
 const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
-const BLOCK: BlockId = BlockId { volume: 7, first: Ino(64), inode_size: 512 };
+const ROOT: RootId = RootId(5);
+const BLOCK: BlockId = BlockId { volume: 7, first: Ino(5 << 48 | 64), inode_size: 512 };
 
 fn decode_all(raw: &[u8]) {
     let _ = Superblock::decode(raw, 0);
@@ -26,9 +27,9 @@ fn decode_all(raw: &[u8]) {
     let _ = orphan::decode(raw, Addr(0), 7);
     let _ = OwnerClaim::decode(raw);
     let _ = decode_block(raw, BLOCK, Addr(0));
-    let _ = Inode::decode(raw, 512).map(|inode| inode.to_text());
+    let _ = Inode::decode(ROOT, raw, 512).map(|inode| inode.to_text());
     let _ = Core::read(raw).map(|core| core.fields_text());
-    let _ = Dirent::decode(raw).map(|d| d.to_text());
+    let _ = Dirent::decode(ROOT, raw).map(|d| d.to_text());
     let _ = Extent::decode_value(3, raw).map(|e| e.to_text());
     let _ = DataHeader::decode(raw, 7);
     let _ = Intent::decode(raw).map(|i| i.to_text());
@@ -56,14 +57,14 @@ fn use_fork(raw: &[u8]) {
     let mut again = Vec::new();
     for attr in Attrs::new(raw) {
         let Some(attr) = attr else {
-            assert!(attr::verify_fork(raw).is_err());
+            assert!(attr::verify_fork(ROOT, raw).is_err());
             return;
         };
         let before = again.len();
         attr.encode(&mut again);
         assert_eq!(again.len() - before, attr.encoded_len());
         assert_eq!(Attr::decode_whole(&again[before..]), Some(attr));
-        assert!(!attr.to_text().is_empty());
+        assert!(!attr.to_text(ROOT).is_empty());
     }
     assert_eq!(again, raw);
 }
@@ -104,7 +105,7 @@ fn valid_block() -> Vec<u8> {
             let mut inode = Inode::free(i as u32);
             inode.core.mode = 0o100_644;
             inode.data = vec![i as u8; i * 3].into();
-            inode.encode(out);
+            inode.encode(ROOT, out);
         }
     });
     stamp_block(&mut raw, Addr(8192));
@@ -138,7 +139,7 @@ proptest! {
     ) {
         let mut raw = Vec::new();
         for (space, name) in &names {
-            let value = attr::Link { dir: Ino(9), generation: 1 }.encode();
+            let value = attr::Link { dir: Ino(9), generation: 1 }.encode(ROOT);
             let space = attr::Namespace::from_number(*space).unwrap();
             Attr { space, name, value: attr::Value::Local(&value) }.encode(&mut raw);
         }

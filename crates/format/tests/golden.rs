@@ -9,9 +9,10 @@
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::attr::{self, Attr, AttrHeader, Link, Namespace, Value};
 use shoal_format::batch::{BatchHeader, BatchKind};
+use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
-use shoal_format::declare::Field;
+use shoal_format::declare::{Field, U24, U48};
 use shoal_format::dirent::{Dirent, DirentHeader};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{
@@ -19,6 +20,7 @@ use shoal_format::inode::{
     stamp_block,
 };
 use shoal_format::intent::{self, Intent, OpenHeader};
+use shoal_format::item::{self, Item};
 use shoal_format::layout::TABLES;
 use shoal_format::node::{Key, Node, NodeHeader, NodeId, Slot, TreeId};
 use shoal_format::orphan::{self, ListHeader};
@@ -26,11 +28,13 @@ use shoal_format::root::{PagePtr, RootPage, RootRecord, RootState};
 use shoal_format::sums::Sums;
 use shoal_format::superblock::Superblock;
 use shoal_format::usage::SegKind;
-use shoal_format::{Codec, Geometry, Ptr, U24};
+use shoal_format::{Codec, Geometry, Ptr};
 use std::fmt::Write;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2.txt");
 const VOLUME: u64 = 0xa1a2_a3a4_a5a6_a7a8;
+/// Root of what is relative to one.
+const ROOT: RootId = RootId(0x99aa);
 
 /// The text of the file, as it is built.
 #[derive(Default)]
@@ -200,7 +204,7 @@ fn node() -> Node {
         assert!(node.insert(usize::from(n), key, &vec![0xc0 + n; 3 + usize::from(n)]));
     }
     node.remove(1);
-    node.stamp(Addr(0x33_3338), 0x44);
+    node.stamp(Addr(0x33_3338), 0x44, NODE.root);
     node
 }
 
@@ -215,8 +219,8 @@ fn inode() -> Inode {
 fn block() -> Vec<u8> {
     let mut raw = Vec::new();
     encode_block(BLOCK, 0x99, &mut raw, |slot, out| match slot {
-        0 => inode().encode(out),
-        30 => Inode::free(0x1234).encode(out),
+        0 => inode().encode(RootId(0x77), out),
+        30 => Inode::free(0x1234).encode(RootId(0x77), out),
         _ => {}
     });
     stamp_block(&mut raw, Addr(0xaaaa_aaa8));
@@ -303,20 +307,21 @@ fn trees(golden: &mut Golden) {
     golden.value("inode-block", &inodes, &text, &raw, back);
     golden.layout("inode", &core());
     golden.layout("time", &stamp(1));
-    let entry = Dirent { child: Ino(0x1122), kind: 8, name: b"a name" };
+    let entry = Dirent { child: Ino::new(ROOT, 0x1122), kind: 8, name: b"a name" };
     let mut raw = Vec::new();
-    entry.encode(&mut raw);
+    entry.encode(ROOT, &mut raw);
     golden.layout("dirent", &DirentHeader { child: entry.child, kind: entry.kind });
     let text = entry.to_text();
     golden.value("dirent with its name", &text, &text, &raw, |raw| {
-        Dirent::decode(raw).map(|entry| entry.to_text())
+        Dirent::decode(ROOT, raw).map(|entry| entry.to_text())
     });
     let sums = Sums::decode(0..1, &[0x91, 0x92, 0x93, 0x94]).unwrap();
     let extent = Extent { len: 0x11, skip: 0x22, ptr: ptr(3), offset: 0x44, sums: sums.only(0..1) };
     let mut raw = Vec::new();
     extent.encode_value(&mut raw);
     golden.value("extent", &extent, &extent.to_text(), &raw, extent_of);
-    let header = DataHeader { len: 0x11, ino: Ino(0x22), offset: 0x33 };
+    let header =
+        DataHeader { len: 0x11, index: U48::new(0x2233), origin: RootId(0x44), offset: 0x55 };
     let back = |raw: &[u8]| DataHeader::decode(raw, VOLUME);
     golden.value("data-object", &header, &header.fields_text(), &header.encode(VOLUME), back);
 }
@@ -331,10 +336,10 @@ fn extent_of(raw: &[u8]) -> Option<Extent> {
 
 fn attributes(golden: &mut Golden) {
     golden.layout("attribute", &AttrHeader { space: 2, name_len: 3, value_len: 0x0405 });
-    let link = Link { dir: Ino(0x1122), generation: 0x33 };
+    let link = Link { dir: Ino::new(ROOT, 0x1122), generation: 0x33 };
     golden.layout("parent-pointer", &link);
     let remote = Ptr::sealed(Addr(0x1118), 0x22, 4096, 0x44);
-    let value = link.encode();
+    let value = link.encode(ROOT);
     let attrs = [
         ("attribute, local", Namespace::Trusted, Value::Local(b"value")),
         ("attribute, remote", Namespace::User, Value::Remote(remote)),
@@ -342,13 +347,51 @@ fn attributes(golden: &mut Golden) {
     ];
     for (what, space, value) in attrs {
         let attr = Attr { space, name: b"a name", value };
-        let text = attr.to_text();
+        let text = attr.to_text(ROOT);
         golden.value(what, &text, &text, &attr.to_bytes(), |raw| {
-            Attr::decode_whole(raw).map(|attr| attr.to_text())
+            Attr::decode_whole(raw).map(|attr| attr.to_text(ROOT))
         });
     }
-    let raw = attr::parent_bytes(link, b"a name");
+    let raw = attr::parent_bytes(ROOT, link, b"a name");
     assert!(golden.text.contains(&hex(&raw)), "built in another way, the same bytes");
+}
+
+/// Notes a journal item.
+fn item(golden: &mut Golden, item: &Item<'_>) {
+    let mut raw = Vec::new();
+    item.encode(&mut raw);
+    let mut r = Reader::new(&raw);
+    assert_eq!(Item::decode(&mut r).as_ref(), Some(item), "does not read back");
+    assert!(r.is_empty());
+    let name = format!("item-{}", item.number());
+    let text = format!("{item:?}");
+    golden.value(&name, &raw, &text, &raw, |raw| Some(raw.to_vec()));
+}
+
+fn items(golden: &mut Golden) {
+    let (ino, dir, root) = (Ino::new(ROOT, 0x1122), Ino::new(ROOT, 0x3344), ROOT);
+    let key = Key::new(0x5566, 0x7788);
+    let entry = Dirent { child: Ino::new(ROOT, 0xbbcc), kind: 4, name: b"a name" };
+    let all = [
+        Item::Core { ino, core: core() },
+        Item::DataFork { ino, form: Form::Inline, bytes: b"data" },
+        Item::AttrFork { ino, form: Form::Tree, bytes: b"attrs" },
+        Item::DirTouch { ino, nlink: 0x11, size: 0x22, stamp: stamp(3) },
+        Item::Free { ino, generation: 0x11 },
+        Item::TreePut { root, tree: TreeId::Extents, key, value: b"value" },
+        Item::TreeDel { root, tree: TreeId::Attrs, key },
+        Item::TreeDelRange { root, tree: TreeId::Dirents, key, end: 0x99 },
+        Item::OrphanAdd { ino },
+        Item::OrphanDel { ino },
+        Item::Links { ino, nlink: 0x11, ctime: stamp(2) },
+        Item::IntentLog { id: 0x11, body: b"intent" },
+        Item::IntentProgress { id: 0x22, body: b"progress" },
+        Item::IntentDone { id: 0x33 },
+        Item::Root { ino, state: RootState::Deleted, floor: 0x11, name: b"root" },
+        Item::Named { dir, generation: 0x11, lo: 0x22, entry },
+        Item::Unnamed { dir, generation: 0x33, lo: 0x44, entry },
+    ];
+    all.iter().for_each(|one| item(golden, one));
 }
 
 fn enumerations(golden: &mut Golden) {
@@ -368,8 +411,9 @@ fn every_structure_has_the_bytes_that_it_had() {
     outer(&mut golden);
     trees(&mut golden);
     attributes(&mut golden);
+    items(&mut golden);
     enumerations(&mut golden);
-    for table in TABLES {
+    for table in TABLES.iter().chain(item::TABLES) {
         assert!(golden.names.iter().any(|name| name == table.name), "{} has none", table.name);
     }
     if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {

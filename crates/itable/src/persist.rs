@@ -207,7 +207,7 @@ impl InodeTable {
     /// Appends a block to `raw`, its inodes as they were at the end of `epoch`; returns the mask of
     /// free slots.
     fn capture(&self, block: &InodeBlock, epoch: Epoch, raw: &mut Vec<u8>) -> u32 {
-        let mut free = 0;
+        let (mut free, root) = (0, self.config.root);
         encode_block(self.block_id(block.number), epoch, raw, |i, out| {
             let mut slot = block.slots[i].write();
             let before = slot.bytes();
@@ -227,7 +227,7 @@ impl InodeTable {
                     }
                 }
             };
-            inode.encode(out);
+            inode.encode(root, out);
             free |= u32::from(!inode.core.in_use()) << i;
         });
         free

@@ -136,7 +136,7 @@ impl Tree {
             let node = state.unwritten(epoch);
             invariant!(node.is_some(), "a leaf was written twice");
             let Some(node) = node else { continue };
-            node.stamp(*addr, epoch);
+            node.stamp(*addr, epoch, self.id.root);
             let ptr = Ptr::to(*addr, epoch, node.bytes());
             placed.push(Placed { addr: *addr, start: raw.len(), len: NODE_SIZE });
             raw.extend_from_slice(node.bytes());

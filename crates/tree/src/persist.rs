@@ -156,7 +156,7 @@ impl Tree {
             return Ok(false);
         }
         let mut node = self.encode_inner(&data);
-        let ptr = write_node(&mut node, epoch, writer)?;
+        let ptr = self.write_node(&mut node, epoch, writer)?;
         self.cache.recycle(node);
         let mut meta = cell.meta.lock();
         writer.retire(meta.disk);
@@ -230,7 +230,7 @@ impl Tree {
         }
         let mut state = leaf.state.write();
         let Some(node) = state.unwritten(epoch) else { return Ok(false) };
-        let ptr = write_node(node, epoch, writer)?;
+        let ptr = self.write_node(node, epoch, writer)?;
         writer.retire(self.leaf_written(&mut state, ptr, epoch));
         Ok(true)
     }
@@ -247,14 +247,19 @@ impl Tree {
         state.wrote = epoch;
         std::mem::replace(&mut state.disk, ptr)
     }
-}
 
-fn write_node(node: &mut Node, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
-    let addr = writer.alloc(NODE_SIZE)?;
-    node.stamp(addr, epoch);
-    let ptr = Ptr::to(addr, epoch, node.bytes());
-    writer.write(addr, node.bytes())?;
-    Ok(ptr)
+    fn write_node(
+        &self,
+        node: &mut Node,
+        epoch: Epoch,
+        writer: &mut dyn NodeWriter,
+    ) -> Result<Ptr> {
+        let addr = writer.alloc(NODE_SIZE)?;
+        node.stamp(addr, epoch, self.id.root);
+        let ptr = Ptr::to(addr, epoch, node.bytes());
+        writer.write(addr, node.bytes())?;
+        Ok(ptr)
+    }
 }
 
 impl Tree {

@@ -16,7 +16,7 @@ use crate::store::Store;
 use shoal_base::limits::ALIGN;
 use shoal_base::{Addr, Ino, Result, RootId, SegNo};
 use shoal_format::checkpoint::{RootRecord, RootState};
-use shoal_format::dirent::{Dirent, first_key};
+use shoal_format::dirent::Dirent;
 use shoal_format::inode::{BlockId, BlockPlace, decode_block};
 use shoal_format::node::Key;
 use shoal_format::root::{ROOTS, RootPage};
@@ -106,9 +106,9 @@ impl Search {
     pub fn name_roots(&mut self, store: &Store, whole: bool) -> Result<()> {
         let Some(root) = store.roots.get(RootId(0)) else { return Ok(()) };
         let (mut named, mut all) = (BTreeMap::new(), whole);
-        let end = first_key(Ino(Ino::ROOT.0 + 1));
+        let end = Key::behind(Ino::ROOT);
         let mut entry = |key: Key, value: &[u8]| {
-            if let Some(entry) = Dirent::decode(value).filter(|_| key < end)
+            if let Some(entry) = Dirent::decode(RootId(0), value).filter(|_| key < end)
                 && entry.child.root() != RootId(0)
             {
                 named.insert(entry.child.root(), entry.name.to_vec());

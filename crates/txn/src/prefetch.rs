@@ -78,20 +78,20 @@ impl Wanted {
                 | Item::DirTouch { ino, .. }
                 | Item::Links { ino, .. }
                 | Item::Free { ino, .. } => self.block(ino),
-                Item::TreePut { tree, key, .. } | Item::TreeDel { tree, key } => {
-                    self.keys(tree, key, key.next());
+                Item::TreePut { root, tree, key, .. } | Item::TreeDel { root, tree, key } => {
+                    self.keys(root, tree, key, key.next());
                 }
-                Item::TreeDelRange { tree, key, end } => {
-                    self.keys(tree, key, Key::new(key.hi, end));
+                Item::TreeDelRange { root, tree, key, end } => {
+                    self.keys(root, tree, key, Key::new(key.hi, end));
                 }
                 Item::Named { dir, lo, ref entry, .. } => {
-                    let key = Key::new(dir.0, lo);
-                    self.keys(TreeId::Dirents, key, key.next());
+                    let key = Key::of(dir, lo);
+                    self.keys(dir.root(), TreeId::Dirents, key, key.next());
                     self.block(entry.child);
                 }
                 Item::Unnamed { dir, lo, .. } => {
-                    let key = Key::new(dir.0, lo);
-                    self.keys(TreeId::Dirents, key, key.next());
+                    let key = Key::of(dir, lo);
+                    self.keys(dir.root(), TreeId::Dirents, key, key.next());
                 }
                 Item::OrphanAdd { .. }
                 | Item::OrphanDel { .. }
@@ -111,9 +111,9 @@ impl Wanted {
         }
     }
 
-    fn keys(&mut self, tree: TreeId, from: Key, to: Key) {
+    fn keys(&mut self, root: RootId, tree: TreeId, from: Key, to: Key) {
         if tree != TreeId::Imap {
-            self.keys.push((Ino(from.hi).root(), tree, from, to));
+            self.keys.push((root, tree, from, to));
         }
     }
 

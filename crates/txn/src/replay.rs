@@ -6,9 +6,10 @@
 
 use crate::orphans::OrphanSlot;
 use crate::record::framed;
+use crate::roots::Root;
 use crate::store::Store;
 use shoal_base::planted::{self, Defect};
-use shoal_base::{Addr, Code, Error, Ino, Lsn, Result};
+use shoal_base::{Addr, Code, Error, Ino, Lsn, Result, RootId};
 use shoal_format::attr::{Attr, Attrs, Link, has_remote, parent_bytes};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::RootState;
@@ -79,7 +80,7 @@ pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
                 fork_extents(bytes).into_iter().flatten().for_each(&mut *each);
             }
             Item::AttrFork { bytes, .. } => remote_extents(bytes).for_each(&mut *each),
-            Item::TreePut { tree: TreeId::Extents, key, value } => {
+            Item::TreePut { tree: TreeId::Extents, key, value, .. } => {
                 Extent::decode_value(key.lo, value).into_iter().for_each(&mut *each);
             }
             Item::TreePut { tree: TreeId::Attrs, value, .. } => {
@@ -152,9 +153,11 @@ impl<'s> Replay<'s> {
                 inode.core.ctime = ctime;
             }),
             Item::Free { ino, generation } => self.free(ino, generation),
-            Item::TreePut { tree, key, value } => self.put(tree, key, value),
-            Item::TreeDel { tree, key } => self.delete(tree, key, key.next()),
-            Item::TreeDelRange { tree, key, end } => self.delete(tree, key, Key::new(key.hi, end)),
+            Item::TreePut { root, tree, key, value } => self.put(root, tree, key, value),
+            Item::TreeDel { root, tree, key } => self.delete(root, tree, key, key.next()),
+            Item::TreeDelRange { root, tree, key, end } => {
+                self.delete(root, tree, key, Key::new(key.hi, end))
+            }
             Item::OrphanAdd { ino } => self.orphan(ino),
             Item::OrphanDel { ino } => {
                 if let Some(slot) = self.orphans.remove(&ino) {
@@ -174,14 +177,15 @@ impl<'s> Replay<'s> {
             Item::IntentDone { id } => self.close_intent(id),
             Item::Named { dir, generation, lo, ref entry } => {
                 let mut value = Vec::with_capacity(dirent::HEADER + entry.name.len());
-                entry.encode(&mut value);
-                self.put(TreeId::Dirents, Key::new(dir.0, lo), &value)?;
-                let fork = parent_bytes(Link { dir, generation }, entry.name);
+                entry.encode(dir.root(), &mut value);
+                self.put(dir.root(), TreeId::Dirents, Key::of(dir, lo), &value)?;
+                let link = Link { dir, generation };
+                let fork = parent_bytes(entry.child.root(), link, entry.name);
                 self.attr_fork(entry.child, Form::Inline, fork)
             }
             Item::Unnamed { dir, lo, .. } => {
-                let key = Key::new(dir.0, lo);
-                self.delete(TreeId::Dirents, key, key.next())
+                let key = Key::of(dir, lo);
+                self.delete(dir.root(), TreeId::Dirents, key, key.next())
             }
         }
     }
@@ -341,11 +345,16 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    fn put(&mut self, tree: TreeId, key: Key, value: &[u8]) -> Result<()> {
-        if tree == TreeId::Imap || value.len() > shoal_base::limits::TREE_VALUE_MAX {
+    fn root(&self, id: RootId) -> Result<&'s Root> {
+        self.store.roots.get(id).ok_or_else(|| self.broken("a missing root"))
+    }
+
+    fn put(&mut self, root: RootId, tree: TreeId, key: Key, value: &[u8]) -> Result<()> {
+        let possible = tree != TreeId::Imap && key.hi <= Ino::INDEX_MASK;
+        if !possible || value.len() > shoal_base::limits::TREE_VALUE_MAX {
             return Err(self.broken("tree entry that no transaction makes"));
         }
-        let root = self.store.root(Ino(key.hi)).map_err(|_| self.broken("a missing root"))?;
+        let root = self.root(root)?;
         if tree == TreeId::Extents {
             let decode = |raw: &[u8]| Extent::decode_value(key.lo, raw);
             if let Some(was) = root.extents.get(key, decode)? {
@@ -367,12 +376,12 @@ impl<'s> Replay<'s> {
         root.tree(tree).put(key, value, self.store.epoch())
     }
 
-    fn delete(&mut self, tree: TreeId, from: Key, to: Key) -> Result<()> {
+    fn delete(&mut self, root: RootId, tree: TreeId, from: Key, to: Key) -> Result<()> {
         if tree == TreeId::Imap {
             return Err(Error::Code(Code::Io));
         }
         let store = self.store;
-        let root = store.root(Ino(from.hi)).map_err(|_| self.broken("a missing root"))?;
+        let root = self.root(root)?;
         root.tree(tree).delete_range(from, to, store.epoch(), &mut |key, value| {
             let extent = match tree {
                 TreeId::Extents => Extent::decode_value(key.lo, value),

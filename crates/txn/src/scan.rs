@@ -18,7 +18,7 @@ use shoal_base::{Addr, Result, SegNo};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::BlockPlace;
-use shoal_format::node::{Key, Node, NodeHeader, TreeId};
+use shoal_format::node::{Key, Node, NodeHeader, NodeId, TreeId};
 use shoal_format::usage::SegKind;
 use shoal_tree::{Action, Tree};
 use std::cmp::Reverse;
@@ -69,7 +69,7 @@ pub(crate) fn adopt_entries(
             let (key, value) = (node.key(i), node.value(i));
             let wanted = ranges.iter().any(|range| range.contains(&key))
                 && !taken.has(key)
-                && is_its_own(store, tree.id().tree, key, value)?;
+                && is_its_own(store, tree.id(), key, value)?;
             if wanted {
                 entries += u32::from(tree.update(key, store.epoch(), &mut |was| match was {
                     None => Action::Put(value),
@@ -85,8 +85,8 @@ pub(crate) fn adopt_entries(
 }
 
 /// The bytes that an extent record leads to are that file's.
-fn is_its_own(store: &Store, tree: TreeId, key: Key, value: &[u8]) -> Result<bool> {
-    if tree != TreeId::Extents {
+fn is_its_own(store: &Store, id: NodeId, key: Key, value: &[u8]) -> Result<bool> {
+    if id.tree != TreeId::Extents {
         return Ok(true);
     }
     let Some(extent) = Extent::decode_value(key.lo, value) else { return Ok(false) };
@@ -100,7 +100,7 @@ fn is_its_own(store: &Store, tree: TreeId, key: Key, value: &[u8]) -> Result<boo
     let mut raw = [0; HEADER];
     read_around(&*store.device, &mut raw, at.0)?;
     let header = DataHeader::decode(&raw, store.volume);
-    Ok(header.is_some_and(|h| h.ino.0 == key.hi && h.len <= extent.ptr.len))
+    Ok(header.is_some_and(|h| h.ino() == key.ino(id.root) && h.len <= extent.ptr.len))
 }
 
 fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
@@ -120,7 +120,8 @@ fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
             let addr = Addr(start.0 + at as u64);
             let Ok(node) = Node::from_disk(frame, tree.id(), Some(0), addr) else { continue };
             let epoch = node.epoch();
-            if epoch < store.epoch() {
+            // A leaf of another root may have the same keys.
+            if node.root() == tree.id().root && epoch < store.epoch() {
                 leaves.push(Leaf { epoch, node });
             }
         }

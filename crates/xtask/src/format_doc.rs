@@ -6,7 +6,7 @@
 
 use crate::repository::Repository;
 use shoal_format::declare::{Row, Table};
-use shoal_format::layout::TABLES;
+use shoal_format::{item, layout};
 use std::path::Path;
 
 /// The document.
@@ -60,7 +60,8 @@ fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
 pub fn refresh(repository: &Repository, check: bool) -> Result<Result<bool, String>, String> {
     let path = Path::new(PATH);
     let text = repository.read(path)?;
-    let fresh = fill(&text, TABLES)?;
+    let tables = [layout::TABLES, item::TABLES].concat();
+    let fresh = fill(&text, &tables)?;
     if fresh == text {
         return Ok(Ok(true));
     }

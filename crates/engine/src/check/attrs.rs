@@ -44,7 +44,7 @@ impl Worker<'_> {
             self.problem("inode-attr-fork", message);
             return Ok(());
         }
-        if let Err(rule) = verify_fork(fork) {
+        if let Err(rule) = verify_fork(ino.root(), fork) {
             self.problem("attr-fork", format!("attributes of inode {ino}: {rule}"));
             return Ok(());
         }
@@ -61,7 +61,7 @@ impl Worker<'_> {
     fn flags(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let mut flags = 0;
         self.volume.each_attr(ino, inode, Side::Plain, &mut |attr| {
-            flags |= crate::attributes::flag_of(&attr.id());
+            flags |= crate::attributes::flag_of(&attr.id(ino.root()));
             Ok(true)
         })?;
         let said = inode.core.flags & (FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY);
@@ -80,11 +80,11 @@ impl Worker<'_> {
         let mut ids = self.ids_before(root, part.low);
         let mut nodes = Vec::new();
         let mut entry = |key: Key, raw: &[u8]| {
-            let ino = Ino(key.hi);
+            let ino = key.ino(root.id);
             if ino != owner {
                 owner = ino;
                 form = match (census.get(ino).is_some(), volume.place_of(ino)) {
-                    (true, Ok(inode)) => inode.read().inode.core.attr_form,
+                    (true, Ok(inode)) if ino.root() == root.id => inode.read().inode.core.attr_form,
                     _ => Form::Empty,
                 };
             }
@@ -97,8 +97,8 @@ impl Worker<'_> {
                 return Ok(());
             };
             self.found.report.attributes += 1;
-            let text = attr.id().to_text();
-            if attr.id().hash(volume.store.volume) != key.lo & !SUFFIX_MASK {
+            let text = attr.id(root.id).to_text();
+            if attr.id(root.id).hash(root.id, volume.store.volume) != key.lo & !SUFFIX_MASK {
                 self.problem("attr-hash", format!("{text} of inode {ino}: wrong key"));
             }
             // Only attributes of one hash can be the same.
@@ -123,7 +123,8 @@ impl Worker<'_> {
     fn ids_before(&self, root: &Root, key: Key) -> Ids {
         let mut ids = HashSet::new();
         let mut entry = |_, raw: &[u8]| {
-            ids.extend(Attr::decode_whole(raw).map(|attr| attr.id().to_text().into_bytes()));
+            let text = |attr: Attr<'_>| attr.id(root.id).to_text().into_bytes();
+            ids.extend(Attr::decode_whole(raw).map(text));
             Ok(true)
         };
         if root.attrs.for_each(hash_of(key), key, &mut entry).is_err() {

@@ -85,7 +85,7 @@ impl Worker<'_> {
         let (found, buffer) = (&mut self.found, &mut self.buffer);
         let read = self.volume.each_attr(ino, inode, Side::Parents, &mut |attr| {
             count += 1;
-            match attr.link() {
+            match attr.link(ino.root()) {
                 Some(link) => found.pointers.add(Set(1, seed.hash(buffer, link, attr.name, ino))),
                 None => found.doubt = true,
             }

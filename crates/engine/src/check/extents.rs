@@ -41,14 +41,15 @@ impl Worker<'_> {
         self.begin(TreeId::Extents, &part);
         let mut nodes = Vec::new();
         let mut record = |key: Key, value: &[u8]| {
-            let ino = Ino(key.hi);
+            let ino = key.ino(root.id);
             let Some(extent) = Extent::decode_value(key.lo, value) else {
                 let who = self.who(ino);
                 self.problem("extent", format!("{who}: record {}", key.lo));
                 return Ok(());
             };
             if self.found.owners.last().is_none_or(|owner| owner.ino != ino) {
-                let owner = self.owner(census, ino, extent);
+                let mut owner = self.owner(census, ino, extent);
+                owner.is_wrong |= ino.root() != root.id;
                 self.found.owners.push(owner);
             }
             let mut end = 0;

@@ -76,8 +76,8 @@ impl Names<'_, '_> {
     fn entry(&mut self, key: Key, value: &[u8]) {
         self.worker.found.done += WORK_ENTRY;
         self.worker.found.report.dirents += 1;
-        let dir = Ino(key.hi);
-        let Some(entry) = Dirent::decode(value) else {
+        let dir = key.ino(self.root);
+        let Some(entry) = Dirent::decode(self.root, value) else {
             return self.problem("dirent", format!("entry {:#x} of directory {dir}", key.lo));
         };
         self.chain(key, entry.kind & CHAINED != 0);
@@ -86,7 +86,8 @@ impl Names<'_, '_> {
         if name_hash(volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
             self.problem("dirent-hash", format!("{:?} in directory {dir}: wrong key", name()));
         }
-        let within = census.dir(dir, &mut self.dir_at);
+        // No lookup finds an entry whose key names a directory of another root.
+        let within = census.dir(dir, &mut self.dir_at).filter(|_| dir.root() == self.root);
         match within {
             Some(found) => drop(found.entries.fetch_add(1, Ordering::Relaxed)),
             None => {
@@ -138,7 +139,7 @@ impl Names<'_, '_> {
         match self.worker.found.chain {
             None => self.worker.found.chain = Some((self.root, key, next)),
             Some((root, first, last)) => {
-                if let Err(problem) = follows(last, key) {
+                if let Err(problem) = follows(self.root, last, key) {
                     self.problem("dirent-chain", problem);
                 }
                 self.worker.found.chain = Some((root, first, next));

@@ -56,10 +56,11 @@ impl Object {
         if self.data.is_some() { DATA } else { VALUE }
     }
     fn is_mine(&self, h: DataHeader) -> bool {
+        // No two roots share objects: its origin is the root that points to it.
         let is_data = h.offset & KEY_HIGH == 0;
         // Data may have grown since its header was written.
         let fits = if is_data { h.len <= self.ptr.len } else { h.len == self.ptr.len };
-        h.ino == self.ino && fits && is_data == self.data.is_some()
+        h.ino() == self.ino && fits && is_data == self.data.is_some()
     }
 }
 

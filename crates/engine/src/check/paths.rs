@@ -54,22 +54,22 @@ impl Inner {
     pub(crate) fn whose(&self, root: RootId, tree: TreeId, low: Key, high: Key) -> String {
         let (first, end) = match tree {
             TreeId::Imap => {
-                let at = |number: u64| {
-                    let index = number.saturating_mul(INODES_PER_BLOCK as u64).min(Ino::INDEX_MASK);
-                    Ino::new(root, index).0
-                };
+                let at = |number: u64| number.saturating_mul(INODES_PER_BLOCK as u64);
                 (at(low.hi), at(high.hi))
             }
             _ if high.lo == 0 => (low.hi, high.hi),
             _ => (low.hi, high.hi.saturating_add(1)),
         };
-        let from = self.path_hint(Ino(first));
-        match end.saturating_sub(first) {
+        let count = end.saturating_sub(first);
+        let first = Ino::from_relative(root, first);
+        let from = self.path_hint(first);
+        match count {
             0 | 1 => format!("; of inode {first}{from}"),
-            _ if end == u64::MAX => format!("; of inodes from {first}{from} on"),
+            _ if end > Ino::INDEX_MASK => format!("; of inodes from {first}{from} on"),
             _ => {
-                let to = self.path_hint(Ino(end - 1));
-                format!("; of inodes {first}{from} to {}{to}", end - 1)
+                let last = Ino::new(root, end - 1);
+                let to = self.path_hint(last);
+                format!("; of inodes {first}{from} to {last}{to}")
             }
         }
     }
@@ -96,12 +96,11 @@ impl Inner {
             TreeId::Attrs => inode.core.attr_form == Form::Tree,
             _ => inode.core.data_form == Form::Tree,
         };
-        let in_range = |ino: Ino| Key::new(ino.0, u64::MAX) >= low && Key::new(ino.0, 0) < high;
-        let first = Ino(low.hi.max(Ino::new(root.id, 0).0)).index() / per_block;
-        let mut next = root.table.next_in_use(first);
+        let in_range = |ino: Ino| Key::of(ino, u64::MAX) >= low && Key::of(ino, 0) < high;
+        let mut next = root.table.next_in_use(low.hi / per_block);
         // What `imap` has lost is told with the inodes.
         while let Ok(Some(number)) = next {
-            if Ino::new(root.id, number * per_block).0 > high.hi {
+            if number * per_block > high.hi {
                 break;
             }
             for slot in 0..per_block {

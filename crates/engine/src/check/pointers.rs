@@ -39,8 +39,8 @@ impl Check<'_> {
         let pieces = Parts::new(volume, roots, TreeId::Dirents, LEAVES);
         self.spread(pieces, |worker, census, (root, part): (&Root, Part)| {
             let mut entry = |key: Key, value: &[u8]| {
-                let dir = Ino(key.hi);
-                if let Some(entry) = Dirent::decode(value)
+                let dir = key.ino(root.id);
+                if let Some(entry) = Dirent::decode(root.id, value)
                     && may_name(volume, dir, entry.child)
                     && let Some(child) = census.get(entry.child)
                     && child.kind == entry.kind & 0x7f

@@ -169,18 +169,18 @@ impl Inner {
     /// An entry of a directory, and whether its inode could be read.
     pub(crate) fn scrub_name(
         &self,
-        _: &Root,
+        root: &Root,
         key: Key,
         raw: &[u8],
         report: &mut ScrubReport,
     ) -> Result<()> {
-        let Some(entry) = Dirent::decode(raw) else {
-            report.problem("dirent", broken(TreeId::Dirents, key, "not an entry"));
+        let Some(entry) = Dirent::decode(root.id, raw) else {
+            report.problem("dirent", broken(root.id, TreeId::Dirents, key, "not an entry"));
             return Ok(());
         };
         let lost = self.unread.lock().of(entry.child);
         if let Some(what) = lost {
-            let path = self.path_below(Ino(key.hi), entry.name);
+            let path = self.path_below(key.ino(root.id), entry.name);
             let message = format!("{path}: {what} {} cannot be read", entry.child);
             report.problem("dirent-child-missing", message);
         }
@@ -190,7 +190,7 @@ impl Inner {
     /// An attribute in the tree, and the value that it points to.
     pub(crate) fn scrub_attr(
         &self,
-        _: &Root,
+        root: &Root,
         key: Key,
         raw: &[u8],
         report: &mut ScrubReport,
@@ -198,10 +198,12 @@ impl Inner {
         match Attr::decode_whole(raw) {
             Some(attr) => {
                 if let Some(extent) = attr.value.extent() {
-                    self.scrub_value(Ino(key.hi), &extent, report)?;
+                    self.scrub_value(key.ino(root.id), &extent, report)?;
                 }
             }
-            None => report.problem("attribute", broken(TreeId::Attrs, key, "not an attribute")),
+            None => {
+                report.problem("attribute", broken(root.id, TreeId::Attrs, key, "not an attribute"))
+            }
         }
         Ok(())
     }
@@ -209,14 +211,14 @@ impl Inner {
     /// A record of an extent, and the data that it points to.
     pub(crate) fn scrub_extent(
         &self,
-        _: &Root,
+        root: &Root,
         key: Key,
         raw: &[u8],
         report: &mut ScrubReport,
     ) -> Result<()> {
         match Extent::decode_value(key.lo, raw) {
-            Some(extent) => self.scrub_object(Ino(key.hi), &extent, report)?,
-            None => report.problem("extent", broken(TreeId::Extents, key, "not a record")),
+            Some(extent) => self.scrub_object(key.ino(root.id), &extent, report)?,
+            None => report.problem("extent", broken(root.id, TreeId::Extents, key, "not a record")),
         }
         Ok(())
     }
@@ -283,8 +285,8 @@ impl Inner {
     }
 }
 
-fn broken(tree: TreeId, key: Key, rule: &str) -> String {
-    format!("{} entry {}:{:#x}: {rule}", tree.name(), key.hi, key.lo)
+fn broken(root: RootId, tree: TreeId, key: Key, rule: &str) -> String {
+    format!("{} entry {}:{:#x}: {rule}", tree.name(), key.ino(root), key.lo)
 }
 
 #[cfg(test)]

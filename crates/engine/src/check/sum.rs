@@ -157,7 +157,7 @@ impl<'v> Sum<'v> {
 
     /// Checks the first entry of a piece against the last entry of the piece before.
     fn chain(&mut self, key: Key) {
-        if let Err(problem) = follows(self.chained.1, key) {
+        if let Err(problem) = follows(self.chained.0, self.chained.1, key) {
             self.problem("dirent-chain", problem);
         }
     }
@@ -211,12 +211,13 @@ impl<'v> Sum<'v> {
 /// Checks the chain of entries with one hash: they follow each other without a gap, and all but the
 /// last are marked as chained. `next` is the key that must come now, if the entry before is
 /// chained. Returns the problem, if any.
-pub(super) fn follows(next: Option<Key>, key: Key) -> Result<(), String> {
+pub(super) fn follows(root: RootId, next: Option<Key>, key: Key) -> Result<(), String> {
     let good = match next {
         Some(next) => key == next,
         None => key.lo & SUFFIX_MASK == 0,
     };
     let at = next.unwrap_or(key);
-    let said = || format!("entry {:#x} of directory {} and those before it", at.lo, at.hi);
+    let dir = at.ino(root);
+    let said = || format!("entry {:#x} of directory {dir} and those before it", at.lo);
     if good { Ok(()) } else { Err(said()) }
 }

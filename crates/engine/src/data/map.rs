@@ -89,14 +89,14 @@ impl Inner {
             return Ok(to);
         }
         let tree = &self.store.root(ino)?.extents;
-        let end = records_end_at(tree, Key::new(ino.0, from), MAP_RECORDS)?;
+        let end = records_end_at(tree, Key::of(ino, from), MAP_RECORDS)?;
         Ok(end.map_or(to, |key| to.min(key.lo)))
     }
 
     fn tree_extents_in(&self, ino: Ino, from: u64, to: u64) -> Result<Vec<Extent>> {
         let tree = &self.store.root(ino)?.extents;
         let decode = |key: Key, raw: &[u8]| Extent::decode_value(key.lo, raw);
-        let (floor, at) = (Key::new(ino.0, 0), Key::new(ino.0, from));
+        let (floor, at) = (Key::of(ino, 0), Key::of(ino, from));
         let mut found = Vec::new();
         if let Some(before) = tree.before(floor, at, decode)? {
             let before = before.ok_or_else(|| broken(ino, "not a record"))?;
@@ -104,7 +104,7 @@ impl Inner {
                 found.push(before);
             }
         }
-        tree.for_each(at, Key::new(ino.0, to), &mut |key, raw| {
+        tree.for_each(at, Key::of(ino, to), &mut |key, raw| {
             found.push(decode(key, raw).ok_or_else(|| broken(ino, "not a record"))?);
             Ok(true)
         })?;
@@ -195,11 +195,11 @@ impl Inner {
     ) -> Result<()> {
         let tree = &self.store.root(ino)?.extents;
         if let Some(from) = tail {
-            tree.for_each(Key::new(ino.0, from), Key::new(ino.0, END), &mut |_, _| Ok(true))?;
+            tree.for_each(Key::of(ino, from), Key::of(ino, END), &mut |_, _| Ok(true))?;
         }
         // The whole map of a file whose records are in its inode may go to the tree: a leaf or two.
-        let ends = [Key::new(ino.0, 0), Key::new(ino.0, END)];
-        let keys = old.iter().chain(after).map(|e| Key::new(ino.0, e.offset));
+        let ends = [Key::of(ino, 0), Key::of(ino, END)];
+        let keys = old.iter().chain(after).map(|e| Key::of(ino, e.offset));
         keys.chain(ends).try_for_each(|key| tree.get(key, |_| ()).map(|_| ()))
     }
 
@@ -211,15 +211,15 @@ impl Inner {
         from: u64,
         to: u64,
     ) -> Result<u64> {
-        let (key, mut bytes) = (Key::new(ino.0, from), 0);
+        let (key, mut bytes) = (Key::of(ino, from), 0);
         let tree = &self.store.root(ino)?.extents;
-        tree.delete_range(key, Key::new(ino.0, to), txn.epoch, &mut |key, raw| {
+        tree.delete_range(key, Key::of(ino, to), txn.epoch, &mut |key, raw| {
             if let Some(extent) = Extent::decode_value(key.lo, raw) {
                 self.store.account(&extent, ExtentChange::Goes);
                 bytes += u64::from(extent.len);
             }
         })?;
-        txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end: to });
+        txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Extents, key, end: to });
         Ok(bytes)
     }
 
@@ -233,7 +233,7 @@ impl Inner {
         after: &[Extent],
     ) -> Result<()> {
         let tree = &self.store.root(ino)?.extents;
-        let key_of = |offset: u64| Key::new(ino.0, offset);
+        let key_of = |offset: u64| Key::of(ino, offset);
         let change = Change::between(old, after);
         // A record that is put again under its key need not be removed.
         let stays = |e: &&Extent| after.binary_search_by_key(&e.offset, |a| a.offset).is_ok();
@@ -244,12 +244,12 @@ impl Inner {
         {
             let (key, end) = (key_of(first.offset), last.offset + 1);
             tree.delete_range(key, key_of(end), txn.epoch, &mut |_, _| {})?;
-            txn.log(Item::TreeDelRange { tree: TreeId::Extents, key, end });
+            txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Extents, key, end });
             put = after;
         } else {
             for key in gone {
                 tree.delete(key, txn.epoch)?;
-                txn.log(Item::TreeDel { tree: TreeId::Extents, key });
+                txn.log(Item::TreeDel { root: ino.root(), tree: TreeId::Extents, key });
             }
         }
         let mut value = Vec::with_capacity(VALUE_MAX);
@@ -258,7 +258,7 @@ impl Inner {
             extent.encode_value(&mut value);
             let key = key_of(extent.offset);
             tree.put(key, &value, txn.epoch)?;
-            txn.log(Item::TreePut { tree: TreeId::Extents, key, value: &value });
+            txn.log(Item::TreePut { root: ino.root(), tree: TreeId::Extents, key, value: &value });
         }
         Ok(())
     }

@@ -129,7 +129,7 @@ impl Inner {
             "object of {len} bytes, room {room}"
         );
         let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + room) as u32, class)?;
-        let header = DataHeader { len: len as u32, ino, offset }.encode(self.store.volume);
+        let header = DataHeader::new(ino, offset, len as u32).encode(self.store.volume);
         let mut sum = Running::default();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));

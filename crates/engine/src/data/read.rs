@@ -193,7 +193,7 @@ impl Inner {
         if let Some(covering) = self.extents_in(ino, inode, at, at + 1)?.first() {
             return Ok(Some(*covering));
         }
-        let (from, end) = (Key::new(ino.0, at), Key::new(ino.0, END));
+        let (from, end) = (Key::of(ino, at), Key::of(ino, END));
         let mut next = None;
         self.store.root(ino)?.extents.for_each(from, end, &mut |key, raw| {
             next = Extent::decode_value(key.lo, raw);

@@ -101,7 +101,7 @@ impl Inner {
     fn begin_cut(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>, size: u64) -> Result<bool> {
         let ino = locked.ino();
         let tree = &self.store.root(ino)?.extents;
-        if self.records_end(tree, Key::new(ino.0, size))?.is_none() {
+        if self.records_end(tree, Key::of(ino, size))?.is_none() {
             return Ok(false);
         }
         let over = self.extents_in(ino, locked.inode(), size, size + 1)?;
@@ -138,7 +138,7 @@ impl Inner {
             return Ok(false);
         }
         let tree = &self.store.root(ino)?.extents;
-        let mut end = self.records_end(tree, Key::new(ino.0, core.size))?;
+        let mut end = self.records_end(tree, Key::of(ino, core.size))?;
         if planted::is(Defect::CutForgotten) {
             end = None;
         }

@@ -162,11 +162,12 @@ impl Inner {
             self.spread_attrs(txn, locked)?;
             return Ok(State::Spread);
         }
+        let root = ino.root();
         if let Some(old) = chain.intent.to_remove() {
-            let same = chain.intent.to_set().is_some_and(|new| new.id() == old.id());
+            let same = chain.intent.to_set().is_some_and(|new| new.id(root) == old.id(root));
             // A value that replaces its predecessor under the same name does so in one step.
             if !same {
-                self.remove_from_tree(txn, ino, &old.id())?;
+                self.remove_from_tree(txn, ino, &old.id(root))?;
             }
             if chain.intent.set.is_empty() {
                 self.gather_attrs(txn, locked)?;
@@ -193,8 +194,8 @@ impl Inner {
         let ino = locked.ino();
         let mut fork = locked.inode().attr.to_vec();
         let (mut gone, new) = (Vec::new(), intent.to_set());
-        for id in [intent.to_remove().map(|a| a.id()), new.map(|a| a.id())].into_iter().flatten() {
-            let place = find(ino, &fork, &id)?;
+        for attr in [intent.to_remove(), new].into_iter().flatten() {
+            let place = find(ino, &fork, &attr.id(ino.root()))?;
             gone.extend(place.as_ref().and_then(|p| p.attr.value.extent()));
             if let Some(range) = place.map(|p| p.range) {
                 fork = spliced(&fork, Some(&range), None);

@@ -54,9 +54,9 @@ impl Inner {
     /// Reads what the chain is going to: damage must not be met half-way.
     fn can_run(&self, locked: &Locked<'_>, intent: &Intent) -> Result<()> {
         let (ino, inode) = (locked.ino(), locked.inode());
-        let ids = [intent.to_remove(), intent.to_set()].into_iter().flatten().map(|a| a.id());
+        let ids = [intent.to_remove(), intent.to_set()].into_iter().flatten();
         let there = all(ino, &inode.attr)?;
-        let mut ids = ids.chain(there.iter().map(|a| a.id()));
+        let mut ids = ids.chain(there).map(|attr| attr.id(ino.root()));
         self.can_gather(ino)?;
         ids.try_for_each(|id| self.can_put_in_tree(ino, &id))
     }

@@ -213,7 +213,8 @@ impl Inner {
         let (ino, sole, name) = (locked.ino(), birth.sole, made.name);
         let pending = self.fill(txn, root, locked, core, birth)?;
         invariant!(core.nlink > 0, "inode {ino} is entered without links");
-        let named = |attr: Attr<'_>| attr.name == name.name && attr.link() == Some(name.link);
+        let named =
+            |attr: Attr<'_>| attr.name == name.name && attr.link(ino.root()) == Some(name.link);
         invariant!(
             !sole || Attr::decode_whole(&locked.inode().attr).is_some_and(named),
             "inode {ino} does not know its name"
@@ -224,7 +225,7 @@ impl Inner {
                 let Link { dir, generation } = name.link;
                 txn.log(Item::Named { dir, generation, lo, entry });
             }
-            Some(key) => self.log_entry(txn, key, entry),
+            Some(key) => self.log_entry(txn, name.link.dir, key, entry),
             None if sole => {
                 txn.log(Item::AttrFork { ino, form: Form::Inline, bytes: &locked.inode().attr });
             }
@@ -264,7 +265,7 @@ impl Inner {
         new: &New<'_>,
     ) -> Result<Birth> {
         let mut birth = Birth { mode: new.mode, ..Birth::default() };
-        birth.attr = name.map(|name| self.first_parent(name)).unwrap_or_default();
+        birth.attr = name.map(|name| self.first_parent(ino.root(), name)).unwrap_or_default();
         birth.sole = !birth.attr.is_empty();
         if above.core.flags & FLAG_DEFAULT_ACL != 0 {
             self.inherit(ino, (dir, above), new, &mut birth)?;
@@ -272,7 +273,7 @@ impl Inner {
         if birth.attr.len() > self.inline_max() || self.options.attr_intents {
             birth.leave_inode();
             for attr in birth.later.iter().filter_map(|set| Attr::decode_whole(set)) {
-                self.can_put_in_tree(ino, &attr.id())?;
+                self.can_put_in_tree(ino, &attr.id(ino.root()))?;
             }
         }
         if !new.target.is_empty() {

@@ -66,7 +66,7 @@ impl Inner {
         };
         let kind = core.kind();
         if let Some(key) = self.insert_entry(&mut txn, dir, name, ino, kind)? {
-            self.log_entry(&mut txn, key, Dirent { child: ino, kind, name });
+            self.log_entry(&mut txn, dir, key, Dirent { child: ino, kind, name });
         }
         let pending = self.apply(&mut txn, &mut file, plan)?;
         let stamp = now();

@@ -328,7 +328,7 @@ impl Inner {
                 None
             }
             (key, plan) => {
-                key.into_iter().for_each(|key| self.log_entry(txn, key, entry));
+                key.into_iter().for_each(|key| self.log_entry(txn, names.to_dir, key, entry));
                 self.apply_parent(txn, source_inode, plan, &to)?
             }
         };

@@ -149,7 +149,7 @@ impl Inner {
     pub(super) fn check_child(&self, found: &Found, child: &Locked<'_>) -> Result<()> {
         let core = &child.inode().core;
         if !core.in_use() || core.kind() != found.kind || core.nlink == 0 {
-            let object = format!("entry of directory {}", Ino(found.key.hi));
+            let object = format!("entry of directory {}", found.dir);
             let rule = format!("names inode {}: {}", found.child, child.inode().to_text());
             return Err(Error::corrupt(object, None, rule));
         }

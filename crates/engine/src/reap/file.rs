@@ -46,7 +46,7 @@ impl Inner {
         let ino = locked.ino();
         let core = locked.inode().core;
         let root = self.store.root(ino)?;
-        let from = Key::new(ino.0, 0);
+        let from = Key::of(ino, 0);
         if core.data_form == Form::Tree
             && let Some(end) = self.records_end(&root.extents, from)?
         {
@@ -61,7 +61,12 @@ impl Inner {
             txn.changing();
             let mut gone = |_: Key, raw: &[u8]| self.value_goes(raw);
             root.attrs.delete_range(from, end, txn.epoch, &mut gone)?;
-            txn.log(Item::TreeDelRange { tree: TreeId::Attrs, key: from, end: end.lo });
+            txn.log(Item::TreeDelRange {
+                root: ino.root(),
+                tree: TreeId::Attrs,
+                key: from,
+                end: end.lo,
+            });
             return Ok(true);
         }
         Ok(false)

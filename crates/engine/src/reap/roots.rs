@@ -175,17 +175,17 @@ impl Inner {
     /// Removes some entries of a directory; `false`: there are none left.
     fn reap_entries(&self, root: &Root, dir: Ino) -> Result<bool> {
         let mut txn = self.store.begin(Need::Release, records::REAP_ROOT)?;
-        let (key, end) = (Key::new(dir.0, 0), Key::new(dir.0 + 1, 0));
+        let (key, end) = (Key::of(dir, 0), Key::behind(dir));
         let mut batch = Batch::default();
         let next = root.dirents.scan(key, end, ENTRIES, &mut batch)?;
         if batch.iter().next().is_none() {
             return Ok(false);
         }
         // The last key of all can only be a name's whose hash is all ones.
-        let until = next.filter(|next| next.hi == dir.0).map_or(u64::MAX, |next| next.lo);
+        let until = next.filter(|next| next.hi == dir.index()).map_or(u64::MAX, |next| next.lo);
         txn.changing();
-        root.dirents.delete_range(key, Key::new(dir.0, until), txn.epoch, &mut |_, _| {})?;
-        txn.log(Item::TreeDelRange { tree: TreeId::Dirents, key, end: until });
+        root.dirents.delete_range(key, Key::of(dir, until), txn.epoch, &mut |_, _| {})?;
+        txn.log(Item::TreeDelRange { root: dir.root(), tree: TreeId::Dirents, key, end: until });
         txn.commit()?;
         Ok(next.is_some())
     }

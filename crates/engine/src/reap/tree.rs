@@ -42,7 +42,7 @@ impl Inner {
             return Ok(Step::Done);
         }
         let mut batch = Batch::default();
-        let (from, end) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
+        let (from, end) = (Key::of(ino, 0), Key::behind(ino));
         let next = root.dirents.scan(from, end, self.step_records(), &mut batch)?;
         let refs = children_of(root, ino, &batch)?;
         let mut children = self.lock_children_of(&dir, &batch, &refs, txn.room())?;
@@ -84,10 +84,10 @@ impl Inner {
     /// meanwhile, is left to the step.
     fn read_children(&self, root: &Root, dir: Ino) -> Result<()> {
         let mut batch = Batch::default();
-        let (from, end) = (Key::new(dir.0, 0), Key::new(dir.0 + 1, 0));
+        let (from, end) = (Key::of(dir, 0), Key::behind(dir));
         root.dirents.scan(from, end, self.step_records(), &mut batch)?;
         for (_, raw) in batch.iter() {
-            if let Some(entry) = Dirent::decode(raw)
+            if let Some(entry) = Dirent::decode(dir.root(), raw)
                 && entry.child.root() == dir.root()
             {
                 let _ = root.table.get(entry.child);
@@ -116,7 +116,7 @@ impl Inner {
                 None if is_first => child.write(),
                 None => break,
             };
-            let entry = Dirent::decode(raw).ok_or_else(|| broken(ino, key))?;
+            let entry = Dirent::decode(ino.root(), raw).ok_or_else(|| broken(ino, key))?;
             let inode = locked.inode();
             if !inode.core.in_use() || inode.core.nlink == 0 {
                 return Err(broken(ino, key));
@@ -152,11 +152,11 @@ impl Inner {
             true => batch.iter().next().map_or(0, |(key, _)| key.lo + 1),
             false => 0,
         };
-        let last = batch.iter().nth(count - 1).map_or(Key::new(ino.0, 0), |(key, _)| key);
-        let (from, to) = (Key::new(ino.0, from), last.next());
+        let last = batch.iter().nth(count - 1).map_or(Key::of(ino, 0), |(key, _)| key);
+        let (from, to) = (Key::of(ino, from), last.next());
         root.dirents.delete_range(from, to, txn.epoch, &mut |_, _| {})?;
-        let end = if to.hi == ino.0 { to.lo } else { u64::MAX };
-        txn.log(Item::TreeDelRange { tree: TreeId::Dirents, key: from, end });
+        let end = if to.hi == ino.index() { to.lo } else { u64::MAX };
+        txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Dirents, key: from, end });
         let mut alone = None;
         for (child, loss) in children.locked.iter_mut().zip(children.losses.drain(..)) {
             let (free, pending) = self.drop_link(txn, child, loss, stamp)?;
@@ -204,7 +204,7 @@ fn broken(dir: Ino, key: Key) -> Error {
 /// The places of a batch's children, which are of the same root.
 fn children_of(root: &Root, dir: Ino, batch: &Batch) -> Result<Vec<InodeRef>> {
     let place = |(key, raw)| {
-        let entry = Dirent::decode(raw).filter(|entry| {
+        let entry = Dirent::decode(dir.root(), raw).filter(|entry| {
             entry.child.root() == dir.root() && entry.child != dir && entry.child != root.top()
         });
         match root.table.get(entry.ok_or_else(|| broken(dir, key))?.child) {

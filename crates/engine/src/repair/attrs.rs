@@ -26,10 +26,7 @@ impl Repair<'_> {
             self.step();
             self.flags(ino)?;
             let far = self.nodes.get(&ino).is_some_and(|node| node.far_attrs);
-            let hit = lost
-                .iter()
-                .any(|(low, high)| *low < Key::new(ino.0 + 1, 0) && Key::new(ino.0, 0) < *high);
-            if far && hit {
+            if far && lost.iter().any(|range| range.may_hold(ino)) {
                 let hint = volume.path_hint(ino);
                 self.did(format!("inode {ino}{hint}: attributes of it may be lost"));
             }
@@ -48,14 +45,16 @@ impl Repair<'_> {
                 base = (key.hi, key.lo & !SUFFIX_MASK);
                 ids.clear();
             }
-            let owned = self.nodes.get(&Ino(key.hi)).is_some_and(|node| node.far_attrs);
+            let ino = key.ino(root.id);
+            let owned =
+                ino.root() == root.id && self.nodes.get(&ino).is_some_and(|node| node.far_attrs);
             let good = Attr::decode_whole(raw).is_some_and(|attr| {
                 let extent = attr.value.extent();
                 let inside =
                     |ptr: &shoal_format::Ptr| geometry.contains(ptr.addr, u64::from(ptr.len));
-                attr.id().hash(volume.store.volume) == base.1
+                attr.id(root.id).hash(root.id, volume.store.volume) == base.1
                     && extent.is_none_or(|extent| inside(&extent.ptr))
-                    && ids.insert(attr.id().to_text())
+                    && ids.insert(attr.id(root.id).to_text())
             });
             if !owned || !good {
                 gone.push(key);
@@ -64,7 +63,7 @@ impl Repair<'_> {
         })?;
         for key in gone {
             root.attrs.delete(key, self.epoch)?;
-            let ino = Ino(key.hi);
+            let ino = key.ino(root.id);
             self.did(format!("inode {ino}: impossible attribute {:#x} removed", key.lo));
         }
         Ok(())
@@ -76,7 +75,7 @@ impl Repair<'_> {
         let slot = place.read();
         let mut flags = 0;
         volume.each_attr(ino, &slot.inode, Side::Plain, &mut |attr| {
-            flags |= crate::attributes::flag_of(&attr.id());
+            flags |= crate::attributes::flag_of(&attr.id(ino.root()));
             Ok(true)
         })?;
         let said = slot.inode.core.flags;

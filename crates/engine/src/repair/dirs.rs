@@ -42,14 +42,15 @@ impl Repair<'_> {
         let volume = self.volume;
         for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
             root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
-                let named = Dirent::decode(raw).filter(|d| d.kind & 0x7f == DIRECTORY);
-                for ino in [Some(Ino(key.hi)), named.map(|d| d.child)].into_iter().flatten() {
+                let named = Dirent::decode(root.id, raw).filter(|d| d.kind & 0x7f == DIRECTORY);
+                let dir = key.ino(root.id);
+                for ino in [Some(dir), named.map(|d| d.child)].into_iter().flatten() {
                     if !self.nodes.contains_key(&ino) && self.is_lost(ino) {
                         wanted.entry(ino).or_default();
                     }
                 }
                 if let Some(entry) = named.filter(|d| wanted.contains_key(&d.child)) {
-                    names.insert(entry.child, (Ino(key.hi), entry.name.to_vec()));
+                    names.insert(entry.child, (dir, entry.name.to_vec()));
                 }
                 Ok(true)
             })?;

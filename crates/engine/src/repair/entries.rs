@@ -5,10 +5,10 @@ use super::{Name, Repair};
 use crate::dir::CHAINED;
 use crate::parent::NameIn;
 use crate::types::check_name;
-use shoal_base::{Ino, Result};
+use shoal_base::{Ino, Result, RootId};
 use shoal_format::attr::Link;
 use shoal_format::checkpoint::RootState;
-use shoal_format::dirent::{Dirent, HEADER, SUFFIX_MASK, name_hash};
+use shoal_format::dirent::{AT_KIND, Dirent, HEADER, SUFFIX_MASK, name_hash};
 use shoal_format::node::Key;
 use shoal_tree::Action;
 
@@ -34,17 +34,27 @@ impl Repair<'_> {
         let volume = self.volume;
         for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
             let mut group: Vec<(Key, Vec<u8>)> = Vec::new();
-            let mut misplaced = Vec::new();
+            let (mut misplaced, mut foreign) = (Vec::new(), Vec::new());
             root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
+                if key.ino(root.id).root() != root.id {
+                    foreign.push(key);
+                    return Ok(true);
+                }
                 let base = |key: Key| (key.hi, key.lo & !SUFFIX_MASK);
                 if group.first().is_some_and(|(first, _)| base(*first) != base(key)) {
-                    self.group(&group, &mut misplaced)?;
+                    self.group(root.id, &group, &mut misplaced)?;
                     group.clear();
                 }
                 group.push((key, raw.to_vec()));
                 Ok(true)
             })?;
-            self.group(&group, &mut misplaced)?;
+            self.group(root.id, &group, &mut misplaced)?;
+            for key in foreign {
+                root.dirents.delete(key, self.epoch)?;
+                let dir = key.ino(root.id);
+                let id = root.id.0;
+                self.did(format!("entry in root {id} removed: its key names directory {dir}"));
+            }
             for (dir, entry) in misplaced {
                 if volume.find_entry(dir, &entry.name)?.is_none() {
                     self.judge_misplaced(dir, &entry)?;
@@ -55,13 +65,18 @@ impl Repair<'_> {
     }
 
     /// All entries of one hash in one directory.
-    fn group(&mut self, group: &[(Key, Vec<u8>)], misplaced: &mut Vec<(Ino, Entry)>) -> Result<()> {
+    fn group(
+        &mut self,
+        root: RootId,
+        group: &[(Key, Vec<u8>)],
+        misplaced: &mut Vec<(Ino, Entry)>,
+    ) -> Result<()> {
         let Some((first, _)) = group.first() else { return Ok(()) };
-        let (dir, base) = (Ino(first.hi), first.lo & !SUFFIX_MASK);
+        let (dir, base) = (first.ino(root), first.lo & !SUFFIX_MASK);
         let mut kept: Vec<Entry> = Vec::with_capacity(1);
         for (key, raw) in group {
             self.step();
-            let Some(found) = Dirent::decode(raw) else {
+            let Some(found) = Dirent::decode(root, raw) else {
                 self.did(format!("entry {:#x} of directory {dir} removed: broken", key.lo));
                 continue;
             };
@@ -82,7 +97,8 @@ impl Repair<'_> {
         let whole = kept.len() == group.len()
             && (0..).zip(&kept).zip(group).all(|((i, entry), (key, raw))| {
                 let chained = i + 1 < group.len() as u64;
-                key.lo == base | i && raw[8] == entry.kind | if chained { CHAINED } else { 0 }
+                let kind = entry.kind | if chained { CHAINED } else { 0 };
+                key.lo == base | i && raw[AT_KIND] == kind
             });
         if !whole {
             let had: Vec<Key> = group.iter().map(|(key, _)| *key).collect();
@@ -200,8 +216,8 @@ impl Repair<'_> {
             let chained = if i + 1 < kept.len() { CHAINED } else { 0 };
             let Entry { child, kind, name } = entry;
             value.clear();
-            Dirent { child: *child, kind: kind | chained, name }.encode(&mut value);
-            dirents.put(Key::new(dir.0, base | i as u64), &value, self.epoch)?;
+            Dirent { child: *child, kind: kind | chained, name }.encode(dir.root(), &mut value);
+            dirents.put(Key::of(dir, base | i as u64), &value, self.epoch)?;
         }
         for key in had.iter().filter(|key| key.lo & SUFFIX_MASK >= kept.len() as u64) {
             dirents.delete(*key, self.epoch)?;
@@ -213,9 +229,10 @@ impl Repair<'_> {
     pub(super) fn insert(&self, dir: Ino, entry: Entry) -> Result<()> {
         let base = name_hash(self.volume.store.volume, &entry.name);
         let mut value = Vec::with_capacity(HEADER + entry.name.len());
-        Dirent { child: entry.child, kind: entry.kind, name: &entry.name }.encode(&mut value);
+        let Entry { child, kind, name } = &entry;
+        Dirent { child: *child, kind: *kind, name }.encode(dir.root(), &mut value);
         let dirents = &self.volume.store.root(dir)?.dirents;
-        let put = dirents.update(Key::new(dir.0, base), self.epoch, &mut |was| match was {
+        let put = dirents.update(Key::of(dir, base), self.epoch, &mut |was| match was {
             None => Action::Put(&value),
             Some(_) => Action::Keep,
         })?;
@@ -239,9 +256,9 @@ impl Repair<'_> {
         let dirents = &self.volume.store.root(dir)?.dirents;
         let (mut kept, mut had) = (Vec::new(), Vec::new());
         for suffix in 0..=SUFFIX_MASK {
-            let key = Key::new(dir.0, base | suffix);
+            let key = Key::of(dir, base | suffix);
             let entry = dirents.get(key, |raw| {
-                let d = Dirent::decode(raw)?;
+                let d = Dirent::decode(dir.root(), raw)?;
                 Some(Entry { child: d.child, kind: d.kind & !CHAINED, name: d.name.to_vec() })
             })?;
             let Some(entry) = entry.flatten() else { break };

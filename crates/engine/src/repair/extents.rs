@@ -4,8 +4,8 @@
 //! Whether the bytes are those that were written is not looked at here: nothing could bring them
 //! back, and reading them fails as it did before.
 
-use super::Repair;
-use shoal_base::{Addr, Ino, Result};
+use super::{Node, Repair};
+use shoal_base::{Addr, Ino, Result, RootId};
 use shoal_format::checkpoint::RootState;
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::Form;
@@ -72,13 +72,14 @@ impl Repair<'_> {
         let (mut owner, mut end) = (Ino(0), 0);
         let mut gone = Vec::new();
         root.extents.for_each(Key::MIN, Key::MAX, &mut |key, value| {
-            let ino = Ino(key.hi);
+            let ino = key.ino(root.id);
             if ino != owner {
                 (owner, end) = (ino, 0);
             }
             let extent = Extent::decode_value(key.lo, value);
             let extent = extent.filter(|e| e.offset >= end && self.is_inside(e));
-            match (extent, self.nodes.get_mut(&ino).filter(|node| node.far_data)) {
+            let owned = |node: &&mut Node| node.far_data && ino.root() == root.id;
+            match (extent, self.nodes.get_mut(&ino).filter(owned)) {
                 (Some(extent), Some(node)) => {
                     node.bytes += u64::from(extent.len);
                     end = extent.end();
@@ -89,7 +90,7 @@ impl Repair<'_> {
         })?;
         for key in gone {
             root.extents.delete(key, self.epoch)?;
-            let ino = Ino(key.hi);
+            let ino = key.ino(root.id);
             let hint = self.volume.path_hint(ino);
             self.did(format!("inode {ino}{hint}: impossible extent at {} removed", key.lo));
         }
@@ -98,12 +99,14 @@ impl Repair<'_> {
 
     /// Files some of whose records were in lost nodes, perhaps.
     fn holes(&mut self) {
-        let lost: Vec<(Key, Key)> = self.lost_ranges(TreeId::Extents);
+        let lost = self.lost_ranges(TreeId::Extents);
         for ino in self.sorted(|node| node.far_data && !lost.is_empty()) {
-            for (low, high) in &lost {
-                if *low < Key::new(ino.0 + 1, 0) && Key::new(ino.0, 0) < *high {
-                    let from = if low.hi == ino.0 { low.lo } else { 0 };
-                    let to = if high.hi == ino.0 { format!(" to {}", high.lo) } else { "".into() };
+            for range in &lost {
+                if range.may_hold(ino) {
+                    let LostRange { low, high, .. } = *range;
+                    let from = if low.hi == ino.index() { low.lo } else { 0 };
+                    let end = high.hi == ino.index();
+                    let to = if end { format!(" to {}", high.lo) } else { "".into() };
                     let hint = self.volume.path_hint(ino);
                     self.did(format!(
                         "inode {ino}{hint}: where its bytes from {from}{to} are may be lost: \
@@ -115,8 +118,23 @@ impl Repair<'_> {
     }
 
     /// Ranges of keys that nodes of a tree answered for and that are lost.
-    pub(super) fn lost_ranges(&self, tree: TreeId) -> Vec<(Key, Key)> {
+    pub(super) fn lost_ranges(&self, tree: TreeId) -> Vec<LostRange> {
         let lost = self.losses.iter().filter(|loss| loss.what == Lost::Node(tree));
-        lost.map(|loss| (loss.low, loss.high)).collect()
+        lost.map(|loss| LostRange { root: loss.root, low: loss.low, high: loss.high }).collect()
+    }
+}
+
+/// Keys of a tree that are lost.
+pub(super) struct LostRange {
+    root: RootId,
+    low: Key,
+    /// One past the last.
+    high: Key,
+}
+
+impl LostRange {
+    /// Whether entries of an inode may be among them.
+    pub fn may_hold(&self, ino: Ino) -> bool {
+        self.root == ino.root() && self.low < Key::behind(ino) && Key::of(ino, 0) < self.high
     }
 }

@@ -5,7 +5,7 @@ use super::attrs::ATTR_FLAGS;
 use super::{Node, Repair, Said};
 use crate::types::FileKind;
 use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
-use shoal_base::{Code, Error, Ino, Result};
+use shoal_base::{Code, Error, Ino, Result, RootId};
 use shoal_format::attr::{Attrs, verify_fork};
 use shoal_format::checkpoint::RootState;
 use shoal_format::inode::{FLAG_CUT, FLAG_TMPFILE, Form, Inode};
@@ -86,16 +86,16 @@ impl Repair<'_> {
             near_data: core.data_form == Form::Extents,
             far_data: core.data_form == Form::Tree,
             far_attrs,
-            wrong_flags: !far_attrs && core.flags & ATTR_FLAGS != flags(&inode.attr),
+            wrong_flags: !far_attrs && core.flags & ATTR_FLAGS != flags(ino.root(), &inode.attr),
         };
         self.nodes.insert(ino, node);
     }
 }
 
-/// The flags of the attributes in a fork.
-fn flags(fork: &[u8]) -> u32 {
-    let attrs = Attrs::new(fork).flatten().filter(|attr| attr.link().is_none());
-    attrs.fold(0, |flags, attr| flags | crate::attributes::flag_of(&attr.id()))
+/// The flags of the attributes in a fork of an inode of `root`.
+fn flags(root: RootId, fork: &[u8]) -> u32 {
+    let attrs = Attrs::new(fork).flatten().filter(|attr| !attr.is_parent());
+    attrs.fold(0, |flags, attr| flags | crate::attributes::flag_of(&attr.id(root)))
 }
 
 /// What to make of an inode that cannot be as it is, and why.
@@ -138,7 +138,7 @@ fn mended(ino: Ino, inode: &Inode) -> Option<(String, Inode)> {
     }
     let possible = match core.attr_form {
         Form::Empty | Form::Tree => inode.attr.is_empty(),
-        Form::Inline => !inode.attr.is_empty() && verify_fork(&inode.attr).is_ok(),
+        Form::Inline => !inode.attr.is_empty() && verify_fork(ino.root(), &inode.attr).is_ok(),
         Form::Extents => false,
     };
     if !possible {

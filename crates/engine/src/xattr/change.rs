@@ -109,7 +109,7 @@ impl Inner {
             None => Ok(None),
         };
         let old = place(change.remove)?;
-        let same = place(change.set.map(|attr| attr.id()))?;
+        let same = place(change.set.map(|attr| attr.id(ino.root())))?;
         let new = change.set.and_then(|attr| attr.value.extent());
         // With both the old and the new name there already, which no call asks for, two entries
         // become one: that is left to the general way.
@@ -143,7 +143,7 @@ impl Inner {
     #[cold]
     fn plan_intent(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
         for attr in inline::all(ino, &inode.attr)? {
-            self.can_put_in_tree(ino, &attr.id())?;
+            self.can_put_in_tree(ino, &attr.id(ino.root()))?;
         }
         let removed = match change.remove {
             Some(id) => self.find_in_tree(ino, &id)?.map(|found| found.raw),
@@ -158,7 +158,7 @@ impl Inner {
             (None, None) => Vec::new(),
         };
         match &change.set {
-            Some(set) => self.can_put_in_tree(ino, &set.id())?,
+            Some(set) => self.can_put_in_tree(ino, &set.id(ino.root()))?,
             None => self.can_gather(ino)?,
         }
         let set = change.set.map(|attr| attr.to_bytes()).unwrap_or_default();

@@ -29,7 +29,7 @@ pub(crate) fn find<'f>(ino: Ino, fork: &'f [u8], id: &Id<'_>) -> Result<Option<P
         let attr = attr.ok_or_else(|| broken(ino, format!("no attribute at byte {start}")))?;
         let end = attrs.position();
         // Looked at in the order in which they are most likely to differ.
-        if attr.name == id.name && attr.space == id.space && attr.link() == id.link {
+        if attr.name == id.name && attr.space == id.space && attr.link(ino.root()) == id.link {
             return Ok(Some(Place { range: start..end, attr }));
         }
         start = end;
@@ -60,18 +60,22 @@ pub(crate) fn spliced(fork: &[u8], gone: Option<&Range<usize>>, new: Option<&Att
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_base::RootId;
     use shoal_format::attr::{Link, Namespace, Value, verify_fork};
+
+    const INO: Ino = Ino(5 << 48 | 1);
+    const ROOT: RootId = RootId(5);
 
     type Model = Vec<((Namespace, Vec<u8>, Option<Link>), Vec<u8>)>;
 
     fn check(fork: &[u8], model: &Model) {
-        assert_eq!(verify_fork(fork), Ok(()));
-        let found: Model = all(Ino(1), fork)
+        assert_eq!(verify_fork(ROOT, fork), Ok(()));
+        let found: Model = all(INO, fork)
             .unwrap()
             .iter()
             .map(|a| {
                 let Value::Local(value) = a.value else { panic!("remote") };
-                ((a.space, a.name.to_vec(), a.link()), value.to_vec())
+                ((a.space, a.name.to_vec(), a.link(ROOT)), value.to_vec())
             })
             .collect();
         let mut sorted = (found.clone(), model.clone());
@@ -94,13 +98,13 @@ mod tests {
                 let space = Namespace::from_number(space).unwrap();
                 let name = vec![b'a' + name; 1 + name as usize * 3];
                 let link = Link { dir: Ino(dir + 1), generation: 1 };
-                let pointer = link.encode();
+                let pointer = link.encode(ROOT);
                 let parent = space == Namespace::Parent;
                 let bytes = vec![len as u8; len];
                 let value = if parent { &pointer[..] } else { &bytes[..] };
                 let attr = Attr { space, name: &name, value: Value::Local(value) };
                 let key = (space, name.clone(), parent.then_some(link));
-                let place = find(Ino(1), &fork, &attr.id()).unwrap().map(|p| p.range);
+                let place = find(INO, &fork, &attr.id(ROOT)).unwrap().map(|p| p.range);
                 let known = model.iter().position(|(k, _)| *k == key);
                 prop_assert_eq!(place.is_some(), known.is_some());
                 if op == 0 {

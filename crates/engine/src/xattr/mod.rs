@@ -59,7 +59,7 @@ impl Inner {
             Form::Empty => Ok(()),
             Form::Inline => {
                 for attr in inline::all(ino, &inode.attr)? {
-                    if attr.link().is_some() == (side == Side::Parents) && !each(attr)? {
+                    if attr.is_parent() == (side == Side::Parents) && !each(attr)? {
                         break;
                     }
                 }

@@ -38,7 +38,7 @@ impl Inner {
         if value.len() > VALUE_MAX {
             return Err(Error::Code(Code::TooBig));
         }
-        let offset = KEY_HIGH | id.hash(self.store.volume);
+        let offset = KEY_HIGH | id.hash(ino.root(), self.store.volume);
         Ok(Value::Remote(self.write_object(ino, offset, &[value])?.ptr))
     }
 
@@ -46,7 +46,7 @@ impl Inner {
     pub(crate) fn load_value(&self, ino: Ino, attr: &Attr<'_>) -> Result<Vec<u8>> {
         match self.hold_value(ino, attr)? {
             Held::Here(bytes) => Ok(bytes),
-            Held::There(ptr, _hold) => self.read_value(ino, &attr.id(), &ptr),
+            Held::There(ptr, _hold) => self.read_value(ino, &attr.id(ino.root()), &ptr),
         }
     }
 
@@ -58,7 +58,8 @@ impl Inner {
                 Ok(Held::There(ptr, self.store.space.hold(ptr.addr)))
             }
             Value::Remote(_) => {
-                Err(broken(ino, format!("{} is outside any segment", attr.to_text())))
+                let text = attr.to_text(ino.root());
+                Err(broken(ino, format!("{text} is outside any segment")))
             }
         }
     }
@@ -74,7 +75,7 @@ impl Inner {
     /// For the cleaner: writes the value whose object is at `payload` elsewhere. Returns its
     /// length, 0 if no attribute points to it.
     pub(crate) fn move_value(&self, header: &DataHeader, payload: Addr) -> Result<u32> {
-        let ino = header.ino;
+        let ino = header.ino();
         let mut txn = self.store.begin(Need::Release, records::CLEAN)?;
         let inode = self.store.root(ino)?.table.get(ino)?;
         let mut locked = inode.write();
@@ -120,8 +121,8 @@ impl Inner {
     }
 
     fn rewrite_value(&self, header: &DataHeader, attr: &Attr<'_>) -> Result<Extent> {
-        let bytes = self.load_value(header.ino, attr)?;
-        let new = self.write_object_as(header.ino, header.offset, &[&bytes], Class::Reserved)?;
+        let bytes = self.load_value(header.ino(), attr)?;
+        let new = self.write_object_as(header.ino(), header.offset, &[&bytes], Class::Reserved)?;
         Ok(Extent { offset: 0, ..new })
     }
 

@@ -38,7 +38,7 @@ impl Inner {
     /// Bytes of the area that these attributes may claim against data.
     pub(crate) fn share_of(&self, fork: &[u8]) -> usize {
         let mut attrs = Attrs::new(fork);
-        let parent = attrs.next().flatten().is_some_and(|attr| attr.link().is_some());
+        let parent = attrs.next().flatten().is_some_and(|attr| attr.is_parent());
         let alone = parent && attrs.position() == fork.len();
         if alone { self.inline_max() } else { self.inline_max() / 2 }
     }

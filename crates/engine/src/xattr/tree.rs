@@ -56,7 +56,7 @@ impl Inner {
         for found in self.same_hash(ino, id)?.0 {
             let attr = Attr::decode_whole(&found.raw);
             let attr = attr.ok_or_else(|| broken(ino, format!("entry {:#x}", found.key.lo)))?;
-            if attr.id() == *id {
+            if attr.id(ino.root()) == *id {
                 return Ok(Some(found));
             }
         }
@@ -75,28 +75,34 @@ impl Inner {
 
     /// Puts an attribute into the tree, in the place of the one of that name if there is one.
     pub(crate) fn put_in_tree(&self, txn: &mut Txn<'_>, ino: Ino, attr: &Attr<'_>) -> Result<()> {
-        let key = match self.find_in_tree(ino, &attr.id())? {
+        let key = match self.find_in_tree(ino, &attr.id(ino.root()))? {
             Some(old) => {
                 self.value_goes(&old.raw);
                 old.key
             }
             None => {
-                let free = self.same_hash(ino, &attr.id())?.1;
+                let free = self.same_hash(ino, &attr.id(ino.root()))?.1;
                 free.ok_or(Error::Code(Code::NoSpace))?
             }
         };
-        self.put_raw(txn, key, &attr.to_bytes())?;
+        self.put_raw(txn, ino, key, &attr.to_bytes())?;
         if let Some(extent) = attr.value.extent() {
             self.store.account(&extent, ExtentChange::Appears);
         }
         Ok(())
     }
 
-    /// Puts bytes under a key, without counting.
-    pub(crate) fn put_raw(&self, txn: &mut Txn<'_>, key: Key, value: &[u8]) -> Result<()> {
+    /// Puts bytes under a key of an inode, without counting.
+    pub(crate) fn put_raw(
+        &self,
+        txn: &mut Txn<'_>,
+        ino: Ino,
+        key: Key,
+        value: &[u8],
+    ) -> Result<()> {
         txn.changing();
-        self.attrs(Ino(key.hi))?.put(key, value, txn.epoch)?;
-        txn.log(Item::TreePut { tree: TreeId::Attrs, key, value });
+        self.attrs(ino)?.put(key, value, txn.epoch)?;
+        txn.log(Item::TreePut { root: ino.root(), tree: TreeId::Attrs, key, value });
         Ok(())
     }
 
@@ -105,7 +111,7 @@ impl Inner {
         let Some(old) = self.find_in_tree(ino, id)? else { return Ok(()) };
         txn.changing();
         self.attrs(ino)?.delete(old.key, txn.epoch)?;
-        txn.log(Item::TreeDel { tree: TreeId::Attrs, key: old.key });
+        txn.log(Item::TreeDel { root: ino.root(), tree: TreeId::Attrs, key: old.key });
         self.value_goes(&old.raw);
         Ok(())
     }
@@ -124,8 +130,8 @@ impl Inner {
         each: &mut dyn FnMut(Attr<'_>) -> Result<bool>,
     ) -> Result<()> {
         let (from, to) = match side {
-            Side::Plain => (Key::new(ino.0, 0), Key::new(ino.0, KEY_HIGH)),
-            Side::Parents => (Key::new(ino.0, KEY_HIGH), Key::new(ino.0 + 1, 0)),
+            Side::Plain => (Key::of(ino, 0), Key::of(ino, KEY_HIGH)),
+            Side::Parents => (Key::of(ino, KEY_HIGH), Key::behind(ino)),
         };
         self.attrs(ino)?.for_each(from, to, &mut |key, raw| {
             let attr = Attr::decode_whole(raw);
@@ -141,16 +147,16 @@ impl Inner {
         // The fork first: replaying it takes back what it counted, the tree's values count anew.
         self.set_fork(txn, locked, Form::Tree, Box::default())?;
         for attr in all(ino, &fork)? {
-            let free = self.same_hash(ino, &attr.id())?.1;
+            let free = self.same_hash(ino, &attr.id(ino.root()))?.1;
             let key = free.ok_or(Error::Code(Code::NoSpace))?;
-            self.put_raw(txn, key, &attr.to_bytes())?;
+            self.put_raw(txn, ino, key, &attr.to_bytes())?;
         }
         Ok(())
     }
 
     /// Reads what a later [`Inner::gather_attrs`] looks at, so that it cannot fail.
     pub(crate) fn can_gather(&self, ino: Ino) -> Result<()> {
-        let (from, to) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
+        let (from, to) = (Key::of(ino, 0), Key::behind(ino));
         self.attrs(ino)?.scan(from, to, GATHER_MAX, &mut Batch::default()).map(|_| ())
     }
 
@@ -158,7 +164,7 @@ impl Inner {
     /// without any has an empty fork.
     pub(crate) fn gather_attrs(&self, txn: &mut Txn<'_>, locked: &mut Locked<'_>) -> Result<()> {
         let ino = locked.ino();
-        let (from, to) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
+        let (from, to) = (Key::of(ino, 0), Key::behind(ino));
         let mut batch = Batch::default();
         let tree = self.attrs(ino)?;
         if tree.scan(from, to, GATHER_MAX, &mut batch)?.is_some() {
@@ -174,7 +180,7 @@ impl Inner {
         txn.changing();
         tree.delete_range(from, to, txn.epoch, &mut |_, _| {})?;
         let end = u64::MAX;
-        txn.log(Item::TreeDelRange { tree: TreeId::Attrs, key: from, end });
+        txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Attrs, key: from, end });
         let form = if fork.is_empty() { Form::Empty } else { Form::Inline };
         self.set_fork(txn, locked, form, fork.into())
     }
@@ -198,11 +204,11 @@ impl Inner {
 
     /// What is to be freed with an inode whose attributes are in the tree.
     pub(crate) fn free_attrs(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
-        let (key, to) = (Key::new(ino.0, 0), Key::new(ino.0 + 1, 0));
+        let (key, to) = (Key::of(ino, 0), Key::behind(ino));
         txn.changing();
         let mut gone = |_: Key, raw: &[u8]| self.value_goes(raw);
         self.attrs(ino)?.delete_range(key, to, txn.epoch, &mut gone)?;
-        txn.log(Item::TreeDelRange { tree: TreeId::Attrs, key, end: u64::MAX });
+        txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Attrs, key, end: u64::MAX });
         Ok(())
     }
 
@@ -215,12 +221,12 @@ impl Inner {
         new: Value<'_>,
     ) -> Result<()> {
         let attr = Attr::decode_whole(&found.raw).ok_or_else(|| broken(ino, "moved"))?;
-        self.put_raw(txn, found.key, &Attr { value: new, ..attr }.to_bytes())
+        self.put_raw(txn, ino, found.key, &Attr { value: new, ..attr }.to_bytes())
     }
 
     /// The entries with this hash, whatever their names: for the cleaner, which knows no names.
     pub(crate) fn hashed_in_tree(&self, ino: Ino, lo: u64) -> Result<Vec<InTree>> {
-        let base = Key::new(ino.0, lo & !SUFFIX_MASK);
+        let base = Key::of(ino, lo & !SUFFIX_MASK);
         let mut batch = Batch::default();
         let end = Key::new(base.hi, base.lo | SUFFIX_MASK).next();
         self.attrs(ino)?.scan(base, end, SUFFIX_MASK as usize + 1, &mut batch)?;

@@ -55,6 +55,48 @@ macro_rules! newtypes {
 }
 newtypes! { Addr Ino Lsn RootId }
 
+macro_rules! odd_integers {
+    ($($(#[$doc:meta])* $type:ident($inner:ty) $len:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+        pub struct $type($inner);
+
+        impl $type {
+            /// The number, without its upper bits if it is too large.
+            pub const fn new(number: $inner) -> $type {
+                $type(number & ((1 << (8 * $len)) - 1))
+            }
+            /// The number.
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl Field for $type {
+            const LEN: usize = $len;
+            #[inline]
+            fn put(&self, to: &mut [u8]) {
+                to.copy_from_slice(&self.0.to_le_bytes()[..$len]);
+            }
+            #[inline]
+            fn get(from: &[u8]) -> Option<Self> {
+                let mut raw = [0; size_of::<$inner>()];
+                raw[..$len].copy_from_slice(from.get(..$len)?);
+                Some($type(<$inner>::from_le_bytes(raw)))
+            }
+            fn text(&self) -> String {
+                self.0.to_string()
+            }
+        }
+    )*};
+}
+odd_integers! {
+    /// A number of three bytes.
+    U24(u32) 3;
+    /// A number of six bytes.
+    U48(u64) 6;
+}
+
 /// One byte: 0 or 1.
 impl Field for bool {
     const LEN: usize = 1;

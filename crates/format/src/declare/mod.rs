@@ -27,7 +27,7 @@
 mod field;
 mod table;
 
-pub use field::Field;
+pub use field::{Field, U24, U48};
 pub use table::{Row, Table};
 
 /// Whole length of a structure in a declaration: a number, or 0 for `varying`.
