@@ -20,7 +20,7 @@ use shoal_format::intent::Intent;
 use shoal_format::layout::TABLES;
 use shoal_format::node::Key;
 use shoal_format::superblock::{SIZE, spare_of, twin_of};
-use shoal_format::{Ptr, orphan};
+use shoal_format::{Ptr, orphan, usage};
 use shoal_txn::{fork_extents, remote_extents};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -145,7 +145,7 @@ impl Sample {
                 self.add(kind.name(), ptr.addr.0, u64::from(ptr.len), vec![], "");
             }
         });
-        assert_eq!(kinds.len(), 7, "{kinds:?}");
+        assert_eq!(kinds.len(), 9, "{kinds:?}");
     }
 
     fn metadata(&mut self) {
@@ -269,12 +269,23 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
             all.extend(fields("pointer", "block ", 16, len));
             all
         }
-        "segment usage table" => {
-            let entry = |(name, at, to): (&str, u64, u64)| (name.to_owned(), at..to);
-            let header = [("magic", 0, 8), ("segments", 8, 12), ("reserved", 12, 16)];
-            let rest = [("positions", 16, 56), ("reserved 2", 56, 64), ("first live", 64, 68)];
-            let more = [("first kind", 68, 69), ("first sealed", 69, 70)];
-            header.into_iter().chain(rest).chain(more).map(entry).collect()
+        "usage root" => {
+            let mut all = fields("usage-root", "", 0, len);
+            all.extend(fields("pointer", "index ", usage::ROOT_FIXED as u64, len));
+            all
+        }
+        "usage index" => {
+            let mut all = fields("usage-index", "", 0, len);
+            all.extend(fields("pointer", "page ", usage::HEADER as u64, len));
+            all
+        }
+        "usage page" => {
+            let mut all = fields("usage-page", "", 0, len);
+            for seg in 0..2 {
+                let at = (usage::HEADER + seg * usage::ENTRY) as u64;
+                all.extend(fields("usage-entry", &format!("segment {seg} "), at, len));
+            }
+            all
         }
         "orphan block" => {
             let mut all = fields("orphan-block", "", 0, len);

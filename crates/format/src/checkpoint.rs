@@ -42,7 +42,7 @@ pub struct Checkpoint {
     pub lsn: Lsn,
     /// Address of the journal batch that starts at `lsn`.
     pub journal: Addr,
-    /// Segment usage table.
+    /// Root of the segment usage table.
     pub usage: Ptr,
     /// Bytes promised to preallocated (unwritten) extents.
     pub prealloc: u64,

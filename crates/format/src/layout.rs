@@ -4,7 +4,7 @@
 
 use crate::{
     Ptr, attr, batch, checkpoint, claim, dirent, extent, inode, intent, node, orphan, root,
-    superblock,
+    superblock, usage,
 };
 
 /// A field: its name, its bytes (0: they vary, and it is the last), what it is.
@@ -119,10 +119,48 @@ tables! {
         "epoch" 8 "number of the checkpoint";
         "lsn" 8 "replay starts here";
         "journal" 8 "address of the batch that starts there";
-        "usage" 24 "pointer to the segment usage table";
+        "usage" 24 "pointer to the root of the segment usage table";
         "prealloc" 8 "bytes promised to preallocated extents";
         "orphan_lists" 4 "number of pointers to orphan lists; `SCP1`: to orphan blocks";
         "pages" 4 "number of pointers to root pages; `SCP1`: of roots, which follow";
+    }
+    USAGE_ROOT "usage-root" 0, usage::ROOT_FIXED,
+    "Root of the segment usage table; the pointers to its index pages follow, one for each \
+     262,144 segments. A null one: all of those are free." {
+        "magic" 4 "`SUR1`";
+        "segments" 4 "number of segments of the volume";
+        "volume" 8 "first half of the volume id";
+        "epoch" 8 "number of the checkpoint that names it";
+        "indexes" 4 "number of pointers that follow";
+        "reserved" 4 "zero";
+        "positions" 40 "where each stream goes on, 8 bytes each: metadata, data 0 to 3; 0: it has \
+                        no open segment";
+        "totals" 80 "for each kind of segment their number (8) and their live bytes (8)";
+    }
+    USAGE_INDEX "usage-index" 0, usage::HEADER,
+    "Index page of the segment usage table; the pointers to at most 256 pages follow. A null one: \
+     all segments of the page are free." {
+        "magic" 4 "`SUI1`";
+        "count" 4 "number of pointers that follow";
+        "volume" 8 "first half of the volume id";
+        "epoch" 8 "number of the checkpoint that wrote it";
+        "number" 4 "of the index page: its first page divided by 256";
+        "reserved" 4 "zero";
+    }
+    USAGE_PAGE "usage-page" 0, usage::HEADER,
+    "Page of the segment usage table; the entries of at most 1024 segments follow." {
+        "magic" 4 "`SUP1`";
+        "count" 4 "number of entries that follow";
+        "volume" 8 "first half of the volume id";
+        "epoch" 8 "number of the checkpoint that wrote it";
+        "number" 4 "of the page: its first segment divided by 1024";
+        "reserved" 4 "zero";
+    }
+    USAGE_ENTRY "usage-entry" usage::ENTRY, usage::ENTRY, "A segment in a page." {
+        "live" 4 "bytes in it that something points to";
+        "kind" 1 "0 free, 1 super, 2 journal, 3 metadata, 4 data";
+        "sealed" 1 "1: no stream appends to it any more";
+        "reserved" 2 "zero";
     }
     PAGE_POINTER "page-pointer" root::PagePtr::SIZE, root::PagePtr::SIZE,
     "Points to a page of the root table; null when none of its roots is in use." {

@@ -12,7 +12,8 @@ use shoal_format::checkpoint::{FIXED, MAGIC_INLINE};
 use shoal_format::features::INCOMPAT_PAGED_ROOTS;
 use shoal_format::superblock::COPIES;
 use shoal_format::superblock::{SIZE, Superblock, spare_of, twin_of};
-use shoal_format::usage::{SegKind, UsageTable};
+use shoal_format::usage::{Expected, SegKind, Totals, UsageEntry, UsageIndex, UsagePage};
+use shoal_format::usage::{UsageRoot, pages};
 use shoal_txn::Image;
 use shoal_txn::ObjectKind;
 
@@ -38,6 +39,53 @@ fn record(image: &Image, roots: &[RootRecord], usage: Ptr) -> Vec<u8> {
     out
 }
 
+/// The usage table of a volume that has one page of it.
+struct Usage {
+    at: [Ptr; 3],
+    volume: u64,
+    page: UsagePage,
+    index: UsageIndex,
+    root: UsageRoot,
+}
+
+impl Usage {
+    fn read(device: &MemDevice, image: &Image, sb: &Superblock) -> Usage {
+        let (geometry, volume, epoch) = (&sb.geometry, sb.volume(), image.checkpoint.epoch);
+        assert_eq!(pages(geometry), 1);
+        let of = Expected { geometry, volume, epoch };
+        let mut at = [Ptr::NULL; 3];
+        image.for_each_object(&mut |kind, ptr| match kind {
+            ObjectKind::Usage => at[0] = ptr,
+            ObjectKind::UsageIndex(_) => at[1] = ptr,
+            ObjectKind::UsagePage(_) => at[2] = ptr,
+            _ => {}
+        });
+        let raw = at.map(|ptr| {
+            let mut raw = vec![0; ptr.len as usize];
+            device.read_at(&mut raw, ptr.addr.0).unwrap();
+            raw
+        });
+        let root = UsageRoot::decode(&raw[0], at[0].addr, &of).unwrap();
+        let index = UsageIndex::decode(&raw[1], at[1].addr, 0, &of).unwrap();
+        let page = UsagePage::decode(&raw[2], at[2].addr, 0, &of).unwrap();
+        Usage { at, volume, page, index, root }
+    }
+
+    /// Writes it in its old place; returns the pointer to the root.
+    fn write(mut self, device: &MemDevice) -> Ptr {
+        let put = |ptr: Ptr, raw: Vec<u8>| {
+            device.write_at(&raw, ptr.addr.0).unwrap();
+            Ptr { checksum: shoal_base::checksum(&raw), ..ptr }
+        };
+        self.index.pages[0] = put(self.at[2], self.page.encode(self.volume));
+        self.root.indexes[0] = put(self.at[1], self.index.encode(self.volume));
+        self.root.totals = Totals::default();
+        self.page.entries.iter().for_each(|entry| self.root.totals.add(entry));
+        let segments = self.page.entries.len() as u32;
+        put(self.at[0], self.root.encode(self.volume, segments))
+    }
+}
+
 /// Rewrites the newest checkpoint of a volume in the old form. The journal behind it stays.
 pub fn to_old_form(device: &MemDevice) {
     let sb = shoal_txn::read_superblock(device).unwrap();
@@ -48,9 +96,8 @@ pub fn to_old_form(device: &MemDevice) {
         roots.extend((roots.len()..root.id.0.into()).map(|n| RootRecord::vacant(RootId(n as u16))));
         roots.push(root);
     }
-    let mut raw = vec![0; image.checkpoint.usage.len as usize];
-    device.read_at(&mut raw, image.checkpoint.usage.addr.0).unwrap();
-    let mut table = UsageTable::decode(&raw, &geometry).unwrap();
+    let mut usage = Usage::read(device, &image, &sb);
+    let table = &mut usage.page;
     // What is not part of it any more, but for the table itself, which is written in its place.
     image.for_each_object(&mut |kind, ptr| {
         let gone = [
@@ -62,6 +109,9 @@ pub fn to_old_form(device: &MemDevice) {
         let entry = &mut table.entries[geometry.segment_of(ptr.addr).0 as usize];
         entry.live -= if gone.contains(&kind) { ptr.len } else { 0 };
     });
+    for entry in table.entries.iter_mut().filter(|entry| entry.sealed && entry.live == 0) {
+        *entry = UsageEntry::default();
+    }
     // A segment that nothing has used, the journal behind the checkpoint included.
     let is_unused = |n: &usize| {
         let mut raw = vec![0; geometry.segment_size as usize];
@@ -73,9 +123,7 @@ pub fn to_old_form(device: &MemDevice) {
     let len = record(&image, &roots, Ptr::NULL).len();
     let entry = &mut table.entries[unused];
     (entry.kind, entry.live, entry.sealed) = (SegKind::Meta, len as u32, true);
-    let raw = table.encode();
-    device.write_at(&raw, image.checkpoint.usage.addr.0).unwrap();
-    let usage = Ptr { checksum: shoal_base::checksum(&raw), ..image.checkpoint.usage };
+    let usage = usage.write(device);
     let raw = record(&image, &roots, usage);
     let checkpoint = Ptr { addr: at, len: raw.len() as u32, checksum: shoal_base::checksum(&raw) };
     let sb = Superblock { checkpoint, incompat: sb.incompat & !INCOMPAT_PAGED_ROOTS, ..sb };
