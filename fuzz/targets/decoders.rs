@@ -4,7 +4,7 @@ use shoal_base::checksum::checksum_of_body;
 use shoal_base::limits::SEGMENTS_MAX;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
-use shoal_format::bytes::{Reader, u16_at, u32_at, u64_at};
+use shoal_format::bytes::{Reader, u16_at, u64_at};
 use shoal_format::checkpoint::{self as checkpoints, Checkpoint, Inline};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};

@@ -18,7 +18,7 @@ use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::{Form, Inode};
 use shoal_format::node::{self, Key, TreeId};
 use shoal_format::root::{self, RootPage};
-use shoal_format::usage::SegKind;
+use shoal_format::usage::{self, SegKind};
 use shoal_itable::InodeRef;
 use shoal_space::{COLD, Class};
 use shoal_txn::Need;
@@ -405,6 +405,8 @@ impl Inner {
                 self.move_node(bytes, addr)?;
             } else if magic == root::MAGIC && volume {
                 self.store.rewrite_root_page(RootPage::number_at(bytes), addr);
+            } else if [usage::PAGE_MAGIC, usage::INDEX_MAGIC].contains(&magic) {
+                self.store.rewrite_usage_page(bytes, addr);
             } else if magic == shoal_format::inode::MAGIC && volume {
                 let txn = self.store.begin(Need::Release, records::CLEAN)?;
                 let root = RootId(u16_at(bytes, 6));

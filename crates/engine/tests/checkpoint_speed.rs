@@ -38,7 +38,7 @@ fn one_file_on_100_tib() {
     took.sort();
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     println!(
-        "{CHECKPOINTS} checkpoints of one file: median {:.2} ms, least {:.2}, 95 in 100 within {:.2}",
+        "{CHECKPOINTS} checkpoints of one file: median {:.2} ms, least {:.2}, 95 of 100 {:.2}",
         ms(took[took.len() / 2]),
         ms(took[0]),
         ms(took[took.len() * 95 / 100])

@@ -269,24 +269,7 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
             all.extend(fields("pointer", "block ", 16, len));
             all
         }
-        "usage root" => {
-            let mut all = fields("usage-root", "", 0, len);
-            all.extend(fields("pointer", "index ", usage::ROOT_FIXED as u64, len));
-            all
-        }
-        "usage index" => {
-            let mut all = fields("usage-index", "", 0, len);
-            all.extend(fields("pointer", "page ", usage::HEADER as u64, len));
-            all
-        }
-        "usage page" => {
-            let mut all = fields("usage-page", "", 0, len);
-            for seg in 0..2 {
-                let at = (usage::HEADER + seg * usage::ENTRY) as u64;
-                all.extend(fields("usage-entry", &format!("segment {seg} "), at, len));
-            }
-            all
-        }
+        kind if kind.starts_with("usage") => in_usage(kind, len),
         "orphan block" => {
             let mut all = fields("orphan-block", "", 0, len);
             all.push(("slots".into(), 24..orphan::BLOCK_SIZE as u64 - 8));
@@ -328,6 +311,21 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
     }
     between.extend((at < len).then(|| ("the rest".into(), at..len)));
     all.extend(between);
+    all
+}
+
+fn in_usage(kind: &str, len: u64) -> Vec<Region> {
+    let mut all = fields(&kind.replace(' ', "-"), "", 0, len);
+    match kind {
+        "usage root" => all.extend(fields("pointer", "index ", usage::ROOT_FIXED as u64, len)),
+        "usage index" => all.extend(fields("pointer", "page ", usage::HEADER as u64, len)),
+        _ => {
+            for seg in 0..2 {
+                let at = (usage::HEADER + seg * usage::ENTRY) as u64;
+                all.extend(fields("usage-entry", &format!("segment {seg} "), at, len));
+            }
+        }
+    }
     all
 }
 

@@ -96,16 +96,17 @@ impl Bits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
         fn behaves_as_a_set(
             limit in prop_oneof![1..70u32, 4000..4200u32, 262_100..262_200u32, Just(1 << 24)],
-            steps in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..80),
+            steps in vec((any::<bool>(), any::<prop::sample::Index>()), 1..80),
         ) {
             let (mut bits, mut model) = (Bits::new(limit), BTreeSet::new());
             for (add, n) in steps {

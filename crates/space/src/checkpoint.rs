@@ -1,5 +1,5 @@
-//! The space side of a checkpoint: freeze, account for what is written meanwhile, say which pages of
-//! the usage table are due and what is in them, and free what the finished checkpoint no longer
+//! The space side of a checkpoint: freeze, account for what is written meanwhile, say which pages
+//! of the usage table are due and what is in them, and free what the finished checkpoint no longer
 //! needs. The argument why that is safe heads the crate.
 //!
 //! ```text
@@ -52,7 +52,7 @@ impl Space {
             }
         };
         let known = self.shadow.lock().take();
-        let shadow = match known {
+        let mut shadow = match known {
             Some(mut shadow) => {
                 self.changed.take(|seg| shadow.set(seg, now(&self.segments[seg as usize])));
                 shadow
@@ -62,7 +62,15 @@ impl Space {
                 Shadow::unwritten(&self.geometry, self.segments.iter().map(now).collect())
             }
         };
+        let rewrites = std::mem::take(&mut *self.rewrites.lock());
+        rewrites.into_iter().for_each(|page| shadow.rewrite(&self.geometry, page));
         Frozen { shadow, positions, number: self.freezes.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The next checkpoint writes this page of the usage table, and its index page, anew: the
+    /// cleaner empties a segment in which it is.
+    pub fn rewrite_page(&self, page: u32) {
+        self.rewrites.lock().insert(page);
     }
 
     /// The checkpoint has written metadata that it points to: counted in the frozen and in the

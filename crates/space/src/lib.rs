@@ -70,6 +70,7 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
 use shoal_format::usage::{STREAMS, stream_kind, table_bytes};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Number of data streams.
@@ -120,9 +121,9 @@ pub enum Class {
 /// Segments held back so that a checkpoint, an unlink or a truncate succeeds on a full volume: two
 /// in a hundred, at least 6 and at most 64. They must hold the metadata that one checkpoint writes
 /// while the previous one's is still there, the journal meanwhile, and a segment for the cleaner;
-/// an engine that lets more metadata get dirty sets more with [`Space::set_reserve`]. And as many as
-/// the whole usage table takes, of which a removal may change every page: none, where it is smaller
-/// than a segment.
+/// an engine that lets more metadata get dirty sets more with [`Space::set_reserve`]. And as many
+/// as the whole usage table takes, of which a removal may change every page: none, where it is
+/// smaller than a segment.
 pub const fn default_reserve(geometry: &Geometry) -> u32 {
     let table = (table_bytes(geometry) / geometry.segment_size) as u32;
     table
@@ -170,6 +171,8 @@ pub struct Space {
     /// The newest checkpoint's usage table; `None` while a [`Frozen`] has it, or when nobody knows
     /// what is on the device.
     shadow: Mutex<Option<Shadow>>,
+    /// Pages of it that the next checkpoint writes whatever has changed.
+    rewrites: Mutex<BTreeSet<u32>>,
 }
 
 impl Space {
@@ -209,6 +212,7 @@ impl Space {
             freezes: AtomicU64::new(0),
             changed: Changed::new(geometry.segments),
             shadow: Mutex::new(Some(Shadow::fresh(&geometry))),
+            rewrites: Mutex::default(),
         }
     }
 
@@ -455,5 +459,7 @@ impl Space {
     }
 }
 
+#[cfg(test)]
+mod page_tests;
 #[cfg(test)]
 mod tests;

@@ -135,6 +135,13 @@ impl Shadow {
         segments.map(|seg| self.row(seg))
     }
 
+    /// The page is due, though no row has changed.
+    pub fn rewrite(&mut self, geometry: &Geometry, page: u32) {
+        if page < usage::pages(geometry) {
+            self.due.insert(page);
+        }
+    }
+
     /// Takes out the lowest page in which a row has changed since it was last taken.
     pub fn next_due(&mut self) -> Option<u32> {
         self.due.pop_first()

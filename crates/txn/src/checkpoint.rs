@@ -175,9 +175,9 @@ impl Store {
 
     /// Step 5: retires the previous record and what only it named, then writes what has changed of
     /// the usage table, whose own bytes and those of the record are counted in it, and the record.
-    /// Returns the superblock that names it, of which a spare copy lies behind it, and then a second
-    /// copy of the record; in the same segment, so that they stay as long as the record does, though
-    /// nothing counts them. And where the table is.
+    /// Returns where the table is, and the superblock that names the record, of which a spare copy
+    /// lies behind it, and then a second copy of the record; in the same segment, so that they stay
+    /// as long as the record does, though nothing counts them.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,

@@ -30,6 +30,7 @@ use crate::root_pages;
 use crate::roots::Root;
 use crate::spare::with_either_record;
 use crate::store::{Store, StoreOptions};
+use crate::usage_pages::UsageImage;
 use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
@@ -178,8 +179,8 @@ pub fn salvage(
         Ok(())
     };
     let mut image = Image::read(&*device, &sb, checkpoint, &mut lost)?;
-    let table = image.usage.read_table(&*device, &of, &mut lost)?;
-    held.used(&geometry, &image, &table, &mut losses);
+    let table = image.usage.salvage_table(&*device, &of, &mut lost)?;
+    held.used(&image.usage, &table);
     image.for_each_object(&mut |_, ptr| held.pointer(&geometry, ptr, SegKind::Meta));
     let orphans = orphans_of(&*device, &sb, &image.orphan_blocks, &mut losses)?;
     let (journal, lsn) = (image.checkpoint.journal, image.checkpoint.lsn);
@@ -416,30 +417,13 @@ fn replay(
 
 impl Held {
     /// What the old usage table says is in use, as far as it can be read.
-    fn used(
-        &mut self,
-        geometry: &Geometry,
-        image: &Image,
-        table: &UsageTable,
-        losses: &mut Vec<Loss>,
-    ) {
-        self.unknown.clone_from(&image.usage.lost);
-        if self.unknown.is_empty()
-            && let Err(lie) = table.verify(geometry, &image.usage.root.totals)
-        {
-            losses.push(Loss::of_volume(Lost::Usage, lie));
-            self.unknown = vec![0..geometry.segments];
-            return;
-        }
+    fn used(&mut self, usage: &UsageImage, table: &UsageTable) {
+        self.unknown.clone_from(&usage.lost);
         for (n, entry) in table.entries.iter().enumerate() {
-            match entry.kind {
-                SegKind::Meta | SegKind::Data => {
-                    self.kinds.insert(n as u32, entry.kind);
-                }
-                SegKind::Journal => {
-                    self.journal.insert(SegNo(n as u32));
-                }
-                SegKind::Free | SegKind::Super => {}
+            if entry.kind.holds_objects() {
+                self.kinds.insert(n as u32, entry.kind);
+            } else if entry.kind == SegKind::Journal {
+                self.journal.insert(SegNo(n as u32));
             }
         }
     }

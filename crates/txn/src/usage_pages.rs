@@ -1,7 +1,7 @@
 //! The segment usage table on the device: reading it, and what a checkpoint writes of it.
 //!
-//! A checkpoint writes the pages in which a row has changed, the index pages above them, and the
-//! root. They lie in segments themselves, so giving them addresses, and giving up those of their old
+//! A checkpoint writes the pages in which a row has changed, their index pages, and the root. They
+//! lie in segments themselves, so giving them addresses, and giving up those of their old
 //! versions, changes rows: perhaps of further pages. So addresses come first, bytes last:
 //!
 //! 1. The root and the checkpoint's record get their addresses: their lengths are known.
@@ -11,22 +11,23 @@
 //! 3. Pages, index pages, root and record are encoded, in this order, and written in the order of
 //!    their addresses.
 //!
-//! *It ends*: each page and each index page gives up its old address at most once and gets a new one
-//! at most once, and nothing else in step 2 changes a row. When no page is due, every row is on the
-//! device as it was, or on a page that will be written: a row that changes makes its page due.
+//! *It ends*: each page and each index page gives up its old address at most once and gets a new
+//! one at most once, and nothing else in step 2 changes a row. When no page is due, every row is on
+//! the device as it was, or on a page that will be written: a row that changes makes its page due.
 //!
-//! *What it costs*: pages that calls have changed, those of the segments that the checkpoint writes
-//! to, those of what it retires; and further pages only by a chain: page A lies in a segment that
-//! page B answers for, B in one of page C's. Were B and A written by the same checkpoint, then into
-//! segments of which the pages were due at that checkpoint as well; so the links of a chain were
-//! written by different checkpoints, each to segments of another page than the one before. That
-//! happens when the metadata stream leaves the 1,024 segments of a page, and a chain ends with the
-//! checkpoint that follows it, since that writes all of its pages to the same place. So over time
-//! there are no more such pages than the stream changes from one page's segments to another's; in
-//! one checkpoint there are never more than pages with segments of metadata.
+//! *What it costs*: the pages that calls have changed, those of the segments that the checkpoint
+//! writes to, those of the segments in which something is retired; and chains. A page that
+//! checkpoint `t` has written lies in a segment of some page Q. Q was due then, so it was last
+//! written by `t` or later: by `u`, into a segment of page R, and so on. As long as the metadata
+//! stream stays within the 1,024 segments of one page, Q and R are the same. So a chain has at most
+//! one page for each time that the stream has gone from one page's segments to another's since
+//! `t`; never more than there are pages with metadata. And the checkpoint that follows a chain
+//! writes all of it to one place: from then on it is one step long, as with the paths of a
+//! union-find structure that are compressed when they are walked.
 
 use crate::image::ObjectKind;
 use crate::open::read_object;
+use crate::store::Store;
 use crate::writer::MetaWriter;
 use shoal_base::{Addr, Error, Result, checksum};
 use shoal_device::Device;
@@ -152,6 +153,24 @@ impl UsageImage {
         Ok(table)
     }
 
+    /// The same for a salvage: a table that breaks a rule as a whole is not believed at all.
+    pub(crate) fn salvage_table(
+        &mut self,
+        device: &dyn Device,
+        of: &Expected<'_>,
+        lost: OnLoss<'_>,
+    ) -> Result<UsageTable> {
+        let table = self.read_table(device, of, lost)?;
+        if let (true, Err(lie)) =
+            (self.lost.is_empty(), table.verify(of.geometry, &self.root.totals))
+        {
+            lost(ObjectKind::Usage, with_remedy(lie))?;
+            self.lost.push(0..of.geometry.segments);
+            return Ok(UsageTable::blank(of.geometry, self.root.positions));
+        }
+        Ok(table)
+    }
+
     fn pages(&self) -> impl Iterator<Item = Ptr> {
         self.indexes.iter().flat_map(|index| index.pages.iter().copied())
     }
@@ -211,8 +230,27 @@ pub(crate) fn open_table(
     }
 }
 
-/// Which pages and index pages a checkpoint writes, and where to. `None`: to nowhere, the pointer to
-/// it is null.
+impl Store {
+    /// For the cleaner: if `raw`, found at `addr`, begins like a page or an index page of the usage
+    /// table, and that is still there, then the next checkpoint writes it elsewhere.
+    pub fn rewrite_usage_page(&self, raw: &[u8], addr: Addr) {
+        let image = self.newest_checkpoint();
+        let here = |ptr: Ptr| !ptr.is_null() && ptr.addr == addr;
+        match usage::number_at(raw, self.volume) {
+            Some((usage::PAGE_MAGIC, page)) if here(image.usage.page(page)) => {
+                self.space.rewrite_page(page);
+            }
+            // It is written with any of its pages.
+            Some((usage::INDEX_MAGIC, index)) if here(image.usage.index(index)) => {
+                self.space.rewrite_page(index * INDEX_PAGES);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Which pages and index pages a checkpoint writes, and where to. `None`: to nowhere, the pointer
+/// to it is null.
 #[derive(Default)]
 pub(crate) struct Plan {
     pages: BTreeMap<u32, Option<Addr>>,
