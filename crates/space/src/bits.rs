@@ -112,7 +112,7 @@ mod tests {
             for (add, n) in steps {
                 // Half of them close to each other.
                 let n = n.index(limit as usize) as u32;
-                let n = if n % 2 == 0 { n } else { n % 200 % limit };
+                let n = if n.is_multiple_of(2) { n } else { n % 200 % limit };
                 match add {
                     true => prop_assert_eq!(bits.insert(n), model.insert(n)),
                     false => prop_assert_eq!(bits.remove(n), model.remove(&n)),

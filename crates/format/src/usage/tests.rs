@@ -156,7 +156,8 @@ fn each_broken_rule_of_the_table_is_named() {
 
 #[test]
 fn short_long_or_foreign_bytes_are_errors() {
-    let decode: [(Vec<u8>, fn(&[u8]) -> bool); 3] = [
+    type Taken = fn(&[u8]) -> bool;
+    let decode: [(Vec<u8>, Taken); 3] = [
         (page().encode(9), |raw| UsagePage::decode(raw, Addr(0), 0, &OF).is_ok()),
         (index().encode(9), |raw| UsageIndex::decode(raw, Addr(0), 0, &OF).is_ok()),
         (root().encode(9, 2050), |raw| UsageRoot::decode(raw, Addr(0), &OF).is_ok()),
