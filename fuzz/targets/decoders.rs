@@ -1,9 +1,10 @@
 //! Decoders of what is on disk: they refuse or give something that is encoded again to the same.
 
 use shoal_base::checksum::checksum_of_body;
+use shoal_base::limits::SEGMENTS_MAX;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
-use shoal_format::bytes::{Reader, u16_at, u32_at, u64_at};
+use shoal_format::bytes::{Reader, u16_at, u64_at};
 use shoal_format::checkpoint::{self as checkpoints, Checkpoint, Inline};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
@@ -13,7 +14,7 @@ use shoal_format::item::Item;
 use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
 use shoal_format::root::{self, RootPage};
 use shoal_format::superblock::{self, Superblock};
-use shoal_format::usage::UsageTable;
+use shoal_format::usage::{self as usages, Expected, UsageIndex, UsagePage, UsageRoot};
 use shoal_format::{Geometry, Ptr, extent, inode, orphan as orphans};
 
 const ADDR: Addr = Addr(1 << 22);
@@ -188,24 +189,75 @@ pub fn inode_block(data: &[u8]) {
     }
 }
 
-/// The segment usage table.
-pub fn usage(data: &[u8]) {
+/// Segments of the volume of a usage table, so that as many rows as there are bytes for are all.
+fn usage_geometry(segments: u64) -> Geometry {
+    let segments = segments.clamp(1, u64::from(SEGMENTS_MAX)) as u32;
+    Geometry { segment_size: 4 << 20, segments, inode_size: 512 }
+}
+
+/// As a reader expects it: magic, count, number and reserved of a header put right.
+fn usage_sealed(data: &[u8], magic: u32, count: u32, number: u32) -> Vec<u8> {
     let mut raw = data.to_vec();
-    if raw.len() >= UsageTable::HEADER {
-        raw.truncate(1 << 16);
-        let rows = (raw.len() - UsageTable::HEADER) / UsageTable::ENTRY;
-        raw.truncate(UsageTable::HEADER + rows * UsageTable::ENTRY);
-        raw[..8].copy_from_slice(&UsageTable::MAGIC);
-        raw[8..12].copy_from_slice(&(rows as u32).to_le_bytes());
+    if let Some(head) = raw.get_mut(..usages::HEADER) {
+        head[..4].copy_from_slice(&magic.to_le_bytes());
+        head[4..8].copy_from_slice(&count.to_le_bytes());
+        head[24..28].copy_from_slice(&number.to_le_bytes());
+        head[28..].fill(0);
     }
-    let segments = raw.get(8..12).map_or(0, |b| u32_at(b, 0));
-    let geometry = Geometry { segment_size: 4 << 20, segments, inode_size: 512 };
-    for raw in [data, &raw] {
-        let Ok(table) = UsageTable::decode(raw, &geometry) else { continue };
-        let _ = table.to_text();
-        let again = UsageTable::decode(&table.encode(), &geometry).ok();
-        assert_eq!(again.as_ref(), Some(&table));
+    raw
+}
+
+/// Calls `look` with the input as it is and put right, and what its header lets a reader expect.
+fn usage_inputs(
+    data: &[u8],
+    geometry: &Geometry,
+    right: &[u8],
+    look: &mut dyn FnMut(&[u8], &Expected<'_>),
+) {
+    for raw in [data, right] {
+        let (volume, epoch) = raw.get(..24).map_or((0, 0), |b| (u64_at(b, 8), u64_at(b, 16)));
+        look(raw, &Expected { geometry, volume, epoch });
+        look(raw, &Expected { geometry, volume, epoch: 5 });
     }
+}
+
+/// A page of the segment usage table, an index page, the root.
+pub fn usage(data: &[u8]) {
+    let rows = |fixed: usize, row: usize| (data.len().saturating_sub(fixed) / row) as u64;
+    let count = rows(usages::HEADER, usages::ENTRY);
+    let geometry = usage_geometry(count.min(u64::from(usages::PAGE_SEGMENTS)));
+    let right = usage_sealed(data, usages::PAGE_MAGIC, geometry.segments, 0);
+    let right = &right[..right.len().min(usages::page_len(&geometry, 0))];
+    usage_inputs(data, &geometry, right, &mut |raw, of| {
+        let Ok(page) = UsagePage::decode(raw, ADDR, 0, of) else { return };
+        let _ = page.to_text();
+        assert_eq!(page.encode(of.volume), raw);
+    });
+    let count = rows(usages::HEADER, Ptr::SIZE).min(u64::from(usages::INDEX_PAGES));
+    let geometry = usage_geometry(count * u64::from(usages::PAGE_SEGMENTS));
+    let right = usage_sealed(data, usages::INDEX_MAGIC, count as u32, 0);
+    let right = &right[..right.len().min(usages::index_len(&geometry, 0))];
+    usage_inputs(data, &geometry, right, &mut |raw, of| {
+        let Ok(index) = UsageIndex::decode(raw, ADDR, 0, of) else { return };
+        let _ = index.to_text();
+        let again = UsageIndex::decode(&index.encode(of.volume), ADDR, 0, of);
+        assert_eq!(again.as_ref(), Ok(&index));
+    });
+    usage_root(data, rows(usages::ROOT_FIXED, Ptr::SIZE));
+}
+
+fn usage_root(data: &[u8], pointers: u64) {
+    let each = u64::from(usages::PAGE_SEGMENTS * usages::INDEX_PAGES);
+    let geometry = usage_geometry(pointers * each);
+    let count = usages::indexes(&geometry);
+    let right = usage_sealed(data, usages::ROOT_MAGIC, geometry.segments, count);
+    let right = &right[..right.len().min(usages::root_len(&geometry))];
+    usage_inputs(data, &geometry, right, &mut |raw, of| {
+        let Ok(root) = UsageRoot::decode(raw, ADDR, of) else { return };
+        let _ = root.to_text();
+        let again = UsageRoot::decode(&root.encode(of.volume, geometry.segments), ADDR, of);
+        assert_eq!(again.as_ref(), Ok(&root));
+    });
 }
 
 /// A batch of the journal: header, records, items. The same bytes as one record, too.

@@ -4,11 +4,12 @@
 use crate::overlay::{PAGE, Pages, page_of};
 use shoal_base::{Addr, RootId, checksum};
 use shoal_format::batch::BatchHeader;
-use shoal_format::bytes::{Reader, u16_at, u64_at};
+use shoal_format::bytes::{Reader, u16_at, u32_at, u64_at};
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::node::{HEADER, Node, NodeId, SLOT, TreeId};
 use shoal_format::root::RootPage;
 use shoal_format::superblock::{self, Superblock};
+use shoal_format::usage::{HEADER as USAGE_HEADER, INDEX_MAGIC, ROOT_FIXED, ROOT_MAGIC};
 use shoal_format::{Geometry, Ptr, orphan};
 use std::collections::BTreeSet;
 
@@ -159,8 +160,10 @@ impl Image {
         checkpoint: &Checkpoint,
         each: Each<'_>,
     ) {
-        let objects = std::iter::once(&checkpoint.usage).chain(&checkpoint.intents);
-        for at in objects.filter_map(|ptr| place(raw, ptr)) {
+        if let Some(at) = place(raw, &checkpoint.usage) {
+            self.usage(base + at, each);
+        }
+        for at in checkpoint.intents.iter().filter_map(|ptr| place(raw, ptr)) {
             self.object(base + at, each);
         }
         for at in checkpoint.orphan_lists.iter().filter_map(|ptr| place(raw, ptr)) {
@@ -177,6 +180,24 @@ impl Image {
             self.found(ptr);
             each(self, at);
         }
+    }
+
+    /// A part of the usage table, and what it leads to.
+    fn usage(&mut self, at: usize, each: Each<'_>) {
+        let Some(ptr) = self.ptr_at(at) else { return };
+        if self.found(ptr) {
+            let (start, end) = (ptr.addr.0 as usize, (ptr.addr.0 + u64::from(ptr.len)) as usize);
+            let magic = self.get(ptr).filter(|raw| raw.len() >= 4).map(|raw| u32_at(raw, 0));
+            let first = match magic {
+                Some(ROOT_MAGIC) => start + ROOT_FIXED,
+                Some(INDEX_MAGIC) => start + USAGE_HEADER,
+                _ => end,
+            };
+            for at in (first..end.saturating_sub(Ptr::SIZE - 1)).step_by(Ptr::SIZE) {
+                self.usage(at, each);
+            }
+        }
+        each(self, at);
     }
 
     fn orphan_list(&mut self, at: usize, each: Each<'_>) {

@@ -55,12 +55,14 @@ fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     for (target, magic) in [
         ("checkpoint", &b"SCP3"[..]),
         ("root_page", b"SRP2"),
-        ("usage", b"SHUSAGE1"),
         ("inode_block", b"SIB2"),
         ("batch", b"SJB2"),
     ] {
         let object = found(magic).ok_or(format!("no {target} in the volume"))?;
         put(target, "volume", &object[..object.len().min(4096)])?;
+    }
+    for (name, magic) in [("root", b"SUR1"), ("index", b"SUI1"), ("page", b"SUP1")] {
+        put("usage", name, found(magic).ok_or(format!("no usage {name} in the volume"))?)?;
     }
     Ok(())
 }

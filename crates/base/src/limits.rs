@@ -33,6 +33,9 @@ pub const SEGMENT_SIZE_MIN: u64 = 1 << 20;
 pub const SEGMENT_SIZE_MAX: u64 = 64 << 20;
 /// Smallest volume, in segments: superblocks, journal, two generations of metadata, data, reserve.
 pub const SEGMENTS_MIN: u64 = 16;
+/// Largest volume, in segments: 16 TiB of the smallest ones, 1 PiB of the largest. An open volume
+/// keeps some 50 bytes of each in memory, whether it is in use or not.
+pub const SEGMENTS_MAX: u32 = 1 << 24;
 /// Largest value that a tree can hold; larger ones go to data extents.
 pub const TREE_VALUE_MAX: usize = 2048;
 /// Largest number of links to one inode.

@@ -17,7 +17,7 @@ use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::{BlockHeader, Form, Inode};
 use shoal_format::node::{NodeHeader, TreeId};
 use shoal_format::root::RootPage;
-use shoal_format::usage::SegKind;
+use shoal_format::usage::{self, SegKind};
 use shoal_itable::InodeRef;
 use shoal_space::{COLD, Class};
 use shoal_txn::Need;
@@ -404,6 +404,8 @@ impl Inner {
                 }
             } else if RootPage::len_at(bytes, self.store.volume).is_some() {
                 self.store.rewrite_root_page(RootPage::number_at(bytes), addr);
+            } else if usage::number_at(bytes, self.store.volume).is_some() {
+                self.store.rewrite_usage_page(bytes, addr);
             } else if let Ok(block) = BlockHeader::read(bytes)
                 && block.volume == self.store.volume
             {

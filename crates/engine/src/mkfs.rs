@@ -9,7 +9,6 @@ use shoal_device::{ClaimOptions, Device, FileDevice};
 use shoal_format::features::RO_COMPAT_PARENTS;
 use shoal_format::inode::Core;
 use shoal_format::superblock::{COPIES, Superblock};
-use shoal_format::usage::UsageTable;
 use shoal_format::{Geometry, Ptr};
 use shoal_txn::StoreOptions;
 use std::path::Path;
@@ -17,6 +16,8 @@ use std::sync::Arc;
 
 /// Size of a new file when none is given.
 const SIZE_DEFAULT: u64 = 8 << 30;
+/// Segments of a volume, at most, as long as they can be larger: 2 TiB of 4 MiB.
+const SEGMENTS: u64 = 1 << 19;
 /// Volumes smaller than this get small segments, so that there are enough of them.
 const SMALL: u64 = 512 << 20;
 
@@ -58,18 +59,17 @@ fn check_options(options: &MkfsOptions) -> Result<()> {
 fn geometry(device: &dyn Device, options: &MkfsOptions) -> Result<Geometry> {
     let capacity = device.capacity();
     let bytes = if options.size == 0 { capacity } else { options.size.min(capacity) };
-    let too_many = |segment: u64| bytes / segment > UsageTable::segments_max(segment);
     let segment = match options.segment_size {
         0 if bytes < SMALL => limits::SEGMENT_SIZE_MIN,
         0 => {
-            // Large volumes get larger segments: the usage table has to fit in one.
+            // Large volumes get larger segments: each takes memory of whoever opens the volume.
             let sizes = std::iter::successors(Some(limits::SEGMENT_SIZE_DEFAULT), |s| Some(s * 2));
             let mut sizes = sizes.take_while(|s| *s <= limits::SEGMENT_SIZE_MAX);
-            sizes.find(|s| !too_many(*s)).unwrap_or(limits::SEGMENT_SIZE_MAX)
+            sizes.find(|s| bytes / s <= SEGMENTS).unwrap_or(limits::SEGMENT_SIZE_MAX)
         }
         chosen => chosen,
     };
-    if too_many(segment) {
+    if bytes / segment > u64::from(limits::SEGMENTS_MAX) {
         let message = format!(
             "{}: {bytes} bytes is too large for segments of {segment} bytes; \
              choose larger ones (--segment-size, at most 64M) or a smaller --size",

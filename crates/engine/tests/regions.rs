@@ -21,7 +21,7 @@ use shoal_format::intent::Intent;
 use shoal_format::layout::TABLES;
 use shoal_format::node::Key;
 use shoal_format::superblock::{SIZE, spare_of, twin_of};
-use shoal_format::{Ptr, orphan};
+use shoal_format::{Ptr, orphan, usage};
 use shoal_txn::{fork_extents, remote_extents};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -146,7 +146,7 @@ impl Sample {
                 self.add(kind.name(), ptr.addr.0, u64::from(ptr.len), vec![], "");
             }
         });
-        assert_eq!(kinds.len(), 7, "{kinds:?}");
+        assert_eq!(kinds.len(), 9, "{kinds:?}");
     }
 
     fn metadata(&mut self) {
@@ -271,13 +271,7 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
             all.extend(fields("pointer", "block ", 16, len));
             all
         }
-        "segment usage table" => {
-            let entry = |(name, at, to): (&str, u64, u64)| (name.to_owned(), at..to);
-            let header = [("magic", 0, 8), ("segments", 8, 12), ("reserved", 12, 16)];
-            let rest = [("positions", 16, 56), ("reserved 2", 56, 64), ("first live", 64, 68)];
-            let more = [("first kind", 68, 69), ("first sealed", 69, 70)];
-            header.into_iter().chain(rest).chain(more).map(entry).collect()
-        }
+        kind if kind.starts_with("usage") => in_usage(kind, len),
         "orphan block" => {
             let mut all = fields("orphan-block", "", 0, len);
             all.push(("slots".into(), 24..orphan::BLOCK_SIZE as u64 - 8));
@@ -319,6 +313,21 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
     }
     between.extend((at < len).then(|| ("the rest".into(), at..len)));
     all.extend(between);
+    all
+}
+
+fn in_usage(kind: &str, len: u64) -> Vec<Region> {
+    let mut all = fields(&kind.replace(' ', "-"), "", 0, len);
+    match kind {
+        "usage root" => all.extend(fields("pointer", "index ", usage::ROOT_FIXED as u64, len)),
+        "usage index" => all.extend(fields("pointer", "page ", usage::HEADER as u64, len)),
+        _ => {
+            for seg in 0..2 {
+                let at = (usage::HEADER + seg * usage::ENTRY) as u64;
+                all.extend(fields("usage-entry", &format!("segment {seg} "), at, len));
+            }
+        }
+    }
     all
 }
 

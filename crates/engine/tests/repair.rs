@@ -174,7 +174,8 @@ fn any_one_block() {
             picked.dedup();
             for ptr in picked.into_iter().map(|i| blocks[i]) {
                 let len = u64::from(ptr.len);
-                for at in [0, 5, 9, 17, 25, 33, 41, 65, len / 2, len - 1] {
+                let places = [0, 5, 9, 17, 25, 33, 41, 65, len / 2, len - 1];
+                for at in places.into_iter().filter(|at| *at < len) {
                     let what = format!("{kind} at {}+{at}, clean {clean}", ptr.addr.0);
                     let damaged = copy(&device);
                     flip(&damaged, ptr.addr.0 + at);

@@ -92,7 +92,7 @@ fn at_any_write() {
     for kind in ["dirents leaf", "dirents inner", "imap leaf"] {
         blocks[kind].iter().for_each(|ptr| flip(&device, ptr.addr.0 + 99));
     }
-    flip(&device, blocks["segment usage table"][0].addr.0 + 99);
+    flip(&device, blocks["usage page"][0].addr.0 + 99);
     cut_off_everywhere(&device, &before);
 }
 

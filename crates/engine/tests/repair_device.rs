@@ -214,7 +214,9 @@ fn a_scrub_goes_on_behind_bad_places() {
     let kinds = [
         "superblock",
         "checkpoint",
-        "segment usage table",
+        "usage root",
+        "usage index",
+        "usage page",
         "root page",
         "inode block",
         "dirents leaf",

@@ -41,7 +41,7 @@ layout! {
         16 epoch: u64, "number of the checkpoint";
         24 lsn: Lsn, "replay starts with the record that begins here";
         32 journal: Addr, "address of the batch that starts there";
-        40 usage: Ptr, "pointer to the segment usage table";
+        40 usage: Ptr, "pointer to the root of the segment usage table";
         72 prealloc: u64, "bytes promised to preallocated (unwritten) extents";
         80 orphan_list_count[4], "number of pointers to orphan lists";
         84 page_count[4], "number of pointers to root pages";

@@ -15,10 +15,11 @@ layout! {
 }
 
 impl Geometry {
-    /// The largest geometry that fits `bytes`, or `None` when that is below the smallest volume.
+    /// The largest geometry that fits `bytes`, or `None` when that is below the smallest volume or
+    /// above the largest.
     pub fn fit(bytes: u64, segment_size: u64, inode_size: u32) -> Option<Geometry> {
         let segments = bytes / segment_size;
-        if segments < limits::SEGMENTS_MIN || segments > u64::from(u32::MAX) {
+        if segments < limits::SEGMENTS_MIN || segments > u64::from(limits::SEGMENTS_MAX) {
             return None;
         }
         Some(Geometry { segment_size, segments: segments as u32, inode_size })

@@ -4,7 +4,7 @@
 use crate::declare::Table;
 use crate::{
     Geometry, Ptr, attr, batch, checkpoint, claim, dirent, extent, inode, intent, node, orphan,
-    root, superblock,
+    root, superblock, usage,
 };
 
 /// All of them, from the outside in.
@@ -14,6 +14,11 @@ pub const TABLES: &[Table] = &[
     claim::OwnerClaim::TABLE,
     Ptr::TABLE,
     checkpoint::Checkpoint::TABLE,
+    usage::RootHead::TABLE,
+    usage::IndexHead::TABLE,
+    usage::PageHead::TABLE,
+    usage::UsageEntry::TABLE,
+    usage::Total::TABLE,
     root::PagePtr::TABLE,
     root::RootPage::TABLE,
     root::RootRecord::TABLE,

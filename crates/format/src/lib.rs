@@ -9,7 +9,7 @@
 //! | owner claim, while the volume is open | [`claim`] | byte 524,288 of segment 0 |
 //! | checkpoint | [`checkpoint`] | named by the superblock |
 //! | pages of the root table | [`root`] | named by the checkpoint |
-//! | segment usage | [`usage`] | named by the checkpoint |
+//! | segment usage: root, index pages, pages | [`usage`] | root named by the checkpoint |
 //! | orphan table blocks | [`orphan`] | named by lists, which the checkpoint names |
 //! | B+tree nodes of the four trees | [`node`] | roots named by pages of the root table |
 //! | inode blocks | [`inode`] | named by values of the `imap` tree |

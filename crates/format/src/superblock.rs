@@ -116,7 +116,7 @@ impl Superblock {
         if !segment_ok {
             return Some(format!("segment size {}", g.segment_size));
         }
-        if u64::from(g.segments) < limits::SEGMENTS_MIN {
+        if u64::from(g.segments) < limits::SEGMENTS_MIN || g.segments > limits::SEGMENTS_MAX {
             return Some(format!("{} segments", g.segments));
         }
         let inode = g.inode_size as usize;

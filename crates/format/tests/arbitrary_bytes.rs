@@ -38,7 +38,10 @@ fn decode_all(raw: &[u8]) {
     use_fork(raw);
     let _ = batch::BatchHeader::decode(raw);
     let geometry = shoal_format::Geometry { segment_size: 1 << 20, segments: 32, inode_size: 512 };
-    let _ = usage::UsageTable::decode(raw, &geometry);
+    let of = usage::Expected { geometry: &geometry, volume: 7, epoch: 9 };
+    let _ = usage::UsagePage::decode(raw, Addr(0), 0, &of).map(|page| page.to_text());
+    let _ = usage::UsageIndex::decode(raw, Addr(0), 0, &of).map(|index| index.to_text());
+    let _ = usage::UsageRoot::decode(raw, Addr(0), &of).map(|root| root.to_text());
     let mut r = Reader::new(raw);
     while let Some(item) = Item::decode(&mut r) {
         let _ = item.to_text();

@@ -27,7 +27,10 @@ use shoal_format::orphan::{self, ListHeader};
 use shoal_format::root::{PagePtr, RootPage, RootRecord, RootState};
 use shoal_format::sums::Sums;
 use shoal_format::superblock::Superblock;
-use shoal_format::usage::SegKind;
+use shoal_format::usage::{
+    self, Expected, IndexHead, PageHead, RootHead, SegKind, Total, UsageEntry, UsageIndex,
+    UsagePage, UsageRoot, UsageTable,
+};
 use shoal_format::{Codec, Geometry, Ptr};
 use std::fmt::Write;
 
@@ -288,6 +291,37 @@ fn outer(golden: &mut Golden) {
     golden.value("open-intents", &open, &text, &raw, back);
 }
 
+/// The geometry of the usage table: two pages, of 1024 segments and of two.
+const SHAPE: Geometry = Geometry { segment_size: 1 << 20, segments: 1026, inode_size: 512 };
+
+fn usage(golden: &mut Golden) {
+    let of = Expected { geometry: &SHAPE, volume: VOLUME, epoch: 0x77 };
+    let entry = UsageEntry { live: 0x1122, kind: SegKind::Data, sealed: true };
+    golden.layout("usage-entry", &entry);
+    golden.layout("usage-total", &Total { segments: 0x11, live: 0x22 });
+    let open = UsageEntry { live: 0x3344, kind: SegKind::Meta, sealed: false };
+    let page = UsagePage { number: 1, epoch: 0x66, entries: vec![entry, open] };
+    let raw = page.encode(VOLUME);
+    let text = PageHead::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| UsagePage::decode(raw, Addr(0), 1, &of).ok();
+    golden.value("usage-page", &page, &text, &raw, back);
+    let at = |n: u64, len: usize| Ptr::sealed(Addr(n << 20), 0x50 + n, len as u32, 0x60 + n);
+    let pages = vec![at(1, usage::PAGE_MAX), at(2, raw.len())];
+    let index = UsageIndex { number: 0, epoch: 0x55, pages };
+    let raw = index.encode(VOLUME);
+    let text = IndexHead::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| UsageIndex::decode(raw, Addr(0), 0, &of).ok();
+    golden.value("usage-index", &index, &text, &raw, back);
+    let mut table = UsageTable::blank(&SHAPE, [1, 2, 3, 4, 5].map(|n| Addr(n << 20)));
+    table.enter(&page);
+    let (positions, totals) = (table.positions, table.totals());
+    let root = UsageRoot { epoch: 0x77, positions, totals, indexes: vec![at(3, raw.len())] };
+    let raw = root.encode(VOLUME, SHAPE.segments);
+    let text = RootHead::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| UsageRoot::decode(raw, Addr(0), &of).ok();
+    golden.value("usage-root", &root, &text, &raw, back);
+}
+
 fn trees(golden: &mut Golden) {
     let node = node();
     let text = NodeHeader::read(node.bytes()).unwrap().fields_text();
@@ -401,14 +435,14 @@ fn enumerations(golden: &mut Golden) {
     golden.numbers("namespaces", &Namespace::ALL);
     golden.numbers("states of roots", &RootState::ALL);
     golden.numbers("trees", &TreeId::ALL);
-    let kinds: Vec<u8> = SegKind::ALL.iter().map(|kind| *kind as u8).collect();
-    golden.numbers("kinds of segments", &kinds);
+    golden.numbers("kinds of segments", &SegKind::ALL);
 }
 
 #[test]
 fn every_structure_has_the_bytes_that_it_had() {
     let mut golden = Golden::default();
     outer(&mut golden);
+    usage(&mut golden);
     trees(&mut golden);
     attributes(&mut golden);
     items(&mut golden);

@@ -143,6 +143,7 @@ impl Space {
             }
         }
         let now = segment.live.fetch_add(by, Ordering::Relaxed) + by;
+        self.changed.mark(seg as u32);
         self.totals.live(by);
         let dead = now == 0 && segment.kind() == SegKind::Data;
         if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {

@@ -11,6 +11,8 @@
 //! ordinary allocation takes one of these only if another is backed in its place.
 
 use crate::Space;
+use crate::bits::Bits;
+use crate::free::FreeMap;
 use shoal_base::sync::{AtomicBool, AtomicU32, Condvar};
 use shoal_base::{Addr, Code, Error, Result, SegNo};
 use shoal_device::Device;
@@ -95,6 +97,10 @@ impl Host {
         self.backed[seg as usize].load(Ordering::Relaxed)
     }
 
+    fn is_stale(&self, seg: u32) -> bool {
+        self.stale[seg as usize].load(Ordering::Relaxed)
+    }
+
     fn tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
     }
@@ -109,7 +115,7 @@ impl Space {
     /// The device that is to be asked for room. From now on no free segment is taken for backed.
     /// `stale`: what is free now may be, as nobody knows what an earlier session left there.
     pub fn set_host(&self, device: Arc<dyn Device>, stale: bool) {
-        let free = self.free.lock();
+        let mut free = self.free.lock();
         let stale = stale && device.is_sparse();
         if self.host.device.set(device).is_err() {
             return;
@@ -119,7 +125,25 @@ impl Space {
             self.host.backed[n as usize].store(!is_free, Ordering::Relaxed);
             self.host.stale[n as usize].store(is_free && stale, Ordering::Relaxed);
         }
+        self.recount_host(&mut free);
+    }
+
+    /// Counts anew what the host has of the free segments.
+    pub(crate) fn recount_host(&self, free: &mut FreeMap) {
         self.host.recount(|n| free.contains(n));
+        free.stale = Bits::new(self.geometry.segments);
+        let stale = (0..self.geometry.segments).filter(|n| self.host.is_stale(*n));
+        let stale: Vec<u32> = stale.filter(|n| free.contains(*n)).collect();
+        for n in stale {
+            free.stale.insert(n);
+        }
+    }
+
+    /// Adds a segment to the free ones.
+    pub(crate) fn add_free(&self, free: &mut FreeMap, seg: u32) {
+        free.insert(seg, self.host.is_stale(seg));
+        self.host.moved(seg, true);
+        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
     }
 
     /// Makes the host allocate a segment that is in no set.
@@ -188,11 +212,9 @@ impl Space {
         }
         let mut free = self.free.lock();
         let from = free.nth(keep)?;
-        let is_stale = |n: u32| self.host.stale[n as usize].load(Ordering::Relaxed);
-        let first = free.lowest_from(from, is_stale)?;
-        let stays = |n: &u32| free.contains(*n) && is_stale(*n);
+        let first = free.stale.next(from)?;
         let end = first.saturating_add(max).min(self.geometry.segments);
-        let count = (first..end).take_while(stays).count() as u32;
+        let count = (first..end).take_while(|n| free.stale.contains(*n)).count() as u32;
         (first..first + count).for_each(|n| self.remove_free(&mut free, n));
         free.away += count;
         self.free_count.store(free.len() + free.away, Ordering::Relaxed);
@@ -208,22 +230,20 @@ impl Space {
                 let unbacked = self.host.device.get().is_none();
                 self.host.backed[n as usize].store(unbacked, Ordering::Relaxed);
             }
-            free.insert(n);
-            self.host.moved(n, true);
+            free.away -= 1;
+            self.add_free(&mut free, n);
         }
-        free.away -= run.count;
-        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
         drop(free);
         self.host.returned.notify_all();
     }
 
     /// Every free segment is stale: for who wants all of them discarded.
     pub fn all_stale(&self) {
-        let free = self.free.lock();
+        let mut free = self.free.lock();
         for n in 1..self.geometry.segments {
             self.host.stale[n as usize].store(free.contains(n), Ordering::Relaxed);
         }
-        self.host.recount(|n| free.contains(n));
+        self.recount_host(&mut free);
     }
 
     /// Bytes of a run: offset and length.

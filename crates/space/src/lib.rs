@@ -37,8 +37,11 @@
 //! The usage table is part of the checkpoint, so it must describe the state *after* it is durable:
 //! segments that rule 2 or 3 will free are `Free` in it already. Journal segments are `Journal`,
 //! which at load means free: recovery [`claim`](Space::claim)s those that it finds it still needs,
-//! and the segments that replayed records point to, before anything is allocated.
+//! and the segments that replayed records point to, before anything is allocated. The table is in
+//! pages, of which a checkpoint writes those that changed (`checkpoint.rs`).
 
+mod bits;
+mod changed;
 mod checkpoint;
 mod choice;
 mod count;
@@ -46,9 +49,10 @@ mod free;
 mod host;
 mod recount;
 mod segment;
+mod shadow;
 mod take;
 
-pub use checkpoint::{Frozen, encoded_len};
+pub use checkpoint::Frozen;
 pub use segment::{Hold, Life};
 
 pub use choice::Victim;
@@ -57,13 +61,16 @@ use segment::Segment;
 use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Mutex};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 
+use changed::Changed;
 use count::Totals;
 use free::FreeMap;
 use host::Host;
+use shadow::Shadow;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
-use shoal_format::usage::{STREAMS, stream_kind};
+use shoal_format::usage::{STREAMS, stream_kind, table_bytes};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Number of data streams.
@@ -114,13 +121,17 @@ pub enum Class {
 /// Segments held back so that a checkpoint, an unlink or a truncate succeeds on a full volume: two
 /// in a hundred, at least 6 and at most 64. They must hold the metadata that one checkpoint writes
 /// while the previous one's is still there, the journal meanwhile, and a segment for the cleaner;
-/// an engine that lets more metadata get dirty sets more with [`Space::set_reserve`].
+/// an engine that lets more metadata get dirty sets more with [`Space::set_reserve`]. And as many
+/// as the whole usage table takes, of which a removal may change every page: none, where it is
+/// smaller than a segment.
 pub const fn default_reserve(geometry: &Geometry) -> u32 {
-    match geometry.segments / 50 {
-        ..6 => 6,
-        share @ 6..=64 => share,
-        _ => 64,
-    }
+    let table = (table_bytes(geometry) / geometry.segment_size) as u32;
+    table
+        + match geometry.segments / 50 {
+            ..6 => 6,
+            share @ 6..=64 => share,
+            _ => 64,
+        }
 }
 
 /// The open segment of a stream, and the offset in it of the next object.
@@ -132,7 +143,8 @@ struct Open {
 
 /// The segments of a volume.
 ///
-/// Locks: a stream's, then the free map's; several streams' only in ascending order.
+/// Locks: a stream's, then the free map's, then the table's; several streams' only in ascending
+/// order.
 pub struct Space {
     geometry: Geometry,
     segments: Box<[Segment]>,
@@ -154,6 +166,13 @@ pub struct Space {
     uncounted: AtomicBool,
     /// Freezes so far.
     freezes: AtomicU64,
+    /// What has changed since the last one.
+    changed: Changed,
+    /// The newest checkpoint's usage table; `None` while a [`Frozen`] has it, or when nobody knows
+    /// what is on the device.
+    shadow: Mutex<Option<Shadow>>,
+    /// Pages of it that the next checkpoint writes whatever has changed.
+    rewrites: Mutex<BTreeSet<u32>>,
 }
 
 impl Space {
@@ -173,7 +192,7 @@ impl Space {
             })
             .collect();
         let mut free = FreeMap::new(geometry.segments);
-        (1..geometry.segments).for_each(|n| free.insert(n));
+        (1..geometry.segments).for_each(|n| free.insert(n, false));
         let host = Host::new(geometry.segments);
         host.recount(|n| free.contains(n));
         Space {
@@ -191,18 +210,23 @@ impl Space {
             pinned_segments: AtomicI64::new(0),
             uncounted: AtomicBool::new(false),
             freezes: AtomicU64::new(0),
+            changed: Changed::new(geometry.segments),
+            shadow: Mutex::new(Some(Shadow::fresh(&geometry))),
+            rewrites: Mutex::default(),
         }
     }
 
-    /// The state that a checkpoint's usage table describes. Streams go on where they were.
-    pub fn load(geometry: Geometry, table: &[u8]) -> Result<Space> {
-        let table = UsageTable::decode(table, &geometry)?;
+    /// The state that a checkpoint's usage table describes, which has been verified. Streams go on
+    /// where they were.
+    pub fn load(geometry: Geometry, table: UsageTable) -> Space {
         let space = Space::fresh(geometry);
         let mut free = space.free.lock();
         for (n, entry) in table.entries.iter().enumerate() {
-            let in_use = matches!(entry.kind, SegKind::Meta | SegKind::Data)
-                && (entry.live > 0 || !entry.sealed);
-            if in_use {
+            if entry.kind == SegKind::Journal {
+                // Free here, and not in the table.
+                space.changed.mark(n as u32);
+            }
+            if entry.kind.holds_objects() {
                 free.remove(n as u32);
                 space.segments[n].set_kind(entry.kind, entry.sealed);
                 space.segments[n].live.store(i64::from(entry.live), Ordering::Relaxed);
@@ -221,7 +245,8 @@ impl Space {
                 space.set_stream(seg, stream);
             }
         }
-        Ok(space)
+        *space.shadow.lock() = Some(Shadow::loaded(&geometry, table));
+        space
     }
 
     /// Recovery: marks a segment as in use, because a journal record or the journal itself is found
@@ -243,7 +268,7 @@ impl Space {
         if free.contains(seg.0) {
             self.remove_free(&mut free, seg.0);
         }
-        segment.set_kind(kind, kind != SegKind::Journal);
+        self.set_kind(seg.0, kind, kind != SegKind::Journal);
         Ok(())
     }
 
@@ -374,6 +399,13 @@ impl Space {
             segment.stamp.store(now, Ordering::Relaxed);
         }
         segment.sealed.store(true, Ordering::Release);
+        self.changed.mark(seg.0);
+    }
+
+    /// Under the lock of the free map.
+    fn set_kind(&self, seg: u32, kind: SegKind, sealed: bool) {
+        self.segments[seg as usize].set_kind(kind, sealed);
+        self.changed.mark(seg);
     }
 
     /// Free segments, the reserve included.
@@ -427,5 +459,7 @@ impl Space {
     }
 }
 
+#[cfg(test)]
+mod page_tests;
 #[cfg(test)]
 mod tests;

@@ -33,16 +33,18 @@ impl Space {
         *free = FreeMap::new(self.geometry.segments);
         self.meta.store(0, Ordering::Relaxed);
         for (n, (entry, segment)) in entries.iter().zip(&self.segments).enumerate() {
-            let objects = matches!(entry.kind, SegKind::Meta | SegKind::Data);
+            let objects = entry.kind.holds_objects();
             segment.set_kind(entry.kind, objects);
             segment.live.store(i64::from(entry.live), Ordering::Relaxed);
             self.count_meta(entry.kind, i64::from(entry.live));
             if entry.kind == SegKind::Free {
-                free.insert(n as u32);
+                free.insert(n as u32, false);
             }
         }
         self.free_count.store(free.len(), Ordering::Relaxed);
-        self.host.recount(|n| free.contains(n));
+        self.recount_host(&mut free);
+        // The next checkpoint writes all pages.
+        *self.shadow.lock() = None;
         self.totals.set_live(entries.iter().map(|entry| i64::from(entry.live)).sum());
         self.accounting_errors.store(0, Ordering::Relaxed);
         self.uncounted.store(false, Ordering::Relaxed);

@@ -29,7 +29,7 @@ pub(crate) struct Segment {
 impl Segment {
     pub fn kind(&self) -> SegKind {
         // The byte is only ever written by `set_kind`.
-        SegKind::from_disk(self.kind.load(Ordering::Acquire)).unwrap_or_default()
+        SegKind::from_number(self.kind.load(Ordering::Acquire)).unwrap_or_default()
     }
     pub fn set_kind(&self, kind: SegKind, sealed: bool) {
         self.sealed.store(sealed, Ordering::Release);

@@ -52,7 +52,7 @@ impl Space {
             // Something on a damaged volume points into it, whatever the table says: left alone.
             self.accounting_error();
         };
-        self.segments[seg as usize].set_kind(kind, false);
+        self.set_kind(seg, kind, false);
         Ok(SegNo(seg))
     }
 
@@ -87,11 +87,8 @@ impl Space {
 
     fn put_back(&self, seg: SegNo) {
         let mut free = self.free.lock();
-        let segment = &self.segments[seg.0 as usize];
-        segment.lives.fetch_add(1, Ordering::Release);
-        segment.set_kind(SegKind::Free, false);
-        free.insert(seg.0);
-        self.host.moved(seg.0, true);
-        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
+        self.segments[seg.0 as usize].lives.fetch_add(1, Ordering::Release);
+        self.set_kind(seg.0, SegKind::Free, false);
+        self.add_free(&mut free, seg.0);
     }
 }

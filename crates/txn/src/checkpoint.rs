@@ -6,7 +6,7 @@
 //! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
 //! | 3 | write inode blocks, `imap`, the other trees, root pages (`root_pages.rs`), orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
 //! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
-//! | 5 | write the usage table, the checkpoint record, a spare superblock behind it; flush the device | the same |
+//! | 5 | write what has changed of the usage table (`usage_pages.rs`), the checkpoint record, a spare superblock behind it; flush the device | the same |
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
 //! | 7 | free the segments that only the old checkpoint used | the new checkpoint is whole |
 //!
@@ -14,10 +14,11 @@
 //! as if it had succeeded.
 
 use crate::begin::{BEHIND, DUE};
-use crate::image::{Image, ObjectKind};
+use crate::image::Image;
 use crate::orphans::disk;
 use crate::root_pages::{RootDone, RootMoment};
 use crate::store::{Published, Store};
+use crate::usage_pages::{Plan, UsageImage};
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
@@ -25,8 +26,8 @@ use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
 use shoal_format::superblock::{self, Superblock, spare_of, twin_of};
+use shoal_format::usage::root_len;
 use shoal_journal::JournalPos;
-use shoal_space::encoded_len;
 use shoal_tree::NodeWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -148,13 +149,13 @@ impl Store {
             Cut::Replayed(pos) => pos,
         };
         next.journal = pos.addr;
-        let superblock = self.write_record(&mut writer, &mut next, published, clean)?;
+        let (superblock, usage) = self.write_record(&mut writer, &mut next, published, clean)?;
         let ptr = superblock.checkpoint;
         if !planted::is(Defect::CheckpointFlush) {
             self.device.flush()?;
         }
         write_superblock(self, &superblock)?;
-        let image = Image { checkpoint: next, at: ptr, orphan_blocks };
+        let image = Image { checkpoint: next, at: ptr, orphan_blocks, usage };
         *published = Published { superblock, image: Arc::new(image) };
 
         self.cache.written();
@@ -172,31 +173,28 @@ impl Store {
         Ok(())
     }
 
-    /// Step 5: retires the previous record and what only it named, then writes the usage table,
-    /// whose own bytes and those of the record are counted in it, and the record. Returns the
-    /// superblock that names it, of which a spare copy lies behind it, and then a second copy of
-    /// the record; in the same segment, so that they stay as long as the record does, though
-    /// nothing counts them.
+    /// Step 5: retires the previous record and what only it named, then writes what has changed of
+    /// the usage table, whose own bytes and those of the record are counted in it, and the record.
+    /// Returns where the table is, and the superblock that names the record, of which a spare copy
+    /// lies behind it, and then a second copy of the record; in the same segment, so that they stay
+    /// as long as the record does, though nothing counts them.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,
         next: &mut Checkpoint,
         before: &Published,
         clean: bool,
-    ) -> Result<Superblock> {
-        before.image.for_each_object(&mut |kind, ptr| match kind {
-            // Those that changed have been retired when they were written.
-            ObjectKind::RootPage | ObjectKind::RootPageCopy => {}
-            _ => writer.retire(ptr),
-        });
-        let usage_addr = writer.alloc(encoded_len(&self.geometry))?;
+    ) -> Result<(Superblock, UsageImage)> {
+        let image = &*before.image;
+        image.for_each_own(&mut |_, ptr| writer.retire(ptr));
+        let root = writer.alloc(root_len(&self.geometry))?;
         let (mut at, whole) = extent_of(next.encoded_len());
         at.addr = writer.alloc(whole)?;
         let behind = Addr(at.addr.0 + u64::from(at.len));
         writer.retire(Ptr::place(behind, whole as u32 - at.len));
-        let table = writer.frozen.encode(&self.space);
-        next.usage = Ptr::to(usage_addr, writer.epoch, &table);
-        writer.write(usage_addr, &table)?;
+        let plan = Plan::make(&image.usage, writer)?;
+        let (usage, ptr, mut objects) = plan.encode(&image.usage, writer, root, next.epoch);
+        next.usage = ptr;
         let record = next.encode();
         let superblock = Superblock {
             sequence: before.superblock.sequence + 1,
@@ -211,9 +209,14 @@ impl Store {
             raw.resize((twin.addr.0 - at.addr.0) as usize, 0);
             raw.extend_from_slice(&record);
         }
-        writer.write(at.addr, &raw)?;
+        objects.push((at.addr, raw));
+        // What lies together is written together.
+        objects.sort_unstable_by_key(|(addr, _)| *addr);
+        for (addr, raw) in &objects {
+            writer.write(*addr, raw)?;
+        }
         writer.flush()?;
-        Ok(superblock)
+        Ok((superblock, usage))
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
 //! How the journal is replayed: `recover.rs`; a record of it: `replay.rs`; what is read for it
-//! ahead: `prefetch.rs`. The roots, and their pages on the device: `roots.rs`, `root_pages.rs`.
+//! ahead: `prefetch.rs`. The roots, and their pages on the device: `roots.rs`, `root_pages.rs`. The
+//! pages of the segment usage table: `usage_pages.rs`.
 //! What can be read of a damaged volume: `salvage.rs`; of lost root pages: `lost_pages.rs`; without
 //! a superblock: `spare.rs`. What a call waits for: `begin.rs`; how much room there is: `room.rs`.
 
@@ -31,6 +32,7 @@ mod salvage;
 mod scan;
 mod spare;
 mod store;
+mod usage_pages;
 mod writer;
 
 pub use begin::{Need, Txn};
@@ -45,3 +47,4 @@ pub use roots::{Root, RootTrees, Roots};
 pub use salvage::{Held, Loss, Lost, Salvaged, salvage, superblock_copies};
 pub use spare::{find_superblocks, spare_superblock};
 pub use store::{Store, StoreOptions};
+pub use usage_pages::{UsageImage, with_remedy};

@@ -11,7 +11,7 @@
 //! Completing intents and reaping orphans is the engine's, through ordinary transactions.
 
 use crate::gate::Gate;
-use crate::image::Image;
+use crate::image::{Image, ObjectKind};
 use crate::intents::Intents;
 use crate::orphans::{Orphans, disk};
 use crate::record::Largest;
@@ -19,6 +19,7 @@ use crate::recover::recover;
 use crate::root_pages;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
+use crate::usage_pages::{self, UsageImage};
 use shoal_base::counters::Counters;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Code, Error, Lsn, Result, RootSet};
@@ -242,7 +243,8 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
     let checkpoint = Checkpoint { volume: sb.volume(), ..Checkpoint::default() };
     let space = Space::fresh(sb.geometry);
     space.set_host(device.clone(), false);
-    let image = Image { checkpoint, ..Image::default() };
+    let usage = UsageImage::blank(&sb.geometry);
+    let image = Image { checkpoint, usage, ..Image::default() };
     let store = parts.store(space, Orphans::default(), image);
     store.roots.push(None)?.set(RootState::Live, b"");
     store.start_journal(sb.incarnation, StartAt::Fresh { lsn: Lsn(1) })?;
@@ -255,14 +257,21 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let writable = sb.check_features()?;
     let read_only = options.read_only || !writable || device.read_only();
     let checkpoint = read_checkpoint(&*device, &sb)?;
-    let usage = read_object(&*device, &sb.geometry, checkpoint.usage, "segment usage table")?;
-    let space = Space::load(sb.geometry, &usage)?;
+    let mut damage = Vec::new();
+    let (epoch, at) = (checkpoint.epoch, checkpoint.usage);
+    let mut image = Image::read(&*device, &sb, checkpoint, &mut |kind, e| match kind {
+        ObjectKind::OrphanList => {
+            damage.push(e.to_string());
+            Ok(())
+        }
+        _ => Err(e),
+    })?;
+    let table = usage_pages::open_table(&*device, &sb, epoch, at, &mut image.usage)?;
+    let space = Space::load(sb.geometry, table);
     if !read_only {
         // A session that ended as it should has left nothing to be discarded.
         space.set_host(device.clone(), !sb.clean && options.discard);
     }
-    let mut damage = Vec::new();
-    let mut image = Image::read(&*device, &sb, checkpoint, &mut |e| damage.push(e.to_string()))?;
     let (orphans, mut lost) =
         Orphans::read(&*device, &sb.geometry, sb.volume(), &image.orphan_blocks)?;
     damage.append(&mut lost);

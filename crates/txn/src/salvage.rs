@@ -9,7 +9,7 @@
 //! | that too | the checkpoint that the other superblock names, and the journal behind it |
 //! | a copy of a root page | the other one |
 //! | both | what `lost_pages.rs` finds of its roots: names in the top directory, inode blocks and leaves on the device |
-//! | the usage table | segments are counted anew in any case |
+//! | pages of the usage table, all of it | segments are counted anew in any case |
 //! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
 //! | an inner node of `extents` or `attrs` | the same, and the leaves found on the device that were below it |
 //! | an inode block | nothing; the newest one found on the device if only `imap` has lost it |
@@ -20,23 +20,24 @@
 //! segments that anything old points to are taken until it is durable. So a crash in the midst of a
 //! repair leaves the damaged volume as it was.
 
-use crate::image::Image;
+use crate::image::{Image, ObjectKind};
 use crate::intents::Intents;
 use crate::lost_pages::Search;
-use crate::open::{Parts, Recovered, read_checkpoint, read_object};
+use crate::open::{Parts, Recovered, read_checkpoint};
 use crate::orphans::Orphans;
 use crate::replay::Replay;
 use crate::root_pages;
 use crate::roots::Root;
 use crate::spare::with_either_record;
 use crate::store::{Store, StoreOptions};
+use crate::usage_pages::UsageImage;
 use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
 use shoal_format::node::{Key, TreeId};
 use shoal_format::root::{PagePtr, ROOTS};
 use shoal_format::superblock::{self, COPIES, Superblock};
-use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
+use shoal_format::usage::{Expected, SegKind, UsageEntry, UsageTable};
 use shoal_format::{Geometry, Ptr};
 use shoal_journal::{JournalPos, StartAt};
 use shoal_space::Space;
@@ -51,7 +52,7 @@ pub enum Lost {
     Superblock,
     /// The record of the newest checkpoint.
     Checkpoint,
-    /// The usage table.
+    /// A page of the usage table, an index page, its root.
     Usage,
     /// One copy of a page of the root table, or both.
     RootPage,
@@ -92,8 +93,8 @@ impl Loss {
 #[derive(Default)]
 pub struct Held {
     kinds: BTreeMap<u32, SegKind>,
-    /// The usage table could be read.
-    complete: bool,
+    /// Segments of which the usage table cannot be read.
+    unknown: Vec<Range<u32>>,
     journal: BTreeSet<SegNo>,
 }
 
@@ -171,13 +172,15 @@ pub fn salvage(
     let (sb, checkpoint) = checkpoint_of(&*device, &superblocks, &mut losses)?;
     let mut held = Held::default();
     let geometry = sb.geometry;
-    let usage = read_object(&*device, &geometry, checkpoint.usage, "segment usage table")
-        .and_then(|raw| UsageTable::decode(&raw, &geometry));
-    if let Some(table) = damage(Lost::Usage, usage, &mut losses)? {
-        held.used(&table);
-    }
-    let mut lost_list = |e| losses.push(Loss::of_volume(Lost::Orphans, e));
-    let mut image = Image::read(&*device, &sb, checkpoint, &mut lost_list)?;
+    let of = Expected { geometry: &geometry, volume: sb.volume(), epoch: checkpoint.epoch };
+    let mut lost = |kind, e| {
+        let what = if kind == ObjectKind::OrphanList { Lost::Orphans } else { Lost::Usage };
+        losses.push(Loss::of_volume(what, e));
+        Ok(())
+    };
+    let mut image = Image::read(&*device, &sb, checkpoint, &mut lost)?;
+    let table = image.usage.salvage_table(&*device, &of, &mut lost)?;
+    held.used(&image.usage, &table);
     image.for_each_object(&mut |_, ptr| held.pointer(&geometry, ptr, SegKind::Meta));
     let orphans = orphans_of(&*device, &sb, &image.orphan_blocks, &mut losses)?;
     let (journal, lsn) = (image.checkpoint.journal, image.checkpoint.lsn);
@@ -410,18 +413,14 @@ fn replay(
 }
 
 impl Held {
-    /// What the old usage table says is in use.
-    fn used(&mut self, table: &UsageTable) {
-        self.complete = true;
+    /// What the old usage table says is in use, as far as it can be read.
+    fn used(&mut self, usage: &UsageImage, table: &UsageTable) {
+        self.unknown.clone_from(&usage.lost);
         for (n, entry) in table.entries.iter().enumerate() {
-            match entry.kind {
-                SegKind::Meta | SegKind::Data => {
-                    self.kinds.insert(n as u32, entry.kind);
-                }
-                SegKind::Journal => {
-                    self.journal.insert(SegNo(n as u32));
-                }
-                SegKind::Free | SegKind::Super => {}
+            if entry.kind.holds_objects() {
+                self.kinds.insert(n as u32, entry.kind);
+            } else if entry.kind == SegKind::Journal {
+                self.journal.insert(SegNo(n as u32));
             }
         }
     }
@@ -435,7 +434,10 @@ impl Held {
     pub(crate) fn may_hold_metadata(&self, seg: u32) -> bool {
         match self.kinds.get(&seg) {
             Some(kind) => *kind == SegKind::Meta,
-            None => !self.complete && !self.journal.contains(&SegNo(seg)),
+            None => {
+                let unknown = self.unknown.iter().any(|segments| segments.contains(&seg));
+                unknown && !self.journal.contains(&SegNo(seg))
+            }
         }
     }
 

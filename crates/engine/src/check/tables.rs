@@ -1,5 +1,5 @@
-//! What a volume has one of: the superblock's copies, the checkpoint's record, the usage table,
-//! pages of the root table, blocks of orphans, open intents, the journal. For check and scrub
+//! What a volume has one of: the superblock's copies, the checkpoint's record, pages of the usage
+//! table and of the root table, blocks of orphans, open intents, the journal. For check and scrub
 //! alike, from the device.
 
 use super::Check;
@@ -9,11 +9,14 @@ use shoal_base::{Lsn, Result};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::superblock::{Superblock, twin_of};
+use shoal_format::usage::Expected;
 use shoal_journal::JournalPos;
 use shoal_txn::{Image, ObjectKind};
 
 /// How often what looks wrong is read before it is believed: it may just be being written.
 const TRIES: usize = 4;
+/// Rule that a damaged part of the usage table breaks.
+const USAGE: &str = "usage-table";
 
 impl Check<'_> {
     pub(crate) fn volume(&mut self) -> Result<()> {
@@ -46,15 +49,21 @@ impl Inner {
         report.block(3 * 4096);
         let mut objects = vec![(twin_of(at).unwrap_or(Ptr::NULL), None)];
         image.for_each_object(&mut |kind, ptr| objects.push((ptr, Some(kind))));
+        let (geometry, volume, epoch) = (&store.geometry, store.volume, checkpoint.epoch);
+        let of = Expected { geometry, volume, epoch };
         for (ptr, kind) in objects.into_iter().filter(|(ptr, _)| !ptr.is_null()) {
             report.block(ptr.len);
-            let what = kind.map_or("checkpoint's second copy", ObjectKind::name);
-            let read = shoal_txn::read_object(&*store.device, &store.geometry, ptr, what);
+            let what = kind.map_or("checkpoint's second copy".to_owned(), |kind| {
+                kind.describe(&store.geometry)
+            });
+            let read = shoal_txn::read_object(&*store.device, &store.geometry, ptr, &what);
             let read = read.and_then(|raw| match kind {
-                Some(kind) => kind.verify(&raw, ptr, store.volume),
+                Some(kind) => kind.verify(&raw, ptr, &of),
                 None => Ok(()),
             });
-            report.damage(rule_of(kind), read)?;
+            let rule = rule_of(kind);
+            let read = if rule == USAGE { read.map_err(shoal_txn::with_remedy) } else { read };
+            report.damage(rule, read)?;
         }
         for problem in settled(|| self.journal_problem(superblock, checkpoint, report))? {
             report.problem("journal", problem);
@@ -124,7 +133,8 @@ fn rule_of(kind: Option<ObjectKind>) -> &'static str {
         Some(ObjectKind::OrphanBlock) => "orphan-block",
         Some(ObjectKind::OrphanList) => "orphan-list",
         Some(ObjectKind::RootPage | ObjectKind::RootPageCopy) => "root-page",
-        Some(ObjectKind::Record | ObjectKind::Usage | ObjectKind::Intents) | None => "table",
+        Some(ObjectKind::Usage | ObjectKind::UsageIndex(_) | ObjectKind::UsagePage(_)) => USAGE,
+        Some(ObjectKind::Record | ObjectKind::Intents) | None => "table",
     }
 }
 

@@ -68,7 +68,7 @@ pub fn repair(device: &Arc<MemDevice>) -> RepairReport {
 pub fn image(device: &dyn Device) -> Image {
     let sb = shoal_txn::read_superblock(device).unwrap();
     let checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
-    Image::read(device, &sb, checkpoint, &mut |e| panic!("{e}")).unwrap()
+    Image::read(device, &sb, checkpoint, &mut |_, e| panic!("{e}")).unwrap()
 }
 
 /// Its roots.
