@@ -35,14 +35,16 @@ pub const VERSION: u32 = 2 | 1 << 16;
 pub const VERSIONS: &[Version] = &[
     Version {
         number: 1,
-        since: "2026-11-14",
+        since: "2026-11-21",
         what: "the first one, of which no byte was pinned; it is not read any more",
     },
     Version {
         number: VERSION,
         since: "2026-11-22",
-        what: "draft 1 of version 2: pointers know when what they point to was written, and every \
-               structure is declared once",
+        what: "every structure is declared once; pointers know when what they point to was written; \
+               numbers are relative to their root; data is checked by pieces; the usage table is \
+               in pages. Wanting, before it is released: compression, alignment to 4 KiB of what \
+               is flushed together, frozen images",
     },
 ];
 

@@ -157,7 +157,10 @@ impl Tree {
         let high_of = |i: usize| keys.get(i + 1).copied().unwrap_or(high);
         let ptr_of = |i: usize| {
             let ptr = Ptr::of_value(node.value(i)).filter(|ptr| !ptr.is_null());
-            ptr.ok_or_else(|| bad("value is not a pointer"))
+            match ptr.ok_or_else(|| bad("value is not a pointer"))? {
+                ptr if ptr.birth > node.epoch() => Err(bad("a child is younger than the node")),
+                ptr => Ok(ptr),
+            }
         };
         let level = node.level();
         let children = if level == 1 {

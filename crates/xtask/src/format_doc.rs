@@ -6,11 +6,40 @@
 
 use crate::repository::Repository;
 use shoal_format::declare::{Row, Table};
+use shoal_format::features::{FEATURES, Feature, VERSIONS};
 use shoal_format::{item, layout};
 use std::path::Path;
 
 /// The document.
 pub const PATH: &str = "docs/on-disk-format.md";
+
+/// What stands between the markers of a name.
+struct Part {
+    name: &'static str,
+    text: String,
+}
+
+/// Every part of the document that is generated.
+fn parts() -> Vec<Part> {
+    let tables = layout::TABLES.iter().chain(item::TABLES);
+    let structures = tables.map(|table| Part { name: table.name, text: render(table) });
+    let mut versions = String::from("| version | since | what |\n| ---: | --- | --- |\n");
+    for version in VERSIONS {
+        let (number, draft) = (version.number & 0xffff, version.number >> 16);
+        let draft = if draft == 0 { String::new() } else { format!(", draft {draft}") };
+        versions.push_str(&format!("| {number}{draft} | {} | {} |\n", version.since, version.what));
+    }
+    let mut features = String::from(
+        "| word | bit | name | since | what a Shoal that does not know it gets wrong |\n\
+         | --- | ---: | --- | --- | --- |\n",
+    );
+    for Feature { word, bit, name, since, what } in FEATURES {
+        let word = format!("{word:?}").to_lowercase();
+        features.push_str(&format!("| {word} | {bit} | `{name}` | {since} | {what} |\n"));
+    }
+    let lists = [("versions", versions), ("features", features)];
+    lists.into_iter().map(|(name, text)| Part { name, text }).chain(structures).collect()
+}
 
 fn render(table: &Table) -> String {
     let size = match table.size {
@@ -26,7 +55,7 @@ fn render(table: &Table) -> String {
 }
 
 /// Puts the tables into the text, each between its markers.
-fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
+fn fill(text: &str, parts: &[Part]) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     let mut seen = Vec::new();
@@ -36,21 +65,20 @@ fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
             .ok_or(format!("{PATH}: a table's marker does not end its line"))?;
         let end = format!("<!-- end {name} -->");
         let at = body.find(&end).ok_or(format!("{PATH}: no line {end}"))?;
-        let table = tables
+        let part = parts
             .iter()
-            .find(|table| table.name == name)
+            .find(|part| part.name == name)
             .ok_or(format!("{PATH}: the format has no table '{name}'"))?;
-        out.push_str(&format!("{before}<!-- table {name} -->\n{}{end}", render(table)));
+        out.push_str(&format!("{before}<!-- table {name} -->\n{}{end}", part.text));
         seen.push(name);
         rest = &body[at + end.len()..];
     }
     out.push_str(rest);
-    for table in tables.iter().filter(|table| !seen.contains(&table.name)) {
-        let name = &table.name;
+    for Part { name, text } in parts.iter().filter(|part| !seen.contains(&part.name)) {
         if !out.ends_with("\n\n") {
             out.push('\n');
         }
-        out.push_str(&format!("<!-- table {name} -->\n{}<!-- end {name} -->\n", render(table)));
+        out.push_str(&format!("<!-- table {name} -->\n{text}<!-- end {name} -->\n"));
     }
     Ok(out)
 }
@@ -60,8 +88,7 @@ fn fill(text: &str, tables: &[Table]) -> Result<String, String> {
 pub fn refresh(repository: &Repository, check: bool) -> Result<Result<bool, String>, String> {
     let path = Path::new(PATH);
     let text = repository.read(path)?;
-    let tables = [layout::TABLES, item::TABLES].concat();
-    let fresh = fill(&text, &tables)?;
+    let fresh = fill(&text, &parts())?;
     if fresh == text {
         return Ok(Ok(true));
     }
@@ -76,9 +103,9 @@ pub fn refresh(repository: &Repository, check: bool) -> Result<Result<bool, Stri
 mod tests {
     use super::*;
 
-    fn table(name: &'static str) -> Table {
+    fn table(name: &'static str) -> Part {
         let rows = &[Row { at: 0, len: 8, name: "magic", what: "says what it is" }];
-        Table { name, doc: "A thing.", size: 8, rows }
+        Part { name, text: render(&Table { name, doc: "A thing.", size: 8, rows }) }
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl Worker<'_> {
             return Ok(());
         }
         self.add_data(extent.data_addr().0, extent.len);
+        self.born(&extent.ptr);
         self.object(ino, extent)
     }
 }

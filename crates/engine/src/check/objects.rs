@@ -81,6 +81,7 @@ impl Worker<'_> {
     /// Gathers the object of an attribute's value.
     pub fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
         self.add_data(extent.data_addr().0, extent.len);
+        self.born(&extent.ptr);
         self.gather(Object { len: extent.len, ..value_of(ino, extent.ptr) })
     }
 

@@ -1,5 +1,6 @@
 //! The segments' live bytes against everything that points into them.
 
+use super::work::future;
 use super::{Check, PROBLEMS_MAX};
 use crate::volume::Inner;
 use shoal_base::Result;
@@ -20,6 +21,7 @@ impl Check<'_> {
     pub(crate) fn space(&mut self) -> Result<()> {
         let volume = self.volume;
         let store = &volume.store;
+        let epoch = store.epoch();
         for root in store.roots.iter() {
             for id in TreeId::ALL {
                 let sum = &mut self.sum;
@@ -27,6 +29,7 @@ impl Check<'_> {
                     if !ptr.is_null() {
                         add_meta(volume, &mut sum.live, ptr);
                         sum.report.blocks += 1;
+                        future(&ptr, epoch).into_iter().for_each(|p| sum.problem("birth", p));
                     }
                 };
                 match root.tree(id).for_each_node(&mut node) {
@@ -36,8 +39,12 @@ impl Check<'_> {
                 }
             }
         }
-        let (image, live) = (self.image, &mut self.sum.live);
-        image.for_each_object(&mut |_, ptr| add_meta(volume, live, ptr));
+        let (image, sum) = (self.image, &mut self.sum);
+        image.for_each_object(&mut |_, ptr| {
+            add_meta(volume, &mut sum.live, ptr);
+            let problem = future(&ptr, image.checkpoint.epoch);
+            problem.into_iter().for_each(|p| sum.problem("birth", p));
+        });
         self.overlaps()?;
         let said = store.prealloc.load(Ordering::Relaxed);
         // What points to the rest may be in what cannot be read.

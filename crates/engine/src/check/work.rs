@@ -22,7 +22,7 @@ use super::{PROBLEMS_MAX, census::Block, census::Dir};
 use crate::types::{CheckReport, Problem};
 use crate::volume::Inner;
 use shoal_base::sync::crew::{Steps, in_order};
-use shoal_base::{Addr, Error, Ino, Result, RootId};
+use shoal_base::{Addr, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
 use shoal_format::Ptr;
 use shoal_format::extent::Extent;
@@ -157,6 +157,14 @@ impl<'v> Worker<'v> {
     /// Counts metadata that something points to.
     pub fn add_meta(&mut self, ptr: Ptr) {
         self.add_live(ptr.addr, 0, u64::from(ptr.len));
+        self.born(&ptr);
+    }
+
+    /// Notes an object from the future: what reads only what is younger than a mark believes it.
+    pub fn born(&mut self, ptr: &Ptr) {
+        if let Some(problem) = future(ptr, self.volume.store.epoch()) {
+            self.problem("birth", problem);
+        }
     }
 
     fn add_live(&mut self, addr: Addr, data: u64, meta: u64) {
@@ -166,6 +174,14 @@ impl<'v> Worker<'v> {
             _ => self.found.live.push((seg, data, meta)),
         }
     }
+}
+
+/// What is wrong with a pointer to an object that was written after `epoch`.
+pub(super) fn future(ptr: &Ptr, epoch: Epoch) -> Option<String> {
+    (ptr.birth > epoch).then(|| {
+        let (birth, addr) = (ptr.birth, ptr.addr.0);
+        format!("object at byte {addr}: written in epoch {birth}, and this is {epoch}")
+    })
 }
 
 /// Runs `work` for each piece on `threads` threads, and `add` for each result in the order of the
