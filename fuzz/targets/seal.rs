@@ -107,7 +107,9 @@ impl Image {
         }
         for (at, len) in self.objects.clone() {
             let Some(header) = BatchHeader::decode(&self.bytes[at..]) else { continue };
-            let body = self.bytes[at + BatchHeader::SIZE..at + len].to_vec();
+            // A damaged pointer may lead to a few bytes of a batch.
+            let Some(body) = self.bytes.get(at + BatchHeader::SIZE..at + len) else { continue };
+            let body = body.to_vec();
             let raw = header.encode(&body);
             self.put(at + 56, &raw[56..]);
         }

@@ -18,6 +18,7 @@ use shoal_space::{Class, Stream};
 use shoal_txn::{ObjectKind, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 const SEGMENT: u64 = 1 << 20;
 
@@ -309,6 +310,76 @@ fn a_lost_page_is_named_and_counted_anew() {
     // All of it at once.
     all.values().for_each(|ptr| flip(&device, ptr.addr.0 + 40));
     repaired(&device, &before, "all");
+}
+
+/// A device on which so many writes and flushes succeed.
+struct Dying {
+    device: Arc<MemDevice>,
+    left: AtomicI64,
+}
+
+impl Dying {
+    fn alive(&self) -> Result<()> {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            ..=0 => Err(Error::Code(Code::Io)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device for Dying {
+    fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        self.device.read_at(bytes, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.alive()?;
+        self.device.write_at(bytes, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        self.alive()?;
+        self.device.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "a device that dies".into()
+    }
+}
+
+/// Two checkpoints that write both pages, cut off at any write: the volume opens, all is whole, and
+/// what was not removed is there.
+#[test]
+fn a_checkpoint_cut_off_at_any_write_leaves_a_whole_table() {
+    let (device, before) = two_pages();
+    let remove = |vol: &Volume, n: usize| {
+        vol.unlink(&Caller::root(), Ino::ROOT, format!("file {n}").as_bytes())?;
+        vol.checkpoint()
+    };
+    for writes in 0.. {
+        let image = twin(&device);
+        let dying = Dying { device: image.clone(), left: AtomicI64::new(writes) };
+        let work = || -> Result<()> {
+            let vol = Volume::open_on(Arc::new(dying), &options())?;
+            remove(&vol, 40)?;
+            remove(&vol, 250)
+        };
+        let done = work();
+        let vol = open(&image);
+        assert_eq!(vol.check(&mut |_, _| {}).unwrap().problems, vec![], "after {writes} writes");
+        let after = shown(&vol);
+        let gone = before.keys().filter(|path| !after.contains_key(*path)).count();
+        assert!(gone <= 2 && (done.is_err() || gone == 2), "after {writes} writes");
+        assert!(after.iter().all(|(path, seen)| before.get(path) == Some(seen)));
+        vol.close().unwrap();
+        if done.is_ok() {
+            assert!(writes > 8, "{writes} writes in all");
+            break;
+        }
+    }
 }
 
 /// A scrub of the open volume names them too, and writing them anew mends them.
