@@ -48,7 +48,9 @@ layout! {
         88 intent_count[4], "number of pointers to objects of open intents";
         92 reserved[4], "zero";
         + orphan_lists: Vec<Ptr>, "lists of the orphan table's blocks";
-        + pages: Vec<PagePtr>, "pages of the root table, by number; those behind the last one, and null ones, have vacant roots only";
+        + pages: Vec<PagePtr>,
+            "pages of the root table, by number; those behind the last one, and null ones, have \
+             vacant roots only";
         + intents: Vec<Ptr>, "objects of intents that are open; usually there are none";
     }
 }

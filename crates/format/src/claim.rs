@@ -43,7 +43,8 @@ layout! {
      closed." {
         0 magic: [u8; 8] = MAGIC, "`SHOALCLM`";
         8 version[4], "1";
-        12 patience_ms: u32, "milliseconds for which it stands still at most while its owner is well";
+        12 patience_ms: u32,
+            "milliseconds for which it stands still at most while its owner is well";
         16 volume: [u8; 16], "volume id; of another one: left by an earlier volume";
         32 owner: [u8; 16], "random number of this opening";
         48 machine: [u8; 16], "machine id; zero: unknown";

@@ -41,7 +41,7 @@ pub const VERSIONS: &[Version] = &[
     Version {
         number: VERSION,
         since: "2026-11-22",
-        what: "every structure is declared once; pointers know when what they point to was written; \
+        what: "every structure is declared once; a pointer knows when its object was written; \
                numbers are relative to their root; data is checked by pieces; the usage table is \
                in pages. Wanting, before it is released: compression, alignment to 4 KiB of what \
                is flushed together, frozen images",

@@ -70,7 +70,9 @@ layout! {
         8 uid: u32, "owner";
         12 gid: u32, "group";
         16 generation: u32, "raised when the number is used again";
-        20 flags: u32, "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a default ACL; 3: has capabilities; 4: its tail is being cut";
+        20 flags: u32,
+            "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a \
+             default ACL; 3: has capabilities; 4: its tail is being cut";
         24 size: u64, "bytes; of a directory: entries";
         32 bytes: u64, "bytes of data extents that are this file's";
         40 parent_or_rdev: u64, "parent of a directory, relative to the root; number of a device";

@@ -253,7 +253,8 @@ items! {
         9 nlink: u32, "its links";
         13 ctime: Stamp, "its ctime";
     }
-    12 IntentLog: "from here on this is to be done, by the transactions that follow or by recovery." {
+    12 IntentLog: "from here on this is to be done, by the transactions that follow or by \
+                   recovery." {
         1 id: u64, "number of the intent";
         9 body: &'a [u8] as len16, "the intent, behind its length in two bytes";
     }
@@ -268,21 +269,25 @@ items! {
         1 ino: Ino, "the root's top directory, which names the root";
         9 state: RootState, "live, deleted or vacant";
         10 floor: u32, "generation from which inodes made from now on are numbered, volume-wide";
-        14 name: &'a [u8] as len8, "name under the volume's top, behind its length in one byte; empty unless live";
+        14 name: &'a [u8] as len8,
+            "name under the volume's top, behind its length in one byte; empty unless live";
     }
-    17 Named: "the directory holds this entry, and the child's attribute fork is inline and holds the \
-            parent pointer of this entry, nothing else. Two items in one, for what is done most." {
+    17 Named: "the directory holds this entry, and the child's attribute fork is inline and holds \
+               the parent pointer of this entry, nothing else. Two items in one, for what is done \
+               most." {
         1 dir: Ino, "directory";
         9 generation: u32, "its generation";
         13 lo: u64, "lower half of the entry's key";
-        21 entry: Dirent<'a> as entry of dir, "the entry, behind the length of its name in one byte";
+        21 entry: Dirent<'a> as entry of dir,
+            "the entry, behind the length of its name in one byte";
     }
-    18 Unnamed: "the directory no longer holds this entry. It says more than replay needs, the key: a \
-              reader of the journal learns which name went, and whose." {
+    18 Unnamed: "the directory no longer holds this entry. It says more than replay needs, the \
+                 key: a reader of the journal learns which name went, and whose." {
         1 dir: Ino, "directory";
         9 generation: u32, "its generation";
         13 lo: u64, "lower half of the entry's key";
-        21 entry: Dirent<'a> as entry of dir, "the entry that goes, behind the length of its name in one byte";
+        21 entry: Dirent<'a> as entry of dir,
+            "the entry that goes, behind the length of its name in one byte";
     }
 }
 

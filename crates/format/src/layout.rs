@@ -1,5 +1,5 @@
-//! Every structure on disk, by its table: what `docs/on-disk-format.md` prints. The tables come from
-//! the declarations ([`crate::declare`]), in which every offset is proved.
+//! Every structure on disk, by its table: what `docs/on-disk-format.md` prints. The tables come
+//! from the declarations ([`crate::declare`]), in which every offset is proved.
 
 use crate::declare::Table;
 use crate::{

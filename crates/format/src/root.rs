@@ -44,7 +44,8 @@ layout! {
         2 state: RootState, "0 live, 1 deleted, 2 vacant";
         3 name_len[1], "bytes of the name";
         4 flags[4], "zero";
-        8 trees: [Ptr; 4], "root nodes of `imap`, `dirents`, `attrs`, `extents`; null: an empty tree";
+        8 trees: [Ptr; 4],
+            "root nodes of `imap`, `dirents`, `attrs`, `extents`; null: an empty tree";
         136 more_trees[64], "zero: two trees more, of quotas and of what is in each directory";
         200 next_block: u64, "inode blocks from here on are unused";
         208 inodes: u64, "inodes in use";

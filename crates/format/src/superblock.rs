@@ -50,13 +50,15 @@ layout! {
         8 version: u32 = VERSION, "format version ([features](#versions-and-features))";
         12 clean: bool, "1: closed cleanly, nothing to replay";
         13 reserved[3], "zero";
-        16 id: [u8; 16], "volume id (UUID); its first half is stamped everywhere and seeds name hashes";
+        16 id: [u8; 16],
+            "volume id (UUID); its first half is stamped everywhere and seeds name hashes";
         32 geometry: Geometry, "shape of the volume";
         48 compat: u64, "compatible features";
         56 ro_compat: u64, "read-only compatible features";
         64 incompat: u64, "incompatible features";
         72 sequence: u64, "raised by one at every write; its lowest bit chooses the copy";
-        80 incarnation: u32, "raised at every writable open: journal batches of older ones are not replayed";
+        80 incarnation: u32,
+            "raised at every writable open: journal batches of older ones are not replayed";
         84 more_reserved[4], "zero";
         88 checkpoint: Ptr, "pointer to the newest checkpoint";
         120 created: i64, "seconds since 1970 at mkfs";

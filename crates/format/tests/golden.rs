@@ -6,6 +6,8 @@
 //! structures that are new, and for a version of the format that is still a draft: the bytes of a
 //! version that has been released never change (CONTRIBUTING.md, *The format*).
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::attr::{self, Attr, AttrHeader, Link, Namespace, Value};
 use shoal_format::batch::{BatchHeader, BatchKind};
@@ -114,7 +116,7 @@ fn core() -> Core {
         gid: 0x3333,
         generation: 0x44,
         flags: 0x15,
-        size: 0x6666_6666_66,
+        size: 0x0066_6666_6666,
         bytes: 0x77_7777,
         parent_or_rdev: 0x0008_0000_0000_0009,
         atime: stamp(1),

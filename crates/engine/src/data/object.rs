@@ -34,10 +34,10 @@ pub(super) struct Stored<'s> {
 
 impl<'s> Stored<'s> {
     /// Splits it into the tail of its file and the hold on its segment.
-    pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Tail, Hold<'s>) {
+    pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Box<Tail>, Hold<'s>) {
         let Stored { extent, hold, sum, room } = self;
         let life = hold.life();
-        (Tail { ino, extent, sum, room, life, interleaved }, hold)
+        (Box::new(Tail { ino, extent, sum, room, life, interleaved }), hold)
     }
 }
 
@@ -150,7 +150,7 @@ impl Inner {
     /// overwritten.
     pub(super) fn write_growth<'s>(&self, growth: Growth<'s>, new: &[u8]) -> Result<Stored<'s>> {
         let Growth { tail, hold } = growth;
-        let Tail { mut extent, mut sum, room, .. } = tail;
+        let Tail { mut extent, mut sum, room, .. } = *tail;
         self.store.device.write_at(new, extent.ptr.addr.0 + u64::from(extent.ptr.len))?;
         self.data_written(new.len())?;
         self.store.counters.add(Counter::ObjectsGrown, 1);

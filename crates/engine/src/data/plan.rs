@@ -92,7 +92,7 @@ pub(super) struct WritePlan<'s> {
 pub(super) struct Written<'s> {
     pub extents: Vec<Extent>,
     /// Tail of the last of them.
-    pub tail: Option<Tail>,
+    pub tail: Option<Box<Tail>>,
     _holds: Vec<Hold<'s>>,
 }
 
@@ -175,7 +175,7 @@ impl Inner {
     fn plan_window(
         &self,
         extents: &[Extent],
-        tail: Option<Tail>,
+        tail: Option<Box<Tail>>,
         at: u64,
         new: Range<usize>,
     ) -> Object<'_> {

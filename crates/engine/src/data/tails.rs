@@ -47,7 +47,7 @@ pub(super) struct Tail {
 
 /// A tail whose room for the next write is allocated.
 pub(super) struct Growth<'s> {
-    pub tail: Tail,
+    pub tail: Box<Tail>,
     /// Keeps the segment allocated.
     pub hold: Hold<'s>,
 }
@@ -69,7 +69,7 @@ impl Tail {
     ///
     /// # Errors
     /// Returns the tail if the object cannot grow.
-    pub fn grow(self, space: &Space, len: u32) -> Result<Growth<'_>, Tail> {
+    pub fn grow(mut self: Box<Self>, space: &Space, len: u32) -> Result<Growth<'_>, Box<Tail>> {
         let (ptr, hold) = (self.extent.ptr, space.hold(self.extent.ptr.addr));
         let longer = ptr.len + len;
         if hold.life() != self.life || self.extent.end().is_multiple_of(WINDOW) {
@@ -81,8 +81,14 @@ impl Tail {
         // The new bytes begin in what is left of the room.
         let end = Addr(ptr.addr.0 + u64::from(self.room));
         match space.extend(end, longer - self.room) {
-            Some(hold) => Ok(Growth { tail: Tail { room: longer, ..self }, hold }),
-            None => Err(Tail { interleaved: true, ..self }),
+            Some(hold) => {
+                self.room = longer;
+                Ok(Growth { tail: self, hold })
+            }
+            None => {
+                self.interleaved = true;
+                Err(self)
+            }
         }
     }
 
@@ -96,7 +102,7 @@ impl Tail {
 }
 
 /// Cache of tails, of the files written to most recently.
-pub(crate) struct Tails([Mutex<VecDeque<Tail>>; SHARDS]);
+pub(crate) struct Tails([Mutex<VecDeque<Box<Tail>>>; SHARDS]);
 
 impl Default for Tails {
     fn default() -> Self {
@@ -105,19 +111,19 @@ impl Default for Tails {
 }
 
 impl Tails {
-    fn shard(&self, ino: Ino) -> &Mutex<VecDeque<Tail>> {
+    fn shard(&self, ino: Ino) -> &Mutex<VecDeque<Box<Tail>>> {
         &self.0[(spread(ino.0) >> 40) as usize % SHARDS]
     }
 
     /// Removes and returns the tail of a file: a tail is used once.
-    pub(super) fn take(&self, ino: Ino) -> Option<Tail> {
+    pub(super) fn take(&self, ino: Ino) -> Option<Box<Tail>> {
         let mut shard = self.shard(ino).lock();
         let at = shard.iter().position(|tail| tail.ino == ino)?;
         shard.remove(at)
     }
 
     /// Adds the tail of a file that has none in the cache. Evicts the oldest of the shard.
-    pub(super) fn put(&self, tail: Tail) {
+    pub(super) fn put(&self, tail: Box<Tail>) {
         let mut shard = self.shard(tail.ino).lock();
         shard.push_front(tail);
         shard.truncate(TAILS);

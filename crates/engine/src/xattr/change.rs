@@ -44,6 +44,9 @@ impl<'a> Change<'a> {
     }
 }
 
+/// The object of a value that comes or goes. Boxed: most changes have none.
+type Moved = Option<Box<Extent>>;
+
 /// How a change is going to happen.
 #[must_use = "a planned change has to be applied"]
 #[derive(Debug)]
@@ -53,9 +56,9 @@ pub(crate) enum Plan {
     /// A parent pointer, all that the fork holds, becomes another (`parent.rs`).
     Sole,
     /// Bytes of the fork are overwritten by as many others.
-    InPlace { at: Range<usize>, bytes: Vec<u8>, gone: Option<Extent>, new: Option<Extent> },
+    InPlace { at: Range<usize>, bytes: Vec<u8>, gone: Moved, new: Moved },
     /// The fork is replaced.
-    Fork { bytes: Box<[u8]>, data: Data, gone: Option<Extent>, new: Option<Extent> },
+    Fork { bytes: Box<[u8]>, data: Data, gone: Moved, new: Moved },
     /// An intent is needed.
     Intent(Intent),
 }
@@ -110,7 +113,7 @@ impl Inner {
         };
         let old = place(change.remove)?;
         let same = place(change.set.map(|attr| attr.id(ino.root())))?;
-        let new = change.set.and_then(|attr| attr.value.extent());
+        let new = change.set.and_then(|attr| attr.value.extent()).map(Box::new);
         // With both the old and the new name there already, which no call asks for, two entries
         // become one: that is left to the general way.
         let gone = match (&old, &same) {
@@ -125,7 +128,7 @@ impl Inner {
             return self.plan_intent(ino, inode, change);
         }
         let range = gone.map(|place| place.range.clone());
-        let gone = gone.and_then(|place| place.attr.value.extent());
+        let gone = gone.and_then(|place| place.attr.value.extent()).map(Box::new);
         if let (Some(range), Some(set)) = (&range, &change.set)
             && set.encoded_len() == range.len()
         {

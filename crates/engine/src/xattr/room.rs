@@ -24,12 +24,12 @@ use shoal_itable::Locked;
 use shoal_txn::Txn;
 
 /// What becomes of the data fork so that attributes fit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Data {
     /// Nothing.
     Stays,
     /// Its contents have been written to the device; this is their extent.
-    Written(Extent),
+    Written(Box<Extent>),
     /// Its records go to the tree.
     Spreads,
 }
@@ -60,7 +60,7 @@ impl Inner {
         match inode.core.data_form {
             Form::Inline => {
                 self.read_records(ino, &[], &[], None)?;
-                Ok(Some(Data::Written(self.write_object(ino, 0, &[&inode.data])?)))
+                Ok(Some(Data::Written(Box::new(self.write_object(ino, 0, &[&inode.data])?))))
             }
             Form::Extents => {
                 let records = inline_extents(ino, inode)?;
@@ -84,7 +84,7 @@ impl Inner {
             Data::Spreads => self.spread_extents(txn, locked),
             Data::Written(extent) => {
                 self.outgrow_inline(txn, locked)?;
-                self.replace_extents(txn, locked, 0, extent.end(), &[extent])?;
+                self.replace_extents(txn, locked, 0, extent.end(), &[*extent])?;
                 // The bytes of its extents are the core's.
                 let (ino, core) = (locked.ino(), locked.inode().core);
                 txn.log_core(locked, Item::Core { ino, core });

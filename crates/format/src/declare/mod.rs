@@ -94,7 +94,10 @@ macro_rules! layout {
         }
     };
     (
-        @munch { $(#[$meta:meta])* $vis:vis $name:ident $word:literal $size:literal $whole:tt $doc:literal }
+        @munch {
+            $(#[$meta:meta])* $vis:vis $name:ident $word:literal $size:literal $whole:tt
+            $doc:literal
+        }
         [$({ $at:literal $f:ident $type:ty, $what:literal })*]
         [$({ $fixed_at:literal $fixed:ident $fixed_type:ty, $value:expr })*]
         [$({ $row_at:literal $row:ident ($row_len:expr) $row_what:literal })*]
@@ -142,7 +145,8 @@ macro_rules! layout {
             #[inline]
             $vis fn load(raw: &[u8; $size]) -> std::result::Result<$name, &'static str> {
                 $(
-                    let here = &raw[$fixed_at..$fixed_at + <$fixed_type as $crate::declare::Field>::LEN];
+                    let len = <$fixed_type as $crate::declare::Field>::LEN;
+                    let here = &raw[$fixed_at..$fixed_at + len];
                     let found: Option<$fixed_type> = $crate::declare::Field::get(here);
                     if found != Some($value) {
                         return Err(stringify!($fixed));

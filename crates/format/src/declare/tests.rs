@@ -1,3 +1,5 @@
+//! A structure and an enumeration of each form that a declaration can have.
+
 use super::Field;
 use shoal_base::{Addr, RootId};
 
