@@ -5,7 +5,7 @@ use shoal_base::limits::SEGMENTS_MAX;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
 use shoal_format::bytes::{Reader, u16_at, u64_at};
-use shoal_format::checkpoint::{self as checkpoints, Checkpoint, Inline};
+use shoal_format::checkpoint::{self as checkpoints, Checkpoint};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
@@ -34,7 +34,7 @@ fn sealed(data: &[u8], len: usize, head: &[u8]) -> Vec<u8> {
 
 /// A copy of the superblock.
 pub fn superblock(data: &[u8]) {
-    let head = [&superblock::MAGIC[..], &superblock::VERSION.to_le_bytes()].concat();
+    let head = [&superblock::MAGIC[..], &shoal_format::features::VERSION.to_le_bytes()].concat();
     for raw in [data, &sealed(data, superblock::SIZE, &head)] {
         let Ok(Some(sb)) = Superblock::decode(raw, 0) else { continue };
         let again = Superblock::decode(&sb.encode(), 0).ok().flatten();
@@ -44,25 +44,15 @@ pub fn superblock(data: &[u8]) {
     }
 }
 
-/// A checkpoint record, in the present form and in that with the roots in it.
+/// A checkpoint record.
 pub fn checkpoint(data: &[u8]) {
-    let with = |magic: u32| {
-        let mut raw = data.to_vec();
-        if let Some(place) = raw.first_chunk_mut() {
-            *place = magic.to_le_bytes();
-        }
-        raw
-    };
+    let mut right = data.to_vec();
+    if let Some(place) = right.first_chunk_mut() {
+        *place = checkpoints::MAGIC.to_le_bytes();
+    }
     let volume = data.get(8..16).map_or(0, |b| u64_at(b, 0));
-    let (paged, inline) = (with(checkpoints::MAGIC), with(checkpoints::MAGIC_INLINE));
-    for raw in [data, &paged, &inline] {
+    for raw in [data, &right] {
         let Ok(checkpoint) = Checkpoint::decode(raw, ADDR, volume) else { continue };
-        if let Some(inline) = &checkpoint.inline {
-            let names = inline.roots.iter().map(|root| root.name.len());
-            let len = Inline::record_len(names, inline.orphans.len());
-            assert_eq!(len + checkpoint.intents.len() * Ptr::SIZE, raw.len());
-            continue;
-        }
         let bytes = checkpoint.encode();
         assert_eq!(bytes.len(), checkpoint.encoded_len());
         assert!(bytes.len() <= checkpoints::RECORD_MAX);
@@ -73,13 +63,13 @@ pub fn checkpoint(data: &[u8]) {
 
 /// A page of the root table.
 pub fn root_page(data: &[u8]) {
-    let len = data.len().clamp(root::HEADER + 8, root::PAGE_MAX);
+    let len = data.len().clamp(RootPage::SIZE + 8, root::PAGE_MAX);
     let head = [root::MAGIC.to_le_bytes(), (len as u32).to_le_bytes()].concat();
     for raw in [data, &sealed(&data[..data.len().min(len)], len, &head)] {
         let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
         let Ok(page) = RootPage::decode(raw, ADDR, volume) else { continue };
         assert_eq!(RootPage::len_at(raw, volume), Some(raw.len()));
-        let again = RootPage::decode(&page.encode(volume), ADDR, volume).ok();
+        let again = RootPage::decode(&page.encode(), ADDR, volume).ok();
         assert_eq!(again, Some(page));
     }
 }
@@ -324,7 +314,7 @@ pub fn extent(data: &[u8]) {
     if let Some(extent) = Extent::decode_value(offset, data.get(8..).unwrap_or_default()) {
         use_extent(extent);
     }
-    let _ = Ptr::decode(&mut Reader::new(data));
+    let _ = Ptr::of_value(data);
     let mut raw = data.to_vec();
     raw.resize(extent::HEADER, 0);
     raw[..4].copy_from_slice(&extent::MAGIC.to_le_bytes());

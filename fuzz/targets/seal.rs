@@ -34,8 +34,10 @@ fn newest(bytes: &[u8]) -> Option<Superblock> {
     copies.into_iter().flatten().flatten().max_by_key(|sb| sb.sequence)
 }
 
-/// Bytes of a pointer before its checksum.
-const SUM: usize = Ptr::SIZE - 8;
+/// Where the length and the checksum stand in a pointer, and the checkpoint in a superblock.
+const LEN: usize = Ptr::TABLE.at("len");
+const SUM: usize = Ptr::TABLE.at("checksum");
+const CHECKPOINT: usize = Superblock::TABLE.at("checkpoint");
 
 impl Image {
     /// Finds the objects of a volume that opens.
@@ -94,7 +96,7 @@ impl Image {
     /// Puts all checksums right.
     pub fn seal(&mut self) {
         self.walk(&mut |image, at| {
-            let (addr, len) = (u64_at(&image.bytes, at), u64_at(&image.bytes, at + 8) as u32);
+            let (addr, len) = (u64_at(&image.bytes, at), u32_at(&image.bytes, at + LEN));
             let object = image.bytes.get(addr as usize..).and_then(|b| b.get(..len as usize));
             if let Some(sum) = object.map(checksum) {
                 image.put(at + SUM, &sum.to_le_bytes());
@@ -121,16 +123,14 @@ impl Image {
         self.objects.retain(|(at, _)| *at < self.geometry.segment_size as usize);
         let journals: Vec<_> = self.objects.split_off(self.objects.len().min(2));
         for copy in superblock::COPIES {
-            // Behind id 16, geometry 16, features 24, sequence 8, incarnation 4 and 4 reserved.
-            let at = copy as usize + 8 + 8 + 16 + 16 + 24 + 8 + 8;
-            self.checkpoint(at, each);
+            self.checkpoint(copy as usize + CHECKPOINT, each);
         }
         self.objects.extend(journals);
     }
 
     fn ptr_at(&self, at: usize) -> Option<Ptr> {
         let raw = self.bytes.get(at..at + Ptr::SIZE)?;
-        let ptr = Ptr::decode(&mut Reader::new(raw))?;
+        let ptr: Ptr = Reader::new(raw).field()?;
         let inside = self.geometry.contains(ptr.addr, u64::from(ptr.len));
         (inside && self.get(ptr).is_some()).then_some(ptr)
     }
@@ -272,7 +272,7 @@ impl Image {
 /// Where a pointer stands in an object: found by its bytes, as the layout is not known here.
 fn place(raw: &[u8], ptr: &Ptr) -> Option<usize> {
     let mut bytes = Vec::new();
-    ptr.encode(&mut bytes);
+    ptr.append(&mut bytes);
     raw.windows(Ptr::SIZE).position(|w| w == bytes).filter(|_| !ptr.is_null())
 }
 

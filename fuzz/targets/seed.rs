@@ -17,7 +17,7 @@ use std::path::Path;
 
 type Done = Result<(), Box<dyn Error>>;
 
-const PTR: Ptr = Ptr { addr: Addr(1 << 22), len: 16384, checksum: 5 };
+const PTR: Ptr = Ptr::sealed(Addr(1 << 22), 3, 16384, 5);
 
 fn main() -> Done {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -120,8 +120,9 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     put("orphan", "three", &orphan::encode(7, 0, &[Ino(3), Ino(4), Ino(5)])[..64])?;
 
     let mut extents = Vec::new();
-    Extent { offset: 0, len: 4096, skip: 0, ptr: PTR }.encode_inline(&mut extents);
-    Extent { offset: 8192, len: 100, skip: 0, ptr: Ptr::NULL }.encode_inline(&mut extents);
+    let part = Extent { ptr: PTR, ..Extent::prealloc(0, 4096) };
+    part.encode_inline(&mut extents);
+    Extent::prealloc(8192, 100).encode_inline(&mut extents);
     put("extent", "inline", &extents)?;
     put("extent", "header", &DataHeader::new(Ino(7), 0, 9).encode(7))?;
     let mut entry = Vec::new();
