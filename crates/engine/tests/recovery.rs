@@ -178,14 +178,14 @@ fn scattered_changes_are_read_many_at_a_time() {
 
 #[test]
 fn a_small_cache_replays_in_small_windows_and_reads_nothing_twice() {
-    // Blocks of 8 KiB that fit in the cache beside the nodes that lead to them.
-    let (device, changed) = scattered(900);
+    // Of a cache of 8 MiB half is for blocks, of 8 KiB each; the records may all be in one batch.
+    let (device, changed) = scattered(1000);
     for background in [false, true] {
         let device = copy(&device);
         let volume = Volume::open_on(device, &options(background, 8 << 20)).unwrap();
         let reads = counter(&volume, "inode_block_reads");
         // With a few that were dropped between reading ahead and use.
-        assert!((900..1000).contains(&reads), "{reads} reads");
+        assert!((1000..1100).contains(&reads), "{reads} reads");
         assert_changed(&volume, &changed);
     }
 }
