@@ -114,6 +114,9 @@ pub enum Workload {
     WriteSmall,
     /// Read files of 4 KiB whole: look up, open, read
     ReadSmall,
+    /// Read blocks of --block-bytes from files of --file-bytes, in a scattered order, as many as
+    /// there are; an operation is a read
+    ReadRandom,
     /// Make files of --file-bytes, written from beginning to end, --block-bytes at a time,
     /// --together of them in turns; an operation is a write
     Append,
@@ -163,6 +166,7 @@ impl Workload {
             Workload::Unlink => "unlink",
             Workload::WriteSmall => "write-small",
             Workload::ReadSmall => "read-small",
+            Workload::ReadRandom => "read-random",
             Workload::Append => "append",
             Workload::Recover => "recover",
             Workload::Memory => "memory",
@@ -300,7 +304,7 @@ impl Args {
         };
         let files = self.files.saturating_mul(self.threads as u64 * sets);
         let each = match self.workload {
-            Workload::Append => self.file_bytes,
+            Workload::Append | Workload::ReadRandom => self.file_bytes,
             other => other.file_size(),
         };
         let need = files.saturating_mul((each + METADATA).saturating_mul(2));

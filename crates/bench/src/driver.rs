@@ -60,6 +60,10 @@ pub(crate) trait Driver {
     fn open_new(&mut self, dir: &Self::Dir, name: &CStr, data: &[u8]) -> Result<Self::File>;
     /// Writes to an open file, from byte `at` on.
     fn write_at(&mut self, file: &Self::File, at: u64, data: &[u8]) -> Result<()>;
+    /// Opens a file that is there.
+    fn open_file(&mut self, dir: &Self::Dir, name: &CStr) -> Result<Self::File>;
+    /// Reads from an open file, from byte `at` on; returns the bytes read.
+    fn read_at(&mut self, file: &Self::File, at: u64, buf: &mut [u8]) -> Result<usize>;
     /// Sets the size of an open file.
     fn cut(&mut self, file: &Self::File, size: u64) -> Result<()>;
     /// Closes it.

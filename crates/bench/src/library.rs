@@ -251,6 +251,19 @@ impl Driver for VolumeDriver {
         }
     }
 
+    fn open_file(&mut self, dir: &Ino, name: &CStr) -> Result<Ino> {
+        let found = self.volume.lookup(&self.who, *dir, name.to_bytes());
+        let file = found.map_err(|e| refused("looking up", name, e))?.ino;
+        self.volume.hold(file, 1).map_err(|e| refused("opening", name, e))?;
+        Ok(file)
+    }
+
+    #[inline]
+    fn read_at(&mut self, file: &Ino, at: u64, buf: &mut [u8]) -> Result<usize> {
+        let read = self.volume.read(*file, at, buf);
+        read.map_err(|e| BenchError::failed("reading inode", file, e))
+    }
+
     #[inline]
     fn cut(&mut self, file: &Ino, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), by_handle: true, ..SetAttr::default() };

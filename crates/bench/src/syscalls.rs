@@ -182,6 +182,17 @@ impl Driver for DirectoryDriver {
         }
     }
 
+    fn open_file(&mut self, dir: &OwnedFd, name: &CStr) -> Result<OwnedFd> {
+        fs::openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| failed("opening", name, e))
+    }
+
+    #[inline]
+    fn read_at(&mut self, file: &OwnedFd, at: u64, buf: &mut [u8]) -> Result<usize> {
+        rustix::io::pread(file, buf, at)
+            .map_err(|e| BenchError::failed("reading", "an open file", e))
+    }
+
     #[inline]
     fn cut(&mut self, file: &OwnedFd, size: u64) -> Result<()> {
         fs::ftruncate(file, size).map_err(|e| BenchError::failed("cutting", "an open file", e))

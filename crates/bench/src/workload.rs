@@ -78,6 +78,10 @@ fn prepare_round<T: Target>(
         | Workload::OpenUnlink => {
             return Ok(found.map_or(0, |newest| newest + 1) + round);
         }
+        Workload::ReadRandom if round == 0 && found.is_none() => {
+            let args = &Args { block_bytes: args.block_bytes.max(1 << 17), ..args.clone() };
+            run_phase(args, target, 0, |d, s, m| append(args, d, s, m))?;
+        }
         Workload::Rename if round > 0 => return Ok(found.unwrap_or(0) + round),
         // The files that were found go in the first round; the same names are made again.
         Workload::Unlink if found.is_none() || round > 0 => {
@@ -211,6 +215,7 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::WriteSmall => write_small(driver, share, meter),
         Workload::Append => append(args, driver, share, meter),
         Workload::ReadSmall => read_small(driver, share, meter),
+        Workload::ReadRandom => read_random(args, driver, share, meter),
         Workload::Readdirplus => list_tree(driver, share, meter),
         Workload::Stat | Workload::Memory | Workload::Recover | Workload::Checkpoint => {
             stat_all(driver, share, meter, args.shuffle)
@@ -278,6 +283,33 @@ fn append<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Met
                 .try_for_each(|file| meter.op(|| driver.write_at(file, at, &data[..len])))?;
         }
         open.drain(..).try_for_each(|file| driver.close(file))
+    })
+}
+
+/// Reads blocks of each file in a scattered order, and looks whether they are what was written.
+fn read_random<D: Driver>(
+    args: &Args,
+    driver: &mut D,
+    share: &Share,
+    meter: &mut Meter,
+) -> Result<()> {
+    let (blocks, len) = (args.file_bytes / args.block_bytes, args.block_bytes as usize);
+    // As `append` wrote them.
+    let period = args.block_bytes.max(1 << 17).next_multiple_of(8);
+    let mut data = vec![0; len];
+    each_file(driver, share, |driver, dir, name, index| {
+        let file = driver.open_file(dir, name)?;
+        for n in 0..blocks {
+            let block = layout::mix(index << 32 | n) % blocks.max(1);
+            let at = block * args.block_bytes;
+            let read = meter.op(|| driver.read_at(&file, at, &mut data))?;
+            let first = layout::stamp(99, at % period / 8);
+            if read != len || !at.is_multiple_of(8) || data[..8] != first {
+                let why = format_args!("{read} bytes at {at} that are not what was written");
+                return Err(BenchError::failed("reading", name.to_string_lossy(), why));
+            }
+        }
+        driver.close(file)
     })
 }
 

@@ -82,8 +82,11 @@ impl Copy {
             let wanted = path.starts_with("crates/format") || path.starts_with("crates/base");
             let manifest = path == Path::new("Cargo.toml") || path == Path::new("Cargo.lock");
             if wanted || manifest {
+                // A member that is named and not there would be missed.
+                let named = |line: &&str| !line.starts_with("default-members");
                 let text = repository.read(path)?;
-                copy.write(path, &text)?;
+                let lines: String = text.lines().filter(named).map(|l| format!("{l}\n")).collect();
+                copy.write(path, &lines)?;
             }
         }
         Ok(copy)
