@@ -64,8 +64,8 @@ fn every_workload(target: &str, volume: bool) {
         let ops = match workload {
             // A listing also meets the two subdirectories of each thread.
             Workload::Readdirplus => 124.0,
-            // A file is written in four blocks.
-            Workload::Append => 480.0,
+            // A file has four blocks.
+            Workload::Append | Workload::ReadRandom => 480.0,
             _ => 120.0,
         };
         assert_eq!(number(whole, "ops"), ops, "{whole}");
