@@ -171,9 +171,14 @@ impl Declaration {
         };
         for i in 0..self.entries.len() - 1 {
             let (a, b) = (&self.entries[i].name, &self.entries[i + 1].name);
-            push(format!("{a} and {b} change places"), self.reordered(i), 0);
+            // Bytes that are not read are zeros, whatever they are called: only their number shows.
+            let unread = |entry: &Entry| entry.rest.starts_with('[');
+            let twins = self.entries[i].kind() == self.entries[i + 1].kind();
+            if !(twins && unread(&self.entries[i])) {
+                push(format!("{a} and {b} change places"), self.reordered(i), 0);
+            }
             // The next field of the same type.
-            let same = |entry: &Entry| entry.kind() == self.entries[i].kind();
+            let same = |entry: &Entry| entry.kind() == self.entries[i].kind() && !unread(entry);
             if let Some(j) = (i + 1..self.entries.len()).find(|j| same(&self.entries[*j])) {
                 let b = &self.entries[j].name;
                 push(format!("{a} and {b} swap names"), self.swapped(i, j), 0);

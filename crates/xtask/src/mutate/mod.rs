@@ -31,7 +31,8 @@ enum Noticed {
 /// Tries all mutations, or every `step`-th. Returns whether each was noticed.
 pub fn run(repository: &Repository, step: usize) -> Result<bool, String> {
     let mut all = Vec::new();
-    for path in repository.with_extension("rs").filter(|path| path.starts_with(FORMAT)) {
+    let is_declared = |path: &&Path| path.starts_with(FORMAT) && !path.ends_with("tests.rs");
+    for path in repository.with_extension("rs").filter(is_declared) {
         let source = repository.read(path)?;
         let file = |m: Mutation| (path.to_owned(), m);
         let mutations = declarations(&source).into_iter().flat_map(|d| d.mutations(&source));
