@@ -357,7 +357,7 @@ impl Inner {
         for old in here {
             let bytes = match raw.get(..old.ptr.len as usize) {
                 Some(object) => {
-                    old.ptr.verify_payload(object, &format!("data of inode {ino}"))?;
+                    old.ptr.verify_payload(object, format_args!("data of inode {ino}"))?;
                     &object[old.skip as usize..(old.skip + old.len) as usize]
                 }
                 None => return Err(Error::corrupt("data object", Some(payload.0), "too long")),

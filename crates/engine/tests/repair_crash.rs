@@ -8,45 +8,6 @@ use common::*;
 use shoal_engine::*;
 use shoal_format::inode::Form;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-
-/// A device that dies after so many writes.
-struct Dying {
-    device: Arc<MemDevice>,
-    writes: AtomicI64,
-}
-
-impl Dying {
-    fn alive(&self) -> Result<()> {
-        match self.writes.fetch_sub(1, Ordering::Relaxed) {
-            ..=0 => Err(Error::Code(Code::Io)),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Device for Dying {
-    fn capacity(&self) -> u64 {
-        self.device.capacity()
-    }
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
-        self.device.read_at(bytes, offset)
-    }
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.alive()?;
-        self.device.write_at(bytes, offset)
-    }
-    fn flush(&self) -> Result<()> {
-        self.alive()?;
-        self.device.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.device.discard(offset, len)
-    }
-    fn describe(&self) -> String {
-        "a device that dies".into()
-    }
-}
 
 fn sample() -> (Arc<MemDevice>, Shown) {
     let device = Arc::new(MemDevice::new(32 << 20));
@@ -69,7 +30,7 @@ fn sample() -> (Arc<MemDevice>, Shown) {
 fn cut_off_everywhere(device: &Arc<MemDevice>, before: &Shown) {
     for writes in 0.. {
         let damaged = copy(device);
-        let dying = Arc::new(Dying { device: damaged.clone(), writes: AtomicI64::new(writes) });
+        let dying = Arc::new(Dying::after(&damaged, writes));
         let first = Volume::repair_on(dying, &options(), &mut |_, _, _| {}, &mut |_| true);
         let again = repair(&damaged);
         assert_eq!(again.left, vec![], "after {writes} writes");

@@ -18,7 +18,6 @@ use shoal_space::{Class, Stream};
 use shoal_txn::{ObjectKind, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 const SEGMENT: u64 = 1 << 20;
 
@@ -312,44 +311,6 @@ fn a_lost_page_is_named_and_counted_anew() {
     repaired(&device, &before, "all");
 }
 
-/// A device on which so many writes and flushes succeed.
-struct Dying {
-    device: Arc<MemDevice>,
-    left: AtomicI64,
-}
-
-impl Dying {
-    fn alive(&self) -> Result<()> {
-        match self.left.fetch_sub(1, Ordering::Relaxed) {
-            ..=0 => Err(Error::Code(Code::Io)),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Device for Dying {
-    fn capacity(&self) -> u64 {
-        self.device.capacity()
-    }
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
-        self.device.read_at(bytes, offset)
-    }
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.alive()?;
-        self.device.write_at(bytes, offset)
-    }
-    fn flush(&self) -> Result<()> {
-        self.alive()?;
-        self.device.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.device.discard(offset, len)
-    }
-    fn describe(&self) -> String {
-        "a device that dies".into()
-    }
-}
-
 /// Two checkpoints that write both pages, cut off at any write: the volume opens, all is whole, and
 /// what was not removed is there.
 #[test]
@@ -361,7 +322,7 @@ fn a_checkpoint_cut_off_at_any_write_leaves_a_whole_table() {
     };
     for writes in 0.. {
         let image = twin(&device);
-        let dying = Dying { device: image.clone(), left: AtomicI64::new(writes) };
+        let dying = Dying::after(&image, writes);
         let work = || -> Result<()> {
             let vol = Volume::open_on(Arc::new(dying), &options())?;
             remove(&vol, 40)?;

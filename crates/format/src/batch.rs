@@ -11,7 +11,7 @@
 //! broken batch below a later batch's `durable` is corruption, any other broken batch is a torn
 //! tail.
 
-use crate::bytes::{u32_at, u64_at};
+use crate::bytes::{set_at, u32_at, u64_at};
 use crate::declare::{layout, numbered};
 use shoal_base::{Addr, Lsn, checksum};
 
@@ -55,7 +55,7 @@ impl BatchHeader {
     pub fn encode(&self, records: &[u8]) -> [u8; Self::SIZE] {
         let mut raw = self.store();
         let sum = sum(&raw[..AT_CHECKSUM], records);
-        raw[AT_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+        set_at(&mut raw, AT_CHECKSUM, sum);
         raw
     }
 

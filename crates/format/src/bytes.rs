@@ -1,6 +1,7 @@
 //! Little-endian cursors over untrusted bytes: reading past the end is `None`, never a panic.
 
 use crate::declare::Field;
+use shoal_base::checksum::checksum_of_body;
 
 /// Reads fields one after another.
 #[derive(Clone, Copy)]
@@ -30,7 +31,6 @@ impl<'a> Reader<'a> {
     read_int!(u16 u16);
     read_int!(u32 u32);
     read_int!(u64 u64);
-    read_int!(i64 i64);
     /// The next value of this type; `None` when there are too few bytes, or they mean nothing.
     #[inline]
     pub fn field<T: Field>(&mut self) -> Option<T> {
@@ -65,8 +65,6 @@ pub trait Put {
     fn put_u32(&mut self, v: u32);
     /// Little-endian.
     fn put_u64(&mut self, v: u64);
-    /// Little-endian.
-    fn put_i64(&mut self, v: i64);
     /// Raw bytes.
     fn put_bytes(&mut self, v: &[u8]);
 }
@@ -89,13 +87,21 @@ impl Put for Vec<u8> {
         self.extend_from_slice(&v.to_le_bytes());
     }
     #[inline]
-    fn put_i64(&mut self, v: i64) {
-        self.extend_from_slice(&v.to_le_bytes());
-    }
-    #[inline]
     fn put_bytes(&mut self, v: &[u8]) {
         self.extend_from_slice(v);
     }
+}
+
+/// Writes a field into bytes that are there already.
+#[inline]
+pub fn set_at<T: Field>(bytes: &mut [u8], at: usize, value: T) {
+    value.put(&mut bytes[at..at + T::LEN]);
+}
+/// Writes the checksum of all bytes but the last 8 into those.
+#[inline]
+pub fn seal(bytes: &mut [u8]) {
+    let sum = checksum_of_body(bytes);
+    set_at(bytes, bytes.len() - 8, sum);
 }
 
 /// A `u64` at a fixed offset of a slice known to be long enough.

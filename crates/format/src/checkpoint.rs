@@ -4,7 +4,7 @@
 //! Its record is of bounded length, whatever is in the volume: the roots are in pages
 //! ([`crate::root`]), the pointers to orphan blocks in lists ([`crate::orphan`]).
 
-use crate::bytes::{Reader, u32_at};
+use crate::bytes::{Reader, set_at, u32_at};
 use crate::declare::layout;
 use crate::root::{PAGES_MAX, PagePtr};
 use crate::{Ptr, orphan, superblock};
@@ -75,7 +75,7 @@ impl Checkpoint {
         self.append(&mut out);
         let counts = [self.orphan_lists.len(), self.pages.len(), self.intents.len()];
         for (count, at) in counts.into_iter().zip(AT_COUNTS) {
-            out[at..at + 4].copy_from_slice(&(count as u32).to_le_bytes());
+            set_at(&mut out, at, count as u32);
         }
         self.orphan_lists.iter().for_each(|list| list.append(&mut out));
         self.pages.iter().for_each(|page| page.append(&mut out));

@@ -7,7 +7,7 @@
 //! pointer leads to it and no other structure depends on it. A volume made before there were claims
 //! has zeros there, and so has no claim.
 
-use crate::bytes::{Reader, u16_at, u32_at, u64_at};
+use crate::bytes::{Reader, seal, set_at, u16_at, u32_at, u64_at};
 use crate::declare::layout;
 use crate::superblock;
 use shoal_base::checksum::checksum_of_body;
@@ -91,16 +91,15 @@ impl OwnerClaim {
         let texts = [0, 1, 2].map(|i| &texts[i][..texts[i].floor_char_boundary(TEXT_MAX[i])]);
         let mut out = Vec::with_capacity(SIZE);
         self.append(&mut out);
-        out[AT_VERSION..AT_VERSION + 4].copy_from_slice(&VERSION.to_le_bytes());
+        set_at(&mut out, AT_VERSION, VERSION);
         for (text, at) in texts.iter().zip(AT_LENGTHS) {
-            out[at..at + 2].copy_from_slice(&(text.len() as u16).to_le_bytes());
+            set_at(&mut out, at, text.len() as u16);
         }
         for text in texts {
             out.extend_from_slice(text.as_bytes());
         }
         out.resize(SIZE, 0);
-        let sum = checksum_of_body(&out);
-        out[SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut out);
         out
     }
 

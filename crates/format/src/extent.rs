@@ -9,7 +9,7 @@
 //! extent leaves two parts of it in use. Checksums are by pieces of 4 KiB (`sums.rs`).
 
 use crate::Ptr;
-use crate::bytes::{Put, Reader, u64_at};
+use crate::bytes::{Put, Reader, set_at, u64_at};
 use crate::declare::{U48, layout};
 use crate::sums::{PIECES, Sums, pieces};
 use shoal_base::invariant;
@@ -175,7 +175,7 @@ impl DataHeader {
     pub fn encode(&self, volume: u64) -> [u8; HEADER] {
         let mut raw = self.store();
         let sum = checksum(&raw[..AT_CHECKSUM]) ^ volume;
-        raw[AT_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+        set_at(&mut raw, AT_CHECKSUM, sum);
         raw
     }
     /// Reads a header; `None` when these bytes are not one of this volume.

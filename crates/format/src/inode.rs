@@ -8,7 +8,7 @@
 //! ```
 
 use crate::Ptr;
-use crate::bytes::{Put, Reader};
+use crate::bytes::{Put, Reader, set_at};
 use crate::declare::{layout, numbered};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Addr, Error, Ino, Result, RootId};
@@ -288,13 +288,13 @@ pub fn encode_block(
         let start = out.len();
         slot(i, out);
         let len = (out.len() - start) as u16;
-        out[lens + 2 * i..lens + 2 * i + 2].copy_from_slice(&len.to_le_bytes());
+        set_at(out, lens + 2 * i, len);
     }
 }
 
 /// Enters the address in a block that was encoded without it.
 pub fn stamp_block(block: &mut [u8], addr: Addr) {
-    block[BLOCK_ADDR..BLOCK_ADDR + 8].copy_from_slice(&addr.0.to_le_bytes());
+    set_at(block, BLOCK_ADDR, addr);
 }
 
 /// Length on disk of a block whose trimmed inodes have these lengths in total.

@@ -13,7 +13,7 @@
 //! gone.
 
 use crate::attr::Attr;
-use crate::bytes::{Put, Reader, u16_at};
+use crate::bytes::{Put, Reader, set_at, u16_at};
 use crate::declare::layout;
 use shoal_base::{Addr, Error, Ino, Result};
 
@@ -62,9 +62,8 @@ impl Intent {
     /// Appends it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut raw = self.store();
-        let (remove, set) = (self.remove.len() as u16, self.set.len() as u16);
-        raw[AT_REMOVE_LEN..AT_REMOVE_LEN + 2].copy_from_slice(&remove.to_le_bytes());
-        raw[AT_SET_LEN..AT_SET_LEN + 2].copy_from_slice(&set.to_le_bytes());
+        set_at(&mut raw, AT_REMOVE_LEN, self.remove.len() as u16);
+        set_at(&mut raw, AT_SET_LEN, self.set.len() as u16);
         out.put_bytes(&raw);
         out.put_bytes(&self.remove);
         out.put_bytes(&self.set);

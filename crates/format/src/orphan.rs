@@ -3,7 +3,7 @@
 //! pointers to the blocks are in lists, which the checkpoint names: its record stays short.
 
 use crate::Ptr;
-use crate::bytes::{Put, Reader, u64_at};
+use crate::bytes::{Put, Reader, seal, u64_at};
 use crate::declare::layout;
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::invariant;
@@ -92,8 +92,7 @@ pub fn encode(volume: u64, shard: u32, inodes: &[Ino]) -> Vec<u8> {
         out.put_u64(ino.0);
     }
     out.resize(BLOCK_SIZE, 0);
-    let sum = checksum_of_body(&out);
-    out[BLOCK_SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
+    seal(&mut out);
     out
 }
 

@@ -4,7 +4,9 @@
 //! transaction groups).
 
 use crate::declare::{U24, layout, numbered};
+use crate::sums::{Sums, of_object};
 use shoal_base::{Addr, Epoch, Error, Result, checksum};
+use std::fmt::Display;
 
 numbered! {
     /// How an object's bytes are coded.
@@ -33,17 +35,17 @@ impl Ptr {
     /// Points to nothing.
     pub const NULL: Ptr = Ptr::sealed(Addr(0), 0, 0, 0);
 
-    /// A pointer to these bytes, written to `addr` in this epoch.
+    /// Returns the pointer to `bytes`, written to `addr` in epoch `birth`, not coded.
     #[inline]
     pub fn to(addr: Addr, birth: Epoch, bytes: &[u8]) -> Ptr {
         Ptr::sealed(addr, birth, bytes.len() as u32, checksum(bytes))
     }
-    /// A pointer to `len` bytes that are not coded and have this checksum.
+    /// Returns the pointer to `len` bytes that are not coded and have this checksum.
     #[inline]
     pub const fn sealed(addr: Addr, birth: Epoch, len: u32, checksum: u64) -> Ptr {
         Ptr { addr, birth, len, logical: U24::new(len), codec: Codec::None, checksum }
     }
-    /// The place of an object, for counting its bytes: it proves nothing.
+    /// Returns a pointer for space accounting only: birth and checksum are zero.
     #[inline]
     pub const fn place(addr: Addr, len: u32) -> Ptr {
         Ptr::sealed(addr, 0, len, 0)
@@ -64,34 +66,37 @@ impl Ptr {
         let Codec::None = self.codec;
         self.len == self.logical.get()
     }
-    /// Checks the payload of a data object, all of it, against length and checksum.
-    pub fn verify_payload(&self, payload: &[u8], object: &str) -> Result<()> {
-        let found = crate::sums::of_object(payload);
+    /// Verifies the whole payload of a data object. Returns the sums of its pieces.
+    ///
+    /// # Errors
+    /// Corruption, if the length or the checksum differs.
+    pub fn verify_payload(&self, payload: &[u8], object: impl Display) -> Result<Sums> {
+        let (found, sums) = of_object(payload);
         if payload.len() == self.len as usize && found == self.checksum {
-            return Ok(());
+            return Ok(sums);
         }
         let rule = format!("checksum is {found:#018x}, pointer says {:#018x}", self.checksum);
-        Err(Error::corrupt(object, Some(self.addr.0), rule))
+        Err(Error::corrupt(object.to_string(), Some(self.addr.0), rule))
     }
     /// Checks the epoch in which an object says that it was written.
     #[inline]
-    pub fn verify_birth(&self, written: Epoch, object: &str) -> Result<()> {
+    pub fn verify_birth(&self, written: Epoch, object: impl Display) -> Result<()> {
         if written == self.birth {
             return Ok(());
         }
         let rule = format!("written in epoch {written}, pointer says {}", self.birth);
-        Err(Error::corrupt(object, Some(self.addr.0), rule))
+        Err(Error::corrupt(object.to_string(), Some(self.addr.0), rule))
     }
     /// Checks `bytes`, read from where this points, against length and checksum.
-    pub fn verify(&self, bytes: &[u8], object: &str) -> Result<()> {
+    pub fn verify(&self, bytes: &[u8], object: impl Display) -> Result<()> {
         if bytes.len() != self.len as usize {
             let rule = format!("{} bytes read, pointer says {}", bytes.len(), self.len);
-            return Err(Error::corrupt(object, Some(self.addr.0), rule));
+            return Err(Error::corrupt(object.to_string(), Some(self.addr.0), rule));
         }
         let found = checksum(bytes);
         if found != self.checksum {
             let rule = format!("checksum is {found:#018x}, pointer says {:#018x}", self.checksum);
-            return Err(Error::corrupt(object, Some(self.addr.0), rule));
+            return Err(Error::corrupt(object.to_string(), Some(self.addr.0), rule));
         }
         Ok(())
     }

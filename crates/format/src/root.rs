@@ -3,7 +3,7 @@
 //! short, however many roots there are.
 
 use crate::Ptr;
-use crate::bytes::{Put, Reader, u16_at, u32_at, u64_at};
+use crate::bytes::{Put, Reader, seal, set_at, u16_at, u32_at, u64_at};
 use crate::declare::{layout, numbered};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Error, Result, RootId, invariant, limits, rootset};
@@ -140,12 +140,11 @@ impl RootPage {
         invariant!(len <= PAGE_MAX, "page {} of the root table has {len} bytes", self.number);
         let mut out = Vec::with_capacity(len);
         self.append(&mut out);
-        out[AT_LENGTH..AT_LENGTH + 4].copy_from_slice(&(len as u32).to_le_bytes());
-        out[AT_COUNT..AT_COUNT + 2].copy_from_slice(&(self.roots.len() as u16).to_le_bytes());
+        set_at(&mut out, AT_LENGTH, len as u32);
+        set_at(&mut out, AT_COUNT, self.roots.len() as u16);
         self.roots.iter().for_each(|root| root.encode(&mut out));
         out.put_u64(0);
-        let sum = checksum_of_body(&out);
-        out[len - 8..].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut out);
         out
     }
 

@@ -11,6 +11,7 @@
 
 use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Error, Result, checksum};
+use std::fmt::Display;
 use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -46,20 +47,26 @@ pub fn pieces(len: u32, from: u32, to: u32) -> Range<usize> {
 }
 
 impl Sums {
-    /// Of an object that has none.
+    /// Sums of an object of one piece, which needs none.
     pub const NONE: Sums = Sums([0; PIECES]);
 
-    /// Those of these pieces alone.
+    /// Returns the pointer's checksum of an object of so many pieces.
+    fn checksum(&self, count: usize) -> u64 {
+        let mut raw = Vec::with_capacity(4 * PIECES);
+        self.encode(0..count, &mut raw);
+        checksum(&raw)
+    }
+    /// Returns the sums of `pieces` only; the others are zero.
     pub fn only(&self, pieces: Range<usize>) -> Sums {
         let mut only = Sums::NONE;
         only.0[pieces.clone()].copy_from_slice(&self.0[pieces]);
         only
     }
-    /// Appends those of these pieces.
+    /// Appends the sums of `pieces`, 4 bytes each.
     pub fn encode(&self, pieces: Range<usize>, out: &mut Vec<u8>) {
         self.0[pieces].iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
     }
-    /// Reads those of these pieces: all of `raw`.
+    /// Reads the sums of `pieces`. Returns `None` unless `raw` has 4 bytes for each.
     pub fn decode(pieces: Range<usize>, raw: &[u8]) -> Option<Sums> {
         if pieces.end > PIECES || raw.len() != pieces.len() * 4 {
             return None;
@@ -70,17 +77,18 @@ impl Sums {
         }
         Some(sums)
     }
-    /// Checks `bytes`, which begin with piece `first` of an object and end with a piece.
+    /// Verifies whole pieces, from piece `first` of the object on. `at` is the address of the
+    /// object's payload.
     ///
     /// # Errors
-    /// Names the first piece that is not what it was, by its place; `at` is where the object is.
-    pub fn verify(&self, first: usize, bytes: &[u8], at: u64, object: &str) -> Result<()> {
+    /// Corruption, with the address of the first piece whose sum differs.
+    pub fn verify(&self, first: usize, bytes: &[u8], at: u64, object: impl Display) -> Result<()> {
         for (i, piece) in bytes.chunks(PIECE).enumerate() {
             let (found, sum) = (sum_of(piece), self.0.get(first + i).copied().unwrap_or(0));
             if found != sum {
                 let place = at + ((first + i) * PIECE) as u64;
                 let rule = format!("checksum is {found:#010x}, the extent says {sum:#010x}");
-                return Err(Error::corrupt(object, Some(place), rule));
+                return Err(Error::corrupt(object.to_string(), Some(place), rule));
             }
         }
         Ok(())
@@ -91,21 +99,27 @@ fn sum_of(piece: &[u8]) -> u32 {
     checksum(piece) as u32
 }
 
-/// The checksum of an object that is all there, as its pointer has it.
-pub fn of_object(payload: &[u8]) -> u64 {
-    let mut running = Running::default();
-    running.update(payload);
-    running.finish().0
+/// Returns the pointer's checksum and the sums of an object whose whole payload is at hand, of at
+/// most [`EXTENT_MAX`] bytes.
+pub fn of_object(payload: &[u8]) -> (u64, Sums) {
+    let mut sums = Sums::NONE;
+    if payload.len() <= PIECE {
+        return (checksum(payload), sums);
+    }
+    let pieces = payload.chunks(PIECE);
+    let count = pieces.len();
+    sums.0.iter_mut().zip(pieces).for_each(|(sum, piece)| *sum = sum_of(piece));
+    (sums.checksum(count), sums)
 }
 
-/// The sums of an object's bytes as they come, with which it can go on growing.
+/// Running checksums of an object whose payload arrives in parts, also when it grows later.
 #[derive(Clone)]
 pub struct Running {
-    /// Of the pieces that are complete.
+    /// Sums of the complete pieces.
     sums: Sums,
     whole: usize,
-    /// State of the last piece, of which so many bytes have come. 350 bytes; boxed, so that growing
-    /// does not copy it.
+    /// Hash state of the last piece, 350 bytes; boxed, so that growing does not copy it. `len` is
+    /// the number of its bytes, at most [`PIECE`].
     last: Box<Xxh3Default>,
     len: usize,
 }
@@ -117,7 +131,7 @@ impl Default for Running {
 }
 
 impl Running {
-    /// More bytes of the payload, of which there are at most [`EXTENT_MAX`] in all.
+    /// Adds bytes of the payload, which has at most [`EXTENT_MAX`] in all.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.len == PIECE {
@@ -148,7 +162,7 @@ impl Running {
         self.whole += 1;
     }
 
-    /// The pointer's checksum, and the sums, of what has come so far.
+    /// Returns the pointer's checksum and the sums of the payload so far.
     pub fn finish(&self) -> (u64, Sums) {
         let digest = self.last.digest();
         if self.whole == 0 {
@@ -156,9 +170,7 @@ impl Running {
         }
         let mut sums = self.sums;
         sums.0[self.whole] = digest as u32;
-        let mut raw = Vec::with_capacity(4 * PIECES);
-        sums.encode(0..self.whole + 1, &mut raw);
-        (checksum(&raw), sums)
+        (sums.checksum(self.whole + 1), sums)
     }
 }
 
@@ -178,7 +190,7 @@ mod tests {
             let mut whole = Running::default();
             whole.update(&payload);
             let (sum, sums) = whole.finish();
-            assert_eq!(sum, of_object(&payload));
+            assert_eq!((sum, sums), of_object(&payload));
             for step in [1, 7, 1000, 4096, 5000, 8192] {
                 let mut running = Running::default();
                 // As it grows, with its sum asked for after each step.

@@ -2,7 +2,7 @@
 //! wins. It is the only structure ever overwritten in place, and its swing publishes a checkpoint.
 //! A third, for repair, lies behind each checkpoint's record ([`spare_of`]).
 
-use crate::bytes::{u32_at, u64_at};
+use crate::bytes::{seal, u32_at, u64_at};
 use crate::declare::layout;
 use crate::features::{self, VERSION, Word};
 use crate::{Geometry, Ptr};
@@ -79,8 +79,7 @@ impl Superblock {
     /// Its bytes, with their checksum.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.store();
-        let sum = checksum_of_body(&out);
-        out[SIZE - 8..].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut out);
         out.to_vec()
     }
 

@@ -11,7 +11,6 @@ use shoal_base::limits::ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Epoch, Result};
 use shoal_format::Ptr;
-
 use shoal_format::inode::{ImapEntry, Inode, encode_block, stamp_block};
 use shoal_tree::{Key, NodeWriter, Placed};
 use std::sync::Arc;
@@ -105,11 +104,9 @@ impl InodeTable {
 
     /// Blocks that have been written are found where they are now.
     fn enter_addresses(&self, piece: &Piece, epoch: Epoch) -> Result<()> {
-        let mut value = Vec::with_capacity(ImapEntry::SIZE);
         for ((block, ptr), free) in piece.blocks.iter().zip(&piece.ptrs).zip(&piece.free) {
             *block.disk.lock() = *ptr;
-            value.clear();
-            ImapEntry { ptr: *ptr, free: *free }.append(&mut value);
+            let value = ImapEntry { ptr: *ptr, free: *free }.store();
             self.imap.put(Key::new(block.number, 0), &value, epoch)?;
         }
         Ok(())

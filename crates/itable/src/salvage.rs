@@ -5,7 +5,6 @@
 use crate::table::{InodeTable, decode_imap};
 use shoal_base::{Epoch, Error, Result};
 use shoal_format::Ptr;
-
 use shoal_format::inode::{ImapEntry, Inode};
 use shoal_tree::Key;
 use std::sync::atomic::Ordering;

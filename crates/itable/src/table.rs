@@ -12,10 +12,11 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::shard::spread;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
-use shoal_format::inode::{BlockId, BlockPlace, ImapEntry, Inode, decode_block};
+use shoal_format::inode::{BlockHeader, BlockId, ImapEntry, Inode, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Guard, Mark, Reservation, XArray};
+use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -221,7 +222,7 @@ impl InodeTable {
     pub fn read_block(&self, number: u64, ptr: Ptr) -> Result<Vec<Inode>> {
         if number >= INODE_BLOCKS_MAX || !self.may_be_at(ptr) {
             let rule = format!("pointer to {} bytes", ptr.len);
-            return Err(Error::corrupt(self.name_of(number), Some(ptr.addr.0), rule));
+            return Err(Error::corrupt(self.name_of(number).to_string(), Some(ptr.addr.0), rule));
         }
         let mut raw = vec![0; ptr.len as usize];
         self.config.device.read_at(&mut raw, ptr.addr.0)?;
@@ -232,11 +233,11 @@ impl InodeTable {
     /// Checks a block that has been read.
     pub(crate) fn decode_read(&self, number: u64, ptr: Ptr, raw: &[u8]) -> Result<Vec<Inode>> {
         if !planted::is(Defect::InodeChecksum) {
-            ptr.verify(raw, &self.name_of(number))?;
+            ptr.verify(raw, self.name_of(number))?;
         }
         let inodes = decode_block(raw, self.block_id(number), ptr.addr)?;
-        let written = BlockPlace::decode(raw).map_or(0, |place| place.epoch);
-        ptr.verify_birth(written, &self.name_of(number))?;
+        let written = BlockHeader::read(raw).map_or(0, |header| header.epoch);
+        ptr.verify_birth(written, self.name_of(number))?;
         Ok(inodes)
     }
 
@@ -247,8 +248,9 @@ impl InodeTable {
         len <= longest && self.config.geometry.contains(ptr.addr, len)
     }
 
-    fn name_of(&self, number: u64) -> String {
-        format!("inode block {number} of root {}", self.config.root.0)
+    fn name_of(&self, number: u64) -> impl Display {
+        let root = self.config.root.0;
+        fmt::from_fn(move |f| write!(f, "inode block {number} of root {root}"))
     }
 
     /// Brings a block into memory and makes room if there is too much.

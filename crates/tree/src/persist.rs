@@ -200,16 +200,13 @@ impl Tree {
 
     fn encode_inner(&self, data: &InnerData) -> Node {
         let mut node = Node::init(self.cache.frame(), self.id, data.level, data.keys[0]);
-        let mut value = Vec::with_capacity(Ptr::SIZE);
         for (i, key) in data.keys.iter().enumerate() {
             let disk = match &data.children {
                 Children::Leaves(v) => v[i].state.read().disk,
                 Children::Inners(v) => v[i].meta.lock().disk,
             };
             invariant!(!disk.is_null(), "child {i} of an inner node has not been written");
-            value.clear();
-            disk.append(&mut value);
-            let fitted = node.insert(i, *key, &value);
+            let fitted = node.insert(i, *key, &disk.store());
             invariant!(fitted, "inner node over its fan-out");
         }
         node

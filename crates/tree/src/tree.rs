@@ -100,19 +100,19 @@ impl Tree {
 
     /// Reads, verifies and returns the node at `ptr`; `level` if known.
     pub(crate) fn read_node(&self, ptr: Ptr, level: Option<u8>) -> Result<Node> {
-        let object = || format!("{} node", self.id.tree.name());
+        let object = format_args!("{} node", self.id.tree.name());
         if ptr.len as usize != NODE_SIZE || !self.geometry.contains(ptr.addr, NODE_SIZE as u64) {
             let rule = format!("pointer to {} bytes", ptr.len);
-            return Err(Error::corrupt(object(), Some(ptr.addr.0), rule));
+            return Err(Error::corrupt(object.to_string(), Some(ptr.addr.0), rule));
         }
         let mut frame = self.cache.frame();
         self.device.read_at(&mut frame[..], ptr.addr.0)?;
         self.cache.counters.add(Counter::NodeReads, 1);
         if !planted::is(Defect::NodeChecksum) {
-            ptr.verify(&frame[..], &object())?;
+            ptr.verify(&frame[..], object)?;
         }
         let node = Node::from_disk(frame, self.id, level, ptr.addr)?;
-        ptr.verify_birth(node.epoch(), &object())?;
+        ptr.verify_birth(node.epoch(), object)?;
         Ok(node)
     }
 

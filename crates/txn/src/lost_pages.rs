@@ -126,7 +126,7 @@ impl Search {
     pub fn stand_in(&self, id: RootId) -> RootRecord {
         let page = self.pages.get(&(id.0 / ROOTS as u16));
         let old = page.and_then(|page| page.roots.iter().find(|root| root.id == id));
-        // What a page does not name may have been made after it.
+        // A root that the old page lacks may have been created after that page was written.
         let since = page.map_or(0, |page| page.epoch);
         let top = |block: &FoundBlock| block.top && block.epoch > since;
         let witness = old.is_some_and(|old| old.state == RootState::Live)

@@ -160,7 +160,7 @@ impl<'v> Worker<'v> {
         self.born(&ptr);
     }
 
-    /// Notes an object from the future: what reads only what is younger than a mark believes it.
+    /// Checks that an object was not written in the future: incremental readers trust its birth.
     pub fn born(&mut self, ptr: &Ptr) {
         if let Some(problem) = future(ptr, self.volume.store.epoch()) {
             self.problem("birth", problem);
@@ -176,7 +176,7 @@ impl<'v> Worker<'v> {
     }
 }
 
-/// What is wrong with a pointer to an object that was written after `epoch`.
+/// Returns the problem of a pointer whose birth is later than `epoch`, if it is.
 pub(super) fn future(ptr: &Ptr, epoch: Epoch) -> Option<String> {
     (ptr.birth > epoch).then(|| {
         let (birth, addr) = (ptr.birth, ptr.addr.0);

@@ -44,7 +44,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The object of a value that comes or goes. Boxed: most changes have none.
+/// Extent of a value that a change adds or removes. Boxed: most changes have none.
 type Moved = Option<Box<Extent>>;
 
 /// How a change is going to happen.

@@ -68,7 +68,7 @@ impl Inner {
     pub(crate) fn read_value(&self, ino: Ino, id: &Id<'_>, ptr: &Ptr) -> Result<Vec<u8>> {
         let mut bytes = vec![0; ptr.len as usize];
         self.store.device.read_at(&mut bytes, ptr.addr.0)?;
-        ptr.verify_payload(&bytes, &format!("attribute {} of inode {ino}", id.to_text()))?;
+        ptr.verify_payload(&bytes, format_args!("attribute {} of inode {ino}", id.to_text()))?;
         Ok(bytes)
     }
 

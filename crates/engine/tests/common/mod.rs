@@ -11,6 +11,7 @@ use shoal_format::superblock::COPIES;
 use shoal_txn::{Image, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 pub fn options() -> OpenOptions {
     OpenOptions { background: false, cache_bytes: 64 << 20, ..OpenOptions::default() }
@@ -151,5 +152,46 @@ fn walk(volume: &Volume, dir: Ino, path: &str, all: &mut Shown) {
         if kind == FileKind::Directory {
             walk(volume, ino, &path, all);
         }
+    }
+}
+
+/// A device on which so many writes and flushes succeed; all later ones fail with `EIO`.
+pub struct Dying {
+    device: Arc<MemDevice>,
+    left: AtomicI64,
+}
+
+impl Dying {
+    pub fn after(device: &Arc<MemDevice>, writes: i64) -> Dying {
+        Dying { device: device.clone(), left: AtomicI64::new(writes) }
+    }
+    fn alive(&self) -> Result<()> {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            ..=0 => Err(Error::Code(Code::Io)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device for Dying {
+    fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        self.device.read_at(bytes, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.alive()?;
+        self.device.write_at(bytes, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        self.alive()?;
+        self.device.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "a device that dies".into()
     }
 }
