@@ -10,8 +10,9 @@ use crate::data::inline_extents;
 use crate::records::{self, CLEAN_EXTENTS};
 use crate::volume::Inner;
 use shoal_base::counters::Counter;
-use shoal_base::limits::{ALIGN, EXTENT_MAX, NODE_SIZE};
+use shoal_base::limits::{ALIGN, EXTENT_MAX};
 use shoal_base::{Addr, Code, Error, Ino, Result, SegNo};
+use shoal_format::Compression;
 use shoal_format::attr::KEY_HIGH;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::{BlockHeader, Form, Inode};
@@ -19,7 +20,7 @@ use shoal_format::node::{NodeHeader, TreeId};
 use shoal_format::root::RootPage;
 use shoal_format::usage::{self, SegKind};
 use shoal_itable::InodeRef;
-use shoal_space::{COLD, Class};
+use shoal_space::{COLD, Class, Hold};
 use shoal_txn::Need;
 use std::sync::atomic::Ordering;
 
@@ -271,7 +272,10 @@ impl Inner {
         let space = &self.store.space;
         let (live, rest) = (u64::from(live), space.open_rest());
         let segments = |bytes: u64| bytes.div_ceil(self.store.geometry.segment_size);
-        let data = live.saturating_sub(space.rest_of(COLD));
+        // By itself, a part of a compressed object may take more than its share of the whole.
+        let coded = self.store.compression != Compression::NONE;
+        let data = live + if coded { live / 4 } else { 0 };
+        let data = data.saturating_sub(space.rest_of(COLD));
         let metadata = self.store.likely_to_write() + live / 2 + CHECKPOINT;
         let metadata = metadata.saturating_sub(rest.meta);
         u64::from(self.store.sure_segments()) > segments(data) + segments(metadata)
@@ -355,19 +359,26 @@ impl Inner {
         let len = here.iter().map(|e| e.ptr.len).max().unwrap_or(0);
         here.truncate(CLEAN_EXTENTS);
         for old in here {
-            let bytes = match raw.get(..old.ptr.len as usize) {
-                Some(object) => {
-                    old.ptr.verify_payload(object, format_args!("data of inode {ino}"))?;
-                    &object[old.skip as usize..(old.skip + old.len) as usize]
-                }
-                None => return Err(Error::corrupt("data object", Some(payload.0), "too long")),
+            let Some(object) = raw.get(..old.ptr.len as usize) else {
+                return Err(Error::corrupt("data object", Some(payload.0), "too long"));
             };
-            let (new, _hold) =
-                self.write_object_to(COLD, ino, old.offset, &[bytes], Class::Reserved)?;
+            let (new, _hold) = self.move_extent(ino, &old, object)?;
             self.replace_extents(&mut txn, &mut locked, old.offset, old.end(), &[new])?;
         }
         txn.commit()?;
         Ok(Some((len, more)))
+    }
+
+    /// Writes what an extent has of an object, of which this is the payload, elsewhere.
+    fn move_extent(&self, ino: Ino, old: &Extent, payload: &[u8]) -> Result<(Extent, Hold<'_>)> {
+        let object = format_args!("data of inode {ino}");
+        old.ptr.verify_payload(payload, object)?;
+        if old.ptr.is_coded() && old.len == old.ptr.logical.get() {
+            return self.copy_coded(COLD, ino, old, payload);
+        }
+        let bytes = self.decode(&old.ptr, payload, object)?;
+        let mine = &bytes[old.skip as usize..(old.skip + old.len) as usize];
+        self.write_object_to(COLD, ino, old.offset, &[mine], Class::Reserved)
     }
 
     /// Whether something of an object lives, asked before a transaction is begun: most of what is
@@ -399,7 +410,7 @@ impl Inner {
         for at in (0..raw.len() - NodeHeader::SIZE).step_by(ALIGN) {
             let (bytes, addr) = (&raw[at..], Addr(start + at as u64));
             if let Ok(node) = NodeHeader::read(bytes) {
-                if node.volume == self.store.volume && at + NODE_SIZE <= raw.len() {
+                if node.volume == self.store.volume {
                     self.move_node(&node, addr)?;
                 }
             } else if RootPage::len_at(bytes, self.store.volume).is_some() {

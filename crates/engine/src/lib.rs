@@ -48,5 +48,6 @@ pub use repair::{Action, RepairReport};
 pub use shoal_base::counters::Counter;
 pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits, memory};
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
+pub use shoal_format::Compression;
 pub use types::*;
 pub use volume::{Inner, Volume};

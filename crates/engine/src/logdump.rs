@@ -81,7 +81,6 @@ impl<'d> JournalDump<'d> {
     /// Finds the journal of the volume on a device.
     pub fn find(device: &'d dyn Device) -> Result<JournalDump<'d>> {
         let sb = shoal_txn::read_superblock(device)?;
-        sb.check_features()?;
         let checkpoint = shoal_txn::read_checkpoint(device, &sb)?;
         let intents = Intents::read(device, &sb.geometry, sb.volume(), &checkpoint.intents)?;
         let open = intents.all().into_iter().map(|(id, intent)| (id, opened(&intent)));

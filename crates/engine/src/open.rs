@@ -1,7 +1,7 @@
 //! Opening, closing, syncing, and what a volume tells about itself.
 
 use crate::background::Background;
-use crate::data::{Tails, Writers};
+use crate::data::{Decoded, Tails, Writers};
 use crate::holds::Holds;
 use crate::orphan::Detached;
 use crate::reap::Reaping;
@@ -159,6 +159,7 @@ impl Inner {
             refusal: Mutex::default(),
             writers: Writers::default(),
             tails: Tails::default(),
+            decoded: Decoded::default(),
             options: options.clone(),
             recovery: Mutex::default(),
             unread: Mutex::default(),
@@ -272,6 +273,7 @@ impl Inner {
             segments: sb.geometry.segments,
             segments_free: self.store.space.free_segments(),
             inode_size: sb.geometry.inode_size,
+            compression: sb.compression.to_string(),
             live_bytes: self.store.space.live_bytes(),
             inodes: self.store.inodes(),
             checkpoint: self.store.checkpoint_epoch(),

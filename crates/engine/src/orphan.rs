@@ -254,7 +254,7 @@ impl Inner {
 
     fn pin(&self, extent: &Extent) {
         if !extent.is_prealloc() {
-            self.store.space.pin(extent.data_addr(), extent.len);
+            self.store.space.pin(extent.data_addr(), extent.stored_len());
         }
     }
 
@@ -305,7 +305,11 @@ impl Inner {
             self.store.account(extent, ExtentChange::Appears);
             if !extent.is_prealloc() {
                 // Not yet: a record of this epoch points to it.
-                self.store.unpin_after_checkpoint(txn.epoch, extent.data_addr(), extent.len);
+                self.store.unpin_after_checkpoint(
+                    txn.epoch,
+                    extent.data_addr(),
+                    extent.stored_len(),
+                );
             }
         }
         root.table.count_inodes(1);
@@ -335,7 +339,8 @@ impl Inner {
     pub(crate) fn forget_detached(&self, locked: &mut Locked<'_>, shard: u8) -> Result<()> {
         let ino = locked.ino();
         let extents = extents_within(ino, locked.inode())?;
-        let unpin = |extent: &Extent| self.store.space.unpin(extent.data_addr(), extent.len);
+        let unpin =
+            |extent: &Extent| self.store.space.unpin(extent.data_addr(), extent.stored_len());
         extents.iter().filter(|extent| !extent.is_prealloc()).for_each(unpin);
         locked.end_detached();
         self.detached.sub(shard);

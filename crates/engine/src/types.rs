@@ -8,6 +8,7 @@ pub use options::{OpenOptions, TruncateTracking};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_device::ClaimOptions;
+use shoal_format::Compression;
 use std::sync::Arc;
 
 /// Seconds and nanoseconds since 1970.
@@ -292,6 +293,8 @@ pub struct MkfsOptions {
     pub root_mode: u32,
     /// Keep a parent pointer for each name (without: for measuring what they cost).
     pub parents: bool,
+    /// Codec of nodes, inode blocks and data, each of which is coded where that makes it shorter.
+    pub compression: Compression,
     /// The volume's id; `None`: a random one. (Names are hashed with it: a simulation that is to be
     /// repeated exactly chooses it.)
     pub id: Option<[u8; 16]>,
@@ -309,6 +312,7 @@ impl Default for MkfsOptions {
             root_gid: 0,
             root_mode: 0o755,
             parents: true,
+            compression: Compression::NONE,
             id: None,
         }
     }
@@ -398,6 +402,8 @@ pub struct VolumeInfo {
     pub segments_free: u32,
     /// Bytes of an inode.
     pub inode_size: u32,
+    /// Codec of new objects, as `mkfs --compress` takes it.
+    pub compression: String,
     /// Live bytes of metadata and data.
     pub live_bytes: u64,
     /// Inodes in use.

@@ -50,6 +50,7 @@ pub struct Inner {
     pub(crate) writers: crate::data::Writers,
     /// Objects that may grow.
     pub(crate) tails: crate::data::Tails,
+    pub(crate) decoded: crate::data::Decoded,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
     /// What the last scrub could not read.

@@ -47,7 +47,7 @@ fn fill(volume: &Volume) -> usize {
     for n in 0.. {
         match make(volume, n) {
             Ok(_) => {}
-            Err(Error::Code(Code::NoSpace)) => return n,
+            Err(e) if e.code() == Code::NoSpace => return n,
             Err(e) => panic!("root {n}: {e}"),
         }
     }

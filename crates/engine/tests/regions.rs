@@ -16,10 +16,11 @@ use shoal_format::batch::{BatchHeader, BatchKind};
 use shoal_format::bytes::{u16_at, u32_at, u64_at};
 use shoal_format::declare::Row;
 use shoal_format::extent::{Extent, HEADER};
-use shoal_format::inode::Form;
+use shoal_format::inode::{CORE, Core, Form};
 use shoal_format::intent::Intent;
 use shoal_format::layout::TABLES;
 use shoal_format::node::Key;
+use shoal_format::root::PagePtr;
 use shoal_format::superblock::{SIZE, spare_of, twin_of};
 use shoal_format::{Ptr, orphan, usage};
 use shoal_txn::{fork_extents, remote_extents};
@@ -337,12 +338,12 @@ fn in_checkpoint(raw: &[u8]) -> Vec<Region> {
     let mut at = 80;
     for i in 0..u32_at(raw, 72) {
         all.extend(fields("pointer", &format!("orphans {i} "), at, len));
-        at += 24;
+        at += Ptr::SIZE as u64;
     }
     for i in 0..u32_at(raw, 76) {
         all.extend(fields("page-pointer", &format!("page {i} "), at, len));
         all.extend(fields("pointer", &format!("page {i} "), at, len));
-        at += 32;
+        at += PagePtr::SIZE as u64;
     }
     all.extend(fields("pointer", "intents ", at, len));
     all
@@ -372,11 +373,15 @@ fn in_node(raw: &[u8]) -> Vec<Region> {
         let slot = 64 + 20 * i;
         all.extend(fields("slot", &format!("slot {i} "), slot, len));
         let (at, n) = (u16_at(raw, slot as usize + 16), u16_at(raw, slot as usize + 18));
-        all.push((format!("value {i}"), u64::from(at)..u64::from(at) + u64::from(n)));
+        // The free bytes between slots and values are not stored.
+        let at = u64::from(at) - heap + 64 + 20 * count;
+        all.push((format!("value {i}"), at..at + u64::from(n)));
     }
-    all.push(("free space".into(), 64 + 20 * count..heap));
     all
 }
+
+/// Offset of the length of the data fork in an inode.
+const AT_DATA_LEN: usize = Core::TABLE.at("data_len");
 
 fn in_inode_block(raw: &[u8]) -> Vec<Region> {
     let len = raw.len() as u64;
@@ -386,12 +391,13 @@ fn in_inode_block(raw: &[u8]) -> Vec<Region> {
     for i in 0..32 {
         let size = u64::from(u16_at(raw, 48 + 2 * i));
         all.push((format!("length {i}"), 48 + 2 * i as u64..50 + 2 * i as u64));
-        if size >= 112 && used < 2 {
+        let core = CORE as u64;
+        if size >= core && used < 2 {
             used += 1;
             all.extend(fields("inode", &format!("inode {i} "), at, len));
-            let data = u64::from(u16_at(raw, at as usize + 106));
-            all.push((format!("inode {i} data fork"), at + 112..at + 112 + data));
-            all.push((format!("inode {i} attribute fork"), at + 112 + data..at + size));
+            let data = u64::from(u16_at(raw, at as usize + AT_DATA_LEN));
+            all.push((format!("inode {i} data fork"), at + core..at + core + data));
+            all.push((format!("inode {i} attribute fork"), at + core + data..at + size));
         }
         at += size;
     }

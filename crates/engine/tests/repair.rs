@@ -7,6 +7,7 @@ mod common;
 
 use common::*;
 use shoal_engine::*;
+use shoal_format::Ptr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -105,7 +106,8 @@ fn every_directory_node_destroyed() {
         let nodes = blocks["dirents leaf"].iter().chain(&blocks["dirents inner"]);
         let nodes: Vec<_> = nodes.collect();
         assert!(nodes.len() > 5, "{} nodes", nodes.len());
-        nodes.iter().for_each(|ptr| device.write_at(&[0xee; 16384], ptr.addr.0).unwrap());
+        let destroy = |ptr: &Ptr| device.write_at(&vec![0xee; ptr.len as usize], ptr.addr.0);
+        nodes.iter().for_each(|ptr| destroy(ptr).unwrap());
         let report = repair(&device);
         assert_eq!(report.left, vec![]);
         let after = assert_clean(&device, "no directory node");

@@ -172,11 +172,11 @@ fn contents_that_cannot_be_read_cost_their_range_alone() {
         device.read_at(&mut raw, *at).unwrap();
         let volume = shoal_txn::read_superblock(&*device).unwrap().volume();
         let header = shoal_format::extent::DataHeader::decode(&raw, volume);
-        header.filter(|h| (h.offset..h.offset + u64::from(h.len)).contains(&300_000))
+        header.filter(|h| (h.offset..h.offset + u64::from(h.len.get())).contains(&300_000))
     };
     let at = (0..device.capacity()).step_by(8).find(|at| header(at).is_some()).unwrap();
     let object = header(&at).unwrap();
-    let (start, end) = (object.offset, object.offset + u64::from(object.len));
+    let (start, end) = (object.offset, object.offset + u64::from(object.len.get()));
     let failing = Failing::new(&device, vec![at + 9000..at + 9512]);
     for _ in 0..2 {
         let report = repaired(failing.clone()).unwrap();

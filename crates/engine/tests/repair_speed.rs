@@ -41,7 +41,9 @@ fn every_name_of_200_000_files() {
     volume.close().unwrap();
     let blocks = blocks(&device);
     let nodes: Vec<_> = blocks["dirents leaf"].iter().chain(&blocks["dirents inner"]).collect();
-    nodes.iter().for_each(|ptr| device.write_at(&[0xee; 16384], ptr.addr.0).unwrap());
+    nodes.iter().for_each(|ptr| {
+        device.write_at(&vec![0xee; ptr.len as usize], ptr.addr.0).unwrap();
+    });
     let start = Instant::now();
     let report = repair(&device);
     let whole = start.elapsed().as_secs_f64();

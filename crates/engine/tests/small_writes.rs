@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shoal_engine::*;
+use shoal_format::Codec;
 use shoal_format::attr::KEY_HIGH;
 use shoal_format::extent::DataHeader;
 use std::io::IoSlice;
@@ -253,7 +254,7 @@ fn what_looks_like_a_header_in_a_users_data_hides_nothing() {
     // Of another's file, or an attribute of it, and as long as an object may be.
     for offset in [0, KEY_HIGH] {
         let alike = |volume: u64, ino: Ino| {
-            DataHeader::new(ino, offset, WINDOW as u32).encode(volume).to_vec()
+            DataHeader::new(ino, offset, WINDOW as u32, Codec::None).encode(volume).to_vec()
         };
         let (again, after) = emptied(&alike);
         println!("{before} segments, cleaned {plain}; with headers {again} and {after}");

@@ -10,6 +10,7 @@ use shoal_base::counters::Counter;
 use shoal_base::{Addr, SegNo};
 use shoal_engine::*;
 use shoal_format::Ptr;
+use shoal_format::declare::U48;
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::{
     Expected, SegKind, UsageEntry, UsageIndex, UsagePage, UsageRoot, page_of,
@@ -95,7 +96,7 @@ fn a_checkpoint_of_one_change_writes_few_pages() {
         before = after;
     }
     // Nothing else than what any checkpoint changes.
-    let objects = |store: &Store| -> Vec<(SegNo, SegKind, u32, bool)> {
+    let objects = |store: &Store| -> Vec<(SegNo, SegKind, u64, bool)> {
         let mut rows = store.space.usage();
         rows.retain(|(_, kind, live, _)| kind.holds_objects() && *live > 0);
         rows
@@ -420,7 +421,8 @@ fn lies_behind_right_checksums_are_refused_by_name() {
         ("volume 0x", |t, _| t.volume ^= 1),
         ("the totals say", |t, _| {
             let is_meta = |e: &&mut UsageEntry| e.kind == SegKind::Meta;
-            t.page.entries.iter_mut().find(is_meta).unwrap().live -= 8;
+            let entry = t.page.entries.iter_mut().find(is_meta).unwrap();
+            entry.live = U48::new(entry.live.get() - 8);
         }),
         ("the totals say", |t, _| {
             t.root.totals.sub(&UsageEntry::default());

@@ -172,7 +172,7 @@ impl Value<'_> {
     pub fn len(&self) -> usize {
         match self {
             Value::Local(bytes) => bytes.len(),
-            Value::Remote(ptr) => ptr.len as usize,
+            Value::Remote(ptr) => ptr.logical.get() as usize,
         }
     }
     /// Whether it has none.
@@ -185,7 +185,8 @@ impl Value<'_> {
         match self {
             Value::Local(_) => None,
             Value::Remote(ptr) => {
-                Some(Extent { offset: 0, len: ptr.len, skip: 0, ptr: *ptr, sums: Sums::NONE })
+                let len = ptr.logical.get();
+                Some(Extent { offset: 0, len, skip: 0, ptr: *ptr, sums: Sums::NONE })
             }
         }
     }
@@ -239,7 +240,8 @@ impl<'a> Attr<'a> {
             0 => Value::Local(raw),
             _ => {
                 let ptr = Ptr::load(raw.try_into().ok()?).ok()?;
-                let whole = !ptr.is_null() && ptr.is_valid() && ptr.len as usize <= VALUE_MAX;
+                let whole =
+                    !ptr.is_null() && ptr.is_valid() && ptr.logical.get() as usize <= VALUE_MAX;
                 Value::Remote(whole.then_some(ptr)?)
             }
         };
@@ -286,7 +288,7 @@ impl<'a> Attr<'a> {
         match self.value {
             _ if self.space == Namespace::Parent => id,
             Value::Local(raw) => format!("{id} = {} bytes", raw.len()),
-            Value::Remote(ptr) => format!("{id} = {} bytes at {}", ptr.len, ptr.addr.0),
+            Value::Remote(ptr) => format!("{id} = {} bytes at {}", ptr.logical.get(), ptr.addr.0),
         }
     }
 }

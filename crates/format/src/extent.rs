@@ -8,10 +8,10 @@
 //! A record refers to a part of an object (`skip`, `len`), because overwriting the middle of an
 //! extent leaves two parts of it in use. Checksums are by pieces of 4 KiB (`sums.rs`).
 
-use crate::Ptr;
 use crate::bytes::{Put, Reader, set_at, u64_at};
-use crate::declare::{U48, layout};
+use crate::declare::{U24, U48, layout};
 use crate::sums::{PIECES, Sums, pieces};
+use crate::{Codec, Ptr};
 use shoal_base::invariant;
 use shoal_base::{Addr, Ino, RootId, checksum, limits};
 use std::ops::Range;
@@ -26,10 +26,10 @@ layout! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Extent: "extent", 40 of varying,
     "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before. Of an \
-     object of more than 4096 bytes the checksums of the pieces of 4096 bytes that the extent \
-     touches follow, 4 bytes each: the lower halves of their XXH3-64." {
+     object of more than 4096 bytes that is not coded the checksums of the pieces of 4096 \
+     bytes that the extent touches follow, 4 bytes each: the lower halves of their XXH3-64." {
         0 len: u32, "bytes of the file";
-        4 skip: u32, "first byte used of the object's payload";
+        4 skip: u32, "first byte used of the object's decoded payload";
         8 ptr: Ptr, "the object's payload; null: preallocated, reads as zeros";
         + offset: u64, "offset in the file";
         + sums: Sums, "checksums of the pieces that it touches";
@@ -63,13 +63,39 @@ impl Extent {
         invariant!(start < end, "slice of {self:?} by {from}..{to} is empty");
         let skip = if self.is_prealloc() { 0 } else { self.skip + (start - self.offset) as u32 };
         let len = (end - start) as u32;
-        let sums = self.sums.only(pieces(self.ptr.len, skip, skip + len));
+        let sums = match self.ptr.is_coded() {
+            true => Sums::NONE,
+            false => self.sums.only(pieces(self.ptr.len, skip, skip + len)),
+        };
         Extent { offset: start, len, skip, ptr: self.ptr, sums }
     }
     /// The pieces of the object that it touches, if they have sums of their own.
     #[inline]
     pub fn pieces(&self) -> Range<usize> {
-        pieces(self.ptr.len, self.skip, self.skip.saturating_add(self.len))
+        match self.ptr.is_coded() {
+            true => 0..0,
+            false => pieces(self.ptr.len, self.skip, self.skip.saturating_add(self.len)),
+        }
+    }
+    /// The stored bytes of the object that count as this extent's: of a coded object its share, in
+    /// proportion to the decoded bytes that it uses. Extents that are disjoint in a file have
+    /// disjoint shares, and parts of an extent the same shares together as the whole.
+    #[inline]
+    pub fn share(&self) -> Range<u32> {
+        let (from, to) = (self.skip, self.skip.saturating_add(self.len));
+        if !self.ptr.is_coded() {
+            return from..to;
+        }
+        let (len, logical) = (u64::from(self.ptr.len), u64::from(self.ptr.logical.get()));
+        let at = |byte: u32| (u64::from(byte) * len / logical) as u32;
+        at(from)..at(to)
+    }
+    /// Returns how many stored bytes count as this extent's: its share, and at least one, since
+    /// what counts nothing would not keep its segment.
+    #[inline]
+    pub fn stored_len(&self) -> u32 {
+        let share = self.share();
+        (share.end - share.start).max(1)
     }
     /// Bytes of the tree value.
     #[inline]
@@ -81,10 +107,10 @@ impl Extent {
     pub fn inline_len(&self) -> usize {
         8 + self.value_len()
     }
-    /// Address of the first byte used.
+    /// Returns the address of the first byte of its share of the object.
     #[inline]
     pub fn data_addr(&self) -> Addr {
-        Addr(self.ptr.addr.0 + u64::from(self.skip))
+        Addr(self.ptr.addr.0 + u64::from(self.share().start))
     }
     /// Appends the tree value.
     pub fn encode_value(&self, out: &mut Vec<u8>) {
@@ -122,9 +148,10 @@ impl Extent {
         let inside = match self.is_prealloc() {
             true => self.len <= PREALLOC_MAX && self.skip == 0 && self.ptr == Ptr::NULL,
             false => {
-                u64::from(self.skip) + u64::from(self.len) <= u64::from(self.ptr.len)
+                let logical = self.ptr.logical.get();
+                u64::from(self.skip) + u64::from(self.len) <= u64::from(logical)
                     && self.ptr.is_valid()
-                    && self.ptr.len as usize <= limits::EXTENT_MAX
+                    && logical as usize <= limits::EXTENT_MAX
                     && self.ptr.addr.0.checked_add(u64::from(self.ptr.len)).is_some()
             }
         };
@@ -135,7 +162,14 @@ impl Extent {
         let Extent { offset, len, skip, ptr, .. } = self;
         match self.is_prealloc() {
             true => format!("{offset}+{len} preallocated"),
-            false => format!("{offset}+{len} at {}+{skip} of {}", ptr.addr.0, ptr.len),
+            false => {
+                let (addr, coding) = (ptr.addr.0, ptr.coding());
+                let coded = match ptr.is_coded() {
+                    true => format!(", {} in {}", coding.codec.name(), coding.len),
+                    false => String::new(),
+                };
+                format!("{offset}+{len} at {addr}+{skip} of {}{coded}", coding.logical)
+            }
         }
     }
 }
@@ -149,7 +183,9 @@ layout! {
     pub struct DataHeader: "data-object", 32 of varying,
     "Header of a data object; the payload follows." {
         0 magic: u32 = MAGIC, "`SDX1`";
-        4 len: u32, "bytes of payload that were written with it; the object may have grown since";
+        4 len: U24, "bytes of payload, as stored, that were written with it; an object that is \
+                     not coded may have grown since";
+        7 codec: Codec, "of the payload: 0 none, 1 lz4, 2 zstd";
         8 index: U48, "index of the file it was written for, in any root that points to it";
         14 origin: RootId, "root that wrote it";
         16 offset: u64, "file offset it was written for; bit 63: hash of the attribute it is of";
@@ -162,9 +198,16 @@ pub const HEADER: usize = DataHeader::SIZE;
 const AT_CHECKSUM: usize = DataHeader::TABLE.at("checksum");
 
 impl DataHeader {
-    /// The header of an object of `len` bytes for `ino` at `offset`.
-    pub fn new(ino: Ino, offset: u64, len: u32) -> DataHeader {
-        DataHeader { len, index: U48::new(ino.index()), origin: ino.root(), offset }
+    /// Returns the header of an object for `ino` at `offset`, of `len` bytes as stored.
+    pub fn new(ino: Ino, offset: u64, len: u32, codec: Codec) -> DataHeader {
+        let (len, index) = (U24::new(len), U48::new(ino.index()));
+        DataHeader { len, codec, index, origin: ino.root(), offset }
+    }
+    /// Returns whether an object with this header may be what `ptr` points to: data that is not
+    /// coded may have grown since it was written.
+    pub fn may_be_of(&self, ptr: &Ptr) -> bool {
+        let len = self.len.get();
+        self.codec == ptr.codec && if ptr.is_coded() { len == ptr.len } else { len <= ptr.len }
     }
     /// The file it was written for.
     #[inline]
@@ -183,7 +226,8 @@ impl DataHeader {
         let raw = raw.first_chunk::<HEADER>()?;
         let head = DataHeader::load(raw).ok()?;
         let sum = u64_at(raw, AT_CHECKSUM);
-        let fits = head.len > 0 && head.len as usize <= limits::EXTENT_MAX;
+        let len = head.len.get() as usize;
+        let fits = len > 0 && len <= limits::EXTENT_MAX;
         (fits && sum == checksum(&raw[..AT_CHECKSUM]) ^ volume).then_some(head)
     }
 }
@@ -194,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_header_has_the_index_and_above_it_the_origin() {
-        let header = DataHeader::new(Ino::new(RootId(0x1234), 0x5678), 9, 7);
+        let header = DataHeader::new(Ino::new(RootId(0x1234), 0x5678), 9, 7, Codec::Lz4);
         assert_eq!((header.origin, header.index.get()), (RootId(0x1234), 0x5678));
         let raw = header.encode(42);
         assert_eq!(raw[8..16], [0x78, 0x56, 0, 0, 0, 0, 0x34, 0x12]);

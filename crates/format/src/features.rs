@@ -43,8 +43,8 @@ pub const VERSIONS: &[Version] = &[
         since: "2026-11-22",
         what: "every structure is declared once; a pointer knows when its object was written; \
                numbers are relative to their root; data is checked by pieces; the usage table is \
-               in pages. Wanting, before it is released: compression, alignment to 4 KiB of what \
-               is flushed together, frozen images",
+               in pages; blocks and data may be compressed. Wanting, before it is released: \
+               alignment to 4 KiB of what is flushed together, frozen images",
     },
 ];
 
@@ -78,27 +78,66 @@ pub enum Word {
     Incompat,
 }
 
+/// Incompat bit 0: objects may be coded with LZ4.
+pub const INCOMPAT_LZ4: u64 = 1 << 0;
+/// Incompat bit 1: objects may be coded with Zstandard.
+pub const INCOMPAT_ZSTD: u64 = 1 << 1;
 /// Incompat bits this code understands.
-pub const INCOMPAT_KNOWN: u64 = 0;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_LZ4 | INCOMPAT_ZSTD;
 /// Read-only-compat bit 0: every name has a parent pointer in its child.
 pub const RO_COMPAT_PARENTS: u64 = 1 << 0;
 /// Read-only-compat bits this code understands.
 pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_PARENTS;
 
 /// Every feature, a row each.
-pub const FEATURES: &[Feature] = &[Feature {
-    word: Word::ReadOnlyCompat,
-    bit: 0,
-    name: "parent-pointers",
-    since: "2026-11-22",
-    what: "every name has a parent pointer in its child; a Shoal that does not know them would \
-           make and remove names without",
-}];
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        word: Word::ReadOnlyCompat,
+        bit: 0,
+        name: "parent-pointers",
+        since: "2026-11-22",
+        what: "every name has a parent pointer in its child; a Shoal that does not know them \
+               would make and remove names without",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 0,
+        name: "lz4",
+        since: "2026-11-22",
+        what: "nodes, inode blocks and data may be coded with LZ4",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 1,
+        name: "zstd",
+        since: "2026-11-22",
+        what: "nodes, inode blocks and data may be coded with Zstandard",
+    },
+];
 
 /// Names of the bits set in `word`, unknown ones as `None`.
 pub fn names(word: Word, bits: u64) -> impl Iterator<Item = (u8, Option<&'static str>)> {
     (0..64u8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| {
         let known = FEATURES.iter().find(|f| f.word == word && f.bit == bit);
         (bit, known.map(|f| f.name))
+    })
+}
+
+/// Returns `name` or `incompat bit 7` for every bit set, comma separated.
+pub fn describe_bits(word: Word, bits: u64) -> String {
+    let one = |(bit, name): (u8, Option<&str>)| match name {
+        Some(name) => name.to_string(),
+        None => format!("{word:?} bit {bit}").to_lowercase(),
+    };
+    names(word, bits).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the reason for refusing a volume with these incompatible features, and the remedy;
+/// `None` if all are known.
+pub fn refuse_incompat(bits: u64) -> Option<String> {
+    let unknown = bits & !INCOMPAT_KNOWN;
+    let list = describe_bits(Word::Incompat, unknown);
+    (unknown != 0).then(|| {
+        format!("volume needs features this shoal does not know: {list}: use a newer shoal")
     })
 }

@@ -9,8 +9,9 @@
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, set_at};
-use crate::declare::{layout, numbered};
-use shoal_base::limits::INODES_PER_BLOCK;
+use crate::codec::{Codec, Coding, Compression};
+use crate::declare::{U24, layout, numbered};
+use shoal_base::limits::{ALIGN, INODE_SIZE_MAX, INODES_PER_BLOCK};
 use shoal_base::{Addr, Error, Ino, Result, RootId};
 
 /// `SIB2`.
@@ -100,7 +101,8 @@ layout! {
     /// Header of an inode block.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct BlockHeader: "inode-block", 48 of varying,
-    "Header of an inode block; 32 lengths of 2 bytes and the trimmed inodes follow." {
+    "Header of an inode block. 32 lengths of 2 bytes and the trimmed inodes follow, all of which \
+     may be coded." {
         0 magic: u32 = MAGIC, "`SIB2`";
         4 inode_size: u16, "of the volume";
         6 root: RootId, "root it belongs to";
@@ -108,8 +110,25 @@ layout! {
         16 number: u64, "first inode's index / 32";
         24 addr: Addr, "where it was written";
         32 epoch: u64, "checkpoint that wrote it";
-        40 reserved[8], "zero";
+        40 len: u32, "bytes of the block on disk";
+        44 logical: U24, "bytes of the block when decoded";
+        47 codec: Codec, "of the lengths and inodes: 0 none, 1 lz4, 2 zstd";
     }
+}
+
+impl BlockHeader {
+    /// Returns how the block is coded; `None` if its fields do not agree.
+    pub fn coding(&self) -> Option<Coding> {
+        let coding = Coding { codec: self.codec, len: self.len, logical: self.logical.get() };
+        let long =
+            coding.len as usize >= BLOCK_HEADER && coding.logical <= block_max(INODE_SIZE_MAX);
+        (coding.is_valid() && long).then_some(coding)
+    }
+}
+
+/// Returns the bytes of the longest block, when decoded, of a volume with this inode size.
+pub const fn block_max(inode_size: usize) -> u32 {
+    (BLOCK_HEADER + INODES_PER_BLOCK * (2 + inode_size)) as u32
 }
 
 layout! {
@@ -126,6 +145,9 @@ layout! {
 pub const BLOCK_HEADER: usize = BlockHeader::SIZE;
 /// Where the address stands in it.
 const BLOCK_ADDR: usize = BlockHeader::TABLE.at("addr");
+const BLOCK_LEN: usize = BlockHeader::TABLE.at("len");
+const BLOCK_LOGICAL: usize = BlockHeader::TABLE.at("logical");
+const BLOCK_CODEC: usize = BlockHeader::TABLE.at("codec");
 
 impl Core {
     /// Whether the slot holds an inode.
@@ -259,20 +281,25 @@ pub struct BlockId {
 }
 
 impl BlockId {
+    /// Returns the bytes of the longest block, when decoded.
+    pub fn block_max(&self) -> u32 {
+        block_max(self.inode_size as usize)
+    }
     /// Number of the block in its root.
     pub fn number(&self) -> u64 {
         self.first.index() / INODES_PER_BLOCK as u64
     }
 }
 
-/// Appends a block of trimmed inodes to `out`: `slot` appends each of them. Where it belongs is
+/// Appends a block of trimmed inodes to `out`, coded: `slot` appends each of them. Its address is
 /// entered later, by [`stamp_block`].
 pub fn encode_block(
-    id: BlockId,
-    epoch: u64,
+    (id, epoch): (BlockId, u64),
+    how: Compression,
     out: &mut Vec<u8>,
     mut slot: impl FnMut(usize, &mut Vec<u8>),
-) {
+) -> Coding {
+    let block = out.len();
     let head = BlockHeader {
         inode_size: id.inode_size as u16,
         root: id.first.root(),
@@ -280,6 +307,9 @@ pub fn encode_block(
         number: id.number(),
         addr: Addr(0),
         epoch,
+        len: 0,
+        logical: U24::default(),
+        codec: Codec::None,
     };
     head.append(out);
     let lens = out.len();
@@ -290,16 +320,23 @@ pub fn encode_block(
         let len = (out.len() - start) as u16;
         set_at(out, lens + 2 * i, len);
     }
+    let logical = out.len() - block;
+    let mut codec = Codec::None;
+    if how.codec != Codec::None {
+        let plain = out.split_off(lens);
+        codec = how.encode(&plain, plain.len() - ALIGN, out);
+    }
+    let coding = Coding { codec, len: (out.len() - block) as u32, logical: logical as u32 };
+    let head = &mut out[block..];
+    set_at(head, BLOCK_LEN, coding.len);
+    set_at(head, BLOCK_LOGICAL, U24::new(coding.logical));
+    set_at(head, BLOCK_CODEC, codec);
+    coding
 }
 
 /// Enters the address in a block that was encoded without it.
 pub fn stamp_block(block: &mut [u8], addr: Addr) {
     set_at(block, BLOCK_ADDR, addr);
-}
-
-/// Length on disk of a block whose trimmed inodes have these lengths in total.
-fn block_len(inodes: usize) -> usize {
-    BLOCK_HEADER + INODES_PER_BLOCK * 2 + inodes
 }
 
 /// What a block's header says of it.
@@ -311,29 +348,29 @@ pub struct BlockPlace {
     pub addr: Addr,
     /// Epoch in which it was written.
     pub epoch: u64,
-    /// Its length.
-    pub len: usize,
+    /// How it is coded, and how long it is.
+    pub coding: Coding,
 }
 
 impl BlockPlace {
-    /// Reads the header and the lengths of a block that may begin here: for looking for blocks that
-    /// nothing points to. Nothing is verified but the magic.
+    /// Reads the header of a block that may begin here: for looking for blocks that nothing points
+    /// to. Nothing is verified but the magic and that the lengths are possible.
     pub fn decode(raw: &[u8]) -> Option<BlockPlace> {
-        let mut r = Reader::new(raw);
-        let BlockHeader { inode_size, root, volume, number, addr, epoch } = r.field()?;
+        let header = BlockHeader::read(raw).ok()?;
+        let coding = header.coding()?;
+        let BlockHeader { inode_size, root, volume, number, addr, epoch, .. } = header;
         let first = number.checked_mul(INODES_PER_BLOCK as u64).filter(|index| index >> 48 == 0)?;
-        let mut inodes = 0;
-        for _ in 0..INODES_PER_BLOCK {
-            inodes += usize::from(r.u16()?);
-        }
         let inode_size = u32::from(inode_size);
         let id = BlockId { volume, first: Ino::new(root, first), inode_size };
-        Some(BlockPlace { id, addr, epoch, len: block_len(inodes) })
+        Some(BlockPlace { id, addr, epoch, coding })
     }
 }
 
 /// Decodes a block whose checksum has been verified. Any root may have written it.
-pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
+///
+/// # Errors
+/// Corruption, with the broken rule. Takes memory for the longest block of the volume at most.
+pub fn decode_block(raw: &[u8], coding: Coding, id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
     let bad = |rule: String| {
         Error::corrupt(
             format!("inode block {} of root {}", id.number(), id.first.root().0),
@@ -341,7 +378,6 @@ pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
             rule,
         )
     };
-    let mut r = Reader::new(raw);
     let head = match BlockHeader::read(raw) {
         Ok(head) if u32::from(head.inode_size) == id.inode_size => head,
         Ok(head) => return Err(bad(format!("inode size {}", head.inode_size))),
@@ -352,8 +388,20 @@ pub fn decode_block(raw: &[u8], id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
         let at = head.addr.0;
         return Err(bad(format!("written as block {number} of root {} for byte {at}", root.0)));
     }
-    let lens = r.take(BLOCK_HEADER).and_then(|_| r.take(INODES_PER_BLOCK * 2));
-    let mut lens = Reader::new(lens.ok_or_else(|| bad("length".into()))?);
+    let here = Coding { len: raw.len() as u32, ..coding };
+    if here != coding || head.coding() != Some(coding) || coding.logical > id.block_max() {
+        let said = head.coding();
+        return Err(bad(format!("coded as {said:?}, {} bytes read for {coding:?}", raw.len())));
+    }
+    let (mut plain, mut body) = (Vec::new(), &raw[BLOCK_HEADER..]);
+    if coding.codec != Codec::None {
+        plain.resize((coding.logical as usize).saturating_sub(BLOCK_HEADER), 0);
+        coding.codec.decode(body, &mut plain).map_err(bad)?;
+        body = &plain;
+    }
+    let mut r = Reader::new(body);
+    let lens = r.take(INODES_PER_BLOCK * 2).ok_or_else(|| bad("length".into()))?;
+    let mut lens = Reader::new(lens);
     let mut inodes = Vec::with_capacity(INODES_PER_BLOCK);
     while let Some(len) = lens.u16() {
         let slot = inodes.len();
@@ -401,18 +449,20 @@ mod tests {
         let id = |root| BlockId { volume: 7, first: Ino::new(root, 64), inode_size: 512 };
         let parent = |root| Ino::new(root, 5).0;
         let mut raw = Vec::new();
-        encode_block(id(a), 1, &mut raw, |_, out| {
+        let coding = encode_block((id(a), 1), Compression::LZ4, &mut raw, |_, out| {
             Inode { core: core(DIRECTORY, parent(a)), ..Inode::default() }.encode(a, out);
         });
         stamp_block(&mut raw, addr);
         for root in [a, b] {
-            let inodes = decode_block(&raw, id(root), addr).unwrap();
+            let inodes = decode_block(&raw, coding, id(root), addr).unwrap();
             assert!(inodes.iter().all(|inode| inode.core.parent_or_rdev == parent(root)));
         }
         assert_eq!(BlockPlace::decode(&raw).map(|place| place.id), Some(id(a)));
-        assert!(decode_block(&raw, BlockId { volume: 8, ..id(a) }, addr).is_err());
-        assert!(decode_block(&raw, BlockId { first: Ino::new(a, 96), ..id(a) }, addr).is_err());
-        assert!(decode_block(&raw, BlockId { inode_size: 256, ..id(a) }, addr).is_err());
-        assert!(decode_block(&raw, id(a), Addr(16384)).is_err());
+        assert!(decode_block(&raw, coding, BlockId { volume: 8, ..id(a) }, addr).is_err());
+        assert!(
+            decode_block(&raw, coding, BlockId { first: Ino::new(a, 96), ..id(a) }, addr).is_err()
+        );
+        assert!(decode_block(&raw, coding, BlockId { inode_size: 256, ..id(a) }, addr).is_err());
+        assert!(decode_block(&raw, coding, id(a), Addr(16384)).is_err());
     }
 }

@@ -26,6 +26,7 @@ pub mod batch;
 pub mod bytes;
 pub mod checkpoint;
 pub mod claim;
+pub mod codec;
 pub mod declare;
 pub mod dirent;
 pub mod extent;
@@ -43,5 +44,6 @@ pub mod sums;
 pub mod superblock;
 pub mod usage;
 
+pub use codec::{Codec, Coding, Compression};
 pub use geometry::Geometry;
-pub use ptr::{Codec, Ptr};
+pub use ptr::Ptr;

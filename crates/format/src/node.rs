@@ -1,8 +1,9 @@
-//! B+tree nodes: 16 KiB slotted pages, the same bytes on disk and in memory.
+//! B+tree nodes: slotted pages of 16 KiB in memory, without their free bytes on disk.
 //!
 //! ```text
-//! node := header (64) | slots (20 each, by ascending key) | free | heap of values, growing down
-//! slot := key hi 8 | key lo 8 | offset of the value 2 | length 2
+//! in memory := header (64) | slots (20 each, by ascending key) | free | values, growing down
+//! on disk   := header (64) | slots and values, coded (`node/stored.rs`)
+//! slot      := key hi 8 | key lo 8 | offset of the value 2 | length 2
 //! ```
 //!
 //! Leaves (level 0) hold the tree's values; inner nodes hold 32-byte pointers, the key being the
@@ -10,11 +11,16 @@
 //! insertion needs the room.
 
 use crate::bytes::{u16_at, u64_at};
+use crate::codec::Codec;
 use crate::declare::{layout, numbered};
 use shoal_base::invariant;
 use shoal_base::limits::{NODE_SIZE, TREE_VALUE_MAX};
-use shoal_base::{Addr, Error, Ino, Result, RootId};
+use shoal_base::{Addr, Ino, RootId};
 use std::cmp::Ordering;
+
+mod stored;
+
+pub use stored::stamp_node;
 
 /// `SND2`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SND2");
@@ -43,8 +49,9 @@ impl TreeId {
 layout! {
     /// Header of a node.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct NodeHeader: "node", 64 of 16384,
-    "Header of a B+tree node; slots of 20 bytes follow, values fill it from the end." {
+    pub struct NodeHeader: "node", 64 of varying,
+    "Header of a B+tree node. Slots of 20 bytes follow, then the values, from the lowest offset \
+     to 16,384, all of which may be coded." {
         0 magic: u32 = MAGIC, "`SND2`";
         4 tree: TreeId, "0 imap, 1 dirents, 2 attrs, 3 extents";
         5 level: u8, "0: leaf";
@@ -55,9 +62,10 @@ layout! {
         32 count: u16, "entries";
         34 heap: u16, "offset of the lowest value";
         36 garbage: u16, "bytes of removed values";
-        38 reserved[2], "zero";
+        38 len: u16, "bytes of the node on disk";
         40 low: Key, "lowest key it may hold: two numbers of 8 bytes";
-        56 more_reserved[8], "zero";
+        56 codec: Codec, "of the slots and values: 0 none, 1 lz4, 2 zstd";
+        57 reserved[7], "zero";
     }
 }
 
@@ -66,7 +74,7 @@ layout! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Slot: "slot", 20 of 20, "An entry of a node." {
         0 key: Key, "two numbers of 8 bytes";
-        16 offset: u16, "where the value is in the node";
+        16 offset: u16, "where the value is in the node of 16,384 bytes";
         18 len: u16, "bytes of the value";
     }
 }
@@ -173,7 +181,9 @@ impl Node {
             count: 0,
             heap: NODE_SIZE as u16,
             garbage: 0,
+            len: 0,
             low,
+            codec: Codec::None,
         };
         raw[..HEADER].copy_from_slice(&head.store());
         Node { raw }
@@ -191,17 +201,6 @@ impl Node {
         frame.copy_from_slice(&self.raw[..]);
         Node { raw: frame }
     }
-    /// The bytes as they go to the device.
-    pub fn bytes(&self) -> &[u8] {
-        &self.raw[..]
-    }
-    /// Stamps address, epoch and the root that writes it, just before writing.
-    pub fn stamp(&mut self, addr: Addr, epoch: u64, root: RootId) {
-        self.raw[AT_ROOT..AT_ROOT + 2].copy_from_slice(&root.0.to_le_bytes());
-        self.raw[AT_ADDR..AT_ADDR + 8].copy_from_slice(&addr.0.to_le_bytes());
-        self.raw[AT_EPOCH..AT_EPOCH + 8].copy_from_slice(&epoch.to_le_bytes());
-    }
-
     #[inline]
     fn set_u16(&mut self, at: usize, v: u16) {
         self.raw[at..at + 2].copy_from_slice(&v.to_le_bytes());
@@ -391,23 +390,6 @@ impl Node {
         }
     }
 
-    /// Takes bytes read from the device, whose checksum has been verified, if they obey the rules.
-    /// Any root may have written them.
-    pub fn from_disk(
-        raw: Box<[u8; NODE_SIZE]>,
-        id: NodeId,
-        level: Option<u8>,
-        addr: Addr,
-    ) -> Result<Node> {
-        let node = Node { raw };
-        match node.broken_rule(id, level, addr) {
-            None => Ok(node),
-            Some(rule) => {
-                Err(Error::corrupt(format!("{} node", id.tree.name()), Some(addr.0), rule))
-            }
-        }
-    }
-
     fn broken_rule(&self, id: NodeId, level: Option<u8>, addr: Addr) -> Option<String> {
         let raw = &self.raw[..];
         if raw[..4] != MAGIC.to_le_bytes() {
@@ -451,7 +433,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+    pub const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
 
     fn random(state: &mut u64) -> u64 {
         *state ^= *state << 13;
@@ -473,24 +455,6 @@ mod tests {
         let last = Ino::new(root, Ino::INDEX_MASK);
         assert!(Key::of(last, u64::MAX) < Key::behind(last));
         assert_ne!(Key::new(1 << 48 | index, 0).ino(root).root(), root);
-    }
-
-    #[test]
-    fn a_node_is_refused_for_its_volume_and_place_but_not_for_its_root() {
-        let (addr, level) = (Addr(8192), Some(0));
-        let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
-        assert!(node.insert(0, Key::new(5, 6), b"value"));
-        node.stamp(addr, 4, RootId(9));
-        let read =
-            |id, level, addr| Node::from_disk(node.copy_into(Node::frame()).raw, id, level, addr);
-        for root in [ID.root, RootId(9), RootId(u16::MAX)] {
-            let read = read(NodeId { root, ..ID }, level, addr).unwrap();
-            assert_eq!((read.root(), read.epoch(), read.key(0)), (RootId(9), 4, Key::new(5, 6)));
-        }
-        assert!(read(NodeId { volume: 8, ..ID }, level, addr).is_err());
-        assert!(read(NodeId { tree: TreeId::Attrs, ..ID }, level, addr).is_err());
-        assert!(read(ID, Some(1), addr).is_err());
-        assert!(read(ID, level, Addr(16384)).is_err());
     }
 
     #[test]
@@ -531,17 +495,5 @@ mod tests {
             node.append_all(&right);
             assert_eq!(got.len(), node.count());
         }
-    }
-
-    #[test]
-    fn what_no_leaf_can_hold_is_refused() {
-        let written = |key: Key, value: &[u8]| {
-            let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
-            assert!(node.insert(0, key, value));
-            Node::from_disk(node.into_frame(), ID, Some(0), Addr(0)).map(|_| ())
-        };
-        assert!(written(Key::MIN, &[0; TREE_VALUE_MAX]).is_ok());
-        assert!(written(Key::MIN, &[0; TREE_VALUE_MAX + 1]).is_err(), "splitting would not end");
-        assert!(written(Key::MAX, b"").is_err(), "no leaf answers for it");
     }
 }

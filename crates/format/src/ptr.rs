@@ -3,20 +3,11 @@
 //! mark is found without reading what is not (after ZFS's block pointers with their birth
 //! transaction groups).
 
-use crate::declare::{U24, layout, numbered};
+use crate::codec::{Codec, Coding};
+use crate::declare::{U24, layout};
 use crate::sums::{Sums, of_object};
 use shoal_base::{Addr, Epoch, Error, Result, checksum};
 use std::fmt::Display;
-
-numbered! {
-    /// How an object's bytes are coded.
-    #[derive(Default)]
-    pub enum Codec: u8 {
-        /// As they are.
-        #[default]
-        0 None,
-    }
-}
 
 layout! {
     /// A pointer: what is there, since when, and the proof.
@@ -26,8 +17,8 @@ layout! {
         8 birth: Epoch, "epoch in which the object was written";
         16 len: u32, "bytes on the device; 0: points to nothing";
         20 logical: U24, "bytes when decoded";
-        23 codec: Codec, "0 none";
-        24 checksum: u64, "XXH3-64 of the bytes on the device";
+        23 codec: Codec, "0 none, 1 lz4, 2 zstd";
+        24 checksum: u64, "XXH3-64 of the bytes on the device; of plain data, by pieces";
     }
 }
 
@@ -60,18 +51,42 @@ impl Ptr {
     pub fn is_null(&self) -> bool {
         self.len == 0
     }
-    /// Whether its fields agree: bytes that are not coded are as many as on the device.
+    /// Returns the pointer to `stored`, whose coding this is, written to `addr` in epoch `birth`.
+    #[inline]
+    pub fn coded(addr: Addr, birth: Epoch, stored: &[u8], coding: Coding) -> Ptr {
+        let Coding { codec, logical, .. } = coding;
+        Ptr { codec, logical: U24::new(logical), ..Ptr::to(addr, birth, stored) }
+    }
+    /// Returns how the object is coded.
+    #[inline]
+    pub fn coding(&self) -> Coding {
+        Coding { codec: self.codec, len: self.len, logical: self.logical.get() }
+    }
+    /// Returns whether the object is stored in a coded form.
+    #[inline]
+    pub fn is_coded(&self) -> bool {
+        self.codec != Codec::None
+    }
+    /// Returns whether the object is stored as it is, and the lengths say so.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        !self.is_coded() && self.is_valid()
+    }
+    /// Returns whether its fields agree ([`Coding::is_valid`]).
     #[inline]
     pub fn is_valid(&self) -> bool {
-        let Codec::None = self.codec;
-        self.len == self.logical.get()
+        self.coding().is_valid()
     }
-    /// Verifies the whole payload of a data object. Returns the sums of its pieces.
+    /// Verifies the whole payload of a data object, as it is stored. Returns the sums of its
+    /// pieces; one that is coded has none.
     ///
     /// # Errors
     /// Corruption, if the length or the checksum differs.
     pub fn verify_payload(&self, payload: &[u8], object: impl Display) -> Result<Sums> {
-        let (found, sums) = of_object(payload);
+        let (found, sums) = match self.codec {
+            Codec::None => of_object(payload),
+            _ => (checksum(payload), Sums::NONE),
+        };
         if payload.len() == self.len as usize && found == self.checksum {
             return Ok(sums);
         }

@@ -4,8 +4,8 @@
 
 use crate::bytes::{seal, u32_at, u64_at};
 use crate::declare::layout;
-use crate::features::{self, VERSION, Word};
-use crate::{Geometry, Ptr};
+use crate::features::{self, VERSION};
+use crate::{Compression, Geometry, Ptr};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Code, Error, Result, limits};
 
@@ -59,7 +59,7 @@ layout! {
         72 sequence: u64, "raised by one at every write; its lowest bit chooses the copy";
         80 incarnation: u32,
             "raised at every writable open: journal batches of older ones are not replayed";
-        84 more_reserved[4], "zero";
+        84 compression: Compression, "codec of new objects";
         88 checkpoint: Ptr, "pointer to the newest checkpoint";
         120 created: i64, "seconds since 1970 at mkfs";
         128 rest[120], "zero";
@@ -68,6 +68,7 @@ layout! {
 }
 
 const AT_VERSION: usize = Superblock::TABLE.at("version");
+const AT_INCOMPAT: usize = Superblock::TABLE.at("incompat");
 
 impl Superblock {
     /// The low 64 bits of the id: stamped into journal batches and nodes, and the seed of name
@@ -97,12 +98,23 @@ impl Superblock {
         if let Some(message) = features::refuse_version(u32_at(raw, AT_VERSION)) {
             return Err(Error::refused(Code::NotSupported, message));
         }
+        // Before the fields, some of which only a newer shoal may be able to read.
+        if let Some(message) = features::refuse_incompat(u64_at(raw, AT_INCOMPAT)) {
+            return Err(Error::refused(Code::NotSupported, message));
+        }
         let sb = match Superblock::read(raw) {
             Ok(sb) => sb,
             Err(field) => return bad(format!("field {field}")),
         };
         if let Some(rule) = sb.geometry_rule() {
             return bad(rule);
+        }
+        if !sb.compression.is_valid() || sb.compression.feature() & !sb.incompat != 0 {
+            let (level, bits) = (sb.compression.level, sb.incompat);
+            return bad(format!(
+                "compression {} level {level}, incompatible features {bits:#x}",
+                sb.compression.codec.name()
+            ));
         }
         if sb.sequence > limits::COUNT_MAX {
             return bad(format!("sequence {}", sb.sequence));
@@ -127,31 +139,16 @@ impl Superblock {
             return Some(format!("inode size {inode}"));
         }
         let ptr = &self.checkpoint;
-        if ptr.is_null() || !g.contains(ptr.addr, u64::from(ptr.len)) {
+        if ptr.is_null() || !ptr.is_plain() || !g.contains(ptr.addr, u64::from(ptr.len)) {
             return Some(format!("checkpoint at {} of {} bytes", ptr.addr.0, ptr.len));
         }
         None
     }
 
-    /// Refuses features this code does not know; returns whether the volume may be written.
-    pub fn check_features(&self) -> Result<bool> {
-        let unknown = self.incompat & !features::INCOMPAT_KNOWN;
-        if unknown != 0 {
-            let list = describe_bits(Word::Incompat, unknown);
-            let message = format!("volume needs features this shoal does not know: {list}");
-            return Err(Error::refused(Code::NotSupported, message + ": use a newer shoal"));
-        }
-        Ok(self.ro_compat & !features::RO_COMPAT_KNOWN == 0)
+    /// Returns whether this code knows all features that a writer must know.
+    pub fn may_be_written(&self) -> bool {
+        self.ro_compat & !features::RO_COMPAT_KNOWN == 0
     }
-}
-
-/// `name` or `incompat bit 7` for every bit set, comma separated.
-pub fn describe_bits(word: Word, bits: u64) -> String {
-    let one = |(bit, name): (u8, Option<&str>)| match name {
-        Some(name) => name.to_string(),
-        None => format!("{word:?} bit {bit}").to_lowercase(),
-    };
-    features::names(word, bits).map(one).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

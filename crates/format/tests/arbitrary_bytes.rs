@@ -15,7 +15,7 @@ use shoal_format::intent::{self, Intent};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId};
 use shoal_format::superblock::Superblock;
-use shoal_format::{batch, orphan, usage};
+use shoal_format::{Codec, Coding, Compression, batch, orphan, usage};
 
 const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
 const ROOT: RootId = RootId(5);
@@ -26,7 +26,12 @@ fn decode_all(raw: &[u8]) {
     let _ = Checkpoint::decode(raw, Addr(0), 7);
     let _ = orphan::decode(raw, Addr(0), 7);
     let _ = OwnerClaim::decode(raw);
-    let _ = decode_block(raw, BLOCK, Addr(0));
+    for codec in Codec::ALL {
+        let len = raw.len() as u32;
+        for logical in [len, len * 2, 5000] {
+            let _ = decode_block(raw, Coding { codec, len, logical }, BLOCK, Addr(0));
+        }
+    }
     let _ = Inode::decode(ROOT, raw, 512).map(|inode| inode.to_text());
     let _ = Core::read(raw).map(|core| core.fields_text());
     let _ = Dirent::decode(ROOT, raw).map(|d| d.to_text());
@@ -74,10 +79,8 @@ fn use_fork(raw: &[u8]) {
 
 /// A node that is taken must be usable to the end.
 fn use_node(raw: &[u8]) {
-    let mut frame = Node::frame();
-    let len = raw.len().min(NODE_SIZE);
-    frame[..len].copy_from_slice(&raw[..len]);
-    let Ok(mut node) = Node::from_disk(frame, ID, None, Addr(0)) else { return };
+    let place = (ID, None, Addr(0));
+    let Ok(mut node) = Node::decode_found(raw, Node::frame(), place) else { return };
     for i in 0..node.count() {
         assert_eq!(node.search(node.key(i)), Ok(i));
         assert!(node.value(i).len() < NODE_SIZE);
@@ -91,19 +94,21 @@ fn use_node(raw: &[u8]) {
     }
 }
 
-fn valid_node() -> Vec<u8> {
+fn valid_node(how: Compression) -> Vec<u8> {
     let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
     for i in 0..100u64 {
         let at = node.count();
         assert!(node.insert(at, Key::new(i / 10, i * 3), &vec![i as u8; (i % 60) as usize]));
     }
     node.remove(17);
-    node.bytes().to_vec()
+    let mut raw = Vec::new();
+    node.encode(how, 1, ROOT, &mut raw);
+    raw
 }
 
-fn valid_block() -> Vec<u8> {
+fn valid_block(how: Compression) -> (Vec<u8>, Coding) {
     let mut raw = Vec::new();
-    encode_block(BLOCK, 1, &mut raw, |i, out| {
+    let coding = encode_block((BLOCK, 1), how, &mut raw, |i, out| {
         if i >= 3 {
             let mut inode = Inode::free(i as u32);
             inode.core.mode = 0o100_644;
@@ -112,11 +117,16 @@ fn valid_block() -> Vec<u8> {
         }
     });
     stamp_block(&mut raw, Addr(8192));
-    assert!(decode_block(&raw, BLOCK, Addr(0)).is_err());
-    assert!(decode_block(&raw, BLOCK, Addr(8192)).is_ok());
+    assert!(decode_block(&raw, coding, BLOCK, Addr(0)).is_err());
+    assert!(decode_block(&raw, coding, BLOCK, Addr(8192)).is_ok());
     stamp_block(&mut raw, Addr(0));
-    assert!(decode_block(&raw, BLOCK, Addr(0)).is_ok());
-    raw
+    assert!(decode_block(&raw, coding, BLOCK, Addr(0)).is_ok());
+    (raw, coding)
+}
+
+fn how() -> impl Strategy<Value = Compression> {
+    let zstd = Compression::zstd(3).expect("a level");
+    prop_oneof![Just(Compression::NONE), Just(Compression::LZ4), Just(zstd)]
 }
 
 proptest! {
@@ -155,11 +165,14 @@ proptest! {
     }
 
     #[test]
-    fn changed_node(changes in prop::collection::vec((0..NODE_SIZE, any::<u8>()), 1..6)) {
-        let mut raw = valid_node();
+    fn changed_node(
+        changes in prop::collection::vec((0..NODE_SIZE, any::<u8>()), 1..6),
+        how in how(),
+    ) {
+        let mut raw = valid_node(how);
         // Changes near the front hit the header and slots, where they matter.
         for (at, byte) in changes {
-            let at = if at % 2 == 0 { at % 700 } else { at };
+            let at = if at % 2 == 0 { at % 700 } else { at } % raw.len();
             raw[at] = byte;
         }
         use_node(&raw);
@@ -182,12 +195,15 @@ proptest! {
     }
 
     #[test]
-    fn changed_block(changes in prop::collection::vec((0..4000usize, any::<u8>()), 1..6)) {
-        let mut raw = valid_block();
+    fn changed_block(
+        changes in prop::collection::vec((0..4000usize, any::<u8>()), 1..6),
+        how in how(),
+    ) {
+        let (mut raw, coding) = valid_block(how);
         for (at, byte) in changes {
             let at = at % raw.len();
             raw[at] = byte;
         }
-        let _ = decode_block(&raw, BLOCK, Addr(0));
+        let _ = decode_block(&raw, coding, BLOCK, Addr(0));
     }
 }

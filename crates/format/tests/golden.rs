@@ -24,7 +24,7 @@ use shoal_format::inode::{
 use shoal_format::intent::{self, Intent, OpenHeader};
 use shoal_format::item::{self, Item};
 use shoal_format::layout::TABLES;
-use shoal_format::node::{Key, Node, NodeHeader, NodeId, Slot, TreeId};
+use shoal_format::node::{Key, Node, NodeHeader, NodeId, Slot, TreeId, stamp_node};
 use shoal_format::orphan::{self, ListHeader};
 use shoal_format::root::{PagePtr, RootPage, RootRecord, RootState};
 use shoal_format::sums::Sums;
@@ -33,7 +33,7 @@ use shoal_format::usage::{
     self, Expected, IndexHead, PageHead, RootHead, SegKind, Total, UsageEntry, UsageIndex,
     UsagePage, UsageRoot, UsageTable,
 };
-use shoal_format::{Codec, Geometry, Ptr};
+use shoal_format::{Codec, Coding, Compression, Geometry, Ptr};
 use std::fmt::Write;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2.txt");
@@ -99,9 +99,14 @@ fn ptr(n: u32) -> Ptr {
         birth: 0x2200 + u64::from(n),
         len: 0x33_0000 + n,
         logical: U24::new(0x55_0000 + n),
-        codec: Codec::None,
+        codec: Codec::Zstd,
         checksum: 0x4444_5555_6666_0000 + u64::from(n),
     }
+}
+
+/// The same, of an object that is stored as it is.
+fn plain(n: u32) -> Ptr {
+    Ptr { codec: Codec::None, logical: U24::new(ptr(n).len), ..ptr(n) }
 }
 
 fn stamp(n: u32) -> Stamp {
@@ -139,10 +144,11 @@ fn superblock() -> Superblock {
         geometry: Geometry { segment_size: 1 << 22, segments: 1234, inode_size: 512 },
         compat: 0x0101,
         ro_compat: 0x0202,
-        incompat: 0x0303,
+        incompat: 0x03,
         sequence: 0x40,
         incarnation: 0x50,
-        checkpoint: Ptr { addr: Addr(5 << 22), ..ptr(1) },
+        compression: Compression { codec: Codec::Zstd, level: 9 },
+        checkpoint: Ptr { addr: Addr(5 << 22), ..plain(1) },
         created: -6,
     }
 }
@@ -209,7 +215,6 @@ fn node() -> Node {
         assert!(node.insert(usize::from(n), key, &vec![0xc0 + n; 3 + usize::from(n)]));
     }
     node.remove(1);
-    node.stamp(Addr(0x33_3338), 0x44, NODE.root);
     node
 }
 
@@ -221,15 +226,15 @@ fn inode() -> Inode {
     }
 }
 
-fn block() -> Vec<u8> {
+fn block() -> (Vec<u8>, Coding) {
     let mut raw = Vec::new();
-    encode_block(BLOCK, 0x99, &mut raw, |slot, out| match slot {
+    let coding = encode_block((BLOCK, 0x99), Compression::NONE, &mut raw, |slot, out| match slot {
         0 => inode().encode(RootId(0x77), out),
         30 => Inode::free(0x1234).encode(RootId(0x77), out),
         _ => {}
     });
     stamp_block(&mut raw, Addr(0xaaaa_aaa8));
-    raw
+    (raw, coding)
 }
 
 fn intent() -> Intent {
@@ -298,10 +303,10 @@ const SHAPE: Geometry = Geometry { segment_size: 1 << 20, segments: 1026, inode_
 
 fn usage(golden: &mut Golden) {
     let of = Expected { geometry: &SHAPE, volume: VOLUME, epoch: 0x77 };
-    let entry = UsageEntry { live: 0x1122, kind: SegKind::Data, sealed: true };
+    let entry = UsageEntry { live: U48::new(0x1122), kind: SegKind::Data, sealed: true };
     golden.layout("usage-entry", &entry);
     golden.layout("usage-total", &Total { segments: 0x11, live: 0x22 });
-    let open = UsageEntry { live: 0x3344, kind: SegKind::Meta, sealed: false };
+    let open = UsageEntry { live: U48::new(0x3344), kind: SegKind::Meta, sealed: false };
     let page = UsagePage { number: 1, epoch: 0x66, entries: vec![entry, open] };
     let raw = page.encode(VOLUME);
     let text = PageHead::read(&raw).unwrap().fields_text();
@@ -325,21 +330,25 @@ fn usage(golden: &mut Golden) {
 }
 
 fn trees(golden: &mut Golden) {
-    let node = node();
-    let text = NodeHeader::read(node.bytes()).unwrap().fields_text();
-    let back = |raw: &[u8]| {
-        let mut frame = Node::frame();
-        frame.copy_from_slice(raw);
-        Some(Node::from_disk(frame, NODE, Some(0), Addr(0x33_3338)).ok()?.bytes().to_vec())
+    let mut raw = Vec::new();
+    let coding = node().encode(Compression::NONE, 0x44, NODE.root, &mut raw);
+    stamp_node(&mut raw, Addr(0x33_3338));
+    let text = NodeHeader::read(&raw).unwrap().fields_text();
+    let entries = |node: Node| -> Vec<(Key, Vec<u8>)> {
+        (0..node.count()).map(|i| (node.key(i), node.value(i).to_vec())).collect()
     };
-    golden.value("node", &node.bytes().to_vec(), &text, node.bytes(), back);
+    let back = |raw: &[u8]| {
+        let place = (NODE, Some(0), Addr(0x33_3338));
+        Node::decode(raw, coding, Node::frame(), place).ok().map(entries)
+    };
+    golden.value("node", &entries(node()), &text, &raw, back);
     golden.layout("slot", &Slot { key: Key::new(0x11, 0x22), offset: 0x33, len: 0x44 });
     golden.layout("imap-entry", &ImapEntry { ptr: ptr(1), free: 0x5566_7788 });
-    let raw = block();
+    let (raw, coding) = block();
     let text = BlockHeader::read(&raw).unwrap().fields_text();
     let mut inodes = vec![Inode::default(); 32];
     (inodes[0], inodes[30]) = (inode(), Inode::free(0x1234));
-    let back = |raw: &[u8]| decode_block(raw, BLOCK, Addr(0xaaaa_aaa8)).ok();
+    let back = |raw: &[u8]| decode_block(raw, coding, BLOCK, Addr(0xaaaa_aaa8)).ok();
     golden.value("inode-block", &inodes, &text, &raw, back);
     golden.layout("inode", &core());
     golden.layout("time", &stamp(1));
@@ -352,12 +361,18 @@ fn trees(golden: &mut Golden) {
         Dirent::decode(ROOT, raw).map(|entry| entry.to_text())
     });
     let sums = Sums::decode(0..1, &[0x91, 0x92, 0x93, 0x94]).unwrap();
-    let extent = Extent { len: 0x11, skip: 0x22, ptr: ptr(3), offset: 0x44, sums: sums.only(0..1) };
+    let extent =
+        Extent { len: 0x11, skip: 0x22, ptr: plain(3), offset: 0x44, sums: sums.only(0..1) };
     let mut raw = Vec::new();
     extent.encode_value(&mut raw);
     golden.value("extent", &extent, &extent.to_text(), &raw, extent_of);
-    let header =
-        DataHeader { len: 0x11, index: U48::new(0x2233), origin: RootId(0x44), offset: 0x55 };
+    let header = DataHeader {
+        len: U24::new(0x11),
+        codec: Codec::Lz4,
+        index: U48::new(0x2233),
+        origin: RootId(0x44),
+        offset: 0x55,
+    };
     let back = |raw: &[u8]| DataHeader::decode(raw, VOLUME);
     golden.value("data-object", &header, &header.fields_text(), &header.encode(VOLUME), back);
 }

@@ -10,8 +10,8 @@ use shoal_base::invariant;
 use shoal_base::limits::ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Epoch, Result};
-use shoal_format::Ptr;
 use shoal_format::inode::{ImapEntry, Inode, encode_block, stamp_block};
+use shoal_format::{Coding, Compression, Ptr};
 use shoal_tree::{Key, NodeWriter, Placed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,10 +40,11 @@ impl InodeTable {
         let mut first = next();
         // Fewer blocks than that are not worth a thread.
         let helpers = writer.helpers().filter(|_| first.as_ref().is_some_and(|p| p.is_whole()));
+        let how = writer.compression();
         let (blocks, sink) = (Mutex::new(Vec::new()), Mutex::new(&mut *writer));
         let steps = Steps {
             take: || first.take().or_else(&mut next),
-            prepare: |blocks: Blocks| Ok(self.encode(blocks, epoch)),
+            prepare: |blocks: Blocks| Ok(self.encode(blocks, how, epoch)),
             place: |piece: &mut Piece| piece.place(&mut **sink.lock()),
             finish: |mut piece: Piece| {
                 piece.stamp(epoch);
@@ -80,12 +81,12 @@ impl InodeTable {
     }
 
     /// Encodes blocks as they were at the end of `epoch`, one behind the other.
-    fn encode(&self, blocks: Blocks, epoch: Epoch) -> Piece {
+    fn encode(&self, blocks: Blocks, how: Compression, epoch: Epoch) -> Piece {
         let mut piece = Piece::default();
         for block in blocks.blocks {
             block.flags.fetch_or(WRITING, Ordering::AcqRel);
             let start = piece.raw.len();
-            let free = self.capture(&block, epoch, &mut piece.raw);
+            let (coding, free) = self.capture(&block, how, epoch, &mut piece.raw);
             self.blocks.clear_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
             if planted::is(Defect::BlockNotWritten) && block.number % 2 == 1 {
                 block.flags.fetch_and(!(DIRTY[epoch as usize % 2] | WRITING), Ordering::AcqRel);
@@ -96,6 +97,7 @@ impl InodeTable {
             let len = piece.raw.len() - start;
             piece.raw.resize((start + len).next_multiple_of(ALIGN), 0);
             piece.placed.push(Placed { addr: Addr(0), start, len });
+            piece.codings.push(coding);
             piece.free.push(free);
             piece.blocks.push(block);
         }
@@ -169,6 +171,7 @@ struct Piece {
     blocks: Vec<Arc<InodeBlock>>,
     /// Their masks of free slots.
     free: Vec<u32>,
+    codings: Vec<Coding>,
     raw: Vec<u8>,
     /// Where each is in `raw`, and where it belongs.
     placed: Vec<Placed>,
@@ -186,10 +189,10 @@ impl Piece {
     }
 
     fn stamp(&mut self, epoch: Epoch) {
-        for &Placed { addr, start, len } in &self.placed {
+        for (&Placed { addr, start, len }, coding) in self.placed.iter().zip(&self.codings) {
             let raw = &mut self.raw[start..start + len];
             stamp_block(raw, addr);
-            self.ptrs.push(Ptr::to(addr, epoch, raw));
+            self.ptrs.push(Ptr::coded(addr, epoch, raw, *coding));
         }
     }
 
@@ -201,11 +204,18 @@ impl Piece {
 }
 
 impl InodeTable {
-    /// Appends a block to `raw`, its inodes as they were at the end of `epoch`; returns the mask of
-    /// free slots.
-    fn capture(&self, block: &InodeBlock, epoch: Epoch, raw: &mut Vec<u8>) -> u32 {
+    /// Appends a block to `raw`, its inodes as they were at the end of `epoch`; returns how it is
+    /// coded, and the mask of free slots.
+    fn capture(
+        &self,
+        block: &InodeBlock,
+        how: Compression,
+        epoch: Epoch,
+        raw: &mut Vec<u8>,
+    ) -> (Coding, u32) {
         let (mut free, root) = (0, self.config.root);
-        encode_block(self.block_id(block.number), epoch, raw, |i, out| {
+        let id = (self.block_id(block.number), epoch);
+        let coding = encode_block(id, how, raw, |i, out| {
             let mut slot = block.slots[i].write();
             let before = slot.bytes();
             let old = slot.old.take();
@@ -227,7 +237,7 @@ impl InodeTable {
             inode.encode(root, out);
             free |= u32::from(!inode.core.in_use()) << i;
         });
-        free
+        (coding, free)
     }
 }
 

@@ -12,7 +12,7 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::shard::spread;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
-use shoal_format::inode::{BlockHeader, BlockId, ImapEntry, Inode, decode_block};
+use shoal_format::inode::{BlockHeader, BlockId, ImapEntry, Inode, block_max, decode_block};
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Guard, Mark, Reservation, XArray};
@@ -235,7 +235,7 @@ impl InodeTable {
         if !planted::is(Defect::InodeChecksum) {
             ptr.verify(raw, self.name_of(number))?;
         }
-        let inodes = decode_block(raw, self.block_id(number), ptr.addr)?;
+        let inodes = decode_block(raw, ptr.coding(), self.block_id(number), ptr.addr)?;
         let written = BlockHeader::read(raw).map_or(0, |header| header.epoch);
         ptr.verify_birth(written, self.name_of(number))?;
         Ok(inodes)
@@ -243,9 +243,9 @@ impl InodeTable {
 
     /// Whether a block can be as long, and where this points to.
     pub(crate) fn may_be_at(&self, ptr: Ptr) -> bool {
-        let longest = u64::from(self.config.geometry.inode_size + 2) * 32 + 48;
         let len = u64::from(ptr.len);
-        len <= longest && self.config.geometry.contains(ptr.addr, len)
+        ptr.len <= block_max(self.config.geometry.inode_size as usize)
+            && self.config.geometry.contains(ptr.addr, len)
     }
 
     fn name_of(&self, number: u64) -> impl Display {

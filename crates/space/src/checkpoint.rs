@@ -18,6 +18,7 @@
 use crate::shadow::Shadow;
 use crate::{SegKind, Segment, Space, UsageEntry, UsageTable};
 use shoal_base::{Addr, SegNo};
+use shoal_format::declare::U48;
 use shoal_format::usage::{STREAMS, UsagePage, UsageRoot};
 use std::sync::atomic::Ordering;
 
@@ -46,7 +47,7 @@ impl Space {
             let kind = segment.kind();
             let objects = kind.holds_objects();
             UsageEntry {
-                live: if objects { segment.live(&self.geometry) } else { 0 },
+                live: U48::new(if objects { segment.counted() } else { 0 }),
                 kind,
                 sealed: objects && segment.sealed.load(Ordering::Acquire),
             }
@@ -80,7 +81,7 @@ impl Space {
         self.count_meta(SegKind::Meta, i64::from(len));
         let seg = self.geometry.segment_of(addr).0;
         let Some(entry) = frozen.shadow.entry(seg) else { return };
-        let Some(live) = entry.live.checked_add(len) else { return self.accounting_error() };
+        let live = U48::new(entry.live.get() + u64::from(len));
         // The segment may have been taken since the freeze.
         frozen.shadow.set(seg, UsageEntry { kind: SegKind::Meta, live, ..entry });
     }
@@ -92,8 +93,8 @@ impl Space {
         self.count_meta(SegKind::Meta, -i64::from(len));
         let seg = self.geometry.segment_of(addr).0;
         let Some(entry) = frozen.shadow.entry(seg) else { return };
-        match entry.live.checked_sub(len) {
-            Some(live) => frozen.shadow.set(seg, UsageEntry { live, ..entry }),
+        match entry.live.get().checked_sub(len.into()) {
+            Some(live) => frozen.shadow.set(seg, UsageEntry { live: U48::new(live), ..entry }),
             None => self.accounting_error(),
         }
     }

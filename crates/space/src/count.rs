@@ -149,7 +149,7 @@ impl Space {
         if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {
             self.release(SegNo(seg as u32));
         }
-        if (now < 0 || now > self.geometry.segment_size as i64) && !self.is_uncounted() {
+        if (now < 0 || now > self.live_max.load(Ordering::Relaxed)) && !self.is_uncounted() {
             // A damaged volume, or a fault of ours: a check says so.
             self.accounting_error();
         }

@@ -162,6 +162,8 @@ pub struct Space {
     host: Host,
     /// May be off by one for the moment of a change.
     pinned_segments: AtomicI64,
+    /// Live bytes that a segment may have: its size, unless objects may be coded.
+    live_max: AtomicI64,
     /// What is counted means nothing until [`Space::recount`].
     uncounted: AtomicBool,
     /// Freezes so far.
@@ -208,12 +210,19 @@ impl Space {
             free: Mutex::new(free),
             accounting_errors: AtomicU64::new(0),
             pinned_segments: AtomicI64::new(0),
+            live_max: AtomicI64::new(geometry.segment_size as i64),
             uncounted: AtomicBool::new(false),
             freezes: AtomicU64::new(0),
             changed: Changed::new(geometry.segments),
             shadow: Mutex::new(Some(Shadow::fresh(&geometry))),
             rewrites: Mutex::default(),
         }
+    }
+
+    /// Objects may be coded: each of the parts of one that are in use counts a byte at least,
+    /// however little of it is theirs, so a segment may have more live bytes than its size.
+    pub fn expect_coded(&self) {
+        self.live_max.store(i64::MAX, Ordering::Relaxed);
     }
 
     /// The state that a checkpoint's usage table describes, which has been verified. Streams go on
@@ -229,9 +238,10 @@ impl Space {
             if entry.kind.holds_objects() {
                 free.remove(n as u32);
                 space.segments[n].set_kind(entry.kind, entry.sealed);
-                space.segments[n].live.store(i64::from(entry.live), Ordering::Relaxed);
-                space.totals.live(i64::from(entry.live));
-                space.count_meta(entry.kind, i64::from(entry.live));
+                let live = entry.live.get() as i64;
+                space.segments[n].live.store(live, Ordering::Relaxed);
+                space.totals.live(live);
+                space.count_meta(entry.kind, live);
             }
         }
         space.free_count.store(free.len(), Ordering::Relaxed);
@@ -445,10 +455,10 @@ impl Space {
     }
 
     /// Every segment: number, kind, live bytes, whether sealed.
-    pub fn usage(&self) -> Vec<(SegNo, SegKind, u32, bool)> {
+    pub fn usage(&self) -> Vec<(SegNo, SegKind, u64, bool)> {
         let row = |(n, segment): (usize, &Segment)| {
             let sealed = segment.sealed.load(Ordering::Acquire);
-            (SegNo(n as u32), segment.kind(), segment.live(&self.geometry), sealed)
+            (SegNo(n as u32), segment.kind(), segment.counted(), sealed)
         };
         self.segments.iter().enumerate().map(row).collect()
     }

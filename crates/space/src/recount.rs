@@ -35,8 +35,9 @@ impl Space {
         for (n, (entry, segment)) in entries.iter().zip(&self.segments).enumerate() {
             let objects = entry.kind.holds_objects();
             segment.set_kind(entry.kind, objects);
-            segment.live.store(i64::from(entry.live), Ordering::Relaxed);
-            self.count_meta(entry.kind, i64::from(entry.live));
+            let live = entry.live.get() as i64;
+            segment.live.store(live, Ordering::Relaxed);
+            self.count_meta(entry.kind, live);
             if entry.kind == SegKind::Free {
                 free.insert(n as u32, false);
             }
@@ -45,7 +46,7 @@ impl Space {
         self.recount_host(&mut free);
         // The next checkpoint writes all pages.
         *self.shadow.lock() = None;
-        self.totals.set_live(entries.iter().map(|entry| i64::from(entry.live)).sum());
+        self.totals.set_live(entries.iter().map(|entry| entry.live.get() as i64).sum());
         self.accounting_errors.store(0, Ordering::Relaxed);
         self.uncounted.store(false, Ordering::Relaxed);
     }

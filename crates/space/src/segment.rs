@@ -35,9 +35,14 @@ impl Segment {
         self.sealed.store(sealed, Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
     }
+    /// Returns the live bytes, for choosing what to clean: not more than the segment has.
     pub fn live(&self, geometry: &Geometry) -> u32 {
-        // Out of range only after an accounting error, which has been counted.
-        self.live.load(Ordering::Relaxed).clamp(0, geometry.segment_size as i64) as u32
+        self.counted().min(geometry.segment_size) as u32
+    }
+    /// Returns the live bytes as they are counted. Below zero only after an accounting error, which
+    /// has been counted.
+    pub fn counted(&self) -> u64 {
+        self.live.load(Ordering::Relaxed).max(0) as u64
     }
 }
 

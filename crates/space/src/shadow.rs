@@ -212,5 +212,5 @@ impl Shadow {
 
 /// Whether a segment is one that the checkpoint leaves behind.
 fn is_unneeded(entry: &UsageEntry) -> bool {
-    entry.kind.holds_objects() && entry.sealed && entry.live == 0
+    entry.kind.holds_objects() && entry.sealed && entry.live.get() == 0
 }

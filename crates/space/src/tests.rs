@@ -4,6 +4,7 @@
 use super::page_tests::Disk;
 use super::*;
 use proptest::prelude::*;
+use shoal_format::declare::U48;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SIZE: u64 = 1 << 20;
@@ -13,7 +14,7 @@ fn seg_of(addr: Addr) -> SegNo {
     GEOMETRY.segment_of(addr)
 }
 
-fn kind_of(space: &Space, seg: SegNo) -> (SegKind, u32, bool) {
+fn kind_of(space: &Space, seg: SegNo) -> (SegKind, u64, bool) {
     let (_, kind, live, sealed) = space.usage()[seg.0 as usize];
     (kind, live, sealed)
 }
@@ -144,7 +145,7 @@ fn rule_3_metadata_segments_are_freed_by_the_checkpoint_that_rewrote_them() {
     let table = frozen.table(&space);
     let on_disk = |seg: SegNo| table.entries[seg.0 as usize];
     assert_eq!(on_disk(seg), UsageEntry::default(), "free in the table already");
-    let open = UsageEntry { live: 1000, kind: SegKind::Meta, sealed: false };
+    let open = UsageEntry { live: U48::new(1000), kind: SegKind::Meta, sealed: false };
     assert_eq!(on_disk(seg_of(new)), open);
     assert_eq!(table.positions[0], Addr(new.0 + 1000));
     assert_eq!(kind_of(&space, seg).0, SegKind::Meta, "not free before it is durable");
@@ -680,7 +681,7 @@ impl Model {
             let kind = if *meta { SegKind::Meta } else { SegKind::Data };
             assert_eq!(table.entries[seg].kind, kind);
         }
-        let found: Vec<u32> = table.entries.iter().map(|e| e.live).collect();
+        let found: Vec<u32> = table.entries.iter().map(|e| e.live.get() as u32).collect();
         assert_eq!(found, live);
     }
 

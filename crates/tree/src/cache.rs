@@ -25,6 +25,8 @@ pub struct NodeCache {
     share: Arc<Share>,
     /// Nodes that the checkpoint of an even or odd epoch has to write.
     dirty: [AtomicUsize; 2],
+    /// Bytes that they take on the device, at most about.
+    to_write: [AtomicUsize; 2],
     /// The epoch whose checkpoint is writing, or 0: its nodes may not be on the device yet.
     writing: AtomicU64,
     clock: Mutex<VecDeque<Held>>,
@@ -48,6 +50,7 @@ impl NodeCache {
         Arc::new(NodeCache {
             share: Share::new(limit),
             dirty: Default::default(),
+            to_write: Default::default(),
             writing: AtomicU64::new(0),
             clock: Mutex::default(),
             spare: Mutex::default(),
@@ -67,12 +70,22 @@ impl NodeCache {
     pub fn used_bytes(&self) -> u64 {
         self.share.used() as u64
     }
-    /// Bytes of nodes that the next checkpoints have to write.
+    /// Bytes in memory of nodes that the next checkpoints have to write.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_in(0) + self.dirty_in(1)
     }
-    /// Bytes of nodes that the checkpoint of this epoch, the current one or the one before, has to
-    /// write.
+    /// Returns the bytes on the device of the nodes that the next checkpoints have to write, at
+    /// most about: not compressed.
+    pub fn to_write(&self) -> u64 {
+        self.to_write_in(0) + self.to_write_in(1)
+    }
+    /// The same, of the checkpoint of this epoch, the current one or the one before.
+    #[inline]
+    pub fn to_write_in(&self, epoch: u64) -> u64 {
+        self.to_write[epoch as usize % 2].load(Ordering::Relaxed) as u64
+    }
+    /// Bytes in memory of nodes that the checkpoint of this epoch, the current one or the one
+    /// before, has to write.
     #[inline]
     pub fn dirty_in(&self, epoch: u64) -> u64 {
         (self.dirty[epoch as usize % 2].load(Ordering::Relaxed) * NODE_SIZE) as u64
@@ -98,20 +111,28 @@ impl NodeCache {
         let writing = self.writing.load(Ordering::Acquire);
         writing == 0 || wrote < writing
     }
-    pub(crate) fn dirtied(&self, epoch: u64) {
+    pub(crate) fn dirtied(&self, epoch: u64, bytes: u32) {
         self.dirty[epoch as usize % 2].fetch_add(1, Ordering::Relaxed);
+        self.grown(epoch, bytes);
     }
-    pub(crate) fn cleaned(&self, epoch: u64) {
+    pub(crate) fn grown(&self, epoch: u64, bytes: u32) {
+        self.to_write[epoch as usize % 2].fetch_add(bytes as usize, Ordering::Relaxed);
+    }
+    pub(crate) fn cleaned(&self, epoch: u64, bytes: u32) {
         self.dirty[epoch as usize % 2].fetch_sub(1, Ordering::Relaxed);
+        self.to_write[epoch as usize % 2].fetch_sub(bytes as usize, Ordering::Relaxed);
     }
     /// A frame with unspecified contents.
     pub(crate) fn frame(&self) -> Box<[u8; NODE_SIZE]> {
         self.spare.lock().pop().unwrap_or_else(Node::frame)
     }
     pub(crate) fn recycle(&self, node: Node) {
+        self.recycle_frame(node.into_frame());
+    }
+    pub(crate) fn recycle_frame(&self, frame: Box<[u8; NODE_SIZE]>) {
         let mut spare = self.spare.lock();
         if spare.len() < SPARE_FRAMES {
-            spare.push(node.into_frame());
+            spare.push(frame);
         }
     }
     pub(crate) fn charge(&self, bytes: usize) {

@@ -4,8 +4,9 @@ use crate::cache::{Dropped, NodeCache};
 use crate::sync::{AtomicBool, Ordering, RwLock, RwLockWriteGuard};
 use crate::tree::Tree;
 use shoal_base::Epoch;
+use shoal_base::limits::NODE_SIZE;
 use shoal_format::Ptr;
-use shoal_format::node::{Key, Node};
+use shoal_format::node::{HEADER, Key, Node};
 use std::sync::Arc;
 
 /// A leaf. Beyond its node it takes about 160 bytes.
@@ -28,6 +29,8 @@ pub(crate) struct LeafState {
     pub low: Key,
     /// One past the largest.
     pub high: Key,
+    /// Bytes for which `node` counts among those to be written, while it is dirty; and `old`.
+    pub counted: [u32; 2],
     /// Epoch of the last change.
     pub epoch: Epoch,
     /// Epoch whose checkpoint wrote it last.
@@ -48,6 +51,7 @@ impl LeafCell {
             disk,
             low,
             high,
+            counted: [0; 2],
             epoch: 0,
             wrote: 0,
             dirty: false,
@@ -61,7 +65,6 @@ impl LeafCell {
     }
     /// A leaf born in memory, dirty.
     pub fn fresh(node: Node, low: Key, high: Key, epoch: Epoch, tree: &Tree) -> Arc<LeafCell> {
-        tree.cache.dirtied(epoch);
         tree.touched(low, epoch);
         let leaf = LeafCell::on_disk(Ptr::NULL, low, high);
         {
@@ -69,6 +72,8 @@ impl LeafCell {
             state.node = Some(node);
             state.epoch = epoch;
             state.dirty = true;
+            state.counted[0] = state.stored_bytes();
+            tree.cache.dirtied(epoch, state.counted[0]);
         }
         leaf
     }
@@ -134,10 +139,26 @@ impl LeafState {
         if self.dirty {
             assert!(self.old.is_none(), "two checkpoints are behind");
             self.old = self.node.as_ref().map(|node| node.copy_into(tree.cache.frame()));
+            self.counted[1] = self.counted[0];
         }
-        tree.cache.dirtied(epoch);
+        self.counted[0] = self.stored_bytes();
+        tree.cache.dirtied(epoch, self.counted[0]);
         tree.touched(self.low, epoch);
         self.dirty = true;
         self.epoch = epoch;
+    }
+    /// To be called after what was touched has grown.
+    #[inline]
+    pub fn grown(&mut self, tree: &Tree) {
+        let now = self.stored_bytes();
+        if now > self.counted[0] {
+            tree.cache.grown(self.epoch, now - self.counted[0]);
+            self.counted[0] = now;
+        }
+    }
+    /// Returns the bytes that writing `node` takes, at most about, in whole KiB.
+    fn stored_bytes(&self) -> u32 {
+        let used = self.node.as_ref().map_or(0, |node| HEADER + node.used());
+        used.next_multiple_of(1024).min(NODE_SIZE) as u32
     }
 }

@@ -10,10 +10,10 @@ use crate::persist::NodeWriter;
 use crate::sync::Mutex;
 use crate::sync::crew::{Steps, in_order};
 use crate::tree::Tree;
-use shoal_base::limits::NODE_SIZE;
+use shoal_base::limits::{ALIGN, NODE_SIZE};
 use shoal_base::{Addr, Epoch, Result, invariant};
-use shoal_format::Ptr;
-use shoal_format::node::Key;
+use shoal_format::node::{Key, stamp_node};
+use shoal_format::{Coding, Compression, Ptr};
 use std::sync::Arc;
 
 /// Leaves that a thread encodes, and writes at once: 1 MiB.
@@ -60,10 +60,14 @@ impl Helpers {
     }
 }
 
-/// Leaves that one thread works on.
+/// Leaves that one thread works on, encoded one behind the other.
+#[derive(Default)]
 struct Piece {
     leaves: Vec<Arc<LeafCell>>,
-    addrs: Vec<Addr>,
+    raw: Vec<u8>,
+    codings: Vec<Coding>,
+    /// Where each is in `raw`, and where it belongs.
+    placed: Vec<Placed>,
 }
 
 impl Tree {
@@ -77,6 +81,7 @@ impl Tree {
     ) -> Result<()> {
         let Some(helpers) = writer.helpers().filter(|_| keys.len() > FEW) else { return Ok(()) };
         let mut chunks = keys.chunks(CHUNK);
+        let how = writer.compression();
         let writer = Mutex::new(writer);
         in_order(
             helpers.threads,
@@ -85,17 +90,17 @@ impl Tree {
                 prepare: |keys: &[Key]| {
                     let mut leaves = Vec::with_capacity(keys.len());
                     self.unwritten_leaves(&self.root, keys, epoch, &mut leaves);
-                    Ok(Piece { leaves, addrs: Vec::with_capacity(keys.len()) })
+                    Ok(self.encode_leaves(leaves, how, epoch))
                 },
                 place: |piece: &mut Piece| {
                     let mut writer = writer.lock();
-                    piece.leaves.iter().try_for_each(|_| {
-                        piece.addrs.push(writer.alloc(NODE_SIZE)?);
+                    piece.placed.iter_mut().try_for_each(|placed| {
+                        placed.addr = writer.alloc(placed.len)?;
                         Ok(())
                     })
                 },
-                finish: |piece: Piece| {
-                    let retired = self.write_piece(&piece, epoch, &helpers)?;
+                finish: |mut piece: Piece| {
+                    let retired = self.write_piece(&mut piece, epoch, &helpers)?;
                     let mut writer = writer.lock();
                     retired.into_iter().for_each(|ptr| writer.retire(ptr));
                     Ok(())
@@ -127,22 +132,39 @@ impl Tree {
         }
     }
 
-    /// Encodes and writes leaves at their addresses; returns what they leave.
-    fn write_piece(&self, piece: &Piece, epoch: Epoch, helpers: &Helpers) -> Result<Vec<Ptr>> {
-        let mut raw = Vec::with_capacity(piece.leaves.len() * NODE_SIZE);
-        let (mut placed, mut retired) = (Vec::new(), Vec::new());
-        for (leaf, addr) in piece.leaves.iter().zip(&piece.addrs) {
+    /// Encodes leaves as they were at the end of `epoch`. A leaf stays as it is until
+    /// [`Tree::leaf_written`]: what changes meanwhile belongs to a later epoch, in a copy.
+    fn encode_leaves(&self, leaves: Vec<Arc<LeafCell>>, how: Compression, epoch: Epoch) -> Piece {
+        let mut piece = Piece::default();
+        piece.raw.reserve(leaves.len() * NODE_SIZE);
+        for leaf in leaves {
             let mut state = leaf.state.write();
             let node = state.unwritten(epoch);
             invariant!(node.is_some(), "a leaf was written twice");
             let Some(node) = node else { continue };
-            node.stamp(*addr, epoch, self.id.root);
-            let ptr = Ptr::to(*addr, epoch, node.bytes());
-            placed.push(Placed { addr: *addr, start: raw.len(), len: NODE_SIZE });
-            raw.extend_from_slice(node.bytes());
-            retired.push(self.leaf_written(&mut state, ptr, epoch));
+            let start = piece.raw.len();
+            let coding = node.encode(how, epoch, self.id.root, &mut piece.raw);
+            let len = coding.len as usize;
+            piece.raw.resize((start + len).next_multiple_of(ALIGN), 0);
+            piece.codings.push(coding);
+            piece.placed.push(Placed { addr: Addr(0), start, len });
+            drop(state);
+            piece.leaves.push(leaf);
         }
-        helpers.write_runs(&raw, &placed)?;
+        piece
+    }
+
+    /// Writes encoded leaves at their addresses; returns what they leave.
+    fn write_piece(&self, piece: &mut Piece, epoch: Epoch, helpers: &Helpers) -> Result<Vec<Ptr>> {
+        let mut retired = Vec::with_capacity(piece.leaves.len());
+        let codings = piece.codings.iter().zip(&piece.placed);
+        for (leaf, (coding, placed)) in piece.leaves.iter().zip(codings) {
+            let stored = &mut piece.raw[placed.start..placed.start + placed.len];
+            stamp_node(stored, placed.addr);
+            let ptr = Ptr::coded(placed.addr, epoch, stored, *coding);
+            retired.push(self.leaf_written(&mut leaf.state.write(), ptr, epoch));
+        }
+        helpers.write_runs(&piece.raw, &piece.placed)?;
         Ok(retired)
     }
 }

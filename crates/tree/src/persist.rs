@@ -28,8 +28,8 @@ use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result};
-use shoal_format::Ptr;
-use shoal_format::node::{Key, Node};
+use shoal_format::node::{Key, Node, stamp_node};
+use shoal_format::{Compression, Ptr};
 use std::sync::Arc;
 
 /// Where a checkpoint puts what it writes.
@@ -38,6 +38,10 @@ pub trait NodeWriter: Send {
     fn alloc(&mut self, len: usize) -> Result<Addr>;
     /// Writes `bytes` at an address from `alloc`; may be buffered until the checkpoint's end.
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
+    /// How nodes and inode blocks are coded.
+    fn compression(&self) -> Compression {
+        Compression::NONE
+    }
     /// What this pointed to is not part of the new image.
     fn retire(&mut self, ptr: Ptr);
     /// Threads that may help, if what is to be written is much.
@@ -113,10 +117,10 @@ impl Tree {
         if state.epoch > epoch {
             if let Some(old) = state.old.take() {
                 self.cache.recycle(old);
-                self.cache.cleaned(epoch);
+                self.cache.cleaned(epoch, state.counted[1]);
             }
         } else if std::mem::take(&mut state.dirty) {
-            self.cache.cleaned(state.epoch);
+            self.cache.cleaned(state.epoch, state.counted[0]);
         }
         writer.retire(std::mem::replace(&mut state.disk, Ptr::NULL));
         state.wrote = epoch;
@@ -235,7 +239,7 @@ impl Tree {
     /// The version of a leaf that belongs to `epoch` has been written; returns where the last one
     /// was.
     pub(crate) fn leaf_written(&self, state: &mut LeafState, ptr: Ptr, epoch: Epoch) -> Ptr {
-        self.cache.cleaned(state.epoch.min(epoch));
+        self.cache.cleaned(state.epoch.min(epoch), state.counted[usize::from(state.epoch > epoch)]);
         if state.epoch <= epoch {
             state.dirty = false;
         } else if let Some(old) = state.old.take() {
@@ -251,11 +255,12 @@ impl Tree {
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<Ptr> {
-        let addr = writer.alloc(NODE_SIZE)?;
-        node.stamp(addr, epoch, self.id.root);
-        let ptr = Ptr::to(addr, epoch, node.bytes());
-        writer.write(addr, node.bytes())?;
-        Ok(ptr)
+        let mut stored = Vec::with_capacity(NODE_SIZE);
+        let coding = node.encode(writer.compression(), epoch, self.id.root, &mut stored);
+        let addr = writer.alloc(stored.len())?;
+        stamp_node(&mut stored, addr);
+        writer.write(addr, &stored)?;
+        Ok(Ptr::coded(addr, epoch, &stored, coding))
     }
 }
 

@@ -198,9 +198,10 @@ impl Tree {
             self.cache.recycle(from);
             self.cache.unloaded();
         }
+        l.grown(self);
         // What `touch` kept aside of the right leaf is still written by the checkpoint under way.
         r.dirty = false;
-        self.cache.cleaned(epoch);
+        self.cache.cleaned(epoch, r.counted[0]);
         r.dead = true;
         l.high = r.high;
         self.dead.lock().push((epoch, Dead::Leaf(right.clone())));

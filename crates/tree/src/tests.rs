@@ -13,9 +13,10 @@ use crate::cell::LeafCell;
 use crate::inner::{Children, InnerCell};
 use crate::{Action, Helpers, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use shoal_base::counters::Counters;
+use shoal_base::limits::ALIGN;
 use shoal_base::{Addr, Epoch, Result, RootId};
 use shoal_device::{Device, MemDevice};
-use shoal_format::node::Node;
+use shoal_format::node::{Node, NodeHeader};
 use shoal_format::{Geometry, Ptr};
 use shuttle::rand::{RngCore, thread_rng};
 use shuttle::scheduler::{RandomScheduler, ReplayScheduler};
@@ -92,7 +93,7 @@ struct Writer {
     retired: Vec<u64>,
     free: Vec<u64>,
     /// Not on the device before the end of the checkpoint.
-    buffer: Arc<Mutex<Vec<(Addr, Node)>>>,
+    buffer: Arc<Mutex<Vec<Kept>>>,
     /// Threads that help it, itself included.
     threads: usize,
     /// What the cleaner asked to be moved, and in which epoch; not used again.
@@ -101,8 +102,8 @@ struct Writer {
 
 impl Writer {
     fn flush(&mut self) {
-        for (addr, node) in self.buffer.lock().unwrap().drain(..) {
-            self.device.write_at(node.bytes(), addr.0).unwrap();
+        for (addr, bytes, node) in self.buffer.lock().unwrap().drain(..) {
+            self.device.write_at(&bytes, addr.0).unwrap();
             self.live.insert(addr.0, (node.level(), node.low()));
         }
     }
@@ -111,8 +112,10 @@ impl Writer {
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
         let addr = self.free.pop().unwrap_or_else(|| {
-            self.next += len as u64;
-            self.next - len as u64
+            // Any node fits where one has been.
+            assert!(len <= NODE);
+            self.next += NODE as u64;
+            self.next - NODE as u64
         });
         assert!(self.live.insert(addr, (0, Key::MIN)).is_none(), "{addr} is still in use");
         Ok(Addr(addr))
@@ -134,14 +137,19 @@ impl NodeWriter for Writer {
     }
 }
 
+/// A node that has been written: its address, its bytes, and what they are.
+type Kept = (Addr, Vec<u8>, Node);
+
 /// Keeps nodes that lie one behind the other until the checkpoint ends.
-fn keep(buffer: &Mutex<Vec<(Addr, Node)>>, addr: Addr, bytes: &[u8]) -> Result<()> {
-    for (i, bytes) in bytes.chunks(NODE).enumerate() {
-        let mut frame = Node::frame();
-        frame.copy_from_slice(bytes);
-        let addr = Addr(addr.0 + (i * NODE) as u64);
-        let node = Node::from_disk(frame, ID, None, addr)?;
-        buffer.lock().unwrap().push((addr, node));
+fn keep(buffer: &Mutex<Vec<Kept>>, addr: Addr, mut bytes: &[u8]) -> Result<()> {
+    let mut at = addr;
+    while !bytes.is_empty() {
+        let node = Node::decode_found(bytes, Node::frame(), (ID, None, at))?;
+        let len = NodeHeader::read(bytes).unwrap().len as usize;
+        buffer.lock().unwrap().push((at, bytes[..len].to_vec(), node));
+        let next = len.next_multiple_of(ALIGN);
+        bytes = bytes.get(next..).unwrap_or_default();
+        at = Addr(at.0 + next as u64);
     }
     Ok(())
 }

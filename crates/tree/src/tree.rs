@@ -101,17 +101,21 @@ impl Tree {
     /// Reads, verifies and returns the node at `ptr`; `level` if known.
     pub(crate) fn read_node(&self, ptr: Ptr, level: Option<u8>) -> Result<Node> {
         let object = format_args!("{} node", self.id.tree.name());
-        if ptr.len as usize != NODE_SIZE || !self.geometry.contains(ptr.addr, NODE_SIZE as u64) {
-            let rule = format!("pointer to {} bytes", ptr.len);
+        let len = ptr.len as usize;
+        let possible = len <= NODE_SIZE && self.geometry.contains(ptr.addr, u64::from(ptr.len));
+        if !possible || !ptr.is_valid() {
+            let rule = format!("pointer to {len} bytes, {} when decoded", ptr.logical.get());
             return Err(Error::corrupt(object.to_string(), Some(ptr.addr.0), rule));
         }
-        let mut frame = self.cache.frame();
-        self.device.read_at(&mut frame[..], ptr.addr.0)?;
+        let mut stored = self.cache.frame();
+        self.device.read_at(&mut stored[..len], ptr.addr.0)?;
         self.cache.counters.add(Counter::NodeReads, 1);
         if !planted::is(Defect::NodeChecksum) {
-            ptr.verify(&frame[..], object)?;
+            ptr.verify(&stored[..len], object)?;
         }
-        let node = Node::from_disk(frame, self.id, level, ptr.addr)?;
+        let place = (self.id, level, ptr.addr);
+        let node = Node::decode(&stored[..len], ptr.coding(), self.cache.frame(), place)?;
+        self.cache.recycle_frame(stored);
         ptr.verify_birth(node.epoch(), object)?;
         Ok(node)
     }
@@ -386,6 +390,7 @@ impl Tree {
                     };
                     invariant!(done, "entry that fits was not taken");
                 }
+                state.grown(self);
                 Outcome::Changed
             }
             Action::Delete => {
@@ -438,10 +443,10 @@ impl Tree {
     fn forget_leaf(&self, leaf: &LeafCell) {
         let mut state = leaf.state.write();
         if state.dirty {
-            self.cache.cleaned(state.epoch);
+            self.cache.cleaned(state.epoch, state.counted[0]);
         }
         if state.old.is_some() {
-            self.cache.cleaned(state.epoch.wrapping_sub(1));
+            self.cache.cleaned(state.epoch.wrapping_sub(1), state.counted[1]);
         }
         if let Some(node) = state.node.take() {
             self.cache.unloaded();

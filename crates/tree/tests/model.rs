@@ -21,6 +21,8 @@ struct Writer {
 
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
+        // Nodes lie apart, so that none crosses the end of a segment.
+        let len = len.next_multiple_of(16 << 10);
         self.next += len as u64;
         if self.next >= GEOMETRY.bytes() {
             self.next = GEOMETRY.segment_size + len as u64; // wraps: the test frees enough

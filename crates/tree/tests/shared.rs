@@ -37,9 +37,9 @@ impl NodeWriter for Append {
 }
 
 fn writer_of(device: &MemDevice, addr: u64) -> RootId {
-    let mut frame = Node::frame();
-    device.read_at(&mut frame[..], addr).unwrap();
-    Node::from_disk(frame, ID, None, Addr(addr)).unwrap().root()
+    let mut raw = vec![0; 16 << 10];
+    device.read_at(&mut raw, addr).unwrap();
+    Node::decode_found(&raw, Node::frame(), (ID, None, Addr(addr))).unwrap().root()
 }
 
 #[test]

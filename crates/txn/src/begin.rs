@@ -154,8 +154,8 @@ impl Store {
     #[inline]
     pub(crate) fn note_due(&self, lsn: Lsn, epoch: Epoch) {
         let journal = lsn.0.saturating_sub(self.cut_lsn.load(Ordering::Relaxed));
-        let (nodes, blocks) = (self.cache.dirty_in(epoch), self.budget.dirty_in(epoch));
-        let most = nodes + blocks.max(self.budget.dirty_held_in(epoch));
+        let (nodes, blocks) = (self.cache.to_write_in(epoch), self.budget.dirty_in(epoch));
+        let most = self.cache.dirty_in(epoch) + blocks.max(self.budget.dirty_held_in(epoch));
         let due = journal > self.options.checkpoint_bytes
             || most > self.options.cache_bytes * 3 / 8
             || self.share(nodes + blocks) > 0.25;

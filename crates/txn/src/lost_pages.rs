@@ -88,15 +88,15 @@ impl Search {
             && place.id == block_id(store.volume, &store.geometry, root, number)
             && place.addr == addr
             && place.epoch < store.epoch()
-            && place.len <= here.len();
+            && place.coding.len as usize <= here.len();
         let key = (root, number);
         let newest = || self.blocks.get(&key).is_none_or(|known| known.epoch < place.epoch);
         if !ours || !newest() {
             return;
         }
-        let raw = &here[..place.len];
-        let Ok(inodes) = decode_block(raw, place.id, addr) else { return };
-        let ptr = Ptr::to(addr, place.epoch, raw);
+        let raw = &here[..place.coding.len as usize];
+        let Ok(inodes) = decode_block(raw, place.coding, place.id, addr) else { return };
+        let ptr = Ptr::coded(addr, place.epoch, raw, place.coding);
         let top = inodes.get(Ino::ROOT.index() as usize).is_some_and(|top| top.core.in_use());
         self.blocks.insert(key, FoundBlock { epoch: place.epoch, ptr, top });
     }

@@ -25,6 +25,7 @@ use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex
 use shoal_base::{Code, Error, Lsn, Result, RootSet};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootState};
+use shoal_format::features::{INCOMPAT_LZ4, INCOMPAT_ZSTD};
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
@@ -45,6 +46,10 @@ pub fn read_object(
 ) -> Result<Vec<u8>> {
     if ptr.is_null() || !geometry.contains(ptr.addr, u64::from(ptr.len)) {
         let rule = format!("pointer to {} bytes outside any segment", ptr.len);
+        return Err(Error::corrupt(object, Some(ptr.addr.0), rule));
+    }
+    if !ptr.is_plain() {
+        let rule = format!("coded with {}, which only nodes and blocks are", ptr.codec.name());
         return Err(Error::corrupt(object, Some(ptr.addr.0), rule));
     }
     let mut raw = vec![0; ptr.len as usize];
@@ -162,6 +167,9 @@ impl Parts {
 
     /// The store, still without roots.
     pub fn store(self, space: Space, orphans: Orphans, image: Image) -> Store {
+        if self.sb.incompat & (INCOMPAT_LZ4 | INCOMPAT_ZSTD) != 0 {
+            space.expect_coded();
+        }
         let checkpoint = &image.checkpoint;
         let parts = RootParts {
             device: self.device.clone(),
@@ -178,6 +186,7 @@ impl Parts {
         Store {
             geometry: self.sb.geometry,
             volume: self.sb.volume(),
+            compression: self.sb.compression,
             space: Arc::new(space),
             cache: self.cache,
             counters: self.counters,
@@ -254,7 +263,7 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
 /// Opens a volume, steps 1 to 5.
 pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let sb = read_superblock(&*device)?;
-    let writable = sb.check_features()?;
+    let writable = sb.may_be_written();
     let read_only = options.read_only || !writable || device.read_only();
     let checkpoint = read_checkpoint(&*device, &sb)?;
     let mut damage = Vec::new();

@@ -61,8 +61,12 @@ impl Store {
             (true, ExtentChange::Goes) => {
                 self.prealloc.fetch_sub(i64::from(len), Ordering::Relaxed);
             }
-            (false, ExtentChange::Appears) => self.space.add_live(extent.data_addr(), len),
-            (false, ExtentChange::Goes) => self.space.sub_live(extent.data_addr(), len),
+            (false, ExtentChange::Appears) => {
+                self.space.add_live(extent.data_addr(), extent.stored_len());
+            }
+            (false, ExtentChange::Goes) => {
+                self.space.sub_live(extent.data_addr(), extent.stored_len());
+            }
         }
     }
 }

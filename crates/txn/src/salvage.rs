@@ -31,9 +31,11 @@ use crate::roots::Root;
 use crate::spare::with_either_record;
 use crate::store::{Store, StoreOptions};
 use crate::usage_pages::UsageImage;
+use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
+use shoal_format::declare::U48;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::root::{PagePtr, ROOTS};
 use shoal_format::superblock::{self, COPIES, Superblock};
@@ -156,7 +158,7 @@ pub fn salvage(
     newest: Superblock,
     options: StoreOptions,
 ) -> Result<Salvaged> {
-    if !newest.check_features()? {
+    if !newest.may_be_written() {
         let message = "volume has features this shoal does not know: repair it with a newer shoal";
         return Err(Error::refused(Code::NotSupported, message));
     }
@@ -444,7 +446,7 @@ impl Held {
     /// The segments of the new image, of which `live` says what points into each: bytes of data,
     /// bytes of metadata.
     fn entries(&self, geometry: &Geometry, live: &[(u64, u64)]) -> Vec<UsageEntry> {
-        let most = geometry.segment_size;
+        let most = geometry.segment_size * EXTENT_MAX as u64;
         let entry = |(n, (data, meta)): (u32, &(u64, u64))| {
             let before = self.kinds.get(&n).copied();
             let kind = match (data, meta) {
@@ -457,8 +459,8 @@ impl Held {
                 _ => before.unwrap_or(SegKind::Meta),
             };
             let objects = matches!(kind, SegKind::Meta | SegKind::Data);
-            let live = if objects { (data + meta).min(most) as u32 } else { 0 };
-            UsageEntry { live, kind, sealed: objects }
+            let live = if objects { (data + meta).min(most) } else { 0 };
+            UsageEntry { live: U48::new(live), kind, sealed: objects }
         };
         (0..).zip(live).map(entry).collect()
     }

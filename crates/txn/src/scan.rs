@@ -13,7 +13,7 @@ use crate::open::read_around;
 use crate::roots::Root;
 use crate::salvage::Held;
 use crate::store::Store;
-use shoal_base::limits::{ALIGN, NODE_SIZE};
+use shoal_base::limits::ALIGN;
 use shoal_base::{Addr, Result, SegNo};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
@@ -100,7 +100,7 @@ fn is_its_own(store: &Store, id: NodeId, key: Key, value: &[u8]) -> Result<bool>
     let mut raw = [0; HEADER];
     read_around(&*store.device, &mut raw, at.0)?;
     let header = DataHeader::decode(&raw, store.volume);
-    Ok(header.is_some_and(|h| h.ino() == key.ino(id.root) && h.len <= extent.ptr.len))
+    Ok(header.is_some_and(|h| h.ino() == key.ino(id.root) && h.may_be_of(&extent.ptr)))
 }
 
 fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
@@ -110,15 +110,13 @@ fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
     for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
         let start = geometry.start_of(SegNo(seg));
         read_around(&*store.device, &mut raw, start.0)?;
-        for at in (0..=raw.len() - NODE_SIZE).step_by(ALIGN) {
-            let here = &raw[at..at + NODE_SIZE];
+        for at in (0..raw.len()).step_by(ALIGN) {
+            let here = &raw[at..];
             if NodeHeader::read(here).map(|node| node.tree) != Ok(tree.id().tree) {
                 continue;
             }
-            let mut frame = Node::frame();
-            frame.copy_from_slice(here);
-            let addr = Addr(start.0 + at as u64);
-            let Ok(node) = Node::from_disk(frame, tree.id(), Some(0), addr) else { continue };
+            let place = (tree.id(), Some(0), Addr(start.0 + at as u64));
+            let Ok(node) = Node::decode_found(here, Node::frame(), place) else { continue };
             let epoch = node.epoch();
             // A leaf of another root may have the same keys.
             if node.root() == tree.id().root && epoch < store.epoch() {
@@ -151,11 +149,12 @@ pub(crate) fn adopt_blocks(
             let ours = place.id == root.table.block_id(number)
                 && place.addr.0 == start.0 + at as u64
                 && place.epoch < store.epoch()
-                && place.len <= here.len()
+                && place.coding.len as usize <= here.len()
                 && number < root.table.next_block()
                 && ranges.iter().any(|range| range.contains(&number));
             if ours && found.get(&number).is_none_or(|(epoch, _)| *epoch < place.epoch) {
-                let ptr = Ptr::to(place.addr, place.epoch, &here[..place.len]);
+                let stored = &here[..place.coding.len as usize];
+                let ptr = Ptr::coded(place.addr, place.epoch, stored, place.coding);
                 found.insert(number, (place.epoch, ptr));
             }
         }

@@ -10,8 +10,8 @@ use shoal_base::counters::Counters;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
 use shoal_device::Device;
-use shoal_format::Geometry;
 use shoal_format::superblock::Superblock;
+use shoal_format::{Compression, Geometry};
 use shoal_itable::Budget;
 use shoal_journal::{Journal, SegmentSource};
 use shoal_space::Space;
@@ -53,6 +53,8 @@ pub struct Store {
     pub geometry: Geometry,
     /// Low half of the volume id; seed of name hashes.
     pub volume: u64,
+    /// Codec of new objects.
+    pub compression: Compression,
     /// Segments.
     pub space: Arc<Space>,
     /// Nodes in memory.
@@ -178,7 +180,7 @@ impl Store {
     /// Metadata bytes that the next checkpoints have to write, at most about this many.
     pub fn dirty_bytes(&self) -> u64 {
         let pages = self.cache.touched_roots().groups() * self.roots.page_bytes();
-        self.cache.dirty_bytes() + self.budget.dirty_bytes() + pages
+        self.cache.to_write() + self.budget.dirty_bytes() + pages
     }
     /// Bytes of memory that cannot be given up before the next checkpoints.
     pub(crate) fn dirty_held(&self) -> u64 {

@@ -5,7 +5,7 @@ use shoal_base::counters::{Counter, Counters};
 use shoal_base::sync::crew::processors;
 use shoal_base::{Addr, Epoch, Result};
 use shoal_device::Device;
-use shoal_format::Ptr;
+use shoal_format::{Compression, Ptr};
 use shoal_space::{Class, Frozen, Stream};
 use shoal_tree::{Helpers, NodeWriter};
 use std::sync::Arc;
@@ -78,6 +78,10 @@ impl NodeWriter for MetaWriter<'_> {
         }
         self.gathered.extend_from_slice(bytes);
         Ok(())
+    }
+
+    fn compression(&self) -> Compression {
+        self.store.compression
     }
 
     fn retire(&mut self, ptr: Ptr) {

@@ -5,6 +5,7 @@
 use shoal_base::counters::Counter;
 use shoal_base::{Ino, Result};
 use shoal_device::{Device, MemDevice};
+use shoal_format::Compression;
 use shoal_format::item::Item;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Geometry, Ptr};
@@ -58,6 +59,7 @@ fn store() -> (Arc<Slow>, Store) {
         compat: 0,
         ro_compat: 0,
         incompat: 0,
+        compression: Compression::NONE,
         sequence: 0,
         incarnation: 1,
         clean: false,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use shoal::Compression;
 
 const MKFS_AFTER: &str = "\
 EXIT STATUS:
@@ -48,6 +49,13 @@ pub struct MkfsArgs {
     /// next to nothing: off is for measuring that.
     #[arg(long, value_name = "WHETHER", default_value = "on")]
     pub parent: Switch,
+    /// Compress what is stored: none, lz4, zstd, or zstd:LEVEL from 1 to 19
+    ///
+    /// Metadata is compressed block by block, and the data of a file where that saves an eighth of
+    /// it. What is overwritten a few KiB at a time in large files is read and written in units of
+    /// up to 128K.
+    #[arg(long, value_name = "CODEC", default_value = "none")]
+    pub compress: Compression,
     /// Overwrite what looks like a filesystem or is not empty
     #[arg(long, short)]
     pub force: bool,

@@ -122,6 +122,7 @@ fn rows(
         ("live", bytes(info.live_bytes)),
         ("segments", segments),
         ("inodes", format!("{} of {} bytes", info.inodes, info.inode_size)),
+        ("compression", info.compression.clone()),
         ("orphans", info.orphans.to_string()),
         ("roots", roots.to_string()),
         ("checkpoint", format!("{} at LSN {}", info.checkpoint, info.checkpoint_lsn)),
@@ -210,6 +211,7 @@ pub struct JsonInfo<'a> {
     segments: u32,
     segments_free: u32,
     inode_size: u32,
+    compression: &'a str,
     inodes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     inodes_free: Option<u64>,
@@ -252,6 +254,7 @@ impl<'a> JsonInfo<'a> {
             segments: info.segments,
             segments_free: info.segments_free,
             inode_size: info.inode_size,
+            compression: &info.compression,
             inodes: info.inodes,
             inodes_free: usage.map(|usage| usage.inodes_free),
             orphans: info.orphans,

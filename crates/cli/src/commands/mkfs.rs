@@ -26,6 +26,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         root_uid: geteuid().as_raw(),
         root_gid: getegid().as_raw(),
         parents: args.parent == Switch::On,
+        compression: args.compress,
         ..MkfsOptions::default()
     };
     let made =

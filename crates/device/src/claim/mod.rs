@@ -120,7 +120,7 @@ pub(crate) fn look(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<S
 pub(crate) fn take(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<Held>> {
     // Nothing is written to a volume that this Shoal does not understand.
     let superblock = superblock(place.device);
-    let writable = superblock.filter(|sb| sb.check_features().is_ok_and(|writable| writable));
+    let writable = superblock.filter(Superblock::may_be_written);
     let Some(volume) = writable.map(|sb| sb.id) else { return Ok(None) };
     let file = place.open(false)?;
     let opening = Opening { place, options, volume, here: Here::look() };

@@ -5,6 +5,7 @@ use crate::file::tests::TempDir;
 use crate::{FileDevice, MemDevice, OpenMode};
 use parking_lot::Mutex;
 use shoal_base::Addr;
+use shoal_format::Compression;
 use shoal_format::claim::OwnerClaim;
 use shoal_format::{Geometry, Ptr};
 use std::os::unix::fs::FileExt;
@@ -22,6 +23,7 @@ fn superblock_of(id: [u8; 16]) -> Superblock {
         compat: 0,
         ro_compat: 0,
         incompat: 0,
+        compression: Compression::NONE,
         sequence: 1,
         incarnation: 1,
         clean: true,

@@ -57,7 +57,7 @@ impl Worker<'_> {
                 end = owner.end;
                 owner.end = extent.end();
                 owner.records += 1;
-                owner.bytes += u64::from(extent.len);
+                owner.bytes += u64::from(extent.stored_len());
             }
             self.extent(ino, &extent, end)
         };
@@ -89,7 +89,7 @@ impl Worker<'_> {
             self.found.prealloc += u64::from(extent.len);
             return Ok(());
         }
-        self.add_data(extent.data_addr().0, extent.len);
+        self.add_data(extent.data_addr().0, extent.stored_len());
         self.born(&extent.ptr);
         self.object(ino, extent)
     }

@@ -59,7 +59,7 @@ impl Object {
         // No two roots share objects: its origin is the root that points to it.
         let is_data = h.offset & KEY_HIGH == 0;
         // Data may have grown since its header was written.
-        let fits = if is_data { h.len <= self.ptr.len } else { h.len == self.ptr.len };
+        let fits = h.may_be_of(&self.ptr) && (is_data || h.len.get() == self.ptr.len);
         h.ino() == self.ino && fits && is_data == self.data.is_some()
     }
 }
@@ -80,7 +80,7 @@ impl Worker<'_> {
 
     /// Gathers the object of an attribute's value.
     pub fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
-        self.add_data(extent.data_addr().0, extent.len);
+        self.add_data(extent.data_addr().0, extent.stored_len());
         self.born(&extent.ptr);
         self.gather(Object { len: extent.len, ..value_of(ino, extent.ptr) })
     }
@@ -196,7 +196,7 @@ fn data_of(ino: Ino, extent: &Extent) -> Object {
 }
 
 fn value_of(ino: Ino, ptr: Ptr) -> Object {
-    Object { ptr, ino, data: None, len: ptr.len, pieces: 0..0, sums: Sums::NONE }
+    Object { ptr, ino, data: None, len: ptr.logical.get(), pieces: 0..0, sums: Sums::NONE }
 }
 
 impl Inner {
@@ -236,6 +236,9 @@ impl Inner {
         let payload = &raw[HEADER..];
         let (pieces, at) = (object.pieces.clone(), object.ptr.addr.0);
         let sound = match object.ptr.verify_payload(payload, "data object") {
+            Ok(_) if object.ptr.is_coded() => {
+                self.decode(&object.ptr, payload, "data object").map(drop)
+            }
             Ok(sums) if sums.only(pieces.clone()) == object.sums => Ok(()),
             // The extent has other sums than the pointer: say for which piece.
             Ok(_) => {

@@ -84,7 +84,7 @@ impl Check<'_> {
                 SegKind::Meta => (meta, data == 0),
                 _ => (0, data + meta == 0),
             };
-            if wanted.0 != u64::from(live) || !wanted.1 {
+            if wanted.0 != live || !wanted.1 {
                 let message = format!(
                     "segment {} ({}): {live} live bytes, found {data} of data, {meta} of metadata",
                     seg.0,

@@ -164,11 +164,11 @@ impl Inner {
             if !planted::is(Defect::OldExtentCounted) {
                 self.store.account(extent, ExtentChange::Goes);
             }
-            bytes = bytes.saturating_sub(u64::from(extent.len));
+            bytes = bytes.saturating_sub(u64::from(extent.stored_len()));
         }
         for extent in &change.new {
             self.store.account(extent, ExtentChange::Appears);
-            bytes = bytes.saturating_add(u64::from(extent.len));
+            bytes = bytes.saturating_add(u64::from(extent.stored_len()));
         }
         locked.edit(self.table(ino)?, txn.epoch).core.bytes = bytes;
         Ok(())
@@ -216,7 +216,7 @@ impl Inner {
         tree.delete_range(key, Key::of(ino, to), txn.epoch, &mut |key, raw| {
             if let Some(extent) = Extent::decode_value(key.lo, raw) {
                 self.store.account(&extent, ExtentChange::Goes);
-                bytes += u64::from(extent.len);
+                bytes += u64::from(extent.stored_len());
             }
         })?;
         txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Extents, key, end: to });

@@ -10,6 +10,7 @@
 //! with it every other call, may have to wait for. What is being read or written is held
 //! (`shoal_space::Hold`), so that its segment is not given out meanwhile.
 
+mod coded;
 mod copy;
 mod fallocate;
 mod map;
@@ -21,6 +22,7 @@ mod truncate;
 mod write;
 mod writers;
 
+pub(crate) use coded::Decoded;
 pub(crate) use map::{END, inline_extents};
 pub(crate) use tails::Tails;
 pub(crate) use writers::Writers;

@@ -8,9 +8,9 @@ use shoal_base::limits::EXTENT_MAX;
 use shoal_base::planted::{self, Defect};
 use shoal_base::shard::shard;
 use shoal_base::{Addr, Error, Ino, Result};
-use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
-use shoal_format::sums::{PIECE, Running};
+use shoal_format::sums::{PIECE, Running, Sums};
+use shoal_format::{Codec, Coding, Ptr};
 use shoal_space::{Class, HOT_STREAMS, Hold, Stream};
 use std::io::IoSlice;
 
@@ -26,18 +26,19 @@ fn hot_stream() -> Stream {
 pub(super) struct Stored<'s> {
     pub extent: Extent,
     pub hold: Hold<'s>,
-    /// Checksums of its bytes so far.
-    sum: Running,
+    /// Checksums of its bytes so far; `None` if it cannot grow: it is compressed.
+    sum: Option<Running>,
     /// Payload bytes allocated, at least the object's length.
     room: u32,
 }
 
 impl<'s> Stored<'s> {
-    /// Splits it into the tail of its file and the hold on its segment.
-    pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Box<Tail>, Hold<'s>) {
+    /// Splits it into the tail of its file, if it can grow, and the hold on its segment.
+    pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Option<Box<Tail>>, Hold<'s>) {
         let Stored { extent, hold, sum, room } = self;
         let life = hold.life();
-        (Box::new(Tail { ino, extent, sum, room, life, interleaved }), hold)
+        let tail = sum.map(|sum| Box::new(Tail { ino, extent, sum, room, life, interleaved }));
+        (tail, hold)
     }
 }
 
@@ -58,6 +59,10 @@ impl Inner {
         pieces: &[&[u8]],
         room: usize,
     ) -> Result<Vec<Stored<'_>>> {
+        if let Some(coded) = self.compressed(pieces) {
+            let stored = self.store_coded(hot_stream(), (ino, offset), coded, Class::Ordinary)?;
+            return Ok(vec![stored]);
+        }
         let len: usize = pieces.iter().map(|p| p.len()).sum();
         let rest = self.store.space.rest_of(hot_stream()) as usize;
         let head = rest.saturating_sub(HEADER) / SPLIT_MIN * SPLIT_MIN;
@@ -109,9 +114,47 @@ impl Inner {
         pieces: &[&[u8]],
         class: Class,
     ) -> Result<(Extent, Hold<'_>)> {
-        let len = pieces.iter().map(|p| p.len()).sum();
-        let stored = self.store_object(stream, (ino, offset), pieces, len, class)?;
+        let stored = match self.compressed(pieces) {
+            Some(coded) => self.store_coded(stream, (ino, offset), coded, class)?,
+            None => {
+                let len = pieces.iter().map(|p| p.len()).sum();
+                self.store_object(stream, (ino, offset), pieces, len, class)?
+            }
+        };
         Ok((stored.extent, stored.hold))
+    }
+
+    /// For the cleaner: writes a compressed object, all of which an extent has, as it is.
+    pub(crate) fn copy_coded(
+        &self,
+        stream: Stream,
+        ino: Ino,
+        old: &Extent,
+        payload: &[u8],
+    ) -> Result<(Extent, Hold<'_>)> {
+        let coded = (payload.to_vec(), old.ptr.coding());
+        let stored = self.store_coded(stream, (ino, old.offset), coded, Class::Reserved)?;
+        Ok((stored.extent, stored.hold))
+    }
+
+    /// Writes a compressed object.
+    pub(super) fn store_coded(
+        &self,
+        stream: Stream,
+        (ino, offset): (Ino, u64),
+        (stored, coding): (Vec<u8>, Coding),
+        class: Class,
+    ) -> Result<Stored<'_>> {
+        let Coding { codec, len, logical } = coding;
+        let (addr, hold) = self.store.space.alloc_held(stream, HEADER as u32 + len, class)?;
+        let header = DataHeader::new(ino, offset, len, codec).encode(self.store.volume);
+        let slices = [IoSlice::new(&header), IoSlice::new(&stored)];
+        self.store.device.write_vectored_at(&slices, addr.0)?;
+        self.data_written(stored.len())?;
+        let addr = Addr(addr.0 + HEADER as u64);
+        let ptr = Ptr::coded(addr, self.store.epoch(), &stored, coding);
+        let extent = Extent { offset, len: logical, skip: 0, ptr, sums: Sums::NONE };
+        Ok(Stored { extent, hold, sum: None, room: len })
     }
 
     /// The same, with `room` bytes allocated for the payload.
@@ -129,7 +172,8 @@ impl Inner {
             "object of {len} bytes, room {room}"
         );
         let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + room) as u32, class)?;
-        let header = DataHeader::new(ino, offset, len as u32).encode(self.store.volume);
+        let header =
+            DataHeader::new(ino, offset, len as u32, Codec::None).encode(self.store.volume);
         let mut sum = Running::default();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));
@@ -143,7 +187,7 @@ impl Inner {
         let (checksum, sums) = sum.finish();
         let ptr = Ptr::sealed(addr, self.store.epoch(), len as u32, checksum);
         let extent = Extent { offset, len: len as u32, skip: 0, ptr, sums };
-        Ok(Stored { extent, hold, sum, room: room as u32 })
+        Ok(Stored { extent, hold, sum: Some(sum), room: room as u32 })
     }
 
     /// Appends bytes to an object. Does not update its header: durable bytes must never be
@@ -159,7 +203,7 @@ impl Inner {
         let (checksum, sums) = sum.finish();
         extent.ptr = Ptr::sealed(extent.ptr.addr, self.store.epoch(), extent.len, checksum);
         extent.sums = sums;
-        Ok(Stored { extent, hold, sum, room })
+        Ok(Stored { extent, hold, sum: Some(sum), room })
     }
 
     fn data_written(&self, len: usize) -> Result<()> {
@@ -189,6 +233,9 @@ impl Inner {
         let ptr = extent.ptr;
         self.check_ptr(ino, &ptr)?;
         let start = extent.skip as usize + from;
+        if ptr.is_coded() {
+            return self.read_coded(ino, extent, start, out);
+        }
         let end = start + out.len();
         // Whole pieces, each of which has a checksum; of a short object, all of it.
         let (first, len) = (start / PIECE, ptr.len as usize);
@@ -213,13 +260,14 @@ impl Inner {
     }
 }
 
-/// Checks pieces of an object that have been read, from piece `first` on.
-fn verify(ino: Ino, extent: &Extent, first: usize, bytes: &[u8]) -> Result<()> {
+/// Verifies pieces of an object that have been read, from piece `first` on; of one that is coded,
+/// the whole.
+pub(super) fn verify(ino: Ino, extent: &Extent, first: usize, bytes: &[u8]) -> Result<()> {
     if planted::is(Defect::DataChecksum) {
         return Ok(());
     }
     let object = format_args!("data of inode {ino}");
-    match extent.ptr.len as usize <= PIECE {
+    match extent.ptr.is_coded() || extent.ptr.len as usize <= PIECE {
         true => extent.ptr.verify_payload(bytes, object).map(drop),
         false => extent.sums.verify(first, bytes, extent.ptr.addr.0, object),
     }

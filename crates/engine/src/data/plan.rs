@@ -259,10 +259,10 @@ impl Inner {
                 }
             };
             for stored in stored {
+                written.extents.push(stored.extent);
                 let (tail, hold) = stored.into_tail(ino, interleaved);
-                written.extents.push(tail.extent);
                 written._holds.push(hold);
-                written.tail = Some(tail);
+                written.tail = tail;
             }
         }
         Ok(written)

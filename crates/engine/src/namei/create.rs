@@ -343,7 +343,7 @@ impl Inner {
         let slot = locked.edit(&root.table, txn.epoch);
         slot.core = Core { generation, ..core };
         slot.core.flags |= birth.flags;
-        slot.core.bytes = birth.extent.map_or(0, |e| u64::from(e.len));
+        slot.core.bytes = birth.extent.map_or(0, |e| u64::from(e.stored_len()));
         slot.core.data_form = birth.form;
         slot.core.attr_form = if birth.attr.is_empty() { Form::Empty } else { Form::Inline };
         txn.log(Item::Core { ino, core: slot.core });

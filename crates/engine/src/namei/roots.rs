@@ -20,6 +20,10 @@ use std::sync::atomic::Ordering;
 
 /// Bytes that a root takes before anything is in it: an inner node and a leaf of four trees.
 const ROOT_COST: u64 = 8 * NODE_SIZE as u64;
+/// Bytes of the volume for each root. An empty root takes a few hundred, so a segment could have
+/// nodes of thousands, and whoever empties it changes the records of all of them: pages of 30 KiB,
+/// for which a full volume has no room.
+const ROOT_SPACE: u64 = 32 << 10;
 
 impl Inner {
     /// Makes an empty root: a directory under the volume's top with inode numbers and trees of its
@@ -27,7 +31,8 @@ impl Inner {
     ///
     /// # Errors
     /// `EEXIST` when the name is taken, `ENAMETOOLONG`, `EINVAL` for a name that cannot be one,
-    /// `ENOSPC` when all 65,536 numbers are taken or the volume is full.
+    /// `ENOSPC` when all 65,536 numbers are taken, when there is one for each 32 KiB of the volume,
+    /// or when it is full.
     pub fn root_create(&self, who: &Caller, name: &[u8], mode: u32) -> Result<Entry> {
         check_root_name(who, name)?;
         let _one = self.rooting.lock();
@@ -44,6 +49,16 @@ impl Inner {
         // Who still holds a file of a deleted root calls it by number: it must not become another.
         let held = self.holds.roots();
         let root = self.store.vacant_root(|id| held.contains(&id))?;
+        let bytes = self.store.geometry.bytes();
+        if u64::from(root.id.0) * ROOT_SPACE > bytes {
+            root.set(RootState::Vacant, b"");
+            let most = bytes / ROOT_SPACE;
+            let message = format!("a volume of {bytes} bytes holds {most} subvolumes");
+            return Err(Error::refused(
+                Code::NoSpace,
+                message + ": delete some, or make it larger",
+            ));
+        }
         let inode = root.table.allocate_first()?;
         invariant!(inode.ino == root.top(), "the first inode of a root is its top");
         let kind = FileKind::Directory;

@@ -40,7 +40,7 @@ impl Repair<'_> {
             good
         };
         let kept: Vec<Extent> = all.iter().filter(good).copied().collect();
-        let bytes = kept.iter().map(|e| u64::from(e.len)).sum();
+        let bytes = kept.iter().map(|e| u64::from(e.stored_len())).sum();
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.bytes = bytes;
         }
@@ -81,7 +81,7 @@ impl Repair<'_> {
             let owned = |node: &&mut Node| node.far_data && ino.root() == root.id;
             match (extent, self.nodes.get_mut(&ino).filter(owned)) {
                 (Some(extent), Some(node)) => {
-                    node.bytes += u64::from(extent.len);
+                    node.bytes += u64::from(extent.stored_len());
                     end = extent.end();
                 }
                 _ => gone.push(key),

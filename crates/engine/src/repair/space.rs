@@ -51,7 +51,7 @@ impl Live<'_> {
         }
         let seg = self.volume.store.geometry.segment_of(extent.data_addr()).0 as usize;
         if let Some(live) = self.segments.get_mut(seg) {
-            live.0 += u64::from(extent.len);
+            live.0 += u64::from(extent.stored_len());
         }
     }
 

@@ -68,8 +68,9 @@ impl Inner {
     pub(crate) fn read_value(&self, ino: Ino, id: &Id<'_>, ptr: &Ptr) -> Result<Vec<u8>> {
         let mut bytes = vec![0; ptr.len as usize];
         self.store.device.read_at(&mut bytes, ptr.addr.0)?;
-        ptr.verify_payload(&bytes, format_args!("attribute {} of inode {ino}", id.to_text()))?;
-        Ok(bytes)
+        let object = format_args!("attribute {} of inode {ino}", id.to_text());
+        ptr.verify_payload(&bytes, object)?;
+        Ok(self.decode(ptr, &bytes, object)?.into_owned())
     }
 
     /// For the cleaner: writes the value whose object is at `payload` elsewhere. Returns its

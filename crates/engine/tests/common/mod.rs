@@ -104,9 +104,10 @@ fn node(device: &MemDevice, id: NodeId, ptr: Ptr, found: &mut BTreeMap<String, V
     if ptr.is_null() {
         return;
     }
-    let mut raw = Node::frame();
-    device.read_at(&mut raw[..], ptr.addr.0).unwrap();
-    let node_read = Node::from_disk(raw, id, None, ptr.addr).unwrap();
+    let mut raw = vec![0; ptr.len as usize];
+    device.read_at(&mut raw, ptr.addr.0).unwrap();
+    let place = (id, None, ptr.addr);
+    let node_read = Node::decode(&raw, ptr.coding(), Node::frame(), place).unwrap();
     let level = if node_read.level() == 0 { "leaf" } else { "inner" };
     found.entry(format!("{} {level}", id.tree.name())).or_default().push(ptr);
     for i in 0..node_read.count() {

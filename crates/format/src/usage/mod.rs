@@ -21,7 +21,7 @@ pub use pages::{
     Expected, IndexHead, PageHead, RootHead, UsageIndex, UsagePage, UsageRoot, number_at,
 };
 
-use crate::declare::{layout, numbered};
+use crate::declare::{U48, layout, numbered};
 use crate::{Geometry, Ptr};
 use shoal_base::{Addr, Error, Result, invariant, limits};
 use std::ops::Range;
@@ -156,20 +156,20 @@ layout! {
     /// One segment.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct UsageEntry: "usage-entry", 8 of 8, "A segment in a page." {
-        0 live: u32, "bytes in it that something points to";
-        4 kind: SegKind, "0 free, 1 super, 2 journal, 3 metadata, 4 data";
-        5 sealed: bool, "1: no stream appends to it any more";
-        6 reserved: u16 = 0, "zero";
+        0 live: U48, "bytes in it that something points to; parts of a coded object count one at \
+                      least, so that there may be more than it has";
+        6 kind: SegKind, "0 free, 1 super, 2 journal, 3 metadata, 4 data";
+        7 sealed: bool, "1: no stream appends to it any more";
     }
 }
 
 impl UsageEntry {
     /// Which rule the entry of segment `seg` breaks.
     fn rule(&self, seg: u32, geometry: &Geometry) -> Option<String> {
-        let (kind, live) = (self.kind, self.live);
+        let (kind, live) = (self.kind, self.live.get());
         if (kind == SegKind::Super) != (seg == 0) {
             Some(format!("kind is {}", kind.name()))
-        } else if u64::from(live) > geometry.segment_size {
+        } else if live > geometry.segment_size * limits::EXTENT_MAX as u64 {
             Some(format!("{live} live bytes of {}", geometry.segment_size))
         } else if !kind.holds_objects() && (live != 0 || self.sealed) {
             Some(format!("a {} segment with {live} live bytes, or sealed", kind.name()))
@@ -203,13 +203,13 @@ impl Totals {
     pub fn add(&mut self, entry: &UsageEntry) {
         let total = &mut self.0[entry.kind as usize];
         total.segments += 1;
-        total.live += u64::from(entry.live);
+        total.live += entry.live.get();
     }
     /// Takes a segment out that has been counted.
     pub fn sub(&mut self, entry: &UsageEntry) {
         let total = &mut self.0[entry.kind as usize];
         total.segments -= 1;
-        total.live -= u64::from(entry.live);
+        total.live -= entry.live.get();
     }
 }
 

@@ -141,7 +141,7 @@ fn pointers(
         let ptr: Ptr = r.field().ok_or("a pointer, or the length of all")?;
         let place = all.len();
         let sound = ptr.len as usize == len(place)
-            && ptr.is_valid()
+            && ptr.is_plain()
             && ptr.addr.0.is_multiple_of(limits::ALIGN as u64)
             && geometry.contains(ptr.addr, u64::from(ptr.len));
         if !sound && ptr != Ptr::NULL {
@@ -210,7 +210,12 @@ impl UsagePage {
         for (seg, entry) in (first..).zip(&self.entries).filter(|(_, e)| e.kind != SegKind::Free) {
             let open = if entry.kind.holds_objects() && !entry.sealed { " open" } else { "" };
             // Writing to a string cannot fail.
-            let _ = writeln!(out, "segment {seg} {} live {}{open}", entry.kind.name(), entry.live);
+            let _ = writeln!(
+                out,
+                "segment {seg} {} live {}{open}",
+                entry.kind.name(),
+                entry.live.get()
+            );
         }
         out
     }

@@ -4,14 +4,14 @@ use super::*;
 
 const GEOMETRY: Geometry = Geometry { segment_size: 1 << 20, segments: 2050, inode_size: 512 };
 const OF: Expected<'static> = Expected { geometry: &GEOMETRY, volume: 9, epoch: 7 };
-const DATA: UsageEntry = UsageEntry { live: 5, kind: SegKind::Data, sealed: false };
+const DATA: UsageEntry = UsageEntry { live: U48::new(5), kind: SegKind::Data, sealed: false };
 
 /// Page 0, every kind in it.
 fn page() -> UsagePage {
     let mut entries = vec![UsageEntry::default(); 1024];
     entries[0].kind = SegKind::Super;
-    entries[1] = UsageEntry { live: 77, kind: SegKind::Meta, sealed: true };
-    entries[2] = UsageEntry { live: 1 << 20, kind: SegKind::Data, sealed: true };
+    entries[1] = UsageEntry { live: U48::new(77), kind: SegKind::Meta, sealed: true };
+    entries[2] = UsageEntry { live: U48::new(1 << 20), kind: SegKind::Data, sealed: true };
     entries[3] = DATA;
     entries[4].kind = SegKind::Journal;
     UsagePage { number: 0, epoch: 7, entries }
@@ -81,10 +81,10 @@ fn each_broken_rule_of_a_page_is_named() {
     let cases: [(&str, Break); 9] = [
         ("segment 5: kind is super", |p| p.entries[5].kind = SegKind::Super),
         ("segment 0: kind is free", |p| p.entries[0].kind = SegKind::Free),
-        ("segment 2: 1048577 live bytes", |p| p.entries[2].live = (1 << 20) + 1),
-        ("segment 4: a journal segment with 1", |p| p.entries[4].live = 1),
+        ("segment 2: 137438953473 live bytes", |p| p.entries[2].live = U48::new((1 << 37) + 1)),
+        ("segment 4: a journal segment with 1", |p| p.entries[4].live = U48::new(1)),
         ("segment 4: a journal segment with 0", |p| p.entries[4].sealed = true),
-        ("segment 1: a sealed meta segment without", |p| p.entries[1].live = 0),
+        ("segment 1: a sealed meta segment without", |p| p.entries[1].live = U48::new(0)),
         ("epoch 8 is after 7", |p| p.epoch = 8),
         ("number 1, expected 0", |p| p.number = 1),
         ("1023 rows in", |p| p.entries.truncate(1023)),
@@ -143,7 +143,7 @@ fn each_broken_rule_of_the_table_is_named() {
         ("not its own", |t| t.positions[0] = t.positions[2]),
         ("not its own", |t| t.positions[3] = t.positions[2]),
         ("1 segments are open, 0 streams", |t| t.positions[2].0 = 0),
-        ("the totals say 1 meta segments with 77 live", |t| t.entries[1].live = 78),
+        ("the totals say 1 meta segments with 77 live", |t| t.entries[1].live = U48::new(78)),
         ("segment 9: kind is super", |t| t.entries[9].kind = SegKind::Super),
     ];
     for (expected, damage) in cases {

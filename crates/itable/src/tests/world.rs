@@ -8,10 +8,11 @@ use crate::pool::SPARSE;
 use crate::table::{DIRTY_MARK, InodeTable, RECLAIMABLE, TableConfig};
 use crate::{Budget, Locked};
 use shoal_base::counters::{Counter, Counters};
-use shoal_base::limits::{INODES_PER_BLOCK, NODE_SIZE};
+use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::{Device, MemDevice};
 use shoal_format::inode::{Core, Inode};
+use shoal_format::node::NodeHeader;
 use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Helpers, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use shuttle::rand::{RngCore, thread_rng};
@@ -87,15 +88,14 @@ impl Writer {
 }
 
 /// Others may go on while a block is written; while a node is, the tree has locks of its own.
-fn pause(len: usize) {
-    if len != NODE_SIZE {
+fn pause(bytes: &[u8]) {
+    if NodeHeader::read(bytes).is_err() {
         thread::yield_now();
     }
 }
 
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
-        pause(len);
         if self.threads > 1 {
             self.room = self.room.checked_sub(1).ok_or(Error::Code(Code::NoSpace))?;
         }
@@ -105,7 +105,7 @@ impl NodeWriter for Writer {
         Ok(Addr(addr))
     }
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
-        pause(bytes.len());
+        pause(bytes);
         self.room = self.room.checked_sub(1).ok_or(Error::Code(Code::NoSpace))?;
         assert_eq!(self.live.get(&addr.0), Some(&(bytes.len() as u32)), "written as allocated");
         self.buffer.lock().push((addr, bytes.to_vec()));
@@ -120,7 +120,7 @@ impl NodeWriter for Writer {
     fn helpers(&self) -> Option<Helpers> {
         let buffer = self.buffer.clone();
         let write = move |addr, bytes: &[u8]| {
-            pause(bytes.len());
+            pause(bytes);
             buffer.lock().push((addr, bytes.to_vec()));
             Ok(())
         };

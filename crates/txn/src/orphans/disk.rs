@@ -25,7 +25,7 @@ pub(crate) fn may_be_metadata(geometry: &Geometry, space: &Space, ptr: Ptr) -> b
 
 /// Whether a pointer can be one to an orphan block.
 pub(crate) fn is_block(ptr: Ptr) -> bool {
-    ptr.len as usize == orphan::BLOCK_SIZE
+    ptr.is_plain() && ptr.len as usize == orphan::BLOCK_SIZE
 }
 
 /// Writes the blocks and the lists of them; returns the lists and the blocks.
