@@ -4,6 +4,7 @@
 use super::page_tests::Disk;
 use super::*;
 use proptest::prelude::*;
+use shoal_base::Code;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SIZE: u64 = 1 << 20;
@@ -160,10 +161,11 @@ fn rule_3_an_open_segment_is_not_freed_though_nothing_in_it_is_live() {
     let meta = space.alloc(Stream::Meta, 8, Class::Ordinary).unwrap();
     let (table, freed) = checkpoint(&space);
     assert_eq!(freed, 0);
-    for space in [space, Space::load(GEOMETRY, table)] {
+    // Loaded, they go on in the next sector.
+    for (space, behind) in [(space, 8), (Space::load(GEOMETRY, table), limits::SECTOR)] {
         for (stream, addr) in [(Stream::Data(0), data), (Stream::Meta, meta)] {
             let next = space.alloc(stream, 8, Class::Ordinary).unwrap();
-            assert_eq!(next, Addr(addr.0 + 8));
+            assert_eq!(next, Addr(addr.0 + behind));
         }
     }
 }
@@ -204,11 +206,11 @@ fn streams_go_on_after_load_and_recovery_moves_them() {
     let space = Space::fresh(GEOMETRY);
     let data = space.alloc(Stream::Data(2), 100, Class::Ordinary).unwrap();
     let (table, _) = checkpoint(&space);
-    let later = space.alloc(Stream::Data(2), 50, Class::Ordinary).unwrap();
+    let later = space.alloc(Stream::Data(2), 50_000, Class::Ordinary).unwrap();
     let far = space.alloc(Stream::Data(1), 50, Class::Ordinary).unwrap();
 
     let loaded = Space::load(GEOMETRY, table);
-    loaded.bump(Addr(later.0 + 50));
+    loaded.bump(Addr(later.0 + 50_000));
     loaded.bump(Addr(later.0 + 10));
     loaded.bump(Addr(0));
     loaded.claim(seg_of(far), SegKind::Data).unwrap();
@@ -216,7 +218,7 @@ fn streams_go_on_after_load_and_recovery_moves_them() {
     loaded.add_live(far, 50);
     assert_eq!(kind_of(&loaded, seg_of(far)), (SegKind::Data, 50, true));
     let next = loaded.alloc(Stream::Data(2), 8, Class::Ordinary).unwrap();
-    assert_eq!(next, Addr(data.0 + 104 + 56));
+    assert_eq!(next, Addr(data.0 + 53_248), "in the next sector");
     // An object that ends with the segment seals it.
     loaded.bump(Addr(data.0 + SIZE));
     assert!(kind_of(&loaded, seg_of(data)).2);
@@ -463,7 +465,8 @@ fn threads_never_get_the_same_bytes() {
 #[test]
 fn bytes_are_extended_while_nothing_lies_behind_them() {
     let space = Space::fresh(GEOMETRY);
-    let (one, hold) = space.alloc_held(Stream::Data(0), 13, Class::Ordinary).unwrap();
+    let placed = space.alloc_held(Stream::Data(0), 13, Class::Ordinary, End::Anywhere);
+    let Placed { addr: one, hold, .. } = placed.unwrap();
     let life = hold.life();
     let end = |len: u64| Addr(one.0 + len);
     // First within the padding, then over it; a second extension begins where the first ended.
@@ -486,9 +489,98 @@ fn bytes_are_extended_while_nothing_lies_behind_them() {
     checkpoint(&space);
     assert_eq!(kind_of(&space, seg_of(one)).0, SegKind::Free);
     assert!(space.extend(end(13), 2).is_none());
-    let (again, hold) = space.alloc_held(Stream::Data(0), 13, Class::Ordinary).unwrap();
+    let placed = space.alloc_held(Stream::Data(0), 13, Class::Ordinary, End::Anywhere);
+    let Placed { addr: again, hold, .. } = placed.unwrap();
     assert_eq!(again, one);
     assert_ne!(hold.life(), life);
+}
+
+const SECTOR: u64 = limits::SECTOR;
+
+/// A byte written to a stream.
+fn byte(space: &Space, stream: u8) -> Placed<'_> {
+    space.alloc_held(Stream::Data(stream), 1, Class::Ordinary, End::Anywhere).unwrap()
+}
+
+#[test]
+fn a_flush_closes_the_sectors_that_were_written_to() {
+    let space = Space::fresh(GEOMETRY);
+    let (one, other) = (byte(&space, 0).addr, byte(&space, 1).addr);
+    space.close_sectors();
+    assert_eq!(byte(&space, 0).addr, Addr(one.0 + SECTOR));
+    // Nothing was written there since.
+    space.close_sectors();
+    space.close_sectors();
+    assert_eq!(byte(&space, 0).addr, Addr(one.0 + 2 * SECTOR));
+    assert_eq!(byte(&space, 1).addr, Addr(other.0 + SECTOR));
+    assert_eq!(byte(&space, 1).addr, Addr(other.0 + SECTOR + 8));
+    // The end of the last sector is that of the segment.
+    let left = SIZE - 2 * SECTOR - 16;
+    assert_eq!(space.alloc(Stream::Data(0), left as u32, Class::Ordinary).unwrap(), {
+        Addr(one.0 + 2 * SECTOR + 8)
+    });
+    space.close_sectors();
+    assert!(kind_of(&space, seg_of(one)).2);
+    assert_ne!(seg_of(byte(&space, 0).addr), seg_of(one));
+}
+
+#[test]
+fn a_flush_waits_for_the_writes_that_began_before_it() {
+    let space = Space::fresh(GEOMETRY);
+    let done = AtomicBool::new(false);
+    let Placed { writing, .. } = byte(&space, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            space.close_sectors();
+            assert!(done.load(Ordering::SeqCst), "a write is under way");
+        });
+        // Until it waits: then what comes goes to the next sector, and it does not wait for that.
+        let later = loop {
+            let placed = byte(&space, 0);
+            if placed.addr.0.is_multiple_of(SECTOR) {
+                break placed;
+            }
+            std::thread::yield_now();
+        };
+        done.store(true, Ordering::SeqCst);
+        drop(writing);
+        while space.closing.try_lock().is_none() {
+            std::thread::yield_now();
+        }
+        drop(later);
+    });
+}
+
+#[test]
+fn an_object_grows_in_place_until_a_flush_covers_its_end() {
+    let space = Space::fresh(GEOMETRY);
+    let stream = Stream::Data(0);
+    let end = |placed: &Placed<'_>, len: u64| Addr(placed.addr.0 + len);
+    let one = byte(&space, 0);
+    let number = one.writing.number();
+    assert!(space.may_grow(end(&one, 1), number));
+    let (_hold, same) = space.extend(end(&one, 1), 100).unwrap();
+    assert_eq!(same, number);
+    assert!(space.begin_growth(end(&one, 1), end(&one, 101), number).is_some());
+    let Placed { addr, hold: _hold, writing } = one;
+    drop(writing);
+    space.close_sectors();
+    assert!(!space.may_grow(Addr(addr.0 + 101), number));
+    assert!(space.begin_growth(Addr(addr.0 + 101), Addr(addr.0 + 101), number).is_none());
+    // One that ends at the boundary of a sector, and has more sectors of its own.
+    let room = 3 * SECTOR as u32;
+    let two = space.alloc_held(stream, room, Class::Ordinary, End::Sector).unwrap();
+    let number = two.writing.number();
+    let three = space.alloc_held(stream, 104, Class::Ordinary, End::Sector).unwrap();
+    let ends = [end(&two, u64::from(room)), end(&three, 104)];
+    assert!(ends.iter().all(|end| end.0.is_multiple_of(SECTOR)), "{ends:?}");
+    assert_eq!(end(&three, 104), end(&two, u64::from(room) + SECTOR));
+    drop((two.writing, three.writing));
+    space.close_sectors();
+    let boundary = Addr(two.addr.0 + SECTOR);
+    assert!(space.may_grow(boundary, number) && !space.may_grow(Addr(boundary.0 + 8), number));
+    assert!(space.begin_growth(boundary, ends[0], number).is_some());
+    assert!(space.begin_growth(boundary, Addr(ends[0].0 - 8), number).is_none(), "not alone");
 }
 
 /// One step of a random history.
@@ -687,10 +779,15 @@ impl Model {
     /// Back to the durable checkpoint, then replay: data objects of later records come back.
     fn crash(&mut self, space: &mut Space) {
         let Some((objects, table)) = &self.durable else { return };
+        *space = Space::load(GEOMETRY, table.clone());
+        // A stream that was in its last sector has ended: what it leaves empty is free next time.
+        let is_free = |row: &(SegNo, SegKind, u32, bool)| row.1 == SegKind::Free;
+        let ended = |row: &(SegNo, SegKind, u32, bool)| row.2 == 0 && row.3;
         let again = Space::load(GEOMETRY, table.clone());
         let again = Space::load(GEOMETRY, again.freeze().table(&again));
-        *space = Space::load(GEOMETRY, table.clone());
-        assert_eq!(space.usage(), again.usage(), "load(table) is the same");
+        for (now, then) in space.usage().iter().zip(again.usage()) {
+            assert!(*now == then || is_free(&then) && ended(now), "load(table): {now:?}, {then:?}");
+        }
         for seg in &self.journal {
             space.claim(SegNo(*seg), SegKind::Journal).unwrap();
         }

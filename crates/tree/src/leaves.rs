@@ -77,8 +77,8 @@ impl Tree {
     ) -> Result<()> {
         let Some(helpers) = writer.helpers().filter(|_| keys.len() > FEW) else { return Ok(()) };
         let mut chunks = keys.chunks(CHUNK);
-        let writer = Mutex::new(writer);
-        in_order(
+        let sink = Mutex::new(&mut *writer);
+        let done: Result<()> = in_order(
             helpers.threads,
             Steps {
                 take: || chunks.next(),
@@ -88,7 +88,8 @@ impl Tree {
                     Ok(Piece { leaves, addrs: Vec::with_capacity(keys.len()) })
                 },
                 place: |piece: &mut Piece| {
-                    let mut writer = writer.lock();
+                    let mut writer = sink.lock();
+                    writer.align()?;
                     piece.leaves.iter().try_for_each(|_| {
                         piece.addrs.push(writer.alloc(NODE_SIZE)?);
                         Ok(())
@@ -96,12 +97,14 @@ impl Tree {
                 },
                 finish: |piece: Piece| {
                     let retired = self.write_piece(&piece, epoch, &helpers)?;
-                    let mut writer = writer.lock();
+                    let mut writer = sink.lock();
                     retired.into_iter().for_each(|ptr| writer.retire(ptr));
                     Ok(())
                 },
             },
-        )
+        );
+        done?;
+        writer.align()
     }
 
     /// The leaves that have still to be written and whose lowest key is one of `keys`: so each is

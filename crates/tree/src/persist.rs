@@ -38,6 +38,10 @@ pub trait NodeWriter: Send {
     fn alloc(&mut self, len: usize) -> Result<Addr>;
     /// Writes `bytes` at an address from `alloc`; may be buffered until the checkpoint's end.
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
+    /// The next object begins in a sector of its own: it is written apart from those before.
+    fn align(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// What this pointed to is not part of the new image.
     fn retire(&mut self, ptr: Ptr);
     /// Threads that may help, if what is to be written is much.

@@ -11,7 +11,7 @@ use shoal_base::{Addr, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::sums::{PIECE, Running};
-use shoal_space::{Class, HOT_STREAMS, Hold, Stream};
+use shoal_space::{Class, End, HOT_STREAMS, Hold, Placed, Stream, Writing};
 use std::io::IoSlice;
 
 /// Least bytes of an object that is split off another.
@@ -30,14 +30,16 @@ pub(super) struct Stored<'s> {
     sum: Running,
     /// Payload bytes allocated, at least the object's length.
     room: u32,
+    /// Flushes of the stream before its last write ([`Writing::number`]).
+    flushes: u64,
 }
 
 impl<'s> Stored<'s> {
     /// Splits it into the tail of its file and the hold on its segment.
     pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Box<Tail>, Hold<'s>) {
-        let Stored { extent, hold, sum, room } = self;
+        let Stored { extent, hold, sum, room, flushes } = self;
         let life = hold.life();
-        (Box::new(Tail { ino, extent, sum, room, life, interleaved }), hold)
+        (Box::new(Tail { ino, extent, sum, room, life, flushes, interleaved }), hold)
     }
 }
 
@@ -128,7 +130,9 @@ impl Inner {
             len > 0 && len <= room && room <= EXTENT_MAX,
             "object of {len} bytes, room {room}"
         );
-        let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + room) as u32, class)?;
+        let end = if room > len { End::Sector } else { End::Anywhere };
+        let placed = self.store.space.alloc_held(stream, (HEADER + room) as u32, class, end)?;
+        let Placed { addr, hold, writing } = placed;
         let header = DataHeader::new(ino, offset, len as u32).encode(self.store.volume);
         let mut sum = Running::default();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
@@ -138,34 +142,43 @@ impl Inner {
             slices.push(IoSlice::new(piece));
         }
         self.store.device.write_vectored_at(&slices, addr.0)?;
-        self.data_written(len)?;
+        let flushes = self.data_written(len, writing)?;
         let addr = Addr(addr.0 + HEADER as u64);
         let (checksum, sums) = sum.finish();
         let ptr = Ptr::sealed(addr, self.store.epoch(), len as u32, checksum);
         let extent = Extent { offset, len: len as u32, skip: 0, ptr, sums };
-        Ok(Stored { extent, hold, sum, room: room as u32 })
+        Ok(Stored { extent, hold, sum, room: room as u32, flushes })
     }
 
-    /// Appends bytes to an object. Does not update its header: durable bytes must never be
-    /// overwritten.
-    pub(super) fn write_growth<'s>(&self, growth: Growth<'s>, new: &[u8]) -> Result<Stored<'s>> {
+    /// Appends bytes to an object; to a new one if a flush has covered its end meanwhile. Does not
+    /// update its header: durable bytes must never be overwritten.
+    pub(super) fn write_growth<'s>(
+        &'s self,
+        growth: Growth<'s>,
+        new: &[u8],
+    ) -> Result<Vec<Stored<'s>>> {
+        let Some(writing) = growth.begin(&self.store.space) else {
+            let extent = &growth.tail.extent;
+            return self.write_split(growth.tail.ino, extent.end(), &[new], 0);
+        };
         let Growth { tail, hold } = growth;
+        self.store.device.write_at(new, tail.end().0)?;
         let Tail { mut extent, mut sum, room, .. } = *tail;
-        self.store.device.write_at(new, extent.ptr.addr.0 + u64::from(extent.ptr.len))?;
-        self.data_written(new.len())?;
+        let flushes = self.data_written(new.len(), writing)?;
         self.store.counters.add(Counter::ObjectsGrown, 1);
         sum.update(new);
         extent.len += new.len() as u32;
         let (checksum, sums) = sum.finish();
         extent.ptr = Ptr::sealed(extent.ptr.addr, self.store.epoch(), extent.len, checksum);
         extent.sums = sums;
-        Ok(Stored { extent, hold, sum, room })
+        Ok(vec![Stored { extent, hold, sum, room, flushes }])
     }
 
-    fn data_written(&self, len: usize) -> Result<()> {
+    /// Notes a write that has been done. Returns the number of flushes before it.
+    fn data_written(&self, len: usize, writing: Writing<'_>) -> Result<u64> {
         self.store.journal()?.note_data_written();
         self.store.counters.add(Counter::DataBytesWritten, len as u64);
-        Ok(())
+        Ok(writing.number())
     }
 
     /// Keeps the data of extents readable when the lock of the inode that points to them is gone.

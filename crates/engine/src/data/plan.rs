@@ -255,7 +255,7 @@ impl Inner {
                 }
                 Target::Growth(growth) => {
                     let interleaved = growth.tail.interleaved;
-                    (vec![self.write_growth(growth, pieces[0])?], interleaved)
+                    (self.write_growth(growth, pieces[0])?, interleaved)
                 }
             };
             for stored in stored {

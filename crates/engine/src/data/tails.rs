@@ -23,7 +23,7 @@ use shoal_base::sync::Mutex;
 use shoal_base::{Addr, Ino};
 use shoal_format::extent::Extent;
 use shoal_format::sums::Running;
-use shoal_space::{Hold, Life, Space};
+use shoal_space::{Hold, Life, Space, Writing};
 use std::collections::VecDeque;
 
 const SHARDS: usize = 16;
@@ -41,6 +41,8 @@ pub(super) struct Tail {
     pub room: u32,
     /// Use of the segment in which the room was allocated. The room must not be used after it.
     pub life: Option<Life>,
+    /// Flushes of the stream before the object's end was written or allocated.
+    pub flushes: u64,
     /// Another file's data has been found behind an object of this file.
     pub interleaved: bool,
 }
@@ -52,7 +54,24 @@ pub(super) struct Growth<'s> {
     pub hold: Hold<'s>,
 }
 
+impl Growth<'_> {
+    /// Begins to write the new bytes. `None` if a flush has covered the object's end.
+    pub fn begin<'s>(&self, space: &'s Space) -> Option<Writing<'s>> {
+        space.begin_growth(self.tail.end(), self.tail.room_end(), self.tail.flushes)
+    }
+}
+
 impl Tail {
+    /// End of its bytes on the device.
+    pub fn end(&self) -> Addr {
+        Addr(self.extent.ptr.addr.0 + u64::from(self.extent.ptr.len))
+    }
+
+    /// End of what is allocated for it.
+    fn room_end(&self) -> Addr {
+        Addr(self.extent.ptr.addr.0 + u64::from(self.room))
+    }
+
     /// Returns whether a write at `at` continues this object. `before` are the extents of the
     /// window in front of `at`: none at the start of a window. Anywhere else the object must be the
     /// last of them, or the file no longer maps it.
@@ -75,14 +94,20 @@ impl Tail {
         if hold.life() != self.life || self.extent.end().is_multiple_of(WINDOW) {
             return Err(self);
         }
+        if !space.may_grow(self.end(), self.flushes) {
+            // Nothing of another file is behind it, for all that is known.
+            self.interleaved = false;
+            return Err(self);
+        }
         if longer <= self.room {
             return Ok(Growth { tail: self, hold });
         }
         // The new bytes begin in what is left of the room.
-        let end = Addr(ptr.addr.0 + u64::from(self.room));
-        match space.extend(end, longer - self.room) {
-            Some(hold) => {
-                self.room = longer;
+        match space.extend(self.room_end(), longer - self.room) {
+            // A flush has come between.
+            Some(_) if !space.may_grow(self.end(), self.flushes) => Err(self),
+            Some((hold, flushes)) => {
+                (self.room, self.flushes) = (longer, flushes);
                 Ok(Growth { tail: self, hold })
             }
             None => {
