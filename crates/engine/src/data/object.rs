@@ -39,7 +39,8 @@ impl<'s> Stored<'s> {
     pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Box<Tail>, Hold<'s>) {
         let Stored { extent, hold, sum, room, flushes } = self;
         let life = hold.life();
-        (Box::new(Tail { ino, extent, sum, room, life, flushes, interleaved }), hold)
+        let flushed = false;
+        (Box::new(Tail { ino, extent, sum, room, life, flushes, flushed, interleaved }), hold)
     }
 }
 
@@ -51,21 +52,21 @@ impl Inner {
     }
 
     /// The same, held, with up to `room` bytes allocated for the payload, less if the segment ends
-    /// before. Writes two objects when the first one fills up a segment whose end would be lost
+    /// before, and that ends at `end`. Writes two objects when the first one fills up a segment whose end would be lost
     /// otherwise: with the longest objects that is up to an eighth of it.
     pub(super) fn write_split(
         &self,
         ino: Ino,
         offset: u64,
         pieces: &[&[u8]],
-        room: usize,
+        (room, end): (usize, End),
     ) -> Result<Vec<Stored<'_>>> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
         let rest = self.store.space.rest_of(hot_stream()) as usize;
         let head = rest.saturating_sub(HEADER) / SPLIT_MIN * SPLIT_MIN;
         if rest >= HEADER + len || head == 0 || head >= len {
             let room = room.min(rest.saturating_sub(HEADER)).max(len);
-            return Ok(vec![self.store_hot(ino, offset, pieces, room)?]);
+            return Ok(vec![self.store_hot((ino, offset), pieces, (room, end))?]);
         }
         let (mut first, mut second, mut left) = (Vec::new(), Vec::new(), head);
         for piece in pieces {
@@ -76,19 +77,19 @@ impl Inner {
         }
         first.retain(|piece| !piece.is_empty());
         second.retain(|piece| !piece.is_empty());
-        let first = self.store_hot(ino, offset, &first, head)?;
-        let second = self.store_hot(ino, offset + head as u64, &second, room.max(len) - head)?;
+        let first = self.store_hot((ino, offset), &first, (head, End::Anywhere))?;
+        let behind = (ino, offset + head as u64);
+        let second = self.store_hot(behind, &second, (room.max(len) - head, end))?;
         Ok(vec![first, second])
     }
 
     fn store_hot(
         &self,
-        ino: Ino,
-        offset: u64,
+        place: (Ino, u64),
         pieces: &[&[u8]],
-        room: usize,
+        room: (usize, End),
     ) -> Result<Stored<'_>> {
-        self.store_object(hot_stream(), (ino, offset), pieces, room, Class::Ordinary)
+        self.store_object(hot_stream(), place, pieces, room, Class::Ordinary)
     }
 
     pub(crate) fn write_object_as(
@@ -112,17 +113,18 @@ impl Inner {
         class: Class,
     ) -> Result<(Extent, Hold<'_>)> {
         let len = pieces.iter().map(|p| p.len()).sum();
-        let stored = self.store_object(stream, (ino, offset), pieces, len, class)?;
+        let room = (len, End::Anywhere);
+        let stored = self.store_object(stream, (ino, offset), pieces, room, class)?;
         Ok((stored.extent, stored.hold))
     }
 
-    /// The same, with `room` bytes allocated for the payload.
+    /// The same, with `room` bytes allocated for the payload, up to `end`.
     fn store_object(
         &self,
         stream: Stream,
         (ino, offset): (Ino, u64),
         pieces: &[&[u8]],
-        room: usize,
+        (room, end): (usize, End),
         class: Class,
     ) -> Result<Stored<'_>> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
@@ -130,7 +132,6 @@ impl Inner {
             len > 0 && len <= room && room <= EXTENT_MAX,
             "object of {len} bytes, room {room}"
         );
-        let end = if room > len { End::Sector } else { End::Anywhere };
         let placed = self.store.space.alloc_held(stream, (HEADER + room) as u32, class, end)?;
         let Placed { addr, hold, writing } = placed;
         let header = DataHeader::new(ino, offset, len as u32).encode(self.store.volume);
@@ -159,7 +160,7 @@ impl Inner {
     ) -> Result<Vec<Stored<'s>>> {
         let Some(writing) = growth.begin(&self.store.space) else {
             let extent = &growth.tail.extent;
-            return self.write_split(growth.tail.ino, extent.end(), &[new], 0);
+            return self.write_split(growth.tail.ino, extent.end(), &[new], (0, End::Anywhere));
         };
         let Growth { tail, hold } = growth;
         self.store.device.write_at(new, tail.end().0)?;

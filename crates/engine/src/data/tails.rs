@@ -12,6 +12,11 @@
 //! overwritten. A crash before the record is durable restores the shorter extent, whose checksum
 //! still matches.
 //!
+//! A flush makes the end of the object durable, and the sector that it is in must not be written
+//! again (`shoal_space`, `sectors.rs`). Then the file begins a new object, as for any other write,
+//! unless the object ends at the boundary of a sector. That of a file whose appends end at multiples
+//! of 4 KiB is placed so that it does, and grows on, whatever is flushed.
+//!
 //! What it costs: one file at a time can grow at the end of a segment. A file that finds other data
 //! behind its object allocates its next object with room to grow, as much as the window holds so
 //! far. Interleaved writers use up to six objects a window. The unused room of a file is at most
@@ -43,6 +48,8 @@ pub(super) struct Tail {
     pub life: Option<Life>,
     /// Flushes of the stream before the object's end was written or allocated.
     pub flushes: u64,
+    /// A flush has covered its end, so that it cannot grow.
+    pub flushed: bool,
     /// Another file's data has been found behind an object of this file.
     pub interleaved: bool,
 }
@@ -95,8 +102,7 @@ impl Tail {
             return Err(self);
         }
         if !space.may_grow(self.end(), self.flushes) {
-            // Nothing of another file is behind it, for all that is known.
-            self.interleaved = false;
+            (self.flushed, self.interleaved) = (true, false);
             return Err(self);
         }
         if longer <= self.room {
