@@ -78,6 +78,9 @@ pub enum Word {
     Incompat,
 }
 
+/// Incompat bit 0: the number of a segment is never used twice, so the space of numbers is sparse,
+/// and the volume has no fixed size. Reserved for volumes in a bucket.
+pub const INCOMPAT_SEGMENTS_ONCE: u64 = 1 << 0;
 /// Incompat bits this code understands.
 pub const INCOMPAT_KNOWN: u64 = 0;
 /// Read-only-compat bit 0: every name has a parent pointer in its child.
@@ -86,14 +89,24 @@ pub const RO_COMPAT_PARENTS: u64 = 1 << 0;
 pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_PARENTS;
 
 /// Every feature, a row each.
-pub const FEATURES: &[Feature] = &[Feature {
-    word: Word::ReadOnlyCompat,
-    bit: 0,
-    name: "parent-pointers",
-    since: "2026-11-22",
-    what: "every name has a parent pointer in its child; a Shoal that does not know them would \
-           make and remove names without",
-}];
+pub const FEATURES: &[Feature] = &[
+    Feature {
+        word: Word::ReadOnlyCompat,
+        bit: 0,
+        name: "parent-pointers",
+        since: "2026-11-22",
+        what: "every name has a parent pointer in its child; a Shoal that does not know them would \
+               make and remove names without",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 0,
+        name: "segments-once",
+        since: "2026-11-22",
+        what: "the number of a segment is never used twice, and the volume has no fixed size: for \
+               volumes in a bucket. Reserved: no Shoal makes or opens such a volume yet",
+    },
+];
 
 /// Names of the bits set in `word`, unknown ones as `None`.
 pub fn names(word: Word, bits: u64) -> impl Iterator<Item = (u8, Option<&'static str>)> {

@@ -37,8 +37,10 @@ pub(crate) const EXTENT_MAX: usize = 2 * TWIN_MAX as usize + SIZE + TWIN_GAP;
 
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";
-/// Bytes of a copy; the rest of its 4096-byte block is zero.
+/// Bytes of a copy; the rest of its block is zero.
 pub const SIZE: usize = Superblock::SIZE;
+/// Bytes of a copy's block: a sector, in which nothing else is.
+pub const BLOCK: usize = limits::SECTOR as usize;
 
 layout! {
     /// Contents of a superblock copy.
@@ -157,6 +159,13 @@ pub fn describe_bits(word: Word, bits: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reserved_feature_is_refused_by_name() {
+        let list = describe_bits(Word::Incompat, features::INCOMPAT_SEGMENTS_ONCE | 1 << 9);
+        assert_eq!(list, "segments-once, incompat bit 9");
+        assert_eq!(features::INCOMPAT_KNOWN & features::INCOMPAT_SEGMENTS_ONCE, 0);
+    }
 
     #[test]
     fn copies_lie_behind_the_record_and_a_damaged_pointer_leads_to_none() {

@@ -4,6 +4,10 @@
 //! The device does not know when a segment is given out. It is always filled from its first sector
 //! on, and nothing else is ever written there, so a write to that is taken for it.
 //!
+//! With several threads it is not checked: a flush may cover, by chance, what was written after its
+//! caller had closed the sectors. Nobody relies on that, and another write may follow it into its
+//! sector. There, crash images with garbled sectors show whether it is right.
+//!
 //! Written in place are, each of them one sector: the two copies of the superblock, and the owner
 //! claim. Nothing else is in segment 0.
 
@@ -13,6 +17,7 @@ use shoal_format::claim;
 use shoal_format::superblock::{self, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::thread::ThreadId;
 
 /// Sectors that a flush has made durable, of a volume that is in use.
 #[derive(Default)]
@@ -21,6 +26,10 @@ pub(crate) struct Sectors {
     segment_size: u64,
     /// Written since the last flush.
     open: Vec<Range<u64>>,
+    /// The thread that writes.
+    thread: Option<ThreadId>,
+    /// There are several.
+    threads: bool,
     /// By segment, numbers from the start of the device.
     durable: BTreeMap<u64, BTreeSet<u64>>,
 }
@@ -45,14 +54,18 @@ impl Sectors {
         if let Ok(Some(sb)) = Superblock::decode(raw, at)
             && sb.geometry.segment_size != self.segment_size
         {
-            *self = Sectors { segment_size: sb.geometry.segment_size, ..Sectors::default() };
+            self.segment_size = sb.geometry.segment_size;
+            self.open.clear();
+            self.durable.clear();
         }
     }
 
     /// Notes a write, and says which rule it breaks.
     pub fn write(&mut self, data: &[u8], offset: u64) -> Result<(), String> {
         self.look(data, offset);
-        if self.segment_size == 0 || data.is_empty() {
+        let thread = std::thread::current().id();
+        self.threads |= *self.thread.get_or_insert(thread) != thread;
+        if self.segment_size == 0 || self.threads || data.is_empty() {
             return Ok(());
         }
         let end = offset + data.len() as u64;

@@ -245,7 +245,7 @@ impl Store {
 /// Writes the copy whose turn it is, and flushes.
 pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result<()> {
     let mut raw = superblock.encode();
-    raw.resize(4096, 0);
+    raw.resize(superblock::BLOCK, 0);
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
     store.device.write_at(&raw, copy)?;
     if !planted::is(Defect::SuperblockFlush) {
