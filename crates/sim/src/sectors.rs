@@ -77,12 +77,15 @@ impl Sectors {
                 false => Err(format!("bytes {offset} to {end} of the first segment are written")),
             };
         }
-        let segment = offset / self.segment_size;
-        if offset % self.segment_size < WHOLE_SECTOR {
+        // A checkpoint's write may go on in the next segment.
+        for segment in offset.div_ceil(self.segment_size)..end.div_ceil(self.segment_size) {
             self.durable.remove(&segment);
         }
+        if offset % self.segment_size < WHOLE_SECTOR {
+            self.durable.remove(&(offset / self.segment_size));
+        }
         let touched = offset / WHOLE_SECTOR..end.div_ceil(WHOLE_SECTOR);
-        let durable = self.durable.get(&segment).and_then(|d| d.range(touched).next());
+        let durable = self.durable.values().find_map(|d| d.range(touched.clone()).next());
         if let Some(sector) = durable {
             let at = sector * WHOLE_SECTOR;
             return Err(format!(
@@ -97,8 +100,10 @@ impl Sectors {
     /// A flush has succeeded.
     pub fn flushed(&mut self) {
         for Range { start, end } in self.open.drain(..) {
-            let sectors = start / WHOLE_SECTOR..end.div_ceil(WHOLE_SECTOR);
-            self.durable.entry(start / self.segment_size).or_default().extend(sectors);
+            for sector in start / WHOLE_SECTOR..end.div_ceil(WHOLE_SECTOR) {
+                let segment = sector * WHOLE_SECTOR / self.segment_size;
+                self.durable.entry(segment).or_default().insert(sector);
+            }
         }
     }
 }
@@ -126,5 +131,10 @@ mod tests {
             sectors.write(&[1; 512], place).unwrap_err();
         }
         sectors.write(&[1; 4096], 4096).unwrap_err();
+        // Over the end of a segment, to the start of the next.
+        sectors.write(&[1; 100], segment + (2 << 20) - 4096).unwrap();
+        sectors.flushed();
+        sectors.write(&[1; 8192], segment + (1 << 20) - 4096).unwrap();
+        sectors.write(&[1; 8192], segment + (2 << 20) - 4096).unwrap();
     }
 }
