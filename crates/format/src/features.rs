@@ -43,8 +43,8 @@ pub const VERSIONS: &[Version] = &[
         since: "2026-11-22",
         what: "every structure is declared once; a pointer knows when its object was written; \
                numbers are relative to their root; data is checked by pieces; the usage table is \
-               in pages. Wanting, before it is released: compression, alignment to 4 KiB of what \
-               is flushed together, frozen images",
+               in pages; what is flushed together is aligned to 4 KiB. Wanting, before it is \
+               released: compression, frozen images",
     },
 ];
 

@@ -401,4 +401,6 @@ impl Space {
 #[cfg(test)]
 mod page_tests;
 #[cfg(test)]
+mod sector_tests;
+#[cfg(test)]
 mod tests;

@@ -51,8 +51,8 @@ impl Inner {
         self.write_object_as(ino, offset, pieces, Class::Ordinary)
     }
 
-    /// The same, held, with up to `room` bytes allocated for the payload, less if the segment ends
-    /// before, and that ends at `end`. Writes two objects when the first one fills up a segment whose end would be lost
+    /// The same, held, with up to `room` bytes allocated for the payload that end at `end`, less if
+    /// the segment ends before. Writes two objects when the first one fills up a segment whose end would be lost
     /// otherwise: with the longest objects that is up to an eighth of it.
     pub(super) fn write_split(
         &self,

@@ -13,9 +13,9 @@
 //! still matches.
 //!
 //! A flush makes the end of the object durable, and the sector that it is in must not be written
-//! again (`shoal_space`, `sectors.rs`). Then the file begins a new object, as for any other write,
-//! unless the object ends at the boundary of a sector. That of a file whose appends end at multiples
-//! of 4 KiB is placed so that it does, and grows on, whatever is flushed.
+//! again (`crates/space/src/sectors.rs`). Then the file begins a new object, as for any other
+//! write, unless the object ends at the boundary of a sector. That of a file whose appends end at
+//! multiples of 4 KiB is placed so that it does, and grows on, whatever is flushed.
 //!
 //! What it costs: one file at a time can grow at the end of a segment. A file that finds other data
 //! behind its object allocates its next object with room to grow, as much as the window holds so
