@@ -7,9 +7,9 @@
 //! ```
 //!
 //! What a flush covers is journal batches, the ends of open segments since the flush before, and
-//! the metadata of a checkpoint. A checkpoint is published by an object of another kind, which holds
-//! the superblock and the checkpoint's record. Both name the writer by its incarnation, and are
-//! numbered from 1 on within it, so that one that is missing is noticed.
+//! the metadata of a checkpoint. A checkpoint is published by an object of another kind, which
+//! holds the superblock and the checkpoint's record. Both name the writer by its incarnation, and
+//! are numbered from 1 on within it, so that one that is missing is noticed.
 //!
 //! Ranges ascend and do not overlap. The header's checksum covers header and ranges, each range's
 //! own covers its bytes: a reader can fetch header and ranges alone.

@@ -24,8 +24,8 @@
 //! another one touches its sector of 4 KiB; change a sector of 4 KiB that no write touched; return
 //! other bytes than the newest written ones while it runs.
 //!
-//! So the engine owes it not to touch a sector of 4 KiB that a flush has made durable. Each write is
-//! checked for that (`sectors.rs`).
+//! So the engine owes it not to touch a sector of 4 KiB that a flush has made durable. Each write
+//! is checked for that (`sectors.rs`).
 //!
 //! What the engine owes, by point:
 //!

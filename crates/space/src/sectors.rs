@@ -8,8 +8,8 @@
 //! something was written since the last call, the next object begins at the next sector; then it
 //! waits for the writes under way whose bytes were allocated before. So when the flush begins, each
 //! sector that it covers is complete, and stays as it is until its segment has been freed. The
-//! metadata stream has one writer, the checkpoint. It begins at a sector ([`Space::align_meta`]) and
-//! writes whole ones.
+//! metadata stream has one writer, the checkpoint. It begins at a sector ([`Space::align_meta`])
+//! and writes whole ones.
 //!
 //! An object may grow in place until a flush has covered its end. After that it grows only if both
 //! its end, and the end of what is allocated for it, are at the boundary of a sector.

@@ -52,8 +52,8 @@ impl Inner {
     }
 
     /// The same, held, with up to `room` bytes allocated for the payload that end at `end`, less if
-    /// the segment ends before. Writes two objects when the first one fills up a segment whose end would be lost
-    /// otherwise: with the longest objects that is up to an eighth of it.
+    /// the segment ends before. Writes two objects when the first one fills up a segment whose end
+    /// would be lost otherwise: with the longest objects that is up to an eighth of it.
     pub(super) fn write_split(
         &self,
         ino: Ino,
