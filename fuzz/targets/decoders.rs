@@ -9,6 +9,7 @@ use shoal_format::checkpoint::{self as checkpoints, Checkpoint};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::flush::{self as flushes, FlushHeader, FlushRange};
 use shoal_format::inode::{BlockId, decode_block, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
@@ -71,6 +72,44 @@ pub fn root_page(data: &[u8]) {
         assert_eq!(RootPage::len_at(raw, volume), Some(raw.len()));
         let again = RootPage::decode(&page.encode(), ADDR, volume).ok();
         assert_eq!(again, Some(page));
+    }
+}
+
+/// A flush as one object: as it is, and what the input says as ranges (addresses and bytes), packed.
+pub fn flush(data: &[u8]) {
+    let volume = data.get(8..16).map_or(0, |b| u64_at(b, 0));
+    use_flush(data, volume);
+    let by = flushes::Writer {
+        kind: flushes::FlushKind::Flush,
+        volume,
+        incarnation: 1,
+        epoch: 2,
+        sequence: 3,
+    };
+    let (mut ranges, mut end) = (Vec::new(), 0);
+    for piece in data.chunks(100).take(flushes::RANGES_MAX) {
+        let addr = end + u64::from(piece[0]);
+        end = addr + piece.len() as u64;
+        ranges.push((Addr(addr), piece));
+    }
+    if ranges.is_empty() {
+        return;
+    }
+    let mut raw = flushes::pack(&by, &ranges);
+    assert_eq!(flushes::unpack(&raw, volume).ok(), Some((by, ranges)));
+    // A table that lies, under a checksum that is right.
+    let table = FlushHeader::SIZE..FlushHeader::SIZE + FlushRange::SIZE;
+    for (to, from) in raw[table].iter_mut().zip(data) {
+        *to ^= from;
+    }
+    flushes::reseal(&mut raw);
+    use_flush(&raw, volume);
+}
+
+fn use_flush(raw: &[u8], volume: u64) {
+    if let Ok((by, ranges)) = flushes::unpack(raw, volume) {
+        let again = flushes::pack(&by, &ranges);
+        assert_eq!(flushes::unpack(&again, volume).ok(), Some((by, ranges)));
     }
 }
 

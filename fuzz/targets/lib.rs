@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("inode_block", decoders::inode_block),
     ("usage", decoders::usage),
     ("batch", decoders::batch),
+    ("flush", decoders::flush),
     ("orphan", decoders::orphan),
     ("claim", decoders::claim),
     ("extent", decoders::extent),

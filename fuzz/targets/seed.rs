@@ -3,6 +3,7 @@
 
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::batch::{BatchHeader, BatchKind};
+use shoal_format::flush::{self, FlushKind};
 use shoal_format::bytes::u16_at;
 use shoal_format::claim::OwnerClaim;
 use shoal_format::dirent::Dirent;
@@ -113,6 +114,8 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         next: Addr(0),
     };
     put("batch", "batch", &[&header.encode(&body)[..], &body].concat())?;
+    let by = flush::Writer { kind: FlushKind::Flush, volume: 7, incarnation: 1, epoch: 2, sequence: 3 };
+    put("flush", "two", &flush::pack(&by, &[(Addr(4096), b"a range"), (Addr(8192), &[1; 100])]))?;
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
     put("claim", "one", &claim.encode()[..200])?;

@@ -42,9 +42,11 @@ pub const TREE_VALUE_MAX: usize = 2048;
 pub const LINK_MAX: u32 = u32::MAX;
 /// Unit in which objects are placed on the device, in bytes.
 pub const ALIGN: usize = 8;
-/// Journal writes are rounded up to this, so that a torn write cannot touch an earlier,
-/// acknowledged one.
-pub const JOURNAL_ALIGN: usize = 4096;
+/// Bytes that a device writes, tears and loses as one, at most. What a flush has made durable never
+/// shares a sector with what is written afterwards.
+pub const SECTOR: u64 = 4096;
+/// Journal batches are padded to whole sectors.
+pub const JOURNAL_ALIGN: usize = SECTOR as usize;
 
 /// Largest record that a transaction may make, in bytes: fits in a journal batch of the smallest
 /// segments, half of one with its header. No kind of call makes a larger one (the engine's
@@ -59,4 +61,5 @@ const _: () = assert!(NAME_MAX + 64 < TREE_VALUE_MAX);
 // segment.
 const _: () = assert!((INODES_PER_BLOCK * INODE_SIZE_MAX) as u64 * 4 < SEGMENT_SIZE_MIN);
 const _: () = assert!((EXTENT_MAX as u64 + 4096) * 4 < SEGMENT_SIZE_MIN);
-const _: () = assert!(JOURNAL_ALIGN.is_power_of_two() && ALIGN.is_power_of_two());
+const _: () = assert!(SECTOR.is_power_of_two() && ALIGN.is_power_of_two());
+const _: () = assert!(SEGMENT_SIZE_MIN.is_multiple_of(SECTOR));

@@ -54,6 +54,8 @@ defects! {
     PinForgotten "pin-forgotten" "the space of a detached inode is given out";
     SegmentTooEarly "segment-too-early" "a segment is free as soon as nothing in it is live";
     GrownOverOthers "grown-over-others" "an object grows over the one that lies behind it";
+    SectorShared "sector-shared" "data is written into a sector that a flush has made durable";
+    CheckpointUnaligned "checkpoint-unaligned" "a checkpoint begins in the last one's sector";
     NumberTooEarly "number-too-early" "an inode's number is free while the inode is held";
     EntryLeft "entry-left" "a removed tree's directory is freed with an entry left in it";
     IntentsTooLate "intents-too-late" "a repair mends names before it completes open intents";

@@ -23,7 +23,8 @@ use std::io::IoSlice;
 /// Contract: `write_at` may be cached and reordered by the device until `flush` returns; after
 /// `flush` returns `Ok`, every write that had completed before the call began is durable. A failed
 /// flush leaves it unknown which were: callers must never retry it as if nothing had happened.
-/// A torn write leaves each 512-byte sector either old or new.
+/// A torn write may leave anything in the sectors of 4 KiB that it touches, also in place of bytes
+/// that it does not write; it touches no others.
 pub trait Device: Send + Sync {
     /// Capacity in bytes; constant while open.
     fn capacity(&self) -> u64;

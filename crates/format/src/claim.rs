@@ -16,7 +16,7 @@ use shoal_base::limits;
 /// Byte address of the claim.
 pub const ADDR: u64 = 512 << 10;
 /// Bytes of the claim.
-pub const SIZE: usize = 4096;
+pub const SIZE: usize = shoal_base::limits::SECTOR as usize;
 /// `SHOALCLM` at its start.
 pub const MAGIC: [u8; 8] = *b"SHOALCLM";
 /// Version of the structure. A claim of another version is unreadable, not absent.

@@ -43,8 +43,8 @@ pub const VERSIONS: &[Version] = &[
         since: "2026-11-22",
         what: "every structure is declared once; a pointer knows when its object was written; \
                numbers are relative to their root; data is checked by pieces; the usage table is \
-               in pages; blocks and data may be compressed. Wanting, before it is released: \
-               alignment to 4 KiB of what is flushed together, frozen images",
+               in pages; nodes, inode blocks and data may be compressed; what is flushed together \
+               is aligned to 4 KiB. Wanting, before it is released: frozen images",
     },
 ];
 
@@ -82,6 +82,9 @@ pub enum Word {
 pub const INCOMPAT_LZ4: u64 = 1 << 0;
 /// Incompat bit 1: objects may be coded with Zstandard.
 pub const INCOMPAT_ZSTD: u64 = 1 << 1;
+/// Incompat bit 2: the number of a segment is never used twice, so the space of numbers is sparse,
+/// and the volume has no fixed size. Reserved for volumes in a bucket.
+pub const INCOMPAT_SEGMENTS_ONCE: u64 = 1 << 2;
 /// Incompat bits this code understands.
 pub const INCOMPAT_KNOWN: u64 = INCOMPAT_LZ4 | INCOMPAT_ZSTD;
 /// Read-only-compat bit 0: every name has a parent pointer in its child.
@@ -112,6 +115,14 @@ pub const FEATURES: &[Feature] = &[
         name: "zstd",
         since: "2026-11-22",
         what: "nodes, inode blocks and data may be coded with Zstandard",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 2,
+        name: "segments-once",
+        since: "2026-11-22",
+        what: "the number of a segment is never used twice, and the volume has no fixed size: for \
+               volumes in a bucket. Reserved: no Shoal makes or opens such a volume yet",
     },
 ];
 

@@ -18,6 +18,7 @@
 //! | intents | [`intent`] | items of the journal, and an object named by the checkpoint |
 //! | journal batches, records, items | [`batch`], [`item`] | start named by the checkpoint |
 //! | data extents with their headers | [`extent`] | named by extent records |
+//! | flushes as one object | [`flush`] | on no volume yet |
 //!
 //! Integers are little-endian. Every structure carries a magic, or sits in a checksummed block.
 
@@ -31,6 +32,7 @@ pub mod declare;
 pub mod dirent;
 pub mod extent;
 pub mod features;
+pub mod flush;
 pub mod geometry;
 pub mod inode;
 pub mod intent;

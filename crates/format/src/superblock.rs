@@ -37,8 +37,10 @@ pub(crate) const EXTENT_MAX: usize = 2 * TWIN_MAX as usize + SIZE + TWIN_GAP;
 
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";
-/// Bytes of a copy; the rest of its 4096-byte block is zero.
+/// Bytes of a copy; the rest of its block is zero.
 pub const SIZE: usize = Superblock::SIZE;
+/// Bytes of a copy's block: a sector, in which nothing else is.
+pub const BLOCK: usize = limits::SECTOR as usize;
 
 layout! {
     /// Contents of a superblock copy.
@@ -154,6 +156,14 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reserved_feature_is_refused_by_name() {
+        let message = features::refuse_incompat(features::INCOMPAT_SEGMENTS_ONCE | 1 << 9);
+        let message = message.expect("unknown features");
+        assert!(message.contains("segments-once, incompat bit 9"), "{message}");
+        assert_eq!(features::refuse_incompat(features::INCOMPAT_KNOWN), None);
+    }
 
     #[test]
     fn copies_lie_behind_the_record_and_a_damaged_pointer_leads_to_none() {

@@ -17,6 +17,7 @@ use shoal_format::claim::{ClaimBlock, OwnerClaim};
 use shoal_format::declare::{Field, U24, U48};
 use shoal_format::dirent::{Dirent, DirentHeader};
 use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::flush::{self, FlushHeader, FlushKind, FlushRange};
 use shoal_format::inode::{
     BlockHeader, BlockId, Core, Form, ImapEntry, Inode, Stamp, decode_block, encode_block,
     stamp_block,
@@ -296,6 +297,28 @@ fn outer(golden: &mut Golden) {
     let text = OpenHeader::read(&raw).unwrap().fields_text();
     let back = |raw: &[u8]| intent::decode_open(raw, Addr(0), VOLUME).ok();
     golden.value("open-intents", &open, &text, &raw, back);
+    flushes(golden);
+}
+
+fn flushes(golden: &mut Golden) {
+    let by = flush::Writer {
+        kind: FlushKind::Checkpoint,
+        volume: VOLUME,
+        incarnation: 0x11,
+        epoch: 0x22,
+        sequence: 0x33,
+    };
+    let ranges =
+        vec![(Addr(0x4400), b"a range".to_vec()), (Addr(0x5500), b"another range".to_vec())];
+    let pairs: Vec<(Addr, &[u8])> = ranges.iter().map(|(addr, raw)| (*addr, &raw[..])).collect();
+    let raw = flush::pack(&by, &pairs);
+    let text = FlushHeader::read(&raw).unwrap().fields_text();
+    let back = |raw: &[u8]| {
+        let (by, found) = flush::unpack(raw, VOLUME).ok()?;
+        Some((by, found.into_iter().map(|(addr, raw)| (addr, raw.to_vec())).collect()))
+    };
+    golden.value("flush-object", &(by, ranges.clone()), &text, &raw, back);
+    golden.layout("flush-range", &FlushRange { addr: Addr(0x11), len: 0x22, checksum: 0x33 });
 }
 
 /// The geometry of the usage table: two pages, of 1024 segments and of two.
@@ -447,6 +470,7 @@ fn items(golden: &mut Golden) {
 
 fn enumerations(golden: &mut Golden) {
     golden.numbers("kinds of batches", &BatchKind::ALL);
+    golden.numbers("kinds of flush objects", &FlushKind::ALL);
     golden.numbers("codecs", &Codec::ALL);
     golden.numbers("forms of a fork", &Form::ALL);
     golden.numbers("namespaces", &Namespace::ALL);

@@ -45,7 +45,13 @@ impl InodeTable {
         let steps = Steps {
             take: || first.take().or_else(&mut next),
             prepare: |blocks: Blocks| Ok(self.encode(blocks, how, epoch)),
-            place: |piece: &mut Piece| piece.place(&mut **sink.lock()),
+            place: |piece: &mut Piece| {
+                let mut writer = sink.lock();
+                if helpers.is_some() {
+                    writer.align()?;
+                }
+                piece.place(&mut **writer)
+            },
             finish: |mut piece: Piece| {
                 piece.stamp(epoch);
                 match &helpers {
@@ -58,6 +64,9 @@ impl InodeTable {
             },
         };
         in_order(helpers.as_ref().map_or(1, |helpers| helpers.threads), steps)?;
+        if helpers.is_some() {
+            writer.align()?;
+        }
         for (low, level, addr) in self.imap_moves.lock().drain(..) {
             self.imap.rewrite(low, level, addr, epoch)?;
         }

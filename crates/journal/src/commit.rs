@@ -62,6 +62,7 @@ impl Core {
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_poison()?;
         self.io.counters.add(Counter::Flushes, 1);
+        self.io.segments.before_flush();
         self.io.device.flush().map_err(|e| self.poison(&format!("journal: {e}")))
     }
 

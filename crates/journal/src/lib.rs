@@ -60,6 +60,9 @@ pub struct JournalPos {
 pub trait SegmentSource: Send + Sync {
     /// A free segment, now the journal's.
     fn take(&self) -> Result<SegNo>;
+    /// Called before each flush of the device: what others write from now on must share no sector
+    /// with what the flush makes durable. Batches are whole sectors.
+    fn before_flush(&self) {}
 }
 
 /// Where a journal starts writing.

@@ -1,7 +1,7 @@
 //! Crash images from recorded device operations: any moment, any of the losses that the contract at
 //! the head of `device.rs` permits.
 
-use crate::device::{LogOp, SECTOR};
+use crate::device::{LogOp, SECTOR, WHOLE_SECTOR};
 use crate::image::Image;
 use crate::rng::Rng;
 use std::sync::Arc;
@@ -137,24 +137,43 @@ fn apply(image: &mut Image, op: &LogOp, fate: Fate, rng: &mut Rng) {
     }
 }
 
-/// Writes some of the sectors, in one of the patterns that disks produce: a start, an end, a mix.
+/// Writes some of the sectors, in one of the patterns that disks produce: a start, an end, a mix;
+/// or garbles some.
 fn tear(image: &mut Image, offset: u64, data: &Arc<[u8]>, rng: &mut Rng) {
     let end = offset + data.len() as u64;
-    let sectors = end.div_ceil(SECTOR) - offset / SECTOR;
-    let cut = rng.below(sectors + 1);
-    let pattern = rng.below(3);
-    for (i, sector) in (offset / SECTOR..end.div_ceil(SECTOR)).enumerate() {
+    let pattern = rng.below(4);
+    let size = if pattern == 3 { WHOLE_SECTOR } else { SECTOR };
+    let sectors = offset / size..end.div_ceil(size);
+    let cut = rng.below(sectors.end - sectors.start + 1);
+    for (i, sector) in (0..).zip(sectors) {
         let arrives = match pattern {
-            0 => (i as u64) < cut,
-            1 => (i as u64) >= cut,
-            _ => rng.chance(50),
+            0 => i < cut,
+            1 => i >= cut,
+            2 => rng.chance(50),
+            // The write had come as far as this sector.
+            _ if i == cut || rng.chance(20) => {
+                garble(image, sector, rng);
+                continue;
+            }
+            _ => i < cut,
         };
-        let from = (sector * SECTOR).max(offset);
-        let to = ((sector + 1) * SECTOR).min(end);
+        let from = (sector * size).max(offset);
+        let to = ((sector + 1) * size).min(end);
         if arrives {
             image.write(&data[(from - offset) as usize..(to - offset) as usize], from);
         }
     }
+}
+
+/// Spoils a whole sector, with all that was in it.
+pub(crate) fn garble(image: &mut Image, sector: u64, rng: &mut Rng) {
+    let start = sector * WHOLE_SECTOR;
+    let len = WHOLE_SECTOR.min(image.capacity() - start) as usize;
+    let mut bytes = vec![0; len];
+    if rng.chance(50) {
+        bytes.fill_with(|| rng.next() as u8);
+    }
+    image.write(&bytes, start);
 }
 
 #[cfg(test)]
@@ -177,21 +196,29 @@ mod tests {
         device.flush().unwrap();
         device.write_at(&[2; 1024], 0).unwrap();
         device.write_at(&[3; 512], 4096).unwrap();
-        let mut seen = HashSet::new();
-        for seed in 0..400 {
+        let (mut seen, mut spoilt) = (HashSet::new(), 0);
+        for seed in 0..2000 {
             let mut cursor = device.crashes(0);
             assert!(bytes(&cursor.image_at(0, seed), 0, 1024).iter().all(|b| *b == 0));
-            let before = bytes(&cursor.image_at(1, seed), 0, 1024);
-            assert!(before.iter().all(|b| *b < 2));
+            let before = bytes(&cursor.image_at(1, seed), 0, 8192);
+            let garbled = before[1024..4096].iter().any(|b| *b != 0);
+            assert!(garbled || before.iter().all(|b| *b < 2));
+            assert!(before[4096..].iter().all(|b| *b == 0), "no write touches it");
             assert!(bytes(&cursor.image_at(2, seed), 0, 1024).iter().all(|b| *b == 1));
             let image = cursor.image_at(4, seed);
             let found = bytes(&image, 0, 1024);
-            assert!(found[..512].iter().all(|b| *b == found[0]), "no tear inside a sector");
-            assert!(found[512..].iter().all(|b| *b == found[512]));
-            seen.insert((found[0], found[512], bytes(&image, 4096, 1)[0]));
+            let is_whole = |sector: &[u8]| sector.iter().all(|b| *b == sector[0]);
+            if is_whole(&found[..512]) && is_whole(&found[512..]) {
+                seen.insert((found[0], found[512], bytes(&image, 4096, 1)[0]));
+            } else {
+                spoilt += 1;
+                assert!(bytes(&image, 1024, 3072).iter().any(|b| *b != 0), "not all of it");
+            }
         }
         // Old or new for each of three sectors, independently: reordering included.
-        assert_eq!(seen.len(), 8);
+        let old_and_new = |s: &&(u8, u8, u8)| [1, 2].contains(&s.0) && [1, 2].contains(&s.1);
+        assert_eq!(seen.iter().filter(old_and_new).filter(|s| [0, 3].contains(&s.2)).count(), 8);
+        assert!(spoilt > 0, "some are garbled");
     }
 
     #[test]

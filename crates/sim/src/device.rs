@@ -4,9 +4,10 @@
 //! The fault contract. What the device MAY do, and the engine must survive:
 //!
 //! 1. After a crash, each write since the last successful flush is there, missing, or *torn*: each
-//!    of the 512-byte sectors it touches (counted from the start of the device) is old or new,
-//!    independently of the others. So later writes may survive earlier ones (reordering), and of
-//!    two writes to the same sector any may win.
+//!    of the sectors it touches (counted from the start of the device) is old, new, or garbled,
+//!    independently of the others. Sectors are of 512 bytes or of 4 KiB; those of 4 KiB are garbled
+//!    as a whole, with bytes in them that the write did not touch, durable or not. So later writes
+//!    may survive earlier ones (reordering), and of two writes to the same sector any may win.
 //! 2. A read, write, flush or discard fails with EIO or ENOSPC, once or from then on. A failed
 //!    write may have changed any of its sectors. A failed flush leaves the writes before it *in
 //!    limbo*: a later flush that succeeds does not cover them, as with kernels that drop dirty
@@ -18,9 +19,13 @@
 //!    another place, never arrives, arrives with a bit inverted or a sector of zeros; a read
 //!    returns an inverted bit, once, or from then on until something is written there.
 //!
-//! What it MUST NOT do but in 4 and 5, so the engine may rely on it: tear inside a sector; lose or
-//! change a write that a later successful flush covers; change a sector that no write touched;
-//! return other bytes than the newest written ones while it runs.
+//! What it MUST NOT do but in 4 and 5, so the engine may rely on it: tear inside a sector of 512
+//! bytes without garbling it; lose or change a write that a later successful flush covers, unless
+//! another one touches its sector of 4 KiB; change a sector of 4 KiB that no write touched; return
+//! other bytes than the newest written ones while it runs.
+//!
+//! So the engine owes it not to touch a sector of 4 KiB that a flush has made durable. Each write
+//! is checked for that (`sectors.rs`).
 //!
 //! What the engine owes, by point:
 //!
@@ -37,6 +42,7 @@
 
 use crate::crash::CrashCursor;
 use crate::image::Image;
+use crate::sectors::Sectors;
 use crate::silent::{Silent, Wrongs};
 use parking_lot::Mutex;
 use shoal_base::error::DeviceFailure;
@@ -47,6 +53,8 @@ use std::sync::Arc;
 
 /// What a torn write may leave old or new, in bytes.
 pub const SECTOR: u64 = 512;
+/// What it may garble, in bytes.
+pub const WHOLE_SECTOR: u64 = shoal_base::limits::SECTOR;
 
 /// Errno of an injected I/O error.
 pub const EIO: i32 = 5;
@@ -138,6 +146,7 @@ struct State {
     counts: Counts,
     faults: Vec<Fault>,
     wrongs: Wrongs,
+    sectors: Sectors,
 }
 
 /// A device in memory that records, fails and crashes as the head of this file says.
@@ -156,6 +165,7 @@ impl FaultyDevice {
     pub fn from_image(image: Image) -> FaultyDevice {
         let capacity = image.capacity();
         let state = State {
+            sectors: Sectors::of_image(&image),
             current: image.clone(),
             base: image,
             log: Vec::new(),
@@ -313,6 +323,11 @@ impl Device for FaultyDevice {
             }
             return Ok(());
         }
+        if state.counts.silent == 0
+            && let Err(broken) = state.sectors.write(buf, offset)
+        {
+            panic!("{broken}");
+        }
         let ok = failing.is_none();
         state.log.push(LogOp::Write { offset, data: Arc::from(buf), ok });
         if let Some(errno) = failing {
@@ -343,6 +358,7 @@ impl Device for FaultyDevice {
         match failing {
             Some(errno) => Err(self.failure("flush", 0, 0, errno)),
             None => {
+                state.sectors.flushed();
                 if !state.keep_log {
                     forget(&mut state);
                 }

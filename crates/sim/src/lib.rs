@@ -47,6 +47,7 @@ pub mod rng;
 pub mod runner;
 #[cfg(shoal_shuttle)]
 pub mod scheduled;
+mod sectors;
 pub mod shrink;
 pub mod silent;
 pub mod soak;

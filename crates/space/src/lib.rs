@@ -32,6 +32,8 @@
 //! allocation is held ([`Space::alloc_held`]) until that transaction has ended. An object that
 //! grows ([`Space::extend`], or into room allocated with it) must be held likewise.
 //!
+//! What a flush has made durable shares no sector with what is written later: `sectors.rs`.
+//!
 //! # What the table on disk says
 //!
 //! The usage table is part of the checkpoint, so it must describe the state *after* it is durable:
@@ -48,6 +50,7 @@ mod count;
 mod free;
 mod host;
 mod recount;
+mod sectors;
 mod segment;
 mod shadow;
 mod take;
@@ -57,6 +60,7 @@ pub use segment::{Hold, Life};
 
 pub use choice::Victim;
 pub use host::FreeRun;
+pub use sectors::{End, Placed, Writing};
 use segment::Segment;
 use shoal_base::sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Mutex};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
@@ -65,11 +69,11 @@ use changed::Changed;
 use count::Totals;
 use free::FreeMap;
 use host::Host;
+use sectors::Ends;
 use shadow::Shadow;
-use shoal_base::planted::{self, Defect};
-use shoal_base::{Addr, Code, Error, Result, SegNo, limits};
+use shoal_base::{Addr, Error, Result, SegNo, limits};
 use shoal_format::Geometry;
-use shoal_format::usage::{STREAMS, stream_kind, table_bytes};
+use shoal_format::usage::{STREAMS, table_bytes};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -149,6 +153,10 @@ pub struct Space {
     geometry: Geometry,
     segments: Box<[Segment]>,
     streams: [Mutex<Option<Open>>; STREAMS],
+    /// What of each stream is being written, and what a flush has covered.
+    ends: [Ends; STREAMS],
+    /// Held by who closes sectors.
+    closing: Mutex<()>,
     free: Mutex<FreeMap>,
     /// Copy of the free map's count, readable without its lock.
     free_count: AtomicU32,
@@ -207,6 +215,8 @@ impl Space {
             geometry,
             segments,
             streams: [const { Mutex::new(None) }; STREAMS],
+            ends: std::array::from_fn(|_| Ends::default()),
+            closing: Mutex::new(()),
             free: Mutex::new(free),
             accounting_errors: AtomicU64::new(0),
             pinned_segments: AtomicI64::new(0),
@@ -250,9 +260,12 @@ impl Space {
         for (stream, position) in table.positions.iter().enumerate() {
             if position.0 != 0 {
                 let seg = geometry.segment_of(*position);
-                let next = position.0 - geometry.start_of(seg).0;
-                *space.streams[stream].lock() = Some(Open { seg, next });
+                // What lies before the position is durable.
+                let next = (position.0 - geometry.start_of(seg).0).next_multiple_of(limits::SECTOR);
+                let mut open = space.streams[stream].lock();
+                *open = Some(Open { seg, next });
                 space.set_stream(seg, stream);
+                space.seal_if_full(stream, &mut open);
             }
         }
         *space.shadow.lock() = Some(Shadow::loaded(&geometry, table));
@@ -283,11 +296,11 @@ impl Space {
     }
 
     /// Recovery: an object found in the journal ends at `end`; if that is in a stream's open
-    /// segment, the stream goes on after it.
+    /// segment, the stream goes on in the sector after it.
     pub fn bump(&self, end: Addr) {
         let Some(last) = end.0.checked_sub(1) else { return };
         let seg = self.geometry.segment_of(Addr(last));
-        let next = (end.0 - self.geometry.start_of(seg).0).next_multiple_of(limits::ALIGN as u64);
+        let next = (end.0 - self.geometry.start_of(seg).0).next_multiple_of(limits::SECTOR);
         for (n, stream) in self.streams.iter().enumerate() {
             let mut open = stream.lock();
             if let Some(at) = open.as_mut()
@@ -297,80 +310,6 @@ impl Space {
                 self.seal_if_full(n, &mut open);
             }
         }
-    }
-
-    /// Room for `len` bytes in one segment, at a multiple of 8. Does not change live bytes.
-    ///
-    /// Fails with `ENOSPC` when a segment would have to be taken and `class` may not.
-    pub fn alloc(&self, stream: Stream, len: u32, class: Class) -> Result<Addr> {
-        self.alloc_held(stream, len, class).map(|(addr, _)| addr)
-    }
-
-    /// As [`Space::alloc`], for what is written before its transaction begins: the segment is not
-    /// freed as long as the hold exists, though nothing in it is live yet.
-    pub fn alloc_held(&self, stream: Stream, len: u32, class: Class) -> Result<(Addr, Hold<'_>)> {
-        let size = u64::from(len).next_multiple_of(limits::ALIGN as u64);
-        if size > self.geometry.segment_size {
-            return Err(Code::TooBig.into());
-        }
-        let own = stream.index();
-        let refused = match self.alloc_in(own, size, Some(class)) {
-            Ok(found) => return Ok(found),
-            Err(error) => error,
-        };
-        // The last bytes of a nearly full volume are in the open segments of the other streams.
-        let others = (1..STREAMS).filter(|other| own != 0 && *other != own);
-        for other in others {
-            if let Ok(found) = self.alloc_in(other, size, None) {
-                return Ok(found);
-            }
-        }
-        Err(refused)
-    }
-
-    /// As `alloc`, in this stream only; without a class no segment is taken.
-    fn alloc_in(&self, stream: usize, size: u64, class: Option<Class>) -> Result<(Addr, Hold<'_>)> {
-        let mut open = self.streams[stream].lock();
-        let fits = open.is_some_and(|at| at.next + size <= self.geometry.segment_size);
-        if !fits {
-            let Some(class) = class else { return Err(Code::NoSpace.into()) };
-            let seg = self.take(stream_kind(stream), class)?;
-            self.set_stream(seg, stream);
-            if let Some(full) = open.replace(Open { seg, next: 0 }) {
-                self.seal(stream, full.seg);
-            }
-        }
-        let Some(at) = open.as_mut() else { return Err(Code::NoSpace.into()) };
-        let addr = Addr(self.geometry.start_of(at.seg).0 + at.next);
-        at.next += size;
-        // Under the stream's lock: no freeze sees the segment sealed and not held.
-        let hold = self.hold(addr);
-        self.seal_if_full(stream, &mut open);
-        Ok((addr, hold))
-    }
-
-    /// Allocates `by` bytes directly behind those that end at `end`. `None` if they are allocated
-    /// already, or beyond the end of the segment. The bytes in front of `end` must be live, and
-    /// held by the caller.
-    pub fn extend(&self, end: Addr, by: u32) -> Option<Hold<'_>> {
-        let seg = self.geometry.segment_of(Addr(end.0.checked_sub(1)?));
-        let segment = self.segments.get(seg.0 as usize)?;
-        if segment.sealed.load(Ordering::Acquire) || segment.kind() != SegKind::Data {
-            return None;
-        }
-        let stream = usize::from(segment.stream.load(Ordering::Relaxed));
-        let mut open = self.streams.get(stream)?.lock();
-        let from = end.0 - self.geometry.start_of(seg).0;
-        let next = (from + u64::from(by)).next_multiple_of(limits::ALIGN as u64);
-        let at = open.as_mut().filter(|at| at.seg == seg)?;
-        let follows = at.next == from.next_multiple_of(limits::ALIGN as u64);
-        if !(follows || planted::is(Defect::GrownOverOthers)) || next > self.geometry.segment_size {
-            return None;
-        }
-        at.next = at.next.max(next);
-        let hold = self.hold(Addr(end.0 - 1));
-        self.seal_if_full(stream, &mut open);
-        Some(hold)
     }
 
     fn set_stream(&self, seg: SegNo, stream: usize) {
@@ -471,5 +410,7 @@ impl Space {
 
 #[cfg(test)]
 mod page_tests;
+#[cfg(test)]
+mod sector_tests;
 #[cfg(test)]
 mod tests;

@@ -82,8 +82,8 @@ impl Tree {
         let Some(helpers) = writer.helpers().filter(|_| keys.len() > FEW) else { return Ok(()) };
         let mut chunks = keys.chunks(CHUNK);
         let how = writer.compression();
-        let writer = Mutex::new(writer);
-        in_order(
+        let sink = Mutex::new(&mut *writer);
+        let done: Result<()> = in_order(
             helpers.threads,
             Steps {
                 take: || chunks.next(),
@@ -93,7 +93,8 @@ impl Tree {
                     Ok(self.encode_leaves(leaves, how, epoch))
                 },
                 place: |piece: &mut Piece| {
-                    let mut writer = writer.lock();
+                    let mut writer = sink.lock();
+                    writer.align()?;
                     piece.placed.iter_mut().try_for_each(|placed| {
                         placed.addr = writer.alloc(placed.len)?;
                         Ok(())
@@ -101,12 +102,14 @@ impl Tree {
                 },
                 finish: |mut piece: Piece| {
                     let retired = self.write_piece(&mut piece, epoch, &helpers)?;
-                    let mut writer = writer.lock();
+                    let mut writer = sink.lock();
                     retired.into_iter().for_each(|ptr| writer.retire(ptr));
                     Ok(())
                 },
             },
-        )
+        );
+        done?;
+        writer.align()
     }
 
     /// The leaves that have still to be written and whose lowest key is one of `keys`: so each is

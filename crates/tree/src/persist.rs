@@ -42,6 +42,10 @@ pub trait NodeWriter: Send {
     fn compression(&self) -> Compression {
         Compression::NONE
     }
+    /// The next object begins in a sector of its own: it is written apart from those before.
+    fn align(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// What this pointed to is not part of the new image.
     fn retire(&mut self, ptr: Ptr);
     /// Threads that may help, if what is to be written is much.

@@ -22,13 +22,13 @@ struct Writer {
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
         // Nodes lie apart, so that none crosses the end of a segment.
-        let len = len.next_multiple_of(16 << 10);
+        let (wanted, len) = (len, len.next_multiple_of(16 << 10));
         self.next += len as u64;
         if self.next >= GEOMETRY.bytes() {
             self.next = GEOMETRY.segment_size + len as u64; // wraps: the test frees enough
         }
         let addr = self.next - len as u64;
-        assert!(self.live.insert(addr, len as u32).is_none(), "address {addr} is still in use");
+        assert!(self.live.insert(addr, wanted as u32).is_none(), "address {addr} is still in use");
         Ok(Addr(addr))
     }
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {

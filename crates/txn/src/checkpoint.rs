@@ -152,6 +152,7 @@ impl Store {
         let (superblock, usage) = self.write_record(&mut writer, &mut next, published, clean)?;
         let ptr = superblock.checkpoint;
         if !planted::is(Defect::CheckpointFlush) {
+            self.space.close_sectors();
             self.device.flush()?;
         }
         write_superblock(self, &superblock)?;
@@ -210,8 +211,10 @@ impl Store {
             raw.extend_from_slice(&record);
         }
         objects.push((at.addr, raw));
-        // What lies together is written together.
-        objects.sort_unstable_by_key(|(addr, _)| *addr);
+        // What lies together is written together; first what goes on where the last write ended.
+        let here = self.geometry.segment_of(writer.at());
+        let place = |addr: Addr| (self.geometry.segment_of(addr) != here, addr);
+        objects.sort_unstable_by_key(|(addr, _)| place(*addr));
         for (addr, raw) in &objects {
             writer.write(*addr, raw)?;
         }
@@ -242,10 +245,11 @@ impl Store {
 /// Writes the copy whose turn it is, and flushes.
 pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result<()> {
     let mut raw = superblock.encode();
-    raw.resize(4096, 0);
+    raw.resize(superblock::BLOCK, 0);
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
     store.device.write_at(&raw, copy)?;
     if !planted::is(Defect::SuperblockFlush) {
+        store.space.close_sectors();
         store.device.flush()?;
     }
     store.counters.add(Counter::Flushes, 2);

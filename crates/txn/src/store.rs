@@ -221,6 +221,10 @@ impl SegmentSource for JournalSegments {
     fn take(&self) -> Result<SegNo> {
         self.0.take_journal_segment()
     }
+
+    fn before_flush(&self) {
+        self.0.close_sectors();
+    }
 }
 
 /// See [`Store::careful`].

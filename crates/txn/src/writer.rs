@@ -1,7 +1,11 @@
-//! What a checkpoint writes goes to the metadata stream of the space, gathered into large writes.
+//! What a checkpoint writes goes to the metadata stream of the space, gathered into large writes of
+//! whole sectors: none of them has bytes of an earlier checkpoint, or of an earlier write.
 
 use crate::store::Store;
 use shoal_base::counters::{Counter, Counters};
+use shoal_base::invariant;
+use shoal_base::limits::{ALIGN, SECTOR};
+use shoal_base::planted::{self, Defect};
 use shoal_base::sync::crew::processors;
 use shoal_base::{Addr, Epoch, Result};
 use shoal_device::Device;
@@ -26,14 +30,31 @@ pub(crate) struct MetaWriter<'s> {
 impl<'s> MetaWriter<'s> {
     pub fn new(store: &'s Store, frozen: Frozen, epoch: Epoch) -> MetaWriter<'s> {
         let gathered = Vec::with_capacity(GATHER + (64 << 10));
+        if !planted::is(Defect::CheckpointUnaligned) {
+            store.space.align_meta();
+        }
         MetaWriter { store, frozen, epoch, at: Addr(0), gathered }
     }
 
-    /// Writes what has been gathered.
+    /// Address of what has been gathered.
+    pub fn at(&self) -> Addr {
+        self.at
+    }
+
+    /// Writes what has been gathered, to the end of its last sector.
     pub fn flush(&mut self) -> Result<()> {
-        if !self.gathered.is_empty() {
-            write(&*self.store.device, &self.store.counters, self.at, &self.gathered)?;
-            self.gathered.clear();
+        if !planted::is(Defect::CheckpointUnaligned) {
+            let end = self.gathered.len().next_multiple_of(SECTOR as usize);
+            self.gathered.resize(end, 0);
+        }
+        self.write_gathered(self.gathered.len())
+    }
+
+    fn write_gathered(&mut self, len: usize) -> Result<()> {
+        if len > 0 {
+            write(&*self.store.device, &self.store.counters, self.at, &self.gathered[..len])?;
+            self.gathered.drain(..len);
+            self.at.0 += len as u64;
         }
         Ok(())
     }
@@ -69,19 +90,27 @@ impl NodeWriter for MetaWriter<'_> {
 
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         let end = self.at.0 + self.gathered.len() as u64;
-        let follows = !self.gathered.is_empty() && addr.0 >= end && addr.0 - end < 8;
-        if !follows || self.gathered.len() >= GATHER {
+        let follows = addr.0 >= end && addr.0 - end < ALIGN as u64;
+        if !follows {
             self.flush()?;
+            let may = addr.0.is_multiple_of(SECTOR) || planted::is(Defect::CheckpointUnaligned);
+            invariant!(may, "a checkpoint goes on at {}, inside a sector", addr.0);
             self.at = addr;
-        } else {
-            self.gathered.resize((addr.0 - self.at.0) as usize, 0);
+        } else if self.gathered.len() >= GATHER {
+            self.write_gathered(GATHER)?;
         }
+        self.gathered.resize((addr.0 - self.at.0) as usize, 0);
         self.gathered.extend_from_slice(bytes);
         Ok(())
     }
 
     fn compression(&self) -> Compression {
         self.store.compression
+    }
+    fn align(&mut self) -> Result<()> {
+        self.flush()?;
+        self.store.space.align_meta();
+        Ok(())
     }
 
     fn retire(&mut self, ptr: Ptr) {

@@ -11,7 +11,7 @@ use shoal_base::{Addr, Error, Ino, Result};
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::sums::{PIECE, Running, Sums};
 use shoal_format::{Codec, Coding, Ptr};
-use shoal_space::{Class, HOT_STREAMS, Hold, Stream};
+use shoal_space::{Class, End, HOT_STREAMS, Hold, Placed, Stream, Writing};
 use std::io::IoSlice;
 
 /// Least bytes of an object that is split off another.
@@ -30,15 +30,17 @@ pub(super) struct Stored<'s> {
     sum: Option<Running>,
     /// Payload bytes allocated, at least the object's length.
     room: u32,
+    /// Flushes of the stream before its last write ([`Writing::number`]).
+    flushes: u64,
 }
 
 impl<'s> Stored<'s> {
     /// Splits it into the tail of its file, if it can grow, and the hold on its segment.
     pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Option<Box<Tail>>, Hold<'s>) {
-        let Stored { extent, hold, sum, room } = self;
-        let life = hold.life();
-        let tail = sum.map(|sum| Box::new(Tail { ino, extent, sum, room, life, interleaved }));
-        (tail, hold)
+        let Stored { extent, hold, sum, room, flushes } = self;
+        let (life, flushed) = (hold.life(), false);
+        let tail = |sum| Tail { ino, extent, sum, room, life, flushes, flushed, interleaved };
+        (sum.map(tail).map(Box::new), hold)
     }
 }
 
@@ -49,15 +51,15 @@ impl Inner {
         self.write_object_as(ino, offset, pieces, Class::Ordinary)
     }
 
-    /// The same, held, with up to `room` bytes allocated for the payload, less if the segment ends
-    /// before. Writes two objects when the first one fills up a segment whose end would be lost
-    /// otherwise: with the longest objects that is up to an eighth of it.
+    /// The same, held, with up to `room` bytes allocated for the payload that end at `end`, less if
+    /// the segment ends before. Writes two objects when the first one fills up a segment whose end
+    /// would be lost otherwise: with the longest objects that is up to an eighth of it.
     pub(super) fn write_split(
         &self,
         ino: Ino,
         offset: u64,
         pieces: &[&[u8]],
-        room: usize,
+        (room, end): (usize, End),
     ) -> Result<Vec<Stored<'_>>> {
         if let Some(coded) = self.compressed(pieces) {
             let stored = self.store_coded(hot_stream(), (ino, offset), coded, Class::Ordinary)?;
@@ -68,7 +70,7 @@ impl Inner {
         let head = rest.saturating_sub(HEADER) / SPLIT_MIN * SPLIT_MIN;
         if rest >= HEADER + len || head == 0 || head >= len {
             let room = room.min(rest.saturating_sub(HEADER)).max(len);
-            return Ok(vec![self.store_hot(ino, offset, pieces, room)?]);
+            return Ok(vec![self.store_hot((ino, offset), pieces, (room, end))?]);
         }
         let (mut first, mut second, mut left) = (Vec::new(), Vec::new(), head);
         for piece in pieces {
@@ -79,19 +81,19 @@ impl Inner {
         }
         first.retain(|piece| !piece.is_empty());
         second.retain(|piece| !piece.is_empty());
-        let first = self.store_hot(ino, offset, &first, head)?;
-        let second = self.store_hot(ino, offset + head as u64, &second, room.max(len) - head)?;
+        let first = self.store_hot((ino, offset), &first, (head, End::Anywhere))?;
+        let behind = (ino, offset + head as u64);
+        let second = self.store_hot(behind, &second, (room.max(len) - head, end))?;
         Ok(vec![first, second])
     }
 
     fn store_hot(
         &self,
-        ino: Ino,
-        offset: u64,
+        place: (Ino, u64),
         pieces: &[&[u8]],
-        room: usize,
+        room: (usize, End),
     ) -> Result<Stored<'_>> {
-        self.store_object(hot_stream(), (ino, offset), pieces, room, Class::Ordinary)
+        self.store_object(hot_stream(), place, pieces, room, Class::Ordinary)
     }
 
     pub(crate) fn write_object_as(
@@ -118,7 +120,7 @@ impl Inner {
             Some(coded) => self.store_coded(stream, (ino, offset), coded, class)?,
             None => {
                 let len = pieces.iter().map(|p| p.len()).sum();
-                self.store_object(stream, (ino, offset), pieces, len, class)?
+                self.store_object(stream, (ino, offset), pieces, (len, End::Anywhere), class)?
             }
         };
         Ok((stored.extent, stored.hold))
@@ -146,24 +148,26 @@ impl Inner {
         class: Class,
     ) -> Result<Stored<'_>> {
         let Coding { codec, len, logical } = coding;
-        let (addr, hold) = self.store.space.alloc_held(stream, HEADER as u32 + len, class)?;
+        let room = HEADER as u32 + len;
+        let placed = self.store.space.alloc_held(stream, room, class, End::Anywhere)?;
+        let Placed { addr, hold, writing } = placed;
         let header = DataHeader::new(ino, offset, len, codec).encode(self.store.volume);
         let slices = [IoSlice::new(&header), IoSlice::new(&stored)];
         self.store.device.write_vectored_at(&slices, addr.0)?;
-        self.data_written(stored.len())?;
+        let flushes = self.data_written(stored.len(), writing)?;
         let addr = Addr(addr.0 + HEADER as u64);
         let ptr = Ptr::coded(addr, self.store.epoch(), &stored, coding);
         let extent = Extent { offset, len: logical, skip: 0, ptr, sums: Sums::NONE };
-        Ok(Stored { extent, hold, sum: None, room: len })
+        Ok(Stored { extent, hold, sum: None, room: len, flushes })
     }
 
-    /// The same, with `room` bytes allocated for the payload.
+    /// The same, with `room` bytes allocated for the payload, up to `end`.
     fn store_object(
         &self,
         stream: Stream,
         (ino, offset): (Ino, u64),
         pieces: &[&[u8]],
-        room: usize,
+        (room, end): (usize, End),
         class: Class,
     ) -> Result<Stored<'_>> {
         let len: usize = pieces.iter().map(|p| p.len()).sum();
@@ -171,9 +175,10 @@ impl Inner {
             len > 0 && len <= room && room <= EXTENT_MAX,
             "object of {len} bytes, room {room}"
         );
-        let (addr, hold) = self.store.space.alloc_held(stream, (HEADER + room) as u32, class)?;
-        let header =
-            DataHeader::new(ino, offset, len as u32, Codec::None).encode(self.store.volume);
+        let placed = self.store.space.alloc_held(stream, (HEADER + room) as u32, class, end)?;
+        let Placed { addr, hold, writing } = placed;
+        let header = DataHeader::new(ino, offset, len as u32, Codec::None);
+        let header = header.encode(self.store.volume);
         let mut sum = Running::default();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));
@@ -182,34 +187,43 @@ impl Inner {
             slices.push(IoSlice::new(piece));
         }
         self.store.device.write_vectored_at(&slices, addr.0)?;
-        self.data_written(len)?;
+        let flushes = self.data_written(len, writing)?;
         let addr = Addr(addr.0 + HEADER as u64);
         let (checksum, sums) = sum.finish();
         let ptr = Ptr::sealed(addr, self.store.epoch(), len as u32, checksum);
         let extent = Extent { offset, len: len as u32, skip: 0, ptr, sums };
-        Ok(Stored { extent, hold, sum: Some(sum), room: room as u32 })
+        Ok(Stored { extent, hold, sum: Some(sum), room: room as u32, flushes })
     }
 
-    /// Appends bytes to an object. Does not update its header: durable bytes must never be
-    /// overwritten.
-    pub(super) fn write_growth<'s>(&self, growth: Growth<'s>, new: &[u8]) -> Result<Stored<'s>> {
+    /// Appends bytes to an object; to a new one if a flush has covered its end meanwhile. Does not
+    /// update its header: durable bytes must never be overwritten.
+    pub(super) fn write_growth<'s>(
+        &'s self,
+        growth: Growth<'s>,
+        new: &[u8],
+    ) -> Result<Vec<Stored<'s>>> {
+        let Some(writing) = growth.begin(&self.store.space) else {
+            let extent = &growth.tail.extent;
+            return self.write_split(growth.tail.ino, extent.end(), &[new], (0, End::Anywhere));
+        };
         let Growth { tail, hold } = growth;
+        self.store.device.write_at(new, tail.end().0)?;
         let Tail { mut extent, mut sum, room, .. } = *tail;
-        self.store.device.write_at(new, extent.ptr.addr.0 + u64::from(extent.ptr.len))?;
-        self.data_written(new.len())?;
+        let flushes = self.data_written(new.len(), writing)?;
         self.store.counters.add(Counter::ObjectsGrown, 1);
         sum.update(new);
         extent.len += new.len() as u32;
         let (checksum, sums) = sum.finish();
         extent.ptr = Ptr::sealed(extent.ptr.addr, self.store.epoch(), extent.len, checksum);
         extent.sums = sums;
-        Ok(Stored { extent, hold, sum: Some(sum), room })
+        Ok(vec![Stored { extent, hold, sum: Some(sum), room, flushes }])
     }
 
-    fn data_written(&self, len: usize) -> Result<()> {
+    /// Notes a write that has been done. Returns the number of flushes before it.
+    fn data_written(&self, len: usize, writing: Writing<'_>) -> Result<u64> {
         self.store.journal()?.note_data_written();
         self.store.counters.add(Counter::DataBytesWritten, len as u64);
-        Ok(())
+        Ok(writing.number())
     }
 
     /// Keeps the data of extents readable when the lock of the inode that points to them is gone.

@@ -13,11 +13,11 @@
 
 use super::tails::{Growth, Tail};
 use crate::volume::Inner;
-use shoal_base::limits::EXTENT_MAX;
+use shoal_base::limits::{EXTENT_MAX, SECTOR};
 use shoal_base::{Ino, Result};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Form, Inode};
-use shoal_space::Hold;
+use shoal_space::{End, Hold};
 use std::ops::Range;
 
 /// Bytes of a window: objects do not cross their boundaries.
@@ -52,8 +52,8 @@ struct Object<'s> {
 
 /// Where an object is written.
 enum Target<'s> {
-    /// A new object.
-    New,
+    /// A new object that ends there.
+    New(End),
     /// A new object with so many bytes allocated for its payload, to grow into.
     Roomy(u32),
     /// The end of an existing object, which becomes longer.
@@ -62,7 +62,7 @@ enum Target<'s> {
 
 impl Object<'_> {
     fn new(offset: u64, parts: Vec<Part>) -> Self {
-        Object { offset, parts, target: Target::New }
+        Object { offset, parts, target: Target::New(End::Anywhere) }
     }
 }
 
@@ -187,13 +187,17 @@ impl Inner {
             inside.map(|e| e.slice(from, to)).collect()
         };
         let (mut left, mut right) = (pieces(window, at), pieces(to, end));
-        let mut target = Target::New;
+        let mut target = Target::New(End::Anywhere);
         if let Some(tail) = tail.filter(|tail| tail.continues_at(at, &left)) {
             let (offset, len) = (tail.extent.offset, new.len() as u32);
             match tail.grow(&self.store.space, len) {
                 Ok(growth) => {
                     let target = Target::Growth(growth);
                     return Object { offset, parts: vec![Part::New(new)], target };
+                }
+                // The next ones can grow it, whatever is flushed between.
+                Err(tail) if tail.flushed && to.is_multiple_of(SECTOR) => {
+                    target = Target::New(End::Sector);
                 }
                 Err(tail) if tail.interleaved && self.store.has_room(2 * WINDOW) => {
                     target = Target::Roomy(tail.room_of_next(at, len));
@@ -215,7 +219,7 @@ impl Inner {
         let offset = before.first().map_or(at, |e| e.offset);
         let before = before.iter().copied().map(Part::Old);
         let after = after.iter().copied().map(Part::Old);
-        Object::new(offset, before.chain([Part::New(new)]).chain(after).collect())
+        Object { offset, parts: before.chain([Part::New(new)]).chain(after).collect(), target }
     }
 
     /// Reads and writes what a plan says. The plan has no objects afterwards.
@@ -249,13 +253,14 @@ impl Inner {
                 });
             }
             let (stored, interleaved) = match target {
-                Target::New => (self.write_split(ino, offset, &pieces, 0)?, false),
+                Target::New(end) => (self.write_split(ino, offset, &pieces, (0, end))?, false),
                 Target::Roomy(room) => {
-                    (self.write_split(ino, offset, &pieces, room as usize)?, true)
+                    let room = (room as usize, End::Sector);
+                    (self.write_split(ino, offset, &pieces, room)?, true)
                 }
                 Target::Growth(growth) => {
                     let interleaved = growth.tail.interleaved;
-                    (vec![self.write_growth(growth, pieces[0])?], interleaved)
+                    (self.write_growth(growth, pieces[0])?, interleaved)
                 }
             };
             for stored in stored {

@@ -12,6 +12,11 @@
 //! overwritten. A crash before the record is durable restores the shorter extent, whose checksum
 //! still matches.
 //!
+//! A flush makes the end of the object durable, and the sector that it is in must not be written
+//! again (`crates/space/src/sectors.rs`). Then the file begins a new object, as for any other
+//! write, unless the object ends at the boundary of a sector. That of a file whose appends end at
+//! multiples of 4 KiB is placed so that it does, and grows on, whatever is flushed.
+//!
 //! What it costs: one file at a time can grow at the end of a segment. A file that finds other data
 //! behind its object allocates its next object with room to grow, as much as the window holds so
 //! far. Interleaved writers use up to six objects a window. The unused room of a file is at most
@@ -23,7 +28,7 @@ use shoal_base::sync::Mutex;
 use shoal_base::{Addr, Ino};
 use shoal_format::extent::Extent;
 use shoal_format::sums::Running;
-use shoal_space::{Hold, Life, Space};
+use shoal_space::{Hold, Life, Space, Writing};
 use std::collections::VecDeque;
 
 const SHARDS: usize = 16;
@@ -41,6 +46,10 @@ pub(super) struct Tail {
     pub room: u32,
     /// Use of the segment in which the room was allocated. The room must not be used after it.
     pub life: Option<Life>,
+    /// Flushes of the stream before the object's end was written or allocated.
+    pub flushes: u64,
+    /// A flush has covered its end, so that it cannot grow.
+    pub flushed: bool,
     /// Another file's data has been found behind an object of this file.
     pub interleaved: bool,
 }
@@ -52,7 +61,24 @@ pub(super) struct Growth<'s> {
     pub hold: Hold<'s>,
 }
 
+impl Growth<'_> {
+    /// Begins to write the new bytes. `None` if a flush has covered the object's end.
+    pub fn begin<'s>(&self, space: &'s Space) -> Option<Writing<'s>> {
+        space.begin_growth(self.tail.end(), self.tail.room_end(), self.tail.flushes)
+    }
+}
+
 impl Tail {
+    /// End of its bytes on the device.
+    pub fn end(&self) -> Addr {
+        Addr(self.extent.ptr.addr.0 + u64::from(self.extent.ptr.len))
+    }
+
+    /// End of what is allocated for it.
+    fn room_end(&self) -> Addr {
+        Addr(self.extent.ptr.addr.0 + u64::from(self.room))
+    }
+
     /// Returns whether a write at `at` continues this object. `before` are the extents of the
     /// window in front of `at`: none at the start of a window. Anywhere else the object must be the
     /// last of them, or the file no longer maps it.
@@ -75,14 +101,19 @@ impl Tail {
         if hold.life() != self.life || self.extent.end().is_multiple_of(WINDOW) {
             return Err(self);
         }
+        if !space.may_grow(self.end(), self.flushes) {
+            (self.flushed, self.interleaved) = (true, false);
+            return Err(self);
+        }
         if longer <= self.room {
             return Ok(Growth { tail: self, hold });
         }
         // The new bytes begin in what is left of the room.
-        let end = Addr(ptr.addr.0 + u64::from(self.room));
-        match space.extend(end, longer - self.room) {
-            Some(hold) => {
-                self.room = longer;
+        match space.extend(self.room_end(), longer - self.room) {
+            // A flush has come between.
+            Some(_) if !space.may_grow(self.end(), self.flushes) => Err(self),
+            Some((hold, flushes)) => {
+                (self.room, self.flushes) = (longer, flushes);
                 Ok(Growth { tail: self, hold })
             }
             None => {
