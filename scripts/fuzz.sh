@@ -4,7 +4,8 @@
 # Needs a nightly toolchain and `cargo install cargo-fuzz --locked`.
 #
 #   scripts/fuzz.sh [TARGET|all] [SECONDS]    default: all targets, 30 seconds each
-#   scripts/fuzz.sh seed                      after a change of the format: makes the corpus anew
+#   scripts/fuzz.sh seed                      after a change of the format, and of the frozen images: makes
+#                                             the corpus anew, of a fresh volume and of these
 #   scripts/fuzz.sh replay [SECONDS]          on the stable toolchain, without libFuzzer: the corpus,
 #                                             and random changes of it, so long for each target
 #

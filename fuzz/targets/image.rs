@@ -2,8 +2,11 @@
 //! with an error or without.
 //!
 //! Input: one byte of choices, then patches: which object (1 byte, or 255: any place), where in it
-//! (2 bytes), how many bytes (1), the bytes.
+//! (2 bytes), how many bytes (1), the bytes. Of the choices bit 0 puts checksums right, bit 1 opens
+//! read-only, bit 2 checks first, the rest is the number of the volume: 0 the fresh one, then the
+//! frozen ones.
 
+use crate::frozen;
 use crate::overlay::Overlay;
 use crate::seal::Image;
 use shoal::{
@@ -11,10 +14,11 @@ use shoal::{
     SetAttr, Volume, mkfs_on,
 };
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of the volume: the smallest.
-const SIZE: u64 = 16 << 20;
+/// Bytes of a volume: the smallest. Larger frozen ones are left out, as a run takes too long.
+pub const SIZE: u64 = 16 << 20;
 /// A volume with a bit of everything, not closed: its journal has to be replayed. Runs of bytes
 /// that are not zero: place 4, length 4, bytes.
 static BASE: &[u8] = include_bytes!("../base.image");
@@ -26,26 +30,32 @@ fn options() -> OpenOptions {
     OpenOptions { cache_bytes: 4 << 20, background: false, ..OpenOptions::default() }
 }
 
-/// The sound volume.
-fn sound() -> &'static Image {
-    static SOUND: OnceLock<Option<Image>> = OnceLock::new();
-    let sound = SOUND.get_or_init(|| Image::new(unpack(BASE)?));
-    sound.as_ref().expect("base.image is of another format: scripts/fuzz.sh seed")
+/// The sound volumes: the fresh one, then the frozen ones by name.
+fn sounds() -> &'static [Image] {
+    static SOUNDS: OnceLock<Option<Vec<Image>>> = OnceLock::new();
+    let sounds = SOUNDS.get_or_init(|| {
+        let frozen = frozen::images(SIZE).ok()?.into_iter().map(|frozen| frozen.bytes);
+        unpack(BASE).into_iter().chain(frozen).map(Image::new).collect()
+    });
+    sounds.as_ref().expect("a volume is of another format: scripts/fuzz.sh seed")
 }
 
 thread_local! {
-    /// What is damaged, and put right again after each run.
-    static SCRATCH: RefCell<Image> = RefCell::new(sound().copy());
+    /// Copies that are damaged, and put right again after each run; by number, once needed.
+    static SCRATCH: RefCell<BTreeMap<usize, Image>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Damage, and what comes of it.
 pub fn image(data: &[u8]) {
     let Some((choices, patches)) = data.split_first() else { return };
+    let number = usize::from(choices >> 3) % sounds().len();
+    let sound = &sounds()[number];
     let pages = SCRATCH.with_borrow_mut(|scratch| {
+        let scratch = scratch.entry(number).or_insert_with(|| sound.copy());
         damage(scratch, patches, choices & 1 != 0);
-        scratch.take_written(sound())
+        scratch.take_written(sound)
     });
-    let device = Arc::new(Overlay::new(&sound().bytes, pages));
+    let device = Arc::new(Overlay::new(&sound.bytes, pages));
     let read_only = choices & 2 != 0;
     let opened = Volume::open_on(device.clone(), &OpenOptions { read_only, ..options() });
     let Ok(volume) = opened else { return };

@@ -6,12 +6,15 @@
 //! | [`decoders`] | bytes of one structure on disk |
 //! | [`request`] | bytes of one request of the kernel |
 //! | [`tree`] | changes of a tree, which a `BTreeMap` follows |
-//! | [`image`] | damage to a volume, which is then opened and used |
+//! | [`image`] | damage to a volume, a fresh one or a frozen one, which is then opened and used |
+//!
+//! [`frozen`] cuts inputs out of the frozen images.
 //!
 //! Checksums keep random bytes out, so most targets look at their input twice: as it is, and with
 //! magic and checksum put right, as after a fault in our own code or on purpose.
 
 pub mod decoders;
+pub mod frozen;
 pub mod image;
 pub mod overlay;
 pub mod request;

@@ -39,10 +39,42 @@ fn main() -> Done {
         let ops = ops.iter().zip(0u8..).flat_map(|(op, n)| [*op, n * 20, 0, 200, 3, n, 250, 2]);
         put("tree", name, &ops.collect::<Vec<u8>>())?;
     }
+    forget_frozen(&here.join("corpus"))?;
+    frozen(&put)?;
     put("image", "sound", &[0])?;
     for object in 0..24u8 {
         // A byte near the start of each of the first objects, behind right checksums.
         put("image", &format!("object-{object}"), &[1, object, 40 + object, 0, 1, 0xFF])?;
+    }
+    Ok(())
+}
+
+/// Removes the inputs that were cut out of frozen images before.
+fn forget_frozen(corpus: &Path) -> Done {
+    for target in std::fs::read_dir(corpus)? {
+        for file in std::fs::read_dir(target?.path())? {
+            let file = file?;
+            if file.file_name().to_string_lossy().starts_with("frozen-") {
+                std::fs::remove_file(file.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Objects of the frozen images; these as volumes, sound and with a byte changed behind right
+/// checksums.
+fn frozen(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    for (n, image) in (1u8..).zip(shoal_fuzz::frozen::images(shoal_fuzz::image::SIZE)?) {
+        assert!(n < 32, "the number of a volume has 5 bits");
+        for (target, name, input) in shoal_fuzz::frozen::cut(&image)? {
+            put(target, &format!("frozen-{name}"), &input)?;
+        }
+        put("image", &format!("frozen-{}", image.name), &[n << 3])?;
+        for object in [3, 12, 30] {
+            let name = format!("frozen-{}-object-{object}", image.name);
+            put("image", &name, &[n << 3 | 1, object, 40 + object, 0, 1, 0xFF])?;
+        }
     }
     Ok(())
 }
@@ -100,7 +132,8 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let mut record = Vec::new();
     Item::OrphanAdd { ino: Ino(5) }.encode(&mut record);
     let value = b"value";
-    Item::TreePut { root: RootId(0), tree: TreeId::Dirents, key: Key::MIN, value }.encode(&mut record);
+    Item::TreePut { root: RootId(0), tree: TreeId::Dirents, key: Key::MIN, value }
+        .encode(&mut record);
     Item::Core { ino: Ino(5), core: inode(3).core }.encode(&mut record);
     put("batch", "items", &record)?;
     let body = [&(record.len() as u32).to_le_bytes()[..], &record].concat();

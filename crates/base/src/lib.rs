@@ -3,6 +3,7 @@
 //! and does no I/O.
 
 pub mod checksum;
+pub mod clock;
 pub mod cold;
 pub mod counters;
 pub mod error;

@@ -694,8 +694,8 @@ impl Model {
         let Some((objects, table)) = &self.durable else { return };
         *space = Space::load(GEOMETRY, table.clone());
         // A stream that was in its last sector has ended: what it leaves empty is free next time.
-        let is_free = |row: &(SegNo, SegKind, u32, bool)| row.1 == SegKind::Free;
-        let ended = |row: &(SegNo, SegKind, u32, bool)| row.2 == 0 && row.3;
+        let is_free = |row: &(SegNo, SegKind, u64, bool)| row.1 == SegKind::Free;
+        let ended = |row: &(SegNo, SegKind, u64, bool)| row.2 == 0 && row.3;
         let again = Space::load(GEOMETRY, table.clone());
         let again = Space::load(GEOMETRY, again.freeze().table(&again));
         for (now, then) in space.usage().iter().zip(again.usage()) {

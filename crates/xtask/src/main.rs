@@ -11,6 +11,8 @@ cargo xtask COMMAND
   tidy                     check the house rules (also run by cargo test)
   ladder [--check]         write, or check, the ladder of crates in ARCHITECTURE.md
   format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
+  freeze [--check]         make the frozen images of this version of the format; with --check, only
+                           see that each comes out the same twice
   mutate-format [--step N] change every declaration of the format in one place, or every N-th, and
                            see whether the golden bytes notice
   sim --seed N [...]       run the simulation in release mode; further options go to it
@@ -54,6 +56,7 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         }
         "ladder" => done("ARCHITECTURE.md", ladder::refresh(&repository, check)?),
         "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
+        "freeze" => freeze(root, check),
         "mutate-format" => {
             let step = match rest {
                 [] => 1,
@@ -84,6 +87,15 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
         }
         other => Err(format!("no command '{other}'; cargo xtask help lists them")),
     }
+}
+
+/// Makes the frozen images: the ignored test of the program that reads them.
+fn freeze(root: &Path, check: bool) -> Result<ExitCode, String> {
+    let words = "test --quiet --package shoal-sim --test frozen -- --ignored --nocapture";
+    let mut command = Command::new(cargo_program());
+    command.args(words.split(' ')).current_dir(root);
+    command.env("FROZEN", if check { "check" } else { "write" });
+    finish("cargo", command)
 }
 
 /// Runs the simulator, which is of use only with optimisation.
