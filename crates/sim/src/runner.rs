@@ -14,7 +14,7 @@ use crate::recovery::{recover, recover_hard};
 use crate::rng::Rng;
 use crate::walk::{Walk, walk};
 use crate::workload::{Profile, Workload, runs_full};
-use shoal::{Code, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal::{Code, Compression, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -82,6 +82,10 @@ impl Settings {
         settings.open.attr_intents_flushed = rng.chance(60);
         // Small: truncates, frees and removals of trees take many transactions.
         settings.open.step_records = *rng.pick(&[1, 2, 5, 64, 2048]);
+        // From a draw of its own: what else a seed does stays as it was.
+        let zstd = Compression::zstd(1).unwrap_or_default();
+        let codecs = [Compression::NONE, Compression::NONE, Compression::LZ4, zstd];
+        settings.mkfs.compression = *Rng::new(seed).fork(12).pick(&codecs);
         if runs_full(seed) {
             settings.full = true;
             settings.capacity = *rng.pick(&[16, 16, 20, 24, 32]) << 20;

@@ -89,7 +89,7 @@ impl Worker<'_> {
             self.found.prealloc += u64::from(extent.len);
             return Ok(());
         }
-        self.add_data(extent.data_addr().0, extent.stored_len());
+        self.add_data(extent);
         self.born(&extent.ptr);
         self.object(ino, extent)
     }

@@ -193,7 +193,7 @@ impl Worker<'_> {
         }
         if !core.is_dir() {
             // What the tree has is counted when it is read.
-            let found: u64 = list.iter().map(|extent| u64::from(extent.len)).sum();
+            let found: u64 = list.iter().map(|extent| u64::from(extent.stored_len())).sum();
             let left = i128::from(core.bytes) - i128::from(found);
             self.found.bytes.extend((left != 0).then_some((ino, left)));
         }

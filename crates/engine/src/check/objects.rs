@@ -80,7 +80,7 @@ impl Worker<'_> {
 
     /// Gathers the object of an attribute's value.
     pub fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
-        self.add_data(extent.data_addr().0, extent.stored_len());
+        self.add_data(extent);
         self.born(&extent.ptr);
         self.gather(Object { len: extent.len, ..value_of(ino, extent.ptr) })
     }

@@ -149,9 +149,13 @@ impl<'v> Worker<'v> {
     }
 
     /// Counts data that something points to.
-    pub fn add_data(&mut self, addr: u64, len: u32) {
-        self.add_live(Addr(addr), u64::from(len), 0);
-        self.found.data.push((addr, len));
+    pub fn add_data(&mut self, extent: &Extent) {
+        let (addr, share) = (extent.data_addr(), extent.share());
+        self.add_live(addr, u64::from(extent.stored_len()), 0);
+        // Of a part of a compressed object, no stored byte may be its own.
+        if !share.is_empty() {
+            self.found.data.push((addr.0, share.end - share.start));
+        }
     }
 
     /// Counts metadata that something points to.
