@@ -1,6 +1,7 @@
 //! The command line of `shoal bench`.
 
 use crate::error::{BenchError, Result};
+use shoal::Compression;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -88,6 +89,9 @@ pub struct Args {
     /// `vol:` size of the volume (default: 8G, more where the files need it)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
+    /// `vol:` compress the volume, as mkfs --compress
+    #[arg(long, value_name = "CODEC", default_value = "none")]
+    pub compress: Compression,
     /// `vol:` let checkpoints follow each other without pause
     #[arg(long)]
     pub checkpoint_always: bool,

@@ -64,7 +64,13 @@ impl VolumeTarget {
                 Ok(meta) if args.size.is_none() && (!meta.is_file() || meta.len() > 0) => 0,
                 _ => args.volume_size(),
             };
-            let mkfs = MkfsOptions { size, force: args.force, parents, ..MkfsOptions::default() };
+            let mkfs = MkfsOptions {
+                size,
+                force: args.force,
+                parents,
+                compression: args.compress,
+                ..MkfsOptions::default()
+            };
             shoal::mkfs(path, &mkfs).map_err(|e| failed("mkfs of", path, e))?;
         }
         let scratch = Scratch { path: path.into(), keep };

@@ -33,6 +33,33 @@ fn mkfs_takes_its_options() {
 }
 
 #[test]
+fn a_compressed_volume_says_so_and_takes_less() {
+    let scratch = Scratch::new();
+    let text: String = (0..20_000).map(|n| format!("line {n} of a text\n")).collect();
+    fs::write(scratch.path("text"), &text).expect("write");
+    let mut live = Vec::new();
+    for codec in ["none", "lz4", "zstd", "zstd:9"] {
+        scratch.shoal(["mkfs", "v", "--size", "256M", "--compress", codec, "--force"]).ok();
+        scratch.shoal(["cp", "text", "v:/text"]).ok();
+        assert!(scratch.shoal(["cat", "v:/text"]).ok() == text, "{codec}");
+        assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+        let info = scratch.shoal(["info", "v"]).ok();
+        let named = if codec == "zstd" { "zstd:3" } else { codec };
+        assert!(info.contains(&format!("compression     {named}\n")), "{info}");
+        let json = scratch.shoal(["info", "v", "--json"]).ok();
+        assert!(json.contains(&format!(r#""compression":"{named}""#)), "{json}");
+        let json: serde_json::Value = serde_json::from_str(&json).expect("json");
+        live.push(json["live_bytes"].as_u64().expect("a number"));
+    }
+    assert!(live[1] < live[0] / 2 && live[2] < live[1], "{live:?}");
+    for codec in ["gzip", "zstd:20", "lz4:3", ""] {
+        let ran = scratch.shoal(["mkfs", "w", "--compress", codec]);
+        assert_eq!(ran.status(), Some(2), "{ran}");
+        assert!(ran.stderr().contains("zstd:LEVEL from 1 to 19"), "{ran}");
+    }
+}
+
+#[test]
 fn mkfs_keeps_the_size_of_an_existing_file() {
     let scratch = Scratch::new();
     let file = File::create(scratch.path("v")).expect("a file");
