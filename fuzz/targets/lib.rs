@@ -4,6 +4,7 @@
 //! | module | input is |
 //! | --- | --- |
 //! | [`decoders`] | bytes of one structure on disk |
+//! | [`coded`] | bytes to be decoded by a codec: nodes, inode blocks, anything |
 //! | [`request`] | bytes of one request of the kernel |
 //! | [`tree`] | changes of a tree, which a `BTreeMap` follows |
 //! | [`image`] | damage to a volume, a fresh one or a frozen one, which is then opened and used |
@@ -13,6 +14,7 @@
 //! Checksums keep random bytes out, so most targets look at their input twice: as it is, and with
 //! magic and checksum put right, as after a fault in our own code or on purpose.
 
+pub mod coded;
 pub mod decoders;
 pub mod frozen;
 pub mod image;
@@ -27,8 +29,9 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("checkpoint", decoders::checkpoint),
     ("root_page", decoders::root_page),
     ("orphan_list", decoders::orphan_list),
-    ("node", decoders::node),
-    ("inode_block", decoders::inode_block),
+    ("codec", coded::codec),
+    ("node", coded::node),
+    ("inode_block", coded::inode_block),
     ("usage", decoders::usage),
     ("batch", decoders::batch),
     ("flush", decoders::flush),
