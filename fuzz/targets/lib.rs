@@ -23,8 +23,11 @@ pub mod request;
 pub mod seal;
 pub mod tree;
 
-/// A target by name.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// Code of a target: takes an input, and panics if something is wrong.
+pub type Target = fn(&[u8]);
+
+/// Targets by name.
+pub const TARGETS: &[(&str, Target)] = &[
     ("superblock", decoders::superblock),
     ("checkpoint", decoders::checkpoint),
     ("root_page", decoders::root_page),
@@ -46,6 +49,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
 
 #[cfg(test)]
 mod tests {
+    use super::Target;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
@@ -119,7 +123,7 @@ mod tests {
     static FAILED: AtomicBool = AtomicBool::new(false);
 
     /// Runs changes of the inputs until the time is over; how many.
-    fn run(name: &str, target: fn(&[u8]), inputs: &[Vec<u8>], seed: u64) -> u64 {
+    fn run(name: &str, target: Target, inputs: &[Vec<u8>], seed: u64) -> u64 {
         let (mut rng, mut runs) = (Rng(seed | 1 << 40), 0);
         let end = Instant::now() + Duration::from_secs(from_env("SHOAL_FUZZ_SECONDS").unwrap_or(1));
         // What aborts cannot say what it was given.

@@ -346,7 +346,7 @@ mod tests {
         let checked = Volume::open_on(device, &options).and_then(|v| v.check(&mut |_, _| ()));
         let shown = |mut report: shoal::CheckReport| {
             // Copies of the checkpoint's record, which is another now.
-            report.problems.retain(|p| !["superblock-copy", "table"].contains(&&p.rule[..]));
+            report.problems.retain(|p| !["superblock-copy", "table"].contains(&p.rule));
             format!("{:?}", report.problems)
         };
         checked.map_or_else(|e| e.to_string(), shown)

@@ -127,7 +127,7 @@ impl World {
                 let zstd = Compression { codec: Codec::Zstd, level: 1 };
                 let how = [Compression::NONE, Compression::LZ4, zstd];
                 self.writer.compression = how[usize::from(op[6] % 3)];
-                self.checkpoint(op[7] % 4 == 0)?;
+                self.checkpoint(op[7].is_multiple_of(4))?;
             }
         }
         Ok(())
