@@ -16,6 +16,7 @@ use shoal_format::Compression;
 use shoal_format::attr::KEY_HIGH;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
 use shoal_format::inode::{BlockHeader, Form, Inode};
+use shoal_format::item::Item;
 use shoal_format::node::{NodeHeader, TreeId};
 use shoal_format::root::RootPage;
 use shoal_format::usage::{self, SegKind};
@@ -355,7 +356,7 @@ impl Inner {
         if locked.is_detached() {
             return Ok(None);
         }
-        let more = here.len() > CLEAN_EXTENTS;
+        let (more, before) = (here.len() > CLEAN_EXTENTS, locked.inode().core.bytes);
         let len = here.iter().map(|e| e.ptr.len).max().unwrap_or(0);
         here.truncate(CLEAN_EXTENTS);
         for old in here {
@@ -364,6 +365,11 @@ impl Inner {
             };
             let (new, _hold) = self.move_extent(ino, &old, object)?;
             self.replace_extents(&mut txn, &mut locked, old.offset, old.end(), &[new])?;
+        }
+        // A part of a compressed object may take more or less by itself.
+        let bytes = locked.inode().core.bytes;
+        if bytes != before {
+            txn.log(Item::Moved { ino, bytes });
         }
         txn.commit()?;
         Ok(Some((len, more)))

@@ -217,6 +217,7 @@ fn kind(item: &Item<'_>) -> &'static str {
         Item::Root { .. } => "root",
         Item::Named { .. } => "named",
         Item::Unnamed { .. } => "unnamed",
+        Item::Moved { .. } => "moved",
     }
 }
 

@@ -289,6 +289,11 @@ items! {
         21 entry: Dirent<'a> as entry of dir,
             "the entry that goes, behind the length of its name in one byte";
     }
+    19 Moved: "data of the file was moved, and now takes this much. The file has not changed, nor \
+               has the LSN in its core." {
+        1 ino: Ino, "inode";
+        9 bytes: u64, "bytes that its data takes";
+    }
 }
 
 impl Item<'_> {
@@ -340,6 +345,8 @@ pub mod size {
     pub const FREE: usize = fixed(5);
     /// [`Item::Links`](super::Item::Links).
     pub const LINKS: usize = fixed(11);
+    /// [`Item::Moved`](super::Item::Moved).
+    pub const MOVED: usize = fixed(19);
     /// [`Item::OrphanAdd`](super::Item::OrphanAdd), [`Item::OrphanDel`](super::Item::OrphanDel).
     pub const ORPHAN: usize = fixed(9);
     /// [`Item::IntentDone`](super::Item::IntentDone).
@@ -405,6 +412,7 @@ mod tests {
             (Item::Root { ino, state: RootState::Live, floor: 1, name: &name }, size::root(255)),
             (Item::Named { dir: ino, generation: 1, lo: 2, entry }, size::NAMED_MAX),
             (Item::Unnamed { dir: ino, generation: 1, lo: 2, entry }, size::NAMED_MAX),
+            (Item::Moved { ino, bytes: 1 }, size::MOVED),
         ];
         for (item, bytes) in rows {
             let mut raw = Vec::new();

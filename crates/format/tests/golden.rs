@@ -464,6 +464,7 @@ fn items(golden: &mut Golden) {
         Item::Root { ino, state: RootState::Deleted, floor: 0x11, name: b"root" },
         Item::Named { dir, generation: 0x11, lo: 0x22, entry },
         Item::Unnamed { dir, generation: 0x33, lo: 0x44, entry },
+        Item::Moved { ino, bytes: 0x5566 },
     ];
     all.iter().for_each(|one| item(golden, one));
 }

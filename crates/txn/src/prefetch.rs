@@ -77,6 +77,7 @@ impl Wanted {
                 | Item::AttrFork { ino, .. }
                 | Item::DirTouch { ino, .. }
                 | Item::Links { ino, .. }
+                | Item::Moved { ino, .. }
                 | Item::Free { ino, .. } => self.block(ino),
                 Item::TreePut { root, tree, key, .. } | Item::TreeDel { root, tree, key } => {
                     self.keys(root, tree, key, key.next());

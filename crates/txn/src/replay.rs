@@ -156,6 +156,7 @@ impl<'s> Replay<'s> {
                 inode.core.nlink = nlink;
                 inode.core.ctime = ctime;
             }),
+            Item::Moved { ino, bytes } => self.edit(ino, |inode| inode.core.bytes = bytes),
             Item::Free { ino, generation } => self.free(ino, generation),
             Item::TreePut { root, tree, key, value } => self.put(root, tree, key, value),
             Item::TreeDel { root, tree, key } => self.delete(root, tree, key, key.next()),

@@ -3,6 +3,7 @@
 use super::{Sim, open};
 use crate::device::FaultyDevice;
 use crate::op::{Op, Place, Target, Who};
+use crate::rng::Rng;
 use shoal::{Caller, Code, Error, Fallocate, Ino, Volume, mkfs_on};
 use shoal_base::limits::NODE_SIZE;
 use shoal_device::Device;
@@ -98,9 +99,12 @@ impl Sim {
 fn fill(volume: &Volume) -> Result<u64, String> {
     let (who, name) = (Caller::root(), b"fills");
     let file = volume.create(&who, Ino::ROOT, name, 0o600).map_err(|e| format!("create: {e}"))?;
+    // Of bytes that cannot be compressed: else it would depend on what is left of other objects.
+    let mut rng = Rng::new(7);
+    let chunk: Vec<u8> = (0..CHUNK).map(|_| rng.next() as u8).collect();
     let mut written = 0;
     loop {
-        match volume.append(file.ino, &[7; CHUNK], false) {
+        match volume.append(file.ino, &chunk, false) {
             Ok((_, more)) => written += more as u64,
             Err(e) if e.is(Code::NoSpace) => break,
             Err(e) => return Err(format!("filling it: {e}")),
