@@ -83,7 +83,7 @@ fn frozen(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
 fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let found = |magic: &[u8]| {
         let objects = image.objects.iter().map(|(at, len)| &image.bytes[*at..*at + *len]);
-        objects.filter(|o| o.starts_with(magic)).last()
+        objects.rev().find(|object| object.starts_with(magic))
     };
     for (target, magic) in [
         ("checkpoint", &b"SCP3"[..]),
@@ -140,6 +140,7 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
 
     let mut record = Vec::new();
     Item::OrphanAdd { ino: Ino(5) }.encode(&mut record);
+    Item::Moved { ino: Ino(5), bytes: 300 }.encode(&mut record);
     let value = b"value";
     Item::TreePut { root: RootId(0), tree: TreeId::Dirents, key: Key::MIN, value }
         .encode(&mut record);
