@@ -4,24 +4,21 @@ use shoal_base::checksum::checksum_of_body;
 use shoal_base::limits::SEGMENTS_MAX;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
-use shoal_format::bytes::{Reader, u16_at, u64_at};
+use shoal_format::bytes::{Reader, u64_at};
 use shoal_format::checkpoint::{self as checkpoints, Checkpoint};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::flush::{self as flushes, FlushHeader, FlushRange};
-use shoal_format::inode::{BlockId, decode_block, encode_block, stamp_block};
 use shoal_format::item::Item;
-use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
 use shoal_format::root::{self, RootPage};
 use shoal_format::superblock::{self, Superblock};
 use shoal_format::usage::{self as usages, Expected, UsageIndex, UsagePage, UsageRoot};
-use shoal_format::{Geometry, Ptr, extent, inode, orphan as orphans};
+use shoal_format::{Geometry, Ptr, extent, orphan as orphans};
 
 const ADDR: Addr = Addr(1 << 22);
-/// Root through which everything is reached, whatever the headers say of who wrote it.
+/// A root other than the first.
 const ROOT: RootId = RootId(5);
-const ID: NodeId = NodeId { volume: 7, root: ROOT, tree: TreeId::Dirents };
 
 /// `data` with `head` at its start and its last 8 bytes the checksum of the others.
 fn sealed(data: &[u8], len: usize, head: &[u8]) -> Vec<u8> {
@@ -41,6 +38,9 @@ pub fn superblock(data: &[u8]) {
         let again = Superblock::decode(&sb.encode(), 0).ok().flatten();
         assert_eq!(again.as_ref(), Some(&sb));
         assert_eq!(sb.incompat & !shoal_format::features::INCOMPAT_KNOWN, 0);
+        assert!(sb.compression.is_valid());
+        assert_eq!(sb.compression.feature() & !sb.incompat, 0);
+        assert_eq!(sb.compression.to_string().parse(), Ok(sb.compression));
         assert!(sb.geometry.contains(sb.checkpoint.addr, u64::from(sb.checkpoint.len)));
     }
 }
@@ -124,97 +124,6 @@ pub fn orphan_list(data: &[u8]) {
         let Ok(blocks) = orphans::decode_list(raw, ADDR, volume) else { continue };
         let again = orphans::decode_list(&orphans::encode_list(volume, &blocks), ADDR, volume);
         assert_eq!(again.ok(), Some(blocks));
-    }
-}
-
-/// A tree node: what is accepted can be searched, changed and split. The input's first half is put
-/// at the start, where header and slots are, the rest at the end, where values are.
-pub fn node(data: &[u8]) {
-    let mut frame = Node::frame();
-    let (slots, values) = data.split_at(data.len() / 2);
-    let slots = &slots[..slots.len().min(frame.len())];
-    frame[..slots.len()].copy_from_slice(slots);
-    let values = &values[..values.len().min(frame.len() - slots.len())];
-    let at = frame.len() - values.len();
-    frame[at..].copy_from_slice(values);
-    use_node(frame.clone(), data);
-    // With a header that fits what is there.
-    let mut id = Node::init(Node::frame(), ID, frame[5], Key::MIN);
-    id.stamp(ADDR, 1, ID.root);
-    frame[..32].copy_from_slice(&id.bytes()[..32]);
-    let (count, heap) = (u16_at(&frame[..], 32) as usize, u16_at(&frame[..], 34) as usize);
-    let lens = (0..count.min((frame.len() - HEADER) / SLOT))
-        .map(|i| u16_at(&frame[..], HEADER + i * SLOT + 18) as usize);
-    let garbage = frame.len().checked_sub(heap + lens.sum::<usize>());
-    frame[36..38].copy_from_slice(&(garbage.unwrap_or(0) as u16).to_le_bytes());
-    use_node(frame, data);
-}
-
-fn use_node(frame: Box<[u8; 16384]>, data: &[u8]) {
-    let Ok(mut node) = Node::from_disk(frame, ID, None, ADDR) else { return };
-    let level = Some(node.level());
-    let well_formed = |node: &Node| {
-        let copy = node.copy_into(Node::frame()).into_frame();
-        if let Err(e) = Node::from_disk(copy, ID, level, ADDR) {
-            panic!("{e}");
-        }
-    };
-    for i in 0..node.count() {
-        assert_eq!(node.search(node.key(i)), Ok(i));
-        let _ = node.value(i);
-    }
-    for op in data.chunks_exact(4).take(64) {
-        let key = Key::new(u64::from(op[0]), u64::from(op[1]));
-        let value = vec![op[2]; usize::from(op[2]) * 8];
-        match (op[3] % 4, node.search(key)) {
-            (0, Ok(i)) => node.remove(i),
-            (1, Ok(i) | Err(i)) if i < node.count() => node.remove(i),
-            (_, Ok(i)) => drop(node.replace(i, &value)),
-            (_, Err(i)) if key >= node.low() => drop(node.insert(i, key, &value)),
-            _ => {}
-        }
-        well_formed(&node);
-    }
-    if node.count() > 1 {
-        let at = node.count() / 2;
-        let (low, count) = (node.key(at), node.count());
-        let right = node.split_off(at, low, Node::frame());
-        well_formed(&node);
-        well_formed(&right);
-        assert_eq!(node.count() + right.count(), count);
-        node.append_all(&right);
-        well_formed(&node);
-    }
-}
-
-/// A block of inodes, of any size that a superblock may name.
-pub fn inode_block(data: &[u8]) {
-    let mut raw = data.to_vec();
-    if raw.len() >= inode::BLOCK_HEADER {
-        raw[..4].copy_from_slice(&inode::MAGIC.to_le_bytes());
-        raw[6..8].fill(0);
-        raw[16..24].copy_from_slice(&3u64.to_le_bytes());
-        raw[24..32].copy_from_slice(&ADDR.0.to_le_bytes());
-    }
-    let inode_size = 256 << (data.len() & 3);
-    if let Some(size) = raw.get_mut(4..6) {
-        size.copy_from_slice(&(inode_size as u16).to_le_bytes());
-    }
-    let volume = raw.get(8..16).map_or(0, |b| u64_at(b, 0));
-    let id = BlockId { volume, first: Ino::new(ROOT, 3 * 32), inode_size };
-    for raw in [data, &raw] {
-        let Ok(inodes) = decode_block(raw, id, ADDR) else { continue };
-        let mut again = Vec::new();
-        encode_block(id, 1, &mut again, |n, out| {
-            let Some(inode) = inodes.get(n) else { return };
-            let _ = inode.to_text();
-            let start = out.len();
-            inode.encode(ROOT, out);
-            assert!(out.len() - start <= inode_size as usize);
-        });
-        stamp_block(&mut again, ADDR);
-        let again = decode_block(&again, id, ADDR).ok();
-        assert_eq!(again.map(|i| i.len()), Some(inodes.len()));
     }
 }
 
@@ -370,10 +279,28 @@ fn use_extent(extent: Extent) {
     let _ = (extent.to_text(), extent.data_addr());
     let middle = extent.offset + u64::from(extent.len) / 2;
     let left = extent.slice(extent.offset, middle.max(extent.offset + 1));
-    assert!(left.is_valid() && extent.slice(middle, extent.end()).is_valid());
-    let mut bytes = Vec::new();
-    extent.encode_inline(&mut bytes);
-    assert_eq!(Extent::decode_inline(&mut Reader::new(&bytes)), Some(extent));
+    let right = extent.slice(middle, extent.end());
+    assert!(left.is_valid() && right.is_valid());
+    if !extent.is_prealloc() {
+        let share = extent.share();
+        for part in [&extent, &left, &right] {
+            let at = part.data_addr().0 - part.ptr.addr.0;
+            assert!(part.stored_len() >= 1 && part.share().end <= part.ptr.len);
+            assert!(at + u64::from(part.stored_len()) <= u64::from(part.ptr.len));
+        }
+        if extent.len > 1 {
+            assert_eq!((left.share().start, right.share().end), (share.start, share.end));
+            assert_eq!(left.share().end, right.share().start);
+        }
+        let ino = Ino::new(ROOT, 3);
+        let header = DataHeader::new(ino, extent.offset, extent.ptr.len, extent.ptr.codec);
+        assert!(header.may_be_of(&extent.ptr));
+    }
+    for part in [extent, left, right] {
+        let mut bytes = Vec::new();
+        part.encode_inline(&mut bytes);
+        assert_eq!(Extent::decode_inline(&mut Reader::new(&bytes)), Some(part));
+    }
 }
 
 /// A directory entry.

@@ -4,19 +4,14 @@
 
 use crate::overlay::PAGE;
 use crate::seal::Image;
-use shoal_format::bytes::u16_at;
-use shoal_format::claim;
-use shoal_format::node::{HEADER, NodeHeader, SLOT, TreeId};
+use shoal_format::inode::{BLOCK_HEADER, BlockHeader};
+use shoal_format::node::{HEADER, Node, NodeHeader, NodeId, TreeId};
+use shoal_format::{Codec, claim};
 use std::io::{Error, Read, Result};
 use std::path::Path;
 
 /// Bytes of an input, at most: larger ones make a run slow and its findings hard to read.
 const INPUT_MAX: usize = 4096;
-
-const AT_TREE: usize = NodeHeader::TABLE.at("tree");
-const AT_LEVEL: usize = NodeHeader::TABLE.at("level");
-const AT_COUNT: usize = NodeHeader::TABLE.at("count");
-const AT_HEAP: usize = NodeHeader::TABLE.at("heap");
 
 /// Magic numbers of objects, and the target that takes them.
 const KINDS: &[(&[u8], &str)] = &[
@@ -106,16 +101,16 @@ pub fn cut(frozen: &Frozen) -> Result<Vec<(&'static str, String, Vec<u8>)>> {
     for (magic, target) in KINDS {
         let objects = image.objects.iter().map(|(at, len)| &image.bytes[*at..*at + *len]);
         let found = objects.filter(|object| object.starts_with(magic));
-        let found = found.map(|object| match *target {
-            "node" => halves(object),
-            _ => object.to_vec(),
-        });
+        let found = found.map(<[u8]>::to_vec);
         let fits = found.filter(|input| input.len() <= INPUT_MAX);
         if let Some(input) = fits.reduce(|a, b| if b.len() > a.len() { b } else { a }) {
             let magic = String::from_utf8_lossy(magic).to_lowercase();
             inputs.push((target, format!("{}-{magic}", frozen.name), input));
         }
     }
+    let objects = image.objects.iter().map(|(at, len)| &image.bytes[*at..*at + *len]);
+    let bodies = objects.filter_map(coded_body).filter(|body| body.len() <= INPUT_MAX);
+    inputs.extend(bodies.max_by_key(Vec::len).map(|body| ("codec", frozen.name.clone(), body)));
     for (tree, target) in [(TreeId::Dirents, "dirent"), (TreeId::Extents, "extent")] {
         let objects = image.objects.iter().map(|(at, len)| &image.bytes[*at..*at + *len]);
         let values = objects.filter_map(|object| longest_value(object, tree));
@@ -125,28 +120,31 @@ pub fn cut(frozen: &Frozen) -> Result<Vec<(&'static str, String, Vec<u8>)>> {
     Ok(inputs)
 }
 
+/// The node that an object is, decoded, and its tree.
+fn node_of(object: &[u8]) -> Option<(Node, TreeId)> {
+    let NodeHeader { tree, volume, root, addr, .. } = NodeHeader::read(object).ok()?;
+    let place = (NodeId { volume, root, tree }, None, addr);
+    Some((Node::decode_found(object, Node::frame(), place).ok()?, tree))
+}
+
 /// The longest value in a leaf of a tree, as its target takes it: that of an extent behind the
 /// offset in the file.
 fn longest_value(object: &[u8], tree: TreeId) -> Option<Vec<u8>> {
-    let is_leaf = object.starts_with(b"SND2") && object[AT_LEVEL] == 0;
-    if !is_leaf || object[AT_TREE] != tree as u8 {
-        return None;
-    }
-    let slots = object[HEADER..].chunks_exact(SLOT).take(usize::from(u16_at(object, AT_COUNT)));
-    let longest = slots.max_by_key(|slot| u16_at(slot, 18))?;
-    let at = usize::from(u16_at(longest, 16));
-    let value = object.get(at..at + usize::from(u16_at(longest, 18)))?;
-    let before = if tree == TreeId::Extents { &longest[8..16] } else { &[] };
-    Some([before, value].concat())
+    let (node, _) = node_of(object).filter(|(node, of)| node.level() == 0 && *of == tree)?;
+    let longest = (0..node.count()).max_by_key(|i| node.value(*i).len())?;
+    let offset = node.key(longest).lo.to_le_bytes();
+    let before = if tree == TreeId::Extents { &offset[..] } else { &[] };
+    Some([before, node.value(longest)].concat())
 }
 
-/// A node as its target takes it: header and slots, then as many bytes with the values at their
-/// end.
-fn halves(node: &[u8]) -> Vec<u8> {
-    let slots = HEADER + usize::from(u16_at(node, AT_COUNT)) * SLOT;
-    let values = node.len().saturating_sub(usize::from(u16_at(node, AT_HEAP)));
-    let half = slots.max(values).min(node.len() / 2);
-    [&node[..half], &node[node.len() - half..]].concat()
+/// What a codec has written, as its target takes it: behind the bytes that it decodes to.
+fn coded_body(object: &[u8]) -> Option<Vec<u8>> {
+    let node = NodeHeader::read(object).ok().and_then(|header| header.coding());
+    let block = BlockHeader::read(object).ok().and_then(|header| header.coding());
+    let head = if node.is_some() { HEADER } else { BLOCK_HEADER };
+    let coding = node.or(block).filter(|coding| coding.codec != Codec::None)?;
+    let logical = coding.logical - head as u32;
+    Some([&logical.to_le_bytes()[..3], &object[head..]].concat())
 }
 
 #[cfg(test)]
@@ -155,7 +153,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Targets whose inputs are no objects of their own.
-    const OTHERS: [&str; 4] = ["superblock", "claim", "dirent", "extent"];
+    const OTHERS: [&str; 5] = ["superblock", "claim", "dirent", "extent", "codec"];
 
     #[test]
     fn every_kind_of_object_is_cut_out_of_some_image() {

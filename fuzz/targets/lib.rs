@@ -4,6 +4,7 @@
 //! | module | input is |
 //! | --- | --- |
 //! | [`decoders`] | bytes of one structure on disk |
+//! | [`coded`] | bytes to be decoded by a codec: nodes, inode blocks, anything |
 //! | [`request`] | bytes of one request of the kernel |
 //! | [`tree`] | changes of a tree, which a `BTreeMap` follows |
 //! | [`image`] | damage to a volume, a fresh one or a frozen one, which is then opened and used |
@@ -13,6 +14,7 @@
 //! Checksums keep random bytes out, so most targets look at their input twice: as it is, and with
 //! magic and checksum put right, as after a fault in our own code or on purpose.
 
+pub mod coded;
 pub mod decoders;
 pub mod frozen;
 pub mod image;
@@ -21,14 +23,18 @@ pub mod request;
 pub mod seal;
 pub mod tree;
 
-/// A target by name.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// Code of a target: takes an input, and panics if something is wrong.
+pub type Target = fn(&[u8]);
+
+/// Targets by name.
+pub const TARGETS: &[(&str, Target)] = &[
     ("superblock", decoders::superblock),
     ("checkpoint", decoders::checkpoint),
     ("root_page", decoders::root_page),
     ("orphan_list", decoders::orphan_list),
-    ("node", decoders::node),
-    ("inode_block", decoders::inode_block),
+    ("codec", coded::codec),
+    ("node", coded::node),
+    ("inode_block", coded::inode_block),
     ("usage", decoders::usage),
     ("batch", decoders::batch),
     ("flush", decoders::flush),
@@ -43,6 +49,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
 
 #[cfg(test)]
 mod tests {
+    use super::Target;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
@@ -116,7 +123,7 @@ mod tests {
     static FAILED: AtomicBool = AtomicBool::new(false);
 
     /// Runs changes of the inputs until the time is over; how many.
-    fn run(name: &str, target: fn(&[u8]), inputs: &[Vec<u8>], seed: u64) -> u64 {
+    fn run(name: &str, target: Target, inputs: &[Vec<u8>], seed: u64) -> u64 {
         let (mut rng, mut runs) = (Rng(seed | 1 << 40), 0);
         let end = Instant::now() + Duration::from_secs(from_env("SHOAL_FUZZ_SECONDS").unwrap_or(1));
         // What aborts cannot say what it was given.

@@ -3,21 +3,21 @@
 
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::batch::{BatchHeader, BatchKind};
-use shoal_format::flush::{self, FlushKind};
-use shoal_format::bytes::u16_at;
 use shoal_format::claim::OwnerClaim;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
+use shoal_format::flush::{self, FlushKind};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
-use shoal_format::node::{HEADER, Key, Node, NodeId, SLOT, TreeId};
-use shoal_format::{Geometry, Ptr, orphan};
+use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};
+use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
 use shoal_fuzz::seal::Image;
 use std::error::Error;
 use std::path::Path;
 
 type Done = Result<(), Box<dyn Error>>;
 
+const ZSTD: Compression = Compression { codec: Codec::Zstd, level: 3 };
 const PTR: Ptr = Ptr::sealed(Addr(1 << 22), 3, 16384, 5);
 
 fn main() -> Done {
@@ -83,7 +83,7 @@ fn frozen(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
 fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let found = |magic: &[u8]| {
         let objects = image.objects.iter().map(|(at, len)| &image.bytes[*at..*at + *len]);
-        objects.filter(|o| o.starts_with(magic)).last()
+        objects.rev().find(|object| object.starts_with(magic))
     };
     for (target, magic) in [
         ("checkpoint", &b"SCP3"[..]),
@@ -106,31 +106,41 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     for n in 0..8 {
         node.insert(n, Key::new(n as u64, 0), &[7; 20]);
     }
-    node.stamp(PTR.addr, 1, id.root);
-    // As the target takes it: slots in the first half, values in the second.
-    let heap = u16_at(node.bytes(), 34) as usize;
-    let mut halves = node.bytes()[..HEADER + 8 * SLOT].to_vec();
-    halves.extend(&node.bytes()[heap..]);
-    halves.resize(2 * (HEADER + 8 * SLOT), 0);
-    put("node", "leaf", &halves)?;
+    let encoded = |node: &mut Node, how: Compression| {
+        let mut raw = Vec::new();
+        node.encode(how, 1, id.root, &mut raw);
+        stamp_node(&mut raw, PTR.addr);
+        raw
+    };
+    put("node", "leaf", &encoded(&mut node, Compression::NONE))?;
+    put("node", "leaf-lz4", &encoded(&mut node, Compression::LZ4))?;
+    put("node", "leaf-zstd", &encoded(&mut node, ZSTD))?;
+    for how in [Compression::LZ4, ZSTD] {
+        let mut body = vec![44, 1, 0];
+        how.encode(&b"a tree of small files".repeat(15)[..300], 300, &mut body);
+        put("codec", how.codec.name(), &body)?;
+    }
 
     let inode = |n: usize| Inode {
         core: Core { mode: 0o100644, nlink: 1, data_len: 9, ..Core::default() },
         data: vec![n as u8; n].into(),
         attr: Box::default(),
     };
-    let mut block = Vec::new();
     let id = BlockId { volume: 7, first: Ino(96), inode_size: 512 };
-    encode_block(id, 1, &mut block, |n, out| {
-        if n < 4 {
-            inode(n).encode(id.first.root(), out);
-        }
-    });
-    stamp_block(&mut block, PTR.addr);
-    put("inode_block", "four", &block)?;
+    for how in [Compression::NONE, Compression::LZ4, ZSTD] {
+        let mut block = Vec::new();
+        encode_block((id, 1), how, &mut block, |n, out| {
+            if n < 4 {
+                inode(n).encode(id.first.root(), out);
+            }
+        });
+        stamp_block(&mut block, PTR.addr);
+        put("inode_block", &format!("four-{}", how.codec.name()), &block)?;
+    }
 
     let mut record = Vec::new();
     Item::OrphanAdd { ino: Ino(5) }.encode(&mut record);
+    Item::Moved { ino: Ino(5), bytes: 300 }.encode(&mut record);
     let value = b"value";
     Item::TreePut { root: RootId(0), tree: TreeId::Dirents, key: Key::MIN, value }
         .encode(&mut record);
@@ -147,7 +157,8 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         next: Addr(0),
     };
     put("batch", "batch", &[&header.encode(&body)[..], &body].concat())?;
-    let by = flush::Writer { kind: FlushKind::Flush, volume: 7, incarnation: 1, epoch: 2, sequence: 3 };
+    let by =
+        flush::Writer { kind: FlushKind::Flush, volume: 7, incarnation: 1, epoch: 2, sequence: 3 };
     put("flush", "two", &flush::pack(&by, &[(Addr(4096), b"a range"), (Addr(8192), &[1; 100])]))?;
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
@@ -159,8 +170,10 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let part = Extent { ptr: PTR, ..Extent::prealloc(0, 4096) };
     part.encode_inline(&mut extents);
     Extent::prealloc(8192, 100).encode_inline(&mut extents);
+    let coded = Ptr { len: 300, codec: Codec::Lz4, ..PTR };
+    Extent { ptr: coded, skip: 4096, ..part }.encode_inline(&mut extents);
     put("extent", "inline", &extents)?;
-    put("extent", "header", &DataHeader::new(Ino(7), 0, 9).encode(7))?;
+    put("extent", "header", &DataHeader::new(Ino(7), 0, 9, Codec::Lz4).encode(7))?;
     let mut entry = Vec::new();
     Dirent { child: Ino(7), kind: 8, name: b"name" }.encode(RootId(0), &mut entry);
     put("dirent", "name", &entry)?;

@@ -2,9 +2,10 @@
 //! cache is small, so that few changes suffice for splits, merges and eviction.
 
 use shoal_base::counters::Counters;
+use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Result, RootId};
 use shoal_device::{Device, MemDevice};
-use shoal_format::{Geometry, Ptr};
+use shoal_format::{Codec, Compression, Geometry, Ptr};
 use shoal_tree::{Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +19,24 @@ struct Writer {
     live: BTreeMap<u64, u32>,
     retired: Vec<u64>,
     free: Vec<u64>,
+    compression: Compression,
 }
 
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
+        // Each has room for the longest, so that any other may come there later.
         let addr = self.free.pop().unwrap_or_else(|| {
-            self.next += len as u64;
-            self.next - len as u64
+            self.next += NODE_SIZE as u64;
+            self.next - NODE_SIZE as u64
         });
         assert!(self.live.insert(addr, len as u32).is_none(), "{addr} is in use");
         Ok(Addr(addr))
     }
     fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         self.device.write_at(bytes, addr.0)
+    }
+    fn compression(&self) -> Compression {
+        self.compression
     }
     fn retire(&mut self, ptr: Ptr) {
         if !ptr.is_null() {
@@ -61,6 +67,7 @@ pub fn tree(data: &[u8]) {
         live: BTreeMap::new(),
         retired: Vec::new(),
         free: Vec::new(),
+        compression: Compression::NONE,
     };
     let cache = cache();
     let tree = Tree::create(ID, device, GEOMETRY, cache.clone());
@@ -116,7 +123,12 @@ impl World {
                     self.tree.rewrite(key, op[7] % 4, Addr(*addr), self.epoch)?;
                 }
             }
-            _ => self.checkpoint(op[7] % 4 == 0)?,
+            _ => {
+                let zstd = Compression { codec: Codec::Zstd, level: 1 };
+                let how = [Compression::NONE, Compression::LZ4, zstd];
+                self.writer.compression = how[usize::from(op[6] % 3)];
+                self.checkpoint(op[7].is_multiple_of(4))?;
+            }
         }
         Ok(())
     }

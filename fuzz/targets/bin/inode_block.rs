@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| shoal_fuzz::decoders::inode_block(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| shoal_fuzz::coded::inode_block(data));

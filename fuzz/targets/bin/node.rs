@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| shoal_fuzz::decoders::node(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| shoal_fuzz::coded::node(data));

@@ -84,7 +84,7 @@ fn tables(device: &Arc<MemDevice>, counts: &mut Counts) {
     let image = Image::read(&**device, &sb, checkpoint, &mut |_, e| panic!("{e}")).unwrap();
     image.for_each_object(&mut |kind, ptr| {
         count(counts, &format!("checkpoint, {}", kind.name()), 1);
-        coded(counts, ptr);
+        coded(counts, "checkpoint", ptr);
     });
     let mut raw = vec![0; claim::SIZE];
     device.read_at(&mut raw, claim::ADDR).unwrap();
@@ -93,9 +93,10 @@ fn tables(device: &Arc<MemDevice>, counts: &mut Counts) {
     }
 }
 
-/// Counts a pointer by the codec of its object.
-fn coded(counts: &mut Counts, ptr: Ptr) {
-    count(counts, &format!("pointer, codec {:?}", ptr.codec).to_lowercase(), 1);
+/// Counts a pointer by the codec of its object, and the object if it is coded.
+fn coded(counts: &mut Counts, object: &str, ptr: Ptr) {
+    count(counts, &format!("pointer, codec {}", ptr.codec.name()), 1);
+    count(counts, &format!("{object}, coded"), u64::from(ptr.is_coded()));
 }
 
 /// Counts records and items, a torn tail, and intents open in the journal or at the checkpoint.
@@ -127,7 +128,7 @@ fn root_contents(root: &Root, counts: &mut Counts) {
         let mut nodes = 0;
         let mut node = |ptr| {
             nodes += 1;
-            coded(counts, ptr);
+            coded(counts, "node", ptr);
         };
         root.tree(tree).for_each_node(&mut node).unwrap();
         if nodes > 0 {
@@ -136,7 +137,7 @@ fn root_contents(root: &Root, counts: &mut Counts) {
         }
     }
     let each_block = &mut |_, ptr, _| {
-        coded(counts, ptr);
+        coded(counts, "inode block", ptr);
         count(counts, "inode block", 1);
         Ok(true)
     };
@@ -229,13 +230,20 @@ impl InodeAt<'_> {
         if extent.is_prealloc() {
             return self.count("extent, preallocated");
         }
-        coded(self.counts, extent.ptr);
+        coded(self.counts, "extent", extent.ptr);
         self.count(match extent.pieces().len() {
             0 => "extent, one checksum",
             _ => "extent, checksums of pieces",
         });
-        if extent.len < extent.ptr.logical.get() {
+        let part = extent.len < extent.ptr.logical.get();
+        if part {
             self.count("extent, part of an object");
+        }
+        match (extent.ptr.is_coded(), part, extent.skip > 0) {
+            (true, false, _) => self.count("extent, whole coded object"),
+            (true, true, false) => self.count("extent, start of a coded object"),
+            (true, true, true) => self.count("extent, behind the start of a coded object"),
+            (false, ..) => {}
         }
     }
 
@@ -265,7 +273,7 @@ impl InodeAt<'_> {
         let space = format!("{:?}", attr.space).to_lowercase();
         self.count(&format!("attribute, {space} {place}"));
         if let Value::Remote(ptr) = attr.value {
-            coded(self.counts, ptr);
+            coded(self.counts, "attribute value", ptr);
             self.count(&format!("attribute, value elsewhere, {place}"));
         }
     }

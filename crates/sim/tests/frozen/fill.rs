@@ -1,5 +1,6 @@
 //! Contents of the images: something of every form that the engine stores differently.
-//! Nothing here is random, and contents are text that repeats, so that an image stays small.
+//! Nothing here is random, and nearly all contents are text that repeats, so that an image stays
+//! small.
 
 use shoal::{
     Caller, Fallocate, Ino, OpenOptions, RenameFlags, SetAttr, SetTime, Time, Volume, XattrFlags,
@@ -32,6 +33,11 @@ pub fn session() -> OpenOptions {
 /// `len` bytes of text that says whose it is.
 pub fn text(who: &str, len: usize) -> Vec<u8> {
     format!("contents of {who}. ").into_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// `len` bytes that no codec makes shorter, the same each time.
+fn noise(len: usize) -> Vec<u8> {
+    (0..len.div_ceil(8) as u64).flat_map(|n| xxh3_64_with_seed(b"noise", n).to_le_bytes()).collect()
 }
 
 /// A volume being filled, as the superuser.
@@ -120,6 +126,7 @@ impl Fill<'_> {
             self.volume.append(grown, &text("appended", 700 + n), false).unwrap();
             self.volume.sync().unwrap();
         }
+        self.write(self.file(dir, "incompressible"), 0, &noise(9000));
         self.resize(self.filled(dir, "made shorter", 50_000), 10_001);
         self.resize(self.filled(dir, "made longer", 500), 70_000);
         self.preallocated(dir);

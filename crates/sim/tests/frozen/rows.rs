@@ -2,8 +2,8 @@
 //! `mkfs` is one more row, of a codec for example:
 //!
 //! ```text
-//! Row { name: "lz4", mkfs: || MkfsOptions { codec: Lz4, ..small() }, make: clean,
-//!       contains: &[("pointer, codec lz4", 10)], … }
+//! Row { name: "lz4", mkfs: || MkfsOptions { compression: Compression::LZ4, ..small() },
+//!       make: clean, contains: &[("pointer, codec lz4", 10)], … }
 //! ```
 
 use super::contents::Counts;
@@ -11,6 +11,7 @@ use super::fill::{Fill, SEGMENT, SIZE, session, text};
 use super::workshop::Workshop;
 use shoal::{Fallocate, Ino, MkfsOptions, OpenOptions, TreeCheck};
 use shoal_format::claim::{self, OwnerClaim};
+use shoal_format::{Codec, Compression};
 use shoal_sim::image::Image;
 
 /// An image.
@@ -94,6 +95,22 @@ pub const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "lz4",
+        since: "2026-11-22",
+        what: "as clean; compressed with LZ4",
+        mkfs: || MkfsOptions { compression: Compression::LZ4, ..small() },
+        make: clean,
+        contains: &coded("feature lz4", "pointer, codec lz4"),
+    },
+    Row {
+        name: "zstd",
+        since: "2026-11-22",
+        what: "as clean; compressed with Zstandard, level 3",
+        mkfs: || MkfsOptions { compression: ZSTD, ..small() },
+        make: clean,
+        contains: &coded("feature zstd", "pointer, codec zstd"),
+    },
+    Row {
         name: "crashed",
         since: "2026-11-22",
         what: "not closed; a journal of every kind of change, orphans, an intent under way, the \
@@ -101,6 +118,26 @@ pub const ROWS: &[Row] = &[
         mkfs: small,
         make: crashed,
         contains: CRASHED,
+    },
+    Row {
+        name: "crashed-lz4",
+        since: "2026-11-22",
+        what: "as crashed; compressed with LZ4",
+        mkfs: || MkfsOptions { compression: Compression::LZ4, ..small() },
+        make: crashed,
+        contains: &[
+            ("superblock, not clean", 1),
+            ("feature lz4", 1),
+            ("pointer, codec lz4", 40),
+            ("node, coded", 4),
+            ("inode block, coded", 2),
+            ("attribute value, coded", 1),
+            ("extent, whole coded object", 5),
+            ("extent, behind the start of a coded object", 2),
+            ("journal, torn tail", 1),
+            ("journal, open intent", 1),
+            ("orphan slot in use", 3),
+        ],
     },
     Row {
         name: "recovering",
@@ -193,6 +230,21 @@ const EVERYTHING: &[(&str, u64)] = &[
     ("pointer, codec none", 1),
 ];
 
+/// Structures of an image with compression: those that are coded, and data that is not.
+const fn coded(feature: &'static str, pointers: &'static str) -> [(&'static str, u64); 9] {
+    [
+        ("superblock, clean", 1),
+        (feature, 1),
+        (pointers, 40),
+        ("node, coded", 4),
+        ("inode block, coded", 2),
+        ("attribute value, coded", 2),
+        ("extent, whole coded object", 5),
+        ("extent, behind the start of a coded object", 2),
+        ("extent, checksums of pieces", 1),
+    ]
+}
+
 /// Structures of the image of a crash.
 const CRASHED: &[(&str, u64)] = &[
     ("superblock, not clean", 1),
@@ -221,6 +273,9 @@ const CRASHED: &[(&str, u64)] = &[
     ("journal, item named", 1),
     ("journal, item unnamed", 1),
 ];
+
+/// Zstandard at its default level.
+const ZSTD: Compression = Compression { codec: Codec::Zstd, level: 3 };
 
 /// Options of most images.
 fn small() -> MkfsOptions {
