@@ -27,9 +27,9 @@ pub struct Version {
     pub what: &'static str,
 }
 
-/// Version of the volumes that this code makes and opens. A draft has its number in the upper half:
-/// its volumes are opened by the Shoal that made them, and by no other.
-pub const VERSION: u32 = 2 | 1 << 16;
+/// Version of the volumes that this code makes and opens. A draft of one has the draft's number in
+/// the upper half: its volumes are opened by the Shoal that made them, and by no other.
+pub const VERSION: u32 = 2;
 
 /// Every version that was ever written, a row each.
 pub const VERSIONS: &[Version] = &[
@@ -44,7 +44,7 @@ pub const VERSIONS: &[Version] = &[
         what: "every structure is declared once; a pointer knows when its object was written; \
                numbers are relative to their root; data is checked by pieces; the usage table is \
                in pages; nodes, inode blocks and data may be compressed; what is flushed together \
-               is aligned to 4 KiB. Wanting, before it is released: frozen images",
+               is aligned to 4 KiB",
     },
 ];
 
