@@ -126,7 +126,8 @@ kinds! {
     /// An inode, or 4,096 entries, of a deleted subvolume.
     15 REAP_ROOT "reap root" = FREED + size::TREE_DEL_RANGE;
     /// Extents of one object are moved by the cleaner.
-    16 CLEAN "clean" = max(FORK_EXTENTS * FORK, CLEAN_EXTENTS * 3 * EXTENT_PUT) + ATTR_PUT + FORK + size::MOVED;
+    16 CLEAN "clean" = max(FORK_EXTENTS * FORK, CLEAN_EXTENTS * 3 * EXTENT_PUT) + ATTR_PUT + FORK
+        + size::MOVED;
     /// An intent is completed by recovery.
     17 RECOVERY "recovery" = size::INTENT_DONE;
     /// A parent pointer is written by a repair.
