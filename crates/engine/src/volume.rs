@@ -128,9 +128,9 @@ impl Inner {
     /// When somebody has tried that, and nothing has been freed since, the answer is known.
     #[cold]
     fn begin_after_relief(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
-        let apart = cold::apart();
         let mut round = 0;
         loop {
+            let apart = cold::apart();
             if self.is_hopeless(bytes) {
                 return Err(Error::Code(Code::NoSpace));
             }
@@ -139,10 +139,14 @@ impl Inner {
             let room = self.store.has_room(bytes);
             if room || !gained || round >= 8 {
                 drop(apart);
-                return self.store.begin(Need::Space(bytes), kind);
+                match self.store.begin(Need::Space(bytes), kind) {
+                    // Others have taken the room in between: the last of it, or of what is so far.
+                    Err(e) if e.is(Code::NoSpace) && room && round < 8 => {}
+                    begun => return begun,
+                }
             }
             // While there is something to free, there may be space.
-            round += u32::from(!reaped);
+            round += u32::from(room || !reaped);
         }
     }
 

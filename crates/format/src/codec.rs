@@ -15,6 +15,7 @@
 
 use crate::declare::{layout, numbered};
 use crate::features::{INCOMPAT_LZ4, INCOMPAT_ZSTD};
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -47,6 +48,9 @@ layout! {
 pub const LEVEL_MAX: u8 = 19;
 /// Level of Zstandard when none is given.
 pub const LEVEL_DEFAULT: u8 = 3;
+
+/// Memory of a decoder of Zstandard, about.
+const CONTEXT: Layout = Layout::new::<[u8; 160 << 10]>();
 
 /// Bytes of a sample from which it is guessed whether data can be compressed.
 const SAMPLE: usize = 4096;
@@ -247,13 +251,11 @@ impl Coders {
     }
 
     fn unzstd(&mut self, stored: &[u8], out: &mut [u8]) -> Result<usize, String> {
-        if self.unzstd.is_none() {
-            self.unzstd = Some(Decompressor::new().map_err(|e| e.to_string())?);
-        }
-        match &mut self.unzstd {
-            Some(unzstd) => unzstd.decompress_to_buffer(stored, out).map_err(|e| e.to_string()),
-            None => Err("no memory".into()),
-        }
+        // Out of memory, as for any other allocation: what could not be decoded for want of it must
+        // not be taken for damage.
+        let made = || Decompressor::new().unwrap_or_else(|_| handle_alloc_error(CONTEXT));
+        let unzstd = self.unzstd.get_or_insert_with(made);
+        unzstd.decompress_to_buffer(stored, out).map_err(|e| e.to_string())
     }
 }
 
