@@ -134,7 +134,12 @@ impl Lockstep {
             Op::RootCreate { name, .. } => Some((Ino::ROOT, name.clone())),
             _ => op.makes().and_then(|at| Some((run.resolve(&at.dir)?, at.name.clone()))),
         };
-        let made = place.and_then(|place| found.entries.get(&place).copied().map(Answer::Node));
+        let made = place.and_then(|place| found.entries.get(&place).copied());
+        // What is found there is an older file, whose removal the crash undid.
+        if made.is_some_and(|ino| run.model.node(ino).is_some()) {
+            return None;
+        }
+        let made = made.map(Answer::Node);
         run.replay(op, made.as_ref())?.ok()?;
         for ino in run.model.touched().map(|(ino, _)| ino).collect::<Vec<_>>() {
             if let Some(seen) = found.nodes.get(&ino) {
