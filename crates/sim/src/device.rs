@@ -153,6 +153,7 @@ struct State {
 pub struct FaultyDevice {
     state: Mutex<State>,
     capacity: u64,
+    unchecked: bool,
 }
 
 impl FaultyDevice {
@@ -176,13 +177,20 @@ impl FaultyDevice {
             faults: Vec::new(),
             wrongs: Wrongs::default(),
         };
-        FaultyDevice { state: Mutex::new(state), capacity }
+        FaultyDevice { state: Mutex::new(state), capacity, unchecked: false }
     }
 
     /// The same, but operations covered by a flush are forgotten: for long runs, which can then be
     /// crashed only at the present moment.
     pub fn forgetful(self) -> FaultyDevice {
         self.state.lock().keep_log = false;
+        self
+    }
+
+    /// Does not check which sectors are written: with several threads, a flush may cover by chance
+    /// what others have written, which nobody was told is durable.
+    pub fn unchecked(mut self) -> FaultyDevice {
+        self.unchecked = true;
         self
     }
 
@@ -324,6 +332,7 @@ impl Device for FaultyDevice {
             return Ok(());
         }
         if state.counts.silent == 0
+            && !self.unchecked
             && let Err(broken) = state.sectors.write(buf, offset)
         {
             panic!("{broken}");

@@ -163,7 +163,7 @@ fn play(
 ) -> Result<Report, String> {
     let text = |what: &'static str| move |e: shoal::Error| format!("{what}: {e}");
     let clock = Arc::new(AtomicU64::new(1));
-    let device = FaultyDevice::from_image(start.clone());
+    let device = FaultyDevice::from_image(start.clone()).unchecked();
     let device = Arc::new(PacedDevice::new(device, clock.clone()));
     let volume = Volume::open_on(device.clone(), &plan.options).map_err(text("open"))?;
     stage.hold(&volume).map_err(text("hold"))?;
