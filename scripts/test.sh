@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All tests: of every crate, across crates, in the documentation, and the house rules.
-# The tests that need a mount skip themselves, saying so, where there is no /dev/fuse.
+# Ends with the tests that were skipped, and why (crates/skip). Where root and /dev/fuse exist, a test
+# that skips itself for want of a mount fails; SHOAL_REQUIRE_MOUNT= (empty) lets it.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
 set -euo pipefail
@@ -10,6 +11,18 @@ cd "$(dirname "$0")/.."
 # with assertions and overflow checks the tests find more, and a second profile would build twice.
 # Not nextest: it does not run the tests in the documentation, and would build into the same time.
 scripts/setup.sh || echo "going on with what there is"
-start=$SECONDS
-cargo test --workspace "$@"
-echo "all tests passed in $((SECONDS - start)) s"
+if ((EUID == 0)) && [[ -c /dev/fuse ]]; then
+  export SHOAL_REQUIRE_MOUNT=${SHOAL_REQUIRE_MOUNT-1}
+fi
+SHOAL_SKIPPED=$(mktemp)
+export SHOAL_SKIPPED
+trap 'rm -f "$SHOAL_SKIPPED"' EXIT
+start=$SECONDS status=0
+cargo test --workspace "$@" || status=$?
+# A line for each reason, with its tests; some tests run twice, over /dev/fuse and through rings.
+sort -t $'\t' -k2 -k1,1 "$SHOAL_SKIPPED" | uniq | awk -F '\t' '
+  { tests[$2] = tests[$2] (tests[$2] ? ", " : "") $1; count[$2]++ }
+  END { for (why in tests) printf "skipped %d: %s (%s)\n", count[why], why, tests[why] }' | sort
+((status == 0)) || exit "$status"
+skipped=$(sort -u "$SHOAL_SKIPPED" | wc -l)
+echo "all tests passed in $((SECONDS - start)) s, $skipped skipped"

@@ -13,6 +13,7 @@ use shoal_format::flush::{self as flushes, FlushHeader, FlushRange};
 use shoal_format::item::Item;
 use shoal_format::root::{self, RootPage};
 use shoal_format::superblock::{self, Superblock};
+use shoal_format::tree_change::TreeChange;
 use shoal_format::usage::{self as usages, Expected, UsageIndex, UsagePage, UsageRoot};
 use shoal_format::{Geometry, Ptr, extent, orphan as orphans};
 
@@ -311,5 +312,13 @@ pub fn dirent(data: &[u8]) {
         let mut bytes = Vec::new();
         entry.encode(root, &mut bytes);
         assert_eq!(bytes, data);
+    }
+}
+
+/// The state of a change of a tree.
+pub fn tree_change(data: &[u8]) {
+    if let Some(state) = TreeChange::decode(data) {
+        assert!(!state.levels.is_empty());
+        assert_eq!(state.to_bytes(), data);
     }
 }

@@ -9,7 +9,7 @@
 use crate::frozen;
 use crate::overlay::Overlay;
 use crate::seal::Image;
-use shoal::{
+use shoal::raw::{
     Caller, Device, FileKind, Ino, MemDevice, MkfsOptions, OpenOptions, RenameFlags, Result,
     SetAttr, Volume, mkfs_on,
 };
@@ -96,7 +96,7 @@ fn use_volume(volume: &Volume, check_first: bool) -> Result<()> {
     }
     let (mut dirs, mut files, mut looks) = (vec![Ino::ROOT], Vec::new(), 0);
     while let Some(dir) = dirs.pop() {
-        let listed = volume.readdirplus(dir, 0, &mut |entry, attr| {
+        let listed = volume.directories().readdirplus(dir, 0, &mut |entry, attr| {
             looks += 1;
             if entry.name != b"." && entry.name != b".." {
                 match attr.kind {
@@ -107,43 +107,43 @@ fn use_volume(volume: &Volume, check_first: bool) -> Result<()> {
             looks < LOOKS
         });
         let _ = listed;
-        let _ = volume.parent_of(dir);
+        let _ = volume.directories().parent_of(dir);
         if looks >= LOOKS {
             break;
         }
     }
     let mut buf = vec![0; 64 << 10];
     for (n, (dir, name, ino)) in files.iter().enumerate() {
-        let _ = (volume.lookup(&who, *dir, name), volume.readlink(*ino));
-        let _ = volume.read(*ino, 0, &mut buf);
-        let _ = volume.read(*ino, 1 << 20, &mut buf[..4096]);
+        let _ = (volume.namespace().lookup(&who, *dir, name), volume.namespace().readlink(*ino));
+        let _ = volume.files().read(*ino, 0, &mut buf);
+        let _ = volume.files().read(*ino, 1 << 20, &mut buf[..4096]);
         let _ = change(volume, &who, *dir, name, *ino, n);
     }
-    let made = volume.mkdir(&who, Ino::ROOT, b"made", 0o755)?;
+    let made = volume.namespace().mkdir(&who, Ino::ROOT, b"made", 0o755)?;
     for n in 0..20u8 {
-        let file = volume.create(&who, made.ino, &[b'f', b'a' + n], 0o644)?;
-        volume.write(file.ino, 0, &vec![n; usize::from(n) * 300], false)?;
+        let file = volume.namespace().create(&who, made.ino, &[b'f', b'a' + n], 0o644)?;
+        volume.files().write(file.ino, 0, &vec![n; usize::from(n) * 300], false)?;
     }
     volume.sync()?;
-    volume.checkpoint()?;
+    volume.maintenance().checkpoint()?;
     volume.check(&mut |_, _| ())?;
     Ok(())
 }
 
 fn change(volume: &Volume, who: &Caller, dir: Ino, name: &[u8], ino: Ino, n: usize) -> Result<()> {
     match n % 6 {
-        0 => volume.unlink(who, dir, name),
-        1 => volume.write(ino, 5000, &[1; 3000], false).map(drop),
+        0 => volume.namespace().unlink(who, dir, name),
+        1 => volume.files().write(ino, 5000, &[1; 3000], false).map(drop),
         2 => {
             let set = SetAttr { size: Some(10), ..SetAttr::default() };
-            volume.setattr(who, ino, &set).map(drop)
+            volume.attributes().setattr(who, ino, &set).map(drop)
         }
         3 => {
             let new = [b"new-", name].concat();
-            volume.rename(who, dir, name, Ino::ROOT, &new, RenameFlags::default())
+            volume.namespace().rename(who, dir, name, Ino::ROOT, &new, RenameFlags::default())
         }
-        4 => volume.link(who, ino, Ino::ROOT, &[b"link-", name].concat()).map(drop),
-        _ => volume.fsync(ino, false),
+        4 => volume.namespace().link(who, ino, Ino::ROOT, &[b"link-", name].concat()).map(drop),
+        _ => volume.files().fsync(ino, false),
     }
 }
 
@@ -166,7 +166,7 @@ pub fn make() -> Result<Vec<u8>> {
     let volume = Volume::open_on(device.clone(), &options())?;
     let who = Caller::root();
     fill(&volume, &who, b"old", 60)?;
-    volume.checkpoint()?;
+    volume.maintenance().checkpoint()?;
     fill(&volume, &who, b"young", 25)?;
     volume.sync()?;
     let mut bytes = vec![0; SIZE as usize];
@@ -186,25 +186,25 @@ pub fn make() -> Result<Vec<u8>> {
 }
 
 fn fill(volume: &Volume, who: &Caller, name: &[u8], count: usize) -> Result<()> {
-    let dir = volume.mkdir(who, Ino::ROOT, name, 0o755)?;
+    let dir = volume.namespace().mkdir(who, Ino::ROOT, name, 0o755)?;
     for n in 0..count {
         let name = format!("{}-{n}", String::from_utf8_lossy(name));
-        let file = volume.create(who, dir.ino, name.as_bytes(), 0o644)?;
+        let file = volume.namespace().create(who, dir.ino, name.as_bytes(), 0o644)?;
         // Inline, one extent, several with a hole between them.
         let len = [0, 100, 3000, 20_000][n % 4];
-        volume.write(file.ino, 0, &vec![0; len], false)?;
+        volume.files().write(file.ino, 0, &vec![0; len], false)?;
         if n % 16 == 3 {
-            (0..12).try_for_each(|i| volume.write(file.ino, i << 14, b"x", false).map(drop))?;
+            (0..12).try_for_each(|i| volume.files().write(file.ino, i << 14, b"x", false).map(drop))?;
         }
         match n % 10 {
-            7 => volume.unlink(who, dir.ino, name.as_bytes())?,
-            8 => drop(volume.symlink(who, dir.ino, format!("s{n}").as_bytes(), b"old-1")?),
-            9 => drop(volume.mkdir(who, dir.ino, format!("d{n}").as_bytes(), 0o700)?),
+            7 => volume.namespace().unlink(who, dir.ino, name.as_bytes())?,
+            8 => drop(volume.namespace().symlink(who, dir.ino, format!("s{n}").as_bytes(), b"old-1")?),
+            9 => drop(volume.namespace().mkdir(who, dir.ino, format!("d{n}").as_bytes(), 0o700)?),
             _ => {}
         }
     }
     // In use without a name: an orphan.
-    let orphan = volume.create(who, dir.ino, b"orphan", 0o600)?;
-    volume.hold(orphan.ino, 1)?;
-    volume.unlink(who, dir.ino, b"orphan")
+    let orphan = volume.namespace().create(who, dir.ino, b"orphan", 0o600)?;
+    volume.references().hold(orphan.ino, 1)?;
+    volume.namespace().unlink(who, dir.ino, b"orphan")
 }

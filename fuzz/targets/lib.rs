@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | [`decoders`] | bytes of one structure on disk |
 //! | [`coded`] | bytes to be decoded by a codec: nodes, inode blocks, anything |
-//! | [`request`] | bytes of one request of the kernel |
+//! | [`request`] | bytes of one request of the kernel, of a program through the control ioctl, or to and from a control file |
+//! | [`token`] | bytes or text of a token, or changes of a valid one |
+//! | [`changes`] | bytes or text of a mark, or of the stored window of removed names |
 //! | [`tree`] | changes of a tree, which a `BTreeMap` follows |
 //! | [`image`] | damage to a volume, a fresh one or a frozen one, which is then opened and used |
 //!
@@ -14,6 +16,7 @@
 //! Checksums keep random bytes out, so most targets look at their input twice: as it is, and with
 //! magic and checksum put right, as after a fault in our own code or on purpose.
 
+pub mod changes;
 pub mod coded;
 pub mod decoders;
 pub mod frozen;
@@ -21,6 +24,7 @@ pub mod image;
 pub mod overlay;
 pub mod request;
 pub mod seal;
+pub mod token;
 pub mod tree;
 
 /// Code of a target: takes an input, and panics if something is wrong.
@@ -42,7 +46,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("claim", decoders::claim),
     ("extent", decoders::extent),
     ("dirent", decoders::dirent),
+    ("tree_change", decoders::tree_change),
     ("request", request::request),
+    ("control", request::control),
+    ("question", request::question),
+    ("token", token::token),
+    ("changes", changes::changes),
     ("tree", tree::tree),
     ("image", image::image),
 ];

@@ -1,7 +1,7 @@
 //! A sound volume that is shared, and what one run has changed of it: a damaged copy costs its
 //! changed pages, not the whole volume. A run is ten times as fast for it.
 
-use shoal::{Device, Error, Result};
+use shoal::raw::{Device, Error, Result};
 use shoal_base::error::DeviceFailure;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

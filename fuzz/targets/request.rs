@@ -1,6 +1,9 @@
-//! Requests of the kernel: refused with an errno, or taken apart within their bytes.
+//! Requests of the kernel, and of programs through the control ioctl and control files: refused with an errno, or taken
+//! apart within their bytes.
 
 use shoal_fuse::protocol::Request;
+use shoal_fuse::protocol::control::{Answer, Cursor, Entry, Kind, PAGE, VERSION, entries, parse};
+use shoal_fuse::protocol::question;
 
 /// One request as it is read from the device.
 pub fn request(data: &[u8]) {
@@ -35,4 +38,65 @@ fn take_apart(buffer: &mut [u8], filled: usize) {
     }
     assert_eq!(request.body().len(), whole - start);
     request.body().fill(0);
+}
+
+/// One page of the control ioctl, as a request and as an answer; then the same of our version.
+pub fn control(data: &[u8]) {
+    control_page(data);
+    let mut page = data.to_vec();
+    if let Some(version) = page.first_chunk_mut::<2>() {
+        *version = VERSION.to_le_bytes();
+        control_page(&page);
+    }
+}
+
+fn control_page(page: &[u8]) {
+    if let Ok((kind, head, name)) = parse(page) {
+        assert_eq!((kind as u16, head.version, head.count), (head.kind, VERSION, 0));
+        let is_name =
+            (1..=255).contains(&name.len()) && !name.contains(&b'/') && !name.contains(&0);
+        assert!(if kind == Kind::RemoveTree { is_name } else { name.is_empty() });
+    }
+    // What was read can be written again, and reads the same.
+    let read: Vec<Entry<'_>> = entries(page).collect();
+    let mut room = vec![0xAA; page.len().min(PAGE)];
+    let mut answer = Answer::new(&mut room, Kind::Orphans);
+    let fits = read.iter().take_while(|entry| answer.push(entry)).count();
+    assert_eq!(fits, entries(&page[..page.len().min(PAGE)]).count());
+    let next: Option<Cursor> = (fits > 0).then_some([1, 2, 3]);
+    let finished = answer.finish(next);
+    assert_eq!(finished.is_ok(), page.len() >= 72);
+    assert!(entries(&room).eq(read.into_iter().take(fits)));
+}
+
+/// One question to a control file, and one piece of an answer; then the same of our version.
+pub fn question(data: &[u8]) {
+    question_page(data);
+    let mut page = data.to_vec();
+    if let Some(version) = page.first_chunk_mut::<2>() {
+        *version = question::VERSION.to_le_bytes();
+        question_page(&page);
+    }
+}
+
+fn question_page(page: &[u8]) {
+    if let Ok(asked) = question::parse(page) {
+        assert!(asked.dirs.len() <= question::DIRS_MAX && asked.name.len() <= 255);
+        assert!(!asked.name.contains(&b'/') && !asked.name.contains(&0) && asked.name != b"..");
+        let mut again = [0xAA; question::QUESTION];
+        asked.write(&mut again).expect("no longer than it was");
+        assert_eq!(question::parse(&again).as_ref(), Ok(&asked));
+    }
+    for kind in question::Kind::ALL {
+        let Some((_, records)) = question::read_piece(page, *kind) else { continue };
+        // What was read can be written again, and reads the same.
+        for record in records {
+            let mut room = vec![0xAA; 256 << 10];
+            let mut piece = question::Piece::new(&mut room).expect("room for a piece");
+            assert!(piece.push(&record));
+            piece.finish(*kind, true);
+            let (is_last, mut read) = question::read_piece(&room, *kind).expect("a piece");
+            assert!(is_last && read.next() == Some(record) && read.is_empty());
+        }
+    }
 }

@@ -331,7 +331,7 @@ fn page_of_roots(raw: &[u8], addr: Addr, volume: u64) -> Option<RootPage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal::{Device, MemDevice, OpenOptions, Volume};
+    use shoal::raw::{Device, MemDevice, OpenOptions, Volume};
     use std::sync::Arc;
 
     /// What a check says of a volume, or opening it.
@@ -344,7 +344,7 @@ mod tests {
         }
         let options = OpenOptions { background: false, ..OpenOptions::default() };
         let checked = Volume::open_on(device, &options).and_then(|v| v.check(&mut |_, _| ()));
-        let shown = |mut report: shoal::CheckReport| {
+        let shown = |mut report: shoal::raw::CheckReport| {
             // Copies of the checkpoint's record, which is another now.
             report.problems.retain(|p| !["superblock-copy", "table"].contains(&p.rule));
             format!("{:?}", report.problems)

@@ -10,7 +10,11 @@ use shoal_format::flush::{self, FlushKind};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};
+use shoal_format::tree_change::{Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
+use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
+use shoal_fuse::protocol::question::{self, Piece, Question, Record};
+use shoal_fuse::protocol::wire::QuestionDir;
 use shoal_fuzz::seal::Image;
 use std::error::Error;
 use std::path::Path;
@@ -34,6 +38,10 @@ fn main() -> Done {
     records(&image, &put)?;
     structures(&put)?;
     request(&put)?;
+    control(&put)?;
+    question(&put)?;
+    token(&put)?;
+    changes(&put)?;
     let all = &[4, 9, 6, 0, 5, 7, 8, 9, 6, 6, 9];
     for (name, ops) in [("grow", [4u8, 9].as_slice()), ("all", all)] {
         let ops = ops.iter().zip(0u8..).flat_map(|(op, n)| [*op, n * 20, 0, 200, 3, n, 250, 2]);
@@ -177,6 +185,26 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let mut entry = Vec::new();
     Dirent { child: Ino(7), kind: 8, name: b"name" }.encode(RootId(0), &mut entry);
     put("dirent", "name", &entry)?;
+    let level = Level { dir: Ino(7), generation: 3, cookie: 0x100 };
+    let bits = |operator, value| Clause {
+        operator,
+        source: Source::Executable,
+        affected: 0o4700,
+        value,
+        mentioned: value,
+    };
+    let state = TreeChange {
+        caller: [1000, 1001, 0o022],
+        is_checked: false,
+        groups: vec![100, 55],
+        uid: Some(7),
+        gid: None,
+        mode: Some(vec![bits(b'+', 0o666), bits(b'-', 0o111)]),
+        atime: Some(NewTime::Now),
+        mtime: None,
+        levels: vec![level; 2],
+    };
+    put("tree_change", "state", &state.to_bytes())?;
     let geometry = Geometry { segment_size: 4 << 20, segments: 16, inode_size: 512 };
     assert!(geometry.contains(PTR.addr, u64::from(PTR.len)));
     Ok(())
@@ -201,4 +229,88 @@ fn request(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let groups = [16u8, 0, 0, 0, 32, 0, 0, 0, 1, 0, 0, 0, 100, 0, 0, 0];
     put("request", "mkdir", &build(9, 8, &[&b"dir\0\0\0\0\0"[..], &groups].concat(), 2))?;
     put("request", "write", &build(16, 40, &[7; 50], 0))
+}
+
+/// A token that no volume has made, as bytes and as text, and changes of a valid one.
+fn token(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let bytes: Vec<u8> = [1, 4].into_iter().chain(2..66).collect();
+    put("token", "bytes", &bytes)?;
+    put("token", "text", shoal::Token::from_bytes(&bytes)?.to_string().as_bytes())?;
+    put("token", "no-change", &[0])?;
+    let rights_and_expiry: Vec<u8> = (0..30).map(|at| if at == 1 { 2 } else { at / 22 }).collect();
+    put("token", "changes", &rights_and_expiry)
+}
+
+/// A mark of some volume as bytes and as text, the stored window of removed names, and changes of a
+/// valid mark: of its LSN, its epoch and its subvolume.
+fn changes(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let volume = shoal::Volume::options().size(64 << 20).in_memory()?;
+    let mark = shoal::Mark::now(&volume.root(shoal::Credentials::root()))?;
+    put("changes", "bytes", &mark.to_bytes())?;
+    put("changes", "text", mark.to_string().as_bytes())?;
+    put("changes", "header", &shoal_txn::RemovedHeader::new(true, 3).to_bytes())?;
+    let name = [&[7; 8][..], &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0], &[9; 12], &[1, 3], b"abc"];
+    put("changes", "names", &name.concat().repeat(2))?;
+    for (what, at) in [("subvolume", 11), ("series", 17), ("lsn", 21), ("epoch", 29)] {
+        put("changes", what, &(0..=at).map(|n| u8::from(n == at)).collect::<Vec<u8>>())?;
+    }
+    put("changes", "no-change", &[0])
+}
+
+/// Requests of the control ioctl, and an answer with entries.
+fn control(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let ask = |kind: Kind, number: u8, name: &[u8]| {
+        let mut raw = [&VERSION.to_le_bytes()[..], &(kind as u16).to_le_bytes()].concat();
+        raw.resize(32, 0);
+        raw.push(number);
+        raw.resize(68, 0);
+        raw.extend((name.len() as u32).to_le_bytes());
+        raw.extend(name);
+        raw
+    };
+    put("control", "names", &ask(Kind::Names, 7, b""))?;
+    put("control", "remove-tree", &ask(Kind::RemoveTree, 0, b"name"))?;
+    put("control", "counters", &ask(Kind::Counters, 0, b""))?;
+    put("control", "scrub", &ask(Kind::Scrub, 9, b""))?;
+    let mut room = [0; 400];
+    let mut answer = Answer::new(&mut room, Kind::Orphans);
+    for (n, path) in (5..).zip([&b"/a/path"[..], b"", b"/another/path"]) {
+        answer.push(&Entry { numbers: [n, 4096, 300], flags: 4, texts: [path, b"text"] });
+    }
+    let len = answer.finish(Some([9, 0, 0])).map_err(|errno| format!("{errno:?}"))?;
+    put("control", "answer", &room[..len])
+}
+
+/// Questions to a control file, and pieces of answers.
+fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    let ask = |kind, dirs: &[QuestionDir], name: &[u8]| {
+        let (dirs, name) = (dirs.to_vec(), name.to_vec());
+        let len = 16 + 24 * dirs.len() + name.len();
+        let mut page = [0; question::QUESTION];
+        Question { kind, flags: 0, dirs, name }.write(&mut page).ok_or("a short question")?;
+        Ok::<_, &str>(page[..len].to_vec())
+    };
+    let dir = QuestionDir { ino: 77, cookie: 5, generation: 3, padding: 0 };
+    put("question", "list", &ask(question::Kind::List, &[dir, dir], b"")?)?;
+    put("question", "entry", &ask(question::Kind::Entry, &[], b"name")?)?;
+    put("question", "totals", &ask(question::Kind::Totals, &[], b"")?)?;
+    let (ino, kind) = (shoal::raw::Ino(9), shoal::raw::FileKind::Directory);
+    let generation = shoal::raw::Generation(1);
+    let pieces = [
+        (
+            "piece-names",
+            question::Kind::List,
+            Record::Name { dir: 0, name: b"n", ino, generation, kind },
+        ),
+        ("piece-end", question::Kind::List, Record::End { dir: 0, cookie: 7, errno: 0 }),
+        ("piece-totals", question::Kind::Totals, Record::Totals(shoal::raw::Totals::default())),
+    ];
+    for (name, kind, record) in pieces {
+        let mut room = vec![0; question::PIECE_MIN];
+        let mut piece = Piece::new(&mut room).map_err(|errno| format!("{errno:?}"))?;
+        piece.push(&record);
+        piece.finish(kind, true);
+        put("question", name, &room[..120])?;
+    }
+    Ok(())
 }

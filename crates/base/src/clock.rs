@@ -1,25 +1,25 @@
-//! A clock that a test can set, for volumes that must come out the same bytes every time. Without
-//! the feature `fixed-clock`, as in every release, there is none, and the volume's clock is the
-//! machine's.
+//! A clock that a test can set, for volumes that must come out the same bytes every time. It exists
+//! only with the feature `fixed-clock`. Releases never have it and use the system clock.
 
 #[cfg(feature = "fixed-clock")]
 mod switch {
     use std::cell::Cell;
 
-    /// Nanoseconds between two readings: odd, so that no two times end alike.
+    /// Nanoseconds between two readings. Odd, so that readings differ in their low digits.
     const STEP_NS: u64 = 1_000_003;
 
     thread_local! {
         static NEXT_NS: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Sets the clock of the calling thread to this many seconds since 1970; every reading moves it
-    /// on. `None`: the machine's clock again.
+    /// Sets the clock of the calling thread to `seconds` since 1970. Every reading advances it.
+    /// `None` returns to the system clock.
     pub fn fix(seconds: Option<u32>) {
         NEXT_NS.set(seconds.map(|s| u64::from(s) * 1_000_000_000));
     }
 
-    /// The time of the clock that the thread has set, if it has: seconds and nanoseconds.
+    /// Returns the time (seconds, nanoseconds) of the calling thread's clock; `None` if it is not
+    /// set.
     pub fn fixed() -> Option<(i64, u32)> {
         let now = NEXT_NS.get()?;
         NEXT_NS.set(Some(now + STEP_NS));
@@ -45,7 +45,7 @@ mod switch {
 #[cfg(feature = "fixed-clock")]
 pub use switch::{fix, fixed};
 
-/// The time of a clock that a test has set: never, in this build.
+/// Returns `None`: this build has no clock that a test can set.
 #[cfg(not(feature = "fixed-clock"))]
 #[inline(always)]
 pub const fn fixed() -> Option<(i64, u32)> {

@@ -1,61 +1,46 @@
-//! Reads of the device are kept out of transactions.
+//! Keeps device reads out of transactions.
 //!
-//! The problem: a transaction that reads a tree node or an inode block from a slow device stays
-//! inside the checkpoint's gate meanwhile, and every other call waits for it as soon as a
-//! checkpoint wants to begin.
+//! The problem: while a transaction reads a tree node or an inode block from a slow device, a
+//! checkpoint cannot quiesce transactions. Every other call then waits for that read as soon as a
+//! checkpoint starts.
 //!
-//! The rule: a call that runs by [`retried`] never reads while it is inside the gate and has not
-//! changed anything yet. What is not in memory ends the attempt by [`Error::Cold`], which says what
-//! is missing; the call leaves the gate, the missing object is read, and the call begins again.
-//! After its first change a transaction reads where it must: it cannot be taken back.
+//! The rule: a call that runs under [`retried`] never reads the device while it is in a transaction
+//! that has not changed anything yet. If an object is not in memory, the attempt ends with
+//! [`Error::Cold`], which names the object. The call leaves the transaction, the object is read,
+//! and the call starts again. After its first change a transaction reads whatever it needs, because
+//! it can no longer be undone.
 //!
 //! ```text
-//!            retried            gate entered             first change
+//!            retried            transaction begun       first change
 //! (allowed) ─────────► armed ───────────────► refused ───────────────► allowed
 //!                        ▲   left unchanged     │
 //!                        └──────────────────────┘
 //! ```
 //!
-//! The state belongs to the thread. Code that does not run by [`retried`] reads as it likes.
+//! The state is per thread. Code that does not run under [`retried`] may always read.
 
-use crate::{Error, Ino, Result, RootId};
+pub use crate::error::Cold;
+use crate::{Error, Result};
 
-/// An object that a transaction needs and that is not in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cold {
-    /// The inode block of this inode.
-    Block(Ino),
-    /// The node of a tree that answers for a key.
-    Node {
-        /// Root (subvolume) of the tree.
-        root: RootId,
-        /// Number of the tree within its root.
-        tree: u8,
-        /// Upper half of the key.
-        hi: u64,
-        /// Lower half of the key.
-        lo: u64,
-    },
-}
-
-/// Whether reads are refused, and whether entering the gate will make them so.
+/// State of the thread: reads allowed, to be refused in the next transaction, or refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reads {
     Allowed,
     Armed,
-    /// Armed, and the call has been inside the gate before.
+    /// Armed, and the call has been in a transaction before.
     Again,
     Refused,
 }
 
-/// Attempts of one call that may end for want of an object; the last one reads inside the gate. A
-/// cache so small that it drops what was just read would never let a call begin.
+/// Attempts of one call that may end with [`Error::Cold`]. The attempt after them reads inside the
+/// transaction. Without this limit a cache so small that it drops what was just read would stall
+/// the call forever.
 const ATTEMPTS: usize = 256;
 
-/// Runs `call`, and again after `warm` has read what it wanted, until it ends otherwise.
+/// Runs `call`. When it fails with [`Error::Cold`], reads the object with `warm` and runs it again.
 ///
 /// # Errors
-/// Those of `call`, never [`Error::Cold`].
+/// Those of `call`; never [`Error::Cold`].
 pub fn retried<R>(
     mut warm: impl FnMut(&Cold) -> Result<()>,
     mut call: impl FnMut() -> Result<R>,
@@ -68,7 +53,8 @@ pub fn retried<R>(
         };
         armed = Reads::Again;
         match attempt {
-            // An object that cannot be read: the call finds that out for itself, and says so.
+            // The object cannot be read. The last attempt finds that out itself and returns the
+            // error.
             Err(Error::Cold(cold)) if warm(&cold).is_err() => break,
             Err(Error::Cold(_)) => {}
             other => return other,
@@ -78,7 +64,7 @@ pub fn retried<R>(
     call()
 }
 
-/// Fails with [`Error::Cold`] where the device must not be read now.
+/// Fails with [`Error::Cold`] if the device must not be read now.
 #[inline]
 pub fn check(cold: impl FnOnce() -> Cold) -> Result<()> {
     match state::get() {
@@ -87,7 +73,7 @@ pub fn check(cold: impl FnOnce() -> Cold) -> Result<()> {
     }
 }
 
-/// A transaction has passed the gate.
+/// Notes that a transaction has begun.
 #[inline]
 pub fn entered() {
     if matches!(state::get(), Reads::Armed | Reads::Again) {
@@ -95,7 +81,7 @@ pub fn entered() {
     }
 }
 
-/// A transaction makes its first change.
+/// Notes that the transaction makes its first change.
 #[inline]
 pub fn changing() {
     if state::get() == Reads::Refused {
@@ -103,7 +89,7 @@ pub fn changing() {
     }
 }
 
-/// A transaction has left the gate.
+/// Notes that the transaction has ended.
 #[inline]
 pub fn left() {
     if state::get() == Reads::Refused {
@@ -111,20 +97,20 @@ pub fn left() {
     }
 }
 
-/// Whether the call has been inside the gate before: what it did to get there, such as making room,
-/// need not be done again.
+/// Returns whether the call has been in a transaction before. Preparations that it made then, such
+/// as making room, need not be repeated.
 #[inline]
 pub fn is_again() -> bool {
     state::get() == Reads::Again
 }
 
-/// A stretch of a call, not in a transaction, in which the device must not be read either: it holds
-/// a lock that transactions wait for.
+/// A section outside of a transaction in which the device must not be read either, because the
+/// caller holds a lock that transactions wait for.
 #[must_use]
 pub struct Section(());
 
 impl Section {
-    /// Begins one; it ends when this is dropped.
+    /// Begins a section, which ends when this is dropped.
     #[inline]
     pub fn begin() -> Section {
         entered();
@@ -139,14 +125,14 @@ impl Drop for Section {
     }
 }
 
-/// Lets other work that a call does before its transaction begins, such as making room, run by its
-/// own rules: what that does not find in memory is not the call's to read.
+/// Allows reads until the result is dropped, for work before the transaction begins (such as making
+/// room). An object missing there must not end the caller's attempt.
 #[inline]
 pub fn apart() -> Restore {
     Restore::set(Reads::Allowed)
 }
 
-/// Puts the state back that was there before, also when a call panics.
+/// Restores the previous state when dropped, also when the call panics.
 #[must_use]
 pub struct Restore(Reads);
 
@@ -183,7 +169,7 @@ mod state {
     }
 }
 
-/// Under the seeded scheduler all threads of a run are one thread of the system.
+/// Under the seeded scheduler all threads of a run share one thread of the system.
 #[cfg(shoal_shuttle)]
 mod state {
     use super::Reads;
@@ -210,7 +196,7 @@ mod state {
 #[cfg(all(test, not(shoal_shuttle)))]
 mod tests {
     use super::*;
-    use crate::Code;
+    use crate::{Code, Ino};
 
     fn block() -> Cold {
         Cold::Block(Ino(7))
@@ -222,7 +208,7 @@ mod tests {
         let done = retried(
             |cold| {
                 assert_eq!(*cold, block());
-                // Outside the gate: allowed.
+                // Outside the transaction: allowed.
                 check(block)?;
                 warm += 1;
                 Ok(())
@@ -248,7 +234,7 @@ mod tests {
                 changing();
                 check(block)?;
                 left();
-                // What the call does behind its commit must not end as an attempt.
+                // The call's work after its commit must not end as an attempt.
                 entered();
                 check(block)?;
                 left();

@@ -1,10 +1,10 @@
-//! Counters without contention: one row names each counter, each thread shard has its own cell.
+//! Counters without contention. Each counter is one row below; each thread shard has its own cell.
 
 use crate::shard::{SHARDS, shard};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One row per counter: what `shoal info --json` prints.
+/// Declares the counters: variant, name in the output of `shoal info --json`, description.
 macro_rules! counters {
     ($($variant:ident $name:literal $what:literal;)*) => {
         /// The counters of a volume.
@@ -12,11 +12,11 @@ macro_rules! counters {
         #[repr(usize)]
         pub enum Counter { $(#[doc = $what] $variant,)* }
         impl Counter {
-            /// All counters, in order.
+            /// All counters, in the order of declaration.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
             /// The counter's name in output.
             pub fn name(self) -> &'static str { match self { $(Counter::$variant => $name,)* } }
-            /// What it counts.
+            /// Describes what the counter counts.
             pub fn what(self) -> &'static str { match self { $(Counter::$variant => $what,)* } }
         }
     };
@@ -41,10 +41,10 @@ counters! {
     BytesMoved "bytes_moved" "live bytes that the cleaner moved";
     DiscardedBytes "discarded_bytes" "bytes of free segments given back to the device";
     OrphanSlots "orphan_slots" "slots of the orphan table taken";
-    Detached "detached" "files unlinked in use and freed at once, living on in memory";
-    DetachedBack "detached_back" "detached files that outgrew their inode and took a slot";
-    ReapSteps "reap_steps" "transactions that free something behind the calls";
-    Reaped "reaped" "inodes freed behind the calls";
+    Detached "detached" "files unlinked while open, freed on disk at once and kept in memory only";
+    DetachedBack "detached_back" "such files that outgrew their inode and took an orphan slot";
+    ReapSteps "reap_steps" "transactions that free something in the background";
+    Reaped "reaped" "inodes freed in the background";
     AttrShortcuts "attr_shortcuts" "attributes changed in the caller's transaction";
     AttrIntents "attr_intents" "attributes changed through intents";
 }
@@ -71,7 +71,7 @@ impl Counters {
     pub fn add(&self, counter: Counter, n: u64) {
         self.shards[shard()][counter as usize].fetch_add(n, Ordering::Relaxed);
     }
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub fn get(&self, counter: Counter) -> u64 {
         self.shards.iter().map(|s| s[counter as usize].load(Ordering::Relaxed)).sum()
     }

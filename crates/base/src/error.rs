@@ -1,18 +1,36 @@
-//! One error type for all layers: precise inside, one errno at the edge.
+//! The error type of all layers: precise internally, one errno for the caller.
 //!
-//! `Error::Code` is what POSIX calls normally return (cheap: no allocation); the others carry the
-//! object, the place and the reason, and are what a damaged or failing volume produces.
+//! `Error::Code` is the ordinary outcome of POSIX calls and allocates nothing. The other variants
+//! carry object, place and reason; a damaged or failing volume produces them.
 
-use crate::cold::Cold;
+use crate::{Ino, RootId};
 use std::fmt;
 use std::sync::Arc;
 
 /// Result of every fallible operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// An object that a transaction needs and that is not in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cold {
+    /// The inode block of this inode.
+    Block(Ino),
+    /// The node of a tree that covers a key.
+    Node {
+        /// Subvolume of the tree.
+        root: RootId,
+        /// Number of the tree within its subvolume.
+        tree: u8,
+        /// Upper half of the key.
+        hi: u64,
+        /// Lower half of the key.
+        lo: u64,
+    },
+}
+
 macro_rules! codes {
     ($($variant:ident $errno:literal $name:literal $text:literal;)*) => {
-        /// Ordinary outcomes of file-system calls: each folds to one errno.
+        /// Ordinary outcomes of file system calls. Each maps to one errno.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         pub enum Code { $(#[doc = $text] $variant,)* }
         impl Code {
@@ -23,7 +41,7 @@ macro_rules! codes {
             pub fn errno(self) -> i32 { match self { $(Code::$variant => $errno,)* } }
             /// The errno's name, `ENOENT`.
             pub fn name(self) -> &'static str { match self { $(Code::$variant => $name,)* } }
-            /// What it means, in a few words.
+            /// The meaning, in a few words.
             pub fn text(self) -> &'static str { match self { $(Code::$variant => $text,)* } }
         }
     };
@@ -41,7 +59,7 @@ codes! {
     Access 13 "EACCES" "permission denied";
     Busy 16 "EBUSY" "resource busy";
     Exists 17 "EEXIST" "file exists";
-    CrossRoot 18 "EXDEV" "link or rename across roots";
+    CrossRoot 18 "EXDEV" "link or rename across subvolumes";
     NotDirectory 20 "ENOTDIR" "not a directory";
     IsDirectory 21 "EISDIR" "is a directory";
     Invalid 22 "EINVAL" "invalid argument";
@@ -63,11 +81,11 @@ codes! {
 /// A structure on the device that breaks a rule of the format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrupt {
-    /// What it is: `inode block 17`, `dirents leaf`.
+    /// The object: `inode block 17`, `dirents leaf`.
     pub object: String,
-    /// Byte address on the device, when known.
+    /// Byte address on the device, if known.
     pub addr: Option<u64>,
-    /// The rule it breaks, with what was found and what was expected.
+    /// The broken rule, with the value found and the value expected.
     pub rule: String,
 }
 
@@ -86,26 +104,27 @@ pub struct DeviceFailure {
     pub errno: i32,
 }
 
-/// What reads of a bad place fail with on Linux: EIO, ENODATA (a medium error), EBADMSG, EILSEQ,
-/// EUCLEAN (integrity data does not match), EREMOTEIO (the target's error).
+/// Errnos of a Linux read that failed because of the medium: EIO, ENODATA (medium error), EBADMSG,
+/// EILSEQ, EUCLEAN (integrity data does not match), EREMOTEIO (error of the target).
 const MEDIUM_ERRNOS: [i32; 6] = [5, 61, 74, 84, 117, 121];
 
-/// Everything that can go wrong.
+/// Any failure of a Shoal call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// An ordinary outcome.
     Code(Code),
-    /// The volume's bytes break a rule; the file concerned is unreadable, the volume may be.
+    /// On-disk bytes break a rule of the format. The object is unreadable; the rest of the volume
+    /// may be readable.
     Corrupt(Box<Corrupt>),
     /// The device failed.
     Device(Box<DeviceFailure>),
-    /// The volume has been made read-only, for this reason.
+    /// The volume was made read-only, for this reason.
     Poisoned(Arc<str>),
-    /// A transaction needs an object that is not in memory, and must not read it inside the gate.
-    /// Never leaves the engine: see [`crate::cold`].
+    /// A transaction needs an object that is not in memory and must not read the device now. Never
+    /// leaves the engine: see [`crate::cold`].
     Cold(Cold),
-    /// A request that cannot be done, with object and remedy: for people, at mkfs, mount, open.
+    /// A request that cannot be served (at mkfs, mount or open), with a message for people.
     Refused {
         /// The errno to return.
         code: Code,
@@ -115,21 +134,21 @@ pub enum Error {
 }
 
 impl Error {
-    /// A corruption report.
+    /// Builds a corruption error.
     #[cold]
     pub fn corrupt(object: impl Into<String>, addr: Option<u64>, rule: impl Into<String>) -> Error {
         Error::Corrupt(Box::new(Corrupt { object: object.into(), addr, rule: rule.into() }))
     }
-    /// A refusal for people.
+    /// Builds a refusal with a message for people.
     #[cold]
     pub fn refused(code: Code, message: impl Into<String>) -> Error {
         Error::Refused { code, message: message.into() }
     }
-    /// The errno at the edge (positive).
+    /// The errno for the caller (positive).
     pub fn errno(&self) -> i32 {
         self.code().errno()
     }
-    /// The code this error folds to.
+    /// The code that this error maps to.
     pub fn code(&self) -> Code {
         match self {
             Error::Code(code) | Error::Refused { code, .. } => *code,
@@ -140,8 +159,9 @@ impl Error {
             Error::Cold(_) => Code::Again,
         }
     }
-    /// Whether one place on the device has lost its bytes: they break a rule, or the medium cannot
-    /// read them. A check goes on behind it. Not so a device that is gone: another try may find it.
+    /// Returns whether one place on the device is damaged: its bytes break a rule, or the medium
+    /// cannot read them. A check continues after such an error. A missing device is not damage:
+    /// another attempt may find it.
     pub fn is_damage(&self) -> bool {
         match self {
             Error::Corrupt(_) => true,
@@ -151,7 +171,7 @@ impl Error {
             Error::Code(_) | Error::Poisoned(_) | Error::Refused { .. } | Error::Cold(_) => false,
         }
     }
-    /// Whether this is the ordinary outcome `code`.
+    /// Returns whether this is the ordinary outcome `code`.
     #[inline]
     pub fn is(&self, code: Code) -> bool {
         matches!(self, Error::Code(c) if *c == code)

@@ -1,17 +1,15 @@
-//! Checks of our own code that stay in what users run.
+//! Assertions of our own code that stay in releases.
 //!
-//! A broken invariant is a fault of Shoal's, or of the memory it runs in, and what follows from it
-//! must not reach the device. So the check is made in releases too, and ends by a panic: whoever
-//! called gets `EIO`, and a volume that was being changed becomes read-only and says so
-//! (`shoal_txn`'s `Careful` and the transaction's end). TigerBeetle and SQLite's authors give the
-//! reasons at length; what it costs is in `docs/performance.md`, measured by
-//! `cargo xtask checks-cost`, which builds without the checks by `--cfg shoal_unchecked`, and
-//! without those of overflows.
+//! A broken invariant is a bug of Shoal or a memory fault, and its consequences must never reach
+//! the device. The check therefore stays in releases and panics. The caller gets `EIO`; a volume
+//! that was being changed becomes read-only and says why (`shoal_txn`'s `Careful` and the end of
+//! the transaction). The cost is in `docs/performance.md`, measured by `cargo xtask checks-cost`,
+//! which builds without these checks (`--cfg shoal_unchecked`) and without overflow checks.
 //!
-//! Bytes that come from a device or from the kernel are never subject of an invariant: they are
-//! verified, and what is wrong with them is an [`Error`](crate::Error).
+//! Bytes from a device or from the kernel must never be checked by an invariant. They are verified,
+//! and a mismatch is an [`Error`](crate::Error).
 
-/// Panics with the message unless the condition holds; compiled out by `--cfg shoal_unchecked`.
+/// Panics with the message unless the condition holds. `--cfg shoal_unchecked` compiles it out.
 #[macro_export]
 macro_rules! invariant {
     ($holds:expr, $($message:tt)+) => {
@@ -21,7 +19,7 @@ macro_rules! invariant {
     };
 }
 
-/// Ends the work of this thread.
+/// Panics with the message.
 #[cold]
 #[inline(never)]
 #[track_caller]

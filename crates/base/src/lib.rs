@@ -1,23 +1,28 @@
-//! What every layer shares: newtypes for identifiers, the error type and its errnos, limits proved
-//! against each other, the checksum, counters, and the reserve of memory. This crate knows no other
-//! and does no I/O.
+//! Types shared by all layers: newtypes for identifiers, the error type and its errnos, limits
+//! proved against each other, the checksum, counters, and the memory reserve. This crate depends on
+//! no other and does no I/O.
+//!
+//! Modules bottom-up; each uses only those above it in this list.
 
 pub mod checksum;
 pub mod clock;
-pub mod cold;
-pub mod counters;
-pub mod error;
 pub mod ids;
 pub mod invariant;
-pub mod limits;
-pub mod memory;
 pub mod planted;
+pub mod prefetch;
+pub mod sync;
+
+pub mod error;
 pub mod rootset;
 pub mod shard;
 pub mod share;
-pub mod sync;
+
+pub mod cold;
+pub mod counters;
+pub mod limits;
+pub mod memory;
 
 pub use checksum::checksum;
-pub use error::{Code, Error, Result};
+pub use error::{Code, Corrupt, DeviceFailure, Error, Result};
 pub use ids::{Addr, Epoch, Generation, Ino, Lsn, RootId, SegNo};
 pub use rootset::{RootSet, TouchedRoots};

@@ -1,10 +1,10 @@
-//! A reserve of memory, so that a call which has begun to change something can finish.
+//! A memory reserve, so that a call that has begun to change something can finish.
 //!
 //! Rust's collections abort the process when an allocation fails. [`WithReserve`], installed as the
-//! program's global allocator, serves such an allocation from memory set aside before; after that,
-//! calls fail with `ENOMEM` *before* they change anything, and when half the reserve is gone, none
-//! begins until there is more. It
-//! is the kernel's mempool, for a library.
+//! program's global allocator, serves such an allocation from memory set aside before (an
+//! *emergency allocation*). After that, calls fail with `ENOMEM` *before* they change anything.
+//! When half of the reserve is used, no call begins until it is refilled. This is the kernel's
+//! mempool, for a library.
 //!
 //! ```
 //! use shoal_base::memory::{self, WithReserve};
@@ -16,7 +16,7 @@
 //! memory::ready().unwrap(); // every call that changes something asks this first
 //! ```
 //!
-//! Without it a failed allocation ends the process, as in any Rust program: no more is lost than in
+//! Without it a failed allocation ends the process, as in any Rust program. No more is lost than in
 //! a crash.
 
 use crate::{Code, Error, Result};
@@ -24,28 +24,28 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes set aside at a time. Address space until used: far more than the calls under way on all
-/// threads can want between their first change and their end.
+/// Size of a region of the reserve, in bytes. Address space only, until used. Far more than all
+/// calls in flight can need between their first change and their end.
 const REGION: usize = 16 << 20;
-/// Regions there can be: allocations served from one may live long.
+/// Largest number of regions. Several, because emergency allocations may live long.
 const REGIONS: usize = 16;
 
-/// The reserve is kept and asked for.
+/// The reserve exists and is used.
 static ENABLED: AtomicBool = AtomicBool::new(false);
-/// The reserve has to be filled up before another call may begin.
+/// The reserve must be refilled before another call may begin.
 static LOW: AtomicBool = AtomicBool::new(false);
-/// Allocations that the reserve has served.
-static DIPS: AtomicU64 = AtomicU64::new(0);
-/// No region begins below, or ends above.
+/// Number of emergency allocations served so far.
+static EMERGENCY_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Lowest start and highest end of all regions.
 static SPAN: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
 static POOL: Mutex<Pool> = Mutex::new(Pool { regions: [Region::NONE; REGIONS], current: 0 });
 
 #[derive(Clone, Copy)]
 struct Region {
     start: usize,
-    /// Bytes given out from its start.
+    /// Bytes allocated from its start.
     used: usize,
-    /// Allocations in it that have not been freed.
+    /// Allocations in it that are not freed yet.
     live: usize,
 }
 
@@ -65,7 +65,8 @@ struct Pool {
 }
 
 impl Pool {
-    /// Address of `layout` bytes in the current region; `None`: no room.
+    /// Allocates `layout` from the current region and returns the address; `None` if it does not
+    /// fit.
     fn take(&mut self, layout: Layout) -> Option<usize> {
         let region = &mut self.regions[self.current];
         if region.start == 0 {
@@ -87,20 +88,23 @@ impl Pool {
     }
 }
 
-/// The pool; a panic elsewhere while it was locked cannot have left it half changed.
+/// Locks the pool. A panic elsewhere while it was locked cannot have left it half changed.
 fn pool() -> std::sync::MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Keeps a reserve from now on. To be called by programs whose global allocator is a
+/// Creates the reserve. Must be called only by programs whose global allocator is a
 /// [`WithReserve`].
 pub fn enable() {
     ENABLED.store(true, Ordering::Relaxed);
     LOW.store(true, Ordering::Relaxed);
 }
 
-/// Whether a call may begin that cannot be stopped half-way: the reserve is whole, or can be made
-/// so. `ENOMEM` otherwise. A relaxed load as a rule.
+/// Checks that the reserve is whole or can be refilled. Every call that must not stop half-way asks
+/// this first. Normally one relaxed load.
+///
+/// # Errors
+/// `ENOMEM` if the reserve is low and cannot be refilled.
 #[inline]
 pub fn ready() -> Result<()> {
     match LOW.load(Ordering::Relaxed) {
@@ -109,11 +113,11 @@ pub fn ready() -> Result<()> {
     }
 }
 
-/// Allocations that the reserve has had to serve. A call that has changed nothing yet, and finds
-/// that this has grown since it began, fails with `ENOMEM`.
+/// Returns the number of emergency allocations so far. A call that has changed nothing yet and
+/// finds that the number has grown since it began fails with `ENOMEM`.
 #[inline]
 pub fn dips() -> u64 {
-    DIPS.load(Ordering::Relaxed)
+    EMERGENCY_ALLOCATIONS.load(Ordering::Relaxed)
 }
 
 #[cold]
@@ -135,9 +139,9 @@ fn refill() -> Result<()> {
             return Ok(());
         }
     }
-    // Not under the lock: the allocator may come back for it.
+    // Not under the lock: the allocator may need the pool.
     let layout = Layout::from_size_align(REGION, 4096).map_err(|_| Error::Code(Code::NoMemory))?;
-    // SAFETY: the layout has a size; the memory is never freed.
+    // SAFETY: the layout is not empty; the memory is never freed.
     let start = unsafe { std::alloc::alloc(layout) } as usize;
     if start == 0 {
         return Err(Error::Code(Code::NoMemory));
@@ -157,7 +161,7 @@ fn refill() -> Result<()> {
     Ok(())
 }
 
-/// A global allocator that serves from the reserve what the allocator in it cannot.
+/// A global allocator that falls back to the reserve when its inner allocator fails.
 pub struct WithReserve<A>(pub A);
 
 #[cold]
@@ -167,7 +171,7 @@ fn from_reserve(layout: Layout) -> *mut u8 {
     }
     let at = pool().take(layout);
     LOW.store(true, Ordering::Relaxed);
-    DIPS.fetch_add(1, Ordering::Relaxed);
+    EMERGENCY_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     at.unwrap_or(0) as *mut u8
 }
 
@@ -182,9 +186,9 @@ fn in_reserve(at: *mut u8) -> bool {
     pool().regions.iter().any(|region| region.holds(at as usize))
 }
 
-// SAFETY: memory comes from the inner allocator, or from a region of the reserve at an address
-// aligned as asked, used by nobody else until it is freed: a region is begun anew only when nothing
-// in it is live. An address is given back to where it came from.
+// SAFETY: memory comes from the inner allocator, or from a region of the reserve: aligned as
+// requested, and used by nobody else until freed, because a region is reused only when nothing in
+// it is live. An address is returned to where it came from.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for WithReserve<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -211,7 +215,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for WithReserve<A> {
         }
         let at = from_reserve(layout);
         if !at.is_null() {
-            // SAFETY: `layout.size()` bytes were just given out at `at`.
+            // SAFETY: `layout.size()` bytes were just allocated at `at`.
             unsafe { at.write_bytes(0, layout.size()) };
         }
         at

@@ -1,11 +1,11 @@
-//! Defects that can be planted on purpose, to see that the tests would catch them. Each is one
-//! condition in the code that it spoils: `planted::is(Defect::…)`, which is `false`, and nothing
-//! at all, unless this crate is built with the feature `planted`, as the simulator's tests do.
+//! Defects that can be planted on purpose, to prove that the tests catch them. Each is one
+//! condition in the code that it breaks: `planted::is(Defect::…)`. Without the feature `planted`
+//! that is a constant `false`; only the simulator's tests enable the feature.
 //!
-//! `crates/sim/tests/planted.rs` plants each in turn and asserts that something notices; those that
-//! only threads can notice, `crates/sim/tests/scheduled.rs`.
+//! `crates/sim/tests/planted.rs` plants each in turn and asserts that a check reports it.
+//! `crates/sim/tests/scheduled.rs` does so for those that only concurrent threads reveal.
 
-/// One row per defect: name, and what is wrong then.
+/// Declares the defects: variant, name in output, description.
 macro_rules! defects {
     ($($variant:ident $name:literal $what:literal;)*) => {
         /// A defect.
@@ -13,11 +13,11 @@ macro_rules! defects {
         #[repr(u8)]
         pub enum Defect { $(#[doc = $what] $variant,)* }
         impl Defect {
-            /// All of them.
+            /// All defects.
             pub const ALL: &'static [Defect] = &[$(Defect::$variant,)*];
             /// Its name in output.
             pub fn name(self) -> &'static str { match self { $(Defect::$variant => $name,)* } }
-            /// What is wrong.
+            /// Describes the wrong behaviour.
             pub fn what(self) -> &'static str { match self { $(Defect::$variant => $what,)* } }
         }
     };
@@ -26,8 +26,8 @@ macro_rules! defects {
 defects! {
     JournalFlush "journal-flush" "a commit does not flush the device";
     DataFlush "data-flush" "a record is written before the data that it points to is durable";
-    CheckpointFlush "checkpoint-flush" "the superblock is swung before the checkpoint is durable";
-    SuperblockFlush "superblock-flush" "segments are given out before the superblock is durable";
+    CheckpointFlush "checkpoint-flush" "the superblock is written before the checkpoint is durable";
+    SuperblockFlush "superblock-flush" "segments are reused before the superblock is durable";
     SyncReturns "sync-returns" "sync does not wait for the journal";
     BatchChecksum "batch-checksum" "the checksum of a journal batch is not verified";
     NodeChecksum "node-checksum" "the checksum of a tree node is not verified";
@@ -47,37 +47,40 @@ defects! {
     GenerationKept "generation-kept" "a number used again keeps its generation";
     OldExtentCounted "old-extent-counted" "an extent that is replaced stays counted as live";
     OldValueCounted "old-value-counted" "the data of an attribute that is replaced stays counted";
-    StaleTail "stale-tail" "contents in an inode are not cut when the file is";
-    CutForgotten "cut-forgotten" "a cut in several transactions ends before the tail is gone";
+    StaleTail "stale-tail" "inline contents are not truncated when the file is";
+    TruncateForgotten "truncate-forgotten" "a truncate in several transactions stops too early";
     BlockNotWritten "block-not-written" "a checkpoint leaves out inode blocks that changed";
-    DetachedWritten "detached-written" "a checkpoint writes a detached inode as in use";
-    PinForgotten "pin-forgotten" "the space of a detached inode is given out";
+    UnlinkedWritten "unlinked-written" "a checkpoint writes an unlinked but open inode as in use";
+    PinForgotten "pin-forgotten" "the space of an unlinked but open inode is allocated again";
     SegmentTooEarly "segment-too-early" "a segment is free as soon as nothing in it is live";
-    GrownOverOthers "grown-over-others" "an object grows over the one that lies behind it";
+    GrownOverOthers "grown-over-others" "an object grows over the one behind it";
     SectorShared "sector-shared" "data is written into a sector that a flush has made durable";
     CheckpointUnaligned "checkpoint-unaligned" "a checkpoint begins in the last one's sector";
-    NumberTooEarly "number-too-early" "an inode's number is free while the inode is held";
-    EntryLeft "entry-left" "a removed tree's directory is freed with an entry left in it";
-    IntentsTooLate "intents-too-late" "a repair mends names before it completes open intents";
-    MemoryTooLate "memory-too-late" "a call refuses for want of memory after it has changed all";
-    ReserveIgnored "reserve-ignored" "ordinary calls may take the reserve";
-    LookupUnlocked "lookup-unlocked" "a lookup lets go of the directory before it looks further";
-    UnlockedTooEarly "unlocked-too-early" "a rename lets go before its record is numbered";
-    GateNotAwaited "gate-not-awaited" "a checkpoint does not wait for the calls in flight";
+    NumberTooEarly "number-too-early" "an inode number is free while the inode is held";
+    EntryLeft "entry-left" "a directory of a removed tree is freed with an entry left in it";
+    IntentsTooLate "intents-too-late" "a repair fixes names before it completes open intents";
+    MemoryTooLate "memory-too-late" "a call fails for lack of memory after all its changes";
+    ReserveIgnored "reserve-ignored" "ordinary calls may use the space reserve";
+    BatchTimeLost "batch-time-lost" "a batch logs one time of a directory whose two times differ";
+    LookupUnlocked "lookup-unlocked" "a lookup unlocks the directory before it has finished";
+    UnlockedTooEarly "unlocked-too-early" "a rename unlocks before its record has a number";
+    QuiesceIgnored "quiesce-ignored" "a checkpoint does not wait for the transactions in flight";
     DurableTooEarly "durable-too-early" "a commit says what is durable before its flush";
     NumberBeforeRecord "number-before-record" "a number is free before the record that frees it";
+    BatchNameUnchecked "batch-name-unchecked" "a batch trusts a name that it found without locks";
 }
 
 impl Defect {
-    /// Whether only threads can notice: those of `crates/sim/tests/scheduled.rs`.
+    /// Returns whether only concurrent threads reveal it: see `crates/sim/tests/scheduled.rs`.
     pub fn needs_threads(self) -> bool {
         matches!(
             self,
             Defect::LookupUnlocked
                 | Defect::UnlockedTooEarly
-                | Defect::GateNotAwaited
+                | Defect::QuiesceIgnored
                 | Defect::DurableTooEarly
                 | Defect::NumberBeforeRecord
+                | Defect::BatchNameUnchecked
         )
     }
 }
@@ -94,7 +97,7 @@ mod switch {
         PLANTED.store(defect.map_or(u8::MAX, |d| d as u8), Ordering::SeqCst);
     }
 
-    /// Whether this defect is planted.
+    /// Returns whether this defect is planted.
     pub fn is(defect: Defect) -> bool {
         PLANTED.load(Ordering::Relaxed) == defect as u8
     }
@@ -103,7 +106,7 @@ mod switch {
 #[cfg(feature = "planted")]
 pub use switch::{is, plant};
 
-/// Whether this defect is planted: never, in this build.
+/// Returns `false`: this build has no defects.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub const fn is(_: Defect) -> bool {

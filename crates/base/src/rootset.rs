@@ -1,15 +1,15 @@
-//! Sets of roots as bit maps: members are found without looking at the other 65,536 numbers.
+//! Sets of subvolumes as bit maps: iteration does not visit all 65,536 numbers.
 
 use crate::sync::{AtomicI64, AtomicU64};
 use crate::{Epoch, RootId};
 use std::sync::atomic::Ordering;
 
-/// Roots that share a word of a set: as many as share a page of the root table.
+/// Subvolumes that share a word of a set: as many as share a page of the subvolume table.
 pub const GROUP: usize = 64;
 /// Words of a set.
 const WORDS: usize = (u16::MAX as usize + 1) / GROUP;
 
-/// A set of numbers of roots, or of groups of [`GROUP`] roots.
+/// A set of subvolume numbers, or of groups of [`GROUP`] subvolumes.
 pub struct RootSet {
     words: Box<[AtomicU64]>,
 }
@@ -31,7 +31,7 @@ impl RootSet {
         let (word, bit) = place(n);
         self.words[word].load(Ordering::Acquire) & bit != 0
     }
-    /// Adds `n`. Returns the members of its word before.
+    /// Adds `n`. Returns the word of `n` before the change, as bits.
     #[inline]
     pub fn insert(&self, n: u16) -> u64 {
         let (word, bit) = place(n);
@@ -42,12 +42,12 @@ impl RootSet {
         let (word, bit) = place(n);
         self.words[word].fetch_and(!bit, Ordering::AcqRel);
     }
-    /// The members, ascending. Those that come or go meanwhile may be seen or not.
+    /// The members, ascending. Members added or removed meanwhile may be seen or not.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         let words = self.words.iter().enumerate();
         words.flat_map(|(n, word)| bits(n, word.load(Ordering::Acquire)))
     }
-    /// Takes all members out, ascending.
+    /// Removes and returns all members, ascending.
     pub fn take(&self) -> Vec<u16> {
         let mut members = Vec::new();
         for (n, word) in self.words.iter().enumerate() {
@@ -59,26 +59,26 @@ impl RootSet {
     }
 }
 
-/// The numbers that word `n` stands for. An empty word takes one step: nearly all are, and `statfs`
-/// goes over all of them.
+/// The numbers in `word`, which is word `n` of the set. An empty word takes one step: nearly all
+/// are empty, and `statfs` visits all of them.
 fn bits(n: usize, word: u64) -> impl Iterator<Item = u16> {
     let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
     std::iter::successors(Some(word).filter(|word| *word != 0), rest)
         .map(move |word| (n * GROUP + word.trailing_zeros() as usize) as u16)
 }
 
-/// The roots that the checkpoint of an even or odd epoch has to visit. A root is marked before
-/// anything in it changes, so one without a mark has nothing to be written. A mark too many costs
-/// one visit.
+/// The subvolumes that the next checkpoint must visit, separately for even and odd epochs. A
+/// subvolume is marked before anything in it changes, so one without a mark has nothing to write.
+/// An unneeded mark costs one visit.
 #[derive(Default)]
 pub struct TouchedRoots {
     sides: [RootSet; 2],
-    /// Words with a member, of both sides. Below zero for a moment when a mark races with `take`.
+    /// Words with a member, on both sides. Below zero for a moment when a mark races with `take`.
     groups: AtomicI64,
 }
 
 impl TouchedRoots {
-    /// Notes a change of `root` in `epoch`.
+    /// Marks a change of `root` in `epoch`.
     #[inline]
     pub fn mark(&self, root: RootId, epoch: Epoch) {
         let side = &self.sides[epoch as usize % 2];
@@ -86,13 +86,13 @@ impl TouchedRoots {
             self.groups.fetch_add(1, Ordering::Relaxed);
         }
     }
-    /// Notes a change that no epoch is known of: the next two checkpoints visit the root.
+    /// Marks a change of unknown epoch: the next two checkpoints visit the subvolume.
     pub fn mark_any(&self, root: RootId) {
         self.mark(root, 0);
         self.mark(root, 1);
     }
-    /// The roots that the checkpoint of `epoch` has to visit, ascending, without their marks. To
-    /// be called while no transaction runs.
+    /// Returns the subvolumes that the checkpoint of `epoch` must visit, ascending, and clears
+    /// their marks. Must be called while no transaction runs.
     pub fn take(&self, epoch: Epoch) -> Vec<RootId> {
         let members = self.sides[epoch as usize % 2].take();
         let mut groups = 0;
@@ -103,7 +103,7 @@ impl TouchedRoots {
         self.groups.fetch_sub(groups, Ordering::Relaxed);
         members.into_iter().map(RootId).collect()
     }
-    /// Groups of [`GROUP`] roots that have marks, counted for each of the two checkpoints.
+    /// Number of groups of [`GROUP`] subvolumes that have marks, summed over both epochs.
     #[inline]
     pub fn groups(&self) -> u64 {
         self.groups.load(Ordering::Relaxed).max(0) as u64

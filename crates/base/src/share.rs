@@ -1,12 +1,12 @@
-//! Two caches that share one budget of memory, half each. A cache may have to hold more than its
-//! half, because what is dirty cannot leave; then the other one gives way by as much, so that
-//! together they stay within the budget.
+//! A memory budget that two caches share, half each. A cache may have to exceed its half, because
+//! dirty objects cannot be evicted. The other cache then shrinks by as much, so that together they
+//! stay within the budget.
 
 use crate::sync::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// A cache's share of the budget, and what it holds.
+/// One cache's share of the budget, and its current use.
 pub struct Share {
     limit: usize,
     used: AtomicUsize,
@@ -14,38 +14,38 @@ pub struct Share {
 }
 
 impl Share {
-    /// A share of `limit` bytes, alone until [`Share::join`].
+    /// Makes a share of `limit` bytes, independent until [`Share::join`].
     pub fn new(limit: usize) -> Arc<Share> {
         Arc::new(Share { limit, used: AtomicUsize::new(0), other: OnceLock::new() })
     }
 
-    /// From now on each of the two gives way when the other one holds more than its own.
+    /// Couples two shares: each shrinks when the other exceeds its limit.
     pub fn join(self: &Arc<Share>, other: &Arc<Share>) {
         let _first = self.other.set(other.clone());
         let _first = other.other.set(self.clone());
     }
 
-    /// Bytes that may be held as long as the other one keeps to its share.
+    /// Bytes that may be held while the other cache stays within its share.
     pub fn limit(&self) -> usize {
         self.limit
     }
-    /// Bytes that are held.
+    /// Bytes held now.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
-    /// So many bytes more are held.
+    /// Adds `bytes` to those held.
     #[inline]
     pub fn add(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
-    /// So many bytes are held no more.
+    /// Subtracts `bytes` from those held.
     #[inline]
     pub fn sub(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether more is held than may be: what can leave memory shall. A quarter of the share is
-    /// left in any case, or what was just read would be gone before it is used.
+    /// Returns whether the cache holds more than it may and must evict. A quarter of the share may
+    /// always be held; otherwise an object would be evicted before its first use.
     #[inline]
     pub fn is_over(&self) -> bool {
         let used = self.used();

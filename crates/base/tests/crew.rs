@@ -1,4 +1,5 @@
-//! Work spread over threads: real ones here, `shuttle`'s in the models of trees and inode tables.
+//! Work spread over threads: real threads here, `shuttle`'s in the models of trees and inode
+//! tables.
 
 use shoal_base::sync::crew::{Steps, for_each, in_order};
 use std::collections::BTreeSet;
@@ -6,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Runs pieces `0..count`; returns what was placed, in order, and what was finished.
+/// Runs pieces `0..count`. Returns the pieces placed, in order, and the pieces finished.
 fn run(
     threads: usize,
     count: u64,

@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 /// One JSON line: a round, or with `--holes` half of one.
 #[derive(Serialize)]
 struct Line {
-    workload: &'static str,
+    workload: String,
     target: String,
     threads: usize,
     /// 0: the files are made for the first time.
@@ -50,7 +50,7 @@ struct Line {
     volume_bytes: Option<u64>,
 }
 
-/// What a phase came to.
+/// Result of a phase.
 struct Phase {
     measured: Measured,
     bytes: Option<f64>,
@@ -62,16 +62,7 @@ pub(crate) fn run<T: Target>(args: &Args, target: &T, report: &mut Report<'_>) -
         false => age(args, target)?,
         true => holes(args, target)?,
     };
-    for line in &lines {
-        if args.json {
-            let text = serde_json::to_string(line)
-                .map_err(|e| BenchError::failed("results", "as JSON", e))?;
-            report.print(&format!("{text}\n"))?;
-        }
-    }
-    if !args.json {
-        report.print(&table(&lines, args.holes))?;
-    }
+    report.lines(&lines, |lines| table(lines, args.holes))?;
     match &args.plot {
         None => Ok(()),
         Some(path) => std::fs::write(path, drawn(args, &lines))
@@ -187,7 +178,7 @@ impl Files {
     }
 }
 
-/// Whether a round removes a file: half of them, other ones each time.
+/// Returns whether a round removes a file: half of them, other ones each time.
 fn chosen(thread: usize, index: u64, round: u32) -> bool {
     layout::stamp(thread, index ^ u64::from(round) << 40)[7] & 1 == 1
 }

@@ -1,28 +1,39 @@
 //! The command line of `shoal bench`.
 
 use crate::error::{BenchError, Result};
-use shoal::Compression;
+use shoal::raw::Compression;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What to run, on what, and how.
+/// Bytes of a small file.
+pub(crate) const SMALL: usize = 4096;
+/// Bytes of a mail of `make-tree`, about, on average.
+pub(crate) const MAIL: u64 = 6000;
+
+/// Options of a benchmark.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// What to do
+    /// Workload
     #[arg(value_enum)]
     pub workload: Workload,
-    /// What to do it on: `dir:PATH`, system calls in a fresh subdirectory of any mounted directory;
-    /// or `vol:FILE`, the library on a fresh volume
+    /// Target: `dir:PATH`, system calls in a fresh subdirectory of any mounted directory; or
+    /// `vol:FILE`, the library on a fresh volume
     #[arg(long, value_name = "TARGET")]
     pub target: Option<Target>,
     /// Threads, each with a top directory of its own
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub threads: usize,
-    /// Files for each thread
-    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    /// Files for each thread; `make-tree`: of all threads together
+    #[arg(
+        long,
+        default_value_t = 100_000,
+        value_name = "N",
+        default_value_if("workload", "make-tree", "543337")
+    )]
     pub files: u64,
     /// `inode-index`: entries of all threads together
+    #[cfg(feature = "lab")]
     #[arg(long, default_value_t = 5_000_000, value_name = "N")]
     pub entries: u64,
     /// Do it again so many times; set-up is not timed (create: more files in the same directories)
@@ -56,6 +67,16 @@ pub struct Args {
     /// `overwrite`: percent of the volume that the files take, as df counts
     #[arg(long, default_value_t = 80, value_name = "PERCENT")]
     pub fill: u32,
+    /// `make-tree`: what the tree looks like
+    #[arg(long, value_enum, default_value_t = Like::Maildir, value_name = "KIND")]
+    pub like: Like,
+    /// `make-tree`: seed of names, sizes and places; the same seed makes the same tree
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// `make-tree`: files in the order in which mail arrives, each in another directory than the
+    /// one before, instead of a directory after the other
+    #[arg(long)]
+    pub by_arrival: bool,
     /// Time every N-th operation; the others are counted only. 1 times all of them, and sees
     /// every stall
     #[arg(long, default_value_t = 32, value_name = "N")]
@@ -93,8 +114,16 @@ pub struct Args {
     #[arg(long, value_name = "CODEC", default_value = "none")]
     pub compress: Compression,
     /// `vol:` let checkpoints follow each other without pause
+    #[cfg(feature = "lab")]
     #[arg(long)]
     pub checkpoint_always: bool,
+}
+
+/// Trees that `make-tree` makes.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Like {
+    /// A mail server: 3,221 directories, files of 400 bytes to 200 KB, half of them below 3 KB
+    Maildir,
 }
 
 /// The workloads.
@@ -110,6 +139,12 @@ pub enum Workload {
     /// List the tree with all attributes; an operation is an entry, a latency that of a directory
     /// divided by its entries
     Readdirplus,
+    /// `vol:` attributes of all inodes in the order of their numbers, by --threads threads; an
+    /// operation is an inode
+    Bulkstat,
+    /// `vol:` totals of the whole volume, without a walk, by --threads threads; an operation is an
+    /// inode
+    Totals,
     /// Give every file another name in its directory
     Rename,
     /// Remove every file
@@ -128,25 +163,33 @@ pub enum Workload {
     Recover,
     /// `vol:` resident bytes for each cached inode: after making the files, and after opening the
     /// volume again and a `stat` of each
+    #[cfg(feature = "lab")]
     Memory,
     /// `vol:` checkpoints that have one new file to write, beside all the others in the cache
+    #[cfg(feature = "lab")]
     Checkpoint,
     /// `vol:` create, rename and unlink without parent pointers, with them, and with each of their
     /// changes through an intent, in turns (--rounds, 7 by default)
+    #[cfg(feature = "lab")]
     Parents,
     /// `vol:` replace a security label of the same length
     Setxattr,
     /// `vol:` all paths of inodes ten directories deep, in a scattered order
     Paths,
-    /// Cut a file from --bytes to nothing, a byte at a time, --cuts times in a round. `vol:` as
-    /// it is, with a slot of the orphan table for each cut, with a mutex-guarded list, and with no
-    /// tracking, in turns (--rounds, 5 by default)
+    /// Truncate a file from --bytes to nothing, a byte at a time, --cuts times in a round
+    /// (--rounds, 5 by default)
     Truncate,
+    /// `vol:` the same as Shoal does it, with a slot of the orphan table for each truncate, with a
+    /// mutex-guarded list, and without tracking, in turns
+    #[cfg(feature = "lab")]
+    TruncateTracking,
     /// Make a file, remove it while it is open, close it
     OpenUnlink,
     /// Remove the files of all threads as one tree. `vol:` detached at once and freed behind the
     /// call; `dir:` as rm -rf does it
     RemoveTree,
+    /// Make a tree as people have it (--like, --seed, --files); with --keep it stays
+    MakeTree,
     /// Make the files, then remove a random half of them and make it anew, round after round
     /// (--rounds, 20 by default). `vol:` also in how many inode blocks the files of a directory lie
     Age,
@@ -155,64 +198,66 @@ pub enum Workload {
     Overwrite,
     /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a
     /// sharded hash map, and look up random ones
+    #[cfg(feature = "lab")]
     InodeIndex,
 }
 
 impl Workload {
     /// The name on the command line and in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::Create => "create",
-            Workload::CreateSync => "create-sync",
-            Workload::Stat => "stat",
-            Workload::Readdirplus => "readdirplus",
-            Workload::Rename => "rename",
-            Workload::Unlink => "unlink",
-            Workload::WriteSmall => "write-small",
-            Workload::ReadSmall => "read-small",
-            Workload::ReadRandom => "read-random",
-            Workload::Append => "append",
-            Workload::Recover => "recover",
-            Workload::Memory => "memory",
-            Workload::Checkpoint => "checkpoint",
-            Workload::Parents => "parents",
-            Workload::Setxattr => "setxattr",
-            Workload::Paths => "paths",
-            Workload::Truncate => "truncate",
-            Workload::OpenUnlink => "open-unlink",
-            Workload::RemoveTree => "remove-tree",
-            Workload::Age => "age",
-            Workload::Overwrite => "overwrite",
-            Workload::InodeIndex => "inode-index",
-        }
+    pub fn name(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// Bytes of each file that the workload makes or needs.
     pub fn file_size(self) -> u64 {
         match self {
-            Workload::WriteSmall | Workload::ReadSmall => crate::layout::SMALL as u64,
+            Workload::WriteSmall | Workload::ReadSmall => SMALL as u64,
+            Workload::MakeTree => MAIL,
             _ => 0,
         }
     }
 
-    /// Whether it works on files, or only in memory.
+    /// Returns whether it works on files, or only in memory.
     pub fn needs_target(self) -> bool {
-        self != Workload::InodeIndex
+        #[cfg(feature = "lab")]
+        if self == Workload::InodeIndex {
+            return false;
+        }
+        true
     }
 
-    /// Whether only the library can do it.
+    /// Returns whether only the library can do it.
     pub fn needs_volume(self) -> bool {
-        self.is_special() || self == Workload::Parents
+        self.is_special() || self.compares_settings()
     }
 
-    /// Whether it is done once, on a volume of its own.
+    /// Returns whether it is done once, on a volume of its own.
     fn is_special(self) -> bool {
-        use Workload::{Checkpoint, Memory, Overwrite, Paths, Recover, Setxattr};
-        matches!(self, Recover | Memory | Checkpoint | Setxattr | Paths | Overwrite)
+        #[cfg(feature = "lab")]
+        if matches!(self, Workload::Memory | Workload::Checkpoint) {
+            return true;
+        }
+        use Workload::{Bulkstat, Overwrite, Paths, Recover, Setxattr, Totals};
+        matches!(self, Recover | Setxattr | Paths | Overwrite | Bulkstat | Totals)
+    }
+
+    /// Returns whether it looks at all inodes of a volume.
+    pub(crate) fn scans(self) -> bool {
+        matches!(self, Workload::Bulkstat | Workload::Totals)
+    }
+
+    /// Returns whether it makes volumes with different settings in turns.
+    fn compares_settings(self) -> bool {
+        #[cfg(feature = "lab")]
+        let compares = matches!(self, Workload::Parents | Workload::TruncateTracking);
+        #[cfg(not(feature = "lab"))]
+        let compares = false;
+        compares
     }
 }
 
-/// What the workload runs on.
+/// Target of a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// System calls below this directory.
@@ -249,6 +294,7 @@ impl Args {
         let zero = [
             ("--threads", self.threads as u64),
             ("--files", self.files),
+            #[cfg(feature = "lab")]
             ("--entries", self.entries),
             ("--rounds", u64::from(self.rounds)),
             ("--per-dir", self.per_dir),
@@ -270,17 +316,23 @@ impl Args {
         if self.workload != Workload::Age && (self.holes || self.plot.is_some()) {
             return Err(BenchError::new("--holes and --plot are options of age"));
         }
-        if self.workload == Workload::Age && self.reuse {
-            return Err(BenchError::new("age takes no --reuse"));
+        if matches!(self.workload, Workload::Age | Workload::MakeTree) && self.reuse {
+            return Err(BenchError::new(format!("{name} takes no --reuse")));
+        }
+        if self.workload == Workload::MakeTree && self.rounds > 1 {
+            return Err(BenchError::new("make-tree takes no --rounds"));
         }
         if self.workload.needs_volume() {
             if matches!(self.target, Some(Target::Directory(_))) {
                 return Err(BenchError::new(format!("{name} needs a vol: target")));
             }
-            if self.workload == Workload::Parents && (self.reuse || self.keep) {
+            if self.workload.compares_settings() && (self.reuse || self.keep) {
                 return Err(BenchError::new(format!("{name} takes neither --reuse nor --keep")));
             }
-            if self.workload.is_special() && (self.reuse || self.rounds > 1) {
+            if self.workload.is_special()
+                && (self.reuse || self.rounds > 1)
+                && !self.workload.scans()
+            {
                 let message = format!("{name} takes neither --reuse nor --rounds");
                 return Err(BenchError::new(message));
             }

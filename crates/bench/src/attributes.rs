@@ -8,7 +8,7 @@ use crate::library::{VolumeDriver, VolumeTarget};
 use crate::meter::Meter;
 use crate::report::{Report, Results};
 use crate::workload::{Share, make_directories, run_phase};
-use shoal::{Ino, XattrFlags};
+use shoal::raw::{Ino, XattrFlags};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -58,7 +58,7 @@ fn lock(inodes: &Mutex<Vec<Ino>>) -> std::sync::MutexGuard<'_, Vec<Ino>> {
 }
 
 #[cold]
-fn failed(what: &str, ino: Ino, error: shoal::Error) -> BenchError {
+fn failed(what: &str, ino: Ino, error: shoal::raw::Error) -> BenchError {
     BenchError::failed(what, ino, error)
 }
 
@@ -69,7 +69,7 @@ fn make(driver: &mut VolumeDriver, share: &Share, nested: usize) -> Result<Vec<I
     for dir in 0..layout.dirs {
         let mut at = driver.open_dir(&layout::dir_path(share.thread, dir)?)?;
         for _ in 0..nested {
-            let made = driver.volume().mkdir(driver.who(), at, b"directory", 0o755);
+            let made = driver.volume().namespace().mkdir(driver.who(), at, b"directory", 0o755);
             at = made.map_err(|e| failed("making directory in", at, e))?.ino;
         }
         deepest.push(at);
@@ -78,7 +78,8 @@ fn make(driver: &mut VolumeDriver, share: &Share, nested: usize) -> Result<Vec<I
     for index in 0..layout.files {
         let (dir, name) =
             (deepest[layout.dir_of(index) as usize], Name::new(share.thread, index, 0));
-        let made = driver.volume().create(driver.who(), dir, name.as_cstr().to_bytes(), 0o644);
+        let made =
+            driver.volume().namespace().create(driver.who(), dir, name.as_cstr().to_bytes(), 0o644);
         inodes.push(made.map_err(|e| failed("creating in", dir, e))?.ino);
     }
     Ok(inodes)
@@ -87,7 +88,7 @@ fn make(driver: &mut VolumeDriver, share: &Share, nested: usize) -> Result<Vec<I
 fn labels(driver: &VolumeDriver, inodes: &[Ino], value: &[u8], meter: &mut Meter) -> Result<()> {
     let (volume, who) = (driver.volume(), driver.who());
     inodes.iter().try_for_each(|ino| {
-        let set = || volume.setxattr(who, *ino, LABEL, value, XattrFlags::default());
+        let set = || volume.attributes().setxattr(who, *ino, LABEL, value, XattrFlags::default());
         meter.op(|| set().map_err(|e| failed("labelling inode", *ino, e)))
     })
 }
@@ -96,8 +97,9 @@ fn paths(driver: &VolumeDriver, layout: Layout, inodes: &[Ino], meter: &mut Mete
     let (stride, mut index) = (layout.stride() as usize, 0);
     for _ in inodes {
         let ino = inodes[index];
-        let found = meter
-            .op(|| driver.volume().paths_of(ino).map_err(|e| failed("paths of inode", ino, e)))?;
+        let found = meter.op(|| {
+            driver.volume().paths().paths_of(ino).map_err(|e| failed("paths of inode", ino, e))
+        })?;
         let depth = |path: &Vec<u8>| path.iter().filter(|b| **b == b'/').count();
         if found.len() != 1 || depth(&found[0]) != NESTED + 3 {
             return Err(BenchError::failed("paths of inode", ino, format_args!("{found:?}")));

@@ -1,4 +1,4 @@
-//! What a workload may ask of a target: the same few operations from system calls and the library.
+//! Calls that a workload makes: the same few operations from system calls and the library.
 //!
 //! Paths are relative to the target's root. Names and paths come as C strings because system calls
 //! want the NUL and the library can do without it; nobody then pays for a conversion.
@@ -16,13 +16,14 @@ pub(crate) trait Target: Sync {
     /// Makes everything durable and, on a volume, writes a checkpoint, so that what was written
     /// can be counted. Not timed as part of the workload.
     fn settle(&self) -> Result<()>;
-    /// What the volume holds and has written so far; `None` when there is no way to know.
+    /// Returns the bytes that the volume holds and has written so far; `None` if they cannot be
+    /// known.
     fn usage(&self) -> Option<Usage>;
-    /// Whether files of an earlier run may be there.
+    /// Returns whether files of an earlier run may be there.
     fn reused(&self) -> bool;
 }
 
-/// What a volume holds and has written since it was opened.
+/// Bytes that a volume holds and has written since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Usage {
     /// Live bytes of metadata and data.

@@ -12,8 +12,6 @@ use std::ffi::{CStr, CString};
 
 /// Bytes of a file name, as in fs_mark.
 pub(crate) const NAME_LEN: usize = 40;
-/// Bytes of a small file.
-pub(crate) const SMALL: usize = 4096;
 
 /// Numbers that say where each thread's files are.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +90,7 @@ pub(crate) fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What the first eight bytes of a small file say.
+/// Returns the first eight bytes of a small file, which no other file has.
 #[inline]
 pub(crate) fn stamp(thread: usize, index: u64) -> [u8; 8] {
     mix((thread as u64) << 48 ^ index).to_le_bytes()

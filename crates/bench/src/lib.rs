@@ -7,41 +7,51 @@
 //! | module | what |
 //! | --- | --- |
 //! | `error`, `resources` | the one error type; processor time and resident memory of this process |
+//! | `plot` | curves as SVG |
 //! | `args` | the command line |
-//! | `layout` | which files there are: names, directories, who owns which |
-//! | `meter` | sampled latency and progress marks of one thread, and their sum |
 //! | `driver` | what a workload may ask of a target |
-//! | `syscalls`, `library` | the two drivers |
-//! | `workload` | the workloads, and the phases they run in |
-//! | `special` | `recover`, `memory`, `checkpoint`: workloads about a volume as a whole |
-//! | `parents` | what parent pointers cost |
-//! | `attributes` | security labels replaced, paths asked for |
-//! | `orphans` | files cut a byte at a time, removed while open, and whole trees |
-//! | `plot`, `age` | curves as SVG; a volume that grows old |
-//! | `overwrite` | random overwrites of a nearly full volume |
+//! | `meter` | sampled latency and progress marks of one thread, and their sum |
+//! | `layout` | which files there are: names, directories, who owns which |
+//! | `library`, `syscalls` | the two drivers |
 //! | `report` | JSON lines, or a table and a histogram |
-//! | `index` | `inode-index`, which needs no target: structures in memory |
+//! | `workload` | the workloads, and the phases they run in |
+//! | `overwrite` | random overwrites of a nearly full volume |
+//! | `orphans` | files cut a byte at a time, and whole trees |
+//! | `tree` | trees as people have them |
+//! | `age` | a volume that grows old |
+//! | `attributes` | security labels replaced, paths asked for |
+//! | `scan` | all inodes of a volume: `bulkstat`, totals |
+//! | `special` | `recover`: the time of a recovery |
+//! | `lab` | studies of how Shoal is made: only in the program `shoal-lab` |
 
-mod age;
-mod args;
-mod attributes;
-mod driver;
 mod error;
-mod index;
-mod layout;
-mod library;
-mod meter;
-mod orphans;
-mod overwrite;
-mod parents;
 mod plot;
-mod report;
 mod resources;
-mod special;
+
+mod args;
+mod driver;
+mod meter;
+
+mod layout;
+
+mod library;
+mod report;
 mod syscalls;
+
+mod overwrite;
 mod workload;
 
-pub use args::{Args, Target, Workload};
+mod orphans;
+mod tree;
+
+mod age;
+mod attributes;
+#[cfg(feature = "lab")]
+mod lab;
+mod scan;
+mod special;
+
+pub use args::{Args, Like, Target, Workload};
 pub use error::BenchError;
 
 use error::Result;
@@ -54,14 +64,16 @@ pub fn run(args: Args) -> Result<()> {
 /// The same, printing to `out`.
 pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     args.check()?;
-    let Some(target) = &args.target else { return index::run(args, out) };
+    #[cfg(feature = "lab")]
+    if lab::run(args, out)? {
+        return Ok(());
+    }
+    let Some(target) = &args.target else {
+        return Err(BenchError::new(format!("{} needs a --target", args.workload.name())));
+    };
     let mut report = report::Report::new(args, out);
     match (target, args.workload) {
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
-        (Target::Volume(path), Workload::Memory) => special::memory(args, path, &mut report),
-        (Target::Volume(path), Workload::Checkpoint) => {
-            special::checkpoint(args, path, &mut report)
-        }
         (Target::Volume(path), Workload::Truncate) => {
             orphans::truncate_volume(args, path, &mut report)
         }
@@ -74,10 +86,20 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
         (Target::Directory(path), Workload::RemoveTree) => {
             orphans::remove_tree_directory(args, path, &mut report)
         }
-        (Target::Volume(path), Workload::Parents) => parents::run(args, path, &mut report),
         (Target::Volume(path), Workload::Overwrite) => overwrite::run(args, path, &mut report),
+        (Target::Volume(path), workload) if workload.scans() => scan::run(args, path, &mut report),
         (Target::Volume(path), Workload::Setxattr | Workload::Paths) => {
             attributes::run(args, path, &mut report)
+        }
+        (Target::Volume(path), Workload::MakeTree) => {
+            let target = library::VolumeTarget::prepare(args, path)?;
+            tree::run(args, &target, &mut report)?;
+            target.finish()
+        }
+        (Target::Directory(path), Workload::MakeTree) => {
+            let target = syscalls::DirectoryTarget::prepare(args, path)?;
+            tree::run(args, &target, &mut report)?;
+            target.finish()
         }
         (Target::Volume(path), Workload::Age) => {
             let target = library::VolumeTarget::prepare(args, path)?;

@@ -3,7 +3,9 @@
 use crate::args::Args;
 use crate::driver::{Driver, Target, Usage};
 use crate::error::{BenchError, Result};
-use shoal::{Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, SetAttr, Volume};
+use shoal::raw::{
+    Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, SetAttr, Volume,
+};
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -71,7 +73,7 @@ impl VolumeTarget {
                 compression: args.compress,
                 ..MkfsOptions::default()
             };
-            shoal::mkfs(path, &mkfs).map_err(|e| failed("mkfs of", path, e))?;
+            shoal::raw::mkfs(path, &mkfs).map_err(|e| failed("mkfs of", path, e))?;
         }
         let scratch = Scratch { path: path.into(), keep };
         let volume = Volume::open(path, options).map_err(|e| failed("opening", path, e))?;
@@ -117,7 +119,11 @@ fn close(volume: Arc<Volume>, path: &Path) -> Result<()> {
 pub(crate) fn open_options(args: &Args) -> OpenOptions {
     OpenOptions {
         cache_bytes: args.cache.unwrap_or(0),
-        checkpoint_always: args.checkpoint_always,
+        #[cfg(feature = "lab")]
+        lab: shoal::raw::Lab {
+            checkpoint_always: args.checkpoint_always,
+            ..shoal::raw::Lab::default()
+        },
         ..OpenOptions::default()
     }
 }
@@ -130,7 +136,7 @@ impl Target for VolumeTarget {
     }
 
     fn settle(&self) -> Result<()> {
-        let settled = self.volume.sync().and_then(|()| self.volume.checkpoint());
+        let settled = self.volume.sync().and_then(|()| self.volume.maintenance().checkpoint());
         settled.map_err(|e| failed("checkpoint of", &self.scratch.path, e))
     }
 
@@ -155,7 +161,7 @@ pub(crate) struct VolumeDriver {
 }
 
 #[cold]
-fn refused(what: &str, name: &CStr, error: shoal::Error) -> BenchError {
+fn refused(what: &str, name: &CStr, error: shoal::raw::Error) -> BenchError {
     BenchError::failed(what, name.to_string_lossy(), error)
 }
 
@@ -169,8 +175,8 @@ impl VolumeDriver {
         &self.who
     }
 
-    fn resolve(&self, path: &CStr) -> shoal::Result<shoal::Entry> {
-        self.volume.resolve(&self.who, Ino::ROOT, path.to_bytes(), true)
+    fn resolve(&self, path: &CStr) -> shoal::raw::Result<shoal::raw::Entry> {
+        self.volume.namespace().resolve(&self.who, Ino::ROOT, path.to_bytes(), true)
     }
 }
 
@@ -179,12 +185,13 @@ impl Driver for VolumeDriver {
     type File = Ino;
 
     fn mkdir(&mut self, path: &CStr) -> Result<()> {
-        let (parent, name) = shoal::split_parent(path.to_bytes());
+        let (parent, name) = shoal::raw::split_parent(path.to_bytes());
         // An empty path is no path to POSIX.
         let parent = if parent.is_empty() { b"." } else { parent };
         self.volume
+            .namespace()
             .resolve(&self.who, Ino::ROOT, parent, true)
-            .and_then(|dir| self.volume.mkdir(&self.who, dir.ino, name, 0o755))
+            .and_then(|dir| self.volume.namespace().mkdir(&self.who, dir.ino, name, 0o755))
             .map(drop)
             .map_err(|e| refused("making directory", path, e))
     }
@@ -195,19 +202,19 @@ impl Driver for VolumeDriver {
 
     #[inline]
     fn create(&mut self, dir: &Ino, name: &CStr, sync: bool) -> Result<()> {
-        let made = self.volume.create(&self.who, *dir, name.to_bytes(), 0o644);
+        let made = self.volume.namespace().create(&self.who, *dir, name.to_bytes(), 0o644);
         let file = made.map_err(|e| refused("creating", name, e))?;
         if sync {
-            self.volume.fsync(file.ino, false).map_err(|e| refused("syncing", name, e))?;
+            self.volume.files().fsync(file.ino, false).map_err(|e| refused("syncing", name, e))?;
         }
         Ok(())
     }
 
     #[inline]
     fn write_new(&mut self, dir: &Ino, name: &CStr, data: &[u8]) -> Result<()> {
-        let made = self.volume.create(&self.who, *dir, name.to_bytes(), 0o644);
+        let made = self.volume.namespace().create(&self.who, *dir, name.to_bytes(), 0o644);
         let file = made.map_err(|e| refused("creating", name, e))?;
-        let written = self.volume.write(file.ino, 0, data, false);
+        let written = self.volume.files().write(file.ino, 0, data, false);
         match written.map_err(|e| refused("writing", name, e))? {
             n if n == data.len() => Ok(()),
             n => Err(BenchError::new(format!("writing {name:?}: only {n} bytes taken"))),
@@ -217,8 +224,9 @@ impl Driver for VolumeDriver {
     #[inline]
     fn read(&mut self, dir: &Ino, name: &CStr, buf: &mut [u8]) -> Result<usize> {
         self.volume
+            .namespace()
             .lookup(&self.who, *dir, name.to_bytes())
-            .and_then(|file| self.volume.read(file.ino, 0, buf))
+            .and_then(|file| self.volume.files().read(file.ino, 0, buf))
             .map_err(|e| refused("reading", name, e))
     }
 
@@ -226,6 +234,7 @@ impl Driver for VolumeDriver {
     fn rename(&mut self, dir: &Ino, from: &CStr, to: &CStr) -> Result<()> {
         let flags = RenameFlags::default();
         self.volume
+            .namespace()
             .rename(&self.who, *dir, from.to_bytes(), *dir, to.to_bytes(), flags)
             .map_err(|e| refused("renaming", from, e))
     }
@@ -233,15 +242,16 @@ impl Driver for VolumeDriver {
     #[inline]
     fn unlink(&mut self, dir: &Ino, name: &CStr) -> Result<()> {
         self.volume
+            .namespace()
             .unlink(&self.who, *dir, name.to_bytes())
             .map_err(|e| refused("removing", name, e))
     }
 
     #[inline]
     fn open_new(&mut self, dir: &Ino, name: &CStr, data: &[u8]) -> Result<Ino> {
-        let made = self.volume.create(&self.who, *dir, name.to_bytes(), 0o644);
+        let made = self.volume.namespace().create(&self.who, *dir, name.to_bytes(), 0o644);
         let file = made.map_err(|e| refused("creating", name, e))?.ino;
-        self.volume.hold(file, 1).map_err(|e| refused("opening", name, e))?;
+        self.volume.references().hold(file, 1).map_err(|e| refused("opening", name, e))?;
         if !data.is_empty() {
             self.write_at(&file, 0, data)?;
         }
@@ -250,7 +260,7 @@ impl Driver for VolumeDriver {
 
     #[inline]
     fn write_at(&mut self, file: &Ino, at: u64, data: &[u8]) -> Result<()> {
-        match self.volume.write(*file, at, data, false) {
+        match self.volume.files().write(*file, at, data, false) {
             Ok(n) if n == data.len() => Ok(()),
             Ok(n) => Err(BenchError::new(format!("inode {file}: only {n} bytes taken"))),
             Err(e) => Err(BenchError::failed("writing inode", file, e)),
@@ -258,28 +268,28 @@ impl Driver for VolumeDriver {
     }
 
     fn open_file(&mut self, dir: &Ino, name: &CStr) -> Result<Ino> {
-        let found = self.volume.lookup(&self.who, *dir, name.to_bytes());
+        let found = self.volume.namespace().lookup(&self.who, *dir, name.to_bytes());
         let file = found.map_err(|e| refused("looking up", name, e))?.ino;
-        self.volume.hold(file, 1).map_err(|e| refused("opening", name, e))?;
+        self.volume.references().hold(file, 1).map_err(|e| refused("opening", name, e))?;
         Ok(file)
     }
 
     #[inline]
     fn read_at(&mut self, file: &Ino, at: u64, buf: &mut [u8]) -> Result<usize> {
-        let read = self.volume.read(*file, at, buf);
+        let read = self.volume.files().read(*file, at, buf);
         read.map_err(|e| BenchError::failed("reading inode", file, e))
     }
 
     #[inline]
     fn cut(&mut self, file: &Ino, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), by_handle: true, ..SetAttr::default() };
-        let cut = self.volume.setattr(&self.who, *file, &set);
+        let cut = self.volume.attributes().setattr(&self.who, *file, &set);
         cut.map(drop).map_err(|e| BenchError::failed("cutting inode", file, e))
     }
 
     #[inline]
     fn close(&mut self, file: Ino) -> Result<()> {
-        self.volume.release(file, 1);
+        self.volume.references().release(file, 1);
         Ok(())
     }
 
@@ -299,6 +309,7 @@ impl Driver for VolumeDriver {
         let dir = self.open_dir(path)?;
         let mut entries = 0;
         self.volume
+            .directories()
             .readdirplus(dir, 0, &mut |entry, attr| {
                 if matches!(entry.name, b"." | b"..") {
                     return true;
@@ -318,6 +329,7 @@ impl Driver for VolumeDriver {
         let dir = self.open_dir(path)?;
         let mut blocks = HashSet::new();
         self.volume
+            .directories()
             .readdirplus(dir, 0, &mut |entry, attr| {
                 if !matches!(entry.name, b"." | b"..") {
                     blocks.insert(attr.ino.0 / INODES_PER_BLOCK);

@@ -79,7 +79,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("valid bounds")
 }
 
-/// What a phase, or several, measured.
+/// Measurements of a phase, or of several.
 pub(crate) struct Measured {
     /// Operations of all threads.
     pub ops: u64,

@@ -1,11 +1,10 @@
-//! What keeping track of orphans costs, and what it gains.
+//! Cost and gain of tracking orphans.
 //!
-//! `truncate` is the measurement behind ext4's orphan file (Jan Kara, 2015): every thread cuts a
-//! file of its own from `--bytes` to nothing, a byte at a time. ext4 enters the file in its list,
-//! or table, for each cut; Shoal does only when a cut needs several transactions, which these do
-//! not. So a volume is measured four ways, in turns: as it is (`needed`), with a slot taken and
-//! freed for each cut as in ext4 (`table`), with one list under one mutex for the same (`list`),
-//! and with nothing (`off`). Ratios are medians of the rounds' own.
+//! `truncate` is the measurement behind ext4's orphan file (Jan Kara, 2015): every thread truncates
+//! a file of its own from `--bytes` to nothing, a byte at a time. ext4 enters the file in its list,
+//! or table, for each truncate; Shoal does only when one needs several transactions, which these do
+//! not. `truncate-tracking` of `shoal-lab` says what that would cost; ratios are medians of the
+//! rounds' own.
 //!
 //! `open-unlink` makes files, removes them while they are open, and closes them. `remove-tree`
 //! makes the files of all threads and removes them as one tree.
@@ -20,25 +19,17 @@ use crate::report::{Report, Results, median};
 use crate::syscalls::DirectoryTarget;
 use crate::workload::{Share, make_directories, make_files, run_phase};
 use serde::Serialize;
-use shoal::{Caller, Ino, OpenOptions, TreeCheck, TruncateTracking};
+use shoal::raw::{Caller, Ino, OpenOptions, TreeCheck};
 use std::path::Path;
 use std::time::Instant;
 
 /// Rounds when none are asked for.
 const ROUNDS: u32 = 5;
 
-/// How a volume keeps track of files being cut.
-const SETTINGS: [(&str, TruncateTracking); 4] = [
-    ("off", TruncateTracking::Off),
-    ("needed", TruncateTracking::AsNeeded),
-    ("table", TruncateTracking::Table),
-    ("list", TruncateTracking::List),
-];
-
 /// One JSON line.
 #[derive(Serialize)]
 struct Line {
-    workload: &'static str,
+    workload: String,
     tracking: &'static str,
     threads: usize,
     bytes: u64,
@@ -88,15 +79,18 @@ fn rounds(args: &Args) -> u32 {
     if args.rounds > 1 { args.rounds } else { ROUNDS }
 }
 
-/// `truncate` on a volume, all settings in turns.
-pub(crate) fn truncate_volume(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
-    let mut samples = [const { Vec::new() }; SETTINGS.len()];
+/// `truncate` on volumes that are opened with these options, in turns.
+pub(crate) fn truncate_volumes(
+    args: &Args,
+    path: &Path,
+    settings: &[(&'static str, OpenOptions)],
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let mut samples: Vec<Vec<Sample>> = settings.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds(args) as usize {
-        for turn in 0..SETTINGS.len() {
-            let setting = (round + turn) % SETTINGS.len();
-            let truncate_tracking = SETTINGS[setting].1;
-            let options = OpenOptions { truncate_tracking, ..open_options(args) };
-            let target = VolumeTarget::prepare_with(args, path, &options)?;
+        for turn in 0..settings.len() {
+            let setting = (round + turn) % settings.len();
+            let target = VolumeTarget::prepare_with(args, path, &settings[setting].1)?;
             make_directories(args, &target)?;
             target.settle()?;
             let before = target.counter("orphan_slots");
@@ -106,8 +100,13 @@ pub(crate) fn truncate_volume(args: &Args, path: &Path, report: &mut Report<'_>)
             target.finish()?;
         }
     }
-    let names = SETTINGS.map(|(name, _)| name);
+    let names: Vec<&str> = settings.iter().map(|(name, _)| *name).collect();
     print(args, &names, &samples, report)
+}
+
+/// `truncate` on a volume.
+pub(crate) fn truncate_volume(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
+    truncate_volumes(args, path, &[("needed", open_options(args))], report)
 }
 
 /// `truncate` through system calls.
@@ -156,19 +155,16 @@ fn print(
             }
         })
         .collect();
-    if args.json {
-        return lines.iter().try_for_each(|line| {
-            let text = serde_json::to_string(line)
-                .map_err(|e| BenchError::failed("results", "as JSON", e))?;
-            report.print(&format!("{text}\n"))
-        });
-    }
+    report.lines(&lines, table)
+}
+
+fn table(lines: &[Line]) -> String {
     let mut text = format!(
         "{:<8} {:>7} {:>12} {:>8} {:>7} {:>8} {:>7} {:>9}\n",
         "tracking", "threads", "truncates/s", "wall s", "to off", "cpu s", "to off", "slots"
     );
     let to_off = |ratio: Option<f64>| ratio.map_or_else(String::new, |r| format!("{r:.3}"));
-    for line in &lines {
+    for line in lines {
         text.push_str(&format!(
             "{:<8} {:>7} {:>12.0} {:>8.3} {:>7} {:>8.3} {:>7} {:>9}\n",
             line.tracking,
@@ -181,22 +177,7 @@ fn print(
             line.slots
         ));
     }
-    report.print(&text)
-}
-
-/// Makes, removes and closes every file.
-pub(crate) fn open_unlink<D: Driver>(
-    driver: &mut D,
-    share: &Share,
-    meter: &mut Meter,
-) -> Result<()> {
-    crate::workload::each_file(driver, share, |driver, dir, name, _| {
-        meter.op(|| {
-            let file = driver.open_new(dir, name, b"")?;
-            driver.unlink(dir, name)?;
-            driver.close(file)
-        })
-    })
+    text
 }
 
 /// The directory in which `remove-tree` has what it removes.
@@ -207,24 +188,25 @@ const TREE: &[u8] = b"t";
 pub(crate) fn remove_tree_volume(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
     let target = VolumeTarget::prepare(args, path)?;
     let (volume, who) = (target.volume(), Caller::root());
-    let failed = |e: shoal::Error| BenchError::failed("removing the tree on", path.display(), e);
+    let failed =
+        |e: shoal::raw::Error| BenchError::failed("removing the tree on", path.display(), e);
     make_directories(args, &target)?;
     make_files(args, &target, 0, false)?;
     // All threads' directories become one tree.
-    volume.mkdir(&who, Ino::ROOT, TREE, 0o755).map_err(failed)?;
-    let tree = volume.lookup(&who, Ino::ROOT, TREE).map_err(failed)?.ino;
+    volume.namespace().mkdir(&who, Ino::ROOT, TREE, 0o755).map_err(failed)?;
+    let tree = volume.namespace().lookup(&who, Ino::ROOT, TREE).map_err(failed)?.ino;
     for thread in 0..args.threads {
         let name = layout::top_path(thread)?;
         let name = name.to_bytes();
-        let flags = shoal::RenameFlags::default();
-        volume.rename(&who, Ino::ROOT, name, tree, name, flags).map_err(failed)?;
+        let flags = shoal::raw::RenameFlags::default();
+        volume.namespace().rename(&who, Ino::ROOT, name, tree, name, flags).map_err(failed)?;
     }
     target.settle()?;
     let inodes = volume.statfs().inodes_used;
     let (cpu, start) = (crate::resources::cpu_seconds(), Instant::now());
-    volume.remove_tree(&who, Ino::ROOT, TREE, TreeCheck::Tree).map_err(failed)?;
+    volume.namespace().remove_tree(&who, Ino::ROOT, TREE, TreeCheck::Tree).map_err(failed)?;
     let gone = start.elapsed().as_secs_f64();
-    while volume.is_reaping() {
+    while volume.maintenance().is_reaping() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let freed = start.elapsed().as_secs_f64();

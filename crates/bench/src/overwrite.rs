@@ -15,7 +15,7 @@ use crate::library::open_options;
 use crate::meter::{Measured, Meter};
 use crate::report::{Report, Results};
 use crate::resources;
-use shoal::{Caller, Code, Device, FileDevice, Ino, MkfsOptions, OpenMode, Volume};
+use shoal::raw::{Caller, Code, Device, FileDevice, Ino, MkfsOptions, OpenMode, Volume};
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,22 +32,22 @@ impl Device for Counted {
     fn capacity(&self) -> u64 {
         self.device.capacity()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::raw::Result<()> {
         self.device.read_at(buf, offset)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> shoal::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> shoal::raw::Result<()> {
         self.written.fetch_add(buf.len() as u64, Ordering::Relaxed);
         self.device.write_at(buf, offset)
     }
-    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> shoal::Result<()> {
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> shoal::raw::Result<()> {
         let len: usize = bufs.iter().map(|b| b.len()).sum();
         self.written.fetch_add(len as u64, Ordering::Relaxed);
         self.device.write_vectored_at(bufs, offset)
     }
-    fn flush(&self) -> shoal::Result<()> {
+    fn flush(&self) -> shoal::raw::Result<()> {
         self.device.flush()
     }
-    fn discard(&self, offset: u64, len: u64) -> shoal::Result<()> {
+    fn discard(&self, offset: u64, len: u64) -> shoal::raw::Result<()> {
         self.device.discard(offset, len)
     }
     fn read_only(&self) -> bool {
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<(
     }
     let existed = path.exists();
     let mkfs = MkfsOptions { size: args.volume_size(), force: args.force, ..Default::default() };
-    shoal::mkfs(path, &mkfs).map_err(|e| BenchError::failed("mkfs of", path.display(), e))?;
+    shoal::raw::mkfs(path, &mkfs).map_err(|e| BenchError::failed("mkfs of", path.display(), e))?;
     let done = measure(args, path, report);
     if !args.keep && !existed {
         // Ours; that it cannot be removed is no result.
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<(
 }
 
 fn measure(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
-    let failed = |e: shoal::Error| BenchError::failed("opening", path.display(), e);
+    let failed = |e: shoal::raw::Error| BenchError::failed("opening", path.display(), e);
     let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(failed)?;
     let device = Arc::new(Counted { device, written: AtomicU64::new(0) });
     let volume = Volume::open_on(device.clone(), &open_options(args)).map_err(failed)?;
@@ -126,12 +126,12 @@ fn measure(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
 }
 
 impl Churn<'_> {
-    fn failed(&self, e: shoal::Error) -> BenchError {
+    fn failed(&self, e: shoal::raw::Error) -> BenchError {
         BenchError::failed("overwriting on", self.path.display(), e)
     }
 
     fn settle(&self) -> Result<()> {
-        let settled = self.volume.sync().and_then(|()| self.volume.checkpoint());
+        let settled = self.volume.sync().and_then(|()| self.volume.maintenance().checkpoint());
         settled.map_err(|e| self.failed(e))
     }
 
@@ -166,12 +166,12 @@ impl Churn<'_> {
             }
             if n.is_multiple_of(self.args.per_dir) {
                 let name = format!("d{}", n / self.args.per_dir);
-                let made = self.volume.mkdir(&who, Ino::ROOT, name.as_bytes(), 0o755);
+                let made = self.volume.namespace().mkdir(&who, Ino::ROOT, name.as_bytes(), 0o755);
                 dir = made.map_err(|e| self.failed(e))?.ino;
             }
-            let made = self.volume.create(&who, dir, format!("f{n}").as_bytes(), 0o644);
+            let made = self.volume.namespace().create(&who, dir, format!("f{n}").as_bytes(), 0o644);
             let file = made.map_err(|e| self.failed(e))?.ino;
-            self.volume.write(file, 0, &data, false).map_err(|e| self.failed(e))?;
+            self.volume.files().write(file, 0, &data, false).map_err(|e| self.failed(e))?;
             self.files.push(file);
         }
     }
@@ -190,7 +190,7 @@ impl Churn<'_> {
             let file = self.random(self.files.len() as u64) as usize;
             let block = self.random(self.args.file_bytes / self.args.block_bytes);
             let (ino, at) = (self.files[file], block * self.args.block_bytes);
-            let result = meter.op(|| Ok(self.volume.write(ino, at, &data, false)))?;
+            let result = meter.op(|| Ok(self.volume.files().write(ino, at, &data, false)))?;
             match result {
                 Ok(_) => {}
                 Err(e) if e.is(Code::NoSpace) => self.refused += 1,

@@ -2,7 +2,7 @@
 
 /// One panel.
 pub(crate) struct Panel {
-    /// What is shown, with its unit.
+    /// Title with the unit.
     pub title: &'static str,
     /// Curves: a name, and a value for each round.
     pub curves: Vec<(&'static str, Vec<f64>)>,

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::io::Write;
 
-/// What a round, or all of them, came to.
+/// Results of a round, or of all.
 pub(crate) struct Results {
     /// Operations, times, latencies.
     pub measured: Measured,
@@ -23,7 +23,7 @@ pub(crate) struct Results {
     pub data_bytes: Option<u64>,
     /// Growth of this process's resident memory in the timed phase.
     pub rss_bytes: Option<i64>,
-    /// What only one workload has.
+    /// Figures that only one workload has.
     pub extra: Vec<(&'static str, f64)>,
 }
 
@@ -63,7 +63,7 @@ impl Results {
 /// One JSON line.
 #[derive(Serialize)]
 struct Line<'a> {
-    workload: &'static str,
+    workload: String,
     target: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     round: Option<u32>,
@@ -140,7 +140,7 @@ fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// Where results go.
+/// Writer of results.
 pub(crate) struct Report<'a> {
     args: &'a Args,
     out: &'a mut dyn Write,
@@ -190,9 +190,26 @@ impl<'a> Report<'a> {
             rate_per_million: measured.rate_per_million(),
             extra: results.extra.iter().copied().collect(),
         };
-        let text = serde_json::to_string(&line)
-            .map_err(|e| BenchError::failed("results", "as JSON", e))?;
+        self.line(&line)
+    }
+
+    /// Prints one line of JSON.
+    fn line(&mut self, line: &impl Serialize) -> Result<()> {
+        let text =
+            serde_json::to_string(line).map_err(|e| BenchError::failed("results", "as JSON", e))?;
         self.print(&format!("{text}\n"))
+    }
+
+    /// Prints lines of JSON, or the table that they make.
+    pub fn lines<L: Serialize>(
+        &mut self,
+        lines: &[L],
+        table: impl FnOnce(&[L]) -> String,
+    ) -> Result<()> {
+        match self.args.json {
+            true => lines.iter().try_for_each(|line| self.line(line)),
+            false => self.print(&table(lines)),
+        }
     }
 
     /// Prints text as it stands.
@@ -211,7 +228,7 @@ fn table(args: &Args, results: &Results) -> String {
     let measured = &results.measured;
     let ops = measured.ops.max(1) as f64;
     let mut rows: Vec<(&str, String)> = vec![
-        ("workload", args.workload.name().into()),
+        ("workload", args.workload.name()),
         ("target", args.target.as_ref().map(Target::to_string).unwrap_or_default()),
         ("threads", args.threads.to_string()),
         ("operations", grouped(measured.ops as i64)),

@@ -1,4 +1,4 @@
-//! What this process has used: processor time and resident memory.
+//! Resources that this process has used: processor time and resident memory.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -12,6 +12,7 @@ pub(crate) fn cpu_seconds() -> f64 {
 }
 
 /// User and system time of the calling thread so far, in seconds.
+#[cfg(feature = "lab")]
 pub(crate) fn thread_cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

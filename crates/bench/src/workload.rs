@@ -4,10 +4,10 @@
 //! counters start from a quiet volume; settling after charges the workload with everything that it
 //! made necessary, in bytes (`journal_bytes`, `checkpoint_bytes`) and as `settle_seconds`.
 
-use crate::args::{Args, Workload};
+use crate::args::{Args, SMALL, Workload};
 use crate::driver::{Driver, Target, Usage};
 use crate::error::{BenchError, Result};
-use crate::layout::{self, FilePath, Layout, Name, SMALL};
+use crate::layout::{self, FilePath, Layout, Name};
 use crate::meter::{Measured, Meter};
 use crate::report::{Report, Results};
 use crate::resources;
@@ -22,7 +22,7 @@ const GENERATIONS: u32 = 1000;
 pub(crate) struct Share {
     /// Number of the thread.
     pub thread: usize,
-    /// Where its files are.
+    /// Layout of its files.
     pub layout: Layout,
     /// Which set of names.
     pub generation: u32,
@@ -107,9 +107,17 @@ pub(crate) fn measure_round<T: Target>(
     target: &T,
     generation: u32,
 ) -> Result<Results> {
+    measure(target, || run_phase(args, target, generation, |d, s, m| timed(args, d, s, m)))
+}
+
+/// Runs a phase between two settlings.
+pub(crate) fn measure<T: Target>(
+    target: &T,
+    phase: impl FnOnce() -> Result<Measured>,
+) -> Result<Results> {
     target.settle()?;
     let before = (target.usage(), resources::resident_bytes());
-    let measured = run_phase(args, target, generation, |d, s, m| timed(args, d, s, m))?;
+    let measured = phase()?;
     let resident = resources::resident_bytes();
     let settling = Instant::now();
     target.settle()?;
@@ -217,22 +225,22 @@ fn timed<D: Driver>(args: &Args, driver: &mut D, share: &Share, meter: &mut Mete
         Workload::ReadSmall => read_small(driver, share, meter),
         Workload::ReadRandom => read_random(args, driver, share, meter),
         Workload::Readdirplus => list_tree(driver, share, meter),
-        Workload::Stat | Workload::Memory | Workload::Recover | Workload::Checkpoint => {
-            stat_all(driver, share, meter, args.shuffle)
-        }
-        Workload::OpenUnlink => crate::orphans::open_unlink(driver, share, meter),
+        Workload::Stat => stat_all(driver, share, meter, args.shuffle),
+        Workload::OpenUnlink => open_unlink(driver, share, meter),
         // They have phases of their own.
-        Workload::Truncate
-        | Workload::RemoveTree
-        | Workload::Age
-        | Workload::Overwrite
-        | Workload::InodeIndex
-        | Workload::Parents
-        | Workload::Setxattr
-        | Workload::Paths => {
-            Err(BenchError::new(format!("{} has no rounds", args.workload.name())))
-        }
+        _ => Err(BenchError::new(format!("{} has no rounds", args.workload.name()))),
     }
+}
+
+/// Makes, removes and closes every file.
+fn open_unlink<D: Driver>(driver: &mut D, share: &Share, meter: &mut Meter) -> Result<()> {
+    each_file(driver, share, |driver, dir, name, _| {
+        meter.op(|| {
+            let file = driver.open_new(dir, name, b"")?;
+            driver.unlink(dir, name)?;
+            driver.close(file)
+        })
+    })
 }
 
 /// Calls `each(driver, directory, name, index)` for every file, opening a directory when its turn

@@ -50,27 +50,31 @@ fn every_workload(target: &str, volume: bool) {
         if workload.needs_volume() && !volume || !workload.needs_target() {
             continue;
         }
-        let name = workload.name();
+        let name = &workload.name();
         // Those that print lines of their own.
-        if ["parents", "truncate", "remove-tree", "age", "overwrite", "checkpoint"].contains(&name)
-        {
+        let apart = ["parents", "truncate", "truncate-tracking", "remove-tree", "age", "overwrite"];
+        if apart.contains(&name.as_str()) || name == "checkpoint" {
             continue;
         }
         let line = "--threads 2 --files 60 --per-dir 20 --dirs 2 --sample 4 --json \
                     --file-bytes 16K --block-bytes 4K";
         let lines = bench(&format!("{name} --target {target} {line}")).expect(name);
         let whole = lines.last().expect("a line");
-        assert_eq!(whole["workload"], name);
+        assert_eq!(whole["workload"], *name);
         let ops = match workload {
+            // The top directory, those of the threads, and two in each of these.
+            Workload::Bulkstat | Workload::Totals => 127.0,
             // A listing also meets the two subdirectories of each thread.
             Workload::Readdirplus => 124.0,
             // A file has four blocks.
             Workload::Append | Workload::ReadRandom => 480.0,
+            // So many in all.
+            Workload::MakeTree => 60.0,
             _ => 120.0,
         };
         assert_eq!(number(whole, "ops"), ops, "{whole}");
         assert!(number(whole, "ops_per_second") > 0.0, "{whole}");
-        if *workload != Workload::Recover {
+        if !matches!(workload, Workload::Recover | Workload::Bulkstat | Workload::Totals) {
             assert!(number(&whole["latency_ns"], "p99") > 0.0, "{whole}");
         }
     }
@@ -93,9 +97,13 @@ fn every_workload_runs_on_a_volume_and_leaves_nothing() {
 #[test]
 fn files_are_cut_and_trees_removed() {
     let place = Place::new("orphans");
-    let targets = [format!("dir:{}", place.0.display()), format!("vol:{}/v", place.0.display())];
-    for (target, trackings) in targets.iter().zip([1, 4]) {
-        let line = format!("truncate --target {target} --threads 2 --bytes 50 --cuts 400 --json");
+    let (dir, vol) = (place.0.display(), place.0.join("v").display().to_string());
+    for (target, study, trackings) in [
+        (format!("dir:{dir}"), "truncate", 1),
+        (format!("vol:{vol}"), "truncate", 1),
+        (format!("vol:{vol}"), "truncate-tracking", 4),
+    ] {
+        let line = format!("{study} --target {target} --threads 2 --bytes 50 --cuts 400 --json");
         let lines = bench(&line).expect("truncate");
         assert_eq!(lines.len(), trackings, "{target}");
         for line in &lines {
@@ -265,4 +273,35 @@ fn overwrites_are_counted_on_the_device() {
     assert!(bench(&format!("{line} --fill 100")).is_err());
     assert!(bench(&format!("{line} --file-bytes 4K")).is_err());
     assert_eq!(place.entries(), 0);
+}
+
+/// Every name, size and content of a tree.
+fn tree_of(line: &str) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let place = Place::new(&format!("tree{}", line.len()));
+    bench(&format!("make-tree --target dir:{} --keep {line}", place.0.display())).expect("a tree");
+    let (mut files, mut dirs) = (std::collections::BTreeMap::new(), vec![place.0.clone()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("lists") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => {
+                    // Behind the scratch directory.
+                    let name = path.strip_prefix(&place.0).expect("below").components().skip(1);
+                    files.insert(name.collect(), std::fs::read(&path).expect("reads"));
+                }
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_seed_makes_the_same_tree_in_any_order() {
+    let tree = tree_of("--files 2000 --seed 7");
+    assert_eq!(tree.len(), 2000);
+    assert_eq!(tree, tree_of("--files 2000 --seed 7 --by-arrival"));
+    assert_eq!(tree, tree_of("--files 2000 --seed 7 --threads 3"));
+    assert_ne!(tree, tree_of("--files 2000 --seed 8"));
+    bench("make-tree --target vol:/nowhere/v --reuse").expect_err("no --reuse");
 }

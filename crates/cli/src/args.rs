@@ -1,31 +1,39 @@
-//! The one table of the command: parsing, `--help`, man pages and shell completions come from it.
+//! The table of the command line: parsing, `--help`, man pages and shell completions come from it.
 //!
-//! The structs hold what was typed; what it means is decided in `commands`. Text after the options
-//! is written as sections (`EXIT STATUS:` at the start of a line), which the man pages turn into
+//! The structs hold the arguments as typed; `commands` interprets them. Text after the options is
+//! written as sections (`EXIT STATUS:` at the start of a line), which the man pages turn into
 //! sections of their own.
 
 mod attributes;
+mod change;
+mod changes;
 mod files;
 mod helper;
 mod inspect;
+mod list;
 mod mount;
-mod root;
+mod share;
+mod subvolume;
+mod trees;
 mod volume;
 
 pub use attributes::{
     ParentsArgs, PathArgs, XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace,
     XattrRmArgs, XattrSetArgs,
 };
-pub use files::{
-    CatArgs, CpArgs, FindArgs, LnArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs, TypeFilter,
-};
+pub use change::{ChmodArgs, ChownArgs, TouchArgs};
+pub use changes::{ChangesArgs, Keep};
+pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
+pub use list::{LsArgs, When};
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
-pub use root::{RootArgs, RootCommand, RootCreateArgs, RootDeleteArgs, RootListArgs};
+pub use share::ShareArgs;
+pub use subvolume::{
+    SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
+};
+pub use trees::{DuArgs, FindArgs, Threshold};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
-
-use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
@@ -95,7 +103,7 @@ EXAMPLES:
 #[command(name = "shoal", version, propagate_version = true, after_long_help = AFTER_HELP)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
 pub struct Cli {
-    /// What to do
+    /// Command to run
     #[command(subcommand)]
     pub command: Command,
 }
@@ -115,19 +123,26 @@ pub enum Command {
     Trim(TrimArgs),
     Orphans(OrphansArgs),
     Logdump(LogdumpArgs),
-    Root(RootArgs),
+    #[command(alias = "root")]
+    Subvolume(SubvolumeArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cat(CatArgs),
     Find(FindArgs),
+    Changes(ChangesArgs),
+    Du(DuArgs),
     Cp(CpArgs),
     Mv(MvArgs),
     Rm(RmArgs),
+    Chmod(ChmodArgs),
+    Chown(ChownArgs),
+    Touch(TouchArgs),
     Mkdir(MkdirArgs),
     Ln(LnArgs),
     Xattr(XattrArgs),
     Path(PathArgs),
     Parents(ParentsArgs),
+    Share(ShareArgs),
     /// Measure workloads on any directory, or on a volume by the library
     #[command(after_long_help = BENCH_AFTER)]
     Bench(shoal_bench::Args),
@@ -135,28 +150,12 @@ pub enum Command {
     Generate(GenerateArgs),
 }
 
-/// Lets `find` take its options in the spelling that find(1) has, `-name` and `-type`.
-pub fn accept_find_spelling(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.get(1).is_some_and(|command| command == "find") {
-        for argument in arguments.iter_mut().skip(2) {
-            match argument.to_str() {
-                Some("--") => break,
-                Some("-name") => *argument = "--name".into(),
-                Some("-type") => *argument = "--type".into(),
-                _ => {}
-            }
-        }
-    }
-    arguments
-}
-
-/// A size argument.
+/// Parses a size argument.
 fn size(text: &str) -> Result<u64, String> {
     crate::size::parse(text)
 }
 
-/// A size argument that must not be 0.
+/// Parses a size argument that must not be 0.
 fn some_size(text: &str) -> Result<u64, String> {
     match size(text) {
         Ok(0) => Err(format!("'{text}' is nothing: write at least 1, or leave it out")),
@@ -164,7 +163,23 @@ fn some_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Permission bits in octal.
+/// Parses a duration that must not be 0; returns seconds.
+fn duration(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1),
+        Some(b'm') => (&text[..text.len() - 1], 60),
+        Some(b'h') => (&text[..text.len() - 1], 3600),
+        Some(b'd') => (&text[..text.len() - 1], 86_400),
+        _ => (text, 1),
+    };
+    let number = Some(number).filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
+    let seconds = number.and_then(|it| it.parse::<u64>().ok()?.checked_mul(unit));
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
+        format!("'{text}' is not a time: write seconds, or a number with s, m, h or d, as 90m")
+    })
+}
+
+/// Parses permission bits in octal.
 fn octal_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 && !text.starts_with('+') => Ok(mode),
@@ -248,10 +263,12 @@ mod tests {
             "shoal mount v d --force -o force",
             "shoal scrub v --json --quiet --rate 20M",
             "shoal info v --json",
-            "shoal root create v a --mode 700",
-            "shoal root list v --json",
-            "shoal root delete v a --wait",
+            "shoal subvolume create v a --mode 700",
+            "shoal subvolume list v --json",
+            "shoal subvolume delete v a --wait",
             "shoal ls -laR v:/a v:/b",
+            "shoal ls -lhSr --color v:/a --time-style=+%s --color=auto -AQFp1nogis",
+            "shoal ls -tXU v:/a --full-time",
             "shoal cp -r a b v:/c",
             "shoal rm -rf v:/a",
             "shoal rm -rv --no-wait --top-only v:/a m/b",
@@ -261,6 +278,18 @@ mod tests {
             "shoal ln -s target v:/a",
             "shoal mv v:/a v:/b",
             "shoal find v:/ --name *.rs --type f",
+            "shoal find --json -name *.rs v:/",
+            "shoal du -hS v:/a w:/b -t -5M --exclude=*.o --exclude x -d 2 -ck",
+            "shoal du -sbxl0 v",
+            "shoal chmod -Rv u=rwX,go-w v:/a v:/b",
+            "shoal chmod -x v:/a",
+            "shoal chmod -R -w,o+r v:/a",
+            "shoal chown -hR ann:users v:/a",
+            "shoal chown :5 v:/a",
+            "shoal touch -cam -d 2026-11-20 v:/a",
+            "shoal find -0 v:/ ( -type f -o -help ) ! -print0 --json -- -0",
+            "shoal find -type f v:/",
+            "shoal find ! -type f -h v:/",
             "shoal xattr get v:/a user.x --hex",
             "shoal xattr set v:/a user.x value",
             "shoal xattr set -P v:/a trusted.x --hex 00 --create",
@@ -268,6 +297,14 @@ mod tests {
             "shoal xattr rm v:/a user.x user.y",
             "shoal path v 1 2 --json",
             "shoal parents d/file v:/a",
+            "shoal share v:/a --rights rw --for 90m",
+            "shoal share d/file --for 7d",
+            "shoal share --revoke v",
+            "shoal changes v:/a --since abc -0",
+            "shoal changes v --mark-file m --files-from",
+            "shoal changes v --now",
+            "shoal changes v --keep-removed on",
+            "shoal cat --token abc v",
             "shoal logdump v --json",
             "shoal mkfs v --parent off",
             "shoal generate man d",
@@ -277,14 +314,30 @@ mod tests {
             let parsed = Cli::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {parsed:?}");
         }
+    }
+
+    #[test]
+    fn durations() {
+        for (text, seconds) in [("5", 5), ("5s", 5), ("90m", 5400), ("8h", 28_800), ("2d", 172_800)]
+        {
+            assert_eq!(duration(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "0h", "+5", "5 m", "1.5h", "99999999999999999999", "9999999999999999999d"]
+        {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_are_refused() {
         let bad: &[&str] = &[
             "shoal",
             "shoal mkfs",
             "shoal mkfs v --size 8X",
             "shoal mkfs v --inode-size 300",
             "shoal mount v",
-            "shoal root",
-            "shoal root create v",
+            "shoal subvolume",
+            "shoal subvolume create v",
             "shoal mount v d --threads 0",
             "shoal cp a",
             "shoal mkdir -m 888 v:/a",
@@ -294,10 +347,31 @@ mod tests {
             "shoal scrub",
             "shoal scrub v --rate 0",
             "shoal scrub v --rate fast",
-            "shoal find v:/ --type z",
+            "shoal find",
+            "shoal ls --color=blue v",
+            "shoal chmod 9 v:/a",
+            "shoal chmod u+y v:/a",
+            "shoal chmod 755",
+            "shoal chown ann",
+            "shoal touch -d yesterday v:/a",
+            "shoal touch -d 2026-11-20 -r v:/b v:/a",
+            "shoal du",
+            "shoal du -s -a v",
+            "shoal du -t x v",
             "shoal xattr get v:/a",
             "shoal xattr set v:/a user.x y --create --replace",
             "shoal path v",
+            "shoal share",
+            "shoal share v:/a --rights x",
+            "shoal share v:/a --for 0",
+            "shoal share v:/a --for 1w",
+            "shoal share v:/a --for -1h",
+            "shoal share v:/a --for h",
+            "shoal share --revoke v --rights r",
+            "shoal changes",
+            "shoal changes v --since a --mark-file b",
+            "shoal changes v --json -0",
+            "shoal changes v --keep-removed maybe",
             "shoal path v x",
             "shoal mkfs v --parent maybe",
             "shoal frobnicate",
@@ -305,18 +379,5 @@ mod tests {
         for line in bad {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn find_takes_the_classic_spelling() {
-        let spelled = |line: &str| {
-            accept_find_spelling(line.split(' ').map(OsString::from))
-                .join(&OsString::from(" "))
-                .into_string()
-                .expect("UTF-8")
-        };
-        assert_eq!(spelled("shoal find v -name x -type f"), "shoal find v --name x --type f");
-        assert_eq!(spelled("shoal find -- -name"), "shoal find -- -name");
-        assert_eq!(spelled("shoal ls -name"), "shoal ls -name");
     }
 }

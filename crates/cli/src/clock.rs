@@ -1,13 +1,13 @@
-//! Times as text: `2026-11-20 16:47:05`, always UTC.
+//! Times as text: `2026-11-20 16:47:05`, always UTC, and the fields of strftime(3) in the C locale.
 //!
 //! A volume is read on other machines than the one that wrote it, so listings do not depend on
 //! the local time zone.
 
-use shoal::Time;
+use shoal::raw::Time;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Year, month, day of a number of days since 1970 (proleptic Gregorian).
+/// Returns year, month, day of a number of days since 1970 (proleptic Gregorian).
 ///
 /// Days are counted from 1 March of year 0, so that the leap day is the last of its year and eras
 /// of 400 years are all alike.
@@ -25,16 +25,207 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// `2026-11-20 16:47`.
+/// Returns the days from 1970 to a date: the reverse of [`civil`].
+fn days_to(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// Formats a time as `2026-11-20 16:47`.
 pub fn minutes(time: Time) -> String {
     let (year, month, day) = civil(time.sec.div_euclid(SECONDS_PER_DAY));
     let second = time.sec.rem_euclid(SECONDS_PER_DAY);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
 }
 
-/// `2026-11-20 16:47:05.123456789 UTC`.
+/// Formats a time as `2026-11-20 16:47:05.123456789 UTC`.
 pub fn full(time: Time) -> String {
     format!("{}:{:02}.{:09} UTC", minutes(time), time.sec.rem_euclid(60), time.nsec)
+}
+
+/// A time of day on a date of the proleptic Gregorian calendar, in UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct Date {
+    year: i64,
+    month: i64,
+    day: i64,
+    /// Days since 1 January.
+    day_of_year: i64,
+    /// 0 is Sunday.
+    weekday: i64,
+    hour: i64,
+    minute: i64,
+    second: i64,
+}
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+impl Date {
+    /// Returns the date and time of day of a time.
+    pub fn of(time: Time) -> Date {
+        let days = time.sec.div_euclid(SECONDS_PER_DAY);
+        let second = time.sec.rem_euclid(SECONDS_PER_DAY);
+        let (year, month, day) = civil(days);
+        Date {
+            year,
+            month,
+            day,
+            day_of_year: days - days_to(year, 1, 1),
+            weekday: (days + 4).rem_euclid(7),
+            hour: second / 3600,
+            minute: second / 60 % 60,
+            second: second % 60,
+        }
+    }
+
+    /// Returns year and number of its week as ISO 8601 counts them: a week belongs to the year of
+    /// its Thursday.
+    fn iso_week(&self) -> (i64, i64) {
+        let monday_based = (self.weekday + 6) % 7;
+        let thursday = days_to(self.year, self.month, self.day) - monday_based + 3;
+        let (year, ..) = civil(thursday);
+        (year, (thursday - days_to(year, 1, 1)) / 7 + 1)
+    }
+
+    /// Formats one field of strftime(3), in the C locale; `None`: there is no such field here.
+    /// Fields of the time since 1970 are not among them.
+    pub fn field(&self, letter: u8) -> Option<String> {
+        let month = MONTHS[self.month as usize - 1];
+        let day = DAYS[self.weekday as usize];
+        let hour12 = (self.hour + 11) % 12 + 1;
+        let two = |number: i64| format!("{number:02}");
+        let all = |letters: &str| -> Option<String> {
+            let one = |it: char| match it.is_ascii_alphabetic() {
+                true => self.field(it as u8),
+                false => Some(it.to_string()),
+            };
+            letters.chars().map(one).collect()
+        };
+        Some(match letter {
+            b'a' => day[..3].to_owned(),
+            b'A' => day.to_owned(),
+            b'b' | b'h' => month[..3].to_owned(),
+            b'B' => month.to_owned(),
+            b'C' => two(self.year.div_euclid(100)),
+            b'd' => two(self.day),
+            b'e' => format!("{:2}", self.day),
+            b'g' => two(self.iso_week().0.rem_euclid(100)),
+            b'G' => self.iso_week().0.to_string(),
+            b'H' => two(self.hour),
+            b'I' => two(hour12),
+            b'j' => format!("{:03}", self.day_of_year + 1),
+            b'k' => format!("{:2}", self.hour),
+            b'l' => format!("{hour12:2}"),
+            b'm' => two(self.month),
+            b'M' => two(self.minute),
+            b'p' => if self.hour < 12 { "AM" } else { "PM" }.to_owned(),
+            b'S' => two(self.second),
+            b'u' => ((self.weekday + 6) % 7 + 1).to_string(),
+            b'U' => two((self.day_of_year + 7 - self.weekday) / 7),
+            b'V' => two(self.iso_week().1),
+            b'w' => self.weekday.to_string(),
+            b'W' => two((self.day_of_year + 7 - (self.weekday + 6) % 7) / 7),
+            b'y' => two(self.year.rem_euclid(100)),
+            b'Y' => self.year.to_string(),
+            b'Z' => "UTC".to_owned(),
+            b'c' => all("a b e H:M:S Y")?,
+            b'D' | b'x' => all("m/d/y")?,
+            b'F' => all("Y-m-d")?,
+            b'r' => all("I:M:S p")?,
+            b'R' => all("H:M")?,
+            b'T' | b'X' => all("H:M:S")?,
+            _ => return None,
+        })
+    }
+}
+
+/// Formats a time by a format of strftime(3); a field that there is not stays as it is written.
+pub fn format(time: Time, format: &str) -> String {
+    let (date, mut text, mut letters) = (Date::of(time), String::new(), format.chars());
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            text.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('s') => text.push_str(&time.sec.to_string()),
+            Some('N') => text.push_str(&format!("{:09}", time.nsec)),
+            Some('z') => text.push_str("+0000"),
+            Some('n') => text.push('\n'),
+            Some('t') => text.push('\t'),
+            Some('%') | None => text.push('%'),
+            Some(other) => match u8::try_from(other).ok().and_then(|byte| date.field(byte)) {
+                Some(field) => text.push_str(&field),
+                None => text.extend(['%', other]),
+            },
+        }
+    }
+    text
+}
+
+/// Time after which listings show the year in place of the hour: half a mean Gregorian year.
+const RECENT_SECONDS: i64 = 31_556_952 / 2;
+
+/// Returns whether a time is within the half year before `now`, and not after it.
+pub fn is_recent(time: Time, now: Time) -> bool {
+    let order = |it: Time| (it.sec, it.nsec);
+    let begin = Time { sec: now.sec - RECENT_SECONDS, nsec: now.nsec };
+    order(begin) < order(time) && order(time) <= order(now)
+}
+
+/// Returns the time of this machine's clock.
+pub fn now() -> Time {
+    match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+        Ok(since) => Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
+        Err(_) => Time { sec: 0, nsec: 0 },
+    }
+}
+
+/// Reads `2026-11-20`, `2026-11-20 16:47`, `2026-11-20T16:47:05`, in UTC, or `@` and seconds since
+/// 1970. `None`: it is none of these.
+pub fn parse(text: &str) -> Option<Time> {
+    let time = |sec| Time { sec, nsec: 0 };
+    if let Some(seconds) = text.strip_prefix('@') {
+        return seconds.parse().ok().map(time);
+    }
+    let (date, clock) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
+    let number = |text: Option<&str>, max: i64| -> Option<i64> {
+        let text = text.filter(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()))?;
+        text.parse().ok().filter(|number| *number <= max)
+    };
+    let mut fields = date.split('-');
+    let year = number(fields.next(), 9999)?;
+    let month = number(fields.next(), 12)?;
+    let day = number(fields.next(), 31)?;
+    let days = days_to(year, month.max(1), day);
+    if fields.next().is_some() || civil(days) != (year, month, day) {
+        return None;
+    }
+    let mut fields = clock.split(':');
+    let hour = number(fields.next(), 23)?;
+    let minute = number(fields.next(), 59)?;
+    let second = fields.next().map_or(Some(0), |field| number(Some(field), 59))?;
+    let is_end = fields.next().is_none();
+    is_end.then(|| time(days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second))
 }
 
 #[cfg(test)]
@@ -57,5 +248,48 @@ mod tests {
         }
         let time = Time { sec: -1, nsec: 5 };
         assert_eq!(full(time), "1969-12-31 23:59:59.000000005 UTC");
+    }
+
+    #[test]
+    fn days_there_and_back() {
+        for days in (-800_000..800_000).step_by(13) {
+            let (year, month, day) = civil(days);
+            assert_eq!(days_to(year, month, day), days);
+        }
+    }
+
+    #[test]
+    fn written_times_are_read() {
+        let cases: &[(&str, Option<i64>)] = &[
+            ("1970-01-02", Some(86_400)),
+            ("2023-11-14 22:13:20", Some(1_700_000_000)),
+            ("2023-11-14T22:13", Some(1_699_999_980)),
+            ("@-5", Some(-5)),
+            ("2023-02-29", None),
+            ("2023-00-01", None),
+            ("2023-13-01", None),
+            ("2023-11-14 24:00", None),
+            ("2023-11-14 1", None),
+            ("yesterday", None),
+            ("", None),
+        ];
+        for (text, sec) in cases {
+            assert_eq!(parse(text).map(|time| time.sec), *sec, "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_are_those_of_the_c_locale() {
+        let time = Time { sec: 1_704_067_199, nsec: 5 };
+        assert_eq!(
+            format(time, "%c|%x|%X|%r"),
+            "Sun Dec 31 23:59:59 2023|12/31/23|23:59:59|11:59:59 PM"
+        );
+        assert_eq!(format(time, "%j %U %W %V %G %u %w"), "365 53 52 52 2023 7 0");
+        let monday = Time { sec: time.sec + 1, nsec: 0 };
+        assert_eq!(
+            format(monday, "%j %U %W %V %G %g %e%k%l %N %Q %%"),
+            "001 00 01 01 2024 24  1 012 000000000 %Q %"
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! What each command does. One file a command or a group of close relatives; each has functions
-//! that take its arguments and return the exit status, or the failure that ended it.
+//! The commands. One file for each, or for a group of close relatives; each has functions that take
+//! its arguments and return the exit status, or the failure that ended it.
 
 pub mod bench;
 pub mod cat;
+pub mod change;
+pub mod changes;
 pub mod copy;
 pub mod end;
 pub mod find;
@@ -19,10 +21,12 @@ pub mod orphans;
 pub mod parents;
 pub mod remove;
 pub mod rename;
-pub mod root;
 pub mod scrub;
 pub mod serve;
+pub mod share;
 pub mod stat;
 pub mod stats;
+pub mod subvolume;
 pub mod trim;
+pub mod usage;
 pub mod xattr;

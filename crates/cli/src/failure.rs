@@ -1,7 +1,7 @@
-//! How a command fails: one line for the reader and one exit status for the script.
+//! Failures of commands: one line for the reader and one exit status for the script.
 //!
 //! Every line has the form `OBJECT: reason (remedy)`; `main` puts `shoal: ` before it. A reader
-//! that closes its end of a pipe has seen enough, so that is success, told apart here.
+//! that closes its end of a pipe has seen enough, so that is a success, and a case of its own here.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -16,10 +16,10 @@ pub const UNUSABLE: u8 = 2;
 /// Result of a command or of one of its steps.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why a command stops.
+/// Reason why a command stops.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nobody reads our output any more: stop quietly, successfully.
+    /// Standard output has no reader any more: stop quietly, successfully.
     BrokenPipe,
     /// Stop with this line and this exit status.
     Line {
@@ -31,26 +31,26 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// An operation on an object failed.
+    /// Failure of an operation on an object.
     pub fn failed(object: impl Display, reason: impl Display) -> Failure {
         Failure::Line { line: format!("{object}: {reason}"), status: SOME_FAILED }
     }
 
-    /// The request itself is wrong.
+    /// Wrong usage.
     pub fn usage(object: impl Display, reason: impl Display) -> Failure {
         Failure::Line { line: format!("{object}: {reason}"), status: UNUSABLE }
     }
 
-    /// The volume cannot be used. A refusal by the library names its object and remedy itself.
-    pub fn volume(path: impl Display, error: &shoal::Error) -> Failure {
+    /// A volume that cannot be used. A refusal by the library names its object and remedy itself.
+    pub fn volume(path: impl Display, error: &shoal::raw::Error) -> Failure {
         let line = match error {
-            shoal::Error::Refused { message, .. } => message.clone(),
+            shoal::raw::Error::Refused { message, .. } => message.clone(),
             other => format!("{path}: {other}"),
         };
         Failure::Line { line, status: UNUSABLE }
     }
 
-    /// Its line, if it has one.
+    /// Returns the line, if there is one.
     pub fn line(&self) -> Option<&str> {
         match self {
             Failure::Line { line, .. } => Some(line),
@@ -58,7 +58,7 @@ impl Failure {
         }
     }
 
-    /// The same failure with another exit status.
+    /// Returns the same failure with another exit status.
     pub fn with_status(self, status: u8) -> Failure {
         match self {
             Failure::Line { line, .. } => Failure::Line { line, status },
@@ -66,7 +66,7 @@ impl Failure {
         }
     }
 
-    /// A failure to write to standard output.
+    /// Failure to write to standard output.
     pub fn output(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
@@ -75,33 +75,33 @@ impl Failure {
     }
 }
 
-/// Why one operation failed, whichever side it happened on, in the same words.
+/// Reason why one operation failed, on whichever side, in the same words.
 #[derive(Debug)]
 pub enum Reason {
-    /// The operating system said so.
+    /// An error of the operating system.
     System(io::Error),
-    /// The volume said so.
-    Volume(shoal::Error),
-    /// We say so.
+    /// An error of the volume.
+    Volume(shoal::raw::Error),
+    /// A text of our own.
     Text(String),
-    /// The user does not want it any more; the exit status for that.
+    /// The user has interrupted the command; its exit status.
     Interrupted(u8),
 }
 
 impl Reason {
-    /// Whether it is of no use to go on with other files: the volume is read-only now, or full.
+    /// Returns whether other files would fail too: the volume is read-only now, or full.
     pub fn stops_everything(&self) -> bool {
         match self {
-            Reason::Volume(shoal::Error::Poisoned(_)) => true,
-            Reason::Volume(error) => error.code() == shoal::Code::NoSpace,
+            Reason::Volume(shoal::raw::Error::Poisoned(_)) => true,
+            Reason::Volume(error) => error.code() == shoal::raw::Code::NoSpace,
             Reason::System(error) => error.kind() == io::ErrorKind::StorageFull,
             Reason::Text(_) => false,
             Reason::Interrupted(_) => true,
         }
     }
 
-    /// Whether it is this errno.
-    pub fn is(&self, code: shoal::Code) -> bool {
+    /// Returns whether it is this errno.
+    pub fn is(&self, code: shoal::raw::Code) -> bool {
         match self {
             Reason::System(error) => error.raw_os_error() == Some(code.errno()),
             Reason::Volume(error) => error.code() == code,
@@ -133,13 +133,13 @@ impl From<rustix::io::Errno> for Reason {
     }
 }
 
-impl From<shoal::Error> for Reason {
-    fn from(error: shoal::Error) -> Reason {
+impl From<shoal::raw::Error> for Reason {
+    fn from(error: shoal::raw::Error) -> Reason {
         Reason::Volume(error)
     }
 }
 
-/// The operating system's words in the style of ours: lower case, without the number.
+/// Returns the operating system's text in our style: lower case, without the number.
 fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error ").next().unwrap_or_default();
@@ -161,14 +161,15 @@ mod tests {
     fn system_errors_read_like_ours() {
         let missing = Reason::from(io::Error::from_raw_os_error(2));
         assert_eq!(missing.to_string(), "no such file or directory");
-        assert!(missing.is(shoal::Code::NotFound));
-        let ours = Reason::from(shoal::Error::Code(shoal::Code::NotFound));
+        assert!(missing.is(shoal::raw::Code::NotFound));
+        let ours = Reason::from(shoal::raw::Error::Code(shoal::raw::Code::NotFound));
         assert_eq!(missing.to_string(), ours.to_string());
     }
 
     #[test]
     fn a_refusal_speaks_for_itself() {
-        let refused = shoal::Error::refused(shoal::Code::Busy, "v.img: in use by process 7");
+        let refused =
+            shoal::raw::Error::refused(shoal::raw::Code::Busy, "v.img: in use by process 7");
         let Failure::Line { line, status } = Failure::volume("v.img", &refused) else { panic!() };
         assert_eq!((line.as_str(), status), ("v.img: in use by process 7", UNUSABLE));
     }

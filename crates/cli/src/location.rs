@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use crate::output::printable;
+use crate::text::printable;
 
 /// A place in a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,13 +52,13 @@ impl Location {
         Location { volume, path }
     }
 
-    /// How messages name it: `vol.img:/a/b`.
+    /// Returns the name in messages: `vol.img:/a/b`.
     pub fn label(&self) -> String {
         label(&self.volume, &self.path)
     }
 }
 
-/// How messages name a path in a volume.
+/// Returns the name of a path in a volume, for messages.
 pub fn label(volume: &Path, path: &[u8]) -> String {
     format!("{}:{}", volume.display(), printable(path))
 }
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-/// Index of the colon that ends the volume's name.
+/// Returns the index of the colon that ends the volume's name.
 fn split(argument: &[u8], is_volume: &dyn Fn(&Path) -> bool) -> Option<usize> {
     let colons = || {
         (1..argument.len())
@@ -100,12 +100,12 @@ fn split(argument: &[u8], is_volume: &dyn Fn(&Path) -> bool) -> Option<usize> {
         .or_else(|| colons().next())
 }
 
-/// Whether a volume could live there.
+/// Returns whether a path may hold a volume.
 fn is_volume(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
 }
 
-/// A path in a volume cut in two: the directory that holds the last component, and that component.
+/// A path in a volume, split: the directory that holds the last component, and that component.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split<'a> {
     /// Path of the directory.
@@ -116,7 +116,7 @@ pub struct Split<'a> {
     pub slash: bool,
 }
 
-/// Cuts off the last component.
+/// Splits off the last component.
 pub fn split_last(path: &[u8]) -> Split<'_> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let trimmed = &path[..end];
@@ -137,7 +137,7 @@ pub fn push(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// A path and a component below it.
+/// Joins a path and a component below it.
 pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = path.to_vec();
     push(&mut joined, name);

@@ -1,7 +1,7 @@
-//! Where the log of a mount goes: a file, standard error, or the system log.
+//! Destinations of a mount's log: a file, standard error, or the system log.
 //!
 //! The system log is the datagram socket that every syslog daemon, journald included, listens on.
-//! Where there is none, the log of a mount in the background goes nowhere; `--log` is the remedy.
+//! Without one, the log of a mount in the background is lost; `--log` is the remedy.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::args::LogLevel;
 
-/// Where syslog daemons listen.
+/// Socket of syslog daemons.
 const SYSTEM_LOG: &str = "/dev/log";
-/// The facility `daemon`, as the number in front of each message has it.
+/// The facility `daemon`, as a part of the number in front of each message.
 const FACILITY_DAEMON: u8 = 3 << 3;
 
-/// Where the log goes.
+/// Destination of the log.
 pub enum Destination {
     /// A file, opened for appending.
     File(File),
@@ -32,12 +32,12 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// The system log, if there is one.
+    /// Opens the system log, if there is one.
     pub fn system_log() -> Destination {
         let connect = || {
             let socket = UnixDatagram::unbound()?;
             socket.connect(SYSTEM_LOG)?;
-            // A log that is not read must not stop the mount.
+            // A log that nobody reads must not stop the mount.
             socket.set_nonblocking(true)?;
             io::Result::Ok(socket)
         };
@@ -60,7 +60,7 @@ pub fn start(destination: Destination, level: LogLevel) {
         .with_max_level(level)
         .with_ansi(false)
         .with_target(false)
-        // Those go to standard error, which may be closed.
+        // They go to standard error, which may be closed.
         .log_internal_errors(false)
         .with_writer(Log(Arc::new(destination)));
     // It fails only if logging has been started before.
@@ -117,7 +117,7 @@ impl Write for Line<'_> {
     }
 }
 
-/// A message as syslog daemons expect it: `<27>shoal[123]: text`.
+/// Formats a message as syslog daemons expect it: `<27>shoal[123]: text`.
 fn system_message(level: Level, line: &[u8]) -> Vec<u8> {
     let severity = match level {
         Level::ERROR => 3,

@@ -1,25 +1,44 @@
 //! The command `shoal`.
 //!
 //! `main` is the table of modes: it reads the arguments, calls the command, and turns its result
-//! into an exit status. What the arguments are is in `args`, what the commands do in `commands`.
-//! Under the name `mount.shoal` the same binary is the helper that mount(8) runs.
+//! into an exit status. The arguments are in `args`, the commands in `commands`. Under the name
+//! `mount.shoal` the same binary is the helper that mount(8) runs.
+//!
+//! Modules bottom-up; each uses only those above it in this list.
 
 #![forbid(unsafe_code)]
 
-mod args;
+mod accounts;
 mod clock;
-mod commands;
 mod failure;
-mod glob;
+mod size;
+mod text;
+
+mod args;
 mod interrupt;
+mod json;
+
 mod location;
 mod logging;
 mod mounted;
 mod output;
 mod progress;
+
 mod session;
-mod size;
+
+mod source;
+
+mod in_mount;
+
+mod tree;
+
+mod ahead;
+mod find;
+mod ls;
+
 mod walk;
+
+mod commands;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -30,10 +49,10 @@ use clap::error::ErrorKind;
 
 use args::{Cli, Command, HelperArgs};
 use failure::{Failure, OK, Result};
-use shoal::memory::WithReserve;
+use shoal::raw::memory::WithReserve;
 
-/// A command allocates and frees names and batches by the million, on several threads; and a mount
-/// outlives the memory of its machine.
+/// The allocator: a command allocates and frees names and batches by the million, on several
+/// threads, and a mount must survive when the machine is out of memory.
 #[global_allocator]
 static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve(mimalloc::MiMalloc);
 
@@ -41,8 +60,8 @@ static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve(mimalloc::MiMall
 const HELPER: &str = "mount.shoal";
 
 fn main() -> ExitCode {
-    shoal::memory::enable();
-    let arguments: Vec<OsString> = args::accept_find_spelling(std::env::args_os());
+    shoal::raw::memory::enable();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     let status = match name.is_some_and(|name| name == HELPER) {
         true => helper(&arguments),
@@ -51,7 +70,7 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Runs the mount helper; its exit status.
+/// Runs the mount helper; returns its exit status.
 fn helper(arguments: &[OsString]) -> u8 {
     match HelperArgs::try_parse_from(arguments) {
         Ok(args) => finish(commands::mount::helper(&args)),
@@ -59,7 +78,7 @@ fn helper(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Runs the command; its exit status.
+/// Runs the command; returns its exit status.
 fn shoal(arguments: &[OsString]) -> u8 {
     match Cli::try_parse_from(arguments) {
         Ok(cli) => finish(run(&cli.command)),
@@ -71,7 +90,7 @@ fn shoal(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// The modes.
+/// Calls the command.
 fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Mkfs(args) => commands::mkfs::run(args),
@@ -85,25 +104,31 @@ fn run(command: &Command) -> Result<u8> {
         Command::Trim(args) => commands::trim::run(args),
         Command::Orphans(args) => commands::orphans::run(args),
         Command::Logdump(args) => commands::logdump::run(args),
-        Command::Root(args) => commands::root::run(args),
+        Command::Subvolume(args) => commands::subvolume::run(args),
         Command::Ls(args) => commands::list::run(args),
         Command::Stat(args) => commands::stat::run(args),
         Command::Cat(args) => commands::cat::run(args),
         Command::Find(args) => commands::find::run(args),
+        Command::Changes(args) => commands::changes::run(args),
+        Command::Du(args) => commands::usage::run(args),
         Command::Cp(args) => commands::copy::run(args),
         Command::Mv(args) => commands::rename::run(args),
         Command::Rm(args) => commands::remove::run(args),
+        Command::Chmod(args) => commands::change::chmod(args),
+        Command::Chown(args) => commands::change::chown(args),
+        Command::Touch(args) => commands::change::touch(args),
         Command::Mkdir(args) => commands::mkdir::run(args),
         Command::Ln(args) => commands::link::run(args),
         Command::Xattr(args) => commands::xattr::run(args),
         Command::Path(args) => commands::parents::path(args),
         Command::Parents(args) => commands::parents::parents(args),
+        Command::Share(args) => commands::share::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Generate(args) => commands::generate::run(args),
     }
 }
 
-/// Reports how a command ended.
+/// Reports the end of a command; returns its exit status.
 fn finish(result: Result<u8>) -> u8 {
     match result {
         Ok(status) => status,
@@ -115,9 +140,9 @@ fn finish(result: Result<u8>) -> u8 {
     }
 }
 
-/// Prints help, the version, or what is wrong with the arguments.
+/// Prints help, the version, or an error in the arguments.
 fn usage(error: &clap::Error, status: u8) -> u8 {
-    // There is nobody to tell if it cannot be printed.
+    // If it cannot be printed there is nobody to tell.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => OK,

@@ -1,4 +1,4 @@
-//! Mounted volumes, for the commands that ask one through its mount.
+//! Mounted volumes, for the commands that ask their servers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,11 +9,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Reason, Result};
-use crate::output::printable;
+use crate::text::printable;
 
-/// What to say of a path that is nowhere in a mount of ours.
+/// Message for a path that is in no mount of Shoal.
 pub const NOT_OURS: &str =
     "is not in a mounted Shoal volume (in one that is not mounted write VOLUME:/path)";
+
+/// Message for a mount whose server is of another version.
+pub const NOT_THIS_VERSION: &str = "another version of shoal serves it (mount it again)";
 
 /// Opens a file or directory to ask through it.
 pub fn open_at(path: &Path) -> io::Result<OwnedFd> {
@@ -26,12 +29,17 @@ pub fn open(dir: &Path) -> Result<OwnedFd> {
     open_at(dir).map_err(|error| Failure::usage(dir.display(), Reason::from(error)))
 }
 
-/// Whether an error says that this is no mount of ours.
+/// Asks the server of the mount that `dir` is in.
+pub fn ask<T>(dir: &Path, question: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
+    question(&open(dir)?).map_err(|error| refused(dir, error))
+}
+
+/// Returns whether an error means that this is no mount of Shoal.
 pub fn is_not_ours(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOTTY)
 }
 
-/// Why a mount has not answered, with what to do.
+/// Failure of a mount that has refused to answer, with the remedy.
 pub fn refused(dir: &Path, error: io::Error) -> Failure {
     let object = printable(dir.as_os_str().as_bytes()).into_owned();
     if is_not_ours(&error) {
@@ -39,12 +47,10 @@ pub fn refused(dir: &Path, error: io::Error) -> Failure {
                     mounted)";
         return Failure::usage(object, what);
     }
-    let is_permission = Errno::from_io_error(&error) == Some(Errno::PERM);
-    let reason = Reason::from(error);
-    match is_permission {
-        true => {
-            Failure::failed(object, format!("{reason} (ask as root, or as who has mounted it)"))
-        }
-        false => Failure::failed(object, reason),
-    }
+    let remedy = match Errno::from_io_error(&error) {
+        Some(Errno::PERM) => " (ask as root, or as who has mounted it)",
+        Some(Errno::PROTONOSUPPORT) => " (another version of shoal serves it: mount it again)",
+        _ => return Failure::failed(object, Reason::from(error)),
+    };
+    Failure::failed(object, format!("{}{remedy}", Reason::from(error)))
 }

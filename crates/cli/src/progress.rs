@@ -1,4 +1,4 @@
-//! Progress on a terminal, and error lines that do not tear it.
+//! Progress on a terminal, and error lines that do not break it.
 //!
 //! A bar appears only when standard error is a terminal, and only for work that lasts: nothing is
 //! drawn during the first moments, so short commands stay quiet.
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::printable;
 use crate::size::human;
+use crate::text::printable;
 
 /// Work shorter than this shows nothing.
 const QUIET: Duration = Duration::from_millis(400);
@@ -21,7 +21,7 @@ const LINE_PERIOD: Duration = Duration::from_secs(30);
 /// Redraws a second.
 const DRAWS_PER_SECOND: u8 = 10;
 
-/// Shows how far a command is, and takes its error lines.
+/// Progress of a command, and its error lines.
 pub struct Progress {
     bar: Option<ProgressBar>,
     /// Prefix of the lines without a terminal; `None` for no lines.
@@ -33,24 +33,25 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For work whose amount is not known beforehand.
+    /// For work of unknown amount.
     pub fn counting() -> Progress {
         Progress::new("{spinner} {msg}")
     }
 
-    /// For work of which a share is known.
+    /// For work of known amount.
     pub fn share() -> Progress {
         Progress::new("{msg} {wide_bar} {percent:>3} %  {eta} left")
     }
 
-    /// The same; without a terminal, a line every 30 seconds, which begins with `name`.
+    /// For work of known amount; without a terminal, a line every 30 seconds, which begins with
+    /// `name`.
     pub fn share_in_lines(name: &dyn Display) -> Progress {
         let mut progress = Progress::share();
         progress.lines = progress.bar.is_none().then(|| name.to_string());
         progress
     }
 
-    /// For work of which nothing shall be shown.
+    /// Shows nothing.
     pub fn hidden() -> Progress {
         Progress { bar: None, ..Progress::counting() }
     }
@@ -67,7 +68,7 @@ impl Progress {
         Progress { bar, lines: None, started: now, updated: now, shown: false, failures: 0 }
     }
 
-    /// Whether it is time to show something again; cheap enough to ask for each file.
+    /// Returns whether it is time to show something again; cheap enough to call for each file.
     fn due(&mut self) -> bool {
         if self.bar.is_none() || self.updated.elapsed() < PERIOD {
             return false;
@@ -82,7 +83,7 @@ impl Progress {
         self.shown
     }
 
-    /// Tells how many files and bytes are done, and which file is worked on.
+    /// Shows the files and bytes done, and the current file.
     pub fn count(&mut self, files: u64, bytes: u64, current: &[u8]) {
         if !self.due() {
             return;
@@ -96,7 +97,7 @@ impl Progress {
         }
     }
 
-    /// Tells which share of the work is done.
+    /// Shows the share of the work done.
     pub fn set(&mut self, what: &str, done: u64, total: u64) {
         if let Some(name) = &self.lines
             && self.updated.elapsed() >= LINE_PERIOD
@@ -128,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Runs what prints to standard output, with the bar out of its way.
+    /// Runs `print`, which writes to standard output, with the bar removed.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) if self.shown => bar.suspend(print),
@@ -136,7 +137,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away; the exit status that the failures ask for.
+    /// Removes the bar; returns the exit status that the failures demand.
     pub fn finish(&self) -> u8 {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -152,7 +153,7 @@ pub fn eprint_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "shoal: {line}");
 }
 
-/// Writes a line to standard error, in the place of a bar that is drawn again below it.
+/// Writes a line to standard error, in place of a bar that is drawn again below it.
 pub fn eprint_line_over_bar(line: &str) {
     use std::io::Write;
     let mut stderr = std::io::stderr().lock();

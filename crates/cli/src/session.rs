@@ -1,7 +1,8 @@
 //! Open volumes for the commands that work on one directly, without a mount.
 //!
-//! Whoever may read and write the volume's file may do everything with what is in it, so calls are
-//! made as already checked; they still carry the user's ids, which become the owner of new files.
+//! A user who can read and write the volume's file can do everything with its contents, so calls
+//! are made as already checked; they still carry the user's ids, which become the owner of new
+//! files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::fs::Mode;
-use shoal::{Attr, Caller, Entry, FileKind, Ino, OpenOptions, Volume};
+use shoal::raw::{
+    Attr, Caller, Child, DirEntry, Entry, FileKind, Generation, Ino, OpenOptions, Volume,
+};
 
 use crate::failure::{self, Failure, Reason, Result};
 use crate::interrupt;
@@ -17,15 +20,15 @@ use crate::location::{self, Location, Split, split_last};
 use crate::progress::eprint_line;
 
 /// Entries fetched with one call while a directory is listed. Bounds the memory for directories of
-/// any size, and is large enough that the call's own cost does not show.
+/// any size, and is large enough that the cost of the call does not matter.
 const BATCH: usize = 1024;
 
-/// What a command wants to do with a volume.
+/// Access of a command to a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Look only: nothing is written.
+    /// Reads only.
     Read,
-    /// Change it.
+    /// Changes it.
     Write,
 }
 
@@ -33,7 +36,7 @@ pub enum Access {
 pub struct Session {
     /// The volume.
     pub volume: Volume,
-    /// On whose behalf calls are made.
+    /// Caller of the operations.
     pub who: Caller,
     /// Path of the volume, as the user wrote it.
     pub path: PathBuf,
@@ -47,16 +50,41 @@ pub struct Listed {
     pub attr: Attr,
 }
 
+/// A file found on a walk.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Name.
+    pub name: Box<[u8]>,
+    /// Inode number.
+    pub ino: Ino,
+    /// Generation; of names alone only that of directories in a mount.
+    pub generation: Generation,
+    /// Type.
+    pub kind: FileKind,
+    /// Attributes, unless the walk reads names alone.
+    pub attr: Option<Attr>,
+}
+
+impl Found {
+    /// Returns a file with all attributes.
+    pub fn with_attributes(name: Box<[u8]>, attr: Attr) -> Found {
+        let Attr { ino, generation, kind, .. } = attr;
+        Found { name, ino, generation, kind, attr: Some(attr) }
+    }
+}
+
 /// Position in a directory listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cursor {
     /// Go on after this cookie (0: at the start).
     After(u64),
+    /// Go on after this inode, in the order of their numbers.
+    Inode(Ino),
     /// Everything has been listed.
     End,
 }
 
-/// A place in a volume for an entry to be made, changed or removed.
+/// A directory entry to be made, changed or removed.
 pub struct Slot {
     /// The directory.
     pub dir: Ino,
@@ -68,7 +96,7 @@ impl Session {
     /// Opens a volume.
     pub fn open(path: &Path, access: Access) -> Result<Session> {
         let read_only = access == Access::Read;
-        // A look needs no journal writer, checkpoints or cleaner.
+        // A read-only session needs no journal writer, checkpoints or cleaner.
         let options = OpenOptions {
             read_only,
             background: !read_only,
@@ -80,37 +108,52 @@ impl Session {
         Ok(Session { volume, who: caller(), path: path.to_owned() })
     }
 
-    /// Writes everything and lets the volume go.
+    /// Writes everything and releases the volume.
     pub fn close(self) -> Result<()> {
         let path = self.path;
         self.volume.close().map_err(|error| Failure::volume(path.display(), &error))
     }
 
-    /// How messages name a path in it.
+    /// Opens a volume, works, and closes it, also after a failure. The failure of the work comes
+    /// first.
+    pub fn with<T>(
+        path: &Path,
+        access: Access,
+        work: impl FnOnce(&Session) -> Result<T>,
+    ) -> Result<T> {
+        let session = Session::open(path, access)?;
+        let result = work(&session);
+        let closed = session.close();
+        let done = result?;
+        closed.map(|()| done)
+    }
+
+    /// Returns the name of a path in it, for messages.
     pub fn label(&self, path: &[u8]) -> String {
         location::label(&self.path, path)
     }
 
-    /// Finds what a path means.
-    pub fn find(&self, path: &[u8], follow: bool) -> shoal::Result<Entry> {
+    /// Resolves a path.
+    pub fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Entry> {
         let Split { name, slash, .. } = split_last(path);
-        let entry = self.volume.resolve(&self.who, Ino::ROOT, path, follow || slash)?;
+        let entry = self.volume.namespace().resolve(&self.who, Ino::ROOT, path, follow || slash)?;
         if slash && !name.is_empty() && entry.kind != FileKind::Directory {
-            return Err(shoal::Code::NotDirectory.into());
+            return Err(shoal::raw::Code::NotDirectory.into());
         }
         Ok(entry)
     }
 
-    /// Finds the directory that holds, or shall hold, a path's last component.
+    /// Finds the directory that holds, or will hold, a path's last component.
     pub fn slot(&self, path: &[u8]) -> Result<Slot, Reason> {
         let split = split_last(path);
         match split.name {
             b"" => Err(Reason::Text("is the top directory of the volume".into())),
             b"." | b".." => Err(Reason::Text("the path must end in a name, not in a dot".into())),
             name => {
-                let parent = self.volume.resolve(&self.who, Ino::ROOT, split.parent, true)?;
+                let parent =
+                    self.volume.namespace().resolve(&self.who, Ino::ROOT, split.parent, true)?;
                 if parent.kind != FileKind::Directory {
-                    return Err(shoal::Error::Code(shoal::Code::NotDirectory).into());
+                    return Err(shoal::raw::Error::Code(shoal::raw::Code::NotDirectory).into());
                 }
                 Ok(Slot { dir: parent.ino, name: name.to_vec() })
             }
@@ -118,51 +161,88 @@ impl Session {
     }
 
     /// Looks a name up; `None` when there is none.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> shoal::Result<Option<Entry>> {
-        match self.volume.lookup(&self.who, dir, name) {
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> shoal::raw::Result<Option<Entry>> {
+        match self.volume.namespace().lookup(&self.who, dir, name) {
             Ok(entry) => Ok(Some(entry)),
-            Err(error) if error.is(shoal::Code::NotFound) => Ok(None),
+            Err(error) if error.is(shoal::raw::Code::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Fetches the next entries of a directory, without `.` and `..`.
-    pub fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::Result<Vec<Listed>> {
-        let mut entries = Vec::new();
-        while let Cursor::After(from) = *cursor {
-            let mut last = from;
-            let mut taken = 0;
-            *cursor = Cursor::End;
-            self.volume.readdirplus(dir, from, &mut |entry, attr| {
-                if taken == BATCH {
-                    *cursor = Cursor::After(last);
-                    return false;
-                }
-                taken += 1;
-                last = entry.cookie;
-                if entry.name != b"." && entry.name != b".." {
-                    entries.push(Listed { name: entry.name.into(), attr: *attr });
-                }
-                true
-            })?;
-            if !entries.is_empty() {
-                break;
-            }
+    /// Fetches the next entries of a directory, without `.` and `..`, those of a very large one in
+    /// the order of its inodes.
+    pub fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Listed>> {
+        let bulk = self.volume.bulk();
+        if *cursor == Cursor::After(0) && bulk.prefers_inode_order(dir)? {
+            *cursor = Cursor::Inode(Ino::new(dir.root(), 0));
         }
-        Ok(entries)
+        if let Cursor::Inode(after) = *cursor {
+            let (children, next) = bulk.children(&Caller::root(), dir, after, BATCH)?;
+            *cursor = next.map_or(Cursor::End, Cursor::Inode);
+            let listed = |Child { name, attr }| Listed { name, attr };
+            return Ok(children.into_iter().map(listed).collect());
+        }
+        batch(cursor, |from, take| {
+            self.volume.directories().readdirplus(dir, from, &mut |entry, attr| {
+                take(&entry, &mut || Listed { name: entry.name.into(), attr: *attr })
+            })
+        })
     }
 
-    /// Target of a symlink, `None` for every other type.
-    pub fn target(&self, attr: &Attr) -> shoal::Result<Option<Vec<u8>>> {
+    /// The same without attributes, which need not be read then.
+    pub fn list_names(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Found>> {
+        batch(cursor, |from, take| {
+            self.volume.directories().readdir(dir, from, &mut |entry| {
+                let DirEntry { name, ino, kind, .. } = entry;
+                let (generation, attr) = (Generation(0), None);
+                take(&entry, &mut || Found { name: name.into(), ino, generation, kind, attr })
+            })
+        })
+    }
+
+    /// Returns the target of a symlink, `None` for every other type.
+    pub fn target(&self, attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
         match attr.kind {
-            FileKind::Symlink => self.volume.readlink(attr.ino).map(Some),
+            FileKind::Symlink => self.volume.namespace().readlink(attr.ino).map(Some),
             _ => Ok(None),
         }
     }
 }
 
+/// Takes an entry, made only if it is wanted; returns whether there is room for more.
+type Take<'t, T> = &'t mut dyn FnMut(&DirEntry<'_>, &mut dyn FnMut() -> T) -> bool;
+
+/// Collects a batch of the entries that `list` delivers after a cookie, without `.` and `..`.
+fn batch<T>(
+    cursor: &mut Cursor,
+    list: impl Fn(u64, Take<'_, T>) -> shoal::raw::Result<()>,
+) -> shoal::raw::Result<Vec<T>> {
+    let mut entries = Vec::new();
+    while let Cursor::After(from) = *cursor {
+        let mut last = from;
+        let mut taken = 0;
+        *cursor = Cursor::End;
+        list(from, &mut |entry, make| {
+            if taken == BATCH {
+                *cursor = Cursor::After(last);
+                return false;
+            }
+            taken += 1;
+            last = entry.cookie;
+            if entry.name != b"." && entry.name != b".." {
+                entries.push(make());
+            }
+            true
+        })?;
+        if !entries.is_empty() {
+            break;
+        }
+    }
+    Ok(entries)
+}
+
 /// Warns if the file of a volume is open to others: they could read, or change, the files of all
-/// its users. Devices have their rules elsewhere.
+/// its users. Devices have permissions of their own.
 pub fn warn_if_readable(volume: &Path, warn: fn(&str)) {
     let Ok(found) = volume.metadata() else { return };
     let mode = found.permissions().mode() & 0o7777;
@@ -174,7 +254,7 @@ pub fn warn_if_readable(volume: &Path, warn: fn(&str)) {
     }
 }
 
-/// The user that runs the command, as the owner of what it makes.
+/// Returns the user that runs the command, as the owner of new files.
 fn caller() -> Caller {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Caller {
@@ -186,7 +266,8 @@ fn caller() -> Caller {
     }
 }
 
-/// The process's umask. It can only be read by setting it; no other thread makes files meanwhile.
+/// Returns the process's umask. It can only be read by setting it; no other thread makes files
+/// meanwhile.
 fn umask() -> u32 {
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
@@ -200,20 +281,20 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// None yet.
+    /// Returns an empty set.
     pub fn new(access: Access) -> Sessions {
         Sessions { access, open: Vec::new() }
     }
 
-    /// The session for a location's volume, opened if it is the first time.
+    /// Returns the session for a location's volume, opened at the first time.
     pub fn get(&mut self, location: &Location) -> Result<Rc<Session>> {
         self.get_for(location, self.access)
     }
 
-    /// The same; `access` says what for if it has to be opened. A command that changes a volume is
-    /// not ended by the first signal, but asked to stop ([`interrupt`]).
+    /// Returns the session like [`Sessions::get`], opened for `access`. A command that changes a
+    /// volume is not ended by the first signal, but asked to stop ([`interrupt`]).
     pub fn get_for(&mut self, location: &Location, access: Access) -> Result<Rc<Session>> {
-        // A path that cannot be resolved is left to the opening, which says why.
+        // A path that cannot be resolved is left as it is, and opening it reports why.
         let real = location.volume.canonicalize().unwrap_or_else(|_| location.volume.clone());
         if let Some((_, session)) = self.open.iter().find(|(path, _)| *path == real) {
             return Ok(Rc::clone(session));
@@ -226,7 +307,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Closes them all, also after a failure: what was done so far shall stay.
+    /// Closes them all, also after a failure: earlier changes must stay.
     pub fn close(self) -> Result<()> {
         let mut result = Ok(());
         for (_, session) in self.open {
@@ -237,8 +318,8 @@ impl Sessions {
         result
     }
 
-    /// Runs a command's work and closes the volumes behind it. The work's own failure comes first;
-    /// but an interrupted command promises that what it did is on disk.
+    /// Runs a command's work and closes the volumes after it. The failure of the work comes first;
+    /// but an interrupted command promises that its changes are on disk.
     pub fn run(access: Access, work: impl FnOnce(&mut Sessions) -> Result<u8>) -> Result<u8> {
         let mut sessions = Sessions::new(access);
         let result = work(&mut sessions);

@@ -1,6 +1,6 @@
 //! Sizes as people write and read them: binary multiples, `8G`, `64 MiB`.
 
-/// The letters, each 1024 times the one before.
+/// Units, each 1024 times the one before.
 const UNITS: &[u8] = b"KMGTPE";
 
 /// Parses `8G`, `512`, `64MiB`, `1t`: a whole number and an optional binary unit.
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| explain("is too large"))
 }
 
-/// The power of 1024 that a unit stands for; `None` when it is no unit.
+/// Returns the power of 1024 of a unit; `None` when it is no unit.
 fn unit_power(unit: &str) -> Option<u32> {
     let upper = unit.trim_start().to_ascii_uppercase();
     let letter = match upper.as_str() {
@@ -37,7 +37,7 @@ fn unit_power(unit: &str) -> Option<u32> {
     }
 }
 
-/// `8.0 GiB`, `512 B`: three significant digits for a reader.
+/// Formats `8.0 GiB`, `512 B`: three significant digits.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -50,6 +50,27 @@ pub fn human(bytes: u64) -> String {
     }
     let letter = char::from(UNITS[unit - 1]);
     if value < 100.0 { format!("{value:.1} {letter}iB") } else { format!("{value:.0} {letter}iB") }
+}
+
+/// Formats `0`, `512`, `1.5K`, `23M` as the usual tools do: rounded up, two digits if there is one
+/// before the point.
+pub fn ceiling(value: u64) -> String {
+    let mut unit: u128 = 1;
+    let mut letter = None;
+    let value = u128::from(value);
+    for next in UNITS {
+        // Rounding up must not show 1024 of a unit.
+        if value.div_ceil(unit) < 1024 {
+            break;
+        }
+        (unit, letter) = (unit * 1024, Some(char::from(*next)));
+    }
+    let Some(letter) = letter else { return value.to_string() };
+    let tenths = (value * 10).div_ceil(unit);
+    match tenths < 100 {
+        true => format!("{}.{}{letter}", tenths / 10, tenths % 10),
+        false => format!("{}{letter}", value.div_ceil(unit)),
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +120,27 @@ mod tests {
         ];
         for (bytes, text) in cases {
             assert_eq!(human(*bytes), *text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_as_du_does() {
+        let cases: &[(u64, &str)] = &[
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (5140, "5.1K"),
+            (10_189, "10K"),
+            (10_240, "10K"),
+            (10_241, "11K"),
+            (1023 << 10, "1023K"),
+            ((1023 << 10) + 1, "1.0M"),
+            (1 << 30, "1.0G"),
+            (u64::MAX, "16E"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(ceiling(*value), *text, "{value}");
         }
     }
 }

@@ -1,61 +1,124 @@
-//! A walk through a directory tree of a volume, depth first, one directory batch at a time.
+//! A walk through a directory tree of a volume, depth first in the order of the directories, with
+//! threads that list directories ahead of it.
 //!
 //! The stack is a list, not recursion, and a directory is held only as a cursor and the rest of
-//! one batch, so neither deep trees nor directories of millions need memory for the whole.
+//! one batch, so neither deep trees nor directories of millions need memory for the whole. What is
+//! listed ahead is bounded ([`ahead`](crate::ahead)).
 
+use std::sync::Arc;
 use std::vec::IntoIter;
 
-use shoal::{FileKind, Ino};
+use shoal::raw::{Error, FileKind, Ino};
 
+use crate::ahead::{Ahead, Job};
 use crate::location;
-use crate::session::{Cursor, Listed, Session};
+use crate::session::{Cursor, Found, Session};
+use crate::source::{Batch, Source};
+
+/// The parts of a tree that a walk goes to, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Attributes are not read: entries have names and types alone.
+    pub names_only: bool,
+    /// Directories are returned a second time behind what is in them.
+    pub leaving: bool,
+    /// Subvolumes below are not entered.
+    pub one_subvolume: bool,
+    /// Levels below the top: with 1 its own entries alone.
+    pub depth_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { names_only: false, leaving: false, one_subvolume: false, depth_max: usize::MAX }
+    }
+}
 
 /// A directory that is being listed.
 struct Frame {
     /// The directory.
-    ino: Ino,
+    found: Found,
     cursor: Cursor,
-    pending: IntoIter<Listed>,
+    pending: IntoIter<(Found, Option<Arc<Job>>)>,
+    /// The first batch of its entries, if it was asked for ahead.
+    job: Option<Arc<Job>>,
     /// Length of the path that leads to it.
     path_len: usize,
 }
 
-/// What the walk has come to.
+/// Result of a step.
 pub enum Step {
-    /// An entry. A directory's contents come next.
-    Found(Listed),
-    /// A directory could not be read (further); the walk goes on behind it.
-    Failed(shoal::Error),
+    /// An entry. A directory's contents come next, unless it is skipped.
+    Found(Found),
+    /// A directory whose contents have all come, or that was skipped; only if asked for.
+    Left(Found),
+    /// A directory could not be read (further); the walk goes on after it.
+    Failed(Error),
 }
 
-/// The walk.
+/// A walk in progress.
 pub struct Walk<'a> {
-    session: &'a Session,
+    ahead: &'a Ahead<'a>,
+    options: Options,
     stack: Vec<Frame>,
     path: Vec<u8>,
     /// The directory just found, entered by the next step.
     entering: Option<Frame>,
 }
 
-impl<'a> Walk<'a> {
-    /// Starts at directory `top`, whose path is `path`. `top` itself is not handed out.
-    pub fn new(session: &'a Session, top: Ino, path: &[u8]) -> Walk<'a> {
-        let mut walk = Walk { session, stack: Vec::new(), path: path.to_vec(), entering: None };
-        walk.stack.push(Frame {
-            ino: top,
-            cursor: Cursor::After(0),
-            pending: Vec::new().into_iter(),
-            path_len: walk.path.len(),
-        });
-        walk
+impl Walk<'_> {
+    /// Starts at directory `top`, whose path is `path`, and does `work` with the walk. `top` itself
+    /// is not returned.
+    pub fn run<T>(
+        session: &Session,
+        (top, path): (Found, &[u8]),
+        options: Options,
+        work: impl FnOnce(&mut Walk<'_>) -> T,
+    ) -> T {
+        Walk::through(session, (top, path), options, work)
     }
 
-    /// Path of what was handed out last.
+    /// The same in a volume or a mount.
+    pub fn through<T>(
+        source: &dyn Source,
+        (top, path): (Found, &[u8]),
+        options: Options,
+        work: impl FnOnce(&mut Walk<'_>) -> T,
+    ) -> T {
+        Ahead::run(source, options.names_only, |ahead| {
+            let (stack, path) = (Vec::new(), path.to_vec());
+            let mut walk = Walk { ahead, options, stack, path, entering: None };
+            walk.entering = (options.depth_max > 0).then(|| Frame::new(top, None, walk.path.len()));
+            work(&mut walk)
+        })
+    }
+
+    /// Returns the path of the last entry returned.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The next step; `None` at the end.
+    /// Returns the number of directories above the last entry returned, the top included.
+    pub fn depth(&self) -> usize {
+        self.stack.len()
+    }
+
+    /// Returns the directory that the last entry is in.
+    pub fn dir(&self) -> Option<Ino> {
+        self.stack.last().map(|frame| frame.found.ino)
+    }
+
+    /// Leaves out the contents of the directory just returned.
+    pub fn skip(&mut self) {
+        if let Some(frame) = &mut self.entering {
+            frame.cursor = Cursor::End;
+            if let Some(job) = frame.job.take() {
+                self.ahead.forget(&job);
+            }
+        }
+    }
+
+    /// Takes the next step; `None` at the end.
     pub fn step(&mut self) -> Option<Step> {
         if let Some(frame) = self.entering.take() {
             self.stack.push(frame);
@@ -63,33 +126,66 @@ impl<'a> Walk<'a> {
         loop {
             let frame = self.stack.last_mut()?;
             self.path.truncate(frame.path_len);
-            if let Some(entry) = frame.pending.next() {
-                return Some(self.found(entry));
+            if let Some((found, job)) = frame.pending.next() {
+                return Some(self.found(found, job));
             }
             if frame.cursor == Cursor::End {
-                self.stack.pop()?;
+                let frame = self.stack.pop()?;
+                if self.options.leaving && !self.stack.is_empty() {
+                    return Some(Step::Left(frame.found));
+                }
                 continue;
             }
-            match self.session.list(frame.ino, &mut frame.cursor) {
-                Ok(entries) => frame.pending = entries.into_iter(),
-                Err(error) => {
-                    frame.cursor = Cursor::End;
-                    return Some(Step::Failed(error));
-                }
+            let ahead = frame.job.take().and_then(|job| self.ahead.take(&job));
+            let (dir, cursor) = (frame.found.dir(), frame.cursor);
+            let batch = ahead.unwrap_or_else(|| self.ahead.list(dir, cursor));
+            if let Err(error) = self.fill(batch) {
+                return Some(Step::Failed(error));
             }
         }
     }
 
-    fn found(&mut self, entry: Listed) -> Step {
-        location::push(&mut self.path, &entry.name);
-        if entry.attr.kind == FileKind::Directory {
-            self.entering = Some(Frame {
-                ino: entry.attr.ino,
-                cursor: Cursor::After(0),
-                pending: Vec::new().into_iter(),
-                path_len: self.path.len(),
-            });
+    /// Takes a batch of the entries of the innermost directory.
+    fn fill(&mut self, batch: Batch) -> Result<(), Error> {
+        let (ahead, options, depth) = (self.ahead, self.options, self.stack.len());
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        frame.cursor = batch.next;
+        let dir = frame.found.ino;
+        let mut jobs = Vec::new();
+        let with_job = |found: Found| {
+            let job = enters(&options, depth, dir, &found).then(|| Arc::new(Job::new(found.dir())));
+            jobs.extend(job.clone());
+            (found, job)
+        };
+        let pending: Vec<_> = batch.entries?.into_iter().map(with_job).collect();
+        frame.pending = pending.into_iter();
+        ahead.want(jobs);
+        Ok(())
+    }
+
+    fn found(&mut self, found: Found, job: Option<Arc<Job>>) -> Step {
+        location::push(&mut self.path, &found.name);
+        if job.is_some() {
+            self.entering = Some(Frame::new(found.clone(), job, self.path.len()));
+        } else if found.kind == FileKind::Directory && self.options.leaving {
+            let mut frame = Frame::new(found.clone(), None, self.path.len());
+            frame.cursor = Cursor::End;
+            self.entering = Some(frame);
         }
-        Step::Found(entry)
+        Step::Found(found)
+    }
+}
+
+/// Returns whether the walk goes into an entry of the directory `dir`, `depth` levels down.
+fn enters(options: &Options, depth: usize, dir: Ino, found: &Found) -> bool {
+    found.kind == FileKind::Directory
+        && depth < options.depth_max
+        && !(options.one_subvolume && found.ino.root() != dir.root())
+}
+
+impl Frame {
+    fn new(found: Found, job: Option<Arc<Job>>, path_len: usize) -> Frame {
+        let pending = Vec::new().into_iter();
+        Frame { found, cursor: Cursor::After(0), pending, job, path_len }
     }
 }

@@ -1,7 +1,7 @@
 //! Two mounts of one volume destroy it, whatever the paths: the second is refused and the first is
 //! named.
 //!
-//! They need root, `/dev/fuse` and loop devices; without, each test says that it was skipped.
+//! They need root, `/dev/fuse` and loop devices; without, each test is skipped.
 
 mod common;
 
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Ran, Scratch, can_mount};
+use common::{Ran, Scratch};
+use shoal_skip::skipped;
 
 /// Byte address and length of the claim.
 const CLAIM: (u64, usize) = (512 << 10, 4096);
@@ -25,11 +26,8 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None`, loudly, where there are none.
-    fn over(scratch: &Scratch, file: &str, test: &str) -> Option<Loop> {
-        if !can_mount(test) {
-            return None;
-        }
+    /// Makes a loop device; `None`: there are none, and the skip is recorded.
+    fn over(scratch: &Scratch, file: &str) -> Option<Loop> {
         let made = Command::new("losetup").args(["-f", "--show"]).arg(scratch.path(file)).output();
         match made {
             Ok(made) if made.status.success() => {
@@ -37,7 +35,7 @@ impl Loop {
                 Some(Loop { device })
             }
             _ => {
-                eprintln!("SKIPPED {test}: it needs a loop device");
+                skipped("no loop device");
                 None
             }
         }
@@ -50,25 +48,18 @@ impl Drop for Loop {
     }
 }
 
-/// A volume `v` and mount points `m`, `n`.
-fn ready() -> Scratch {
-    let scratch = Scratch::with_volume();
-    fs::create_dir(scratch.path("m")).expect("mkdir");
-    fs::create_dir(scratch.path("n")).expect("mkdir");
-    scratch
-}
-
 fn server_of(scratch: &Scratch, directory: &str) -> u32 {
     shoal_fuse::server_pid(&scratch.path(directory)).expect("a server")
 }
 
-/// The refusal of a second opener: by which process, and what to do.
+/// Asserts the refusal of a second opener: the first process, and the remedy.
 #[track_caller]
 fn refused(ran: &Ran, first: u32) {
     ran.fails(2, &["in use", &format!("process {first}"), "shoal mount", "unmount it there"]);
 }
 
-/// `first` is mounted, and each of `others` refused; `first` goes on, and the volume is well.
+/// Mounts `first` and asserts that each of `others` is refused; `first` goes on, and the volume is
+/// sound.
 fn others_are_refused(scratch: &Scratch, first: &str, others: &[&str]) {
     scratch.shoal(["mount", first, "m"]).ok();
     let pid = server_of(scratch, "m");
@@ -90,19 +81,16 @@ fn others_are_refused(scratch: &Scratch, first: &str, others: &[&str]) {
 
 #[test]
 fn a_loop_device_and_its_file() {
-    let scratch = ready();
-    let Some(one) = Loop::over(&scratch, "v", "a_loop_device_and_its_file") else { return };
-    let Some(two) = Loop::over(&scratch, "v", "a_loop_device_and_its_file") else { return };
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let Some(one) = Loop::over(&scratch, "v") else { return };
+    let Some(two) = Loop::over(&scratch, "v") else { return };
     others_are_refused(&scratch, &one.device, &["v", &two.device]);
     others_are_refused(&scratch, "v", &[&one.device, &two.device]);
 }
 
 #[test]
 fn other_paths_of_the_same_file() {
-    if !can_mount("other_paths_of_the_same_file") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     fs::hard_link(scratch.path("v"), scratch.path("hard")).expect("link");
     std::os::unix::fs::symlink("v", scratch.path("soft")).expect("symlink");
     fs::create_dir(scratch.path("bound")).expect("mkdir");
@@ -112,15 +100,14 @@ fn other_paths_of_the_same_file() {
 }
 
 /// The namespace does not see the backing file, so the locks do not meet; nor the process, so that
-/// it cannot be told whether it lives. Only the claim in the volume is left.
+/// its life cannot be checked. Only the claim in the volume is left.
 #[test]
 fn another_mount_and_pid_namespace() {
-    let scratch = ready();
-    let test = "another_mount_and_pid_namespace";
-    let Some(looped) = Loop::over(&scratch, "v", test) else { return };
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let Some(looped) = Loop::over(&scratch, "v") else { return };
     if !Command::new("unshare").args(["-m", "-p", "-f", "true"]).status().is_ok_and(|s| s.success())
     {
-        return eprintln!("SKIPPED {test}: it needs `unshare` of namespaces");
+        return skipped("no `unshare` of namespaces");
     }
     let elsewhere = |line: &str| {
         let here = scratch.path("");
@@ -140,7 +127,7 @@ fn another_mount_and_pid_namespace() {
     scratch.write("m/after", "2");
     scratch.shoal(["umount", "m"]).ok();
 
-    // By force it is taken over; who had it names the other, and writes nothing any more.
+    // By force it is taken over; the former owner names the other, and writes nothing any more.
     scratch.shoal(["mount", "v", "m"]).ok();
     scratch.write("m/synced", "3");
     scratch.shoal(["sync", "m"]).ok();
@@ -161,15 +148,14 @@ fn another_mount_and_pid_namespace() {
 
 #[test]
 fn a_mapped_device_over_a_loop_device() {
-    let scratch = ready();
-    let test = "a_mapped_device_over_a_loop_device";
-    let Some(looped) = Loop::over(&scratch, "v", test) else { return };
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let Some(looped) = Loop::over(&scratch, "v") else { return };
     let sectors = fs::metadata(scratch.path("v")).expect("stat").len() / 512;
     let name = format!("shoal-test-{}", std::process::id());
     let table = format!("0 {sectors} linear {} 0", looped.device);
     let made = Command::new("dmsetup").args(["create", &name, "--table", &table]).output();
     if !made.is_ok_and(|made| made.status.success()) {
-        return eprintln!("SKIPPED {test}: it needs device mapper");
+        return skipped("no device mapper");
     }
     let mapped = format!("/dev/mapper/{name}");
     others_are_refused(&scratch, &mapped, &["v"]);
@@ -180,9 +166,8 @@ fn a_mapped_device_over_a_loop_device() {
 /// The next opener need not wait for the claim of a process that is provably dead.
 #[test]
 fn a_killed_server_is_followed_without_delay() {
-    let scratch = ready();
-    let test = "a_killed_server_is_followed_without_delay";
-    let Some(looped) = Loop::over(&scratch, "v", test) else { return };
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let Some(looped) = Loop::over(&scratch, "v") else { return };
     for (first, second) in [("v", "v"), ("v", &looped.device), (&looped.device, "v")] {
         scratch.shoal(["mount", first, "m"]).ok();
         let pid = server_of(&scratch, "m");
@@ -201,7 +186,7 @@ fn a_killed_server_is_followed_without_delay() {
     scratch.shoal(["fsck", "v"]).ok();
 }
 
-/// The claim of a server on this machine, made to look like one on another.
+/// Makes the claim of a server on this machine look like one on another.
 fn foreign_claim(scratch: &Scratch) -> Vec<u8> {
     scratch.shoal(["mount", "v", "m"]).ok();
     let pid = server_of(scratch, "m");
@@ -232,12 +217,9 @@ fn volume(scratch: &Scratch) -> File {
 
 #[test]
 fn a_claim_of_another_host_is_watched() {
-    if !can_mount("a_claim_of_another_host_is_watched") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     let mut claim = foreign_claim(&scratch);
-    // It stands still: two seconds, of which the user is told.
+    // Nobody renews it: two seconds, which the user is told.
     volume(&scratch).write_all_at(&claim, CLAIM.0).expect("write");
     let begun = Instant::now();
     let ran = scratch.shoal(["mount", "v", "m"]);
@@ -270,13 +252,10 @@ fn a_claim_of_another_host_is_watched() {
     scratch.shoal(["fsck", "v", "--force"]).ok();
 }
 
-/// A copy made while the volume was in use has a claim that nobody renews, of a process that runs.
+/// A copy of a volume in use has a claim that nobody renews, of a process that runs.
 #[test]
 fn a_copy_of_a_volume_in_use() {
-    if !can_mount("a_copy_of_a_volume_in_use") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     scratch.shoal(["mount", "v", "m"]).ok();
     scratch.write("m/file", "1");
     scratch.shoal(["sync", "m"]).ok();
@@ -296,10 +275,9 @@ fn a_copy_of_a_volume_in_use() {
 
 #[test]
 fn a_loop_device_that_something_else_uses() {
-    let scratch = ready();
-    let test = "a_loop_device_that_something_else_uses";
-    let Some(looped) = Loop::over(&scratch, "v", test) else { return };
-    // Whatever holds it exclusively: mounted as something else, part of a RAID.
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let Some(looped) = Loop::over(&scratch, "v") else { return };
+    // Held exclusively: mounted as something else, part of a RAID.
     let exclusive = File::options()
         .read(true)
         .custom_flags(0o200)

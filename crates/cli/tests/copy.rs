@@ -9,7 +9,8 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use common::{Scratch, is_root, noise};
+use common::{Scratch, noise};
+use shoal_skip::is_root;
 
 /// Everything `find` can tell of each file: type, mode, owner, size, links, time, target.
 const FACTS: &str = "find . -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort";

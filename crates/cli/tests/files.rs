@@ -103,7 +103,7 @@ fn cat_writes_contents() {
     assert!(scratch.shoal(["cat", "v:/large"]).bytes() == large, "contents differ");
     scratch.shoal(["cat", "v:/t"]).fails(1, &["v:/t", "is a directory"]);
     scratch.shoal(["cat", "v:/none"]).fails(1, &["v:/none", "no such file"]);
-    // A reader that has seen enough is no failure.
+    // A reader that closes the pipe early is no failure.
     let head = scratch.shell("shoal cat v:/large | head -c 5 | wc -c");
     assert_eq!(head.ok().trim(), "5");
 }

@@ -1,4 +1,4 @@
-//! `fsck --repair`: says, asks, repairs, keeps a log.
+//! `fsck --repair`: reports, asks, repairs, keeps a log.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn names_come_back() {
     assert!(fsck.stdout().contains("lost-dirents-node"), "{fsck}");
     assert!(fsck.stdout().contains("fsck --repair would make"), "{fsck}");
 
-    // Nobody can be asked here.
+    // Nobody can answer here.
     let refused = scratch.shoal(["fsck", "--repair", "v"]);
     assert_eq!(refused.status(), Some(16), "{refused}");
     assert!(refused.stderr().contains("--yes"), "{refused}");
@@ -76,7 +76,7 @@ fn in_json_with_a_log_elsewhere() {
     assert_eq!(scratch.shoal(["fsck", "v"]).status(), Some(4), "nothing was written");
 }
 
-/// Contents are recorded once: said by path, and left.
+/// Contents have no second copy: damage is reported by path, and left.
 #[test]
 fn contents_that_are_damaged_are_named_and_left() {
     let scratch = Scratch::with_volume();
@@ -97,14 +97,14 @@ fn contents_that_are_damaged_are_named_and_left() {
     let log = fs::read_to_string(scratch.path("v.fsck.log")).expect("a log");
     assert!(log.contains("\nleft: data-checksum: ") && !log.contains("written"), "{log}");
     assert!(log.contains("(/tree/here/file): bytes 0 to 100000"), "{log}");
-    // Another one says the same; and when the file is restored, there is nothing to say.
+    // A second repair says the same; when the file is restored, there is nothing to say.
     let again = scratch.shoal(["fsck", "--repair", "--yes", "v"]);
     assert_eq!((again.status(), again.stdout()), (Some(4), repaired.stdout()));
     scratch.shoal(["cp", "tree/here/file", "v:/tree/here/file"]).ok();
     assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
 }
 
-/// Both superblocks overwritten, as by a tool that was told the wrong device.
+/// Both superblocks overwritten, as by a tool with the wrong device.
 #[test]
 fn a_volume_without_a_superblock_is_found_again() {
     let scratch = sample();
@@ -123,15 +123,15 @@ fn a_volume_without_a_superblock_is_found_again() {
     assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
     assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
 
-    // What never was a volume stays none.
+    // A file that never was a volume is not made one.
     fs::write(scratch.path("other"), noise(1, 1 << 20)).expect("write");
     let other = scratch.shoal(["fsck", "--repair", "--yes", "other"]);
     assert_eq!(other.status(), Some(8), "{other}");
     assert!(other.stderr().contains("not a Shoal volume"), "{other}");
 }
 
-/// A repair that may not take as much memory as it needs changes nothing and says so; a check says
-/// what it has found all the same.
+/// A repair that may not take as much memory as it needs changes nothing and says so; a check
+/// reports its findings all the same.
 #[test]
 fn memory_that_is_not_there_is_named() {
     let scratch = sample();

@@ -64,7 +64,7 @@ fn a_closed_pipe_is_success() {
 fn a_full_disk_under_the_output_is_a_failure() {
     let scratch = Scratch::with_volume();
     if !std::path::Path::new("/dev/full").exists() {
-        eprintln!("SKIPPED a_full_disk_under_the_output_is_a_failure: no /dev/full");
+        shoal_skip::skipped("no /dev/full");
         return;
     }
     let ran = scratch.shell("shoal info v > /dev/full");

@@ -1,6 +1,6 @@
 //! Mounts: usable when the command returns, released when `umount` returns, safe when killed.
 //!
-//! They need root and `/dev/fuse`; without, each test says that it was skipped.
+//! They need root and `/dev/fuse`; without, each test is skipped.
 
 mod common;
 
@@ -12,18 +12,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Scratch, can_mount, is_mount, noise};
+use common::{Scratch, is_mount, noise};
+use shoal_skip::{can_mount, skipped};
 
-/// Longest wait for anything.
+/// Longest wait.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A volume `v` and mount points `m`, `n`.
-fn ready() -> Scratch {
-    let scratch = Scratch::with_volume();
-    fs::create_dir(scratch.path("m")).expect("mkdir");
-    fs::create_dir(scratch.path("n")).expect("mkdir");
-    scratch
-}
 
 /// Mounts in the foreground and waits until the mount is usable.
 fn serve(scratch: &Scratch, arguments: &[&str]) -> Child {
@@ -50,7 +43,7 @@ fn umount(scratch: &Scratch) {
     }
 }
 
-/// Unmounts what a server has left that ended without closing its volume.
+/// Unmounts after a server has ended without closing its volume.
 fn umount_dead(scratch: &Scratch) {
     let started = Instant::now();
     loop {
@@ -82,10 +75,7 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn mount_use_umount_check() {
-    if !can_mount("mount_use_umount_check") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     scratch.shoal(["mount", "v", "m"]).ok();
     assert!(is_mount(&scratch.path("m")));
     scratch.write("m/d/file", "through the mount\n");
@@ -105,10 +95,7 @@ fn mount_use_umount_check() {
 
 #[test]
 fn the_source_and_the_options_are_shown() {
-    if !can_mount("the_source_and_the_options_are_shown") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     scratch.shoal(["mount", "v", "m", "-o", "noexec,cache=64M", "--threads", "2"]).ok();
     let line = scratch.shell("grep \"$PWD/m \" /proc/mounts").ok();
     let volume = scratch.path("v");
@@ -119,10 +106,7 @@ fn the_source_and_the_options_are_shown() {
 
 #[test]
 fn a_read_only_mount_changes_nothing() {
-    if !can_mount("a_read_only_mount_changes_nothing") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     scratch.write("file", "f");
     scratch.shoal(["cp", "file", "v:/"]).ok();
     let before = fs::read(scratch.path("v")).expect("read the volume");
@@ -136,7 +120,7 @@ fn a_read_only_mount_changes_nothing() {
 
 #[test]
 fn bad_mounts_are_refused_in_one_line() {
-    let scratch = ready();
+    let scratch = Scratch::with_mount_points();
     scratch.write("file", "no volume");
     scratch.shoal(["mount", "missing", "m"]).fails(2, &["missing"]);
     scratch.shoal(["mount", "file", "m"]).fails(2, &["file"]);
@@ -144,7 +128,7 @@ fn bad_mounts_are_refused_in_one_line() {
     scratch.shoal(["umount", "m"]).fails(1, &["m"]);
     scratch.shoal(["umount", "missing"]).fails(1, &["missing"]);
     scratch.shoal(["sync", "n"]).fails(1, &["n"]);
-    if !can_mount("bad_mounts_are_refused_in_one_line") {
+    if !can_mount() {
         return;
     }
     scratch.shoal(["mount", "v", "nodir"]).fails(1, &["nodir", "no such directory"]);
@@ -152,7 +136,7 @@ fn bad_mounts_are_refused_in_one_line() {
     scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
     scratch.shoal(["mount", "v", "m"]).ok();
     scratch.shoal(["mount", "w", "m"]).fails(1, &["m", "busy"]);
-    // A failed mount lets go of its volume.
+    // A failed mount releases its volume.
     scratch.shoal(["ls", "w"]).ok();
     let open = File::create(scratch.path("m/open")).expect("create");
     scratch.shoal(["umount", "m"]).fails(1, &["m", "in use"]);
@@ -162,14 +146,11 @@ fn bad_mounts_are_refused_in_one_line() {
 
 #[test]
 fn the_command_returns_although_its_output_is_read_to_the_end() {
-    if !can_mount("the_command_returns_although_its_output_is_read_to_the_end") {
-        return;
-    }
-    let scratch = ready();
-    // cat ends only when the server has let go of the pipes.
+    let Some(scratch) = Scratch::to_mount() else { return };
+    // cat ends only when the server has closed the pipes.
     scratch.shell("{ shoal mount v m 2>&1; } | timeout 20 cat").ok();
     assert!(is_mount(&scratch.path("m")));
-    // Nor does the server keep the directory busy that it was started in.
+    // Nor does the server keep its starting directory busy.
     let pid = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
     let cwd = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
     assert_eq!(cwd, std::path::Path::new("/"));
@@ -178,10 +159,7 @@ fn the_command_returns_although_its_output_is_read_to_the_end() {
 
 #[test]
 fn a_lazy_umount_waits_for_nobody() {
-    if !can_mount("a_lazy_umount_waits_for_nobody") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     let mut server = serve(&scratch, &[]);
     let mut open = File::create(scratch.path("m/open")).expect("create");
     scratch.shoal(["umount", "--lazy", "m"]).ok();
@@ -194,11 +172,11 @@ fn a_lazy_umount_waits_for_nobody() {
 
 #[test]
 fn a_signal_unmounts_and_closes() {
-    if !can_mount("a_signal_unmounts_and_closes") {
+    if !can_mount() {
         return;
     }
     for name in ["-TERM", "-INT"] {
-        let scratch = ready();
+        let scratch = Scratch::with_mount_points();
         let mut server = serve(&scratch, &[]);
         scratch.write("m/file", "kept");
         signal(&server, name);
@@ -211,10 +189,7 @@ fn a_signal_unmounts_and_closes() {
 
 #[test]
 fn a_signal_while_files_are_in_use_waits_and_a_second_does_not() {
-    if !can_mount("a_signal_while_files_are_in_use_waits_and_a_second_does_not") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     let mut server = serve(&scratch, &[]);
     let mut open = File::create(scratch.path("m/open")).expect("create");
     signal(&server, "-TERM");
@@ -241,10 +216,7 @@ fn a_signal_while_files_are_in_use_waits_and_a_second_does_not() {
 
 #[test]
 fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
-    if !can_mount("a_killed_server_hangs_nobody_and_loses_nothing_synced") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     for round in 0..5u64 {
         let mut server = serve(&scratch, &[]);
         let contents = noise(round, 100_000);
@@ -255,7 +227,7 @@ fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
         signal(&server, "-KILL");
         assert_eq!(wait(&mut server).signal(), Some(9));
         let refused = fs::metadata(scratch.path("m")).expect_err("no server");
-        // ECONNABORTED or ENOTCONN; ECANCELED while the kernel takes the dead server's rings apart.
+        // ECONNABORTED or ENOTCONN; ECANCELED while the kernel dismantles the dead server's rings.
         assert!(matches!(refused.raw_os_error(), Some(103 | 107 | 125)), "{refused}");
         drop(file);
         umount_dead(&scratch);
@@ -267,13 +239,10 @@ fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
     }
 }
 
-/// It said 0, "everything is on disk", when closing had failed.
+/// It once returned 0, "everything is on disk", when closing had failed.
 #[test]
 fn umount_tells_that_the_volume_could_not_be_closed() {
-    if !can_mount("umount_tells_that_the_volume_could_not_be_closed") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     // The claim of another opener: the server stops writing, and cannot close the volume.
     let mut server = serve(&scratch, &[]);
     scratch.write("m/file", "kept");
@@ -284,7 +253,7 @@ fn umount_tells_that_the_volume_could_not_be_closed() {
     let error = scratch.shoal(["umount", "m"]).fails(1, &["could not be closed", "claim"]);
     assert!(!is_mount(&scratch.path("m")), "{error}");
     assert_eq!(wait(&mut server).code(), Some(2));
-    // It is killed while somebody waits.
+    // It is killed while an unmount waits.
     let mut server = serve(&scratch, &[]);
     signal(&server, "-STOP");
     let mut waiting = scratch.command(["umount", "m"]);
@@ -301,10 +270,7 @@ fn umount_tells_that_the_volume_could_not_be_closed() {
 
 #[test]
 fn the_helper_does_what_mount_asks_for() {
-    if !can_mount("the_helper_does_what_mount_asks_for") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     let binary = env!("CARGO_BIN_EXE_shoal");
     std::os::unix::fs::symlink(binary, scratch.path("mount.shoal")).expect("symlink");
     scratch.shell("./mount.shoal v m -f -o rw,nofail").ok();
@@ -323,10 +289,7 @@ fn the_helper_does_what_mount_asks_for() {
 /// Installs the helper over `/sbin` in a mount namespace of its own, so that nothing is changed.
 #[test]
 fn mount_t_shoal_works() {
-    if !can_mount("mount_t_shoal_works") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     let sbin = fs::canonicalize("/sbin").expect("a /sbin");
     let script = format!(
         "mount -t tmpfs none n && mkdir n/up n/work || exit 77
@@ -339,7 +302,7 @@ fn mount_t_shoal_works() {
     scratch.write("script", script);
     let ran = scratch.shell("unshare -m --propagation private sh script");
     if ran.status() == Some(77) {
-        eprintln!("SKIPPED mount_t_shoal_works: no namespaces or no overlay here: {ran}");
+        skipped("no namespaces or no overlay here");
         return;
     }
     ran.ok();
@@ -348,10 +311,7 @@ fn mount_t_shoal_works() {
 
 #[test]
 fn the_log_goes_where_it_is_told() {
-    if !can_mount("the_log_goes_where_it_is_told") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     scratch.shoal(["mount", "v", "m", "--log", "log"]).ok();
     scratch.shoal(["umount", "m"]).ok();
     let log = fs::read_to_string(scratch.path("log")).expect("a log");
@@ -360,21 +320,23 @@ fn the_log_goes_where_it_is_told() {
 }
 
 #[test]
-fn a_root_alone_can_be_mounted() {
-    if !can_mount("a_root_alone_can_be_mounted") {
-        return;
-    }
-    let scratch = ready();
-    scratch.shoal(["root", "create", "v", "job"]).ok();
-    scratch.shoal(["mount", "v", "m", "-o", "root=none"]).fails(1, &["none", "shoal root list"]);
+fn a_subvolume_alone_can_be_mounted() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    scratch.shoal(["subvolume", "create", "v", "job"]).ok();
+    scratch
+        .shoal(["mount", "v", "m", "-o", "subvolume=none"])
+        .fails(1, &["none", "shoal subvolume list"]);
     assert!(!is_mount(&scratch.path("m")));
-    scratch.shoal(["mount", "v", "m", "-o", "root=job"]).ok();
+    scratch.shoal(["mount", "v", "m", "-o", "subvolume=job"]).ok();
     scratch.shell("mkdir -p m/a/b && echo text > m/a/b/f && mv m/a/b/f m/g && mv m/a/b m/c").ok();
     assert_eq!(scratch.shell("cd m/c && cat ../g && ls ..").ok(), "text\na\nc\ng\n");
     assert_eq!(scratch.shell("ls -di m/. m/a/.. | awk '{print $1}' | uniq | wc -l").ok(), "1\n");
     scratch.shell("rm -r m/a m/c && ls -a m").ok();
     umount(&scratch);
     assert_eq!(scratch.shoal(["cat", "v:/job/g"]).ok(), "text\n");
+    scratch.shoal(["mount", "v", "m", "-o", "root=job"]).ok();
+    assert_eq!(scratch.shell("cat m/g").ok(), "text\n", "the option's older name");
+    umount(&scratch);
     scratch.shoal(["mount", "v", "m"]).ok();
     assert_eq!(scratch.shell("cat m/job/g").ok(), "text\n");
     let crossing = scratch.shell("mv -T m/job m/play");

@@ -1,17 +1,17 @@
-//! `shoal trim`: the free space of a volume goes back to the file system that holds its file.
+//! `shoal trim`: the free space of a volume returns to the file system that holds its file.
 
 mod common;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use common::{Scratch, can_mount, noise};
+use common::{Scratch, noise};
 
 fn allocated(scratch: &Scratch) -> u64 {
     fs::metadata(scratch.path("v")).expect("stat").blocks() * 512
 }
 
-/// A volume that has been full of noise, of which nothing is left but one file.
+/// Fills a volume with noise and removes all but one file.
 fn emptied(scratch: &Scratch, options: &str) {
     scratch.shoal(["mount", "v", "m", "-o", options]).ok();
     fs::write(scratch.path("m/keep"), noise(1, 200_000)).expect("write");
@@ -20,19 +20,9 @@ fn emptied(scratch: &Scratch, options: &str) {
     fs::remove_file(scratch.path("m/large")).expect("remove");
 }
 
-fn ready() -> Scratch {
-    let scratch = Scratch::new();
-    scratch.shoal(["mkfs", "v", "--size", "256M"]).ok();
-    fs::create_dir(scratch.path("m")).expect("mkdir");
-    scratch
-}
-
 #[test]
 fn a_mount_and_a_volume_are_trimmed() {
-    if !can_mount("a_mount_and_a_volume_are_trimmed") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     emptied(&scratch, "nodiscard");
     assert!(allocated(&scratch) > 120 << 20, "nodiscard keeps it");
     let out = scratch.shoal(["trim", "m"]).ok();
@@ -47,13 +37,10 @@ fn a_mount_and_a_volume_are_trimmed() {
     scratch.shoal(["trim", "missing"]).fails(2, &["missing"]);
 }
 
-/// Without being asked.
+/// Closing a volume discards its free space.
 #[test]
 fn a_volume_that_is_closed_has_given_its_space_back() {
-    if !can_mount("a_volume_that_is_closed_has_given_its_space_back") {
-        return;
-    }
-    let scratch = ready();
+    let Some(scratch) = Scratch::to_mount() else { return };
     emptied(&scratch, "discard");
     scratch.shoal(["umount", "m"]).ok();
     // The server ends a moment after the mount.

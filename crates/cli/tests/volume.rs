@@ -1,4 +1,4 @@
-//! Making, checking and describing volumes; and what is no volume, or no good one.
+//! Making, checking and describing volumes; and files that are no volume, or a bad one.
 
 mod common;
 
@@ -7,7 +7,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
-use common::{SIZE, Scratch, can_mount, noise};
+use common::{SIZE, Scratch, noise};
+use shoal_skip::can_mount;
 
 #[test]
 fn mkfs_makes_a_sparse_file_that_is_clean() {
@@ -69,14 +70,14 @@ fn mkfs_keeps_the_size_of_an_existing_file() {
     assert!(said.contains("256 MiB"), "{said}");
 }
 
-/// It was readable to everybody, with all users' files in it.
+/// A volume must not be readable to everybody, as it has all users' files in it.
 #[test]
 fn a_volume_is_its_owners_alone() {
     let scratch = Scratch::new();
     scratch.shell("umask 0 && shoal mkfs v --size 256M").ok();
     let mode = || fs::metadata(scratch.path("v")).expect("made").mode() & 0o7777;
     assert_eq!(mode(), 0o600);
-    // What is open to others stays so, and that is said.
+    // A mode that is open to others is kept and reported.
     scratch.shell("chmod 644 v").ok();
     let ran = scratch.shoal(["mkfs", "v", "--size", "256M", "--force"]);
     assert!(
@@ -84,7 +85,7 @@ fn a_volume_is_its_owners_alone() {
         "{ran}"
     );
     assert_eq!(mode(), 0o644);
-    if can_mount("a_volume_is_its_owners_alone") {
+    if can_mount() {
         fs::create_dir(scratch.path("m")).expect("mkdir");
         let ran = scratch.shoal(["mount", "v", "m"]);
         assert!(ran.status() == Some(0) && ran.stderr().contains("chmod 600"), "{ran}");
@@ -212,12 +213,12 @@ fn flipped_bytes_never_panic_and_damage_is_found() {
         assert!(matches!(list.status(), Some(0..=2)), "at {offset}: {list}");
         file.write_all_at(&[*byte], *offset).expect("restore");
     }
-    // What is not referenced any more may be damaged without harm.
+    // Damage to unreferenced bytes is harmless.
     assert!(found > 0, "no damage was found at all");
     scratch.shoal(["fsck", "v"]).ok();
 }
 
-/// Offsets and values of the bytes that are not zero.
+/// Returns offsets and values of the bytes that are not zero.
 fn used_bytes(volume: &std::path::Path) -> Vec<(u64, u8)> {
     let mut file = File::open(volume).expect("open");
     let mut piece = vec![0; 1 << 20];
@@ -247,7 +248,7 @@ fn a_volume_in_use_is_refused_by_name_of_its_user() {
     output.read_exact(&mut [0; 1]).expect("cat has begun");
     let pid = holder.id().to_string();
     scratch.shoal(["rm", "v:/file"]).fails(2, &["v", "in use", &pid]);
-    // To look at it does no harm, and is the same for several.
+    // Reading it does no harm, and is the same for several.
     scratch.shoal(["fsck", "v"]).ok();
     scratch.shoal(["mkfs", "v", "--force"]).fails(2, &["v", "in use", &pid]);
     drop(output);

@@ -1,35 +1,35 @@
-//! What lies below a block device, as far as sysfs shows it: backing files of loop devices, through
+//! Backing files of a block device, as far as sysfs shows them: those of loop devices, through
 //! partitions and device mapper.
 //!
-//! `flock` on a loop device is not seen by an opener of its backing file, nor by one of another
-//! loop device over it. So an opener of a block device locks the backing files too, and each two of
-//! them meet at the file. This is quick and names the other, and is only as good as what can be
-//! seen: not a path in another mount namespace, not a deleted file, not another host. The claim in
-//! the volume is for those.
+//! A `flock` on a loop device is invisible to an opener of its backing file, or of another loop
+//! device over it. So an opener of a block device locks the backing files too, where any two of
+//! them meet. This is quick and names the holder, but it covers only visible files: not a path in
+//! another mount namespace, not a deleted file, not another host. The claim in the volume covers
+//! those.
 //!
 //! A device that is only a part of its backing file (a partition, a device mapper table, a loop
-//! device with an offset) shares the lock, since its neighbours may be other volumes. A whole one
-//! takes it alone.
+//! device with an offset) takes a shared lock, because other parts may be other volumes. A device
+//! that is the whole file takes an exclusive one.
 
 use rustix::fs::{major, minor};
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Deepest stack of devices that is looked at.
+/// Deepest stack of devices examined.
 const DEPTH_MAX: u32 = 8;
-/// Most backing files that are looked at.
+/// Largest number of backing files examined.
 const FILES_MAX: usize = 64;
 
 /// A backing file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Backing {
     pub path: PathBuf,
-    /// The device is all of the file, from its start.
+    /// `true` if the device is the whole file, from its start.
     pub is_whole: bool,
 }
 
-/// The backing files below block device number `rdev`.
+/// Returns the backing files below block device number `rdev`.
 pub(crate) fn below(rdev: u64) -> Vec<Backing> {
     let mut found = Vec::new();
     walk(Path::new("/sys"), &sysfs_of(Path::new("/sys"), rdev), true, 0, &mut found);
@@ -78,7 +78,7 @@ fn number_in(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// A loop device over an opened file that somebody uses exclusively: mounted, or part of another
+/// Returns a loop device over an opened file that is in exclusive use: mounted, or part of another
 /// device.
 pub(crate) fn used_loop_over(opened: &Metadata) -> Option<PathBuf> {
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
@@ -98,21 +98,21 @@ fn is_same(one: &Metadata, two: &Metadata) -> bool {
     }
 }
 
-/// Whether a block device cannot be opened exclusively.
+/// Returns whether an exclusive open of a block device fails.
 fn is_held(node: &Path) -> bool {
     let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
     let opened = OpenOptions::new().read(true).custom_flags(exclusive).open(node);
     opened.is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()))
 }
 
-/// Opens a backing file to be locked.
+/// Opens a backing file for locking.
 pub(crate) fn open(path: &Path) -> Option<File> {
-    // Exclusive locks on NFS want a file that is open for writing.
+    // Exclusive locks on NFS require a file that is open for writing.
     let open = |write: bool| OpenOptions::new().read(true).write(write).open(path);
     open(true).or_else(|_| open(false)).ok()
 }
 
-/// Magic numbers of filesystems whose files no other host can reach as the same files.
+/// Magic numbers of filesystems whose files no other host can access as the same files.
 const LOCAL: [u64; 12] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -128,7 +128,7 @@ const LOCAL: [u64; 12] = [
     0x4d44,      // FAT
 ];
 
-/// Whether an open file is on a filesystem of this machine alone.
+/// Returns whether an open file is on a filesystem of this machine only.
 pub(crate) fn is_local(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64)))
 }
@@ -140,7 +140,7 @@ mod tests {
     use rustix::fs::makedev;
     use std::fs::{create_dir_all, write};
 
-    /// A sysfs of our own: a loop device, one with an offset, a partition, a mapped device over it.
+    /// A fake sysfs: a loop device, one with an offset, a partition, a mapped device over it.
     #[test]
     fn backing_files_are_found_through_partitions_and_mapped_devices() {
         let dir = TempDir::new("sysfs");

@@ -1,9 +1,11 @@
 //! A volume in a file or on a block device.
 
+use crate::backing;
 use crate::claim::{self, ClaimOptions, HeldClaim};
+use crate::device::{Device, failure};
 use crate::discard::discard_blocks;
 use crate::lock::{busy, lock_all};
-use crate::{Device, backing, failure, foreign_signature};
+use crate::signature::foreign_signature;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::fs::{fadvise, fallocate, fdatasync, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite, pwritev};
@@ -15,30 +17,30 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Start of a device that must be empty for `mkfs` to go on without `--force`, and that `--force`
-/// wipes (at both ends), so that no old signature survives.
+/// Bytes at the start of a device that must be zero for `mkfs` without `--force`. `--force` wipes
+/// this much at both ends, so that no old signature survives.
 const WIPE: u64 = 1 << 20;
 
 const CLAIM_END: u64 = CLAIM_ADDR + CLAIM_SIZE as u64;
 
-/// How to open.
+/// The access mode of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenMode {
-    /// For a mount: nobody else may have it open.
+    /// For a mount: no other process may have the volume open.
     ReadWrite,
-    /// For inspection: other readers may have it open, no writer.
+    /// For inspection: other readers may have the volume open, but no writer.
     ReadOnly,
 }
 
-/// A file or block device, locked against other processes while open. One that is open for
-/// writing has a claim in its volume.
+/// A file or block device, locked against other processes while open. One open for writing has a
+/// claim in its volume.
 pub struct FileDevice {
-    /// Cleared before the locks go.
+    /// Cleared before the locks are released.
     claim: Option<HeldClaim>,
-    /// A claim that was found by a reader.
+    /// A claim found by a reader.
     found: Option<String>,
     file: File,
-    /// Files below a block device, which hold its further locks.
+    /// Files below a block device; they hold the additional locks.
     _below: Vec<File>,
     path: PathBuf,
     capacity: u64,
@@ -49,14 +51,14 @@ pub struct FileDevice {
 impl FileDevice {
     /// Prepares `path` for a new volume of `size` bytes. A missing file is created, sparse; a
     /// smaller file grows to `size`; of a larger one the first `size` bytes are used. `size` 0
-    /// means all of an existing file or of a block device.
+    /// means all of an existing file or block device.
     ///
-    /// Without `force`, anything that looks like data is refused; with it, both ends are wiped.
+    /// Without `force`, a device with data is refused; with it, both ends are wiped.
     pub fn create(path: &Path, size: u64, force: bool) -> Result<FileDevice> {
         FileDevice::create_with(path, size, force, &ClaimOptions::default())
     }
 
-    /// The same; `options` say how to meet the claim of a process that uses a volume there.
+    /// As [`FileDevice::create`]; `options` determine the handling of another process's claim.
     pub fn create_with(
         path: &Path,
         size: u64,
@@ -72,18 +74,18 @@ impl FileDevice {
         let dev = FileDevice::locked(path, OpenMode::ReadWrite, !existed)?;
         let made = dev.prepare(size, force, existed, options);
         if made.is_err() && !existed {
-            // Nothing was in it; leaving an empty file behind would only confuse the next attempt.
+            // It was empty; leaving an empty file would only confuse the next attempt.
             let _ = std::fs::remove_file(path);
         }
         made
     }
 
-    /// Opens an existing volume. Refuses one that another process has open, by whatever path.
+    /// Opens an existing volume. Refuses one that another process has open, by any path.
     pub fn open(path: &Path, mode: OpenMode) -> Result<FileDevice> {
         FileDevice::open_with(path, mode, &ClaimOptions::default())
     }
 
-    /// The same; `options` say how to meet the claim of another process.
+    /// As [`FileDevice::open`]; `options` determine the handling of another process's claim.
     pub fn open_with(path: &Path, mode: OpenMode, options: &ClaimOptions) -> Result<FileDevice> {
         let mut dev = FileDevice::locked(path, mode, false)?;
         dev.capacity = dev.length()?;
@@ -98,7 +100,7 @@ impl FileDevice {
         Ok(dev)
     }
 
-    /// Opens and locks; the capacity is still to be set.
+    /// Opens and locks. The caller must set the capacity.
     fn locked(path: &Path, mode: OpenMode, create: bool) -> Result<FileDevice> {
         let (file, block) = open(path, mode, create)?;
         let read_only = mode == OpenMode::ReadOnly;
@@ -115,8 +117,8 @@ impl FileDevice {
         })
     }
 
-    fn place(&self) -> claim::Place<'_> {
-        claim::Place {
+    fn place(&self) -> claim::ClaimPlace<'_> {
+        claim::ClaimPlace {
             file: &self.file,
             path: &self.path,
             device: self,
@@ -124,8 +126,8 @@ impl FileDevice {
         }
     }
 
-    /// Calls `on_loss` with the reason as soon as another process has taken the volume over. Writes
-    /// fail from then on in any case.
+    /// Sets the function that is called with the reason when another process has taken the volume
+    /// over. Writes fail from then on in any case.
     pub fn on_claim_loss(&self, on_loss: impl Fn(&str) + Send + 'static) {
         if let Some(claim) = &self.claim {
             claim.on_loss(Box::new(on_loss));
@@ -172,8 +174,8 @@ impl FileDevice {
             return Err(Error::refused(Code::Invalid, message));
         }
         if self.capacity >= CLAIM_END {
-            // The claim of an earlier volume goes; and its block has room in a sparse file, so that
-            // the volume can be opened when its host has no space left.
+            // Removes the claim of an earlier volume. Also allocates the block in a sparse file, so
+            // that the volume can be opened when its host has no space left.
             self.write_at(&[0; CLAIM_SIZE], CLAIM_ADDR)?;
         }
         Ok(self)
@@ -211,7 +213,7 @@ impl FileDevice {
         failure(operation, self.describe(), offset, len, errno)
     }
 
-    /// Refuses what lies outside the device, before any of it is done.
+    /// Refuses an access outside of the device before any part of it is done.
     fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
         match offset.checked_add(len) {
             Some(end) if end <= self.capacity => Ok(()),
@@ -220,7 +222,7 @@ impl FileDevice {
     }
 }
 
-/// Opens; says whether it is a block device.
+/// Opens the file. Returns whether it is a block device.
 fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
     let read_write = mode == OpenMode::ReadWrite;
     let kind = std::fs::metadata(path).map(|m| m.file_type());
@@ -237,10 +239,10 @@ fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
     }
     let mut options = OpenOptions::new();
     options.read(true).write(read_write).create(create);
-    // A volume has the files of all its users in it, so a new one is its owner's alone.
+    // A volume contains files of all its users, so a new one is accessible to its owner only.
     options.mode(0o600);
     if block && read_write {
-        // On a block device O_EXCL makes the kernel refuse while it is mounted or in a RAID.
+        // On a block device O_EXCL makes the kernel refuse while it is mounted or part of a RAID.
         options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
     }
     let file = options.open(path).map_err(|e| match e.kind() {
@@ -257,7 +259,7 @@ fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
     Ok((file, block))
 }
 
-/// Calls `step(done)` until `len` bytes are done; it returns how many it did.
+/// Calls `step(done)` until `len` bytes are done. `step` returns the number of bytes it processed.
 fn until_done(
     len: usize,
     mut step: impl FnMut(usize) -> std::result::Result<usize, Errno>,
@@ -291,7 +293,7 @@ impl Device for FileDevice {
             Ok(n)
         });
         match (read, end_of_file) {
-            // The file is shorter than the volume: what was never written reads as zero.
+            // The file is shorter than the volume: bytes never written read as zero.
             (Err(0), Some(done)) if !self.block => {
                 buf[done..].fill(0);
                 Ok(())
@@ -301,7 +303,7 @@ impl Device for FileDevice {
     }
 
     fn will_read(&self, offset: u64, len: u64) {
-        // What cannot be read ahead is read when it is wanted, which also says what is wrong.
+        // If this fails, the later read fails too and reports the reason.
         if let Some(len) = NonZeroU64::new(len) {
             let _ = fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
@@ -332,7 +334,7 @@ impl Device for FileDevice {
 
     fn flush(&self) -> Result<()> {
         self.check_claim()?;
-        // Not repeated after a failure: the kernel may have dropped the pages it could not write.
+        // Never repeated after a failure: the kernel may have dropped the pages it could not write.
         fdatasync(&self.file).map_err(|e| self.failed("flush", 0, 0, e.raw_os_error()))
     }
 
@@ -353,7 +355,7 @@ impl Device for FileDevice {
         }
     }
 
-    /// On a block device, and where the file system below cannot allocate, nothing is promised.
+    /// Guarantees nothing on a block device, or if the underlying filesystem cannot allocate.
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
         self.check("reserve", offset, len)?;
         if self.block {
@@ -393,7 +395,7 @@ impl Device for FileDevice {
     }
 }
 
-/// Slices that one `pwritev` takes (`IOV_MAX`).
+/// Largest number of slices of one `pwritev` (`IOV_MAX`).
 const MAX_SLICES: usize = 1024;
 
 #[cfg(test)]
@@ -401,7 +403,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A directory that goes away with the test.
+    /// A directory that is removed when dropped.
     pub(crate) struct TempDir(PathBuf);
 
     impl TempDir {
@@ -552,7 +554,7 @@ pub(crate) mod tests {
             .args(["sleep", "30"])
             .stdout(Stdio::null())
             .spawn();
-        let Ok(mut child) = spawned else { return eprintln!("SKIPPED: no `flock` command") };
+        let Ok(mut child) = spawned else { return shoal_skip::skipped("no `flock` command") };
         let mut seen = String::new();
         for _ in 0..200 {
             match FileDevice::open(&path, OpenMode::ReadWrite) {

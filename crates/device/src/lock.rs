@@ -1,8 +1,8 @@
-//! One process at a time: an advisory lock on the device's file, and who holds it when it is taken.
+//! One process at a time: an advisory lock on the device's file, and the name of its holder.
 //!
-//! `flock` belongs to the open file, so a second open conflicts also within one process, and the
-//! kernel releases it when a process dies, however it dies: no stale lock files. It is the lock of
-//! a file, not of the bytes: what reaches them as another file is for `backing` and `claim`.
+//! `flock` belongs to the open file, so a second open conflicts even within one process, and the
+//! kernel releases the lock when a process dies: there are no stale lock files. It locks a file,
+//! not the bytes; `backing` and `claim` handle openers that reach the bytes as another file.
 
 use crate::backing::{self, Backing};
 use rustix::fs::{FlockOperation, flock, fstat, major, minor};
@@ -13,17 +13,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Attempts, 10 ms apart, before giving up: a child that another thread of the holder has forked
-/// keeps the lock until it calls `exec`, a moment after the holder let go.
+/// Attempts, 10 ms apart. A child forked by another thread of the holder keeps the lock until it
+/// calls `exec`, shortly after the holder released it.
 const PATIENCE: u32 = 5;
 
-/// Takes the lock of an opened device: shared for readers, exclusive for a writer; and those of
-/// the files below a block device, which are returned and hold their locks until they are dropped.
+/// Takes the lock of an opened device: shared for readers, exclusive for a writer. Also takes the
+/// locks of the files below a block device. Those are returned, and hold their locks until they are
+/// dropped.
 pub(crate) fn lock_all(file: &File, path: &Path, shared: bool) -> Result<Vec<File>> {
     lock(file, &path.display().to_string(), shared)?;
     let failed = |e: std::io::Error| {
         let errno = e.raw_os_error().unwrap_or(0);
-        crate::failure("stat", path.display().to_string(), 0, 0, errno)
+        crate::device::failure("stat", path.display().to_string(), 0, 0, errno)
     };
     let meta = file.metadata().map_err(failed)?;
     if !shared && let Some(device) = backing::used_loop_over(&meta) {
@@ -34,7 +35,7 @@ pub(crate) fn lock_all(file: &File, path: &Path, shared: bool) -> Result<Vec<Fil
     let mut held = Vec::new();
     if meta.file_type().is_block_device() {
         for Backing { path: below, is_whole } in backing::below(meta.rdev()) {
-            // What cannot be opened is left to the claim in the volume.
+            // A file that cannot be opened is left to the claim in the volume.
             let Some(file) = backing::open(&below) else { continue };
             let name = format!("{}, in which {} lies,", below.display(), path.display());
             lock(&file, &name, shared || !is_whole)?;
@@ -60,13 +61,19 @@ fn lock(file: &File, name: &str, shared: bool) -> Result<()> {
             }
             Err(Errno::WOULDBLOCK) => return Err(busy(name, holder(file))),
             Err(errno) => {
-                return Err(crate::failure("lock", name.into(), 0, 0, errno.raw_os_error()));
+                return Err(crate::device::failure(
+                    "lock",
+                    name.into(),
+                    0,
+                    0,
+                    errno.raw_os_error(),
+                ));
             }
         }
     }
 }
 
-/// The refusal, naming the holder when it is known.
+/// The refusal, with the holder if it is known.
 pub(crate) fn busy(name: &str, holder: Option<u32>) -> Error {
     let who = match holder {
         Some(pid) if pid == std::process::id() => format!("this process ({pid})"),
@@ -82,12 +89,12 @@ fn holder(file: &File) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let exact = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
     holder_in(&locks, &exact).or_else(|| {
-        // Some filesystems show another device number there than `stat` does; the inode agrees.
+        // Some filesystems show another device number there than `stat`; the inode number matches.
         holder_in(&locks, &format!(":{}", stat.st_ino))
     })
 }
 
-/// Rows look like `3: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.
+/// Parses rows like `3: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);

@@ -1,12 +1,12 @@
-//! A device in memory: sparse, shared by threads, gone with the process. For tests, and for
+//! A device in memory: sparse, shared by threads, lost with the process. For tests, and for
 //! measuring everything except the storage.
 
-use crate::{Device, failure};
+use crate::device::{Device, failure};
 use parking_lot::RwLock;
 use shoal_base::{Result, shard};
 use std::collections::HashMap;
 
-/// Bytes of a chunk: what is allocated when its first byte is written.
+/// Bytes of a chunk, which is allocated when its first byte is written.
 const CHUNK: u64 = 256 << 10;
 
 type Chunks = HashMap<u64, Box<[u8]>>;
@@ -14,18 +14,18 @@ type Chunks = HashMap<u64, Box<[u8]>>;
 /// A sparse byte store in memory.
 pub struct MemDevice {
     capacity: u64,
-    /// Chunks by number, spread over locks so that threads writing to different places do not wait.
+    /// Chunks by number, sharded so that threads writing to different places do not wait.
     shards: Box<[RwLock<Chunks>]>,
 }
 
 impl MemDevice {
-    /// A device of `capacity` bytes, all zero; memory is taken as it is written.
+    /// Makes a device of `capacity` zero bytes. Memory is allocated as it is written.
     pub fn new(capacity: u64) -> MemDevice {
         let shards = (0..shard::SHARDS).map(|_| RwLock::default()).collect();
         MemDevice { capacity, shards }
     }
 
-    /// Bytes of memory that the written chunks take.
+    /// Bytes of memory allocated for chunks.
     pub fn allocated(&self) -> u64 {
         self.shards.iter().map(|s| s.read().len() as u64 * CHUNK).sum()
     }
@@ -42,8 +42,8 @@ impl MemDevice {
     }
 }
 
-/// Cuts `[offset, offset + len)` at chunk borders: chunk number, start in it, start in the range,
-/// length.
+/// Splits `[offset, offset + len)` at chunk boundaries. Yields chunk number, offset in the chunk,
+/// offset in the range, length.
 fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {

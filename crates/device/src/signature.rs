@@ -1,8 +1,7 @@
-//! What already lives on a device: well-known signatures, so that `mkfs` does not destroy
-//! somebody's data by a typing slip. A table, because adding a row must be all that a new format
-//! takes.
+//! Well-known signatures of other formats, so that a typing error in a `mkfs` command does not
+//! destroy data. A table, so that a new format needs only a new row.
 
-use crate::Device;
+use crate::device::Device;
 use shoal_base::Result;
 
 /// One signature: `bytes` at `offset`, or at any of `count` places `stride` bytes apart.
@@ -14,7 +13,7 @@ struct Signature {
     bytes: &'static [u8],
 }
 
-/// Where the first place is.
+/// The place of a signature.
 #[derive(Clone, Copy)]
 enum At {
     /// Bytes from the start of the device.
@@ -50,8 +49,8 @@ const BCACHEFS: &[u8] = &[
     0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d, 0xf7, 0xef,
 ];
 
-/// First match wins: the exact ones first, the two bytes that end every boot sector last (FAT,
-/// NTFS, exFAT and many bootable images carry them too).
+/// The first match wins: exact signatures first, the two bytes that end every boot sector last
+/// (FAT, NTFS, exFAT and many bootable images have them too).
 #[rustfmt::skip]
 const SIGNATURES: &[Signature] = &[
     rows("Shoal", 0, 65_536, 2, b"SHOALFS1"),
@@ -90,7 +89,7 @@ const SIGNATURES: &[Signature] = &[
     row("MBR partition table or boot sector", 510, &[0x55, 0xaa]),
 ];
 
-/// The name of what the device already holds, or `None` when no known signature is found.
+/// Returns the name of the format found on the device; `None` if no known signature is found.
 pub fn foreign_signature(dev: &dyn Device) -> Result<Option<&'static str>> {
     for signature in SIGNATURES {
         if matches(dev, signature)? {
@@ -107,7 +106,7 @@ fn matches(dev: &dyn Device, signature: &Signature) -> Result<bool> {
     }
     let len = signature.bytes.len() as u64;
     let span = signature.stride * (signature.count - 1) + len;
-    // One read for all places; those past the end of a small device are left out.
+    // One read for all places. Those past the end of a small device are skipped.
     let span = span.min(dev.capacity() - first);
     let mut found = vec![0; span as usize];
     dev.read_at(&mut found, first)?;
@@ -165,7 +164,7 @@ mod tests {
         assert!(SIGNATURES.iter().all(|s| seen.insert(s.name)));
     }
 
-    /// Real images, by the tools that make them; a tool that is not installed is named.
+    /// Real images, made by their own tools. A tool that is not installed is named.
     #[test]
     fn real_images_are_recognised() {
         let dir = crate::file::tests::TempDir::new("signature");
@@ -181,7 +180,7 @@ mod tests {
             match ran {
                 Ok(output) if output.status.success() => {}
                 other => {
-                    eprintln!("SKIPPED {tool}: {:?}", other.map(|o| o.status));
+                    shoal_skip::skipped(&format!("{tool}: {:?}", other.map(|o| o.status)));
                     continue;
                 }
             }

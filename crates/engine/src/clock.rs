@@ -1,10 +1,10 @@
-//! The volume's clock: the kernel's coarse one, a few nanoseconds to read, as exact as the kernel's
-//! own file times have long been. Under a scheduler, that of the run; in
-//! a test that sets one, that.
+//! The volume's clock: the kernel's coarse clock, which takes a few nanoseconds to read and has the
+//! resolution of traditional kernel file times. Under a scheduler, the clock of the run; in a test
+//! that sets a clock, that one.
 
 use shoal_format::inode::Stamp;
 
-/// Now.
+/// Returns the current time.
 #[cfg(not(shoal_shuttle))]
 #[inline]
 pub(crate) fn now() -> Stamp {
@@ -16,7 +16,7 @@ pub(crate) fn now() -> Stamp {
     Stamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
 }
 
-/// Now.
+/// Returns the current time.
 #[cfg(shoal_shuttle)]
 pub(crate) fn now() -> Stamp {
     let t = shoal_base::sync::Instant::now().since_start();

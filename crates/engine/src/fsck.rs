@@ -1,30 +1,32 @@
-//! Checking and repairing a volume that nobody uses: `shoal fsck`, `shoal fsck --repair`.
+//! Checking and repairing a volume that is not in use: `shoal fsck`, `shoal fsck --repair`.
 //!
-//! 1. *Look*: the check, as of any volume. What is clean is left alone.
-//! 2. *Salvage* (`shoal_txn::salvage`): everything that can be read, together in memory.
+//! 1. *Look*: the check, as of any volume. A clean volume is left alone.
+//! 2. *Salvage* (`shoal_txn::salvage`): everything readable is collected in memory.
 //! 3. *Mend*: the passes of `passes.rs`, in memory.
 //! 4. *Ask*. Nothing has been written so far.
-//! 5. *Publish*: one checkpoint has it all. A crash before it is durable leaves the volume as it
-//!    was; after it, mended.
-//! 6. *Finish* what needs space, by ordinary transactions; free the orphans; check again.
+//! 5. *Publish*: one checkpoint writes everything. After a crash the volume is as it was before, or
+//!    repaired if the checkpoint was durable.
+//! 6. *Finish* the changes that need space, with ordinary transactions; free the orphans; check
+//!    again.
 
-use crate::open::store_options;
 use crate::passes;
+use crate::reap::Reaper;
+use crate::relief::FromBelow;
 use crate::repair::memory;
-use crate::repair::{Action, Name, Passed, RepairReport};
+use crate::repair::{Action, Mending, Name, Passed, RepairReport};
+use crate::state::State;
 use crate::types::{CheckReport, OpenOptions, Problem, Progress, RecoveryReport};
-use crate::volume::{Inner, Volume};
+use crate::volume::{Volume, store_options};
 use shoal_base::sync::Mutex;
 use shoal_base::{Code, Error, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
-use shoal_format::superblock::{Superblock, spare_of};
-use shoal_txn::{Held, Lost, Salvaged};
+use shoal_format::superblock::{Superblock, backup_superblock_at};
+use shoal_txn::{Held, LostKind, Salvaged};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Rules that contents break: they are recorded once, and nothing brings them back.
+/// Rules about file contents: the damage is reported once, and nothing can restore the contents.
 const OF_CONTENTS: [&str; 7] = [
     "data-checksum",
     "data-header",
@@ -35,11 +37,11 @@ const OF_CONTENTS: [&str; 7] = [
     "extents-shared",
 ];
 
-/// Called with what was found and what would be done: whether to go on.
+/// Callback with the problems and planned repairs. Returns whether to continue.
 pub type Ask<'a> = &'a mut dyn FnMut(&RepairReport) -> bool;
 
 impl Volume {
-    /// Checks the volume in a file or on a block device that nobody uses, and repairs it.
+    /// Checks the volume in a file or on a block device that is not in use, and repairs it.
     pub fn repair(
         path: &Path,
         options: &OpenOptions,
@@ -50,7 +52,7 @@ impl Volume {
         Volume::repair_on(Arc::new(device), options, progress, ask)
     }
 
-    /// The same on a device.
+    /// As [`Volume::repair`], on a device.
     pub fn repair_on(
         device: Arc<dyn Device>,
         options: &OpenOptions,
@@ -58,13 +60,13 @@ impl Volume {
         ask: Ask<'_>,
     ) -> Result<RepairReport> {
         let options = OpenOptions { background: false, read_only: true, ..options.clone() };
-        let Looked { mut report, unfinished, spares } = look(&device, &options, progress)?;
+        let Looked { mut report, unfinished, backups } = look(&device, &options, progress)?;
         if report.found.is_empty() && !unfinished {
             return Ok(report);
         }
         memory::allow(needed(&report.checked, &options), &options)?;
         let start = Instant::now();
-        let Some(mended) = attempt(&device, &options, &spares, &mut report, progress)? else {
+        let Some(mended) = attempt(&device, &options, &backups, &mut report, progress)? else {
             return Ok(report);
         };
         report.seconds = start.elapsed().as_secs_f64();
@@ -77,10 +79,11 @@ impl Volume {
             return Ok(report);
         }
         let start = Instant::now();
-        let Mended { mut inner, held, passed } = mended;
-        publish(&mut inner, &held, &passed)?;
+        let Mended { mut state, held, passed } = mended;
+        publish(&mut state, &held, &passed)?;
         report.written = true;
-        let volume = Volume { inner: Arc::new(inner), background: Mutex::new(None) };
+        let volume = Volume { state: Arc::new(state), background: Mutex::new(None) };
+        volume.changes().forget_marks()?;
         volume.finish_repair(passed.later, &mut report)?;
         report.seconds += start.elapsed().as_secs_f64();
         let after = volume.check_showing("checking again:", progress)?;
@@ -90,8 +93,8 @@ impl Volume {
         Ok(report)
     }
 
-    /// Checks the volume in a file or on a block device that nobody uses, and says what a repair
-    /// would do. Writes nothing.
+    /// Checks the volume in a file or on a block device that is not in use, and reports what a
+    /// repair would do. Writes nothing.
     pub fn inspect(
         path: &Path,
         options: &OpenOptions,
@@ -102,20 +105,20 @@ impl Volume {
         Volume::inspect_on(&device, options, progress)
     }
 
-    /// The same on a device.
+    /// As [`Volume::inspect`], on a device.
     pub fn inspect_on(
         device: &Arc<dyn Device>,
         options: &OpenOptions,
         progress: Progress<'_>,
     ) -> Result<RepairReport> {
         let options = OpenOptions { background: false, read_only: true, ..options.clone() };
-        let Looked { mut report, spares, .. } = look(device, &options, progress)?;
+        let Looked { mut report, backups, .. } = look(device, &options, progress)?;
         if report.found.is_empty() {
             return Ok(report);
         }
         let known = needed(&report.checked, &options);
         let tried = memory::allow(known, &options)
-            .and_then(|()| attempt(device, &options, &spares, &mut report, progress).map(|_| ()));
+            .and_then(|()| attempt(device, &options, &backups, &mut report, progress).map(|_| ()));
         match tried {
             Err(refused @ Error::Refused { code: Code::NoMemory, .. }) => {
                 report.unmended = Some(refused.to_string());
@@ -125,52 +128,52 @@ impl Volume {
         }
     }
 
-    /// What needs space or the journal.
+    /// Makes the changes that need space or the journal.
     fn finish_repair(&self, later: Vec<Name>, report: &mut RepairReport) -> Result<()> {
         for name in later {
-            self.write_pointer(&name, true)?;
+            Mending(&self.state).write_pointer(&name, true)?;
         }
-        let reaped = self.adopt_orphans()?;
-        while self.reap_orphan()? {}
+        let reaped = Reaper(&self.state).adopt_orphans()?;
+        while Reaper(&self.state).reap_orphan()? {}
         if reaped > 0 {
-            let message = format!("{reaped} files without a name freed");
+            let message = format!("{reaped} unlinked files freed");
             report.actions.push(Action { pass: "orphans", message });
         }
         Ok(())
     }
 }
 
-/// Bytes that a repair takes, as far as a check can tell; it may not have been possible.
+/// Estimates the memory in bytes that a repair needs, from a check, which may have been impossible.
 fn needed(checked: &CheckReport, options: &OpenOptions) -> u64 {
     memory::needed(checked, checked.inodes, options.cache_bytes)
 }
 
-/// What the check of a volume found.
+/// Result of the check of a volume.
 struct Looked {
     report: RepairReport,
-    /// It was not closed, or has orphans: a repair completes what opening it would.
+    /// It was not closed, or has orphans: a repair completes the same changes as an open.
     unfinished: bool,
-    /// No copy of the superblock is left: what was found in its stead, newest first.
-    spares: Vec<Superblock>,
+    /// If no copy of the superblock is left: the backup superblocks found, newest first.
+    backups: Vec<Superblock>,
 }
 
-/// The check of a volume opened as any reader would. Damage that keeps it from being opened is a
-/// problem found.
+/// Checks a volume that is opened as by any reader. Damage that prevents this is reported as a
+/// problem.
 fn look(device: &Arc<dyn Device>, options: &OpenOptions, progress: Progress<'_>) -> Result<Looked> {
     let checked = Volume::open_on(device.clone(), options).and_then(|volume| {
         let report = volume.check_showing("checking", progress)?;
         let info = volume.info();
         Ok((report, info.recovery, info.orphans))
     });
-    let mut spares = Vec::new();
+    let mut backups = Vec::new();
     let (checked, recovery, orphans) = match checked {
         Ok(checked) => checked,
         Err(error) => {
-            if is_beheaded(&**device)? {
+            if has_no_superblock(&**device)? {
                 let mut show = |done, total| progress("looking for a superblock", done, total);
-                spares = shoal_txn::find_superblocks(&**device, &mut show)?;
+                backups = shoal_txn::find_superblocks(&**device, &mut show)?;
             }
-            if !error.is_damage() && spares.is_empty() {
+            if !error.is_damage() && backups.is_empty() {
                 return Err(error);
             }
             let problem = Problem { rule: "volume-unreadable", message: error.to_string() };
@@ -181,56 +184,57 @@ fn look(device: &Arc<dyn Device>, options: &OpenOptions, progress: Progress<'_>)
     let unfinished = recovery.needed || orphans > 0 || recovery.intents > 0;
     let found = checked.problems.clone();
     let report = RepairReport { found, checked, recovery, ..RepairReport::default() };
-    Ok(Looked { report, unfinished, spares })
+    Ok(Looked { report, unfinished, backups })
 }
 
-/// Whether no copy of the superblock says anything.
-fn is_beheaded(device: &dyn Device) -> Result<bool> {
+/// Returns whether no copy of the superblock is readable.
+fn has_no_superblock(device: &dyn Device) -> Result<bool> {
     let copies = shoal_txn::superblock_copies(device)?;
     Ok(copies.iter().all(|copy| copy.as_ref().is_err_and(Error::is_damage)))
 }
 
-/// A volume mended in memory.
+/// A volume repaired in memory.
 struct Mended {
-    inner: Inner,
+    state: State,
     held: Held,
     passed: Passed,
 }
 
-/// Salvages and mends. `None`: too much is lost; the report says what.
+/// Salvages and repairs. Returns `None` if too much is lost; the report has the reason.
 fn attempt(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
-    spares: &[Superblock],
+    backups: &[Superblock],
     report: &mut RepairReport,
     progress: Progress<'_>,
 ) -> Result<Option<Mended>> {
     let salvage =
         |sb: &Superblock| shoal_txn::salvage(device.clone(), *sb, store_options(sb, options));
     let mut mend = || -> Result<Mended> {
-        let salvaged = match spares {
+        let salvaged = match backups {
             [] => salvage(&shoal_txn::read_superblock(&**device)?)?,
-            spares => salvage_by_spare(spares, &salvage, report)?,
+            backups => salvage_by_backup(backups, &salvage, report)?,
         };
         let Salvaged { store, recovered, losses, held } = salvaged;
         if recovered.needed && recovered.records > 0 {
             let message = format!("{} records of the journal replayed", recovered.records);
             report.actions.push(Action { pass: "journal", message });
         }
-        let inner = Inner::new(store, options);
-        // The check that has counted them could not be made.
+        let state = State::new(store, options, &FromBelow);
+        // The check, which would have counted them, was not possible.
         if report.checked.inodes == 0 {
-            let counted = CheckReport { inodes: inner.inodes_at_most(), ..CheckReport::default() };
+            let counted =
+                CheckReport { inodes: Mending(&state).inodes_at_most(), ..CheckReport::default() };
             memory::allow(needed(&counted, options), options)?;
         }
-        let passed = passes::mend(&inner, &losses, report, progress)?;
-        report.inodes = inner.store.inodes();
-        Ok(Mended { inner, held, passed })
+        let passed = passes::mend(&state, &losses, report, progress)?;
+        report.inodes = state.store.roots().inodes();
+        Ok(Mended { state, held, passed })
     };
     match mend() {
         Ok(mended) => Ok(Some(mended)),
         Err(error) if error.is_damage() => {
-            let message = format!("{error}: restore the volume from a copy");
+            let message = format!("{error}: restore the volume from a backup");
             report.found.push(Problem { rule: "beyond-repair", message });
             Ok(None)
         }
@@ -238,43 +242,46 @@ fn attempt(
     }
 }
 
-/// The volume of a spare superblock: the newest; but if that is not whole, and the one before it is
-/// and its journal leads to the newest, that one: a crash in the midst of a checkpoint leaves the
-/// spare of an image of which not everything was written.
-fn salvage_by_spare(
-    spares: &[Superblock],
+/// Salvages the volume of a backup superblock, normally the newest. If that volume is incomplete,
+/// the one before is used, provided that it is complete and its journal reaches the newest: a crash
+/// during a checkpoint leaves the backup superblock of an incomplete image.
+fn salvage_by_backup(
+    backups: &[Superblock],
     salvage: &dyn Fn(&Superblock) -> Result<Salvaged>,
     report: &mut RepairReport,
 ) -> Result<Salvaged> {
     let is_whole = |it: &Salvaged| {
-        it.losses.iter().all(|loss| matches!(loss.what, Lost::Superblock | Lost::Checkpoint))
+        it.losses
+            .iter()
+            .all(|loss| matches!(loss.kind, LostKind::Superblock | LostKind::Checkpoint))
     };
-    let first = &spares[0];
-    let before = spares.iter().find(|sb| sb.sequence < first.sequence);
+    let first = &backups[0];
+    let before = backups.iter().find(|sb| sb.sequence < first.sequence);
     let newest = salvage(first)?;
-    let wanted = newest.store.newest_checkpoint().checkpoint.lsn;
+    let wanted = newest.store.checkpoints().newest().checkpoint.lsn;
     let older = match before.filter(|_| !is_whole(&newest)) {
         Some(before) => Some((before, salvage(before)?)),
         None => None,
     };
-    let older = older.filter(|(_, it)| is_whole(it) && it.store.checkpoint_lsn() >= wanted);
+    let older =
+        older.filter(|(_, it)| is_whole(it) && it.store.checkpoints().newest_lsn() >= wanted);
     let (superblock, chosen) = older.unwrap_or((first, newest));
     let message = format!(
-        "both copies of the superblock are lost; the spare one at byte {} says: volume {}, made {} \
-         s after 1970, checkpoint {}; make sure that this is the volume you mean",
-        spare_of(superblock.checkpoint),
+        "both copies of the superblock are lost; the backup superblock at byte {} is of volume {}, \
+         made {} s after 1970, checkpoint {}; make sure that this is the intended volume",
+        backup_superblock_at(superblock.checkpoint),
         superblock.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
         superblock.created,
-        chosen.store.newest_checkpoint().checkpoint.epoch,
+        chosen.store.checkpoints().newest().checkpoint.epoch,
     );
     report.actions.push(Action { pass: "superblock", message });
     Ok(chosen)
 }
 
-/// One checkpoint with everything.
-fn publish(inner: &mut Inner, held: &Held, passed: &Passed) -> Result<()> {
+/// Writes one checkpoint with everything.
+fn publish(state: &mut State, held: &Held, passed: &Passed) -> Result<()> {
     let (live, prealloc) = &passed.live;
-    inner.store.prealloc.store(*prealloc as i64, Ordering::Relaxed);
-    inner.options.read_only = false;
-    inner.store.publish_salvaged(held, live)
+    state.store.promises().set(*prealloc);
+    state.options.read_only = false;
+    state.store.publish_salvaged(held, live)
 }

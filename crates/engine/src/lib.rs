@@ -1,53 +1,84 @@
-//! POSIX meaning on top of transactions.
+//! POSIX semantics on top of transactions.
 //!
 //! Modules bottom-up; each uses only those above it in this list (and the crates below).
 
+pub mod glob;
 pub mod types;
 
 mod clock;
-mod shape;
-mod volume;
-
+mod name;
 mod records;
+mod stat;
 
-mod attr;
-mod dir;
-mod holds;
-mod perm;
+mod state;
 
-mod data;
+mod directories;
+mod listing;
+mod objects;
+
 mod xattr;
 
 mod intents;
+mod orphans;
+mod paths;
+mod permissions;
+
+mod files;
 
 mod attributes;
-mod names;
-mod parent;
-
-mod orphan;
 
 mod namei;
+mod tokens;
+
+mod tree_change;
+
+mod batch;
+mod bulk;
+mod changes;
 mod reap;
+mod subvolumes;
+
+mod clean;
+mod references;
+
+mod relief;
 
 mod background;
 mod check;
-mod clean;
 mod logdump;
-mod mkfs;
-mod open;
+
 mod repair;
 
 mod passes;
 
-mod fsck;
+mod maintenance;
 
+mod volume;
+
+mod fsck;
+mod mkfs;
+
+pub use attributes::Attributes;
+pub use bulk::Bulk;
+pub use changes::{ChangeReader, Changes};
 pub use check::{ScrubAt, ScrubReport};
+pub use directories::Directories;
+pub use files::Files;
 pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};
+pub use maintenance::Maintenance;
 pub use mkfs::{mkfs, mkfs_on};
+pub use namei::Namespace;
+pub use paths::Paths;
+pub use references::References;
 pub use repair::{Action, RepairReport};
 pub use shoal_base::counters::Counter;
-pub use shoal_base::{Code, Error, Generation, Ino, Lsn, Result, limits, memory};
+pub use shoal_base::{
+    Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory,
+};
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::Compression;
+pub use subvolumes::Subvolumes;
+pub use tokens::Tokens;
+pub use tree_change::TreeChanges;
 pub use types::*;
-pub use volume::{Inner, Volume};
+pub use volume::Volume;

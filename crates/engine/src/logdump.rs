@@ -1,8 +1,8 @@
-//! The journal from the newest checkpoint on, for people to read: what the next open would replay,
-//! record by record. Nothing is replayed, recovered or written, so it can be looked at before
-//! anybody touches a volume that was not closed.
+//! The journal from the newest checkpoint on, in readable form: the records that the next open
+//! would replay. Nothing is replayed, recovered or written, so a volume that was not closed can be
+//! examined unchanged.
 
-use crate::intents::State;
+use crate::intents::IntentState;
 use shoal_base::{Code, Error, Lsn, Result};
 use shoal_device::Device;
 use shoal_format::Geometry;
@@ -14,7 +14,7 @@ use shoal_journal::JournalPos;
 use shoal_txn::Intents;
 use std::collections::BTreeMap;
 
-/// A journal, found but not read yet.
+/// A journal that was found but not read yet.
 pub struct JournalDump<'d> {
     device: &'d dyn Device,
     geometry: Geometry,
@@ -25,55 +25,54 @@ pub struct JournalDump<'d> {
     pub clean: bool,
     /// Number of the newest checkpoint.
     pub checkpoint: u64,
-    /// Incarnation whose records count.
+    /// Incarnation whose records are valid.
     pub incarnation: u32,
 }
 
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct JournalRecord {
-    /// Its number: where it starts.
+    /// Its number: the LSN where it starts.
     pub lsn: Lsn,
     /// Bytes, header included.
     pub bytes: u64,
-    /// What it changes, in order.
+    /// Its changes, in order.
     pub items: Vec<JournalItem>,
 }
 
 /// One change.
 #[derive(Clone, Debug)]
 pub struct JournalItem {
-    /// What kind of change.
+    /// Kind of change.
     pub kind: &'static str,
-    /// All of it.
+    /// The whole change as text.
     pub text: String,
-    /// Number of the intent that it is about, and the state that the intent is in from here on:
-    /// logged, spread, removed or done.
+    /// Number of its intent, and the intent's state after it: logged, spread, removed or done.
     pub intent: Option<(u64, &'static str)>,
 }
 
 /// An intent that is not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenIntent {
-    /// How far it has got.
+    /// Its progress.
     pub state: &'static str,
-    /// What is left to be done.
+    /// The remaining work.
     pub text: String,
     replaces: bool,
 }
 
-/// What was found by the end of the journal.
+/// Result of reading the journal to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalEnd {
     /// LSN of the next record.
     pub lsn: Lsn,
-    /// Records.
+    /// Number of records.
     pub records: u64,
     /// Their bytes, headers included.
     pub bytes: u64,
-    /// Why the tail was cut, if it was.
+    /// Reason why the tail was truncated, if it was.
     pub torn: Option<String>,
-    /// Intents that the next open carries out, by number.
+    /// Intents that the next open will complete, by number.
     pub open: BTreeMap<u64, OpenIntent>,
 }
 
@@ -96,18 +95,18 @@ impl<'d> JournalDump<'d> {
         })
     }
 
-    /// The journal's position at the checkpoint.
+    /// Returns the journal's position at the checkpoint.
     pub fn start(&self) -> Lsn {
         self.start.lsn
     }
 
-    /// Intents that were open at the checkpoint, by number.
+    /// Returns the intents that were open at the checkpoint, by number.
     pub fn open(&self) -> &BTreeMap<u64, OpenIntent> {
         &self.open
     }
 
-    /// Reads the journal, and calls `each` with every record until it returns `false`: then there
-    /// is no end to tell of.
+    /// Reads the journal, and calls `each` with every record until it returns `false`; then the
+    /// result is `None`.
     pub fn read(
         mut self,
         each: &mut dyn FnMut(&JournalRecord) -> bool,
@@ -145,7 +144,7 @@ impl<'d> JournalDump<'d> {
 }
 
 fn opened(intent: &Intent) -> OpenIntent {
-    let state = State::Logged.to_text();
+    let state = IntentState::Logged.to_text();
     OpenIntent { state, text: intent.to_text(), replaces: is_replace(intent) }
 }
 
@@ -153,7 +152,7 @@ fn is_replace(intent: &Intent) -> bool {
     intent.to_remove().is_some() && intent.to_set().is_some()
 }
 
-/// Takes a record apart, and keeps `open` in step.
+/// Decodes a record, and updates `open`.
 fn decode(end: Lsn, raw: &[u8], open: &mut BTreeMap<u64, OpenIntent>) -> Result<JournalRecord> {
     let bytes = (RECORD_HEADER + raw.len()) as u64;
     let mut items = Vec::new();
@@ -169,7 +168,7 @@ fn decode(end: Lsn, raw: &[u8], open: &mut BTreeMap<u64, OpenIntent>) -> Result<
     Ok(JournalRecord { lsn: Lsn(end.0 - bytes), bytes, items })
 }
 
-/// The intent that an item is about, and its state behind it.
+/// Returns the intent of an item, and its state after it.
 fn follow(item: &Item<'_>, open: &mut BTreeMap<u64, OpenIntent>) -> Option<(u64, &'static str)> {
     match *item {
         Item::IntentLog { id, body } => {
@@ -185,19 +184,19 @@ fn follow(item: &Item<'_>, open: &mut BTreeMap<u64, OpenIntent>) -> Option<(u64,
             let Some(intent) = Intent::decode(body) else { return Some((id, "broken")) };
             let replaced = open.get(&id).is_some_and(|before| before.replaces);
             let removed = replaced && intent.to_remove().is_none();
-            let state = if removed { State::Removed } else { State::Spread }.to_text();
+            let state = if removed { IntentState::Removed } else { IntentState::Spread }.to_text();
             open.insert(id, OpenIntent { state, ..opened(&intent) });
             Some((id, state))
         }
         Item::IntentDone { id } => {
             open.remove(&id);
-            Some((id, State::Done.to_text()))
+            Some((id, IntentState::Done.to_text()))
         }
         _ => None,
     }
 }
 
-/// What kind of change an item is.
+/// Returns the kind of an item.
 fn kind(item: &Item<'_>) -> &'static str {
     match item {
         Item::Core { .. } => "core",
@@ -221,7 +220,7 @@ fn kind(item: &Item<'_>) -> &'static str {
     }
 }
 
-/// An item as text. File data is counted, not shown.
+/// Formats an item. For file data only the length is shown.
 fn text(item: &Item<'_>) -> String {
     match item {
         Item::DataFork { ino, form, bytes } => {
@@ -237,7 +236,7 @@ mod tests {
     use shoal_base::Ino;
     use shoal_format::attr::{Attr, Namespace, Value};
 
-    /// A record of items, as it reads, with the intents that are open behind it.
+    /// Decodes a record of these items, and updates the open intents.
     fn read(items: &[Item<'_>], open: &mut BTreeMap<u64, OpenIntent>) -> JournalRecord {
         let mut raw = Vec::new();
         items.iter().for_each(|item| item.encode(&mut raw));

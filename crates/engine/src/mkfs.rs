@@ -1,7 +1,7 @@
 //! Making a volume.
 
-use crate::attr::attr_of;
 use crate::clock::now;
+use crate::stat::attr_of;
 use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
 use crate::volume::Volume;
 use shoal_base::{Code, Error, Ino, Result, limits};
@@ -14,15 +14,15 @@ use shoal_txn::StoreOptions;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Size of a new file when none is given.
+/// Default size of a new file.
 const SIZE_DEFAULT: u64 = 8 << 30;
-/// Segments of a volume, at most, as long as they can be larger: 2 TiB of 4 MiB.
+/// Maximum number of segments, as long as they can be larger: 2 TiB of 4 MiB.
 const SEGMENTS: u64 = 1 << 19;
 /// Volumes smaller than this get small segments, so that there are enough of them.
 const SMALL: u64 = 512 << 20;
 
-/// Makes a volume in a new file, an existing file or a block device. Refuses what looks like a
-/// filesystem unless `force`.
+/// Makes a volume in a new file, an existing file or a block device. Refuses to overwrite an
+/// existing filesystem unless `force`.
 pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
     let exists = path.exists();
     let size = if options.size == 0 && !exists { SIZE_DEFAULT } else { options.size };
@@ -32,7 +32,7 @@ pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
     let device: Arc<dyn Device> = Arc::new(device);
     if let Err(e) = mkfs_on(device, options) {
         if !exists {
-            // Ours, and of no use.
+            // Created by this call, and useless.
             let _ = std::fs::remove_file(path);
         }
         return Err(e);
@@ -62,7 +62,7 @@ fn geometry(device: &dyn Device, options: &MkfsOptions) -> Result<Geometry> {
     let segment = match options.segment_size {
         0 if bytes < SMALL => limits::SEGMENT_SIZE_MIN,
         0 => {
-            // Large volumes get larger segments: each takes memory of whoever opens the volume.
+            // Large volumes get larger segments, because each uses memory while the volume is open.
             let sizes = std::iter::successors(Some(limits::SEGMENT_SIZE_DEFAULT), |s| Some(s * 2));
             let mut sizes = sizes.take_while(|s| *s <= limits::SEGMENT_SIZE_MAX);
             sizes.find(|s| bytes / s <= SEGMENTS).unwrap_or(limits::SEGMENT_SIZE_MAX)
@@ -87,7 +87,7 @@ fn geometry(device: &dyn Device, options: &MkfsOptions) -> Result<Geometry> {
     })
 }
 
-/// Makes a volume on an open device, whatever it holds.
+/// Makes a volume on an open device, whatever its contents.
 pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
     check_options(options)?;
     let id = options.id.map_or_else(random_id, Ok)?;
@@ -115,15 +115,16 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         commit_interval_ms: 5000,
         checkpoint_bytes: u64::MAX,
         background: false,
+        #[cfg(feature = "lab")]
         flush_rolls: false,
         discard: true,
     };
     let store = shoal_txn::create(device, superblock, store_options)?;
     make_top(&store, options)?;
-    store.checkpoint_clean()
+    store.checkpoints().write_clean()
 }
 
-/// A random UUID, version 4.
+/// Returns a random UUID, version 4.
 fn random_id() -> Result<[u8; 16]> {
     let mut id = [0u8; 16];
     let random = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
@@ -133,10 +134,10 @@ fn random_id() -> Result<[u8; 16]> {
     Ok(id)
 }
 
-/// The top directory, in the first epoch.
+/// Creates the top directory, in the first epoch.
 fn make_top(store: &shoal_txn::Store, options: &MkfsOptions) -> Result<()> {
     let table = &store.root(Ino::ROOT)?.table;
-    let inode = table.allocate_first()?;
+    let inode = table.numbers().allocate_first()?;
     assert_eq!(inode.ino, Ino::ROOT, "the first inode of a volume is its top");
     let stamp = now();
     let mut locked = inode.write();

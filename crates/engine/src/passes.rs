@@ -1,52 +1,52 @@
-//! The passes of check, scrub and repair, in one table: what each looks at, what must have been
-//! done before it, and what it does in each of the three.
+//! The passes of check, scrub and repair, in one table: the objects of each pass, the passes that
+//! must precede it, and its function in each of the three.
 //!
 //! | | runs on | how |
 //! | --- | --- | --- |
-//! | check (`shoal fsck`) | a volume that stands still, mounted or not | every row, changes nothing |
+//! | check (`shoal fsck`) | a volume without concurrent changes, mounted or not | every row, changes nothing |
 //! | scrub (`shoal scrub`) | a volume in use | row by row in small steps, from the device |
 //! | repair (`shoal fsck --repair`) | a salvaged volume, in memory | every row; before and after: `fsck.rs` |
 //!
-//! An empty place means that there is nothing to do there: a scrub cannot look at what needs the
-//! whole volume to stand still, and what a volume has one of is salvaged before the repair begins
+//! An empty field means that there is nothing to do. A scrub skips the passes that need a volume
+//! without changes. Structures that exist once per volume are salvaged before the repair begins
 //! (`shoal_txn::salvage`).
 
-use crate::check::scrub::{Entry, Unread};
-use crate::check::{Check, ScrubAt, ScrubReport};
-use crate::repair::{Passed, Repair, RepairReport};
+use crate::check::scrub::Entry;
+use crate::check::{Check, Inspection, ScrubAt, ScrubReport};
+use crate::repair::{Mending, Passed, Repair, RepairReport};
+use crate::state::{State, Unread};
 use crate::types::{CheckReport, Progress};
-use crate::volume::{Inner, Volume};
 use shoal_base::Result;
 use shoal_base::planted::{self, Defect};
 use shoal_format::node::{Key, TreeId};
-use shoal_txn::{Image, Loss};
+use shoal_txn::{Image, LostObject};
 
-/// Trees of roots that one step of a scrub goes through, at most.
+/// Maximum number of subvolume trees in one step of a scrub.
 const ROOTS_OF_A_STEP: usize = 1024;
 
-/// A row.
+/// A row of the table.
 struct Pass {
     name: &'static str,
-    /// Passes that must have been run before: rows above.
+    /// Passes that must have run before; they must be above this row.
     needs: &'static [&'static str],
     check: Option<fn(&mut Check<'_>) -> Result<()>>,
     scrub: Scrub,
     repair: Option<fn(&mut Repair<'_>) -> Result<()>>,
 }
 
-/// What a scrub does in a row.
+/// Function of a scrub in a row.
 enum Scrub {
     Nothing,
-    /// All of it in one step: [`Inner::tables`].
+    /// Everything in one step: [`Inspection::tables`].
     Tables,
-    /// Reads a tree of each root, and looks at each entry.
+    /// Reads a tree of each subvolume, and calls the function for each entry.
     Tree(TreeId, Entry),
 }
 
 /// The passes in their order.
 const PASSES: &[Pass] = &[
-    // Superblock copies, checkpoint, usage table, pages of the root table, orphan lists and blocks,
-    // open intents, journal.
+    // Superblock copies, checkpoint, usage table, root pages, orphan lists and blocks, open
+    // intents, journal.
     Pass {
         name: "volume",
         needs: &[],
@@ -54,8 +54,8 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Tables,
         repair: None,
     },
-    // Changes that a crash had cut off, completed; opening a volume does it for a check. First:
-    // while one is open, a name and its parent pointer may disagree, and neither is wrong.
+    // Completes changes that a crash interrupted; for a check, opening the volume does this. First,
+    // because while an intent is open, a name and its parent pointer may legitimately disagree.
     Pass {
         name: "intents",
         needs: &["volume"],
@@ -63,16 +63,18 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.intents()),
     },
-    // Every inode block and inode: it can be read, its forks are possible; what orphan slots name;
-    // for a scrub also the data and values that inodes themselves point to.
+    // Every inode block and inode: readable, with valid forks; the inodes of orphan slots. For a
+    // scrub also the data and values to which inodes point directly.
     Pass {
         name: "inodes",
         needs: &["intents"],
         check: Some(|c| c.inodes()),
-        scrub: Scrub::Tree(TreeId::Imap, Inner::scrub_inodes),
+        scrub: Scrub::Tree(TreeId::Imap, |i, root, key, value, report| {
+            i.scrub_inodes(root, key, value, report)
+        }),
         repair: Some(|r| r.inodes()),
     },
-    // Directories whose inodes are lost, made again.
+    // Restores directories whose inodes are lost.
     Pass {
         name: "directories",
         needs: &["inodes"],
@@ -80,31 +82,37 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.lost_directories()),
     },
-    // Where file data is: records are valid and in order; objects say whose they are; checksums.
+    // Extents: records are valid and in order, objects have the right owner, checksums match.
     Pass {
         name: "extents",
         needs: &["inodes"],
         check: Some(|c| c.extents()),
-        scrub: Scrub::Tree(TreeId::Extents, Inner::scrub_extent),
+        scrub: Scrub::Tree(TreeId::Extents, |i, root, key, value, report| {
+            i.scrub_extent(root, key, value, report)
+        }),
         repair: Some(|r| r.extents()),
     },
-    // Attributes in the tree, the flags that say which there are, values in data objects.
+    // Attributes in the tree, the flags that indicate them, values in data objects.
     Pass {
         name: "attributes",
         needs: &["inodes"],
         check: Some(|c| c.attributes()),
-        scrub: Scrub::Tree(TreeId::Attrs, Inner::scrub_attr),
+        scrub: Scrub::Tree(TreeId::Attrs, |i, root, key, value, report| {
+            i.scrub_attr(root, key, value, report)
+        }),
         repair: Some(|r| r.attributes()),
     },
-    // Every entry names an inode of its type that points back.
+    // Every entry names an inode of its type with a parent pointer to it.
     Pass {
         name: "names",
         needs: &["directories", "attributes"],
         check: Some(|c| c.names()),
-        scrub: Scrub::Tree(TreeId::Dirents, Inner::scrub_name),
+        scrub: Scrub::Tree(TreeId::Dirents, |i, root, key, value, report| {
+            i.scrub_name(root, key, value, report)
+        }),
         repair: Some(|r| r.entries()),
     },
-    // Every parent pointer leads to an entry that names the inode, and there are as many as links.
+    // Every parent pointer has an entry that names the inode, and there are as many as links.
     Pass {
         name: "pointers",
         needs: &["names"],
@@ -112,7 +120,7 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.pointers()),
     },
-    // No directory lies within itself.
+    // No directory is below itself.
     Pass {
         name: "loops",
         needs: &["pointers"],
@@ -120,7 +128,7 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.loops()),
     },
-    // What has no name: roots, orphans, and the rest, which goes to `lost+found`.
+    // Inodes without a name: subvolumes, orphans, and all others, which move to `lost+found`.
     Pass {
         name: "reattach",
         needs: &["loops"],
@@ -128,7 +136,7 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.reattach()),
     },
-    // What inodes say of themselves and others know better: links, entries, bytes.
+    // Counts in inodes: links, entries, bytes.
     Pass {
         name: "counts",
         needs: &["extents", "reattach"],
@@ -136,7 +144,7 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.counts()),
     },
-    // Parent pointers of names that have none, written when counts are right.
+    // Missing parent pointers are written once the counts are right.
     Pass {
         name: "missing pointers",
         needs: &["counts"],
@@ -144,7 +152,7 @@ const PASSES: &[Pass] = &[
         scrub: Scrub::Nothing,
         repair: Some(|r| r.missing_pointers()),
     },
-    // No two extents overlap; live bytes of every segment are the sum of what points into it.
+    // No two extents overlap; live bytes of every segment are the sum of all objects in it.
     Pass {
         name: "space",
         needs: &["missing pointers"],
@@ -154,7 +162,7 @@ const PASSES: &[Pass] = &[
     },
 ];
 
-/// The rows, in which each comes behind what it needs.
+/// Returns the rows. Each must be after those that it needs.
 fn passes() -> impl Iterator<Item = &'static Pass> {
     PASSES.iter().enumerate().map(|(i, pass)| {
         let above = |need: &&str| PASSES[..i].iter().any(|earlier| earlier.name == *need);
@@ -163,85 +171,74 @@ fn passes() -> impl Iterator<Item = &'static Pass> {
     })
 }
 
-impl Volume {
-    /// Checks the whole volume; no other call may change it meanwhile (they wait). `progress` gets
-    /// the work done and in all.
-    pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<CheckReport> {
-        self.check_showing("checking", &mut |_, done, total| progress(done, total))
-    }
-
-    /// The same; progress is told the pass, too, behind `what`.
-    pub(crate) fn check_showing(&self, what: &str, progress: Progress<'_>) -> Result<CheckReport> {
-        let superblock = self.store.superblock();
-        self.store.quiesced(|image| {
-            let mut check = Check::new(&self.inner, superblock, image, progress);
-            for pass in passes() {
-                if let Some(run) = pass.check {
-                    check.begin(format!("{what} {}", pass.name));
-                    run(&mut check)?;
-                }
+/// Checks the whole volume. Calls that change it wait meanwhile. `progress` gets the name of the
+/// pass, after `what`, the work done and the total.
+pub(crate) fn check(volume: &State, what: &str, progress: Progress<'_>) -> Result<CheckReport> {
+    let superblock = volume.store.checkpoints().superblock();
+    volume.store.checkpoints().quiesced(|image| {
+        let mut check = Check::new(Inspection(volume), superblock, image, progress);
+        for pass in passes() {
+            if let Some(run) = pass.check {
+                check.begin(format!("{what} {}", pass.name));
+                run(&mut check)?;
             }
-            Ok(check.finish())
-        })
-    }
+        }
+        Ok(check.finish())
+    })
 }
 
-impl Inner {
-    /// Reads about `bytes` more of what the newest checkpoint points to, from `at` on, and adds to
-    /// `report`; less if there is much to tell. Returns where to go on; `None`: all has been read.
-    ///
-    /// # Errors
-    /// A device that is gone ends the scrub; damage, or a place that it fails to read, does not.
-    pub fn scrub_step(
-        &self,
-        at: ScrubAt,
-        bytes: u64,
-        report: &mut ScrubReport,
-    ) -> Result<Option<ScrubAt>> {
-        let trees: Vec<(TreeId, Entry)> = passes().filter_map(tree_of).collect();
-        self.store.with_image(|image| {
-            let enough = report.bytes.saturating_add(bytes.max(1));
-            if at.stage == 0 {
-                *self.unread.lock() = Unread::default();
-                self.tables(&self.store.superblock(), image, report)?;
-                return Ok(Some(ScrubAt { stage: 1, key: (0, 0) }));
-            }
-            let (mut next, problems) = (Some(at), report.problems.len());
-            // Roots in which there is little, or nothing: many in one step.
-            for _ in 0..ROOTS_OF_A_STEP {
-                let more = report.bytes < enough && report.problems.len() == problems;
-                let Some(at) = next.filter(|_| more) else { break };
-                next = self.scrub_root_step(image, &trees, at, enough, report)?;
-            }
-            Ok(next)
-        })
-    }
-
-    /// A step in one tree of one root.
-    fn scrub_root_step(
-        &self,
-        image: &Image,
-        trees: &[(TreeId, Entry)],
-        at: ScrubAt,
-        enough: u64,
-        report: &mut ScrubReport,
-    ) -> Result<Option<ScrubAt>> {
-        let count = trees.len() as u64;
-        let stage = at.stage - 1;
-        let (number, tree) = (stage / count, (stage % count) as usize);
-        if number >= image.roots() as u64 {
-            return Ok(None);
+/// Performs a step of a scrub, as [`Maintenance::scrub_step`](crate::Maintenance::scrub_step)
+/// describes.
+pub(crate) fn scrub_step(
+    volume: &State,
+    at: ScrubAt,
+    bytes: u64,
+    report: &mut ScrubReport,
+) -> Result<Option<ScrubAt>> {
+    let trees: Vec<(TreeId, Entry)> = passes().filter_map(tree_of).collect();
+    let inspection = Inspection(volume);
+    volume.store.checkpoints().with_newest(|image| {
+        let enough = report.bytes.saturating_add(bytes.max(1));
+        if at.stage == 0 {
+            *volume.unread.lock() = Unread::default();
+            inspection.tables(&volume.store.checkpoints().superblock(), image, report)?;
+            return Ok(Some(ScrubAt { stage: 1, key: (0, 0) }));
         }
-        let Some(record) = self.scrub_root(image, number as usize, report)? else {
-            return Ok(Some(ScrubAt { stage: (number + 1) * count + 1, key: (0, 0) }));
-        };
-        let from = Key::new(at.key.0, at.key.1);
-        let next = self.scrub_tree(&record, trees[tree], from, enough, report)?;
-        Ok(Some(match next {
-            Some(key) => ScrubAt { key: (key.hi, key.lo), ..at },
-            None => ScrubAt { stage: at.stage + 1, key: (0, 0) },
-        }))
+        let (mut next, problems) = (Some(at), report.problems.len());
+        // Subvolumes with little or no contents: many in one step.
+        for _ in 0..ROOTS_OF_A_STEP {
+            let more = report.bytes < enough && report.problems.len() == problems;
+            let Some(at) = next.filter(|_| more) else { break };
+            next = scrub_root_step(inspection, image, &trees, at, enough, report)?;
+        }
+        Ok(next)
+    })
+}
+
+/// Performs a step in one tree of one subvolume.
+fn scrub_root_step(
+    volume: Inspection<'_>,
+    image: &Image,
+    trees: &[(TreeId, Entry)],
+    at: ScrubAt,
+    enough: u64,
+    report: &mut ScrubReport,
+) -> Result<Option<ScrubAt>> {
+    let count = trees.len() as u64;
+    let stage = at.stage - 1;
+    let (number, tree) = (stage / count, (stage % count) as usize);
+    if number >= image.roots() as u64 {
+        return Ok(None);
     }
+    let Some(record) = volume.scrub_root(image, number as usize, report)? else {
+        return Ok(Some(ScrubAt { stage: (number + 1) * count + 1, key: (0, 0) }));
+    };
+    let from = Key::new(at.key.0, at.key.1);
+    let next = volume.scrub_tree(&record, trees[tree], from, enough, report)?;
+    Ok(Some(match next {
+        Some(key) => ScrubAt { key: (key.hi, key.lo), ..at },
+        None => ScrubAt { stage: at.stage + 1, key: (0, 0) },
+    }))
 }
 
 fn tree_of(pass: &Pass) -> Option<(TreeId, Entry)> {
@@ -251,14 +248,14 @@ fn tree_of(pass: &Pass) -> Option<(TreeId, Entry)> {
     }
 }
 
-/// Runs the passes of a repair; adds what was done to the report.
+/// Runs the passes of a repair, and adds the actions to the report.
 pub(crate) fn mend(
-    inner: &Inner,
-    losses: &[Loss],
+    volume: &State,
+    losses: &[LostObject],
     report: &mut RepairReport,
     progress: Progress<'_>,
 ) -> Result<Passed> {
-    let mut repair = Repair::new(inner, losses, progress);
+    let mut repair = Repair::new(Mending(volume), losses, progress);
     for pass in passes() {
         let late = pass.name == "intents" && planted::is(Defect::IntentsTooLate);
         if let Some(run) = pass.repair.filter(|_| !late) {
@@ -271,7 +268,7 @@ pub(crate) fn mend(
     }
     let mut passed = repair.finish();
     report.actions.append(&mut passed.actions);
-    report.lost(inner, losses);
+    report.lost(Mending(volume), losses);
     Ok(passed)
 }
 

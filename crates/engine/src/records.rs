@@ -1,74 +1,74 @@
-//! The largest record of each kind of call, in bytes. A transaction names its kind when it begins;
-//! that every one fits in the journal of the smallest volume is checked when this is compiled, and
-//! that no call makes a larger one is an invariant of every commit.
+//! The maximum record size of each kind of call, in bytes. A transaction has its kind from the
+//! beginning. It is checked at compile time that every record fits in the journal of the smallest
+//! volume, and at every commit that the record is not larger than its kind allows.
 //!
-//! What could grow without bound is cut into steps, each a transaction of its own: fallocate and
+//! Calls without a natural bound are split into steps, each a separate transaction: fallocate and
 //! the removal of extents by records ([`STEP_RECORDS`]), the removal of trees by records and by
-//! bytes ([`REAP_TREE`]), writes by MiB. Everything else touches a fixed number of inodes, entries
-//! and attributes. The worst inode is the largest that `mkfs` makes, with a literal area of 1,936
-//! bytes full of the shortest attributes or of extent records.
+//! bytes ([`REAP_TREE`]), writes by MiB. All others change a fixed number of inodes, entries and
+//! attributes. The worst inode is the largest that `mkfs` makes, with a literal area of 1,936 bytes
+//! full of the shortest attributes or of extent records.
+
+pub(crate) use crate::types::lab::STEP_RECORDS;
 
 use crate::types::RecordSize;
-use crate::volume::Inner;
-use shoal_base::limits::{EXTENT_MAX, INODE_SIZE_MAX, NAME_MAX};
+use shoal_base::limits::{EXTENT_MAX, INODE_SIZE_MAX, NAME_MAX, RECORD_MAX};
 use shoal_format::attr::{HEADER as ATTR_HEADER, LOCAL_MAX};
 use shoal_format::dirent;
 use shoal_format::extent::{INLINE_MIN, VALUE_MAX};
 use shoal_format::inode::CORE;
 use shoal_format::intent;
 use shoal_format::item::size;
-use shoal_txn::RecordKind;
+use shoal_txn::{RecordKind, Store};
 
-/// Extent records that one transaction removes, at most; `OpenOptions::step_records` may
-/// say less.
-pub(crate) const STEP_RECORDS: usize = 2048;
-/// Extent records that one step of a `fallocate` replaces, at most: each may be put again, with the
-/// sums of a whole object, and one of preallocated space behind it.
+/// Maximum extent records that one step of a `fallocate` replaces. Each may be put again, with the
+/// checksums of a whole object, followed by one of preallocated space.
 pub(crate) const MAP_RECORDS: usize = 1024;
-/// Extents of one data object that the cleaner moves in one transaction, at most.
+/// Maximum extents of one data object that the cleaner moves in one transaction.
 pub(crate) const CLEAN_EXTENTS: usize = 256;
-/// Bytes written in one transaction.
+/// Maximum bytes written in one transaction.
 pub(crate) const WRITE_STEP: usize = 1 << 20;
-/// Extent records from which a change logs their removal as one range.
+/// Number of extent records from which on a change logs their removal as one range.
 pub(crate) const RANGE_FROM: usize = 64;
 
 /// Literal area of the largest inode.
 const AREA: usize = INODE_SIZE_MAX - CORE;
 /// A whole fork.
 const FORK: usize = size::fork(AREA);
-/// An entry that is put; with another of the same hash, which gets a mark.
+/// An inserted entry; with another of the same hash, which gets a mark.
 const ENTRY: usize = size::tree_put(dirent::HEADER + NAME_MAX);
 const ENTRY_ADDED: usize = 2 * ENTRY;
-/// An entry that is removed from among others of its hash: the last takes its place, two marks.
+/// An entry that is removed from several of its hash: the last moves into its place, with two
+/// marks.
 const ENTRY_REMOVED: usize = size::NAMED_MAX + size::TREE_DEL + 3 * ENTRY;
-/// The longest attribute: encoded, in the tree, in an intent beside another.
+/// The longest attribute: encoded, in the tree, in an intent with another one.
 const ATTR: usize = ATTR_HEADER + NAME_MAX + LOCAL_MAX;
 const ATTR_PUT: usize = size::tree_put(ATTR);
 const INTENT: usize = size::intent(intent::HEADER + 2 * ATTR);
-/// An extent record in the tree, and how many a fork holds.
+/// An extent record in the tree, and the maximum number in a fork.
 const EXTENT_PUT: usize = size::tree_put(VALUE_MAX);
 const FORK_EXTENTS: usize = AREA / INLINE_MIN;
 
-/// A map of extents of which `new` appear, and two keep a part. The records of a fork may go to the
-/// tree; those removed are named singly below [`RANGE_FROM`], else as a range.
+/// A change of an extent map in which `new` extents appear, and two keep a part. The records of a
+/// fork may move to the tree. Removed records are logged singly below [`RANGE_FROM`], otherwise as
+/// a range.
 const fn map(new: usize) -> usize {
     FORK + (FORK_EXTENTS + new + 2) * EXTENT_PUT + RANGE_FROM * size::TREE_DEL
 }
 
-/// One change of attributes that takes no intent: the fork is replaced, and data gives way to it.
-/// An intent that is logged instead is smaller.
+/// A change of attributes without an intent: the fork is replaced, and data moves out. An intent
+/// logged instead is smaller.
 pub(crate) const ATTR_CHANGED: usize = FORK + size::fork(0) + map(1) + size::CORE;
-/// A record in the chain of an intent: the shortest attributes (a name of one byte) leave the
-/// inode for the tree; or some come back.
+/// A record of a step of an intent: the shortest attributes (a name of one byte) move from the
+/// inode to the tree, or some move back.
 const CHAIN: usize = 2 * FORK
     + AREA / (ATTR_HEADER + 1) * size::tree_put(0)
     + AREA
     + 2 * ATTR_PUT
     + INTENT
     + size::LINKS;
-/// An inode is freed, or gets a slot.
+/// An inode is freed, or gets an orphan slot.
 const FREED: usize = 2 * size::TREE_DEL_RANGE + size::FREE + size::LINKS + 2 * size::ORPHAN;
-/// A detached inode is recorded as a whole.
+/// An inode that is unlinked but open, and in memory only, is logged as a whole.
 const TAKEN_BACK: usize = size::CORE + 2 * FORK + size::ORPHAN;
 
 const fn max(a: usize, b: usize) -> usize {
@@ -80,7 +80,7 @@ macro_rules! kinds {
         $($(#[doc = $doc])*
         pub(crate) const $name: RecordKind =
             RecordKind::new($index, $text, max(CHAIN, max(TAKEN_BACK, $bytes)));)*
-        /// Every kind, by index, and what its records hold.
+        /// All kinds, by index, with the contents of their records.
         const ALL: &[(RecordKind, &str)] = &[$(($name, concat!($($doc),*))),*];
     };
 }
@@ -132,29 +132,43 @@ kinds! {
     17 RECOVERY "recovery" = size::INTENT_DONE;
     /// A parent pointer is written by a repair.
     18 REPAIR "repair" = ATTR_CHANGED;
+    /// Several changes of names as one: bounded by its caller, who is told.
+    19 BATCH "batch" = RECORD_MAX;
+    /// A step of a change of a tree: some inodes, how far it is, perhaps a new unit. Ends before
+    /// the inode for which there is no room.
+    20 TREE_CHANGE "tree change" = 64 << 10;
 }
 
-/// What one child costs the record that empties its directory, its attributes apart: its links go
-/// down, or it is freed or gets a slot.
+/// Bytes that one child adds to the record that empties its directory, without its attributes: its
+/// link count decreases, or it is freed or gets an orphan slot.
 pub(crate) const CHILD_DROPPED: usize = size::LINKS + FREED;
 
-/// What the directory itself adds to such a record: the range of its entries, its counts, its end.
+/// Bytes that the directory itself adds to such a record: the range of its entries, its counts, its
+/// own removal.
 pub(crate) const STEP_ENDED: usize = size::TREE_DEL_RANGE + size::DIR_TOUCH + FREED;
 
-/// The largest change of one child, and the directory, fit in such a record: each step gets on.
+/// The largest change of one child, and the directory, fit in such a record, so each step makes
+/// progress.
 const _: () = assert!(CHILD_DROPPED + ATTR_CHANGED + STEP_ENDED < REAP_TREE.bytes_max as usize);
 
-impl Inner {
-    /// The kinds of records that calls make, with their bounds and the largest so far.
-    pub fn record_sizes(&self) -> Vec<RecordSize> {
-        let size = |(kind, text): &(RecordKind, &'static str)| RecordSize {
-            name: kind.name,
-            text: text.trim(),
-            bytes_max: kind.bytes_max,
-            bytes_largest: self.store.record_largest(*kind),
-        };
-        ALL.iter().map(size).collect()
-    }
+/// Bytes that a step of a change of a tree needs for its state: in the inode of its unit, in that
+/// of a new unit, or for the end of the unit.
+pub(crate) const UNIT_CHANGED: usize =
+    size::LINKS + max(FORK, ATTR_PUT) + size::CORE + 2 * FORK + INTENT + size::ORPHAN + FREED;
+
+/// The largest change of one inode fits in such a record beside the state, so each step makes
+/// progress.
+const _: () = assert!(SETATTR.bytes_max as usize + UNIT_CHANGED < TREE_CHANGE.bytes_max as usize);
+
+/// Returns the kinds of records, with their limits and the largest so far.
+pub(crate) fn sizes(store: &Store) -> Vec<RecordSize> {
+    let size = |(kind, text): &(RecordKind, &'static str)| RecordSize {
+        name: kind.name,
+        text: text.trim(),
+        bytes_max: kind.bytes_max,
+        bytes_largest: store.record_largest(*kind),
+    };
+    ALL.iter().map(size).collect()
 }
 
 #[cfg(test)]

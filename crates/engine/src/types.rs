@@ -1,26 +1,41 @@
-//! What goes in and out of calls: attributes, entries, callers, options.
+//! Arguments and results of calls: attributes, entries, callers, options.
 
+mod base64;
+mod batch;
+mod bulk;
+mod changes;
 mod check;
+pub(crate) mod lab;
+mod listing;
+mod mark;
+mod mode_change;
 mod options;
+mod time;
+pub(crate) mod token;
+mod totals;
+mod tree_change;
 
+pub use batch::BatchOp;
+pub use bulk::{Child, Fields, Freshness, InodeScan, Stat, StatItem};
+pub use changes::{Change, ChangeKind, ChangedName};
 pub use check::{CheckReport, Problem, Progress};
-pub use options::{OpenOptions, TruncateTracking};
+#[cfg(feature = "lab")]
+pub use lab::{Lab, TruncateTracking};
+pub use listing::{Cookies, Filter, Listing};
+pub use mark::ChangeMark;
+pub use mode_change::ModeChange;
+pub use options::OpenOptions;
+pub use time::Time;
+pub use token::{Rights, Token};
+pub use totals::{ChildTotals, Totals, TotalsScan};
+pub use tree_change::{TreeChange, TreeChanged, TreeFailure, TreeStep};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_device::ClaimOptions;
 use shoal_format::Compression;
 use std::sync::Arc;
 
-/// Seconds and nanoseconds since 1970.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
-pub struct Time {
-    /// Seconds, may be negative.
-    pub sec: i64,
-    /// Nanoseconds, 0 to 999,999,999.
-    pub nsec: u32,
-}
-
-/// The seven types of file.
+/// The seven file types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum FileKind {
@@ -46,7 +61,7 @@ impl FileKind {
     pub fn from_mode(mode: u32) -> Option<FileKind> {
         FileKind::from_dirent_type(((mode >> 12) & 15) as u8)
     }
-    /// From a dirent type (`DT_*`), which is also how it is stored.
+    /// Converts a dirent type (`DT_*`), which is also the stored form.
     #[inline]
     pub fn from_dirent_type(byte: u8) -> Option<FileKind> {
         Some(match byte {
@@ -100,7 +115,7 @@ pub struct Attr {
     pub btime: Time,
 }
 
-/// What a lookup or creation returns.
+/// Result of a lookup or creation.
 pub type Entry = Attr;
 
 /// One time in `SetAttr`.
@@ -108,11 +123,11 @@ pub type Entry = Attr;
 pub enum SetTime {
     /// The volume's clock (`UTIME_NOW`).
     Now,
-    /// This time.
+    /// The given time.
     To(Time),
 }
 
-/// What `setattr` shall change; `None` leaves as is.
+/// Changes for `setattr`; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
     /// Permission bits, with set-id and sticky (type bits are ignored).
@@ -129,11 +144,11 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Change time (only the kernel's FUSE client sets it).
     pub ctime: Option<Time>,
-    /// The caller holds the file open for writing: truncation needs no write permission.
+    /// The caller has the file open for writing: a truncate needs no write permission.
     pub by_handle: bool,
 }
 
-/// On whose behalf a call is made.
+/// Identity of the user for whom a call is made.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Effective (file-system) user.
@@ -142,11 +157,11 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Arc<[u32]>,
-    /// Umask, applied by create, mkdir, mknod when the directory has no default ACL. 0 when the
+    /// Umask, applied by create, mkdir and mknod if the directory has no default ACL. 0 if the
     /// front end has applied it.
     pub umask: u32,
-    /// Permissions have been checked elsewhere (`default_permissions`): skip the checks here, but
-    /// keep the ownership and set-id rules.
+    /// Permissions have been checked elsewhere (`default_permissions`): skips the checks here, but
+    /// keeps the ownership and set-id rules.
     pub checked: bool,
 }
 
@@ -159,12 +174,12 @@ impl Caller {
     pub fn user(uid: u32, gid: u32) -> Caller {
         Caller { uid, gid, groups: Arc::from([]), umask: 0, checked: false }
     }
-    /// Whether the caller is in `gid`.
+    /// Returns whether the caller is in group `gid`.
     #[inline]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
-    /// Whether permission checks are skipped altogether.
+    /// Returns whether all permission checks are skipped.
     #[inline]
     pub fn bypasses(&self) -> bool {
         self.uid == 0 || self.checked
@@ -180,32 +195,33 @@ pub struct DirEntry<'a> {
     pub ino: Ino,
     /// Child's type.
     pub kind: FileKind,
-    /// Pass it to continue after this entry.
+    /// Cookie for continuing after this entry.
     pub cookie: u64,
 }
 
 /// Flags of `rename`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RenameFlags {
-    /// Fail with `EEXIST` when the target exists.
+    /// Fail with `EEXIST` if the target exists.
     pub noreplace: bool,
-    /// Swap the two.
+    /// Exchange the two names.
     pub exchange: bool,
 }
 
-/// Flags of `setxattr`; with neither, the attribute is created or its value replaced.
+/// Flags of `setxattr`. With neither `create` nor `replace`, the attribute is created or its value
+/// replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XattrFlags {
-    /// Fail with `EEXIST` when it exists.
+    /// Fail with `EEXIST` if the attribute exists.
     pub create: bool,
-    /// Fail with `ENODATA` when it does not.
+    /// Fail with `ENODATA` if the attribute does not exist.
     pub replace: bool,
-    /// With an access control list: clears the set-group-ID bit. For callers who have been checked
-    /// ([`Caller::checked`]) and found to be outside the file's group; the others Shoal checks.
+    /// With an access control list: clear the set-group-ID bit. For callers with
+    /// [`Caller::checked`] that are outside the file's group; for others Shoal decides.
     pub clear_set_group_id: bool,
 }
 
-/// Where a file has a name.
+/// Parent pointer: a directory and name of a file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Parent {
     /// The directory.
@@ -242,61 +258,61 @@ pub enum Seek {
     Hole,
 }
 
-/// How large the records of one kind of call can be, and have been.
+/// Maximum and largest seen record size of one kind of call.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordSize {
     /// Kind of call.
     pub name: &'static str,
-    /// What such a record holds.
+    /// Contents of such a record.
     pub text: &'static str,
-    /// Bytes that no such record exceeds.
+    /// Maximum bytes of such a record.
     pub bytes_max: u32,
-    /// Bytes of the largest since the volume was opened; 0: there has been none.
+    /// Bytes of the largest since the volume was opened; 0 if there was none.
     pub bytes_largest: u32,
 }
 
-/// What `statfs` reports.
+/// Result of `statfs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
     /// Size of the volume in bytes.
     pub bytes_total: u64,
     /// Bytes free, the reserve included.
     pub bytes_free: u64,
-    /// Bytes free for ordinary calls.
+    /// Bytes free for calls that may not use the reserve.
     pub bytes_available: u64,
     /// Inodes in use.
     pub inodes_used: u64,
-    /// Inodes that could still be made.
+    /// Inodes that can still be created.
     pub inodes_free: u64,
-    /// Served read-only.
+    /// The volume is read-only.
     pub read_only: bool,
 }
 
-/// Choices of `mkfs`.
+/// Options of `mkfs`.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// Size in bytes; 0 takes that of the existing file or device (and 8 GiB for a new file).
+    /// Size in bytes; 0 for that of the existing file or device (8 GiB for a new file).
     pub size: u64,
     /// Bytes of an inode: 256, 512, 1024 or 2048.
     pub inode_size: u32,
-    /// Bytes of a segment: a power of two from 1 to 64 MiB; 0 chooses.
+    /// Bytes of a segment: a power of two from 1 to 64 MiB; 0 for a default by size.
     pub segment_size: u64,
-    /// Overwrite what looks like a filesystem.
+    /// Overwrite an existing filesystem.
     pub force: bool,
-    /// Told what the user may want to know while an earlier volume's claim is watched.
+    /// Called with messages for the user while an earlier volume's claim is watched.
     pub notice: fn(&str),
-    /// Owner and mode of the top directory.
+    /// Owner of the top directory.
     pub root_uid: u32,
     /// Group of the top directory.
     pub root_gid: u32,
     /// Permission bits of the top directory.
     pub root_mode: u32,
-    /// Keep a parent pointer for each name (without: for measuring what they cost).
+    /// Keep a parent pointer for each name (`false` only to measure their cost).
     pub parents: bool,
-    /// Codec of nodes, inode blocks and data, each of which is coded where that makes it shorter.
+    /// Codec of nodes, inode blocks and data. Each is compressed only if that makes it smaller.
     pub compression: Compression,
-    /// The volume's id; `None`: a random one. (Names are hashed with it: a simulation that is to be
-    /// repeated exactly chooses it.)
+    /// The volume's id; `None` for a random one. Names are hashed with it, so a deterministic
+    /// simulation must choose it.
     pub id: Option<[u8; 16]>,
 }
 
@@ -318,13 +334,13 @@ impl Default for MkfsOptions {
     }
 }
 
-/// What has to be permitted for a tree to be removed ([`crate::Inner::remove_tree`]).
+/// Permission check for the removal of a tree ([`crate::Namespace::remove_tree`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TreeCheck {
-    /// What `rm -rf` would need: to remove the top's name, and to list and empty every directory
-    /// below. Who bypasses permissions has nothing to be looked at.
+    /// As `rm -rf`: permission to remove the top's name, and to list and empty every directory
+    /// below. Privileged callers skip the check.
     Tree,
-    /// To remove the top's name. Only for callers that could remove all the rest anyway.
+    /// Permission to remove the top's name. Only for callers that could remove everything below.
     Top,
 }
 
@@ -337,49 +353,51 @@ pub struct Handle {
     pub generation: Generation,
 }
 
-/// Why an inode stands in the orphan table.
+/// Reason for an inode's entry in the orphan table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OrphanState {
-    /// It has lost its last name, or never had one.
+    /// Its last name was removed, or it never had one.
     Unlinked,
-    /// A directory that was removed with what is below it: it is being emptied.
+    /// A directory removed with its contents, which is being emptied.
     Tree,
-    /// A file with names whose tail is being removed.
-    Cut,
-    /// It should not: the slot names what is free, or has a name, or was never there.
+    /// A file with names and a truncate in progress.
+    Truncating,
+    /// The state of a change of a tree that is in progress ([`crate::TreeChanges`]).
+    Changing,
+    /// Invalid: the slot's inode is free or has a name, or the slot never existed.
     #[default]
     Broken,
 }
 
-/// An inode in the orphan table, or one that lives on in memory alone.
+/// An inode in the orphan table, or an unlinked but open one that exists only in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OrphanInfo {
     /// Inode.
     pub ino: Ino,
-    /// Why.
+    /// Reason for its entry.
     pub state: OrphanState,
-    /// It has a slot in the table; without one, it is free as far as the device goes.
+    /// It has an orphan slot; without one, it is free on the device.
     pub slot: bool,
-    /// Somebody has it open, or knows it.
+    /// It is open, or the kernel knows it.
     pub held: bool,
     /// File: size in bytes. Directory: entries left.
     pub size: u64,
-    /// Bytes of data that it keeps.
+    /// Bytes of its data.
     pub bytes: u64,
-    /// Where it was when it lost its last name, if that directory still has a path.
+    /// Its path when it lost its last name, if that directory still has a path.
     pub path: Option<Vec<u8>>,
 }
 
-/// A root (subvolume) of a volume.
+/// A subvolume of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RootInfo {
     /// Its number: the top 16 bits of its inode numbers.
     pub id: u16,
-    /// Its name under the volume's top; empty when it has been deleted.
+    /// Its name in the volume's top directory; empty if it has been deleted.
     pub name: Vec<u8>,
     /// Its top directory.
     pub top: Ino,
-    /// It has lost its name; what was in it is being freed.
+    /// It has been deleted; its contents are being freed.
     pub deleted: bool,
     /// Inodes in use.
     pub inodes: u64,
@@ -402,7 +420,7 @@ pub struct VolumeInfo {
     pub segments_free: u32,
     /// Bytes of an inode.
     pub inode_size: u32,
-    /// Codec of new objects, as `mkfs --compress` takes it.
+    /// Codec of new objects, in the syntax of `mkfs --compress`.
     pub compression: String,
     /// Live bytes of metadata and data.
     pub live_bytes: u64,
@@ -416,46 +434,47 @@ pub struct VolumeInfo {
     pub lsn: u64,
     /// Slots of the orphan table in use.
     pub orphans: u64,
-    /// Files without a name that live on in memory alone.
+    /// Parts of interrupted changes of trees, which are continued in the background.
+    pub tree_changes: u64,
+    /// Unlinked but open files that exist only in memory.
     pub detached: u64,
-    /// Bytes that are free but for these files, some until the next checkpoint.
+    /// Pinned bytes: free on the device except for these files, some until the next checkpoint.
     pub pinned_bytes: u64,
     /// Bytes of cache in use.
     pub cache_bytes: u64,
-    /// The process whose claim is in the volume: this one, or, of a volume opened for reading, one
-    /// that has ended without closing it.
+    /// The process whose claim is in the volume. This is the current process or, if the volume is
+    /// open for reading, one that ended without closing it.
     pub claim: Option<String>,
-    /// Why the volume is read-only, if it is.
+    /// Reason why the volume is read-only, if it is.
     pub read_only: Option<String>,
     /// Counters since it was opened.
     pub counters: Vec<(&'static str, u64)>,
-    /// What recovery did when the volume was opened.
+    /// Report of the recovery at open.
     pub recovery: RecoveryReport,
 }
 
-/// What recovery did.
+/// Report of a recovery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecoveryReport {
-    /// The volume had not been closed.
+    /// The volume had not been closed cleanly.
     pub needed: bool,
     /// Records replayed.
     pub records: u64,
     /// Bytes of journal read.
     pub bytes: u64,
-    /// Slots of the orphan table in use, whose inodes are freed behind the calls.
+    /// Orphan slots in use, whose inodes are freed in the background.
     pub orphans: u64,
-    /// Blocks of the orphan table that could not be read: what stood in them keeps its space until
-    /// a repair.
+    /// Unreadable blocks of the orphan table. The inodes in them keep their space until a repair.
     pub damage: Vec<String>,
     /// Intents completed.
     pub intents: u64,
-    /// Where and why the journal's tail was cut, if it was.
+    /// Position and reason of a truncated journal tail, if there was one.
     pub torn: Option<String>,
-    /// Time it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Checks a name for a directory entry.
+/// Checks that a name is valid for a directory entry.
 #[inline]
 pub fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > shoal_base::limits::NAME_MAX {

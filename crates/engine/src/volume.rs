@@ -1,174 +1,357 @@
-//! The open volume: what all calls share.
+//! Opening, closing, syncing, and information about a volume.
 
-use crate::background::Background;
-use crate::check::scrub::Unread;
-use crate::holds::Holds;
-use crate::orphan::Detached;
-use crate::reap::{Reaping, RootReaper};
-use crate::shape::Shape;
-use crate::types::{OpenOptions, RecoveryReport};
-use shoal_base::cold::{self, Cold};
+use crate::attributes::Attributes;
+use crate::background::{Background, DISCARD};
+use crate::batch::Batches;
+use crate::bulk::Bulk;
+use crate::changes::Changes;
+use crate::directories::Directories;
+use crate::files::Files;
+use crate::intents::Intents;
+use crate::maintenance::Maintenance;
+use crate::namei::Namespace;
+use crate::passes;
+use crate::paths::Paths;
+use crate::reap::Reaper;
+use crate::records;
+use crate::references::References;
+use crate::relief::FromBelow;
+use crate::state::State;
+use crate::subvolumes::Subvolumes;
+use crate::tokens::Tokens;
+use crate::tree_change::TreeChanges;
+use crate::types::{
+    BatchOp, Caller, CheckReport, OpenOptions, Progress, RecordSize, RecoveryReport, StatFs,
+    VolumeInfo,
+};
+use shoal_base::counters::Counter;
 use shoal_base::sync::Mutex;
-use shoal_base::{Code, Error, Ino, Result};
-use shoal_format::checkpoint::RootState;
-use shoal_format::node::{Key, TreeId};
-use shoal_itable::{InodeRef, InodeTable};
-use shoal_txn::{Need, OrphanSlot, RecordKind, Root, Store, Txn};
-use std::collections::{HashMap, VecDeque};
+use shoal_base::{Ino, Lsn, Result};
+use shoal_device::{Device, FileDevice, OpenMode};
+use shoal_format::features::{self, Word};
+use shoal_format::superblock::Superblock;
+use shoal_txn::{Opened, StoreOptions};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// An open volume. All methods may be called from any thread.
+/// Range of the default journal length at which a checkpoint is due.
+const CHECKPOINT_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(256 << 20);
+
+/// Maximum time for which closing discards.
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+
+/// An open volume. All methods may be called from any thread. The calls are in rooms, one for each
+/// subject: [`Volume::namespace`], [`Volume::files`] and so on.
 ///
 /// Dropping it without [`Volume::close`] is like a crash: nothing acknowledged by `fsync` or `sync`
 /// is lost, and the next open replays the journal.
 pub struct Volume {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) state: Arc<State>,
     pub(crate) background: Mutex<Option<Background>>,
 }
 
-/// The calls of a volume, which [`Volume`] dereferences to: what front ends and background threads
-/// share.
-pub struct Inner {
-    pub(crate) store: Store,
-    pub(crate) holds: Holds,
-    /// How many inodes live on in memory alone.
-    pub(crate) detached: Detached,
-    /// Files whose tail is being removed, and their slots in the orphan table.
-    pub(crate) cuts: Mutex<HashMap<Ino, OrphanSlot>>,
-    /// The list of `TruncateTracking::List`, a measuring aid.
-    pub(crate) tracked: Mutex<VecDeque<Ino>>,
-    /// What is to be freed behind the calls.
-    pub(crate) reaping: Reaping,
-    /// Roots are made and deleted one at a time.
-    pub(crate) rooting: Mutex<()>,
-    pub(crate) root_reaper: Mutex<RootReaper>,
-    /// One cleaning at a time.
-    pub(crate) cleaning: Mutex<()>,
-    /// The last time that cleaning made no room.
-    pub(crate) refusal: Mutex<Option<crate::clean::Refusal>>,
-    /// Files to which objects are being written.
-    pub(crate) writers: crate::data::Writers,
-    /// Objects that may grow.
-    pub(crate) tails: crate::data::Tails,
-    pub(crate) decoded: crate::data::Decoded,
-    pub(crate) options: OpenOptions,
-    pub(crate) recovery: Mutex<RecoveryReport>,
-    /// What the last scrub could not read.
-    pub(crate) unread: Mutex<Unread>,
-    /// Whether directories stand still.
-    pub(crate) shape: Shape,
-    /// Every name has a parent pointer: the volume's feature.
-    pub(crate) parents: bool,
+fn cache_default() -> u64 {
+    let pages = rustix::param::page_size() as u64;
+    let info = rustix::system::sysinfo();
+    let total = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
+    (total / 4).max(pages * 16 * 1024)
 }
 
-impl std::ops::Deref for Volume {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
-        &self.inner
+/// Converts the options to those of the transaction layer.
+pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOptions {
+    let bounds = CHECKPOINT_BYTES;
+    StoreOptions {
+        read_only: options.read_only,
+        cache_bytes: match options.cache_bytes {
+            0 => cache_default(),
+            bytes => bytes.max(4 << 20),
+        },
+        commit_interval_ms: options.commit_interval_ms,
+        checkpoint_bytes: match options.checkpoint_bytes {
+            0 => (sb.geometry.bytes() / 32).clamp(*bounds.start(), *bounds.end()),
+            bytes => bytes,
+        },
+        background: options.background,
+        #[cfg(feature = "lab")]
+        flush_rolls: options.lab.attr_intents_flushed,
+        discard: options.discard,
     }
 }
 
-impl Inner {
-    /// The live root that an inode lives in; `ESTALE` when the root has been deleted.
-    #[inline]
-    pub(crate) fn root(&self, ino: Ino) -> Result<&Root> {
-        let root = self.store.root(ino)?;
-        match root.state() {
-            RootState::Live => Ok(root),
-            RootState::Deleted | RootState::Vacant => Err(Error::Code(Code::Stale)),
-        }
-    }
-    /// The table of an inode that has been found, whatever has become of its root since.
-    #[inline]
-    pub(crate) fn table(&self, ino: Ino) -> Result<&InodeTable> {
-        Ok(&self.store.root(ino)?.table)
-    }
-    /// The inode's place; it may be free: look at its core under its lock.
-    #[inline]
-    pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        self.root(ino)?.table.get(ino)
-    }
-
-    /// The same, also in a root that has been deleted: for what looks after the whole volume.
-    pub(crate) fn place_of(&self, ino: Ino) -> Result<InodeRef> {
-        self.table(ino)?.get(ino)
-    }
-
-    /// Runs a call of one transaction, or several that are each complete, so that it reads nothing
-    /// inside the checkpoint's gate: what is not in memory is read before, and the call begins
-    /// again ([`shoal_base::cold`]). Until its first change the call must leave nothing behind.
-    #[inline]
-    pub(crate) fn reading_first<R>(&self, call: impl FnMut() -> Result<R>) -> Result<R> {
-        cold::retried(|cold| self.read_cold(cold), call)
-    }
-
-    #[cold]
-    fn read_cold(&self, cold: &Cold) -> Result<()> {
-        match *cold {
-            Cold::Block(ino) => self.place_of(ino).map(|_| ()),
-            Cold::Node { root, tree, hi, lo } => {
-                let id = TreeId::from_number(tree).ok_or(Error::Code(Code::Stale))?;
-                let root = self.store.root(Ino::new(root, 0))?;
-                root.tree(id).get(Key::new(hi, lo), |_| ()).map(|_| ())
+impl Volume {
+    /// Opens the volume in a file or on a block device. Recovers it if it was not closed.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
+        let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        let device = Arc::new(FileDevice::open_with(path, mode, &options.claim())?);
+        let volume = Volume::open_on(device.clone(), options)?;
+        // At once, not only when the next write fails.
+        let state = Arc::downgrade(&volume.state);
+        device.on_claim_loss(move |why| {
+            if let Some(state) = state.upgrade() {
+                state.store.poison(why);
             }
+        });
+        Ok(volume)
+    }
+
+    /// Opens the volume on a device.
+    pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
+        let start = Instant::now();
+        let sb = shoal_txn::read_superblock(&*device)?;
+        let Opened { store, recovered, epoch } =
+            shoal_txn::open(device, store_options(&sb, options))?;
+        let state = Arc::new(State::new(store, options, &FromBelow));
+        // Before the volume is used, and before anything is reaped.
+        let intents = Intents(&state).complete_intents()?;
+        Changes(&state).resume(epoch);
+        let writable = state.store.writable().is_ok();
+        if writable && state.store.room().back().is_err() {
+            tracing::warn!("no space on the host: only removals will succeed");
+        }
+        for damage in state.store.orphans().damage() {
+            tracing::warn!(damage, "part of the orphan table is lost: run shoal fsck --repair");
+        }
+        // Freed in the background, so that calls need not wait; without threads, now.
+        let orphans = Reaper(&state).adopt_orphans()?;
+        if writable && !options.background {
+            while Reaper(&state).reap_orphan()? || TreeChanges(&state).continue_some()? {}
+        }
+        *state.recovery.lock() = RecoveryReport {
+            needed: recovered.needed,
+            records: recovered.records,
+            bytes: recovered.bytes,
+            orphans,
+            damage: state.store.orphans().damage().to_vec(),
+            intents,
+            torn: recovered.torn,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        let background = match writable && options.background {
+            true => Some(Background::start(state.clone())?),
+            false => None,
+        };
+        Ok(Volume { state, background: Mutex::new(background) })
+    }
+
+    fn stop(&self) {
+        if let Some(background) = self.background.lock().take() {
+            background.stop(&self.state);
         }
     }
 
-    /// Begins a transaction that wants `bytes` of new space; when there is none, first makes what
-    /// can be made by checkpointing and cleaning.
-    #[inline]
-    pub(crate) fn begin_space(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
-        match self.store.begin(Need::Space(bytes), kind) {
-            Err(e) if e.is(Code::NoSpace) => self.begin_after_relief(bytes, kind),
-            other => other,
-        }
-    }
-
-    /// What waits to be freed comes first, all of it if need be; then what is dead but scattered.
-    /// When somebody has tried that, and nothing has been freed since, the answer is known.
-    #[cold]
-    fn begin_after_relief(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
-        let mut round = 0;
-        loop {
-            let apart = cold::apart();
-            if self.is_hopeless(bytes) {
-                return Err(Error::Code(Code::NoSpace));
+    /// Writes a checkpoint, marks the volume closed and stops the threads. Unlinked inodes that are
+    /// still in use are freed.
+    pub fn close(self) -> Result<()> {
+        self.stop();
+        if self.state.store.writable().is_ok() {
+            for (ino, _) in self.state.holds.orphans() {
+                self.references().release(ino, u64::MAX);
             }
-            let reaped = self.reap_for(bytes)?;
-            let gained = self.relieve(bytes)? || reaped;
-            let room = self.store.has_room(bytes);
-            if room || !gained || round >= 8 {
-                drop(apart);
-                match self.store.begin(Need::Space(bytes), kind) {
-                    // Others have taken the room in between: the last of it, or of what is so far.
-                    Err(e) if e.is(Code::NoSpace) && room && round < 8 => {}
-                    begun => return begun,
-                }
+            // Without it, names are missing from the window, which then says so.
+            if let Err(error) = self.changes().store_window() {
+                tracing::warn!(%error, "the window of removed names is not stored");
             }
-            // While there is something to free, there may be space.
-            round += u32::from(room || !reaped);
+            self.state.store.checkpoints().write_clean()?;
+            self.discard_rest();
+        }
+        match self.state.store.failure() {
+            Some(reason) if !self.state.options.read_only => {
+                Err(shoal_base::Error::Poisoned(reason))
+            }
+            _ => Ok(()),
         }
     }
+}
 
-    /// Frees what waits to be freed until `bytes` and some more are no longer live: of use after a
-    /// checkpoint. `false`: nothing was waiting.
-    pub(crate) fn reap_for(&self, bytes: u64) -> Result<bool> {
-        let space = &self.store.space;
-        let wanted = bytes.saturating_add(self.store.geometry.segment_size);
-        let (before, mut reaped) = (space.live_bytes(), false);
-        while space.live_bytes().saturating_add(wanted) > before && self.reap_some()? {
-            reaped = true;
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.stop();
+        if let Ok(journal) = self.state.store.journal() {
+            journal.shutdown();
         }
-        Ok(reaped)
     }
+}
 
-    /// Begins a transaction that gives space back or only changes what exists.
+impl Volume {
+    /// Names: lookups, and all calls that add, remove or move a name.
     #[inline]
-    pub(crate) fn begin(&self, kind: RecordKind) -> Result<Txn<'_>> {
-        if self.store.is_tight() && !cold::is_again() {
-            let _apart = cold::apart();
-            self.refill_reserve()?;
-        }
-        self.store.begin(Need::Release, kind)
+    pub fn namespace(&self) -> Namespace<'_> {
+        Namespace(&self.state)
     }
+    /// Listing directories.
+    #[inline]
+    pub fn directories(&self) -> Directories<'_> {
+        Directories(&self.state)
+    }
+    /// The contents of files.
+    #[inline]
+    pub fn files(&self) -> Files<'_> {
+        Files(&self.state)
+    }
+    /// Attributes, extended attributes and access control lists.
+    #[inline]
+    pub fn attributes(&self) -> Attributes<'_> {
+        Attributes(&self.state)
+    }
+    /// Attributes of many inodes with one call.
+    #[inline]
+    pub fn bulk(&self) -> Bulk<'_> {
+        Bulk(&self.state)
+    }
+    /// Changes of all inodes below a directory.
+    #[inline]
+    pub fn tree_changes(&self) -> TreeChanges<'_> {
+        TreeChanges(&self.state)
+    }
+    /// Changes since a mark.
+    #[inline]
+    pub fn changes(&self) -> Changes<'_> {
+        Changes(&self.state)
+    }
+    /// Tokens that open files without their paths.
+    #[inline]
+    pub fn tokens(&self) -> Tokens<'_> {
+        Tokens(&self.state)
+    }
+    /// Parent pointers and paths.
+    #[inline]
+    pub fn paths(&self) -> Paths<'_> {
+        Paths(&self.state)
+    }
+    /// References to inodes: open files, and inodes that the kernel knows.
+    #[inline]
+    pub fn references(&self) -> References<'_> {
+        References(&self.state)
+    }
+    /// Subvolumes.
+    #[inline]
+    pub fn subvolumes(&self) -> Subvolumes<'_> {
+        Subvolumes(&self.state)
+    }
+    /// Checkpoints, freeing, cleaning, scrubbing.
+    #[inline]
+    pub fn maintenance(&self) -> Maintenance<'_> {
+        Maintenance(&self.state)
+    }
+
+    /// Makes several changes as one transaction: all of them, or none.
+    ///
+    /// # Errors
+    /// Those of [`BatchOp`]'s calls; `E2BIG` for a batch that exceeds a journal record, `EXDEV` for
+    /// paths of another subvolume.
+    pub fn batch(&self, who: &Caller, start: Ino, ops: &[BatchOp<'_>]) -> Result<()> {
+        Batches(&self.state).batch(who, start, ops)
+    }
+
+    /// Makes everything acknowledged so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.state.sync()
+    }
+
+    /// Returns the newest LSN.
+    pub fn staged_lsn(&self) -> Lsn {
+        self.state.store.lsn()
+    }
+    /// Returns the LSN up to which everything is durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.state
+            .store
+            .journal()
+            .map_or(self.state.store.checkpoints().newest_lsn(), |j| j.durable_lsn())
+    }
+    /// Returns the reason why the volume is read-only, if it is.
+    pub fn read_only_reason(&self) -> Option<Arc<str>> {
+        self.state.store.failure()
+    }
+
+    /// Returns sizes and free space, as for `statfs`.
+    pub fn statfs(&self) -> StatFs {
+        let inode = u64::from(self.state.store.geometry().inode_size);
+        let geometry = self.state.store.geometry();
+        // Dead space counts as free: the cleaner can free it when it is needed.
+        let space = self.state.store.space();
+        let live = space.counts().live_bytes()
+            + space.counts().pinned_bytes()
+            + self.state.store.checkpoints().dirty_bytes() / 2;
+        let free = (geometry.bytes() - geometry.segment_size).saturating_sub(live);
+        let available = self.state.store.room().available_shown();
+        StatFs {
+            bytes_total: geometry.bytes(),
+            bytes_free: free.max(available),
+            bytes_available: available,
+            // Includes unlinked inodes that are still in use.
+            inodes_used: self.state.store.roots().inodes() + self.state.detached.len(),
+            inodes_free: available / inode,
+            read_only: self.state.store.failure().is_some(),
+        }
+    }
+
+    /// Returns facts about the volume.
+    pub fn info(&self) -> VolumeInfo {
+        let sb = self.state.store.checkpoints().superblock();
+        let words = [
+            (Word::Compat, sb.compat),
+            (Word::ReadOnlyCompat, sb.ro_compat),
+            (Word::Incompat, sb.incompat),
+        ];
+        let features = words.into_iter().flat_map(|(word, bits)| {
+            features::names(word, bits).map(|(_, name)| name.unwrap_or("unknown"))
+        });
+        let counters = Counter::ALL.iter().map(|c| (c.name(), self.state.store.counters().get(*c)));
+        VolumeInfo {
+            id: uuid(&sb.id),
+            version: features::VERSION,
+            features: features.collect(),
+            segment_size: sb.geometry.segment_size,
+            segments: sb.geometry.segments,
+            segments_free: self.state.store.space().counts().free_segments(),
+            inode_size: sb.geometry.inode_size,
+            compression: sb.compression.to_string(),
+            live_bytes: self.state.store.space().counts().live_bytes(),
+            inodes: self.state.store.roots().inodes(),
+            checkpoint: self.state.store.checkpoints().newest_epoch(),
+            checkpoint_lsn: self.state.store.checkpoints().newest_lsn().0,
+            lsn: self.state.store.lsn().0,
+            orphans: self.state.store.orphans().len() as u64,
+            tree_changes: self.state.changing.waiting(),
+            detached: self.state.detached.len(),
+            pinned_bytes: self.state.store.space().counts().pinned_bytes(),
+            cache_bytes: self.state.store.cache_bytes(),
+            claim: self.state.store.device().claim(),
+            read_only: self.state.store.failure().map(|r| r.to_string()),
+            counters: counters.collect(),
+            recovery: self.state.recovery.lock().clone(),
+        }
+    }
+
+    /// Returns the kinds of records, with their limits and the largest so far.
+    pub fn record_sizes(&self) -> Vec<RecordSize> {
+        records::sizes(&self.state.store)
+    }
+
+    /// Checks the whole volume. Calls that change it wait meanwhile. `progress` gets the work done
+    /// and the total.
+    pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<CheckReport> {
+        self.check_showing("checking", &mut |_, done, total| progress(done, total))
+    }
+
+    /// As [`Volume::check`]; progress also gets the name of the pass, after `what`.
+    pub(crate) fn check_showing(&self, what: &str, progress: Progress<'_>) -> Result<CheckReport> {
+        passes::check(&self.state, what, progress)
+    }
+
+    /// Before closing: discards free segments, for a limited time.
+    fn discard_rest(&self) {
+        let begun = Instant::now();
+        while self.state.options.discard
+            && self.state.store.room().discard_run(DISCARD, 0) > 0
+            && begun.elapsed() < DISCARD_TIME
+        {}
+    }
+}
+
+fn uuid(id: &[u8; 16]) -> String {
+    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -1,5 +1,5 @@
-//! The LSN in each inode's core is that of the record of its last change: in memory, and after a
-//! crash in what the replay makes of the journal.
+//! The LSN in each inode's core must be that of the record of its last change: in memory, and after
+//! a crash and replay.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,11 +23,11 @@ const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };
 const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..PLAIN };
 const ANY: XattrFlags = XattrFlags { create: false, replace: false, clear_set_group_id: false };
 
-/// A volume whose calls say which inodes they change.
+/// A volume whose calls record the inodes that they change.
 struct Session {
     volume: Volume,
     who: Caller,
-    /// By inode: its last call, and the LSNs between which that staged its records.
+    /// By inode: its last call, and the range of LSNs in which that staged its records.
     last: BTreeMap<Ino, (String, Range<u64>)>,
 }
 
@@ -37,7 +37,7 @@ impl Session {
         Session { volume, who: Caller::root(), last: BTreeMap::new() }
     }
 
-    /// Makes a call that changes these inodes and those that it returns, no others.
+    /// Makes a call that changes exactly these inodes and those that it returns.
     fn call(
         &mut self,
         name: &str,
@@ -56,38 +56,40 @@ impl Session {
 
     fn make(&mut self, name: &str, dir: Ino) -> Ino {
         let make = |v: &Volume, who: &Caller| {
-            v.create(who, dir, name.as_bytes(), 0o644).map(|entry| vec![entry.ino])
+            v.namespace().create(who, dir, name.as_bytes(), 0o644).map(|entry| vec![entry.ino])
         };
         self.call(&format!("create {name}"), &[dir], make)[0]
     }
 
     fn make_dir(&mut self, name: &str, dir: Ino) -> Ino {
         let make = |v: &Volume, who: &Caller| {
-            v.mkdir(who, dir, name.as_bytes(), 0o755).map(|entry| vec![entry.ino])
+            v.namespace().mkdir(who, dir, name.as_bytes(), 0o755).map(|entry| vec![entry.ino])
         };
         self.call(&format!("mkdir {name}"), &[dir], make)[0]
     }
 
     fn set(&mut self, name: &str, ino: Ino, set: SetAttr) {
-        self.call(name, &[ino], |v, who| v.setattr(who, ino, &set).map(|_| Vec::new()));
+        self.call(name, &[ino], |v, who| {
+            v.attributes().setattr(who, ino, &set).map(|_| Vec::new())
+        });
     }
 
     fn xattr(&mut self, ino: Ino, name: &str, value: &[u8]) {
         let what = format!("set {name} to {} bytes", value.len());
         self.call(&what, &[ino], |v, who| {
-            v.setxattr(who, ino, name.as_bytes(), value, ANY).map(|()| Vec::new())
+            v.attributes().setxattr(who, ino, name.as_bytes(), value, ANY).map(|()| Vec::new())
         });
     }
 
     fn no_xattr(&mut self, ino: Ino, name: &str) {
         self.call(&format!("remove {name}"), &[ino], |v, who| {
-            v.removexattr(who, ino, name.as_bytes()).map(|()| Vec::new())
+            v.attributes().removexattr(who, ino, name.as_bytes()).map(|()| Vec::new())
         });
     }
 
     fn write(&mut self, ino: Ino, at: u64, bytes: usize) {
         self.call(&format!("write {bytes} at {at}"), &[ino], |v, _| {
-            v.write(ino, at, &vec![7; bytes], false).map(|_| Vec::new())
+            v.files().write(ino, at, &vec![7; bytes], false).map(|_| Vec::new())
         });
     }
 
@@ -100,14 +102,16 @@ impl Session {
     ) {
         let changed: Vec<Ino> = changed.iter().copied().chain([from_dir, dir]).collect();
         self.call(&format!("rename {from} to {to}"), &changed, |v, who| {
-            v.rename(who, from_dir, from.as_bytes(), dir, to.as_bytes(), flags).map(|()| Vec::new())
+            v.namespace()
+                .rename(who, from_dir, from.as_bytes(), dir, to.as_bytes(), flags)
+                .map(|()| Vec::new())
         });
     }
 
     fn remove(&mut self, dir: Ino, name: &str, changed: &[Ino]) {
         let changed: Vec<Ino> = changed.iter().copied().chain([dir]).collect();
         self.call(&format!("unlink {name}"), &changed, |v, who| {
-            v.unlink(who, dir, name.as_bytes()).map(|()| Vec::new())
+            v.namespace().unlink(who, dir, name.as_bytes()).map(|()| Vec::new())
         });
     }
 }
@@ -115,13 +119,15 @@ impl Session {
 fn names(session: &mut Session) {
     let (a, b) = (session.make_dir("a", ROOT), session.make_dir("b", ROOT));
     let f = session.make("f", a);
-    session.call("link", &[f, b], |v, who| v.link(who, f, b, b"g").map(|_| vec![]));
+    session.call("link", &[f, b], |v, who| v.namespace().link(who, f, b, b"g").map(|_| vec![]));
     session.remove(b, "g", &[f]);
     session.rename((a, "f"), (a, "f2"), PLAIN, &[f]);
     session.rename((a, "f2"), (b, "f3"), PLAIN, &[f]);
     let (kept, over) = (session.make("kept", a), session.make("over", a));
-    session.call("link", &[kept, b], |v, who| v.link(who, kept, b, b"linked").map(|_| vec![]));
-    // Over one of two names, and over an only one.
+    session.call("link", &[kept, b], |v, who| {
+        v.namespace().link(who, kept, b, b"linked").map(|_| vec![])
+    });
+    // Over one of two names, and over the only one.
     session.rename((b, "f3"), (a, "kept"), PLAIN, &[f, kept]);
     session.rename((a, "kept"), (a, "over"), PLAIN, &[f]);
     session.last.remove(&over);
@@ -133,19 +139,20 @@ fn names(session: &mut Session) {
     session.rename((a, "over"), (b, "e"), EXCHANGE, &[f, d]);
     session.rename((b, "e"), (b, "linked"), EXCHANGE, &[f, kept]);
     let gone = session.make_dir("gone", b);
-    session.call("rmdir", &[b], |v, who| v.rmdir(who, b, b"gone").map(|()| vec![]));
+    session.call("rmdir", &[b], |v, who| v.namespace().rmdir(who, b, b"gone").map(|()| vec![]));
     session.last.remove(&gone);
     let short = session.call("symlink", &[a], |v, who| {
-        v.symlink(who, a, b"short", b"target").map(|e| vec![e.ino])
+        v.namespace().symlink(who, a, b"short", b"target").map(|e| vec![e.ino])
     });
     session.call("long symlink", &[a], |v, who| {
-        v.symlink(who, a, b"long", &[b'x'; 3000]).map(|e| vec![e.ino])
+        v.namespace().symlink(who, a, b"long", &[b'x'; 3000]).map(|e| vec![e.ino])
     });
     session.call("link of a symlink", &[short[0], b], |v, who| {
-        v.link(who, short[0], b, b"short").map(|_| vec![])
+        v.namespace().link(who, short[0], b, b"short").map(|_| vec![])
     });
-    session
-        .call("mknod", &[a], |v, who| v.mknod(who, a, b"fifo", 0o010_644, 0).map(|e| vec![e.ino]));
+    session.call("mknod", &[a], |v, who| {
+        v.namespace().mknod(who, a, b"fifo", 0o010_644, 0).map(|e| vec![e.ino])
+    });
 }
 
 fn contents(session: &mut Session) {
@@ -169,17 +176,20 @@ fn contents(session: &mut Session) {
     let all = Fallocate::Allocate { keep_size: false };
     for (mode, ino) in [(all, f), (Fallocate::PunchHole, pieces)] {
         session.call("fallocate", &[ino], |v, _| {
-            v.fallocate(ino, mode, 10_000, 50_000).map(|()| vec![])
+            v.files().fallocate(ino, mode, 10_000, 50_000).map(|()| vec![])
         });
     }
     let zero = Fallocate::ZeroRange { keep_size: true };
-    session.call("zero", &[pieces], |v, _| v.fallocate(pieces, zero, 0, 900_000).map(|()| vec![]));
-    session.call("copy", &[f], |v, _| v.copy_range(cut, 0, f, 100, 4000).map(|_| vec![]));
-    session.call("append", &[f], |v, _| v.append(f, b"end", false).map(|_| vec![]));
+    session.call("zero", &[pieces], |v, _| {
+        v.files().fallocate(pieces, zero, 0, 900_000).map(|()| vec![])
+    });
+    session.call("copy", &[f], |v, _| v.files().copy_range(cut, 0, f, 100, 4000).map(|_| vec![]));
+    session.call("append", &[f], |v, _| v.files().append(f, b"end", false).map(|_| vec![]));
     session.set("chmod", f, SetAttr { mode: Some(0o600), ..SetAttr::default() });
     session.set("chown", f, SetAttr { uid: Some(7), gid: Some(8), ..SetAttr::default() });
     session.set("utimes", d, SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() });
-    // Capabilities go with the next change of contents, and group bits with a chmod of its list.
+    // Capabilities are removed by the next change of contents; group bits change with a chmod of
+    // the list.
     session.xattr(f, "security.capability", &[1; 20]);
     session.write(f, 0, 10);
 }
@@ -197,16 +207,16 @@ fn attributes(session: &mut Session) {
     session.no_xattr(f, "user.more");
     session.no_xattr(f, "user.remote");
     session.no_xattr(f, "user.a");
-    // Data gives way to attributes.
+    // Data moves out for attributes.
     let full = session.make("full", d);
     session.write(full, 0, 150);
     session.xattr(full, "user.b", &[5; 120]);
-    // Many names: their pointers leave the inode, and come back.
+    // Many names: the pointers move out of the inode, and back.
     let many = session.make("many", d);
     for n in 0..12 {
         let name = format!("{n:0>100}");
         session.call("link", &[many, d], |v, who| {
-            v.link(who, many, d, name.as_bytes()).map(|_| vec![])
+            v.namespace().link(who, many, d, name.as_bytes()).map(|_| vec![])
         });
     }
     session.rename((d, &format!("{:0>100}", 3)), (d, "renamed"), PLAIN, &[many]);
@@ -228,45 +238,49 @@ fn attributes(session: &mut Session) {
 
 fn orphans(session: &mut Session) {
     let d = session.make_dir("orphans", ROOT);
-    let tmp = session.volume.tmpfile(&session.who, d, 0o600).unwrap().ino;
+    let tmp = session.volume.namespace().tmpfile(&session.who, d, 0o600).unwrap().ino;
     session.write(tmp, 0, 100);
-    session.call("linkat", &[tmp, d], |v, who| v.link(who, tmp, d, b"named").map(|_| vec![]));
-    session.volume.release(tmp, 1);
+    session.call("linkat", &[tmp, d], |v, who| {
+        v.namespace().link(who, tmp, d, b"named").map(|_| vec![])
+    });
+    session.volume.references().release(tmp, 1);
     let tree = session.make_dir("tree", d);
     let below = session.make_dir("below", tree);
     let inside = session.make("inside", below);
     session.call("link out", &[inside, d], |v, who| {
-        v.link(who, inside, d, b"outside").map(|_| vec![])
+        v.namespace().link(who, inside, d, b"outside").map(|_| vec![])
     });
     session.call("remove tree", &[d, inside], |v, who| {
-        v.remove_tree(who, d, b"tree", TreeCheck::Tree).map(|()| vec![])
+        v.namespace().remove_tree(who, d, b"tree", TreeCheck::Tree).map(|()| vec![])
     });
     [tree, below].iter().for_each(|gone| {
         session.last.remove(gone);
     });
     let top = session.call("make a root", &[ROOT], |v, who| {
-        v.root_create(who, b"sub", 0o755).map(|e| vec![e.ino])
+        v.subvolumes().create(who, b"sub", 0o755).map(|e| vec![e.ino])
     })[0];
     session.make("in sub", top);
     let other = session.call("make a root", &[ROOT], |v, who| {
-        v.root_create(who, b"other", 0o755).map(|e| vec![e.ino])
+        v.subvolumes().create(who, b"other", 0o755).map(|e| vec![e.ino])
     })[0];
-    session.call("delete a root", &[ROOT], |v, who| v.root_delete(who, b"other").map(|()| vec![]));
+    session.call("delete a root", &[ROOT], |v, who| {
+        v.subvolumes().delete(who, b"other").map(|()| vec![])
+    });
     session.last.remove(&other);
 }
 
-/// All inodes with links.
+/// Returns all inodes with links.
 fn inodes(device: &Arc<MemDevice>) -> BTreeMap<Ino, Inode> {
     let store = store_as(device, true);
     let mut all = BTreeMap::new();
-    for root in store.roots.iter().filter(|root| !root.is_free()) {
+    for root in store.roots().iter().filter(|root| !root.is_free()) {
         let mut next = 0;
         while let Some(block) = root.table.next_in_use(next).unwrap() {
             for slot in 0..INODES_PER_BLOCK as u64 {
                 let ino = Ino::new(root.id, block * INODES_PER_BLOCK as u64 + slot);
                 let mut inode = root.table.get(ino).unwrap().read().inode.clone();
                 if inode.core.in_use() && inode.core.nlink > 0 {
-                    // In memory the forks alone know their lengths.
+                    // In memory only the forks have their lengths.
                     inode.core.data_len = inode.data.len() as u16;
                     inode.core.attr_len = inode.attr.len() as u16;
                     all.insert(ino, inode);
@@ -278,7 +292,7 @@ fn inodes(device: &Arc<MemDevice>) -> BTreeMap<Ino, Inode> {
     all
 }
 
-/// Inodes whose LSN is not that of their last call.
+/// Returns the inodes whose LSN is not that of their last call.
 fn wrong(session: &Session, inodes: &BTreeMap<Ino, Inode>, when: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (ino, (call, records)) in &session.last {
@@ -300,9 +314,8 @@ fn replay_leaves_the_lsn_of_the_last_change() {
         let device = Arc::new(MemDevice::new(256 << 20));
         mkfs_on(device.clone(), &MkfsOptions { inode_size, ..MkfsOptions::default() }).unwrap();
         let options = OpenOptions {
-            attr_intents,
+            lab: Lab { attr_intents, step_records: 8, ..Lab::default() },
             noatime: true,
-            step_records: 8,
             checkpoint_bytes: 1 << 40,
             ..options()
         };
@@ -320,12 +333,12 @@ fn replay_leaves_the_lsn_of_the_last_change() {
     }
 }
 
-/// What is in memory, which the next checkpoint writes, is what a replay makes of the journal.
-/// Returns it.
+/// Checks that the inodes in memory, which the next checkpoint writes, are those of a replay.
+/// Returns them.
 fn replayed_is_written(volume: &Volume, device: &Arc<MemDevice>) -> BTreeMap<Ino, Inode> {
     volume.sync().unwrap();
     let crashed = copy(device);
-    volume.checkpoint().unwrap();
+    volume.maintenance().checkpoint().unwrap();
     let (replayed, written) = (inodes(&crashed), inodes(&copy(device)));
     assert_eq!(replayed.len(), written.len());
     for (ino, inode) in &replayed {
@@ -334,14 +347,15 @@ fn replayed_is_written(volume: &Volume, device: &Arc<MemDevice>) -> BTreeMap<Ino
     written
 }
 
-/// The LSN in memory was that of the journal's end when the inode was changed, which is not that of
-/// the record when others come between.
+/// The LSN in memory was that of the journal's end at the time of the change, which is not that of
+/// the record if others are staged in between.
 #[test]
 fn no_record_comes_between_an_inode_and_its_lsn() {
     let device = Arc::new(MemDevice::new(64 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone(), &options()).unwrap();
-    let made = |name: &[u8]| volume.create(&Caller::root(), ROOT, name, 0o644).unwrap().ino;
+    let made =
+        |name: &[u8]| volume.namespace().create(&Caller::root(), ROOT, name, 0o644).unwrap().ino;
     let inos = [made(b"a"), made(b"b"), made(b"c")];
     volume.close().unwrap();
     let store = store(&device);
@@ -351,7 +365,7 @@ fn no_record_comes_between_an_inode_and_its_lsn() {
     let [mut a, mut b, mut c] = refs.each_ref().map(|inode| inode.write());
     let change = |txn: &mut Txn<'_>, inode: &mut Locked<'_>| {
         let ctime = Stamp { sec: 7, nsec: 0 };
-        inode.edit(table, txn.epoch).core.ctime = ctime;
+        inode.edit(table, txn.epoch()).core.ctime = ctime;
         let item = Item::Links { ino: inode.ino(), nlink: 1, ctime };
         txn.log_core(inode, item);
     };
@@ -374,7 +388,7 @@ fn no_record_comes_between_an_inode_and_its_lsn() {
     assert_eq!((end_before.0, end), (start(end), Lsn(behind)));
 }
 
-/// The same with calls, and what a replay makes of it.
+/// The same with concurrent calls, compared with a replay.
 #[test]
 fn threads_do_not_come_between_a_change_and_its_lsn() {
     let device = Arc::new(MemDevice::new(256 << 20));
@@ -382,21 +396,31 @@ fn threads_do_not_come_between_a_change_and_its_lsn() {
     let options = OpenOptions { noatime: true, checkpoint_bytes: 1 << 40, ..options() };
     let volume = Volume::open_on(device.clone(), &options).unwrap();
     let who = Caller::root();
-    let dirs = [b"a", b"b"].map(|name| volume.mkdir(&who, ROOT, name, 0o755).unwrap().ino);
+    let dirs =
+        [b"a", b"b"].map(|name| volume.namespace().mkdir(&who, ROOT, name, 0o755).unwrap().ino);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (volume, who) = (&volume, &who);
             scope.spawn(move || {
                 for n in 0..300 {
                     let [one, other, third] = [0, 1, 2].map(|k| format!("{thread}.{n}.{k}"));
-                    let f = volume.create(who, dirs[n % 2], one.as_bytes(), 0o644).unwrap().ino;
+                    let f = volume
+                        .namespace()
+                        .create(who, dirs[n % 2], one.as_bytes(), 0o644)
+                        .unwrap()
+                        .ino;
                     let (from, to) = (dirs[n % 2], dirs[n / 2 % 2]);
-                    volume.rename(who, from, one.as_bytes(), to, other.as_bytes(), PLAIN).unwrap();
-                    volume.link(who, f, from, third.as_bytes()).unwrap();
+                    volume
+                        .namespace()
+                        .rename(who, from, one.as_bytes(), to, other.as_bytes(), PLAIN)
+                        .unwrap();
+                    volume.namespace().link(who, f, from, third.as_bytes()).unwrap();
                     match n % 4 {
-                        0 => volume.unlink(who, to, other.as_bytes()).unwrap(),
-                        1 => volume.setxattr(who, f, b"user.a", b"value", ANY).unwrap(),
-                        2 => drop(volume.write(f, 0, &[7; 40], false).unwrap()),
+                        0 => volume.namespace().unlink(who, to, other.as_bytes()).unwrap(),
+                        1 => {
+                            volume.attributes().setxattr(who, f, b"user.a", b"value", ANY).unwrap()
+                        }
+                        2 => drop(volume.files().write(f, 0, &[7; 40], false).unwrap()),
                         _ => {}
                     }
                 }

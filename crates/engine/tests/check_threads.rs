@@ -1,5 +1,5 @@
-//! A check says the same, in the same order, on one thread and on several, of volumes with random
-//! damage: what is found does not depend on who looks.
+//! A check of randomly damaged volumes must report the same problems, in the same order, on one
+//! thread and on several.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,38 +13,54 @@ use std::sync::Arc;
 const FILES: u32 = 24_000;
 const ROUNDS: u64 = 16;
 
-/// Files of all kinds, in several directories and roots, in more than one leaf of every tree.
+/// Makes files of all kinds, in several directories and subvolumes, in more than one leaf of every
+/// tree.
 fn volume() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(192 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone(), &common::options()).unwrap();
     let who = Caller::root();
-    let root = volume.root_create(&who, b"root", 0o755).unwrap().ino;
+    let root = volume.subvolumes().create(&who, b"root", 0o755).unwrap().ino;
     let above = [Ino::ROOT, root];
     let dirs: Vec<Ino> = (0..40)
         .map(|n: usize| {
-            volume.mkdir(&who, above[n % 2], format!("dir {n}").as_bytes(), 0o755).unwrap().ino
+            volume
+                .namespace()
+                .mkdir(&who, above[n % 2], format!("dir {n}").as_bytes(), 0o755)
+                .unwrap()
+                .ino
         })
         .collect();
     let flags = XattrFlags::default();
     for n in 0..FILES {
         let dir = dirs[n as usize % dirs.len()];
-        let file = volume.create(&who, dir, format!("file {n}").as_bytes(), 0o644).unwrap().ino;
+        let file = volume
+            .namespace()
+            .create(&who, dir, format!("file {n}").as_bytes(), 0o644)
+            .unwrap()
+            .ino;
         match n % 400 {
-            0 => drop(volume.write(file, 0, &[n as u8; 5000], false).unwrap()),
-            // Apart: extents in the tree.
+            0 => drop(volume.files().write(file, 0, &[n as u8; 5000], false).unwrap()),
+            // Scattered: extents in the tree.
             1 => (0..40).for_each(|i| {
-                volume.write(file, i * 200_000, b"apart", false).unwrap();
+                volume.files().write(file, i * 200_000, b"apart", false).unwrap();
             }),
-            // Attributes in the tree, one of them in an object.
+            // Attributes in the tree, one of them in a data object.
             2 => {
                 for i in 0..30 {
                     let name = format!("user.{i}");
-                    volume.setxattr(&who, file, name.as_bytes(), &[1; 100], flags).unwrap();
+                    volume
+                        .attributes()
+                        .setxattr(&who, file, name.as_bytes(), &[1; 100], flags)
+                        .unwrap();
                 }
-                volume.setxattr(&who, file, b"user.long", &[2; 3000], flags).unwrap();
+                volume.attributes().setxattr(&who, file, b"user.long", &[2; 3000], flags).unwrap();
             }
-            3 => volume.link(&who, file, dir, format!("link {n}").as_bytes()).map(drop).unwrap(),
+            3 => volume
+                .namespace()
+                .link(&who, file, dir, format!("link {n}").as_bytes())
+                .map(drop)
+                .unwrap(),
             _ => {}
         }
     }
@@ -52,7 +68,7 @@ fn volume() -> Arc<MemDevice> {
     device
 }
 
-/// Where the structures of a kind begin.
+/// Returns the addresses of all structures with this magic.
 fn places(device: &MemDevice, magic: &[u8]) -> Vec<u64> {
     let (mut found, mut raw) = (Vec::new(), vec![0; 1 << 20]);
     for start in (0..device.capacity()).step_by(raw.len()) {
@@ -63,7 +79,7 @@ fn places(device: &MemDevice, magic: &[u8]) -> Vec<u64> {
     found
 }
 
-/// The check on so many threads; `None`: the volume cannot be opened.
+/// Checks on this many threads; `None` if the volume cannot be opened.
 fn check(device: &Arc<MemDevice>, threads: usize) -> Option<CheckReport> {
     let options = OpenOptions { read_only: true, threads, ..common::options() };
     let volume = Volume::open_on(device.clone(), &options).ok()?;

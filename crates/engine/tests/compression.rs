@@ -1,5 +1,5 @@
-//! Compressed volumes: what is read is what was written, space is counted exactly, and damage is
-//! named.
+//! Compressed volumes: contents read back correctly, space accounting is exact, and damage is
+//! reported.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ fn made(compression: Compression, size: u64) -> (Arc<MemDevice>, Volume) {
     (device, volume)
 }
 
-/// Text in which no two lines are alike.
+/// Returns text without repeated lines.
 fn prose(len: usize) -> Vec<u8> {
     let line = |n: usize| format!("line {n}: {} and so on\n", n * n % 977);
     let mut text: Vec<u8> = (0..).flat_map(|n| line(n).into_bytes()).take(len).collect();
@@ -42,14 +42,15 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 fn create(volume: &Volume, name: &str, bytes: &[u8]) -> Ino {
-    let file = volume.create(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o644).unwrap().ino;
-    assert_eq!(volume.write(file, 0, bytes, false).unwrap(), bytes.len());
+    let file =
+        volume.namespace().create(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o644).unwrap().ino;
+    assert_eq!(volume.files().write(file, 0, bytes, false).unwrap(), bytes.len());
     file
 }
 
 fn contents(volume: &Volume, file: Ino) -> Vec<u8> {
-    let mut bytes = vec![0; volume.getattr(file).unwrap().size as usize];
-    assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), bytes.len());
+    let mut bytes = vec![0; volume.attributes().getattr(file).unwrap().size as usize];
+    assert_eq!(volume.files().read(file, 0, &mut bytes).unwrap(), bytes.len());
     bytes
 }
 
@@ -77,13 +78,13 @@ fn files_read_back_in_any_pieces_and_take_less() {
             for step in [700, 4096, 50_001] {
                 for at in (0..bytes.len()).step_by(step) {
                     let mut here = vec![0; step.min(bytes.len() - at)];
-                    volume.read(*file, at as u64, &mut here).unwrap();
+                    volume.files().read(*file, at as u64, &mut here).unwrap();
                     assert!(here == bytes[at..at + here.len()], "{step} bytes at {at}");
                 }
             }
         }
         let (file, bytes) = &files[6];
-        let used = volume.getattr(*file).unwrap().blocks * 512;
+        let used = volume.attributes().getattr(*file).unwrap().blocks * 512;
         assert!(used > 1000 && used < bytes.len() as u64 / 2, "{codec}: {used} bytes used");
         assert_eq!(volume.info().compression, codec.to_string());
         assert_clean(&volume);
@@ -95,9 +96,9 @@ fn files_read_back_in_any_pieces_and_take_less() {
 fn what_cannot_be_compressed_is_stored_as_it_is_and_grows_in_place() {
     let (_device, volume) = made(Compression::LZ4, 64 << 20);
     let file = create(&volume, "noise", &noise(64 << 10));
-    assert_eq!(volume.getattr(file).unwrap().blocks * 512, 64 << 10);
+    assert_eq!(volume.attributes().getattr(file).unwrap().blocks * 512, 64 << 10);
     for _ in 0..15 {
-        volume.append(file, &noise(4096), false).unwrap();
+        volume.files().append(file, &noise(4096), false).unwrap();
     }
     assert_eq!(contents(&volume, file).len(), (64 << 10) + 15 * 4096);
     let grown = volume.info().counters.iter().find(|(name, _)| *name == "objects_grown").unwrap().1;
@@ -105,7 +106,7 @@ fn what_cannot_be_compressed_is_stored_as_it_is_and_grows_in_place() {
     assert_clean(&volume);
 }
 
-/// Of bytes that compress to next to nothing, pieces of which each has less than a stored byte.
+/// Highly compressible bytes: some pieces have less than one stored byte.
 #[test]
 fn any_part_of_an_object_keeps_its_segment() {
     for codec in codecs() {
@@ -114,28 +115,28 @@ fn any_part_of_an_object_keeps_its_segment() {
         let mut bytes = vec![7; WINDOW];
         let file = create(&volume, "sevens", &bytes);
         for at in (0..20_000).step_by(2) {
-            volume.fallocate(file, Fallocate::PunchHole, at, 1).unwrap();
+            volume.files().fallocate(file, Fallocate::PunchHole, at, 1).unwrap();
             bytes[at as usize] = 0;
         }
         assert_clean(&volume);
-        // All but a byte in the middle: its segment must not be given to others.
+        // Everything except one byte in the middle: its segment must not be reused.
         for (from, to) in [(0, 10_001), (10_002, WINDOW as u64)] {
-            volume.fallocate(file, Fallocate::PunchHole, from, to - from).unwrap();
+            volume.files().fallocate(file, Fallocate::PunchHole, from, to - from).unwrap();
             bytes[from as usize..to as usize].fill(0);
         }
-        volume.checkpoint().unwrap();
+        volume.maintenance().checkpoint().unwrap();
         for n in 0..40 {
             create(&volume, &format!("other {n}"), &noise(1 << 20));
         }
         (0..40).for_each(|n| unlink(&volume, &format!("other {n}")));
-        volume.clean().unwrap();
+        volume.maintenance().clean().unwrap();
         assert!(contents(&volume, file) == bytes);
         assert_clean(&volume);
         volume.close().unwrap();
         let volume = open(&device);
         assert!(contents(&volume, file) == bytes);
         unlink(&volume, "sevens");
-        volume.checkpoint().unwrap();
+        volume.maintenance().checkpoint().unwrap();
         assert_clean(&volume);
         let after = volume.info().live_bytes;
         assert!(after <= before + 100_000, "{before} bytes live before, {after} after");
@@ -143,7 +144,7 @@ fn any_part_of_an_object_keeps_its_segment() {
 }
 
 fn unlink(volume: &Volume, name: &str) {
-    volume.unlink(&Caller::root(), Ino::ROOT, name.as_bytes()).unwrap();
+    volume.namespace().unlink(&Caller::root(), Ino::ROOT, name.as_bytes()).unwrap();
 }
 
 #[test]
@@ -160,9 +161,9 @@ fn overwritten_files_are_cleaned_and_read_back() {
                 _ => &prose(10_000)[n % 5000..n % 5000 + len],
             };
             bytes[at..at + len].copy_from_slice(new);
-            assert_eq!(volume.write(file, at as u64, new, false).unwrap(), len);
+            assert_eq!(volume.files().write(file, at as u64, new, false).unwrap(), len);
             if n % 500 == 0 {
-                volume.clean().unwrap();
+                volume.maintenance().clean().unwrap();
             }
         }
         assert!(contents(&volume, file) == bytes);
@@ -183,13 +184,13 @@ fn long_attributes_are_compressed() {
     let value = prose(60_000);
     let before = volume.info().live_bytes;
     let who = Caller::root();
-    volume.setxattr(&who, file, b"user.prose", &value, XattrFlags::default()).unwrap();
-    volume.checkpoint().unwrap();
+    volume.attributes().setxattr(&who, file, b"user.prose", &value, XattrFlags::default()).unwrap();
+    volume.maintenance().checkpoint().unwrap();
     let taken = volume.info().live_bytes - before;
     assert!(taken < 30_000, "{taken} bytes");
     volume.close().unwrap();
     let volume = open(&device);
-    assert!(volume.getxattr(&who, file, b"user.prose").unwrap() == value);
+    assert!(volume.attributes().getxattr(&who, file, b"user.prose").unwrap() == value);
     assert_clean(&volume);
 }
 
@@ -198,24 +199,24 @@ fn a_flipped_bit_of_a_compressed_object_is_named_and_costs_that_object() {
     let (device, volume) = made(Compression::LZ4, 64 << 20);
     let file = create(&volume, "file", &prose(3 * WINDOW));
     volume.close().unwrap();
-    // The objects lie one behind the other, in the only segment of data.
+    // The objects are adjacent, in the only segment of data.
     let at = object_of(&device, file);
     flip(&device, at + 1000);
     let volume = open(&device);
     let mut window = vec![0; WINDOW];
-    let error = volume.read(file, 0, &mut window).unwrap_err().to_string();
+    let error = volume.files().read(file, 0, &mut window).unwrap_err().to_string();
     assert!(error.contains(&format!("data of inode {file}")), "{error}");
-    volume.read(file, WINDOW as u64, &mut window).unwrap();
+    volume.files().read(file, WINDOW as u64, &mut window).unwrap();
     assert!(window == prose(3 * WINDOW)[WINDOW..2 * WINDOW]);
     let report = volume.check(&mut |_, _| {}).unwrap();
     let rules: Vec<_> = report.problems.iter().map(|problem| problem.rule).collect();
     assert_eq!(rules, ["data-checksum"]);
 }
 
-/// The address of the payload of a file's first object.
+/// Returns the address of the payload of a file's first object.
 fn object_of(device: &Arc<MemDevice>, file: Ino) -> u64 {
     use shoal_format::extent::{DataHeader, HEADER};
-    let volume = store(device).volume;
+    let volume = store(device).volume();
     let mut raw = vec![0; device.capacity() as usize];
     device.read_at(&mut raw, 0).unwrap();
     let found = (0..raw.len()).step_by(8).find(|at| {

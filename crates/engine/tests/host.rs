@@ -1,5 +1,5 @@
-//! What stores the volume: a sparse file shrinks when something is removed, and a full host is an
-//! ordinary lack of space.
+//! The host's storage: a sparse file shrinks after removals, and a full host causes an ordinary
+//! `ENOSPC`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A directory of its own for a test, on a small file system of its own if it can be mounted.
+/// A separate directory for a test, on a separate small filesystem if it can be mounted.
 struct Place {
     path: PathBuf,
     mounted: bool,
@@ -22,7 +22,7 @@ impl Place {
         Place { path, mounted: false }
     }
 
-    /// `None`, loudly: only root can mount.
+    /// Returns `None` with a message if mounting fails: only root can mount.
     fn limited(name: &str, options: &std::ffi::CStr) -> Option<Place> {
         let mut place = Place::new(name);
         match mount("shoal-test", &place.path, "tmpfs", MountFlags::empty(), options) {
@@ -31,7 +31,7 @@ impl Place {
                 Some(place)
             }
             Err(errno) => {
-                eprintln!("SKIPPED: {name}: a tmpfs cannot be mounted: {errno}");
+                shoal_skip::skipped(&format!("a tmpfs cannot be mounted: {errno}"));
                 None
             }
         }
@@ -69,19 +69,19 @@ fn contents(n: usize) -> Vec<u8> {
 }
 
 fn put(volume: &Volume, n: usize) -> Result<()> {
-    let file = volume.create(&Caller::root(), Ino::ROOT, &name(n), 0o644)?;
+    let file = volume.namespace().create(&Caller::root(), Ino::ROOT, &name(n), 0o644)?;
     let mut at = 0;
     let data = contents(n);
     while at < data.len() {
-        at += volume.write(file.ino, at as u64, &data[at..], false)?;
+        at += volume.files().write(file.ino, at as u64, &data[at..], false)?;
     }
     Ok(())
 }
 
 fn verify(volume: &Volume, n: usize) {
-    let file = volume.lookup(&Caller::root(), Ino::ROOT, &name(n)).unwrap();
+    let file = volume.namespace().lookup(&Caller::root(), Ino::ROOT, &name(n)).unwrap();
     let mut back = vec![0; 100_000];
-    volume.read(file.ino, 0, &mut back).unwrap();
+    volume.files().read(file.ino, 0, &mut back).unwrap();
     assert!(back == contents(n), "file {n}");
 }
 
@@ -90,11 +90,11 @@ fn allocated(path: &Path) -> u64 {
 }
 
 fn remove(volume: &Volume, n: usize) -> Result<()> {
-    volume.unlink(&Caller::root(), Ino::ROOT, &name(n)).map(drop)
+    volume.namespace().unlink(&Caller::root(), Ino::ROOT, &name(n)).map(drop)
 }
 
-/// Nearly everything is removed: the file is soon as small as what lives, also when that is
-/// scattered over all of it. With `nodiscard` it stays as it is.
+/// After most files are removed, the volume's file soon shrinks to the size of the live data, even
+/// if that is scattered over the whole file. With `nodiscard` the size does not change.
 #[test]
 fn the_volume_file_shrinks() {
     for discard in [true, false] {
@@ -125,7 +125,7 @@ fn the_volume_file_shrinks() {
         }
         (0..files).step_by(100).for_each(|n| verify(&volume, n));
         if !discard {
-            let bytes = volume.trim(true, u64::MAX).unwrap();
+            let bytes = volume.maintenance().trim(true, u64::MAX).unwrap();
             let after = allocated(&place.volume());
             assert!(bytes > 300 << 20 && after <= goal, "{after} after {bytes} were discarded");
         }
@@ -136,8 +136,8 @@ fn the_volume_file_shrinks() {
     }
 }
 
-/// A full volume of which everything is removed: whole segments are dead, nothing is to be moved,
-/// and nothing else asks for the checkpoint that frees them.
+/// A full volume of which everything is removed: whole segments are dead, nothing must be moved,
+/// and nothing else requests the checkpoint that frees them.
 #[test]
 fn the_file_of_a_full_volume_shrinks() {
     let place = Place::new("shrink-full");
@@ -146,7 +146,7 @@ fn the_file_of_a_full_volume_shrinks() {
     let full = |error: &Error| error.is(Code::NoSpace);
     let files =
         (0..).take_while(|n| put(&volume, *n).map_err(|e| assert!(full(&e), "{e}")).is_ok());
-    // The last one, cut short, has a name, too.
+    // The last one, which is incomplete, has a name too.
     let files = files.count() + 1;
     volume.sync().unwrap();
     let before = allocated(&place.volume());
@@ -162,8 +162,8 @@ fn the_file_of_a_full_volume_shrinks() {
     volume.close().unwrap();
 }
 
-/// The host's disk fills up from beside: calls fail with `ENOSPC`, nothing that was acknowledged is
-/// lost, removing works at once, and all goes on when there is room again; also after reopening.
+/// Another file fills the host's disk: calls fail with `ENOSPC`, no acknowledged data is lost, and
+/// removals work at once. When there is space again, everything works, also after reopening.
 #[test]
 fn a_full_host_is_a_lack_of_space() {
     let Some(place) = Place::limited("full", c"size=160m") else { return };
@@ -176,14 +176,14 @@ fn a_full_host_is_a_lack_of_space() {
     }
     volume.sync().unwrap();
     assert!(volume.statfs().bytes_available < 160 << 20, "{:?}", volume.statfs());
-    // Somebody else takes the rest.
+    // Another file uses the rest.
     let other = place.path.join("other");
     let fill = |path: &Path| {
         let mut file = std::fs::File::create(path).unwrap();
         while std::io::Write::write_all(&mut file, &[1; 64 << 10]).is_ok() {}
     };
     fill(&other);
-    // What segments are open still takes some; then it is refused, and goes on being refused.
+    // Open segments still have some space; then calls are refused, and stay so.
     let begun = Instant::now();
     let mut refused = 0;
     while begun.elapsed() < Duration::from_secs(8) {
@@ -204,7 +204,7 @@ fn a_full_host_is_a_lack_of_space() {
     volume.sync().unwrap();
     (0..files).step_by(7).for_each(|n| verify(&volume, n));
     drop(volume);
-    // As after a crash, with the host as full as it was.
+    // As after a crash, with the host as full as before.
     let volume = open(&place.volume());
     (0..files).for_each(|n| verify(&volume, n));
     for n in 0..files / 2 {
@@ -216,7 +216,7 @@ fn a_full_host_is_a_lack_of_space() {
     volume.close().unwrap();
     let volume = open(&place.volume());
     verify(&volume, 0);
-    // There is room again.
+    // There is space again.
     std::fs::remove_file(&other).unwrap();
     let more = files + 200;
     (files..more).for_each(|n| put(&volume, n).unwrap());

@@ -1,5 +1,5 @@
-//! Many roots with long names: on a full volume, through crashes and reopening; what a checkpoint
-//! costs; pages of the root table that are lost.
+//! Many subvolumes with long names: on a full volume, through crashes and reopening; the cost of a
+//! checkpoint; lost root pages.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,7 +30,7 @@ fn long_name(n: usize) -> Vec<u8> {
 }
 
 fn make(volume: &Volume, n: usize) -> Result<Entry> {
-    volume.root_create(&Caller::root(), &long_name(n), 0o755)
+    volume.subvolumes().create(&Caller::root(), &long_name(n), 0o755)
 }
 
 fn problems(volume: &Volume) -> Vec<String> {
@@ -42,7 +42,7 @@ fn assert_clean(volume: &Volume) {
     assert_eq!(problems(volume), [""; 0]);
 }
 
-/// Makes roots until there is no more room.
+/// Creates subvolumes until there is no more space.
 fn fill(volume: &Volume) -> usize {
     for n in 0.. {
         match make(volume, n) {
@@ -54,7 +54,7 @@ fn fill(volume: &Volume) -> usize {
     unreachable!("numbers end")
 }
 
-/// Until the volume is full, reopened, emptied, and reopened.
+/// Fills the volume, reopens, empties and reopens it.
 fn fill_and_empty(device: &dyn Fn() -> Arc<dyn Device>, at_least: usize, full: &dyn Fn()) {
     mkfs(device());
     let reopen = || Volume::open_on(device(), &options()).unwrap();
@@ -65,14 +65,14 @@ fn fill_and_empty(device: &dyn Fn() -> Arc<dyn Device>, at_least: usize, full: &
     println!("{made} roots in {took:?}, {live} bytes live, {} MiB resident", resident());
     assert!(made >= at_least, "{made}");
     volume.sync().unwrap();
-    // As after a crash, then closed, then read.
+    // First as after a crash, then closed, then opened read-only.
     drop(volume);
     for _ in 0..2 {
         let start = Instant::now();
         let volume = reopen();
         let (took, needed) = (start.elapsed(), volume.info().recovery.needed);
         println!("opened in {took:?}, recovery {needed}");
-        assert_eq!(volume.root_list().len(), made);
+        assert_eq!(volume.subvolumes().list().len(), made);
         volume.close().unwrap();
     }
     full();
@@ -80,20 +80,23 @@ fn fill_and_empty(device: &dyn Fn() -> Arc<dyn Device>, at_least: usize, full: &
     let start = Instant::now();
     assert_clean(&volume);
     println!("checked in {:?}, {} MiB resident", start.elapsed(), resident());
-    let last = volume.root_top(&long_name(made - 1)).unwrap();
-    // The volume is full, perhaps for a file too; what is there can be read and removed.
-    match volume.create(&Caller::root(), last, b"file", 0o644) {
+    let last = volume.subvolumes().top(&long_name(made - 1)).unwrap();
+    // The volume may have no space even for a file; existing files can be read and removed.
+    match volume.namespace().create(&Caller::root(), last, b"file", 0o644) {
         Ok(_) | Err(Error::Code(Code::NoSpace)) => {}
         Err(e) => panic!("a file in the last root: {e}"),
     }
     let start = Instant::now();
     for n in 0..made {
-        volume.root_delete(&Caller::root(), &long_name(n)).unwrap_or_else(|e| panic!("{n}: {e}"));
+        volume
+            .subvolumes()
+            .delete(&Caller::root(), &long_name(n))
+            .unwrap_or_else(|e| panic!("{n}: {e}"));
     }
-    volume.reap_roots(&mut |_| {}).unwrap();
-    volume.checkpoint().unwrap();
+    volume.maintenance().reap_roots(&mut |_| {}).unwrap();
+    volume.maintenance().checkpoint().unwrap();
     println!("deleted in {:?}", start.elapsed());
-    assert_eq!(volume.root_list(), []);
+    assert_eq!(volume.subvolumes().list(), []);
     volume.close().unwrap();
     assert!(image(&*device()).checkpoint.pages.len() == 1, "pages without roots are gone");
     let volume = reopen();
@@ -108,14 +111,14 @@ fn a_volume_full_of_roots_opens_and_can_be_emptied() {
     fill_and_empty(&|| device.clone(), 2000, &|| ());
 }
 
-/// MiB of this process.
+/// Resident memory of this process in MiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// All numbers there are. Takes a file of 3 GiB in the folder for temporary files, and minutes:
+/// All possible numbers. Needs a file of 3 GiB in the directory for temporary files, and minutes:
 /// `cargo test -p shoal-engine --test many_roots -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes 3 GiB and minutes"]
@@ -124,7 +127,7 @@ fn all_numbers_with_the_longest_names() {
     std::fs::File::create_new(&path).unwrap().set_len(3 << 30).unwrap();
     let device =
         || -> Arc<dyn Device> { Arc::new(FileDevice::open(&path, OpenMode::ReadWrite).unwrap()) };
-    // By a process that has done nothing before.
+    // In a new process.
     let look = || {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "what_an_open_volume_takes", "--nocapture"]);
@@ -134,7 +137,7 @@ fn all_numbers_with_the_longest_names() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// For the test above, which names a volume; alone, of a small one.
+/// Helper of the test above, which names a volume; otherwise uses a small one.
 #[test]
 fn what_an_open_volume_takes() {
     let device: Arc<dyn Device> = match std::env::var_os("SHOAL_FULL_OF_ROOTS") {
@@ -145,12 +148,12 @@ fn what_an_open_volume_takes() {
     let read_only = OpenOptions { read_only: true, ..options() };
     let volume = Volume::open_on(device, &read_only).unwrap();
     let (took, taken) = (start.elapsed(), resident() - before);
-    let roots = volume.root_list().len();
+    let roots = volume.subvolumes().list().len();
     println!("{roots} roots: opened in {took:?}, {taken} MiB more resident");
     assert!(taken < 200, "{taken} MiB for an open volume of {roots} roots");
 }
 
-/// Bytes that the next checkpoint writes after a change in one root.
+/// Returns the bytes that the next checkpoint writes after a change in one subvolume.
 fn checkpoint_bytes(roots: usize) -> u64 {
     let device = fresh(200 << 20);
     let volume = open(&device);
@@ -160,44 +163,47 @@ fn checkpoint_bytes(roots: usize) -> u64 {
     let change = || {
         let kind = shoal_txn::RecordKind::new(0, "touch", 1 << 10);
         let txn = store.begin(shoal_txn::Need::Release, kind).unwrap();
-        let root = store.roots.get(RootId(1)).unwrap();
+        let root = store.roots().get(RootId(1)).unwrap();
         let place = root.table.get(root.top()).unwrap();
         let mut locked = place.write();
-        locked.edit(&root.table, txn.epoch).core.ctime.nsec += 1;
+        locked.edit(&root.table, txn.epoch()).core.ctime.nsec += 1;
         drop(locked);
         txn.commit().unwrap();
-        store.checkpoint().unwrap();
+        store.checkpoints().write().unwrap();
     };
     change();
-    let before = store.counters.get(Counter::CheckpointBytes);
+    let before = store.counters().get(Counter::CheckpointBytes);
     change();
-    store.counters.get(Counter::CheckpointBytes) - before
+    store.counters().get(Counter::CheckpointBytes) - before
 }
 
 #[test]
 fn a_checkpoint_writes_the_page_of_the_root_that_changed() {
     let (few, many) = (checkpoint_bytes(ROOTS - 1), checkpoint_bytes(2000));
     println!("{few} bytes with {} roots, {many} with 2000", ROOTS - 1);
-    // The names of all roots alone have 510,000 bytes.
+    // The names of all subvolumes alone have 510,000 bytes.
     assert!(many < few + 10_000, "{few} bytes with few roots, {many} with many");
 }
 
-/// Roots in two pages, with something in them.
+/// Makes subvolumes in two root pages, with some files.
 fn two_pages() -> (Arc<MemDevice>, Shown) {
     let device = fresh(64 << 20);
     let (volume, who) = (open(&device), Caller::root());
     for n in 0..70 {
         let top = make(&volume, n).unwrap().ino;
-        let dir = volume.mkdir(&who, top, b"dir", 0o755).unwrap().ino;
+        let dir = volume.namespace().mkdir(&who, top, b"dir", 0o755).unwrap().ino;
         for f in 0..3u8 {
-            let file = volume.create(&who, dir, format!("file-{f}").as_bytes(), 0o644).unwrap();
-            volume.write(file.ino, 0, &[f + 1; 100], false).unwrap();
+            let file = volume
+                .namespace()
+                .create(&who, dir, format!("file-{f}").as_bytes(), 0o644)
+                .unwrap();
+            volume.files().write(file.ino, 0, &[f + 1; 100], false).unwrap();
         }
     }
-    volume.root_delete(&who, &long_name(66)).unwrap();
-    volume.root_delete(&who, &long_name(5)).unwrap();
-    volume.reap_roots(&mut |_| {}).unwrap();
-    volume.checkpoint().unwrap();
+    volume.subvolumes().delete(&who, &long_name(66)).unwrap();
+    volume.subvolumes().delete(&who, &long_name(5)).unwrap();
+    volume.maintenance().reap_roots(&mut |_| {}).unwrap();
+    volume.maintenance().checkpoint().unwrap();
     let before = shown(&volume);
     volume.close().unwrap();
     (device, before)
@@ -219,7 +225,7 @@ fn a_copy_of_a_page_stands_in_for_the_other() {
             let report = repair(&repaired);
             assert!(report.left.is_empty() && report.written, "{report:?}");
             assert!(shown(&open(&repaired)) == before);
-            // A mount reads the other one.
+            // A mount reads the other copy.
             assert!(shown(&open(&damaged)) == before);
         }
     }
@@ -250,15 +256,15 @@ fn a_lost_page_is_put_together_from_what_else_knows_of_its_roots() {
     }
 }
 
-/// The version of the page that the device holds besides is that of mkfs, which knows of root 0.
+/// The device also has the version of the page from mkfs, with subvolume 0 only.
 #[test]
 fn roots_younger_than_the_page_that_was_found_are_not_lost() {
     let (device, who) = (fresh(64 << 20), Caller::root());
     let volume = open(&device);
     for n in 0..3 {
         let top = make(&volume, n).unwrap().ino;
-        let file = volume.create(&who, top, b"file", 0o644).unwrap();
-        volume.write(file.ino, 0, &[1; 100], false).unwrap();
+        let file = volume.namespace().create(&who, top, b"file", 0o644).unwrap();
+        volume.files().write(file.ino, 0, &[1; 100], false).unwrap();
     }
     let before = shown(&volume);
     volume.close().unwrap();

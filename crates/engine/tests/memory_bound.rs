@@ -1,5 +1,5 @@
-//! Memory stays within the budget, whatever is in the inodes: a process of its own fills a volume
-//! of inodes of 2 KiB and looks at its peak after each kind of work.
+//! Memory must stay within the budget, whatever the inodes contain. A separate process fills a
+//! volume of 2 KiB inodes and checks its peak after each kind of work.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ const VOLUME: &str = "SHOAL_MEMORY_VOLUME";
 const CACHE: u64 = 64 << 20;
 const FILES: usize = 150_000;
 
-/// Memory of this process at its peak, in bytes.
+/// Peak memory of this process in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -27,39 +27,50 @@ fn assert_bounded(volume: &Volume, work: &str) {
 fn fill(volume: &Volume, ino: Ino) {
     let who = Caller::root();
     for (name, len) in [(b"user.a", 1000), (b"user.b", 760)] {
-        volume.setxattr(&who, ino, name, &vec![7; len], XattrFlags::default()).unwrap();
+        volume
+            .attributes()
+            .setxattr(&who, ino, name, &vec![7; len], XattrFlags::default())
+            .unwrap();
     }
 }
 
 fn work(volume: &Volume) {
     let who = Caller::root();
-    let dir = |name: &[u8]| volume.mkdir(&who, Ino::ROOT, name, 0o755).unwrap().ino;
-    // Made and filled at once.
+    let dir = |name: &[u8]| volume.namespace().mkdir(&who, Ino::ROOT, name, 0o755).unwrap().ino;
+    // Created and filled at once.
     let full = dir(b"full");
     for i in 0..FILES / 2 {
-        fill(volume, volume.create(&who, full, format!("{i}").as_bytes(), 0o644).unwrap().ino);
+        fill(
+            volume,
+            volume.namespace().create(&who, full, format!("{i}").as_bytes(), 0o644).unwrap().ino,
+        );
     }
     assert_bounded(volume, "files with full forks");
-    // Small ones are in memory when their forks begin to grow: no block is read for it.
+    // Small inodes are in memory when their forks begin to grow: no block is read for this.
     let grown = dir(b"grown");
-    let create = |i: usize| volume.create(&who, grown, format!("{i}").as_bytes(), 0o644).unwrap();
+    let create = |i: usize| {
+        volume.namespace().create(&who, grown, format!("{i}").as_bytes(), 0o644).unwrap()
+    };
     let files: Vec<Ino> = (0..FILES / 2).map(|i| create(i).ino).collect();
     files.iter().for_each(|ino| fill(volume, *ino));
     assert_bounded(volume, "forks that grow");
-    let file = volume.create(&who, Ino::ROOT, b"file", 0o644).unwrap().ino;
-    assert_eq!(volume.write(file, 0, &[1; 1800], false).unwrap(), 1800);
+    let file = volume.namespace().create(&who, Ino::ROOT, b"file", 0o644).unwrap().ino;
+    assert_eq!(volume.files().write(file, 0, &[1; 1800], false).unwrap(), 1800);
     for ino in files.iter().step_by(3) {
-        volume.write(*ino, 0, &[2; 100], false).unwrap();
-        volume.setattr(&who, *ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+        volume.files().write(*ino, 0, &[2; 100], false).unwrap();
+        volume
+            .attributes()
+            .setattr(&who, *ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() })
+            .unwrap();
     }
     assert_bounded(volume, "changes of a third");
     for ino in &files {
-        assert_eq!(volume.getxattr(&who, *ino, b"user.a").unwrap().len(), 1000);
+        assert_eq!(volume.attributes().getxattr(&who, *ino, b"user.a").unwrap().len(), 1000);
     }
     assert_bounded(volume, "all of them read");
     let names = dir(b"names");
     for i in 0..50_000 {
-        volume.link(&who, file, names, format!("{i:0>255}").as_bytes()).unwrap();
+        volume.namespace().link(&who, file, names, format!("{i:0>255}").as_bytes()).unwrap();
     }
     assert_bounded(volume, "long names of one file");
     let mut entries = 0;
@@ -67,15 +78,15 @@ fn work(volume: &Volume) {
         entries += 1;
         true
     };
-    volume.readdir(names, 0, &mut each).unwrap();
+    volume.directories().readdir(names, 0, &mut each).unwrap();
     assert!(entries >= 50_000);
     for i in 0..FILES / 2 {
-        volume.unlink(&who, full, format!("{i}").as_bytes()).unwrap();
+        volume.namespace().unlink(&who, full, format!("{i}").as_bytes()).unwrap();
     }
     assert_bounded(volume, "removal");
 }
 
-/// The other process.
+/// The separate process.
 #[test]
 fn helper() {
     let Some(path) = std::env::var_os(VOLUME) else { return };

@@ -1,5 +1,5 @@
-//! Who reads the journal alone learns every change of a name: what it is called and whose it is,
-//! also when it goes.
+//! A reader of the journal alone learns every change of a name: directory, name and inode, also for
+//! removals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,13 +23,13 @@ const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..PLAIN };
 /// Children by directory and name.
 type Names = BTreeMap<(Ino, Vec<u8>), Ino>;
 
-/// A copy of all names, kept by reading records.
+/// A copy of all names, updated by reading records.
 #[derive(Default)]
 struct Copy {
     names: Names,
-    /// What went by name, in order: directory, its generation, name, child, its type.
+    /// Removed names, in order: directory, its generation, name, child, its type.
     gone: Vec<(Ino, u32, Vec<u8>, Ino, u8)>,
-    /// Entries that moved within a hash.
+    /// Number of entries that moved within a hash chain.
     moved: usize,
 }
 
@@ -50,7 +50,7 @@ impl Copy {
                     assert_eq!(was, Some(entry.child), "{}", entry.to_text());
                     let name = entry.name.to_vec();
                     self.gone.push((dir, generation, name, entry.child, entry.kind));
-                    // What moves has its new name before the old one goes.
+                    // A renamed inode has its new name before the old one is removed.
                     if !self.names.values().any(|child| *child == entry.child) {
                         self.below_goes(entry.child);
                     }
@@ -59,7 +59,7 @@ impl Copy {
                     self.moved += 1;
                     deleted.insert(key);
                 }
-                // Entries of removed directories, which went with their tops' names.
+                // Entries of removed directories, which disappeared with the name of the top.
                 Item::TreeDelRange { root, tree: TreeId::Dirents, key, .. } => {
                     assert!(self.names.keys().all(|(dir, _)| *dir != key.ino(root)));
                 }
@@ -80,7 +80,7 @@ impl Copy {
     }
 }
 
-/// What a reader makes of the journal since the newest checkpoint.
+/// Reads the journal since the newest checkpoint.
 fn read(device: &MemDevice) -> Copy {
     let sb = shoal_txn::read_superblock(device).unwrap();
     let checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
@@ -105,12 +105,12 @@ fn listed(volume: &Volume) -> Names {
             }
             true
         };
-        volume.readdir(dir, 2, &mut each).unwrap();
+        volume.directories().readdir(dir, 2, &mut each).unwrap();
     }
     all
 }
 
-/// Undoes what XXH3 does to the 8 bytes of a name after it has mixed in its seed.
+/// Reverses the mixing of XXH3 for a name of 8 bytes, after its seed has been added.
 fn unmixed(hash: u64) -> u64 {
     // The inverse of an odd number modulo 2^64, by Newton's method.
     let inverse = (0..6).fold(1u64, |x, _| {
@@ -124,7 +124,7 @@ fn unmixed(hash: u64) -> u64 {
     (0..63).fold(h, |h, _| h ^ h.rotate_left(49) ^ h.rotate_left(24))
 }
 
-/// Names whose hashes collide in this volume.
+/// Returns names whose hashes collide in this volume.
 fn colliding(seed: u64, count: usize) -> Vec<Vec<u8>> {
     use xxhash_rust::xxh3::xxh3_64_with_seed;
     let first = *b"collides";
@@ -150,26 +150,27 @@ impl Rng {
     }
 }
 
-/// Makes a call on names that may be there or not. Returns whether it did anything.
+/// Makes a random call on names that may exist or not. Returns whether it changed anything.
 fn change(volume: &Volume, rng: &mut Rng, names: &[Vec<u8>]) -> bool {
     let who = Caller::root();
     let all = listed(volume);
-    let is_dir = |ino: &&Ino| volume.getattr(**ino).unwrap().kind == FileKind::Directory;
+    let is_dir =
+        |ino: &&Ino| volume.attributes().getattr(**ino).unwrap().kind == FileKind::Directory;
     let dirs: Vec<Ino> = [ROOT].iter().chain(all.values().filter(is_dir)).copied().collect();
     let mut pick = || (dirs[rng.below(dirs.len())], names[rng.below(names.len())].clone());
     let ((dir, name), (to, new)) = (pick(), pick());
     let done = match rng.below(12) {
-        0..3 => volume.create(&who, dir, &name, 0o644).map(drop),
-        3..5 => volume.mkdir(&who, dir, &name, 0o755).map(drop),
+        0..3 => volume.namespace().create(&who, dir, &name, 0o644).map(drop),
+        3..5 => volume.namespace().mkdir(&who, dir, &name, 0o755).map(drop),
         5 => match all.get(&(dir, name)) {
-            Some(ino) => volume.link(&who, *ino, to, &new).map(drop),
+            Some(ino) => volume.namespace().link(&who, *ino, to, &new).map(drop),
             None => return false,
         },
-        6..8 => volume.rename(&who, dir, &name, to, &new, PLAIN),
-        8 => volume.rename(&who, dir, &name, to, &new, EXCHANGE),
-        9 => volume.unlink(&who, dir, &name),
-        10 => volume.rmdir(&who, dir, &name),
-        _ if rng.below(4) == 0 => volume.remove_tree(&who, dir, &name, TreeCheck::Tree),
+        6..8 => volume.namespace().rename(&who, dir, &name, to, &new, PLAIN),
+        8 => volume.namespace().rename(&who, dir, &name, to, &new, EXCHANGE),
+        9 => volume.namespace().unlink(&who, dir, &name),
+        10 => volume.namespace().rmdir(&who, dir, &name),
+        _ if rng.below(4) == 0 => volume.namespace().remove_tree(&who, dir, &name, TreeCheck::Tree),
         _ => return false,
     };
     done.is_ok()
@@ -182,7 +183,11 @@ fn the_journal_tells_every_name_that_comes_and_goes() {
         let device = Arc::new(MemDevice::new(64 << 20));
         let id = Some([seed; 16]);
         mkfs_on(device.clone(), &MkfsOptions { id, ..MkfsOptions::default() }).unwrap();
-        let options = OpenOptions { checkpoint_bytes: 1 << 40, step_records: 3, ..options() };
+        let options = OpenOptions {
+            checkpoint_bytes: 1 << 40,
+            lab: Lab { step_records: 3, ..Lab::default() },
+            ..options()
+        };
         let volume = Volume::open_on(device.clone(), &options).unwrap();
         let hash_seed = shoal_txn::read_superblock(&*device).unwrap().volume();
         let mut names = colliding(hash_seed, 4);
@@ -196,7 +201,7 @@ fn the_journal_tells_every_name_that_comes_and_goes() {
         assert_eq!(copied.names, shown);
         assert!(copied.gone.iter().all(|(_, generation, ..)| *generation > 0));
         (moved, gone) = (moved + copied.moved, gone + copied.gone.len());
-        // The same is there after a crash.
+        // After a crash the names must be the same.
         let crashed = copy(&device);
         drop(volume);
         let volume = Volume::open_on(crashed, &options).unwrap();
@@ -206,7 +211,7 @@ fn the_journal_tells_every_name_that_comes_and_goes() {
     assert!(moved > 100 && gone > 800, "{moved} moved, {gone} gone");
 }
 
-/// Each call that removes a name, and what is told of it.
+/// Each call that removes a name, and its items.
 #[test]
 fn each_removal_is_told_once() {
     let device = Arc::new(MemDevice::new(64 << 20));
@@ -214,9 +219,11 @@ fn each_removal_is_told_once() {
     let options = OpenOptions { checkpoint_bytes: 1 << 40, ..options() };
     let volume = Volume::open_on(device.clone(), &options).unwrap();
     let who = Caller::root();
-    let make = |dir, name: &str| volume.create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
-    let make_dir = |dir, name: &str| volume.mkdir(&who, dir, name.as_bytes(), 0o755).unwrap();
-    let top = volume.getattr(ROOT).unwrap().generation.0;
+    let make =
+        |dir, name: &str| volume.namespace().create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
+    let make_dir =
+        |dir, name: &str| volume.namespace().mkdir(&who, dir, name.as_bytes(), 0o755).unwrap();
+    let top = volume.attributes().getattr(ROOT).unwrap().generation.0;
     let d = make_dir(ROOT, "d");
     let (dir, of) = (d.ino, d.generation.0);
     let mut told = Vec::new();
@@ -224,7 +231,7 @@ fn each_removal_is_told_once() {
 
     let name = "n".repeat(40);
     let (f, staged) = (make(dir, &name), volume.staged_lsn());
-    volume.unlink(&who, dir, name.as_bytes()).unwrap();
+    volume.namespace().unlink(&who, dir, name.as_bytes()).unwrap();
     let bytes = volume.staged_lsn().0 - staged.0;
     println!("{bytes} bytes of journal to unlink a name of 40");
     let items = size::named(40) + size::FREE + size::DIR_TOUCH;
@@ -232,28 +239,28 @@ fn each_removal_is_told_once() {
     told.push((dir, of, name.into_bytes(), f, file));
 
     let e = make_dir(dir, "e").ino;
-    volume.rmdir(&who, dir, b"e").unwrap();
+    volume.namespace().rmdir(&who, dir, b"e").unwrap();
     told.push((dir, of, b"e".to_vec(), e, folder));
 
     let (a, b) = (make(dir, "a"), make(ROOT, "b"));
-    volume.rename(&who, dir, b"a", ROOT, b"b", PLAIN).unwrap();
+    volume.namespace().rename(&who, dir, b"a", ROOT, b"b", PLAIN).unwrap();
     told.push((ROOT, top, b"b".to_vec(), b, file));
     told.push((dir, of, b"a".to_vec(), a, file));
 
-    volume.link(&who, a, dir, b"second").unwrap();
-    volume.rename(&who, dir, b"second", dir, b"third", PLAIN).unwrap();
+    volume.namespace().link(&who, a, dir, b"second").unwrap();
+    volume.namespace().rename(&who, dir, b"second", dir, b"third", PLAIN).unwrap();
     told.push((dir, of, b"second".to_vec(), a, file));
     let other = make(dir, "other");
-    volume.rename(&who, dir, b"third", dir, b"other", EXCHANGE).unwrap();
-    volume.unlink(&who, dir, b"third").unwrap();
+    volume.namespace().rename(&who, dir, b"third", dir, b"other", EXCHANGE).unwrap();
+    volume.namespace().unlink(&who, dir, b"third").unwrap();
     told.push((dir, of, b"third".to_vec(), other, file));
 
-    let sub = volume.root_create(&who, b"sub", 0o755).unwrap().ino;
+    let sub = volume.subvolumes().create(&who, b"sub", 0o755).unwrap().ino;
     make(sub, "in a root");
-    volume.root_delete(&who, b"sub").unwrap();
+    volume.subvolumes().delete(&who, b"sub").unwrap();
     told.push((ROOT, top, b"sub".to_vec(), sub, folder));
 
-    volume.remove_tree(&who, ROOT, b"d", TreeCheck::Tree).unwrap();
+    volume.namespace().remove_tree(&who, ROOT, b"d", TreeCheck::Tree).unwrap();
     told.push((ROOT, top, b"d".to_vec(), dir, folder));
 
     volume.sync().unwrap();

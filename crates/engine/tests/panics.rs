@@ -1,10 +1,9 @@
-//! A check that fails, which is a panic, anywhere at all: whoever called learns of it, nobody
-//! waits for ever, and nothing of what may be half done reaches the device. Either the volume goes
-//! on whole, or it is read-only and says why. What was acknowledged is there when it is opened
-//! again.
+//! A failed check of our own code, which is a panic, at any point: the caller gets an error, no
+//! call waits forever, and no incomplete change reaches the device. Afterwards the volume either
+//! works, or is read-only and reports why. Acknowledged changes are there when it is opened again.
 //!
-//! The panics come from below, where the device is asked: in calls, with and without locks held,
-//! in checkpoints, in the cleaner, in the journal's thread.
+//! The panics come from the device: in calls, with and without locks held, in checkpoints, in the
+//! cleaner, in the journal's thread.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,10 +17,10 @@ use std::time::Duration;
 
 const PANIC: &str = "planted: a check fails";
 
-/// Panics once, when its turn comes.
+/// A device that panics once, at a chosen operation.
 struct Panicking {
     device: MemDevice,
-    /// Operations until then; negative: never.
+    /// Operations until the panic; negative for never.
     left: AtomicI64,
 }
 
@@ -61,7 +60,7 @@ impl Device for Panicking {
 }
 
 fn options() -> OpenOptions {
-    // Little memory: calls have to read, also with locks held. A checkpoint every few calls.
+    // Little memory, so that calls must read, also with locks held. A checkpoint every few calls.
     OpenOptions {
         cache_bytes: 1 << 20,
         checkpoint_bytes: 1 << 16,
@@ -70,7 +69,7 @@ fn options() -> OpenOptions {
     }
 }
 
-/// What one run did: names that an fsync acknowledged, and how many calls ended by a panic.
+/// Results of one run: names acknowledged by fsync, and the number of calls that ended by a panic.
 #[derive(Default)]
 struct Run {
     durable: BTreeSet<String>,
@@ -98,33 +97,35 @@ impl Run {
 
     fn work(&mut self, volume: &Volume) {
         let who = Caller::root();
-        let dir = self.call(|| volume.mkdir(&who, Ino::ROOT, b"d", 0o755));
+        let dir = self.call(|| volume.namespace().mkdir(&who, Ino::ROOT, b"d", 0o755));
         let dir = dir.map_or(Ino::ROOT, |dir| dir.ino);
         for n in 0..120u32 {
             let name = format!("f{n}");
-            let made = self.call(|| volume.create(&who, dir, name.as_bytes(), 0o644));
+            let made = self.call(|| volume.namespace().create(&who, dir, name.as_bytes(), 0o644));
             let Some(made) = made else { continue };
-            self.call(|| volume.write(made.ino, 0, &vec![7; 900 * (n as usize % 40)], false));
+            self.call(|| {
+                volume.files().write(made.ino, 0, &vec![7; 900 * (n as usize % 40)], false)
+            });
             if n % 3 == 0 {
                 let old = format!("f{}", n / 2);
-                // Whether it happened is not known when it failed.
+                // If it failed, the outcome is unknown.
                 self.durable.remove(&old);
-                if self.call(|| volume.unlink(&who, dir, old.as_bytes())).is_some() {
+                if self.call(|| volume.namespace().unlink(&who, dir, old.as_bytes())).is_some() {
                     self.gone.insert(old);
                 }
             }
-            if n % 5 == 0 && self.call(|| volume.fsync(made.ino, false)).is_some() {
+            if n % 5 == 0 && self.call(|| volume.files().fsync(made.ino, false)).is_some() {
                 self.durable.insert(name);
             }
             if n % 40 == 39 {
-                self.call(|| volume.checkpoint());
+                self.call(|| volume.maintenance().checkpoint());
                 self.call(|| volume.check(&mut |_, _| {}));
             }
         }
     }
 }
 
-/// The panic is at device operation `nth` after opening. Whether its turn came.
+/// Runs with a panic at device operation `nth` after opening. Returns whether it happened.
 fn run(nth: i64) -> bool {
     let device = Arc::new(Panicking { device: MemDevice::new(16 << 20), left: AtomicI64::new(-1) });
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
@@ -133,9 +134,9 @@ fn run(nth: i64) -> bool {
     let mut run = Run::default();
     run.work(&volume);
     if let Some(reason) = volume.read_only_reason() {
-        let refused = volume.create(&Caller::root(), Ino::ROOT, b"late", 0o644);
+        let refused = volume.namespace().create(&Caller::root(), Ino::ROOT, b"late", 0o644);
         assert!(refused.is_err(), "{nth}: read-only, and took a change ({reason})");
-        assert!(volume.getattr(Ino::ROOT).is_ok(), "{nth}: reading goes on");
+        assert!(volume.attributes().getattr(Ino::ROOT).is_ok(), "{nth}: reading goes on");
     }
     let came = device.disarm();
     let (panicked, refused) = (run.panics, run.refused);
@@ -146,10 +147,12 @@ fn run(nth: i64) -> bool {
     let report = volume.check(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{nth}: {:?}", report.problems);
     let who = Caller::root();
-    let there =
-        |name: &str| volume.resolve(&who, Ino::ROOT, format!("d/{name}").as_bytes(), true).is_ok();
+    let there = |name: &str| {
+        volume.namespace().resolve(&who, Ino::ROOT, format!("d/{name}").as_bytes(), true).is_ok()
+    };
     for name in run.durable.difference(&run.gone) {
-        let here = there(name) || volume.lookup(&who, Ino::ROOT, name.as_bytes()).is_ok();
+        let here =
+            there(name) || volume.namespace().lookup(&who, Ino::ROOT, name.as_bytes()).is_ok();
         assert!(here, "{nth}: {name} was acknowledged and is gone");
     }
     volume.close().unwrap();

@@ -1,4 +1,4 @@
-//! Parent pointers: whatever happens to names, each file knows its own.
+//! Parent pointers: after any change of names, each file has the right ones.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn counter(volume: &Volume, name: &str) -> u64 {
 }
 
 fn paths(volume: &Volume, ino: Ino) -> Vec<String> {
-    let paths = volume.paths_of(ino).unwrap().into_iter();
+    let paths = volume.paths().paths_of(ino).unwrap().into_iter();
     let mut paths: Vec<String> = paths.map(|p| String::from_utf8(p).unwrap()).collect();
     paths.sort();
     paths
@@ -42,7 +42,10 @@ fn each_way(test: impl Fn(&Arc<MemDevice>, &OpenOptions)) {
     for inode_size in [256, 512] {
         for attr_intents in [false, true] {
             let mkfs = MkfsOptions { inode_size, ..MkfsOptions::default() };
-            test(&fresh(&mkfs), &OpenOptions { attr_intents, ..options() });
+            test(
+                &fresh(&mkfs),
+                &OpenOptions { lab: Lab { attr_intents, ..Lab::default() }, ..options() },
+            );
         }
     }
 }
@@ -53,52 +56,52 @@ fn names_and_paths() {
         let volume = open(device, options);
         let who = Caller::root();
         let plain = RenameFlags::default();
-        let a = volume.mkdir(&who, ROOT, b"a", 0o755).unwrap().ino;
-        let b = volume.mkdir(&who, a, b"b", 0o755).unwrap().ino;
+        let a = volume.namespace().mkdir(&who, ROOT, b"a", 0o755).unwrap().ino;
+        let b = volume.namespace().mkdir(&who, a, b"b", 0o755).unwrap().ino;
         let long = [b'n'; 255];
-        let f = volume.create(&who, b, &long, 0o644).unwrap().ino;
+        let f = volume.namespace().create(&who, b, &long, 0o644).unwrap().ino;
         let long = String::from_utf8(long.to_vec()).unwrap();
         assert_eq!(paths(&volume, ROOT), ["/"]);
         assert_eq!(paths(&volume, f), [format!("/a/b/{long}")]);
-        volume.link(&who, f, a, b"second").unwrap();
+        volume.namespace().link(&who, f, a, b"second").unwrap();
         assert_eq!(paths(&volume, f), [format!("/a/b/{long}"), "/a/second".into()]);
-        volume.rename(&who, a, b"second", ROOT, b"third", plain).unwrap();
+        volume.namespace().rename(&who, a, b"second", ROOT, b"third", plain).unwrap();
         assert_eq!(paths(&volume, f), [format!("/a/b/{long}"), "/third".into()]);
-        volume.rename(&who, a, b"b", ROOT, b"moved", plain).unwrap();
+        volume.namespace().rename(&who, a, b"b", ROOT, b"moved", plain).unwrap();
         assert_eq!(paths(&volume, f), [format!("/moved/{long}"), "/third".into()]);
         assert_clean(&volume);
-        volume.unlink(&who, b, long.as_bytes()).unwrap();
+        volume.namespace().unlink(&who, b, long.as_bytes()).unwrap();
         assert_eq!(paths(&volume, f), ["/third"]);
-        // Replacing: a file with one name, and one with two.
-        let g = volume.create(&who, ROOT, b"g", 0o644).unwrap().ino;
-        volume.link(&who, g, ROOT, b"g2").unwrap();
-        volume.rename(&who, ROOT, b"third", ROOT, b"g", plain).unwrap();
+        // Replacing a file with one name, and one with two.
+        let g = volume.namespace().create(&who, ROOT, b"g", 0o644).unwrap().ino;
+        volume.namespace().link(&who, g, ROOT, b"g2").unwrap();
+        volume.namespace().rename(&who, ROOT, b"third", ROOT, b"g", plain).unwrap();
         assert_eq!((paths(&volume, f), paths(&volume, g)), (vec!["/g".into()], vec!["/g2".into()]));
-        volume.rename(&who, ROOT, b"g", ROOT, b"g2", plain).unwrap();
+        volume.namespace().rename(&who, ROOT, b"g", ROOT, b"g2", plain).unwrap();
         assert_eq!(paths(&volume, f), ["/g2"]);
-        assert_eq!(volume.parents_of(g).unwrap_err().code(), Code::Stale);
-        // Exchanging, also of a directory with a file in it.
+        assert_eq!(volume.paths().parents_of(g).unwrap_err().code(), Code::Stale);
+        // Exchanging, also with a directory that has a file in it.
         let swap = RenameFlags { exchange: true, ..plain };
-        volume.rename(&who, ROOT, b"g2", ROOT, b"a", swap).unwrap();
+        volume.namespace().rename(&who, ROOT, b"g2", ROOT, b"a", swap).unwrap();
         assert_eq!((paths(&volume, f), paths(&volume, a)), (vec!["/a".into()], vec!["/g2".into()]));
-        let inner = volume.create(&who, a, b"inner", 0o644).unwrap().ino;
-        volume.rename(&who, a, b"inner", ROOT, b"a", swap).unwrap();
+        let inner = volume.namespace().create(&who, a, b"inner", 0o644).unwrap().ino;
+        volume.namespace().rename(&who, a, b"inner", ROOT, b"a", swap).unwrap();
         assert_eq!(
             (paths(&volume, f), paths(&volume, inner)),
             (vec!["/g2/inner".into()], vec!["/a".into()])
         );
-        // Everything else that has a name.
-        let s = volume.symlink(&who, a, b"sym", &[b't'; 380]).unwrap().ino;
-        let p = volume.mknod(&who, a, b"pipe", 0o10_644, 0).unwrap().ino;
+        // All other types of files.
+        let s = volume.namespace().symlink(&who, a, b"sym", &[b't'; 380]).unwrap().ino;
+        let p = volume.namespace().mknod(&who, a, b"pipe", 0o10_644, 0).unwrap().ino;
         assert_eq!(
             (paths(&volume, s), paths(&volume, p)),
             (vec!["/g2/sym".into()], vec!["/g2/pipe".into()])
         );
-        assert_eq!(volume.readlink(s).unwrap(), [b't'; 380]);
-        let t = volume.tmpfile(&who, a, 0o600).unwrap().ino;
+        assert_eq!(volume.namespace().readlink(s).unwrap(), [b't'; 380]);
+        let t = volume.namespace().tmpfile(&who, a, 0o600).unwrap().ino;
         assert_eq!(paths(&volume, t), [""; 0]);
-        volume.link(&who, t, a, b"tmp").unwrap();
-        volume.release(t, 1);
+        volume.namespace().link(&who, t, a, b"tmp").unwrap();
+        volume.references().release(t, 1);
         assert_eq!(paths(&volume, t), ["/g2/tmp"]);
         assert_clean(&volume);
         volume.sync().unwrap();
@@ -106,15 +109,15 @@ fn names_and_paths() {
         let volume = open(device, options);
         assert_clean(&volume);
         assert_eq!(paths(&volume, t), ["/g2/tmp"]);
-        let parent = &volume.parents_of(t).unwrap()[0];
+        let parent = &volume.paths().parents_of(t).unwrap()[0];
         assert_eq!((parent.dir, &parent.name[..]), (a, &b"tmp"[..]));
-        assert_eq!(parent.generation, volume.getattr(a).unwrap().generation);
+        assert_eq!(parent.generation, volume.attributes().getattr(a).unwrap().generation);
         volume.close().unwrap();
     });
 }
 
-/// Twelve thousand names of one file (`SHOAL_LINKS` says how many else), removed again in random
-/// order; the volume is closed, crashes after a sync, and crashes without one, in turns.
+/// 12,000 names of one file (or `SHOAL_LINKS`), removed again in random order. The volume is
+/// closed, crashes after a sync, and crashes without one, in turn.
 #[test]
 fn hard_links_by_the_thousands() {
     let links: usize = std::env::var("SHOAL_LINKS").map_or(12_000, |n| n.parse().unwrap());
@@ -122,13 +125,15 @@ fn hard_links_by_the_thousands() {
     let mut volume = open(&device, &options());
     let who = Caller::root();
     let dirs: Vec<Ino> = (0..4)
-        .map(|i| volume.mkdir(&who, ROOT, format!("d{i}").as_bytes(), 0o755).unwrap().ino)
+        .map(|i| {
+            volume.namespace().mkdir(&who, ROOT, format!("d{i}").as_bytes(), 0o755).unwrap().ino
+        })
         .collect();
-    let f = volume.create(&who, ROOT, b"first", 0o644).unwrap().ino;
+    let f = volume.namespace().create(&who, ROOT, b"first", 0o644).unwrap().ino;
     let mut left: Vec<(Ino, String)> =
         (0..links).map(|i| (dirs[i % 4], format!("name-{}", i / 4))).collect();
     for (dir, name) in &left {
-        volume.link(&who, f, *dir, name.as_bytes()).unwrap();
+        volume.namespace().link(&who, f, *dir, name.as_bytes()).unwrap();
     }
     volume.sync().unwrap();
     assert_eq!(paths(&volume, f).len(), links + 1);
@@ -137,7 +142,7 @@ fn hard_links_by_the_thousands() {
     while !left.is_empty() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let (dir, name) = left.swap_remove((state >> 33) as usize % left.len());
-        volume.unlink(&who, dir, name.as_bytes()).unwrap();
+        volume.namespace().unlink(&who, dir, name.as_bytes()).unwrap();
         removed.push((dir, name));
         if removed.len() < links / 12 && !left.is_empty() {
             continue;
@@ -154,8 +159,8 @@ fn hard_links_by_the_thousands() {
         volume = open(&device, &options());
         assert_clean(&volume);
         let found: BTreeSet<_> =
-            volume.parents_of(f).unwrap().into_iter().map(|p| (p.dir, p.name)).collect();
-        // Without a sync the last removals may not have happened: the last ones, and no others.
+            volume.paths().parents_of(f).unwrap().into_iter().map(|p| (p.dir, p.name)).collect();
+        // Without a sync the last removals may be lost, but no others.
         let back = found.len() - 1 - left.len();
         assert!(stops % 3 == 2 || back == 0, "{back} names are back after a sync");
         left.extend(removed.split_off(removed.len() - back));
@@ -167,7 +172,7 @@ fn hard_links_by_the_thousands() {
         assert!(stops < 100, "no progress");
     }
     assert_eq!(paths(&volume, f), ["/first"]);
-    volume.unlink(&who, ROOT, b"first").unwrap();
+    volume.namespace().unlink(&who, ROOT, b"first").unwrap();
     assert_clean(&volume);
 }
 
@@ -176,20 +181,21 @@ fn files_with_one_name_need_no_intents() {
     let device = fresh(&MkfsOptions::default());
     let volume = open(&device, &options());
     let who = Caller::root();
-    let dir = volume.mkdir(&who, ROOT, b"d", 0o755).unwrap().ino;
+    let dir = volume.namespace().mkdir(&who, ROOT, b"d", 0o755).unwrap().ino;
     for i in 0..5000 {
         let (name, other) = (format!("file-{i}"), format!("{}-{i}", "x".repeat(i % 200)));
-        let f = volume.create(&who, ROOT, name.as_bytes(), 0o644).unwrap().ino;
+        let f = volume.namespace().create(&who, ROOT, name.as_bytes(), 0o644).unwrap().ino;
         if i % 5 == 0 {
-            // Data that fills the inode gives way.
-            volume.write(f, 0, &[1; 360], false).unwrap();
+            // Data that fills the inode moves out.
+            volume.files().write(f, 0, &[1; 360], false).unwrap();
         }
         volume
+            .namespace()
             .rename(&who, ROOT, name.as_bytes(), dir, other.as_bytes(), RenameFlags::default())
             .unwrap();
-        assert_eq!(volume.paths_of(f).unwrap(), [format!("/d/{other}").into_bytes()]);
+        assert_eq!(volume.paths().paths_of(f).unwrap(), [format!("/d/{other}").into_bytes()]);
         if i % 3 == 0 {
-            volume.unlink(&who, dir, other.as_bytes()).unwrap();
+            volume.namespace().unlink(&who, dir, other.as_bytes()).unwrap();
         }
     }
     assert_eq!(counter(&volume, "attr_intents"), 0);
@@ -201,12 +207,12 @@ fn a_volume_without() {
     let device = fresh(&MkfsOptions { parents: false, ..MkfsOptions::default() });
     let volume = open(&device, &options());
     let who = Caller::root();
-    let f = volume.create(&who, ROOT, b"f", 0o644).unwrap().ino;
-    volume.link(&who, f, ROOT, b"g").unwrap();
-    volume.rename(&who, ROOT, b"f", ROOT, b"h", RenameFlags::default()).unwrap();
-    assert_eq!(volume.paths_of(f).unwrap_err().code(), Code::NotSupported);
-    assert_eq!(volume.parents_of(f).unwrap_err().code(), Code::NotSupported);
-    volume.setxattr(&who, f, b"user.x", b"1", XattrFlags::default()).unwrap();
+    let f = volume.namespace().create(&who, ROOT, b"f", 0o644).unwrap().ino;
+    volume.namespace().link(&who, f, ROOT, b"g").unwrap();
+    volume.namespace().rename(&who, ROOT, b"f", ROOT, b"h", RenameFlags::default()).unwrap();
+    assert_eq!(volume.paths().paths_of(f).unwrap_err().code(), Code::NotSupported);
+    assert_eq!(volume.paths().parents_of(f).unwrap_err().code(), Code::NotSupported);
+    volume.attributes().setxattr(&who, f, b"user.x", b"1", XattrFlags::default()).unwrap();
     assert_clean(&volume);
     volume.sync().unwrap();
     drop(volume);
@@ -215,20 +221,34 @@ fn a_volume_without() {
     assert!(!volume.info().features.contains(&"parent-pointers"));
 }
 
-/// Eight threads rename across directories while paths are asked for: each is one that there was.
+/// Eight threads rename across directories while others request paths. Each path must have existed.
 #[test]
 fn a_rename_storm() {
     let device = fresh(&MkfsOptions::default());
     let volume = open(&device, &options());
     let who = Caller::root();
     let tops: Vec<Ino> = (0..4)
-        .map(|i| volume.mkdir(&who, ROOT, format!("top{i}").as_bytes(), 0o755).unwrap().ino)
+        .map(|i| {
+            volume.namespace().mkdir(&who, ROOT, format!("top{i}").as_bytes(), 0o755).unwrap().ino
+        })
         .collect();
     let dirs: Vec<Ino> = (0..8)
-        .map(|i| volume.mkdir(&who, tops[i % 4], format!("dir{i}").as_bytes(), 0o755).unwrap().ino)
+        .map(|i| {
+            volume
+                .namespace()
+                .mkdir(&who, tops[i % 4], format!("dir{i}").as_bytes(), 0o755)
+                .unwrap()
+                .ino
+        })
         .collect();
     let files: Vec<Ino> = (0..8)
-        .map(|i| volume.create(&who, dirs[i], format!("file{i}").as_bytes(), 0o644).unwrap().ino)
+        .map(|i| {
+            volume
+                .namespace()
+                .create(&who, dirs[i], format!("file{i}").as_bytes(), 0o644)
+                .unwrap()
+                .ino
+        })
         .collect();
     let plain = RenameFlags::default();
     std::thread::scope(|scope| {
@@ -239,13 +259,13 @@ fn a_rename_storm() {
                 let (dir, file) = (format!("dir{i}").into_bytes(), format!("file{i}").into_bytes());
                 for n in 0..400 {
                     let next = tops[(n + i) % 4];
-                    volume.rename(&who, at, &dir, next, &dir, plain).unwrap();
+                    volume.namespace().rename(&who, at, &dir, next, &dir, plain).unwrap();
                     at = next;
                     let next = dirs[(i + n * 3) % 8];
-                    volume.rename(&who, home, &file, next, &file, plain).unwrap();
+                    volume.namespace().rename(&who, home, &file, next, &file, plain).unwrap();
                     home = next;
                     let asked = (i + n) % 8;
-                    let paths = volume.paths_of(files[asked]).unwrap();
+                    let paths = volume.paths().paths_of(files[asked]).unwrap();
                     assert_eq!(paths.len(), 1);
                     let path = String::from_utf8(paths[0].clone()).unwrap();
                     let parts: Vec<&str> = path.split('/').collect();
@@ -257,8 +277,8 @@ fn a_rename_storm() {
         }
     });
     for file in files {
-        let path = volume.paths_of(file).unwrap().remove(0);
-        assert_eq!(volume.resolve(&who, ROOT, &path, false).unwrap().ino, file);
+        let path = volume.paths().paths_of(file).unwrap().remove(0);
+        assert_eq!(volume.namespace().resolve(&who, ROOT, &path, false).unwrap().ino, file);
     }
     assert_clean(&volume);
 }

@@ -1,6 +1,6 @@
-//! Recovery reads many objects at a time, forgives a read ahead that fails, and writes checkpoints
-//! on its way when the journal changes more than the cache holds; cut off at any write, it is begun
-//! again where it was and leads to the same.
+//! Recovery reads many objects concurrently, tolerates errors of read-ahead, and writes checkpoints
+//! if the journal changes more than the cache can hold. Interrupted at any write, it continues
+//! there and has the same result.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,29 +13,30 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Reads that a device does at the same time.
+/// Concurrent reads of the device.
 const DEPTH: usize = 8;
-/// Longer than a reader takes to come: a group that is not full by then goes on as it is.
+/// Longer than a reader needs to arrive: a group that is not full by then continues.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Groups {
-    /// Reads that wait for their group to be full.
+    /// Reads that wait until their group is full.
     waiting: usize,
-    /// Groups that have gone on.
+    /// Groups that have completed.
     gone: u64,
     reads: u64,
 }
 
-/// A device that does up to [`DEPTH`] reads at a time, and counts how often it did: what matters on
-/// a device with a latency, whatever the latency.
+/// A device that does up to [`DEPTH`] reads concurrently, and counts the groups: these determine
+/// the time on any device with latency.
 struct Grouping {
     inner: Arc<MemDevice>,
     groups: Mutex<Groups>,
     full: Condvar,
 }
 
-/// A device that fails the first read of each of these places, and every write after so many.
+/// A device that fails the first read of each of these places, and every write after a number of
+/// them.
 struct Failing {
     inner: Arc<MemDevice>,
     fails_once: Mutex<HashSet<u64>>,
@@ -102,10 +103,16 @@ impl Device for Failing {
         self.inner.capacity()
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        if self.fails_once.lock().unwrap().remove(&offset) {
-            self.failed.fetch_add(1, Ordering::Relaxed);
+        let read = offset..offset + buf.len() as u64;
+        let mut places = self.fails_once.lock().unwrap();
+        let before = places.len();
+        places.retain(|place| !read.contains(place));
+        let failed = before - places.len();
+        if failed > 0 {
+            self.failed.fetch_add(failed as u64, Ordering::Relaxed);
             return Err(Error::Code(Code::Io));
         }
+        drop(places);
         self.inner.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -132,21 +139,24 @@ fn counter(volume: &Volume, name: &str) -> u64 {
     volume.info().counters.iter().find(|(n, _)| *n == name).map_or(0, |(_, count)| *count)
 }
 
-/// A volume that was not closed after a change of one inode in each of `blocks` blocks.
-fn scattered(blocks: usize) -> (Arc<MemDevice>, Vec<Ino>) {
+/// Makes a volume that was not closed after a change of one inode in each of `blocks` blocks, which
+/// are this many blocks `apart`.
+fn scattered(blocks: usize, apart: usize) -> (Arc<MemDevice>, Vec<Ino>) {
     let device = Arc::new(MemDevice::new(256 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone(), &options(false, 256 << 20)).unwrap();
     let who = Caller::root();
-    let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
-    let create = |i| volume.create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
-    let inodes: Vec<Ino> = (0..blocks * 32).map(create).collect();
-    volume.checkpoint().unwrap();
-    // Each in another block, in an order that no device has.
-    let changed: Vec<Ino> = (0..blocks).map(|i| inodes[(i * 7919 % blocks) * 32 + 5]).collect();
+    let dir = volume.namespace().mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
+    let create =
+        |i| volume.namespace().create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
+    let inodes: Vec<Ino> = (0..blocks * apart * 32).map(create).collect();
+    volume.maintenance().checkpoint().unwrap();
+    // Each in another block, in an order unlike that on the device.
+    let block = |i: usize| i * 7919 % blocks * apart;
+    let changed: Vec<Ino> = (0..blocks).map(|i| inodes[block(i) * 32 + 5]).collect();
     for ino in &changed {
         let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-        volume.setattr(&who, *ino, &set).unwrap();
+        volume.attributes().setattr(&who, *ino, &set).unwrap();
     }
     volume.sync().unwrap();
     drop(volume);
@@ -155,13 +165,15 @@ fn scattered(blocks: usize) -> (Arc<MemDevice>, Vec<Ino>) {
 
 fn assert_changed(volume: &Volume, changed: &[Ino]) {
     assert!(volume.info().recovery.needed);
-    assert!(changed.iter().all(|ino| volume.getattr(*ino).unwrap().mode & 0o777 == 0o600));
+    assert!(
+        changed.iter().all(|ino| volume.attributes().getattr(*ino).unwrap().mode & 0o777 == 0o600)
+    );
     assert_eq!(volume.check(&mut |_, _| {}).unwrap().problems, vec![]);
 }
 
 #[test]
 fn scattered_changes_are_read_many_at_a_time() {
-    let (device, changed) = scattered(1000);
+    let (device, changed) = scattered(1000, 6);
     let groups = Mutex::default();
     let slow = Arc::new(Grouping { inner: device, groups, full: Condvar::new() });
     let volume = Volume::open_on(slow.clone(), &options(true, 256 << 20)).unwrap();
@@ -170,30 +182,44 @@ fn scattered_changes_are_read_many_at_a_time() {
     assert_eq!(counter(&volume, "inode_block_reads"), 1000, "each block is read once");
     assert!(reads >= 1000);
     assert!(gone * 4 <= reads, "{reads} reads took {gone} rounds");
-    // Its own reads would come one by one.
+    // Without read-ahead the reads are sequential.
     drop(volume);
     let volume = Volume::open_on(slow.inner.clone(), &options(false, 256 << 20)).unwrap();
-    assert!(changed.iter().all(|ino| volume.getattr(*ino).unwrap().mode & 0o777 == 0o600));
+    assert!(
+        changed.iter().all(|ino| volume.attributes().getattr(*ino).unwrap().mode & 0o777 == 0o600)
+    );
+}
+
+#[test]
+fn adjacent_blocks_are_read_together() {
+    let (device, changed) = scattered(1000, 1);
+    let reads = Mutex::default();
+    let slow = Arc::new(Grouping { inner: device, groups: reads, full: Condvar::new() });
+    let volume = Volume::open_on(slow.clone(), &options(true, 256 << 20)).unwrap();
+    let reads = slow.groups.lock().unwrap().reads;
+    assert_eq!(counter(&volume, "inode_block_reads"), 1000, "each block is read once");
+    assert!(reads <= 200, "{reads} reads");
+    assert_changed(&volume, &changed);
 }
 
 #[test]
 fn a_small_cache_replays_in_small_windows_and_reads_nothing_twice() {
-    // Of a cache of 8 MiB half is for blocks, of 8 KiB each; the records may all be in one batch.
-    let (device, changed) = scattered(1000);
+    // Half of a cache of 8 MiB is for blocks of 8 KiB each; the records may all be in one batch.
+    let (device, changed) = scattered(1000, 1);
     for background in [false, true] {
         let device = copy(&device);
         let volume = Volume::open_on(device, &options(background, 8 << 20)).unwrap();
         let reads = counter(&volume, "inode_block_reads");
-        // With a few that were dropped between reading ahead and use.
+        // Including a few that were evicted between read-ahead and use.
         assert!((1000..1100).contains(&reads), "{reads} reads");
         assert_changed(&volume, &changed);
     }
 }
 
-/// Whoever needs the object reads it again, and finds out for himself whether it can be read.
+/// The object is read again when it is needed, and only that error counts.
 #[test]
 fn a_read_ahead_that_fails_does_not_fail_recovery() {
-    let (device, changed) = scattered(200);
+    let (device, changed) = scattered(200, 1);
     let found = blocks(&device);
     let kinds = ["inode block", "imap leaf", "dirents leaf"];
     let places = kinds.iter().flat_map(|kind| found[*kind].iter().map(|ptr| ptr.addr.0));
@@ -207,40 +233,48 @@ fn a_read_ahead_that_fails_does_not_fail_recovery() {
     }
 }
 
-/// A journal of about 3 MiB that changes everything that there is: names, inodes, contents in
-/// objects, large attributes, extents in their tree; and frees much of it.
+/// Makes a journal of about 3 MiB that changes everything: names, inodes, contents in objects,
+/// large attributes, extents in their tree; and frees much of it.
 fn busy() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(192 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone(), &options(false, 256 << 20)).unwrap();
     let who = Caller::root();
-    let dirs = [b"a", b"b", b"c"].map(|n| volume.mkdir(&who, Ino::ROOT, n, 0o755).unwrap().ino);
+    let dirs = [b"a", b"b", b"c"]
+        .map(|n| volume.namespace().mkdir(&who, Ino::ROOT, n, 0o755).unwrap().ino);
     let name = |i: usize| format!("{i:0>30}").into_bytes();
     for i in 0..1500 {
-        volume.create(&who, dirs[i % 3], &name(i), 0o644).unwrap();
+        volume.namespace().create(&who, dirs[i % 3], &name(i), 0o644).unwrap();
     }
-    volume.checkpoint().unwrap();
-    let pieces = volume.create(&who, dirs[0], b"pieces", 0o644).unwrap().ino;
+    volume.maintenance().checkpoint().unwrap();
+    let pieces = volume.namespace().create(&who, dirs[0], b"pieces", 0o644).unwrap().ino;
     for i in 0..9000 {
-        let file = volume.create(&who, dirs[i % 3], &name(2000 + i), 0o644).unwrap().ino;
+        let file =
+            volume.namespace().create(&who, dirs[i % 3], &name(2000 + i), 0o644).unwrap().ino;
         match i % 16 {
-            0 => drop(volume.write(file, 0, &vec![i as u8; 6000], false).unwrap()),
-            1 => drop(volume.write(file, 0, &[i as u8; 60], false).unwrap()),
+            0 => drop(volume.files().write(file, 0, &vec![i as u8; 6000], false).unwrap()),
+            1 => drop(volume.files().write(file, 0, &[i as u8; 60], false).unwrap()),
             2 => {
                 let value = vec![i as u8; 3000];
-                volume.setxattr(&who, file, b"user.large", &value, XattrFlags::default()).unwrap();
+                volume
+                    .attributes()
+                    .setxattr(&who, file, b"user.large", &value, XattrFlags::default())
+                    .unwrap();
             }
-            3 => drop(volume.write(pieces, i as u64 * 9000, b"piece", false).unwrap()),
-            4 => volume.unlink(&who, dirs[(i - 4) % 3], &name(2000 + i - 4)).unwrap(),
-            5 => volume.unlink(&who, dirs[(i / 16) % 3], &name(i / 16)).unwrap(),
+            3 => drop(volume.files().write(pieces, i as u64 * 9000, b"piece", false).unwrap()),
+            4 => volume.namespace().unlink(&who, dirs[(i - 4) % 3], &name(2000 + i - 4)).unwrap(),
+            5 => volume.namespace().unlink(&who, dirs[(i / 16) % 3], &name(i / 16)).unwrap(),
             6 => {
                 let (from, to) = (dirs[i % 3], dirs[(i + 1) % 3]);
                 let plain = RenameFlags::default();
-                volume.rename(&who, from, &name(2000 + i), to, &name(2000 + i), plain).unwrap();
+                volume
+                    .namespace()
+                    .rename(&who, from, &name(2000 + i), to, &name(2000 + i), plain)
+                    .unwrap();
             }
             _ => {}
         }
-        // Batches between which there can be a checkpoint.
+        // Several batches, so that checkpoints are possible between them.
         if i % 50 == 0 {
             volume.sync().unwrap();
         }
@@ -265,14 +299,14 @@ fn a_replay_larger_than_the_cache_writes_checkpoints_on_its_way() {
         assert_eq!(volume.check(&mut |_, _| {}).unwrap().problems, vec![]);
         volume.close().unwrap();
     }
-    // Read-only, nothing can be written: the cache is exceeded.
+    // Read-only, nothing can be written: the cache limit is exceeded.
     let look = OpenOptions { read_only: true, ..options(false, 4 << 20) };
     let volume = Volume::open_on(device, &look).unwrap();
     assert!(shown(&volume) == expected);
 }
 
-/// Cut off after any number of writes, the next recovery leads to the same; those cut off behind a
-/// checkpoint on the way have less to replay.
+/// Interrupted after any number of writes, the next recovery has the same result. After a
+/// checkpoint during the replay there are fewer records to replay.
 #[test]
 fn a_recovery_that_is_cut_off_is_begun_again_where_it_was() {
     let device = busy();
@@ -285,7 +319,7 @@ fn a_recovery_that_is_cut_off_is_begun_again_where_it_was() {
         let first = Volume::open_on(dying, &options(false, 4 << 20));
         let done = first.is_ok();
         drop(first);
-        // And once more in the midst of the second one.
+        // The second recovery is interrupted too.
         let dying = Failing::new(cut.clone(), HashSet::new(), writes % 23);
         drop(Volume::open_on(dying, &options(false, 4 << 20)));
         let volume = Volume::open_on(cut, &options(false, 4 << 20)).unwrap();

@@ -1,49 +1,21 @@
-//! How long recovery takes: scattered changes on a device of 0.2 ms a read, and 1 GiB of journal
-//! within a cache of 64 MiB. On a machine in use the processor's time says more than the clock's.
+//! Time of a recovery: scattered changes on a device with 0.2 ms per read, and 1 GiB of journal
+//! with a cache of 64 MiB. On a busy machine processor time is more meaningful than elapsed time.
 //!
 //! `cargo test --release -p shoal-engine --test recovery_speed -- --ignored --nocapture`
 //!
-//! The second one opens the volume in a process of its own, so that its memory is that of recovery.
-//! The volume takes some 5 GiB in the directory for temporary files, or in `SHOAL_SPEED_DIR`.
+//! The second test opens the volume in a separate process, to measure the memory of recovery. The
+//! volume needs about 5 GiB in the directory for temporary files, or in `SHOAL_SPEED_DIR`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/slow.rs"]
+mod slow;
+
 use shoal_engine::*;
+use slow::Slow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// A device that takes its time for each read, of which it does any number at once.
-struct Slow {
-    inner: MemDevice,
-    read: std::sync::atomic::AtomicU64,
-}
-
-impl Device for Slow {
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
-    }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        match self.read.load(std::sync::atomic::Ordering::Relaxed) {
-            0 => {}
-            micros => std::thread::sleep(Duration::from_micros(micros)),
-        }
-        self.inner.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_at(buf, offset)
-    }
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.discard(offset, len)
-    }
-    fn describe(&self) -> String {
-        "a slow device".into()
-    }
-}
+use std::time::Instant;
 
 fn options(cache_bytes: u64) -> OpenOptions {
     OpenOptions { cache_bytes, checkpoint_bytes: 4 << 30, ..OpenOptions::default() }
@@ -51,7 +23,7 @@ fn options(cache_bytes: u64) -> OpenOptions {
 
 fn chmod(volume: &Volume, ino: Ino, mode: u32) {
     let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-    volume.setattr(&Caller::root(), ino, &set).unwrap();
+    volume.attributes().setattr(&Caller::root(), ino, &set).unwrap();
 }
 
 #[test]
@@ -59,14 +31,14 @@ fn chmod(volume: &Volume, ino: Ino, mode: u32) {
 fn scattered_changes_at_0_2_ms_a_read() {
     const BLOCKS: usize = 5000;
     for synced in [false, true] {
-        let slow = Arc::new(Slow { inner: MemDevice::new(1 << 30), read: 0.into() });
-        mkfs_on(slow.clone(), &MkfsOptions::default()).unwrap();
+        let slow = Slow::with_volume(1 << 30);
         let volume = Volume::open_on(slow.clone(), &options(512 << 20)).unwrap();
         let who = Caller::root();
-        let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
-        let create = |i| volume.create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
+        let dir = volume.namespace().mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
+        let create =
+            |i| volume.namespace().create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
         let inodes: Vec<Ino> = (0..BLOCKS * 32).map(create).collect();
-        volume.checkpoint().unwrap();
+        volume.maintenance().checkpoint().unwrap();
         for i in 0..BLOCKS {
             chmod(&volume, inodes[i * 7919 % BLOCKS * 32 + 5], 0o600);
             if synced {
@@ -76,7 +48,7 @@ fn scattered_changes_at_0_2_ms_a_read() {
         volume.sync().unwrap();
         drop(volume);
         for micros in [0, 200] {
-            slow.read.store(micros, std::sync::atomic::Ordering::Relaxed);
+            slow.read_us.store(micros, std::sync::atomic::Ordering::Relaxed);
             let (begun, processor_begun) = (Instant::now(), processor());
             let look = OpenOptions { read_only: true, ..options(512 << 20) };
             let volume = Volume::open_on(slow.clone(), &look).unwrap();
@@ -92,15 +64,15 @@ fn scattered_changes_at_0_2_ms_a_read() {
     }
 }
 
-/// Processor time of this process, in seconds.
+/// Processor time of this process in seconds.
 fn processor() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    // User and system time, in hundredths.
+    // User and system time, in hundredths of a second.
     fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
 }
 
-/// Memory of this process at its peak, in bytes.
+/// Peak memory of this process in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -110,7 +82,7 @@ fn peak() -> u64 {
 const VOLUME: &str = "SHOAL_SPEED_VOLUME";
 const CACHE: u64 = 64 << 20;
 
-/// The other process.
+/// The separate process.
 #[test]
 #[ignore = "part of the next one"]
 fn recover_helper() {
@@ -158,9 +130,16 @@ fn one_gib_of_creates() {
     one_gib("creates", |volume| {
         let who = Caller::root();
         for d in 0..100 {
-            let dir = volume.mkdir(&who, Ino::ROOT, format!("{d}").as_bytes(), 0o755).unwrap().ino;
+            let dir = volume
+                .namespace()
+                .mkdir(&who, Ino::ROOT, format!("{d}").as_bytes(), 0o755)
+                .unwrap()
+                .ino;
             for i in 0..49_000 {
-                volume.create(&who, dir, format!("{i:0>40}").as_bytes(), 0o644).unwrap();
+                volume
+                    .namespace()
+                    .create(&who, dir, format!("{i:0>40}").as_bytes(), 0o644)
+                    .unwrap();
             }
         }
     });
@@ -171,11 +150,12 @@ fn one_gib_of_creates() {
 fn one_gib_of_changes_here_and_there() {
     one_gib("changes here and there", |volume| {
         let who = Caller::root();
-        let dir = volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
-        let create = |i| volume.create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
+        let dir = volume.namespace().mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap().ino;
+        let create =
+            |i| volume.namespace().create(&who, dir, format!("{i}").as_bytes(), 0o644).unwrap().ino;
         let inodes: Vec<Ino> = (0..1_000_000).map(create).collect();
-        volume.checkpoint().unwrap();
-        // Runs of 500 neighbours, as programs work in one directory and then in another.
+        volume.maintenance().checkpoint().unwrap();
+        // Runs of 500 neighbours, as programs work in one directory after another.
         for run in 0..18_000 {
             for i in 0..500 {
                 chmod(volume, inodes[run * 791 % 2000 * 500 + i], 0o600 + (run as u32 & 7));

@@ -1,8 +1,8 @@
-//! Every field of every kind of block, a bit of it and all of it, damaged by itself: found by
-//! `fsck` and by a scrub of the open volume, with the paths of those concerned; and restored by a
-//! repair wherever it is recorded twice. The fields are those of the format's own register.
+//! Every field of every kind of block is damaged separately, one bit and the whole field. `fsck`
+//! and a scrub of the open volume must find it and report the affected paths; a repair must restore
+//! it wherever a second copy exists. The fields are those of the format's own tables.
 //!
-//! With `--nocapture` it prints the table in `docs/testing.md`.
+//! With `--nocapture` it prints the table of `docs/testing.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ use shoal_format::intent::Intent;
 use shoal_format::layout::TABLES;
 use shoal_format::node::Key;
 use shoal_format::root::PagePtr;
-use shoal_format::superblock::{SIZE, spare_of, twin_of};
+use shoal_format::superblock::{SIZE, backup_copy_of, backup_superblock_at};
 use shoal_format::{Ptr, orphan, usage};
 use shoal_txn::{fork_extents, remote_extents};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,15 +34,15 @@ const ROOT: Ino = Ino::ROOT;
 struct Block {
     kind: String,
     at: Range<u64>,
-    /// Whom a report must name: of each the names that it has, one of which is enough.
+    /// Files that a report must name: for each its names, one of which is enough.
     named: Vec<Vec<String>>,
-    /// Nothing of it is lost by a repair.
+    /// A repair loses nothing of it.
     redundant: bool,
-    /// Contents: left damaged by a repair.
+    /// File contents: a repair leaves the damage.
     contents: bool,
 }
 
-/// A volume with every kind of block on it, in use, of which nothing has been written since.
+/// An open volume with every kind of block, without writes since.
 struct Sample {
     device: Arc<MemDevice>,
     volume: Volume,
@@ -55,46 +55,54 @@ fn build(device: &Arc<MemDevice>) {
     let (volume, who) = (open(device), Caller::root());
     let mut files = Vec::new();
     for d in 0..3 {
-        let dir = volume.mkdir(&who, ROOT, format!("dir-{d}").as_bytes(), 0o750).unwrap().ino;
+        let dir =
+            volume.namespace().mkdir(&who, ROOT, format!("dir-{d}").as_bytes(), 0o750).unwrap().ino;
         for f in 0..70 {
             let name = format!("file-{f}-of-{d}-{}", "x".repeat(f));
-            let file = volume.create(&who, dir, name.as_bytes(), 0o640).unwrap().ino;
+            let file = volume.namespace().create(&who, dir, name.as_bytes(), 0o640).unwrap().ino;
             let size = [20, 150, 3000][f % 3];
-            volume.write(file, 0, &vec![f as u8 + 1; size], false).unwrap();
+            volume.files().write(file, 0, &vec![f as u8 + 1; size], false).unwrap();
             files.push((dir, file));
         }
-        volume.symlink(&who, dir, b"link", format!("../dir-{d}").as_bytes()).unwrap();
+        volume.namespace().symlink(&who, dir, b"link", format!("../dir-{d}").as_bytes()).unwrap();
     }
     for n in 0..40 {
-        volume.link(&who, files[7].1, files[n * 5].0, format!("hard-{n}").as_bytes()).unwrap();
+        volume
+            .namespace()
+            .link(&who, files[7].1, files[n * 5].0, format!("hard-{n}").as_bytes())
+            .unwrap();
     }
     let flags = XattrFlags::default;
     for (n, (_, file)) in files.iter().enumerate().skip(20).step_by(45) {
         for a in 0..30 {
             volume
+                .attributes()
                 .setxattr(&who, *file, format!("user.a{a}").as_bytes(), &[7; 60], flags())
                 .unwrap();
         }
-        volume.setxattr(&who, *file, b"user.far", &vec![n as u8; 9000], flags()).unwrap();
+        volume
+            .attributes()
+            .setxattr(&who, *file, b"user.far", &vec![n as u8; 9000], flags())
+            .unwrap();
         for e in 0..60u64 {
-            volume.write(*file, e * 9_000, &[e as u8 + 1; 1500], false).unwrap();
+            volume.files().write(*file, e * 9_000, &[e as u8 + 1; 1500], false).unwrap();
         }
     }
-    volume.setxattr(&who, files[3].1, b"user.far", &[9; 5000], flags()).unwrap();
-    let orphan = volume.tmpfile(&who, ROOT, 0o600).unwrap().ino;
-    volume.write(orphan, 0, &[1; 10_000], false).unwrap();
-    volume.checkpoint().unwrap();
+    volume.attributes().setxattr(&who, files[3].1, b"user.far", &[9; 5000], flags()).unwrap();
+    let orphan = volume.namespace().tmpfile(&who, ROOT, 0o600).unwrap().ino;
+    volume.files().write(orphan, 0, &[1; 10_000], false).unwrap();
+    volume.maintenance().checkpoint().unwrap();
 }
 
-/// An intent is open in the newest checkpoint.
+/// Leaves an open intent in the newest checkpoint.
 fn intend(device: &Arc<MemDevice>) {
     let store = store(device);
     let place = store.root(ROOT).unwrap().table.get(Ino(40)).unwrap();
     let generation = place.read().inode.core.generation;
     let set = Attr { space: Namespace::User, name: b"intended", value: Value::Local(b"yes") };
     let intent = Intent { ino: Ino(40), generation, remove: Vec::new(), set: set.to_bytes() };
-    store.intents.note(1, intent);
-    store.checkpoint().unwrap();
+    store.intents().note(1, intent);
+    store.checkpoints().write().unwrap();
     store.journal().unwrap().shutdown();
 }
 
@@ -103,12 +111,12 @@ impl Sample {
         let device = Arc::new(MemDevice::new(24 << 20));
         build(&device);
         intend(&device);
-        // Its checkpoint has the intent and the orphan; completing them, and what follows, is in
-        // the journal.
+        // This checkpoint has the intent and the orphan. Their completion, and later changes, are
+        // in the journal.
         let (volume, who) = (open(&device), Caller::root());
         for n in 0..4 {
             let name = format!("after the checkpoint {n}");
-            volume.create(&who, ROOT, name.as_bytes(), 0o600).unwrap();
+            volume.namespace().create(&who, ROOT, name.as_bytes(), 0o600).unwrap();
             volume.sync().unwrap();
         }
         let shown = shown(&volume);
@@ -119,9 +127,9 @@ impl Sample {
         sample
     }
 
-    /// The names of an inode, if it has any.
+    /// Returns the names of an inode, if it has any.
     fn names(&self, ino: Ino) -> Option<Vec<String>> {
-        // Those of the journal are in no block that the checkpoint points to.
+        // Names in the journal are in no block of the checkpoint.
         let old = self.shown.iter().filter(|(path, _)| !path.contains("after the checkpoint"));
         let named = old.filter(|(_, (of, ..))| *of == ino.0);
         let names = named.map(|(path, _)| path.rsplit('/').next().unwrap().to_owned());
@@ -138,8 +146,8 @@ impl Sample {
         let sb = shoal_txn::read_superblock(&*self.device).unwrap();
         self.add("superblock", 0, 4096, vec![], "");
         self.add("superblock", 65_536, 4096, vec![], "");
-        self.add("spare superblock", spare_of(sb.checkpoint), SIZE as u64, vec![], "");
-        let twin = twin_of(sb.checkpoint).unwrap();
+        self.add("spare superblock", backup_superblock_at(sb.checkpoint), SIZE as u64, vec![], "");
+        let twin = backup_copy_of(sb.checkpoint).unwrap();
         self.add("checkpoint's second copy", twin.addr.0, u64::from(twin.len), vec![], "");
         let mut kinds = BTreeSet::new();
         image(&*self.device).for_each_object(&mut |kind, ptr| {
@@ -164,7 +172,7 @@ impl Sample {
         self.objects();
     }
 
-    /// Who a node or an inode block is about, and what is lost with it.
+    /// Returns the files affected by a node or inode block, and the loss.
     fn of_node(&self, kind: &str, ptr: Ptr) -> (Vec<Vec<String>>, &'static str) {
         let mut raw = vec![0; ptr.len as usize];
         self.device.read_at(&mut raw, ptr.addr.0).unwrap();
@@ -186,7 +194,7 @@ impl Sample {
         }
     }
 
-    /// One object of each kind: data and a value, named by an inode and by a tree.
+    /// Adds one object of each kind: data and a value, referenced by an inode and by a tree.
     fn objects(&mut self) {
         let store = store_as(&copy(&self.device), true);
         let root = store.root(ROOT).unwrap();
@@ -259,7 +267,7 @@ fn fields(table: &str, prefix: &str, base: u64, end: u64) -> Vec<Region> {
     table.rows.iter().map(field).filter(|(_, r)| r.end <= end && !r.is_empty()).collect()
 }
 
-/// All regions of a block, by the layout of its kind; they cover it.
+/// Returns all regions of a block, by the layout of its kind. They cover the whole block.
 fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
     let len = raw.len() as u64;
     let mut all = match block.kind.as_str() {
@@ -303,7 +311,7 @@ fn regions(block: &Block, raw: &[u8]) -> Vec<Region> {
     };
     all.retain(|(_, range)| !range.is_empty());
     all.sort_by_key(|(_, range)| range.start);
-    // What is between: values, free space, padding.
+    // The gaps: values, free space, padding.
     let mut between = Vec::new();
     let mut at = 0;
     for (name, range) in &all {
@@ -405,7 +413,7 @@ fn in_inode_block(raw: &[u8]) -> Vec<Region> {
     all
 }
 
-/// Inverts a bit of it, or all of it.
+/// Inverts one bit of the range, or all of it.
 fn damage(device: &MemDevice, at: Range<u64>, whole: bool) {
     let mut raw = vec![0; (at.end - at.start) as usize];
     device.read_at(&mut raw, at.start).unwrap();
@@ -419,7 +427,7 @@ fn damage(device: &MemDevice, at: Range<u64>, whole: bool) {
 fn scrub(volume: &Volume) -> Vec<Problem> {
     let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));
     while let Some(here) = at {
-        at = volume.scrub_step(here, 1 << 20, &mut report).unwrap();
+        at = volume.maintenance().scrub_step(here, 1 << 20, &mut report).unwrap();
     }
     report.problems
 }
@@ -428,7 +436,7 @@ fn text(problems: &[Problem]) -> String {
     problems.iter().map(|p| format!("{}: {}\n", p.rule, p.message)).collect()
 }
 
-/// What came of one kind of block.
+/// Results for one kind of block.
 #[derive(Default)]
 struct Count {
     blocks: u32,
@@ -445,7 +453,7 @@ impl Sample {
         let at = block.at.start + region.1.start..block.at.start + region.1.end;
         let what = format!("{} at {}, {}, whole {whole}", block.kind, at.start, region.0);
         n.cases += 1;
-        // The open volume, which has all in memory.
+        // The open volume, which has everything in memory.
         damage(&self.device, at.clone(), whole);
         let problems = scrub(&self.volume);
         damage(&self.device, at.clone(), whole);
@@ -456,17 +464,18 @@ impl Sample {
             assert!(told, "{what}: {names:?} are not in {said}");
         }
         n.scrub += 1;
-        // The volume as a crash left it.
+        // The volume as after a crash.
         let damaged = copy(image);
         damage(&damaged, at, whole);
         let device: Arc<dyn Device> = damaged.clone();
         let found = Volume::inspect_on(&device, &options(), &mut |_, _, _| {}).unwrap();
         let torn = block.kind == "last journal batch";
         if torn && found.found.is_empty() {
-            // What looks like the tail of a crash: said with the recovery, if it begins like one.
+            // Looks like the torn tail of a crash: it is reported with the recovery, if it begins
+            // like one.
         } else {
             assert!(!found.found.is_empty(), "{what}: fsck did not see it");
-            // Replay may have met it: then what would be done names the files.
+            // Replay may have found it: then the actions name the files.
             let actions = found.actions.iter().map(|a| a.message.as_str()).collect::<String>();
             let said = text(&found.found) + &actions;
             for names in &block.named {
@@ -538,17 +547,17 @@ fn every_field_of_every_kind_of_block() {
     assert!(counts.len() >= 20, "{:?}", counts.keys());
 }
 
-/// Batches of the journal that no recovery reads any more: damage to them is none.
+/// Stale journal batches, which no recovery reads: damage to them must not be reported.
 #[test]
 fn stale_journal_batches_are_nothing() {
     let device = Arc::new(MemDevice::new(24 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let (volume, who) = (open(&device), Caller::root());
     for n in 0..6 {
-        volume.create(&who, ROOT, format!("file {n}").as_bytes(), 0o600).unwrap();
+        volume.namespace().create(&who, ROOT, format!("file {n}").as_bytes(), 0o600).unwrap();
         volume.sync().unwrap();
         if n == 3 {
-            volume.checkpoint().unwrap();
+            volume.maintenance().checkpoint().unwrap();
         }
     }
     let (image, before) = (copy(&device), shown(&volume));

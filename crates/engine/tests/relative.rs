@@ -1,6 +1,6 @@
-//! What the trees and inode blocks of a root hold says nothing of the root: the same operations
-//! leave the same bytes in two roots, and what one has written can be read through the other. What
-//! says it, the headers, is enough for a repair to keep roots apart.
+//! The trees and inode blocks of a subvolume do not contain its number: the same operations leave
+//! the same bytes in two subvolumes, and blocks written by one can be read through the other. Only
+//! the headers have the number, which is enough for a repair to keep subvolumes apart.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,44 +22,47 @@ use shoal_txn::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Something of all that a root can hold; `mark` is what data and values consist of.
+/// Creates all kinds of structures in a subvolume; data and values consist of `mark`.
 fn fill(volume: &Volume, top: Ino, mark: u8) {
     let who = Caller::root();
     let set = |ino: Ino, name: &str, len: usize| {
         let value = vec![mark; len];
-        volume.setxattr(&who, ino, name.as_bytes(), &value, XattrFlags::default()).unwrap();
+        volume
+            .attributes()
+            .setxattr(&who, ino, name.as_bytes(), &value, XattrFlags::default())
+            .unwrap();
     };
-    let dir = volume.mkdir(&who, top, b"dir", 0o755).unwrap().ino;
-    let deep = volume.mkdir(&who, dir, b"deep", 0o700).unwrap().ino;
-    let first = volume.create(&who, dir, b"first", 0o644).unwrap().ino;
+    let dir = volume.namespace().mkdir(&who, top, b"dir", 0o755).unwrap().ino;
+    let deep = volume.namespace().mkdir(&who, dir, b"deep", 0o700).unwrap().ino;
+    let first = volume.namespace().create(&who, dir, b"first", 0o644).unwrap().ino;
     for n in 0..600u32 {
         let above = if n % 3 == 0 { deep } else { dir };
         let name = format!("file-{n}-{}", "x".repeat(n as usize % 60));
-        let file = volume.create(&who, above, name.as_bytes(), 0o640).unwrap().ino;
+        let file = volume.namespace().create(&who, above, name.as_bytes(), 0o640).unwrap().ino;
         if n % 4 == 0 {
-            volume.write(file, 0, &vec![mark; n as usize * 5], false).unwrap();
+            volume.files().write(file, 0, &vec![mark; n as usize * 5], false).unwrap();
         }
         if n % 50 == 7 {
             for e in 0..30u64 {
-                volume.write(file, e * 9000, &[mark ^ e as u8; 3000], false).unwrap();
+                volume.files().write(file, e * 9000, &[mark ^ e as u8; 3000], false).unwrap();
                 set(file, &format!("user.{e}"), 90);
             }
         }
         if n % 10 == 3 {
-            volume.unlink(&who, above, name.as_bytes()).unwrap();
+            volume.namespace().unlink(&who, above, name.as_bytes()).unwrap();
         }
     }
     for n in 0..150 {
-        volume.link(&who, first, deep, format!("link-{n}").as_bytes()).unwrap();
+        volume.namespace().link(&who, first, deep, format!("link-{n}").as_bytes()).unwrap();
     }
     set(first, "user.long", 5000);
-    let other = volume.create(&who, deep, b"other", 0o600).unwrap().ino;
+    let other = volume.namespace().create(&who, deep, b"other", 0o600).unwrap().ino;
     set(other, "user.long", 3000);
-    volume.symlink(&who, deep, b"symlink", b"../first").unwrap();
-    volume.symlink(&who, deep, b"far", &[b'/'; 2000]).unwrap();
-    volume.mknod(&who, dir, b"device", 0o020_600, 0x1234).unwrap();
+    volume.namespace().symlink(&who, deep, b"symlink", b"../first").unwrap();
+    volume.namespace().symlink(&who, deep, b"far", &[b'/'; 2000]).unwrap();
+    volume.namespace().mknod(&who, dir, b"device", 0o020_600, 0x1234).unwrap();
     let flags = RenameFlags::default();
-    volume.rename(&who, dir, b"deep", top, b"moved", flags).unwrap();
+    volume.namespace().rename(&who, dir, b"deep", top, b"moved", flags).unwrap();
 }
 
 fn two_roots(marks: [u8; 2]) -> (Arc<MemDevice>, [Ino; 2]) {
@@ -67,14 +70,14 @@ fn two_roots(marks: [u8; 2]) -> (Arc<MemDevice>, [Ino; 2]) {
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let (volume, who) = (open(&device), Caller::root());
     let tops = [b"one", b"two"].map(|name| {
-        let top = volume.root_create(&who, name, 0o755).unwrap().ino;
+        let top = volume.subvolumes().create(&who, name, 0o755).unwrap().ino;
         volume.sync().unwrap();
         top
     });
     for (top, mark) in tops.into_iter().zip(marks) {
         fill(&volume, top, mark);
         // The second has the newer blocks.
-        volume.checkpoint().unwrap();
+        volume.maintenance().checkpoint().unwrap();
     }
     volume.close().unwrap();
     (device, tops)
@@ -84,7 +87,7 @@ fn blank(bytes: &mut [u8]) {
     bytes.fill(0);
 }
 
-/// A value of a tree without the addresses in it.
+/// Clears the addresses in a value of a tree.
 fn masked(tree: TreeId, value: &[u8]) -> Vec<u8> {
     let mut value = value.to_vec();
     match tree {
@@ -96,7 +99,7 @@ fn masked(tree: TreeId, value: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Attributes without the addresses of values elsewhere.
+/// Clears the addresses of values in data objects.
 fn mask_attrs(fork: &mut [u8]) {
     let whole = fork.to_vec();
     let (mut attrs, mut start) = (Attrs::new(&whole), 0);
@@ -110,8 +113,8 @@ fn mask_attrs(fork: &mut [u8]) {
     }
 }
 
-/// An inode block as it is on the device, without what its header says of who wrote it where and
-/// when, and without times, LSNs and addresses.
+/// Clears the fields of an inode block that depend on its writer, place and time: some of the
+/// header, times, LSNs and addresses.
 fn masked_block(mut raw: Vec<u8>) -> Vec<u8> {
     blank(&mut raw[6..8]);
     blank(&mut raw[24..40]);
@@ -142,7 +145,7 @@ fn masked_block(mut raw: Vec<u8>) -> Vec<u8> {
     raw
 }
 
-/// What a root holds, by tree and key; inode blocks by number.
+/// Contents of a subvolume, by tree and key; inode blocks by number.
 type Held = BTreeMap<(&'static str, Key), Vec<u8>>;
 
 fn held(store: &Store, top: Ino) -> Held {
@@ -157,7 +160,7 @@ fn held(store: &Store, top: Ino) -> Held {
     }
     let mut block = |number: u64, ptr: Ptr, _: u32| {
         let mut raw = vec![0; ptr.len as usize];
-        store.device.read_at(&mut raw, ptr.addr.0)?;
+        store.device().read_at(&mut raw, ptr.addr.0)?;
         held.insert(("block", Key::new(number, 0)), masked_block(raw));
         Ok(true)
     };
@@ -174,12 +177,12 @@ fn the_same_operations_leave_the_same_bytes_in_two_roots() {
         let count = one.keys().filter(|(of, _)| *of == tree).count();
         assert!(count > 10, "{count} of {tree}");
     }
-    // The tops are in root 0 by a name and a parent pointer each, which differ.
+    // The tops have different names in subvolume 0, and so different parent pointers.
     let first = ("block", Key::MIN);
     let [top_one, top_two] = [&mut one, &mut two].map(|held| held.remove(&first).unwrap());
     assert_eq!(top_one.len(), top_two.len());
     let differ = top_one.iter().zip(&top_two).filter(|(a, b)| a != b).count();
-    // The name, a byte of the parent in the core, and one of that in the parent pointer.
+    // The name, a byte of the parent in the core, and one of the parent in the parent pointer.
     assert_eq!(differ, 3 + 1 + 1);
     assert_eq!(one.keys().collect::<Vec<_>>(), two.keys().collect::<Vec<_>>());
     for (key, value) in &one {
@@ -196,8 +199,8 @@ fn data_objects_say_index_and_origin() {
         let mut record = |key: Key, value: &[u8]| {
             let extent = Extent::decode_value(key.lo, value).unwrap();
             let mut raw = [0; OBJECT];
-            store.device.read_at(&mut raw, extent.ptr.addr.0 - OBJECT as u64)?;
-            let header = DataHeader::decode(&raw, store.volume).unwrap();
+            store.device().read_at(&mut raw, extent.ptr.addr.0 - OBJECT as u64)?;
+            let header = DataHeader::decode(&raw, store.volume()).unwrap();
             assert_eq!((header.origin, header.index.get()), (top.root(), key.hi));
             assert_eq!(header.ino(), key.ino(top.root()));
             headers.push((header.index, header.offset, header.len));
@@ -209,7 +212,7 @@ fn data_objects_say_index_and_origin() {
     assert!(one.len() > 200 && one == two, "{} objects", one.len());
 }
 
-/// Changes the first page of the root table below right checksums.
+/// Changes the first root page, with correct checksums.
 fn change_roots(device: &MemDevice, change: impl FnOnce(&mut [RootRecord])) {
     let mut sb = shoal_txn::read_superblock(device).unwrap();
     let mut checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
@@ -229,7 +232,7 @@ fn change_roots(device: &MemDevice, change: impl FnOnce(&mut [RootRecord])) {
     COPIES.iter().for_each(|addr| device.write_at(&sb.encode(), *addr).unwrap());
 }
 
-/// Lets the trees of root `of` be those of root `from`, too.
+/// Makes the trees of subvolume `from` those of subvolume `of` too.
 fn share_trees(device: &MemDevice, from: RootId, of: RootId) {
     change_roots(device, |roots| {
         let from = roots.iter().find(|root| root.id == from).unwrap().clone();
@@ -238,7 +241,8 @@ fn share_trees(device: &MemDevice, from: RootId, of: RootId) {
     });
 }
 
-/// What shows of two roots. Reading leaves nothing behind, such as access times in newer blocks.
+/// Returns the visible contents of two subvolumes. Reading must not change anything, such as access
+/// times.
 fn shown_in(device: &Arc<MemDevice>, tops: [Ino; 2]) -> [Below; 2] {
     let options = OpenOptions { read_only: true, ..options() };
     let volume = Volume::open_on(device.clone(), &options).unwrap();
@@ -247,19 +251,19 @@ fn shown_in(device: &Arc<MemDevice>, tops: [Ino; 2]) -> [Below; 2] {
 
 type Below = BTreeMap<Vec<u8>, (u64, Vec<u8>, Vec<Parent>)>;
 
-/// What shows of a directory, without the numbers of its root.
+/// Returns the visible contents of a directory, without subvolume numbers.
 fn below(volume: &Volume, dir: Ino) -> Below {
     let mut entries = Vec::new();
     let mut each = |entry: DirEntry<'_>| {
         entries.push((entry.name.to_vec(), entry.ino));
         true
     };
-    volume.readdir(dir, 2, &mut each).unwrap();
+    volume.directories().readdir(dir, 2, &mut each).unwrap();
     let mut all = BTreeMap::new();
     for (name, ino) in entries {
         assert_eq!(ino.root(), dir.root());
-        let attr = volume.getattr(ino).unwrap();
-        let mut parents = volume.parents_of(ino).unwrap();
+        let attr = volume.attributes().getattr(ino).unwrap();
+        let mut parents = volume.paths().parents_of(ino).unwrap();
         for parent in &mut parents {
             assert_eq!(parent.dir.root(), dir.root());
             parent.dir = Ino(parent.dir.index());
@@ -267,17 +271,22 @@ fn below(volume: &Volume, dir: Ino) -> Below {
         let mut bytes = Vec::new();
         match attr.kind {
             FileKind::Directory => {
-                assert_eq!(volume.parent_of(ino).unwrap(), dir);
+                assert_eq!(volume.directories().parent_of(ino).unwrap(), dir);
                 for (inside, found) in below(volume, ino) {
                     all.insert([&name[..], b"/", &inside].concat(), found);
                 }
             }
             FileKind::Regular => {
                 bytes.resize(attr.size as usize, 0);
-                assert_eq!(volume.read(ino, 0, &mut bytes).unwrap(), bytes.len());
-                bytes.extend(volume.getxattr(&Caller::root(), ino, b"user.9").unwrap_or_default());
+                assert_eq!(volume.files().read(ino, 0, &mut bytes).unwrap(), bytes.len());
+                bytes.extend(
+                    volume
+                        .attributes()
+                        .getxattr(&Caller::root(), ino, b"user.9")
+                        .unwrap_or_default(),
+                );
             }
-            FileKind::Symlink => bytes = volume.readlink(ino).unwrap(),
+            FileKind::Symlink => bytes = volume.namespace().readlink(ino).unwrap(),
             _ => bytes = attr.rdev.to_le_bytes().to_vec(),
         }
         all.insert(name, (ino.index(), bytes, parents));
@@ -296,8 +305,8 @@ fn a_tree_that_one_root_has_written_is_read_through_another() {
     assert!(second_now == first, "root two is now the same, with its own numbers");
 }
 
-/// Every node and block of the shared trees says that root one wrote it; those of another volume
-/// are refused however they are reached.
+/// Every node and block of the shared trees has the writer's subvolume in its header. Those of
+/// another volume must be refused, however they are reached.
 #[test]
 fn blocks_of_another_volume_are_refused() {
     let (device, [one, two]) = two_roots([7, 9]);
@@ -319,15 +328,15 @@ fn blocks_of_another_volume_are_refused() {
         let options = OpenOptions { read_only: true, ..options() };
         let volume = Volume::open_on(device, &options).unwrap();
         for top in [one, two] {
-            let read = volume.readdir(top, 2, &mut |_| true);
+            let read = volume.directories().readdir(top, 2, &mut |_| true);
             let said = format!("{:?}", read.unwrap_err());
             assert!(said.contains("another volume"), "{tree:?} of {top}: {said}");
         }
     }
 }
 
-/// The nodes above a root's leaves are lost, and those of another root, with the same keys and
-/// newer, lie beside them.
+/// The nodes above a subvolume's leaves are lost. Those of another subvolume, newer and with the
+/// same keys, are adjacent on the device.
 #[test]
 fn a_repair_does_not_take_the_leaves_of_another_root() {
     for tree in [TreeId::Extents, TreeId::Attrs, TreeId::Imap] {
@@ -349,7 +358,7 @@ fn a_repair_does_not_take_the_leaves_of_another_root() {
     }
 }
 
-/// The references across roots, which alone are not the same in every root.
+/// Only the references between subvolumes contain absolute numbers.
 #[test]
 fn tops_know_each_other_by_absolute_numbers() {
     let (device, [one, two]) = two_roots([7, 9]);
@@ -357,7 +366,7 @@ fn tops_know_each_other_by_absolute_numbers() {
     let root = store.root(Ino::ROOT).unwrap();
     let mut named = Vec::new();
     let mut entry = |_: Key, value: &[u8]| {
-        // Of root 0: relative is absolute.
+        // In subvolume 0 relative numbers are absolute.
         let raw = u64::from_le_bytes(value[..8].try_into().unwrap());
         named.push(raw);
         assert_eq!(Dirent::decode(RootId(0), value).unwrap().child.0, raw);

@@ -1,5 +1,5 @@
-//! Trees removed whole: large, deep and wide ones, links out of them, open files inside, threads
-//! that work in what is being removed, and refusals, which leave everything.
+//! Removal of whole trees: large, deep and wide ones, hard links to outside, open files inside,
+//! concurrent changes in the tree, and refusals, which must change nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,30 +20,35 @@ fn fresh(bytes: u64, options: &OpenOptions) -> (Arc<MemDevice>, Volume) {
 }
 
 fn background(step_records: usize) -> OpenOptions {
-    OpenOptions { step_records, noatime: true, ..OpenOptions::default() }
+    OpenOptions {
+        lab: Lab { step_records, ..Lab::default() },
+        noatime: true,
+        ..OpenOptions::default()
+    }
 }
 
 fn mkdir(volume: &Volume, dir: Ino, name: &str) -> Ino {
-    volume.mkdir(&WHO(), dir, name.as_bytes(), 0o755).unwrap().ino
+    volume.namespace().mkdir(&WHO(), dir, name.as_bytes(), 0o755).unwrap().ino
 }
 
 fn create(volume: &Volume, dir: Ino, name: &str, len: usize) -> Ino {
-    let ino = volume.create(&WHO(), dir, name.as_bytes(), 0o644).unwrap().ino;
+    let ino = volume.namespace().create(&WHO(), dir, name.as_bytes(), 0o644).unwrap().ino;
     if len > 0 {
-        assert_eq!(volume.write(ino, 0, &vec![ino.0 as u8; len], false).unwrap(), len);
+        assert_eq!(volume.files().write(ino, 0, &vec![ino.0 as u8; len], false).unwrap(), len);
     }
     ino
 }
 
 fn is_whole(volume: &Volume, ino: Ino, len: usize) -> bool {
     let mut bytes = vec![0; len + 1];
-    volume.read(ino, 0, &mut bytes).unwrap() == len
+    volume.files().read(ino, 0, &mut bytes).unwrap() == len
         && bytes[..len].iter().all(|b| *b == ino.0 as u8)
 }
 
 fn names(volume: &Volume, dir: Ino) -> Vec<(String, Ino)> {
     let mut names = Vec::new();
     volume
+        .directories()
         .readdir(dir, 2, &mut |entry| {
             names.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.ino));
             true
@@ -53,13 +58,14 @@ fn names(volume: &Volume, dir: Ino) -> Vec<(String, Ino)> {
     names
 }
 
-/// Every path with its inode's attributes, but for the times.
+/// Returns every path with its inode's attributes except the times.
 fn everything(volume: &Volume) -> BTreeMap<String, Attr> {
     let mut found = BTreeMap::new();
     let mut below = vec![(Ino::ROOT, String::new())];
     while let Some((dir, path)) = below.pop() {
         for (name, ino) in names(volume, dir) {
-            let (path, attr) = (format!("{path}/{name}"), volume.getattr(ino).unwrap());
+            let (path, attr) =
+                (format!("{path}/{name}"), volume.attributes().getattr(ino).unwrap());
             if attr.kind == FileKind::Directory {
                 below.push((ino, path.clone()));
             }
@@ -69,10 +75,10 @@ fn everything(volume: &Volume) -> BTreeMap<String, Attr> {
     found
 }
 
-/// Frees what is left, and looks at everything.
+/// Reaps everything and checks the volume.
 fn settle(volume: &Volume) {
-    while volume.reap_some().unwrap() {}
-    volume.checkpoint().unwrap();
+    while volume.maintenance().reap_some().unwrap() {}
+    volume.maintenance().checkpoint().unwrap();
     let info = volume.info();
     assert_eq!((info.orphans, info.detached, info.pinned_bytes), (0, 0, 0));
     let report = volume.check(&mut |_, _| {}).unwrap();
@@ -94,33 +100,35 @@ fn a_hundred_thousand_files_go_and_their_links_elsewhere_stay() {
             let file = create(&volume, dir, &format!("file-{f}"), len);
             if f % 250 == 1 {
                 let name = format!("{d}-{f}");
-                volume.link(&who, file, keep, name.as_bytes()).unwrap();
-                volume.link(&who, file, tree, name.as_bytes()).unwrap();
+                volume.namespace().link(&who, file, keep, name.as_bytes()).unwrap();
+                volume.namespace().link(&who, file, tree, name.as_bytes()).unwrap();
                 linked.push((file, name, len));
             }
         }
     }
     let begun = std::time::Instant::now();
-    volume.remove_tree(&who, Ino::ROOT, b"tree", TREE).unwrap();
+    volume.namespace().remove_tree(&who, Ino::ROOT, b"tree", TREE).unwrap();
     let took = begun.elapsed();
-    assert!(volume.lookup(&who, Ino::ROOT, b"tree").is_err_and(|e| e.is(Code::NotFound)));
+    assert!(
+        volume.namespace().lookup(&who, Ino::ROOT, b"tree").is_err_and(|e| e.is(Code::NotFound))
+    );
     // At once, and while they lose their links.
     for (file, name, _) in linked.iter().cycle().take(3 * linked.len()) {
-        assert_eq!(volume.paths_of(*file).unwrap(), [format!("/keep/{name}").into_bytes()]);
+        assert_eq!(volume.paths().paths_of(*file).unwrap(), [format!("/keep/{name}").into_bytes()]);
     }
     settle(&volume);
     eprintln!("{took:?} for the call, {:?} until all was free", begun.elapsed());
     for (file, name, len) in &linked {
-        assert_eq!(volume.getattr(*file).unwrap().nlink, 1, "{name}");
+        assert_eq!(volume.attributes().getattr(*file).unwrap().nlink, 1, "{name}");
         assert!(is_whole(&volume, *file, *len), "{name}");
-        assert_eq!(volume.parents_of(*file).unwrap().len(), 1, "{name}");
+        assert_eq!(volume.paths().parents_of(*file).unwrap().len(), 1, "{name}");
     }
     let after = volume.info();
     assert_eq!(after.inodes, before.inodes + linked.len() as u64);
-    volume.remove_tree(&who, Ino::ROOT, b"keep", TREE).unwrap();
+    volume.namespace().remove_tree(&who, Ino::ROOT, b"keep", TREE).unwrap();
     settle(&volume);
     assert_eq!(volume.info().inodes, 1);
-    // The few nodes that trees which were large keep, and the generations of free inodes.
+    // Formerly large trees keep a few nodes, and free inodes keep their generations.
     let (was, live) = (before.live_bytes, volume.info().live_bytes);
     assert!(live < was + (256 << 10) + 10 * 100_000, "{was} bytes before, {live} after");
     volume.close().unwrap();
@@ -139,7 +147,7 @@ fn deep_and_wide_trees_go() {
             create(&volume, dir, "f", level % 700);
             dir = mkdir(&volume, dir, "d");
         }
-        volume.remove_tree(&who, Ino::ROOT, b"deep", TREE).unwrap();
+        volume.namespace().remove_tree(&who, Ino::ROOT, b"deep", TREE).unwrap();
         let wide = mkdir(&volume, Ino::ROOT, "wide");
         for i in 0..20_000 {
             match i % 2 {
@@ -151,8 +159,8 @@ fn deep_and_wide_trees_go() {
         for i in 0..3_000 {
             create(&volume, mkdir(&volume, full, &format!("d{i}")), "f", 10);
         }
-        volume.remove_tree(&who, Ino::ROOT, b"wide", TREE).unwrap();
-        volume.remove_tree(&who, Ino::ROOT, b"full", TREE).unwrap();
+        volume.namespace().remove_tree(&who, Ino::ROOT, b"wide", TREE).unwrap();
+        volume.namespace().remove_tree(&who, Ino::ROOT, b"full", TREE).unwrap();
         settle(&volume);
         assert_eq!(volume.info().inodes, 1);
         volume.close().unwrap();
@@ -170,35 +178,44 @@ fn what_is_open_in_a_tree_stays_usable() {
         for len in [0, 100, 5_000, 300_000] {
             let file = create(&volume, *dir, &format!("f{len}"), len);
             if d % 2 == 0 {
-                (1..8).for_each(|i| _ = volume.write(file, i << 24, b"x", false).unwrap());
-                volume.setattr(&who, file, &SetAttr { size: Some(len as u64), ..no() }).unwrap();
+                (1..8).for_each(|i| _ = volume.files().write(file, i << 24, b"x", false).unwrap());
+                volume
+                    .attributes()
+                    .setattr(&who, file, &SetAttr { size: Some(len as u64), ..no() })
+                    .unwrap();
             }
-            volume.hold(file, 1).unwrap();
+            volume.references().hold(file, 1).unwrap();
             files.push((file, len));
         }
-        volume.hold(*dir, 1).unwrap();
+        volume.references().hold(*dir, 1).unwrap();
     }
-    volume.hold(tree, 1).unwrap();
-    volume.remove_tree(&who, Ino::ROOT, b"tree", TREE).unwrap();
-    while volume.reap_some().unwrap() {}
+    volume.references().hold(tree, 1).unwrap();
+    volume.namespace().remove_tree(&who, Ino::ROOT, b"tree", TREE).unwrap();
+    while volume.maintenance().reap_some().unwrap() {}
     for dir in dirs.iter().chain([&tree]) {
-        assert_eq!((volume.getattr(*dir).unwrap().nlink, names(&volume, *dir)), (0, vec![]));
-        let refused = volume.create(&who, *dir, b"new", 0o644).unwrap_err();
+        assert_eq!(
+            (volume.attributes().getattr(*dir).unwrap().nlink, names(&volume, *dir)),
+            (0, vec![])
+        );
+        let refused = volume.namespace().create(&who, *dir, b"new", 0o644).unwrap_err();
         assert!(refused.is(Code::NotFound), "{refused}");
-        assert!(volume.lookup(&who, *dir, b"f0").is_err_and(|e| e.is(Code::NotFound)));
+        assert!(volume.namespace().lookup(&who, *dir, b"f0").is_err_and(|e| e.is(Code::NotFound)));
     }
     for (file, len) in &files {
         assert!(is_whole(&volume, *file, *len), "{len}");
-        assert_eq!(volume.getattr(*file).unwrap().nlink, 0);
-        assert_eq!(volume.append(*file, &[1; 70_000], false).unwrap(), (*len as u64, 70_000));
+        assert_eq!(volume.attributes().getattr(*file).unwrap().nlink, 0);
+        assert_eq!(
+            volume.files().append(*file, &[1; 70_000], false).unwrap(),
+            (*len as u64, 70_000)
+        );
     }
-    let held = volume.orphans();
+    let held = volume.references().orphan_list();
     assert_eq!(held.len(), files.len() + dirs.len() + 1);
     assert!(held.iter().all(|orphan| orphan.held), "{held:?}");
     let report = volume.check(&mut |_, _| {}).unwrap();
     assert_eq!(report.problems, vec![], "{report:?}");
-    files.iter().for_each(|(file, _)| volume.release(*file, 1));
-    dirs.iter().chain([&tree]).for_each(|dir| volume.release(*dir, 1));
+    files.iter().for_each(|(file, _)| volume.references().release(*file, 1));
+    dirs.iter().chain([&tree]).for_each(|dir| volume.references().release(*dir, 1));
     settle(&volume);
     assert_eq!(volume.info().inodes, 1);
 }
@@ -207,16 +224,16 @@ fn no() -> SetAttr {
     SetAttr::default()
 }
 
-/// All or nothing: other than `rm -rf`, which goes as far as it can.
+/// All or nothing, in contrast to `rm -rf`, which removes as much as it can.
 #[test]
 fn a_refusal_leaves_everything() {
     let options = OpenOptions { background: false, ..background(2) };
     let (_device, volume) = fresh(64 << 20, &options);
     let (root, one) = (WHO(), Caller::user(1000, 1000));
     let own = |name: &str, dir, mode, uid| {
-        let ino = volume.mkdir(&root, dir, name.as_bytes(), 0o755).unwrap().ino;
+        let ino = volume.namespace().mkdir(&root, dir, name.as_bytes(), 0o755).unwrap().ino;
         let set = SetAttr { uid: Some(uid), gid: Some(uid), mode: Some(mode), ..no() };
-        volume.setattr(&root, ino, &set).unwrap();
+        volume.attributes().setattr(&root, ino, &set).unwrap();
         ino
     };
     let top = own("top", Ino::ROOT, 0o755, 1000);
@@ -228,12 +245,12 @@ fn a_refusal_leaves_everything() {
     let refused = |what: &str, code: Code| {
         let before = everything(&volume);
         let lsn = volume.staged_lsn();
-        let error = volume.remove_tree(&one, Ino::ROOT, b"top", TREE).unwrap_err();
+        let error = volume.namespace().remove_tree(&one, Ino::ROOT, b"top", TREE).unwrap_err();
         assert!(error.is(code), "{what}: {error}");
         assert_eq!((everything(&volume), volume.staged_lsn()), (before, lsn), "{what}");
         assert_eq!(volume.info().orphans, 0, "{what}");
     };
-    let change = |ino, set: SetAttr| volume.setattr(&root, ino, &set).unwrap();
+    let change = |ino, set: SetAttr| volume.attributes().setattr(&root, ino, &set).unwrap();
     for (mode, code) in [(0o555, Code::Access), (0o355, Code::Access), (0o655, Code::Access)] {
         change(at, SetAttr { mode: Some(mode), ..no() });
         refused(&format!("{mode:o}"), code);
@@ -241,7 +258,7 @@ fn a_refusal_leaves_everything() {
     change(at, SetAttr { mode: Some(0o1777), uid: Some(0), ..no() });
     refused("another's file in another's sticky directory", Code::NotPermitted);
     change(at, SetAttr { mode: Some(0o777), ..no() });
-    // Empty directories may be anybody's.
+    // Empty directories may have any owner.
     own("empty", at, 0o000, 0);
     change(Ino::ROOT, SetAttr { mode: Some(0o755), ..no() });
     refused("the name itself", Code::Access);
@@ -250,24 +267,24 @@ fn a_refusal_leaves_everything() {
     refused("the name in a sticky directory", Code::NotPermitted);
     change(top, SetAttr { uid: Some(1000), ..no() });
     for (name, code) in [(&b"."[..], Code::Invalid), (b"..", Code::Invalid)] {
-        let error = volume.remove_tree(&one, top, name, TREE).unwrap_err();
+        let error = volume.namespace().remove_tree(&one, top, name, TREE).unwrap_err();
         assert!(error.is(code), "{error}");
     }
-    let nothing = volume.remove_tree(&one, Ino::ROOT, b"nothing", TREE).unwrap_err();
+    let nothing = volume.namespace().remove_tree(&one, Ino::ROOT, b"nothing", TREE).unwrap_err();
     assert!(nothing.is(Code::NotFound), "{nothing}");
-    volume.root_create(&root, b"r", 0o777).unwrap();
-    let busy = volume.remove_tree(&root, Ino::ROOT, b"r", TREE).unwrap_err();
+    volume.subvolumes().create(&root, b"r", 0o777).unwrap();
+    let busy = volume.namespace().remove_tree(&root, Ino::ROOT, b"r", TREE).unwrap_err();
     assert!(busy.is(Code::Busy), "{busy}");
-    volume.remove_tree(&one, Ino::ROOT, b"top", TREE).unwrap();
+    volume.namespace().remove_tree(&one, Ino::ROOT, b"top", TREE).unwrap();
     assert_eq!(names(&volume, Ino::ROOT).len(), 1);
     settle(&volume);
 }
 
 // ---- threads
 
-struct Lots(u64);
+struct Rng(u64);
 
-impl Lots {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -275,7 +292,7 @@ impl Lots {
     }
 }
 
-/// A tree of 6 × 40 directories with files, and all its directories.
+/// Makes a tree of 6 × 40 directories with files. Returns all its directories.
 fn grown(volume: &Volume, name: &str) -> Vec<Ino> {
     let tree = mkdir(volume, Ino::ROOT, name);
     let mut dirs = vec![tree];
@@ -293,7 +310,7 @@ fn grown(volume: &Volume, name: &str) -> Vec<Ino> {
     dirs
 }
 
-/// What happens to a thread that works where others remove.
+/// Returns whether an error is possible in a thread that works where others remove.
 fn is_expected(error: &Error) -> bool {
     [
         Code::NotFound,
@@ -309,55 +326,58 @@ fn is_expected(error: &Error) -> bool {
     .any(|code| error.is(*code))
 }
 
-/// Works in the directories of a dying tree; what it moves to `out` is its own from then on.
+/// Works in the directories of a tree that is being removed. Files that it moves to `out` must
+/// survive.
 fn disturb(volume: &Volume, dirs: &[Ino], out: Ino, seed: u64, stop: &AtomicBool) -> Vec<String> {
-    let (who, mut lots, plain) = (WHO(), Lots(seed), RenameFlags::default());
+    let (who, mut rng, plain) = (WHO(), Rng(seed), RenameFlags::default());
     let mut saved = Vec::new();
     for i in 0_u64.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let dir = dirs[lots.below(dirs.len() as u64) as usize];
-        let other = dirs[lots.below(dirs.len() as u64) as usize];
-        let name = format!("{}{}", ["n", "d"][lots.below(2) as usize], lots.below(40));
+        let dir = dirs[rng.below(dirs.len() as u64) as usize];
+        let other = dirs[rng.below(dirs.len() as u64) as usize];
+        let name = format!("{}{}", ["n", "d"][rng.below(2) as usize], rng.below(40));
         let (name, mine) = (name.as_bytes(), format!("{seed}-{i}"));
-        let done = match lots.below(12) {
+        let done = match rng.below(12) {
             0 => volume
+                .namespace()
                 .create(&who, dir, mine.as_bytes(), 0o644)
-                .and_then(|file| volume.write(file.ino, 0, &[7; 3_000], false).map(|_| ())),
-            1 => volume.mkdir(&who, dir, mine.as_bytes(), 0o755).map(|_| ()),
-            2 => volume.unlink(&who, dir, name),
-            3 => volume.rmdir(&who, dir, name),
-            4 => volume.rename(&who, dir, name, other, mine.as_bytes(), plain),
+                .and_then(|file| volume.files().write(file.ino, 0, &[7; 3_000], false).map(|_| ())),
+            1 => volume.namespace().mkdir(&who, dir, mine.as_bytes(), 0o755).map(|_| ()),
+            2 => volume.namespace().unlink(&who, dir, name),
+            3 => volume.namespace().rmdir(&who, dir, name),
+            4 => volume.namespace().rename(&who, dir, name, other, mine.as_bytes(), plain),
             5 | 6 => {
-                let moved = volume.rename(&who, dir, name, out, mine.as_bytes(), plain);
+                let moved = volume.namespace().rename(&who, dir, name, out, mine.as_bytes(), plain);
                 moved.map(|()| saved.push(mine))
             }
             7 => {
-                let linked = volume.lookup(&who, dir, name).and_then(|entry| {
-                    volume.link(&who, entry.ino, out, mine.as_bytes()).map(|_| ())
+                let linked = volume.namespace().lookup(&who, dir, name).and_then(|entry| {
+                    volume.namespace().link(&who, entry.ino, out, mine.as_bytes()).map(|_| ())
                 });
                 linked.map(|()| saved.push(mine))
             }
-            // Into the tree, with something inside.
-            8 => volume.mkdir(&who, out, mine.as_bytes(), 0o755).and_then(|made| {
+            // Into the tree, with a file inside.
+            8 => volume.namespace().mkdir(&who, out, mine.as_bytes(), 0o755).and_then(|made| {
                 create(volume, made.ino, "inside", 50);
                 volume
+                    .namespace()
                     .rename(&who, out, mine.as_bytes(), dir, mine.as_bytes(), plain)
                     .inspect_err(|_| saved.push(mine.clone()))
             }),
-            9 => volume.lookup(&who, dir, name).and_then(|entry| {
-                volume.hold(entry.ino, 1)?;
-                let read = volume.read(entry.ino, 0, &mut [0; 100]).map(|_| ());
-                let _ = volume.write(entry.ino, 5_000, &[9; 900], false);
-                volume.release(entry.ino, 1);
+            9 => volume.namespace().lookup(&who, dir, name).and_then(|entry| {
+                volume.references().hold(entry.ino, 1)?;
+                let read = volume.files().read(entry.ino, 0, &mut [0; 100]).map(|_| ());
+                let _ = volume.files().write(entry.ino, 5_000, &[9; 900], false);
+                volume.references().release(entry.ino, 1);
                 read
             }),
-            10 => volume.remove_tree(&who, dir, name, TREE),
-            _ => volume.hold(dir, 1).map(|()| {
-                let _ = volume.readdir(dir, 0, &mut |_| true);
-                let _ = volume.paths_of(dir);
-                volume.release(dir, 1);
+            10 => volume.namespace().remove_tree(&who, dir, name, TREE),
+            _ => volume.references().hold(dir, 1).map(|()| {
+                let _ = volume.directories().readdir(dir, 0, &mut |_| true);
+                let _ = volume.paths().paths_of(dir);
+                volume.references().release(dir, 1);
             }),
         };
         if let Err(error) = done {
@@ -367,7 +387,7 @@ fn disturb(volume: &Volume, dirs: &[Ino], out: Ino, seed: u64, stop: &AtomicBool
     saved
 }
 
-/// Trees die while threads make, move, link, open and remove in every part of them.
+/// Trees are removed while threads create, move, link, open and remove in every part of them.
 #[test]
 fn threads_work_in_a_tree_that_dies() {
     let rounds = std::env::var("SHOAL_REMOVE_TREE_ROUNDS").map_or(12, |n| n.parse().unwrap());
@@ -383,15 +403,15 @@ fn threads_work_in_a_tree_that_dies() {
                 let work = |seed| scope.spawn(move || disturb(volume, dirs, out, seed, stop));
                 let threads: Vec<_> = (0..3).map(|t| work(round * 10 + t)).collect();
                 std::thread::sleep(std::time::Duration::from_millis(round % 4));
-                volume.remove_tree(&WHO(), Ino::ROOT, b"tree", TREE).unwrap();
-                while volume.is_reaping() {
+                volume.namespace().remove_tree(&WHO(), Ino::ROOT, b"tree", TREE).unwrap();
+                while volume.maintenance().is_reaping() {
                     std::thread::yield_now();
                 }
                 stop.store(true, Ordering::Relaxed);
                 threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
             });
-            while volume.reap_some().unwrap() {}
-            // What a thread was told to have brought out is there, and nothing else.
+            while volume.maintenance().reap_some().unwrap() {}
+            // Exactly the files that threads successfully moved out must be there.
             let mut kept = kept;
             kept.sort();
             let found: Vec<String> = names(volume, out).into_iter().map(|(name, _)| name).collect();
@@ -402,7 +422,7 @@ fn threads_work_in_a_tree_that_dies() {
                 assert_eq!(report.problems, vec![], "{step_records}, round {round}");
                 report.dirents as usize
             });
-            volume.remove_tree(&WHO(), Ino::ROOT, b"out", TREE).unwrap();
+            volume.namespace().remove_tree(&WHO(), Ino::ROOT, b"out", TREE).unwrap();
             settle(volume);
             assert_eq!(volume.info().inodes, 1, "steps of {step_records}, round {round}");
         }

@@ -1,5 +1,5 @@
-//! Repair: what is recorded in two places comes back from the one that is left; what is not, is
-//! given up, and nothing else; a second repair finds nothing to do.
+//! Repair: information that exists twice is restored from the remaining copy; everything else that
+//! was damaged, and nothing more, is lost. A second repair has nothing to do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
 
-/// Directories, hard links, symbolic links, long names, files whose data and attributes are in
-/// trees, another root.
+/// Makes directories, hard links, symbolic links, long names, files whose data and attributes are
+/// in trees, and another subvolume.
 fn sample(clean: bool) -> (Arc<MemDevice>, Shown) {
     let device = Arc::new(MemDevice::new(64 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
@@ -23,28 +23,31 @@ fn sample(clean: bool) -> (Arc<MemDevice>, Shown) {
     for d in 0..12 {
         let above = if d % 3 == 2 { files.last().map(|(dir, _)| *dir).unwrap() } else { ROOT };
         let name = format!("dir-{d}");
-        let dir = volume.mkdir(&who, above, name.as_bytes(), 0o750).unwrap().ino;
+        let dir = volume.namespace().mkdir(&who, above, name.as_bytes(), 0o750).unwrap().ino;
         for f in 0..120 {
             let name = format!("file-{f}-of-{d}-{}", "x".repeat(f % 90));
-            let file = volume.create(&who, dir, name.as_bytes(), 0o640).unwrap().ino;
-            volume.write(file, 0, format!("{d} {f} ").repeat(f).as_bytes(), false).unwrap();
+            let file = volume.namespace().create(&who, dir, name.as_bytes(), 0o640).unwrap().ino;
+            volume.files().write(file, 0, format!("{d} {f} ").repeat(f).as_bytes(), false).unwrap();
             files.push((dir, file));
         }
-        volume.symlink(&who, dir, b"link", format!("../dir-{d}").as_bytes()).unwrap();
+        volume.namespace().symlink(&who, dir, b"link", format!("../dir-{d}").as_bytes()).unwrap();
     }
     for (n, (_, file)) in files.iter().enumerate().step_by(9) {
         let (dir, _) = files[(n * 7 + 130) % files.len()];
         for k in 0..1 + n % 4 * 8 {
-            volume.link(&who, *file, dir, format!("hard-{n}-{k}").as_bytes()).unwrap();
+            volume.namespace().link(&who, *file, dir, format!("hard-{n}-{k}").as_bytes()).unwrap();
         }
     }
     for (_, file) in files.iter().step_by(100) {
         for a in 0..40 {
             let (name, value) = (format!("user.a{a}"), [7; 90]);
-            volume.setxattr(&who, *file, name.as_bytes(), &value, XattrFlags::default()).unwrap();
+            volume
+                .attributes()
+                .setxattr(&who, *file, name.as_bytes(), &value, XattrFlags::default())
+                .unwrap();
         }
         for e in 0..40u64 {
-            volume.write(*file, e * 9_000, &[e as u8 + 1; 3000], false).unwrap();
+            volume.files().write(*file, e * 9_000, &[e as u8 + 1; 3000], false).unwrap();
         }
     }
     volume.sync().unwrap();
@@ -52,10 +55,10 @@ fn sample(clean: bool) -> (Arc<MemDevice>, Shown) {
     if clean {
         volume.close().unwrap();
     } else {
-        let orphan = volume.tmpfile(&who, ROOT, 0o600).unwrap().ino;
-        volume.write(orphan, 0, &[1; 10_000], false).unwrap();
-        volume.checkpoint().unwrap();
-        volume.create(&who, files[0].0, b"after the checkpoint", 0o600).unwrap();
+        let orphan = volume.namespace().tmpfile(&who, ROOT, 0o600).unwrap().ino;
+        volume.files().write(orphan, 0, &[1; 10_000], false).unwrap();
+        volume.maintenance().checkpoint().unwrap();
+        volume.namespace().create(&who, files[0].0, b"after the checkpoint", 0o600).unwrap();
         volume.sync().unwrap();
         drop(volume);
         let volume = Volume::open_on(copy(&device), &options()).unwrap();
@@ -116,7 +119,7 @@ fn every_directory_node_destroyed() {
     }
 }
 
-/// Directories whose inodes are lost are made again: only the files in the block are gone.
+/// Directories whose inodes are lost are restored: only the files in the block are lost.
 #[test]
 fn a_lost_inode_block_costs_its_files_alone() {
     let (device, before) = sample(true);
@@ -141,7 +144,7 @@ fn a_lost_inode_block_costs_its_files_alone() {
     }
 }
 
-/// Nothing is written unless it was agreed to.
+/// Nothing is written without confirmation.
 #[test]
 fn asks_first() {
     let (device, _) = sample(true);
@@ -164,7 +167,7 @@ fn asks_first() {
     }
 }
 
-/// Each kind of block, damaged at its start, in its header, in the middle, at its end.
+/// Each kind of block is damaged at its start, in its header, in the middle, and at its end.
 #[test]
 fn any_one_block() {
     let mut counts: BTreeMap<String, (u32, u32)> = BTreeMap::new();
@@ -193,7 +196,7 @@ fn any_one_block() {
     assert!(counts.len() >= 12, "{counts:?}");
 }
 
-/// Returns whether everything was restored.
+/// Repairs a volume with one damaged block. Returns whether everything was restored.
 fn one_block(device: &Arc<MemDevice>, before: &Shown, kind: &str, what: &str) -> bool {
     let report = repair(device);
     assert_ne!(report.found, vec![], "{what}: not detected");
@@ -203,7 +206,7 @@ fn one_block(device: &Arc<MemDevice>, before: &Shown, kind: &str, what: &str) ->
     if redundant {
         assert!(after == *before, "{what}: {:#?}", difference(before, &after));
     }
-    // What shows under an old name is the old file, whole or with holes.
+    // Under an old name there must be the old file, complete or with holes.
     for (path, (ino, _, bytes)) in &after {
         let Some((was, _, old)) = before.get(path) else { continue };
         assert_eq!(was, ino, "{what}: {path}");

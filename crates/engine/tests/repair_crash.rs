@@ -1,4 +1,4 @@
-//! A repair that is cut off leaves a volume that can be repaired again, with nothing more lost.
+//! An interrupted repair must leave a volume that can be repaired without further losses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,11 +14,15 @@ fn sample() -> (Arc<MemDevice>, Shown) {
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let (volume, who) = (open(&device), Caller::root());
     for d in 0..10 {
-        let dir = volume.mkdir(&who, Ino::ROOT, format!("d{d}").as_bytes(), 0o755).unwrap().ino;
+        let dir = volume
+            .namespace()
+            .mkdir(&who, Ino::ROOT, format!("d{d}").as_bytes(), 0o755)
+            .unwrap()
+            .ino;
         for f in 0..100 {
             let name = format!("file {f} in {d}");
-            let file = volume.create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
-            volume.write(file, 0, name.repeat(f + 1).as_bytes(), false).unwrap();
+            let file = volume.namespace().create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
+            volume.files().write(file, 0, name.repeat(f + 1).as_bytes(), false).unwrap();
         }
     }
     let before = shown(&volume);
@@ -26,7 +30,8 @@ fn sample() -> (Arc<MemDevice>, Shown) {
     (device, before)
 }
 
-/// Repairs until the first that is not cut off; after each cut a second one repairs the rest.
+/// Interrupts the repair after each number of writes until it succeeds. After each interruption a
+/// second one repairs the rest.
 fn cut_off_everywhere(device: &Arc<MemDevice>, before: &Shown) {
     for writes in 0.. {
         let damaged = copy(device);
@@ -57,7 +62,7 @@ fn at_any_write() {
     cut_off_everywhere(&device, &before);
 }
 
-/// Neither superblock is left, nor the checkpoint's record itself.
+/// Both superblocks and the checkpoint record itself are lost.
 #[test]
 fn at_any_write_without_a_superblock() {
     let (device, before) = sample();
@@ -70,13 +75,13 @@ fn at_any_write_without_a_superblock() {
     cut_off_everywhere(&device, &before);
 }
 
-/// What a repair writes after its checkpoint: a parent pointer for which contents have to move.
+/// Writes of a repair after its checkpoint: a parent pointer for which contents must move out.
 #[test]
 fn at_any_write_behind_the_checkpoint() {
     let (device, mut before) = sample();
     let volume = open(&device);
-    let file = volume.lookup(&Caller::root(), Ino::ROOT, b"d3").unwrap();
-    let file = volume.lookup(&Caller::root(), file.ino, b"file 7 in 3").unwrap().ino;
+    let file = volume.namespace().lookup(&Caller::root(), Ino::ROOT, b"d3").unwrap();
+    let file = volume.namespace().lookup(&Caller::root(), file.ino, b"file 7 in 3").unwrap().ino;
     volume.close().unwrap();
     let store = store(&device);
     let table = &store.root(file).unwrap().table;
@@ -87,7 +92,7 @@ fn at_any_write_behind_the_checkpoint() {
     inode.data = vec![9; 396].into();
     (inode.core.data_form, inode.core.size) = (Form::Inline, 396);
     drop(locked);
-    store.checkpoint_clean().unwrap();
+    store.checkpoints().write_clean().unwrap();
     store.journal().unwrap().shutdown();
     drop(place);
     before.get_mut("/d3/file 7 in 3").unwrap().2 = vec![9; 396];

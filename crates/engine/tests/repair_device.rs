@@ -1,5 +1,5 @@
-//! A device that fails to read some of its bytes: what was there is lost, named, and gone on with;
-//! and a device that goes away, which is another thing.
+//! A device with read errors: the affected data is lost and reported, and everything else works. A
+//! device that disappears is not damage.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::single_range_in_vec_init, reason = "one bad place is a list of one range")]
@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 const ROOT: Ino = Ino::ROOT;
 
-/// A device with bad places, which are good again when something is written there, and which is
-/// gone after so many reads.
+/// A device with bad places, which are good again after a write, and which disappears after a
+/// number of reads.
 struct Failing {
     device: Arc<MemDevice>,
     bad: Mutex<Vec<Range<u64>>>,
@@ -70,24 +70,28 @@ fn sample() -> (Arc<MemDevice>, Shown) {
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let (volume, who) = (open(&device), Caller::root());
     for d in 0..4 {
-        let dir = volume.mkdir(&who, ROOT, format!("d{d}").as_bytes(), 0o755).unwrap().ino;
+        let dir =
+            volume.namespace().mkdir(&who, ROOT, format!("d{d}").as_bytes(), 0o755).unwrap().ino;
         for f in 0..80 {
             let name = format!("file {f} in {d}");
-            let file = volume.create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
-            volume.write(file, 0, name.repeat(f + 1).as_bytes(), false).unwrap();
+            let file = volume.namespace().create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
+            volume.files().write(file, 0, name.repeat(f + 1).as_bytes(), false).unwrap();
             if f == 30 {
                 for n in 0..40u64 {
                     let (name, flags) = (format!("user.{n}"), XattrFlags::default());
-                    volume.write(file, n * 9000, &[n as u8 + 1; 2000], false).unwrap();
-                    volume.setxattr(&who, file, name.as_bytes(), &[1; 50], flags).unwrap();
+                    volume.files().write(file, n * 9000, &[n as u8 + 1; 2000], false).unwrap();
+                    volume
+                        .attributes()
+                        .setxattr(&who, file, name.as_bytes(), &[1; 50], flags)
+                        .unwrap();
                 }
             }
         }
     }
     let before = shown(&volume);
-    let orphan = volume.tmpfile(&who, ROOT, 0o600).unwrap().ino;
-    volume.write(orphan, 0, &[1; 10_000], false).unwrap();
-    volume.checkpoint().unwrap();
+    let orphan = volume.namespace().tmpfile(&who, ROOT, 0o600).unwrap().ino;
+    volume.files().write(orphan, 0, &[1; 10_000], false).unwrap();
+    volume.maintenance().checkpoint().unwrap();
     volume.sync().unwrap();
     (device, before)
 }
@@ -100,7 +104,7 @@ fn repaired(device: Arc<Failing>) -> Result<RepairReport> {
     Volume::repair_on(device, &options(), &mut |_, _, _| {}, &mut |_| true)
 }
 
-/// One page of each kind of block cannot be read.
+/// One page of each kind of block is unreadable.
 #[test]
 fn a_block_that_cannot_be_read_is_lost_and_named() {
     let (device, before) = sample();
@@ -127,7 +131,7 @@ fn a_block_that_cannot_be_read_is_lost_and_named() {
         );
         let volume = Volume::open_on(failing, &options()).unwrap();
         let lossy = ["inode block", "extents leaf"].contains(&kind.as_str());
-        // Several blocks share a page: with a node, the ends of two inode blocks may be lost.
+        // Several blocks share a page: with a node, parts of two inode blocks may be lost.
         if !lossy && report.left.is_empty() {
             let after = shown(&volume);
             assert!(
@@ -141,7 +145,7 @@ fn a_block_that_cannot_be_read_is_lost_and_named() {
     }
 }
 
-/// Both copies of the superblock are on pages that cannot be read.
+/// Both copies of the superblock are on unreadable pages.
 #[test]
 fn no_superblock_can_be_read() {
     let (device, before) = sample();
@@ -155,18 +159,18 @@ fn no_superblock_can_be_read() {
     assert!(shown(&volume) == before);
 }
 
-/// Contents on a page that cannot be read: that range fails, the rest reads, and a repair leaves it
-/// named, by path and range, every time.
+/// Contents on an unreadable page: reads of that range fail, others succeed, and every repair
+/// leaves it and reports it by path and range.
 #[test]
 fn contents_that_cannot_be_read_cost_their_range_alone() {
     let device = Arc::new(MemDevice::new(24 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let (volume, who) = (open(&device), Caller::root());
-    let file = volume.create(&who, ROOT, b"large", 0o644).unwrap().ino;
+    let file = volume.namespace().create(&who, ROOT, b"large", 0o644).unwrap().ino;
     let bytes: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();
-    volume.write(file, 0, &bytes, false).unwrap();
+    volume.files().write(file, 0, &bytes, false).unwrap();
     volume.close().unwrap();
-    // The object that holds byte 300,000 of the file.
+    // The object with byte 300,000 of the file.
     let header = |at: &u64| {
         let mut raw = [0; 32];
         device.read_at(&mut raw, *at).unwrap();
@@ -189,24 +193,24 @@ fn contents_that_cannot_be_read_cost_their_range_alone() {
     let volume = Volume::open_on(failing, &options()).unwrap();
     let read = |from: u64, to: u64| -> Result<u64> {
         let mut found = vec![0; (to - from) as usize];
-        let n = volume.read(file, from, &mut found)?;
+        let n = volume.files().read(file, from, &mut found)?;
         assert!(found[..n] == bytes[from as usize..][..n]);
         Ok(n as u64)
     };
-    // The piece of 4096 bytes that has the sector; the object's header lies before its bytes.
+    // The piece of 4096 bytes with the bad sector; the object's header precedes its bytes.
     let (bad, behind) = (start + 8192, start + 12_288);
     assert_eq!(read(0, bad), Ok(bad));
     assert_eq!(read(behind, 600_000), Ok(600_000 - behind));
     for at in [bad, start + 9100, behind - 1] {
         assert_eq!(read(at, at + 1).unwrap_err().errno(), 5, "byte {at}");
     }
-    // Written anew, it is whole.
-    volume.write(file, start, &bytes[start as usize..end as usize], false).unwrap();
+    // After it is written again, it is readable.
+    volume.files().write(file, start, &bytes[start as usize..end as usize], false).unwrap();
     assert_eq!(read(0, 600_000), Ok(600_000));
     assert_eq!(text(&volume.check(&mut |_, _| {}).unwrap().problems), "");
 }
 
-/// A scrub names every bad place of a volume in use, and ends.
+/// A scrub reports every bad place of a volume in use, and ends.
 #[test]
 fn a_scrub_goes_on_behind_bad_places() {
     let (device, _) = sample();
@@ -228,7 +232,7 @@ fn a_scrub_goes_on_behind_bad_places() {
     *failing.bad.lock().unwrap() = places.iter().map(|at| *at..at + 8).collect();
     let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));
     while let Some(here) = at {
-        at = volume.scrub_step(here, 50_000, &mut report).unwrap();
+        at = volume.maintenance().scrub_step(here, 50_000, &mut report).unwrap();
     }
     let said = text(&report.problems);
     for place in places {
@@ -236,7 +240,7 @@ fn a_scrub_goes_on_behind_bad_places() {
     }
 }
 
-/// A device that is gone ends all of it with its error, and nothing has been written.
+/// A missing device ends every operation with its error, and nothing is written.
 #[test]
 fn a_device_that_goes_away_is_no_damage() {
     let (device, _) = sample();

@@ -1,4 +1,4 @@
-//! How fast names come back: 200,000 files, 10,000 hard links, and not one directory node left.
+//! Time to restore names: 200,000 files, 10,000 hard links, and no directory node left.
 //!
 //! `cargo test --release -p shoal-engine --test repair_speed -- --ignored --nocapture`
 
@@ -25,17 +25,19 @@ fn every_name_of_200_000_files() {
     for n in 0..FILES {
         if n % IN_A_DIRECTORY == 0 {
             let name = format!("directory-{}", dirs.len());
-            dirs.push(volume.mkdir(&who, Ino::ROOT, name.as_bytes(), 0o755).unwrap().ino);
+            dirs.push(
+                volume.namespace().mkdir(&who, Ino::ROOT, name.as_bytes(), 0o755).unwrap().ino,
+            );
         }
         let dir = dirs[dirs.len() - 1];
         let name = format!("file-{n}");
-        let file = volume.create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
-        volume.write(file, 0, name.as_bytes(), false).unwrap();
+        let file = volume.namespace().create(&who, dir, name.as_bytes(), 0o644).unwrap().ino;
+        volume.files().write(file, 0, name.as_bytes(), false).unwrap();
         files.push(file);
     }
     for n in 0..LINKS {
         let (file, dir) = (files[n * 19 % FILES], dirs[n * 7 % dirs.len()]);
-        volume.link(&who, file, dir, format!("link-{n}").as_bytes()).unwrap();
+        volume.namespace().link(&who, file, dir, format!("link-{n}").as_bytes()).unwrap();
     }
     let before = shown(&volume);
     volume.close().unwrap();

@@ -1,4 +1,4 @@
-//! Volumes whose both superblocks are lost: found again by the spare ones, and by no others.
+//! Volumes without both superblocks: they are found by their backup superblocks, and by no others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,8 +22,9 @@ fn fill(device: &Arc<MemDevice>, names: &str, count: u32) {
     let volume = open(device);
     for n in 0..count {
         let name = format!("{names} {n}");
-        let file = volume.create(&Caller::root(), ROOT, name.as_bytes(), 0o600).unwrap().ino;
-        volume.write(file, 0, name.repeat(50).as_bytes(), false).unwrap();
+        let file =
+            volume.namespace().create(&Caller::root(), ROOT, name.as_bytes(), 0o600).unwrap().ino;
+        volume.files().write(file, 0, name.repeat(50).as_bytes(), false).unwrap();
     }
     volume.close().unwrap();
 }
@@ -43,9 +44,9 @@ fn repaired(device: &Arc<MemDevice>) -> Shown {
 #[test]
 fn what_was_acknowledged_since_the_last_checkpoint_is_there() {
     let device = made("a", 20);
-    // Closed; opened, which writes the superblocks alone; synced, and stopped.
+    // Closed; opened, which writes only the superblocks; synced and stopped.
     let volume = open(&device);
-    volume.create(&Caller::root(), ROOT, b"acknowledged", 0o600).unwrap();
+    volume.namespace().create(&Caller::root(), ROOT, b"acknowledged", 0o600).unwrap();
     volume.sync().unwrap();
     let before = shown(&volume);
     let stopped = copy(&device);
@@ -59,11 +60,11 @@ fn a_volume_within_a_file_of_the_volume_is_not_taken_for_it() {
     let outer = Arc::new(MemDevice::new(96 << 20));
     mkfs_on(outer.clone(), &MkfsOptions::default()).unwrap();
     let volume = open(&outer);
-    let file = volume.create(&Caller::root(), ROOT, b"image", 0o600).unwrap().ino;
+    let file = volume.namespace().create(&Caller::root(), ROOT, b"image", 0o600).unwrap().ino;
     let mut piece = vec![0; 1 << 20];
     for at in (0..inner.capacity()).step_by(piece.len()) {
         inner.read_at(&mut piece, at).unwrap();
-        volume.write(file, at, &piece, false).unwrap();
+        volume.files().write(file, at, &piece, false).unwrap();
     }
     volume.close().unwrap();
     let before = shown(&open(&outer));
@@ -78,7 +79,7 @@ fn of_two_volumes_made_on_one_device_the_later() {
     for round in 0..3 {
         fill(&device, &format!("again {round}"), 50);
     }
-    // The time of making is told in seconds.
+    // The creation time has a resolution of seconds.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let force = MkfsOptions { force: true, ..MkfsOptions::default() };
     mkfs_on(device.clone(), &force).unwrap();

@@ -1,5 +1,5 @@
-//! Roots: separate numbers and trees, like mount points at their tops; deleted at once and freed
-//! behind.
+//! Subvolumes: separate numbers and trees; tops like mount points; deleted at once, and freed in
+//! the background.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,15 +36,22 @@ fn fill(volume: &Volume, top: Ino, files: usize) {
     let mut dir = top;
     for i in 0..files {
         if i % 50 == 0 {
-            dir = volume.mkdir(&root, top, format!("d{i}").as_bytes(), 0o755).unwrap().ino;
+            dir = volume
+                .namespace()
+                .mkdir(&root, top, format!("d{i}").as_bytes(), 0o755)
+                .unwrap()
+                .ino;
         }
         let name = format!("file-{i}");
-        let file = volume.create(&root, dir, name.as_bytes(), 0o644).unwrap();
+        let file = volume.namespace().create(&root, dir, name.as_bytes(), 0o644).unwrap();
         let len = [0, 10, 5000, 300_000][i % 4];
-        volume.write(file.ino, 0, &vec![i as u8; len], false).unwrap();
+        volume.files().write(file.ino, 0, &vec![i as u8; len], false).unwrap();
         if i % 7 == 0 {
-            volume.link(&root, file.ino, dir, format!("link-{i}").as_bytes()).unwrap();
-            volume.symlink(&root, dir, format!("sym-{i}").as_bytes(), b"target").unwrap();
+            volume.namespace().link(&root, file.ino, dir, format!("link-{i}").as_bytes()).unwrap();
+            volume
+                .namespace()
+                .symlink(&root, dir, format!("sym-{i}").as_bytes(), b"target")
+                .unwrap();
         }
     }
 }
@@ -53,16 +60,17 @@ fn fill(volume: &Volume, top: Ino, files: usize) {
 fn a_root_has_numbers_of_its_own_and_survives() {
     let (device, volume) = fresh(256 << 20);
     let who = Caller::root();
-    let a = volume.root_create(&who, b"a", 0o755).unwrap();
-    let b = volume.root_create(&who, b"b", 0o700).unwrap();
+    let a = volume.subvolumes().create(&who, b"a", 0o755).unwrap();
+    let b = volume.subvolumes().create(&who, b"b", 0o700).unwrap();
     assert_eq!((a.ino.root().0, a.ino.index()), (1, 1));
     assert_eq!((b.ino.root().0, b.ino.index()), (2, 1));
     fill(&volume, a.ino, 200);
     fill(&volume, b.ino, 100);
     fill(&volume, Ino::ROOT, 100);
-    let found = volume.resolve(&who, Ino::ROOT, b"/a/d0/../../b/d0/file-1", true).unwrap();
+    let found =
+        volume.namespace().resolve(&who, Ino::ROOT, b"/a/d0/../../b/d0/file-1", true).unwrap();
     assert_eq!(found.ino.root().0, 2);
-    assert_eq!(volume.parent_of(a.ino).unwrap(), Ino::ROOT);
+    assert_eq!(volume.directories().parent_of(a.ino).unwrap(), Ino::ROOT);
     assert_clean(&volume);
     volume.sync().unwrap();
     drop(volume);
@@ -71,7 +79,7 @@ fn a_root_has_numbers_of_its_own_and_survives() {
             volume_of(&device).close().unwrap();
         }
         let volume = volume_of(&device);
-        let names: Vec<_> = volume.root_list().into_iter().map(|r| r.name).collect();
+        let names: Vec<_> = volume.subvolumes().list().into_iter().map(|r| r.name).collect();
         assert_eq!(names, [b"a".to_vec(), b"b".to_vec()]);
         assert_clean(&volume);
     }
@@ -85,16 +93,25 @@ fn volume_of(device: &Arc<MemDevice>) -> Volume {
 fn nothing_crosses_and_tops_stay() {
     let (_device, volume) = fresh(64 << 20);
     let who = Caller::root();
-    let a = volume.root_create(&who, b"a", 0o755).unwrap();
-    let f = volume.create(&who, a.ino, b"f", 0o644).unwrap();
-    let g = volume.create(&who, Ino::ROOT, b"g", 0o644).unwrap();
+    let a = volume.subvolumes().create(&who, b"a", 0o755).unwrap();
+    let f = volume.namespace().create(&who, a.ino, b"f", 0o644).unwrap();
+    let g = volume.namespace().create(&who, Ino::ROOT, b"g", 0o644).unwrap();
     let plain = RenameFlags::default();
-    assert_eq!(code(volume.rename(&who, a.ino, b"f", Ino::ROOT, b"f", plain)), Code::CrossRoot);
-    assert_eq!(code(volume.link(&who, f.ino, Ino::ROOT, b"f")), Code::CrossRoot);
-    assert_eq!(code(volume.link(&who, g.ino, a.ino, b"g")), Code::CrossRoot);
-    assert_eq!(code(volume.rmdir(&who, Ino::ROOT, b"a")), Code::Busy);
-    assert_eq!(code(volume.rename(&who, Ino::ROOT, b"a", Ino::ROOT, b"b", plain)), Code::Busy);
-    assert_eq!(code(volume.rename(&who, Ino::ROOT, b"g", Ino::ROOT, b"a", plain)), Code::Busy);
+    assert_eq!(
+        code(volume.namespace().rename(&who, a.ino, b"f", Ino::ROOT, b"f", plain)),
+        Code::CrossRoot
+    );
+    assert_eq!(code(volume.namespace().link(&who, f.ino, Ino::ROOT, b"f")), Code::CrossRoot);
+    assert_eq!(code(volume.namespace().link(&who, g.ino, a.ino, b"g")), Code::CrossRoot);
+    assert_eq!(code(volume.namespace().rmdir(&who, Ino::ROOT, b"a")), Code::Busy);
+    assert_eq!(
+        code(volume.namespace().rename(&who, Ino::ROOT, b"a", Ino::ROOT, b"b", plain)),
+        Code::Busy
+    );
+    assert_eq!(
+        code(volume.namespace().rename(&who, Ino::ROOT, b"g", Ino::ROOT, b"a", plain)),
+        Code::Busy
+    );
     assert_clean(&volume);
 }
 
@@ -102,9 +119,9 @@ fn nothing_crosses_and_tops_stay() {
 fn bad_names_are_refused() {
     let (_device, volume) = fresh(64 << 20);
     let who = Caller::root();
-    volume.root_create(&who, b"a", 0o755).unwrap();
-    volume.mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap();
-    let make = |name: &[u8]| code(volume.root_create(&who, name, 0o755));
+    volume.subvolumes().create(&who, b"a", 0o755).unwrap();
+    volume.namespace().mkdir(&who, Ino::ROOT, b"d", 0o755).unwrap();
+    let make = |name: &[u8]| code(volume.subvolumes().create(&who, name, 0o755));
     assert_eq!(make(b"a"), Code::Exists);
     assert_eq!(make(b"d"), Code::Exists);
     assert_eq!(make(b""), Code::Invalid);
@@ -112,10 +129,13 @@ fn bad_names_are_refused() {
     assert_eq!(make(b".."), Code::Invalid);
     assert_eq!(make(b"x/y"), Code::Invalid);
     assert_eq!(make(&[b'x'; 256]), Code::NameTooLong);
-    assert_eq!(code(volume.root_create(&Caller::user(5, 5), b"u", 0o755)), Code::NotPermitted);
-    assert_eq!(code(volume.root_delete(&who, b"missing")), Code::NotFound);
-    assert_eq!(code(volume.root_delete(&who, b"d")), Code::Invalid);
-    assert_eq!(code(volume.root_delete(&Caller::user(5, 5), b"a")), Code::NotPermitted);
+    assert_eq!(
+        code(volume.subvolumes().create(&Caller::user(5, 5), b"u", 0o755)),
+        Code::NotPermitted
+    );
+    assert_eq!(code(volume.subvolumes().delete(&who, b"missing")), Code::NotFound);
+    assert_eq!(code(volume.subvolumes().delete(&who, b"d")), Code::Invalid);
+    assert_eq!(code(volume.subvolumes().delete(&Caller::user(5, 5), b"a")), Code::NotPermitted);
     assert_clean(&volume);
 }
 
@@ -123,62 +143,62 @@ fn bad_names_are_refused() {
 fn a_deleted_root_is_freed_and_its_number_used_again() {
     let (device, volume) = fresh(256 << 20);
     let who = Caller::root();
-    volume.checkpoint().unwrap();
+    volume.maintenance().checkpoint().unwrap();
     let before = volume.info().live_bytes;
-    let a = volume.root_create(&who, b"a", 0o755).unwrap();
+    let a = volume.subvolumes().create(&who, b"a", 0o755).unwrap();
     fill(&volume, a.ino, 1000);
-    let held = volume.resolve(&who, Ino::ROOT, b"/a/d0/file-3", true).unwrap();
+    let held = volume.namespace().resolve(&who, Ino::ROOT, b"/a/d0/file-3", true).unwrap();
     let old = Handle { ino: held.ino, generation: held.generation };
-    volume.checkpoint().unwrap();
-    volume.root_delete(&who, b"a").unwrap();
-    assert_eq!(code(volume.resolve(&who, Ino::ROOT, b"/a", true)), Code::NotFound);
-    assert_eq!(code(volume.getattr(held.ino)), Code::Stale);
-    assert_eq!(code(volume.create(&who, a.ino, b"x", 0o644)), Code::Stale);
+    volume.maintenance().checkpoint().unwrap();
+    volume.subvolumes().delete(&who, b"a").unwrap();
+    assert_eq!(code(volume.namespace().resolve(&who, Ino::ROOT, b"/a", true)), Code::NotFound);
+    assert_eq!(code(volume.attributes().getattr(held.ino)), Code::Stale);
+    assert_eq!(code(volume.namespace().create(&who, a.ino, b"x", 0o644)), Code::Stale);
     assert_clean(&volume);
-    volume.reap_roots(&mut |_| {}).unwrap();
-    assert_eq!(volume.root_list(), []);
+    volume.maintenance().reap_roots(&mut |_| {}).unwrap();
+    assert_eq!(volume.subvolumes().list(), []);
     assert_clean(&volume);
-    volume.checkpoint().unwrap();
+    volume.maintenance().checkpoint().unwrap();
     assert_clean(&volume);
-    // What is left of it: a record and its empty trees.
+    // A record and empty trees remain.
     let after = volume.info().live_bytes;
     assert!(after < before + (256 << 10), "{before} bytes before, {after} after");
-    let b = volume.root_create(&who, b"b", 0o755).unwrap();
+    let b = volume.subvolumes().create(&who, b"b", 0o755).unwrap();
     assert_eq!(b.ino, a.ino, "the number is given out again");
     fill(&volume, b.ino, 300);
-    assert_eq!(code(volume.by_handle(old)), Code::Stale);
+    assert_eq!(code(volume.namespace().by_handle(old)), Code::Stale);
     assert_clean(&volume);
     volume.sync().unwrap();
     drop(volume);
     let volume = volume_of(&device);
     assert_clean(&volume);
-    assert_eq!(code(volume.by_handle(old)), Code::Stale);
-    assert_eq!(volume.root_list().len(), 1);
+    assert_eq!(code(volume.namespace().by_handle(old)), Code::Stale);
+    assert_eq!(volume.subvolumes().list().len(), 1);
 }
 
 #[test]
 fn reaping_goes_on_after_a_crash_anywhere() {
     let (device, volume) = fresh(256 << 20);
     let who = Caller::root();
-    let a = volume.root_create(&who, b"a", 0o755).unwrap();
+    let a = volume.subvolumes().create(&who, b"a", 0o755).unwrap();
     fill(&volume, a.ino, 1000);
-    // Too many for the first rounds, however the threads are scheduled.
+    // Too many for the first rounds, whatever the scheduling of threads.
     for i in 0..30_000 {
-        volume.create(&who, a.ino, format!("empty-{i}").as_bytes(), 0o644).unwrap();
+        volume.namespace().create(&who, a.ino, format!("empty-{i}").as_bytes(), 0o644).unwrap();
     }
-    volume.root_delete(&who, b"a").unwrap();
+    volume.subvolumes().delete(&who, b"a").unwrap();
     volume.sync().unwrap();
     drop(volume);
     let options = OpenOptions { background: true, ..OpenOptions::default() };
     let mut rounds = 0u64;
     loop {
         let volume = Volume::open_on(device.clone(), &options).unwrap();
-        let left: u64 = volume.root_list().iter().map(|r| r.inodes).sum();
-        // Longer each time: a busy machine gets there too.
+        let left: u64 = volume.subvolumes().list().iter().map(|r| r.inodes).sum();
+        // Longer each time, so that it also completes on a busy machine.
         std::thread::sleep(std::time::Duration::from_millis(rounds));
-        volume.create(&who, Ino::ROOT, format!("r{rounds}").as_bytes(), 0o644).unwrap();
+        volume.namespace().create(&who, Ino::ROOT, format!("r{rounds}").as_bytes(), 0o644).unwrap();
         volume.sync().unwrap();
-        // As when the process is killed: what the thread does after the sync is lost.
+        // As when the process is killed: the thread's work after the sync is lost.
         drop(volume);
         rounds += 1;
         assert!(rounds < 200, "{left} inodes left");
@@ -190,19 +210,19 @@ fn reaping_goes_on_after_a_crash_anywhere() {
     assert_clean(&volume_of(&device));
 }
 
-/// A root's unnamed file is held until the end: its slot outlives the root and the number, also
-/// where a checkpoint has left the vacant root out of the table.
+/// A subvolume's unlinked file is held until the end: its slot outlives the subvolume and its
+/// number, even if a checkpoint has omitted the vacant subvolume from the table.
 #[test]
 fn what_was_held_in_a_deleted_root_leaves_nothing_behind_after_a_crash() {
     for checkpoints in 0..4 {
         let (device, volume) = fresh(256 << 20);
         let who = Caller::root();
-        let top = volume.root_create(&who, b"a", 0o755).unwrap();
-        let held = volume.tmpfile(&who, top.ino, 0o600).unwrap();
-        volume.write(held.ino, 0, &[7; 50_000], false).unwrap();
-        volume.root_delete(&who, b"a").unwrap();
-        volume.reap_roots(&mut |_| ()).unwrap();
-        (0..checkpoints).for_each(|_| volume.checkpoint().unwrap());
+        let top = volume.subvolumes().create(&who, b"a", 0o755).unwrap();
+        let held = volume.namespace().tmpfile(&who, top.ino, 0o600).unwrap();
+        volume.files().write(held.ino, 0, &[7; 50_000], false).unwrap();
+        volume.subvolumes().delete(&who, b"a").unwrap();
+        volume.maintenance().reap_roots(&mut |_| ()).unwrap();
+        (0..checkpoints).for_each(|_| volume.maintenance().checkpoint().unwrap());
         volume.sync().unwrap();
         assert_clean(&volume);
         drop(volume);
@@ -210,8 +230,8 @@ fn what_was_held_in_a_deleted_root_leaves_nothing_behind_after_a_crash() {
         assert_clean(&Volume::open_on(device.clone(), &read_only).unwrap());
         let volume = volume_of(&device);
         assert_clean(&volume);
-        assert!(volume.orphans().is_empty(), "after {checkpoints} checkpoints");
-        volume.root_create(&who, b"b", 0o755).unwrap();
+        assert!(volume.references().orphan_list().is_empty(), "after {checkpoints} checkpoints");
+        volume.subvolumes().create(&who, b"b", 0o755).unwrap();
         volume.sync().unwrap();
         assert_clean(&volume);
     }

@@ -1,5 +1,5 @@
-//! Files that are written a little at a time: what reaches the device, where it lies, and that it
-//! is right, whatever comes between.
+//! Files that are written in small pieces: bytes written to the device, number of extents, and
+//! correct contents, whatever happens in between.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn create(&self, name: &str) -> Ino {
-        self.volume.create(&self.who, Ino::ROOT, name.as_bytes(), 0o644).unwrap().ino
+        self.volume.namespace().create(&self.who, Ino::ROOT, name.as_bytes(), 0o644).unwrap().ino
     }
 
     fn written(&self) -> u64 {
@@ -74,13 +74,13 @@ impl World {
     }
 
     fn all_of(&self, ino: Ino) -> Vec<u8> {
-        let size = self.volume.getattr(ino).unwrap().size as usize;
+        let size = self.volume.attributes().getattr(ino).unwrap().size as usize;
         let mut bytes = vec![0; size];
-        assert_eq!(self.volume.read(ino, 0, &mut bytes).unwrap(), size);
+        assert_eq!(self.volume.files().read(ino, 0, &mut bytes).unwrap(), size);
         bytes
     }
 
-    /// Extents of all files.
+    /// Returns the number of extents of all files.
     fn extents(&self) -> u64 {
         let report = self.volume.check(&mut |_, _| {}).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -99,15 +99,15 @@ fn open(device: &Arc<Counted>) -> Volume {
     Volume::open_on(device.clone(), &options).unwrap()
 }
 
-/// Bytes that tell their place.
+/// Returns bytes that depend on their position.
 fn bytes(seed: u64, at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64)
         .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed) >> 32) as u8)
         .collect()
 }
 
-/// The figure of `docs/performance.md`: what a program writes in pieces reaches the device once,
-/// with a record of each write, and lies in one object a window.
+/// The figure of `docs/performance.md`: data that a program writes in pieces is written once to the
+/// device, with a record of each write, and is in one object per window.
 #[test]
 fn a_file_written_in_order_is_written_once() {
     for (piece, total, most) in [(4096, 32 << 20, 1.3), (512, 4 << 20, 2.0), (8192, 32 << 20, 1.3)]
@@ -116,15 +116,15 @@ fn a_file_written_in_order_is_written_once() {
         let file = world.create("log");
         let before = world.written();
         for at in (0..total).step_by(piece) {
-            world.volume.write(file, at, &bytes(1, at, piece), false).unwrap();
+            world.volume.files().write(file, at, &bytes(1, at, piece), false).unwrap();
         }
         world.volume.sync().unwrap();
-        world.volume.checkpoint().unwrap();
+        world.volume.maintenance().checkpoint().unwrap();
         let ratio = (world.written() - before) as f64 / total as f64;
         let data = world.counter("data_bytes_written") as f64 / total as f64;
         println!("{piece} bytes at a time: {ratio:.3} on the device for each, {data:.3} of data");
         assert!(ratio <= most && data <= 1.01, "{ratio} {data}");
-        // A window that reaches over the end of a segment is two.
+        // A window across the end of a segment has two.
         let extents = world.extents();
         assert!(extents <= total / WINDOW + total / (1 << 20) + 1, "{extents}");
         let world = world.again();
@@ -132,8 +132,8 @@ fn a_file_written_in_order_is_written_once() {
     }
 }
 
-/// Writers side by side: each byte still once, a few objects a window, and at most as much space
-/// again as they hold.
+/// Concurrent writers: each byte is written once, with a few objects per window, and unused room of
+/// at most the size of the files.
 #[test]
 fn files_written_side_by_side_are_written_once() {
     let (files, piece, each) = (8, 4096, 1 << 20);
@@ -143,7 +143,7 @@ fn files_written_side_by_side_are_written_once() {
     let before = free(&world);
     for at in (0..each).step_by(piece) {
         for (n, ino) in inos.iter().enumerate() {
-            world.volume.append(*ino, &bytes(n as u64, at, piece), false).unwrap();
+            world.volume.files().append(*ino, &bytes(n as u64, at, piece), false).unwrap();
         }
     }
     let total = files * each;
@@ -159,23 +159,23 @@ fn files_written_side_by_side_are_written_once() {
     }
 }
 
-/// Found by the simulator (seed 1166 of `adversary`): what a hole has taken away came back with the
-/// next append.
+/// Regression, found by the simulator (seed 1166 of `adversary`): data removed by a hole came back
+/// with the next append.
 #[test]
 fn a_hole_at_the_end_stays_one() {
     let world = World::new(64 << 20);
     let file = world.create("log");
     let data = bytes(1, 0, WINDOW as usize + 2000);
-    world.volume.write(file, 0, &data, false).unwrap();
-    world.volume.fallocate(file, Fallocate::PunchHole, 4096, 4 * WINDOW).unwrap();
-    world.volume.append(file, &[7; 57], false).unwrap();
+    world.volume.files().write(file, 0, &data, false).unwrap();
+    world.volume.files().fallocate(file, Fallocate::PunchHole, 4096, 4 * WINDOW).unwrap();
+    world.volume.files().append(file, &[7; 57], false).unwrap();
     let mut model = data;
     model[4096..].fill(0);
     model.extend([7; 57]);
     assert!(world.all_of(file) == model);
 }
 
-/// A generator of numbers that is the same everywhere.
+/// Random number generator with the same results everywhere.
 struct Rng(u64);
 
 impl Rng {
@@ -186,7 +186,7 @@ impl Rng {
     }
 }
 
-/// Appends of all lengths, with all that may come between them, against plain vectors.
+/// Appends of all lengths, with all operations that may happen in between, compared with vectors.
 #[test]
 fn whatever_comes_between_appends_the_contents_are_right() {
     for seed in 0..60 {
@@ -202,24 +202,25 @@ fn whatever_comes_between_appends_the_contents_are_right() {
                 0 => {
                     let size = rng.below(size + 5000);
                     let change = SetAttr { size: Some(size), ..SetAttr::default() };
-                    volume.setattr(&world.who, ino, &change).unwrap();
+                    volume.attributes().setattr(&world.who, ino, &change).unwrap();
                     model.resize(size as usize, 0);
                 }
                 1 | 2 => {
                     let at = rng.below(size + 1);
                     let new = bytes(step, at, 1 + rng.below(9000) as usize);
-                    volume.write(ino, at, &new, false).unwrap();
+                    volume.files().write(ino, at, &new, false).unwrap();
                     let end = (at as usize + new.len()).max(model.len());
                     model.resize(end, 0);
                     model[at as usize..at as usize + new.len()].copy_from_slice(&new);
                 }
                 3 => {
                     let (at, len) = (rng.below(size + 1), 1 + rng.below(20_000));
-                    volume.fallocate(ino, Fallocate::PunchHole, at, len).unwrap();
+                    volume.files().fallocate(ino, Fallocate::PunchHole, at, len).unwrap();
                     let end = (at + len).min(size);
                     model[at as usize..end as usize].fill(0);
                 }
                 4 => volume
+                    .files()
                     .fallocate(
                         ino,
                         Fallocate::Allocate { keep_size: true },
@@ -227,12 +228,12 @@ fn whatever_comes_between_appends_the_contents_are_right() {
                         1 + rng.below(300_000),
                     )
                     .unwrap(),
-                5 => volume.checkpoint().unwrap(),
-                6 => volume.clean().unwrap(),
+                5 => volume.maintenance().checkpoint().unwrap(),
+                6 => volume.maintenance().clean().unwrap(),
                 7 if step % 8 == 0 => world = world.again(),
                 _ => {
                     let new = bytes(step, size, 1 + rng.below(6000) as usize);
-                    assert_eq!(volume.append(ino, &new, false).unwrap(), (size, new.len()));
+                    assert_eq!(volume.files().append(ino, &new, false).unwrap(), (size, new.len()));
                     model.extend(new);
                 }
             }
@@ -245,13 +246,12 @@ fn whatever_comes_between_appends_the_contents_are_right() {
     }
 }
 
-/// The cleaner finds objects by their headers. A user who knows the volume's id can write what
-/// looks like one; nothing that lies behind it may be overlooked, or the segment would never be
-/// free.
+/// The cleaner finds objects by their headers. A user who knows the volume's id can write data that
+/// looks like one. No object after it may be missed, or the segment would never be free.
 #[test]
 fn what_looks_like_a_header_in_a_users_data_hides_nothing() {
     let (before, plain) = emptied(&|_, _| vec![7; 32]);
-    // Of another's file, or an attribute of it, and as long as an object may be.
+    // A header for another's file, or an attribute of it, with the maximum length of an object.
     for offset in [0, KEY_HIGH] {
         let alike = |volume: u64, ino: Ino| {
             DataHeader::new(ino, offset, WINDOW as u32, Codec::None).encode(volume).to_vec()
@@ -262,7 +262,8 @@ fn what_looks_like_a_header_in_a_users_data_hides_nothing() {
     }
 }
 
-/// Segments taken before and after cleaning, when most of what is dead consists of these bytes.
+/// Returns the segments in use before and after cleaning, if most of the dead data consists of
+/// these bytes.
 fn emptied(content: &dyn Fn(u64, Ino) -> Vec<u8>) -> (u32, u32) {
     let world = World::new(64 << 20);
     let id = shoal_txn::read_superblock(&*world.device).unwrap().volume();
@@ -271,21 +272,25 @@ fn emptied(content: &dyn Fn(u64, Ino) -> Vec<u8>) -> (u32, u32) {
         let (dead, good) = (world.create(&format!("dead{n}")), world.create(&format!("good{n}")));
         let data: Vec<u8> = content(id, good).into_iter().cycle().take(4096).collect();
         for at in (0..2 * WINDOW).step_by(data.len()) {
-            world.volume.write(dead, at, &data, false).unwrap();
+            world.volume.files().write(dead, at, &data, false).unwrap();
         }
-        world.volume.write(good, 0, &bytes(n, 0, 5000), false).unwrap();
+        world.volume.files().write(good, 0, &bytes(n, 0, 5000), false).unwrap();
         files.push(good);
     }
     for n in 0..40 {
-        world.volume.unlink(&world.who, Ino::ROOT, format!("dead{n}").as_bytes()).unwrap();
+        world
+            .volume
+            .namespace()
+            .unlink(&world.who, Ino::ROOT, format!("dead{n}").as_bytes())
+            .unwrap();
     }
-    world.volume.checkpoint().unwrap();
+    world.volume.maintenance().checkpoint().unwrap();
     let taken = || {
         let info = world.volume.info();
         info.segments - info.segments_free
     };
     let before = taken();
-    (0..4).for_each(|_| world.volume.clean().unwrap());
+    (0..4).for_each(|_| world.volume.maintenance().clean().unwrap());
     let after = taken();
     for (n, good) in files.iter().enumerate() {
         assert!(world.all_of(*good) == bytes(n as u64, 0, 5000));
@@ -294,12 +299,13 @@ fn emptied(content: &dyn Fn(u64, Ino) -> Vec<u8>) -> (u32, u32) {
     (before, after)
 }
 
-/// Longer than a transaction of a write: what one thread appends is whole and where it was told.
+/// Longer than a transaction of a write: each append must be contiguous, and at the returned
+/// offset.
 #[test]
 fn long_appends_side_by_side_are_whole() {
     const LEN: usize = (5 << 20) / 2;
     let world = World::new(512 << 20);
-    let file = world.volume.create(&world.who, Ino::ROOT, b"log", 0o644).unwrap().ino;
+    let file = world.volume.namespace().create(&world.who, Ino::ROOT, b"log", 0o644).unwrap().ino;
     let begin = std::sync::Barrier::new(4);
     let append = |thread: u8| {
         let (volume, begin) = (&world.volume, &begin);
@@ -308,7 +314,8 @@ fn long_appends_side_by_side_are_whole() {
             (0..8_u8)
                 .map(|n| {
                     let value = thread * 8 + n + 1;
-                    let (at, taken) = volume.append(file, &vec![value; LEN], false).unwrap();
+                    let (at, taken) =
+                        volume.files().append(file, &vec![value; LEN], false).unwrap();
                     assert_eq!(taken, LEN);
                     (at, value)
                 })
@@ -320,10 +327,10 @@ fn long_appends_side_by_side_are_whole() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     let size = (appended.len() * LEN) as u64;
-    assert_eq!(world.volume.getattr(file).unwrap().size, size);
+    assert_eq!(world.volume.attributes().getattr(file).unwrap().size, size);
     for (at, value) in appended {
         let mut found = vec![0; LEN];
-        assert_eq!(world.volume.read(file, at, &mut found).unwrap(), LEN);
+        assert_eq!(world.volume.files().read(file, at, &mut found).unwrap(), LEN);
         assert!(found.iter().all(|byte| *byte == value), "{value} at {at}");
     }
 }

@@ -1,6 +1,6 @@
-//! A storm of renames, of files and of whole directories, by several threads: while it lasts every
-//! path that is told has the shape of one, and whenever it pauses paths are exactly what a walk
-//! from the top finds.
+//! Concurrent renames of files and directories by several threads. During these, every returned
+//! path must be well-formed; at each pause, paths must be exactly those found by a walk from the
+//! top.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,10 +14,10 @@ const ROUNDS: u64 = 12;
 const RENAMES: u64 = 400;
 const TOPS: u64 = 5;
 
-/// A small generator of numbers, the same for the same seed.
-struct Lots(u64);
+/// A small random number generator, with the same results for the same seed.
+struct Rng(u64);
 
-impl Lots {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -25,12 +25,13 @@ impl Lots {
     }
 }
 
-/// Every path of every inode, by walking from the top.
+/// Returns every path of every inode, by a walk from the top.
 fn walk(volume: &Volume) -> BTreeMap<Ino, Vec<Vec<u8>>> {
     let mut found: BTreeMap<Ino, Vec<Vec<u8>>> = BTreeMap::new();
     let mut todo = vec![(Ino::ROOT, Vec::new())];
     while let Some((dir, path)) = todo.pop() {
         volume
+            .directories()
             .readdir(dir, 2, &mut |entry| {
                 let path = [&path[..], b"/", entry.name].concat();
                 if entry.kind == FileKind::Directory {
@@ -45,30 +46,30 @@ fn walk(volume: &Volume) -> BTreeMap<Ino, Vec<Vec<u8>>> {
     found
 }
 
-/// Moves, links and unlinks at random below the tops; refusals are part of the game.
+/// Moves, links and unlinks at random below the tops; errors are expected.
 fn storm(volume: &Volume, tops: &[Ino], seed: u64) {
-    let (who, mut lots) = (Caller::root(), Lots(seed));
-    let name = |lots: &mut Lots| format!("n{}", lots.below(12)).into_bytes();
+    let (who, mut rng) = (Caller::root(), Rng(seed));
+    let name = |rng: &mut Rng| format!("n{}", rng.below(12)).into_bytes();
     for _ in 0..RENAMES {
         let mut dir = || {
-            let top = tops[lots.below(TOPS) as usize];
-            match volume.lookup(&who, top, &name(&mut lots)) {
-                Ok(entry) if entry.kind == FileKind::Directory && lots.below(2) == 0 => entry.ino,
+            let top = tops[rng.below(TOPS) as usize];
+            match volume.namespace().lookup(&who, top, &name(&mut rng)) {
+                Ok(entry) if entry.kind == FileKind::Directory && rng.below(2) == 0 => entry.ino,
                 _ => top,
             }
         };
         let (from, to) = (dir(), dir());
-        let (old, new) = (name(&mut lots), name(&mut lots));
-        let flags = RenameFlags { exchange: lots.below(5) == 0, ..RenameFlags::default() };
-        let done = match lots.below(8) {
-            0 => volume.mkdir(&who, from, &old, 0o755).map(drop),
-            1 => volume.create(&who, from, &old, 0o644).map(drop),
-            2 => match volume.lookup(&who, from, &old) {
-                Ok(file) => volume.link(&who, file.ino, to, &new).map(drop),
+        let (old, new) = (name(&mut rng), name(&mut rng));
+        let flags = RenameFlags { exchange: rng.below(5) == 0, ..RenameFlags::default() };
+        let done = match rng.below(8) {
+            0 => volume.namespace().mkdir(&who, from, &old, 0o755).map(drop),
+            1 => volume.namespace().create(&who, from, &old, 0o644).map(drop),
+            2 => match volume.namespace().lookup(&who, from, &old) {
+                Ok(file) => volume.namespace().link(&who, file.ino, to, &new).map(drop),
                 Err(e) => Err(e),
             },
-            3 => volume.unlink(&who, from, &old),
-            _ => volume.rename(&who, from, &old, to, &new, flags),
+            3 => volume.namespace().unlink(&who, from, &old),
+            _ => volume.namespace().rename(&who, from, &old, to, &new, flags),
         };
         if let Err(e) = done {
             assert!(matches!(e, Error::Code(_)), "seed {seed}: {e}");
@@ -82,7 +83,9 @@ fn paths_are_what_a_walk_finds() {
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let volume = Volume::open_on(device, &OpenOptions::default()).unwrap();
     let who = Caller::root();
-    let top = |n| volume.mkdir(&who, Ino::ROOT, format!("t{n}").as_bytes(), 0o755).unwrap().ino;
+    let top = |n| {
+        volume.namespace().mkdir(&who, Ino::ROOT, format!("t{n}").as_bytes(), 0o755).unwrap().ino
+    };
     let tops: Vec<Ino> = (0..TOPS).map(top).collect();
     let (asked, told) = (AtomicU64::new(0), AtomicU64::new(0));
     for round in 0..ROUNDS {
@@ -96,12 +99,12 @@ fn paths_are_what_a_walk_finds() {
                 })
                 .collect();
             scope.spawn(|| {
-                let mut lots = Lots(round);
+                let mut rng = Rng(round);
                 while busy.load(Ordering::Relaxed) {
-                    let ino = known[lots.below(known.len() as u64) as usize];
+                    let ino = known[rng.below(known.len() as u64) as usize];
                     asked.fetch_add(1, Ordering::Relaxed);
-                    // Gone meanwhile, perhaps.
-                    let Ok(paths) = volume.paths_of(ino) else { continue };
+                    // It may be free by now.
+                    let Ok(paths) = volume.paths().paths_of(ino) else { continue };
                     told.fetch_add(paths.len() as u64, Ordering::Relaxed);
                     for path in paths {
                         let text = String::from_utf8(path).unwrap();
@@ -115,7 +118,7 @@ fn paths_are_what_a_walk_finds() {
             busy.store(false, Ordering::Relaxed);
         });
         for (ino, walked) in walk(&volume) {
-            let mut paths = volume.paths_of(ino).unwrap();
+            let mut paths = volume.paths().paths_of(ino).unwrap();
             paths.sort();
             assert_eq!(paths, walked, "round {round}, inode {ino}");
         }

@@ -1,5 +1,5 @@
-//! The segment usage table in pages: what a checkpoint writes of it, and what becomes of a volume
-//! that has lost some of it, or on which it lies behind right checksums.
+//! The segment usage table in pages: the pages that a checkpoint writes, and the effect of lost
+//! pages, or of wrong ones with correct checksums.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 const SEGMENT: u64 = 1 << 20;
 
-/// A new volume of so many segments of 1 MiB; takes memory only where it is written to.
+/// Makes a new volume of this many segments of 1 MiB. It uses memory only where it is written.
 fn volume(segments: u64) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(segments * SEGMENT));
     let options = MkfsOptions { segment_size: SEGMENT, ..MkfsOptions::default() };
@@ -30,7 +30,7 @@ fn volume(segments: u64) -> Arc<MemDevice> {
     device
 }
 
-/// The objects of the newest checkpoint's usage table.
+/// Returns the objects of the newest checkpoint's usage table.
 fn table(device: &MemDevice) -> BTreeMap<String, Ptr> {
     let mut found = BTreeMap::new();
     image(device).for_each_object(&mut |kind, ptr| match kind {
@@ -42,7 +42,7 @@ fn table(device: &MemDevice) -> BTreeMap<String, Ptr> {
     found
 }
 
-/// Which pages, of either kind, are elsewhere than before, and bytes of them.
+/// Returns the names of the pages, of either kind, that have moved, and their total bytes.
 fn moved(before: &BTreeMap<String, Ptr>, after: &BTreeMap<String, Ptr>) -> (Vec<String>, u64) {
     let moved = after.iter().filter(|(name, ptr)| before.get(*name) != Some(ptr));
     let (names, bytes): (Vec<_>, Vec<_>) =
@@ -50,54 +50,54 @@ fn moved(before: &BTreeMap<String, Ptr>, after: &BTreeMap<String, Ptr>) -> (Vec<
     (names, bytes.iter().sum())
 }
 
-/// Changes an inode, so that its block and what leads to it are written.
+/// Changes an inode, so that its block and the nodes above it are written.
 fn touch(store: &Store, ino: Ino) {
     let table = &store.root(ino).unwrap().table;
     let place = table.get(ino).unwrap();
     place.write().edit(table, store.epoch()).core.mtime.sec += 1;
 }
 
-/// Takes free segments up to `end`, as if data were in them.
+/// Allocates free segments up to `end`, as if data were in them.
 fn fill(store: &Store, end: u32) {
     loop {
-        let addr = store.space.alloc(Stream::Data(0), SEGMENT as u32, Class::Reserved).unwrap();
-        store.space.add_live(addr, 100);
-        if store.geometry.segment_of(addr).0 + 1 >= end {
+        let addr = store.space().alloc(Stream::Data(0), SEGMENT as u32, Class::Reserved).unwrap();
+        store.space().add_live(addr, 100);
+        if store.geometry().segment_of(addr).0 + 1 >= end {
             return;
         }
     }
 }
 
 /// 300,000 segments, of which the first 5,000 are in use: 293 pages, two index pages. A checkpoint
-/// of one change writes what has changed, and no more for the rest of the volume.
+/// of one change must not write more because of the rest of the volume.
 #[test]
 fn a_checkpoint_of_one_change_writes_few_pages() {
     let device = volume(300_000);
     let store = store(&device);
     fill(&store, 5000);
-    store.checkpoint().unwrap();
+    store.checkpoints().write().unwrap();
     let full = table(&device);
     let names: Vec<&str> = full.keys().map(String::as_str).collect();
-    // The others, and the second index page, have free segments alone.
+    // The others, and the second index page, have only free segments.
     assert_eq!(names, ["index 0", "page 0", "page 1", "page 2", "page 3", "page 4", "root"]);
     touch(&store, Ino::ROOT);
-    store.checkpoint().unwrap();
+    store.checkpoints().write().unwrap();
     // Metadata has left the page in which it was written before.
     let mut before = table(&device);
-    let bytes = |store: &Store| store.counters.get(Counter::CheckpointBytes);
+    let bytes = |store: &Store| store.counters().get(Counter::CheckpointBytes);
     for _ in 0..20 {
         touch(&store, Ino::ROOT);
         let written = bytes(&store);
-        store.checkpoint().unwrap();
+        store.checkpoints().write().unwrap();
         let after = table(&device);
         let (names, of_table) = moved(&before, &after);
         assert!(names.len() <= 4 && of_table <= 30_000, "{names:?}: {of_table} bytes");
         assert!(bytes(&store) - written < 100_000, "{}", bytes(&store) - written);
         before = after;
     }
-    // Nothing else than what any checkpoint changes.
+    // Nothing else than any checkpoint changes.
     let objects = |store: &Store| -> Vec<(SegNo, SegKind, u64, bool)> {
-        let mut rows = store.space.usage();
+        let mut rows = store.space().usage();
         rows.retain(|(_, kind, live, _)| kind.holds_objects() && *live > 0);
         rows
     };
@@ -108,9 +108,9 @@ fn a_checkpoint_of_one_change_writes_few_pages() {
     assert_eq!(objects(&store_as(&device, true)), rows);
 }
 
-/// The worst order: between checkpoints, whatever is left of the page in which metadata is written
-/// is taken, so each checkpoint writes to segments of another page, which changes that page, which
-/// lies in segments of yet another. Then a change in the first page writes all of them: once.
+/// The worst case: between checkpoints, the rest of the page in which metadata is written is used
+/// up. So each checkpoint writes to segments of another page, which changes that page, which is in
+/// segments of yet another. Then a change in the first page writes all of them, once.
 #[test]
 fn a_chain_of_pages_ends() {
     let device = volume(12_000);
@@ -119,12 +119,12 @@ fn a_chain_of_pages_ends() {
     let mut before = table(&device);
     for page in 1..10 {
         fill(&store, page * 1024 + 1000);
-        // What is left of the open segment is taken as well.
-        let rest = store.space.rest_of(Stream::Meta);
-        store.space.alloc(Stream::Meta, rest as u32, Class::Reserved).unwrap();
+        // The rest of the open segment is used up as well.
+        let rest = store.space().counts().rest_of(Stream::Meta);
+        store.space().alloc(Stream::Meta, rest as u32, Class::Reserved).unwrap();
         for _ in 0..2 {
             touch(&store, Ino::ROOT);
-            store.checkpoint().unwrap();
+            store.checkpoints().write().unwrap();
             let after = table(&device);
             let pages = moved(&before, &after).0.iter().filter(|n| n.starts_with("page")).count();
             (most, moves) = (most.max(pages), moves + pages);
@@ -135,11 +135,11 @@ fn a_chain_of_pages_ends() {
     // Those that data has filled, the one left, the one entered.
     assert!(most <= 5 && moves <= 9 * 6, "{most} at once, {moves} in all");
     let mut change = || {
-        let rows = store.space.usage();
+        let rows = store.space().usage();
         let data = rows.iter().find(|row| row.1 == SegKind::Data && row.2 > 8).unwrap().0;
         assert_eq!(page_of(data.0), 0);
-        store.space.sub_live(store.geometry.start_of(data), 8);
-        store.checkpoint().unwrap();
+        store.space().sub_live(store.geometry().start_of(data), 8);
+        store.checkpoints().write().unwrap();
         let after = table(&device);
         let moved = moved(&std::mem::replace(&mut before, after.clone()), &after).0;
         moved.iter().filter(|name| name.starts_with("page")).count()
@@ -152,61 +152,61 @@ fn a_chain_of_pages_ends() {
     store_as(&device, true);
 }
 
-/// Freed segments: pages of them go, and so does their index page when it names no other.
+/// Freed segments: their pages are removed, and so is their index page if it has no others.
 #[test]
 fn pages_of_free_segments_are_null() {
     let device = volume(265_000);
     let store = store(&device);
     let taken: Vec<SegNo> =
-        (0..263_000).map(|_| store.space.take_journal_segment().unwrap()).collect();
-    store.checkpoint().unwrap();
+        (0..263_000).map(|_| store.space().take_journal_segment().unwrap()).collect();
+    store.checkpoints().write().unwrap();
     let full = table(&device);
     assert!(full.contains_key("index 1") && full.contains_key("page 256"));
     assert_eq!(full.len(), 1 + 2 + 257);
-    store.space.release_journal_segments(&taken);
-    store.checkpoint().unwrap();
-    store.checkpoint().unwrap();
+    store.space().release_journal_segments(&taken);
+    store.checkpoints().write().unwrap();
+    store.checkpoints().write().unwrap();
     let left = table(&device);
-    // That checkpoint itself went to the segments behind those that were taken.
+    // That checkpoint itself was written to the segments after the allocated ones.
     assert!(left.len() <= 1 + 2 + 2, "{:?}", left.keys());
     for _ in 0..2 {
         // Now to the lowest.
-        let rest = store.space.rest_of(Stream::Meta);
-        store.space.alloc(Stream::Meta, rest as u32, Class::Reserved).unwrap();
-        store.checkpoint().unwrap();
+        let rest = store.space().counts().rest_of(Stream::Meta);
+        store.space().alloc(Stream::Meta, rest as u32, Class::Reserved).unwrap();
+        store.checkpoints().write().unwrap();
     }
-    store.checkpoint().unwrap();
+    store.checkpoints().write().unwrap();
     let left: Vec<String> = table(&device).into_keys().collect();
     assert_eq!(left, ["index 0", "page 0", "root"]);
     store.journal().unwrap().shutdown();
 }
 
-/// A volume with files, whose metadata is on two pages.
+/// Makes a volume with files, whose metadata is on two pages.
 fn two_pages() -> (Arc<MemDevice>, Shown) {
     two_pages_with(300, |n| 8 * n)
 }
 
-/// The same, with so many files, each as long as is said.
+/// The same, with this many files of the given sizes.
 fn two_pages_with(count: usize, size: impl Fn(usize) -> usize) -> (Arc<MemDevice>, Shown) {
     let device = volume(3000);
     let (vol, who) = (open(&device), Caller::root());
     let mut files = Vec::new();
     for n in 0..count {
         let name = format!("file {n}");
-        let file = vol.create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap().ino;
-        vol.write(file, 0, &vec![n as u8; size(n)], false).unwrap();
+        let file = vol.namespace().create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap().ino;
+        vol.files().write(file, 0, &vec![n as u8; size(n)], false).unwrap();
         files.push(file);
     }
     vol.close().unwrap();
     let store = store(&device);
-    // Free when it is opened again, and not to be used until then.
+    // Free when it is opened again, and unused until then.
     for _ in 0..1500 {
-        store.space.take_journal_segment().unwrap();
+        store.space().take_journal_segment().unwrap();
     }
-    let rest = store.space.rest_of(Stream::Meta);
-    store.space.alloc(Stream::Meta, rest as u32, Class::Reserved).unwrap();
+    let rest = store.space().counts().rest_of(Stream::Meta);
+    store.space().alloc(Stream::Meta, rest as u32, Class::Reserved).unwrap();
     files.iter().for_each(|ino| touch(&store, *ino));
-    store.checkpoint_clean().unwrap();
+    store.checkpoints().write_clean().unwrap();
     store.journal().unwrap().shutdown();
     drop(store);
     let root = image(&*device).checkpoint.usage;
@@ -216,23 +216,23 @@ fn two_pages_with(count: usize, size: impl Fn(usize) -> usize) -> (Arc<MemDevice
     (device, shown)
 }
 
-/// A page that no checkpoint changes any more must not keep its segment: the cleaner moves it.
+/// A page that no checkpoint changes must not keep its segment in use: the cleaner moves it.
 #[test]
 fn the_cleaner_moves_pages() {
     // Inode blocks fill whole segments, which are never worth cleaning.
     let (device, before) = two_pages_with(6000, |_| 250);
     let vol = open(&device);
-    vol.checkpoint().unwrap();
-    // Metadata goes on to other segments, and what is alive behind it is moved after it. In the end
-    // that is the page alone: nothing changes any more in the segments that it answers for.
+    vol.maintenance().checkpoint().unwrap();
+    // Metadata moves on to other segments, followed by the live rest. At the end only the page is
+    // left, because the segments that it covers no longer change.
     let (mut rows, mut places) = (Vec::new(), BTreeSet::new());
     for round in 0.. {
         assert!(round < 300, "it stays at {places:?}");
         for n in 0..20 {
             let name = format!("more {round} {n}");
-            vol.create(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o600).unwrap();
+            vol.namespace().create(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o600).unwrap();
         }
-        vol.clean().unwrap();
+        vol.maintenance().clean().unwrap();
         let now = Table::read(&device);
         if rows != now.page.entries {
             (rows, places) = (now.page.entries, BTreeSet::new());
@@ -248,7 +248,7 @@ fn the_cleaner_moves_pages() {
     vol.close().unwrap();
 }
 
-/// A copy of what `two_pages` has written to, which is far from all of the device.
+/// Copies the parts of the device that `two_pages` has written.
 fn twin(device: &MemDevice) -> Arc<MemDevice> {
     let new = Arc::new(MemDevice::new(device.capacity()));
     let mut raw = vec![0; SEGMENT as usize];
@@ -271,7 +271,7 @@ fn refusal(device: &Arc<MemDevice>) -> String {
     said.pop_first().unwrap()
 }
 
-/// Repairs, and nothing is lost.
+/// Repairs the volume; nothing may be lost.
 fn repaired(device: &Arc<MemDevice>, before: &Shown, what: &str) -> RepairReport {
     let report = repair(device);
     assert_eq!(report.left, vec![], "{what}: {:#?}", report.actions);
@@ -282,7 +282,7 @@ fn repaired(device: &Arc<MemDevice>, before: &Shown, what: &str) -> RepairReport
     report
 }
 
-/// Every object of the table, a byte of its header and one behind it.
+/// Every object of the table, damaged at a byte of its header and one after it.
 #[test]
 fn a_lost_page_is_named_and_counted_anew() {
     let (device, before) = two_pages();
@@ -312,14 +312,14 @@ fn a_lost_page_is_named_and_counted_anew() {
     repaired(&device, &before, "all");
 }
 
-/// Two checkpoints that write both pages, cut off at any write: the volume opens, all is whole, and
-/// what was not removed is there.
+/// Two checkpoints that write both pages, interrupted at any write: the volume opens, everything is
+/// consistent, and files that were not removed are there.
 #[test]
 fn a_checkpoint_cut_off_at_any_write_leaves_a_whole_table() {
     let (device, before) = two_pages();
     let remove = |vol: &Volume, n: usize| {
-        vol.unlink(&Caller::root(), Ino::ROOT, format!("file {n}").as_bytes())?;
-        vol.checkpoint()
+        vol.namespace().unlink(&Caller::root(), Ino::ROOT, format!("file {n}").as_bytes())?;
+        vol.maintenance().checkpoint()
     };
     for writes in 0.. {
         let image = twin(&device);
@@ -344,7 +344,7 @@ fn a_checkpoint_cut_off_at_any_write_leaves_a_whole_table() {
     }
 }
 
-/// A scrub of the open volume names them too, and writing them anew mends them.
+/// A scrub of the open volume reports them too, and writing them again repairs them.
 #[test]
 fn a_scrub_names_damaged_pages() {
     let (device, _) = two_pages();
@@ -360,7 +360,7 @@ fn a_scrub_names_damaged_pages() {
     assert_eq!(vol.check(&mut |_, _| {}).unwrap().problems, vec![]);
 }
 
-/// The table of a device, to be changed and written back behind right checksums.
+/// The table of a device, to be changed and written back with correct checksums.
 struct Table {
     sb: Superblock,
     at: BTreeMap<String, Ptr>,
@@ -394,7 +394,7 @@ impl Table {
             Ptr { checksum: shoal_base::checksum(&raw), ..ptr }
         };
         let page = put(self.at["page 1"], self.page.encode(self.volume));
-        // A pointer that has been changed stays so.
+        // A changed pointer stays changed.
         if self.index.pages[1].addr == page.addr {
             self.index.pages[1] = page;
         }

@@ -1,6 +1,6 @@
-//! How long creates take beside another thread's slow write, and beside the removal of a cold
-//! directory: what `waits.rs` shows to be independent, in milliseconds. Numbers for
-//! docs/performance.md, not a gate:
+//! Time of creates during another thread's slow write, and during the removal of a cold directory,
+//! in milliseconds: `waits.rs` shows that they are independent. Numbers for docs/performance.md,
+//! not a pass criterion:
 //!
 //! ```sh
 //! cargo test --workspace --test waits_speed -- --ignored --nocapture
@@ -8,70 +8,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/slow.rs"]
+mod slow;
+
 use shoal_engine::*;
-use std::io::IoSlice;
+use slow::Slow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-/// Writes of at least so many bytes are slow.
-const LARGE: usize = 100_000;
-
-/// A device in memory with operations that take their time.
-struct Slow {
-    inner: MemDevice,
-    /// Milliseconds for a write of [`LARGE`] bytes or more; 0: none.
-    write_ms: AtomicU64,
-    /// Milliseconds for a read; 0: none.
-    read_ms: AtomicU64,
-}
-
-impl Device for Slow {
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
-    }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        sleep(Duration::from_millis(self.read_ms.load(Ordering::Relaxed)));
-        self.inner.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_at(buf, offset)
-    }
-    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
-        if bufs.iter().map(|buf| buf.len()).sum::<usize>() >= LARGE {
-            sleep(Duration::from_millis(self.write_ms.load(Ordering::Relaxed)));
-        }
-        self.inner.write_vectored_at(bufs, offset)
-    }
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.discard(offset, len)
-    }
-    fn describe(&self) -> String {
-        "slow device".into()
-    }
-}
 
 fn open(device: &Arc<Slow>) -> Volume {
     Volume::open_on(device.clone(), &OpenOptions::default()).unwrap()
 }
 
-fn fresh() -> Arc<Slow> {
-    let inner = MemDevice::new(256 << 20);
-    let slow = Slow { inner, write_ms: AtomicU64::new(0), read_ms: AtomicU64::new(0) };
-    let device = Arc::new(slow);
-    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
-    device
-}
-
 fn create(volume: &Volume, dir: Ino, name: &str) -> Ino {
-    volume.create(&Caller::root(), dir, name.as_bytes(), 0o644).unwrap().ino
+    volume.namespace().create(&Caller::root(), dir, name.as_bytes(), 0o644).unwrap().ino
 }
 
-/// Runs `call`, and meanwhile makes files in a warm directory; prints how long those took.
+/// Runs `call`, and meanwhile creates files in a warm directory; prints their times.
 fn beside(what: &str, volume: &Volume, warm: Ino, call: impl FnOnce() + Send) {
     let ended = AtomicBool::new(false);
     let (mut times, mut took) = (Vec::new(), Duration::ZERO);
@@ -100,18 +55,21 @@ fn beside(what: &str, volume: &Volume, warm: Ino, call: impl FnOnce() + Send) {
 #[test]
 #[ignore = "for its numbers"]
 fn beside_a_slow_write() {
-    let device = fresh();
+    let device = Slow::with_volume(256 << 20);
     let volume = open(&device);
     let file = create(&volume, Ino::ROOT, "slow");
-    let warm = volume.mkdir(&Caller::root(), Ino::ROOT, b"warm", 0o755).unwrap().ino;
-    device.write_ms.store(400, Ordering::Relaxed);
+    let warm = volume.namespace().mkdir(&Caller::root(), Ino::ROOT, b"warm", 0o755).unwrap().ino;
+    device.write_us.store(400_000, Ordering::Relaxed);
     for _ in 0..5 {
         beside("a write at 400 ms", &volume, warm, || {
-            volume.write(file, 0, &vec![9; 128 << 10], false).unwrap();
+            volume.files().write(file, 0, &vec![9; 128 << 10], false).unwrap();
         });
-        let names = volume.getattr(warm).unwrap().size;
+        let names = volume.attributes().getattr(warm).unwrap().size;
         (0..names).for_each(|n| {
-            volume.unlink(&Caller::root(), warm, format!("new-{n}").as_bytes()).unwrap();
+            volume
+                .namespace()
+                .unlink(&Caller::root(), warm, format!("new-{n}").as_bytes())
+                .unwrap();
         });
     }
 }
@@ -120,20 +78,25 @@ fn beside_a_slow_write() {
 #[ignore = "for its numbers"]
 fn beside_a_cold_removal() {
     for _ in 0..5 {
-        let device = fresh();
+        let device = Slow::with_volume(256 << 20);
         let volume = open(&device);
-        let cold = volume.mkdir(&Caller::root(), Ino::ROOT, b"cold", 0o755).unwrap().ino;
+        let cold =
+            volume.namespace().mkdir(&Caller::root(), Ino::ROOT, b"cold", 0o755).unwrap().ino;
         for n in 0..2048 {
             create(&volume, cold, &n.to_string());
         }
-        let warm = volume.mkdir(&Caller::root(), Ino::ROOT, b"warm", 0o755).unwrap().ino;
+        let warm =
+            volume.namespace().mkdir(&Caller::root(), Ino::ROOT, b"warm", 0o755).unwrap().ino;
         volume.close().unwrap();
         let volume = open(&device);
         create(&volume, warm, "first");
-        device.read_ms.store(1, Ordering::Relaxed);
+        device.read_us.store(1000, Ordering::Relaxed);
         beside("a cold removal at 1 ms a read", &volume, warm, || {
-            volume.remove_tree(&Caller::root(), Ino::ROOT, b"cold", TreeCheck::Tree).unwrap();
-            while volume.reap_some().unwrap() {}
+            volume
+                .namespace()
+                .remove_tree(&Caller::root(), Ino::ROOT, b"cold", TreeCheck::Tree)
+                .unwrap();
+            while volume.maintenance().reap_some().unwrap() {}
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Extended attributes: the calls, the forms that they take, and what is left after a crash.
+//! Extended attributes: the calls, the storage forms, and the state after a crash.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -39,7 +39,7 @@ fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
 }
 
 fn names(volume: &Volume, who: &Caller, ino: Ino) -> Vec<String> {
-    let raw = volume.listxattr(who, ino).unwrap();
+    let raw = volume.attributes().listxattr(who, ino).unwrap();
     let mut names: Vec<String> = raw
         .split(|b| *b == 0)
         .filter(|n| !n.is_empty())
@@ -55,7 +55,11 @@ fn assert_same(volume: &Volume, ino: Ino, model: &Model) {
     let root = Caller::root();
     assert_eq!(names(volume, &root, ino), model.keys().cloned().collect::<Vec<_>>());
     for (name, value) in model {
-        assert_eq!(&volume.getxattr(&root, ino, name.as_bytes()).unwrap(), value, "{name}");
+        assert_eq!(
+            &volume.attributes().getxattr(&root, ino, name.as_bytes()).unwrap(),
+            value,
+            "{name}"
+        );
     }
 }
 
@@ -75,17 +79,20 @@ fn set_get_list_remove() {
     let device = fresh(64 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap().ino;
-    assert_eq!(code(volume.getxattr(&root, f, b"user.a")), Code::NoData);
-    assert_eq!(code(volume.setxattr(&root, f, b"user.a", b"1", REPLACE)), Code::NoData);
-    volume.setxattr(&root, f, b"user.a", b"1", CREATE).unwrap();
-    assert_eq!(code(volume.setxattr(&root, f, b"user.a", b"2", CREATE)), Code::Exists);
-    volume.setxattr(&root, f, b"user.a", b"two", REPLACE).unwrap();
-    volume.setxattr(&root, f, b"trusted.b", b"", ANY).unwrap();
-    assert_eq!(volume.getxattr(&root, f, b"user.a").unwrap(), b"two");
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o644).unwrap().ino;
+    assert_eq!(code(volume.attributes().getxattr(&root, f, b"user.a")), Code::NoData);
+    assert_eq!(
+        code(volume.attributes().setxattr(&root, f, b"user.a", b"1", REPLACE)),
+        Code::NoData
+    );
+    volume.attributes().setxattr(&root, f, b"user.a", b"1", CREATE).unwrap();
+    assert_eq!(code(volume.attributes().setxattr(&root, f, b"user.a", b"2", CREATE)), Code::Exists);
+    volume.attributes().setxattr(&root, f, b"user.a", b"two", REPLACE).unwrap();
+    volume.attributes().setxattr(&root, f, b"trusted.b", b"", ANY).unwrap();
+    assert_eq!(volume.attributes().getxattr(&root, f, b"user.a").unwrap(), b"two");
     assert_eq!(names(&volume, &root, f), ["trusted.b", "user.a"]);
     let long = [&b"user."[..], &[b'n'; 250]].concat();
-    volume.setxattr(&root, f, &long, b"x", ANY).unwrap();
+    volume.attributes().setxattr(&root, f, &long, b"x", ANY).unwrap();
     for (name, want) in [
         (&b""[..], Code::Range),
         (&[b'u'; 256], Code::Range),
@@ -94,20 +101,20 @@ fn set_get_list_remove() {
         (b"nonsense", Code::NotSupported),
         (b"system.other", Code::NotSupported),
     ] {
-        assert_eq!(code(volume.setxattr(&root, f, name, b"", ANY)), want, "{name:?}");
-        assert_eq!(code(volume.getxattr(&root, f, name)), want, "{name:?}");
-        assert_eq!(code(volume.removexattr(&root, f, name)), want, "{name:?}");
+        assert_eq!(code(volume.attributes().setxattr(&root, f, name, b"", ANY)), want, "{name:?}");
+        assert_eq!(code(volume.attributes().getxattr(&root, f, name)), want, "{name:?}");
+        assert_eq!(code(volume.attributes().removexattr(&root, f, name)), want, "{name:?}");
     }
     let big = vec![1; 65_537];
-    assert_eq!(code(volume.setxattr(&root, f, b"user.a", &big, ANY)), Code::TooBig);
-    volume.setxattr(&root, f, b"user.big", &big[1..], ANY).unwrap();
-    assert_eq!(volume.getxattr(&root, f, b"user.big").unwrap(), &big[1..]);
+    assert_eq!(code(volume.attributes().setxattr(&root, f, b"user.a", &big, ANY)), Code::TooBig);
+    volume.attributes().setxattr(&root, f, b"user.big", &big[1..], ANY).unwrap();
+    assert_eq!(volume.attributes().getxattr(&root, f, b"user.big").unwrap(), &big[1..]);
     assert_clean(&volume);
-    volume.removexattr(&root, f, b"user.big").unwrap();
-    assert_eq!(code(volume.removexattr(&root, f, b"user.big")), Code::NoData);
+    volume.attributes().removexattr(&root, f, b"user.big").unwrap();
+    assert_eq!(code(volume.attributes().removexattr(&root, f, b"user.big")), Code::NoData);
     assert_clean(&volume);
-    volume.unlink(&root, ROOT, b"f").unwrap();
-    assert_eq!(code(volume.getxattr(&root, f, b"user.a")), Code::Stale);
+    volume.namespace().unlink(&root, ROOT, b"f").unwrap();
+    assert_eq!(code(volume.attributes().getxattr(&root, f, b"user.a")), Code::Stale);
     assert_clean(&volume);
 }
 
@@ -116,26 +123,27 @@ fn who_may() {
     let device = fresh(64 << 20, 512);
     let volume = open(&device, &options());
     let (root, user, other) = (Caller::root(), Caller::user(5, 5), Caller::user(6, 6));
-    let dir = volume.mkdir(&root, ROOT, b"d", 0o1777).unwrap().ino;
-    let f = volume.create(&user, dir, b"f", 0o640).unwrap().ino;
-    let link = volume.symlink(&root, dir, b"l", b"f").unwrap().ino;
-    let set = |who: &Caller, ino, name: &[u8]| volume.setxattr(who, ino, name, b"v", ANY);
+    let dir = volume.namespace().mkdir(&root, ROOT, b"d", 0o1777).unwrap().ino;
+    let f = volume.namespace().create(&user, dir, b"f", 0o640).unwrap().ino;
+    let link = volume.namespace().symlink(&root, dir, b"l", b"f").unwrap().ino;
+    let set =
+        |who: &Caller, ino, name: &[u8]| volume.attributes().setxattr(who, ino, name, b"v", ANY);
     set(&user, f, b"user.x").unwrap();
     assert_eq!(code(set(&other, f, b"user.x")), Code::Access);
-    assert_eq!(code(volume.getxattr(&other, f, b"user.x")), Code::Access);
+    assert_eq!(code(volume.attributes().getxattr(&other, f, b"user.x")), Code::Access);
     assert_eq!(code(set(&user, f, b"trusted.x")), Code::NotPermitted);
     assert_eq!(code(set(&user, f, b"security.x")), Code::NotPermitted);
     assert_eq!(code(set(&user, f, b"strange.x")), Code::NotSupported);
     assert_eq!(code(set(&other, f, b"strange.x")), Code::Access);
     set(&root, f, b"trusted.x").unwrap();
     set(&root, f, b"security.x").unwrap();
-    assert_eq!(code(volume.getxattr(&user, f, b"trusted.x")), Code::NoData);
-    assert_eq!(volume.getxattr(&other, f, b"security.x").unwrap(), b"v");
+    assert_eq!(code(volume.attributes().getxattr(&user, f, b"trusted.x")), Code::NoData);
+    assert_eq!(volume.attributes().getxattr(&other, f, b"security.x").unwrap(), b"v");
     assert_eq!(names(&volume, &user, f), ["security.x", "user.x"]);
     assert_eq!(names(&volume, &root, f), ["security.x", "trusted.x", "user.x"]);
-    // Symlinks: trusted and security alone. A sticky directory: the owner alone.
+    // Symlinks: only trusted and security. A sticky directory: only the owner.
     assert_eq!(code(set(&root, link, b"user.x")), Code::NotPermitted);
-    assert_eq!(code(volume.getxattr(&root, link, b"user.x")), Code::NoData);
+    assert_eq!(code(volume.attributes().getxattr(&root, link, b"user.x")), Code::NoData);
     set(&root, link, b"trusted.x").unwrap();
     assert_eq!(code(set(&user, dir, b"user.x")), Code::NotPermitted);
     set(&root, dir, b"user.x").unwrap();
@@ -147,29 +155,30 @@ fn a_change_shows_in_ctime_and_survives() {
     let device = fresh(64 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap();
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o644).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
-    volume.setxattr(&root, f.ino, b"user.a", b"1", ANY).unwrap();
-    let attr = volume.getattr(f.ino).unwrap();
+    volume.attributes().setxattr(&root, f.ino, b"user.a", b"1", ANY).unwrap();
+    let attr = volume.attributes().getattr(f.ino).unwrap();
     assert!(attr.ctime > f.ctime && attr.mtime == f.mtime);
     volume.sync().unwrap();
     drop(volume);
     let volume = open(&device, &options());
-    assert_eq!(volume.getattr(f.ino).unwrap().ctime, attr.ctime);
-    assert_eq!(volume.getxattr(&root, f.ino, b"user.a").unwrap(), b"1");
+    assert_eq!(volume.attributes().getattr(f.ino).unwrap().ctime, attr.ctime);
+    assert_eq!(volume.attributes().getxattr(&root, f.ino, b"user.a").unwrap(), b"1");
 }
 
-/// Every form and every way between them, against a model, with checkpoints, closing and crashing,
-/// with and without the shortcut.
+/// Every form and every transition between them, compared with a model, with checkpoints, closing
+/// and crashes, with and without the shortcut.
 fn storm(seed: u64, inode_size: u32, intents: bool) {
     let device = fresh(64 << 20, inode_size);
-    let options = OpenOptions { attr_intents: intents, ..options() };
+    let options = OpenOptions { lab: Lab { attr_intents: intents, ..Lab::default() }, ..options() };
     let mut volume = open(&device, &options);
     let root = Caller::root();
     let mut rng = Rng(seed * 7919 + 1);
     let mut files: Vec<(Ino, Model, Vec<u8>)> = Vec::new();
     for i in 0..4 {
-        let f = volume.create(&root, ROOT, format!("file-{i}").as_bytes(), 0o644).unwrap();
+        let f =
+            volume.namespace().create(&root, ROOT, format!("file-{i}").as_bytes(), 0o644).unwrap();
         files.push((f.ino, Model::new(), Vec::new()));
     }
     for step in 0..600 {
@@ -184,22 +193,22 @@ fn storm(seed: u64, inode_size: u32, intents: bool) {
         let value = vec![step as u8; len as usize];
         match rng.below(14) {
             0..=6 => {
-                volume.setxattr(&root, *ino, name.as_bytes(), &value, ANY).unwrap();
+                volume.attributes().setxattr(&root, *ino, name.as_bytes(), &value, ANY).unwrap();
                 model.insert(name, value);
             }
             7..=10 => {
-                let got = volume.removexattr(&root, *ino, name.as_bytes());
+                let got = volume.attributes().removexattr(&root, *ino, name.as_bytes());
                 assert_eq!(got.is_ok(), model.remove(&name).is_some());
             }
             11 => {
-                // Data competes for the room.
+                // Data competes for the space.
                 let len = rng.below(300) as usize;
                 *data = vec![!(step as u8); len];
                 let set = SetAttr { size: Some(0), ..SetAttr::default() };
-                volume.setattr(&root, *ino, &set).unwrap();
-                volume.write(*ino, 0, data, false).unwrap();
+                volume.attributes().setattr(&root, *ino, &set).unwrap();
+                volume.files().write(*ino, 0, data, false).unwrap();
             }
-            12 => volume.checkpoint().unwrap(),
+            12 => volume.maintenance().checkpoint().unwrap(),
             _ => {
                 match rng.below(2) {
                     0 => volume.close().unwrap(),
@@ -216,15 +225,15 @@ fn storm(seed: u64, inode_size: u32, intents: bool) {
             for (ino, model, data) in &files {
                 assert_same(&volume, *ino, model);
                 let mut found = vec![0; 1000];
-                let n = volume.read(*ino, 0, &mut found).unwrap();
+                let n = volume.files().read(*ino, 0, &mut found).unwrap();
                 assert_eq!(&found[..n], &data[..]);
-                assert_eq!(volume.parents_of(*ino).unwrap().len(), 1);
+                assert_eq!(volume.paths().parents_of(*ino).unwrap().len(), 1);
             }
         }
     }
     assert_clean(&volume);
     for i in 0..4 {
-        volume.unlink(&root, ROOT, format!("file-{i}").as_bytes()).unwrap();
+        volume.namespace().unlink(&root, ROOT, format!("file-{i}").as_bytes()).unwrap();
     }
     assert_clean(&volume);
     volume.close().unwrap();
@@ -251,22 +260,24 @@ fn the_shortcut_is_taken_when_the_result_fits() {
     let device = fresh(64 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap().ino;
-    let set = |name: &[u8], len| volume.setxattr(&root, f, name, &vec![7; len], ANY).unwrap();
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o644).unwrap().ino;
+    let set = |name: &[u8], len| {
+        volume.attributes().setxattr(&root, f, name, &vec![7; len], ANY).unwrap()
+    };
     set(b"user.a", 100);
     set(b"user.a", 100);
     set(b"user.a", 150);
     set(b"user.a", 10);
-    // A value elsewhere needs no intent either: the pointer fits.
+    // A value in a data object needs no intent either: the pointer fits.
     set(b"user.a", 50_000);
-    volume.removexattr(&root, f, b"user.a").unwrap();
+    volume.attributes().removexattr(&root, f, b"user.a").unwrap();
     assert_eq!(counter(&volume, "attr_intents"), 0);
     assert_eq!(counter(&volume, "attr_shortcuts"), 6);
     set(b"user.b", 300);
     set(b"user.c", 300);
     assert_eq!(counter(&volume, "attr_intents"), 1);
-    volume.removexattr(&root, f, b"user.b").unwrap();
-    volume.removexattr(&root, f, b"user.c").unwrap();
+    volume.attributes().removexattr(&root, f, b"user.b").unwrap();
+    volume.attributes().removexattr(&root, f, b"user.c").unwrap();
     assert_eq!(counter(&volume, "attr_intents"), 3);
     set(b"user.d", 10);
     assert_eq!(counter(&volume, "attr_intents"), 3, "back in the inode");
@@ -278,11 +289,11 @@ fn thousands_on_one_file() {
     let device = fresh(256 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap().ino;
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o644).unwrap().ino;
     let mut model = Model::new();
     for i in 0..3000 {
         let (name, value) = (format!("user.{i}"), vec![i as u8; i % 200]);
-        volume.setxattr(&root, f, name.as_bytes(), &value, CREATE).unwrap();
+        volume.attributes().setxattr(&root, f, name.as_bytes(), &value, CREATE).unwrap();
         model.insert(name, value);
     }
     volume.sync().unwrap();
@@ -291,7 +302,7 @@ fn thousands_on_one_file() {
     assert_same(&volume, f, &model);
     assert_clean(&volume);
     for i in (0..3000).rev() {
-        volume.removexattr(&root, f, format!("user.{i}").as_bytes()).unwrap();
+        volume.attributes().removexattr(&root, f, format!("user.{i}").as_bytes()).unwrap();
     }
     assert_same(&volume, f, &Model::new());
     assert_clean(&volume);
@@ -302,12 +313,12 @@ fn a_full_volume_keeps_the_old_value() {
     let device = fresh(24 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap().ino;
-    volume.setxattr(&root, f, b"user.keep", &[5; 30_000], ANY).unwrap();
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o644).unwrap().ino;
+    volume.attributes().setxattr(&root, f, b"user.keep", &[5; 30_000], ANY).unwrap();
     let mut full = 0;
     for i in 0..4000 {
         let name = format!("user.{}", i % 700);
-        match volume.setxattr(&root, f, name.as_bytes(), &vec![i as u8; 60_000], ANY) {
+        match volume.attributes().setxattr(&root, f, name.as_bytes(), &vec![i as u8; 60_000], ANY) {
             Ok(()) => {}
             Err(e) => {
                 assert_eq!(e.code(), Code::NoSpace);
@@ -319,19 +330,22 @@ fn a_full_volume_keeps_the_old_value() {
         }
     }
     assert!(full > 3, "the volume did not fill");
-    assert_eq!(code(volume.setxattr(&root, f, b"user.keep", &[6; 60_000], ANY)), Code::NoSpace);
-    assert_eq!(volume.getxattr(&root, f, b"user.keep").unwrap(), [5; 30_000]);
+    assert_eq!(
+        code(volume.attributes().setxattr(&root, f, b"user.keep", &[6; 60_000], ANY)),
+        Code::NoSpace
+    );
+    assert_eq!(volume.attributes().getxattr(&root, f, b"user.keep").unwrap(), [5; 30_000]);
     assert_clean(&volume);
-    // Removing works, and makes room: the values' space was counted.
+    // Removal works and frees space: the values' space was accounted for.
     for i in 0..700 {
-        let _ = volume.removexattr(&root, f, format!("user.{i}").as_bytes());
+        let _ = volume.attributes().removexattr(&root, f, format!("user.{i}").as_bytes());
     }
     assert_eq!(names(&volume, &root, f), ["user.keep"]);
-    volume.setxattr(&root, f, b"user.keep", &[6; 60_000], ANY).unwrap();
+    volume.attributes().setxattr(&root, f, b"user.keep", &[6; 60_000], ANY).unwrap();
     assert_clean(&volume);
 }
 
-/// The cleaner moves values: a volume of few segments is written several times over.
+/// The cleaner moves values: a volume of few segments is overwritten several times.
 #[test]
 fn values_are_moved_by_the_cleaner() {
     let device = fresh(32 << 20, 512);
@@ -340,21 +354,22 @@ fn values_are_moved_by_the_cleaner() {
     let mut rng = Rng(42);
     let mut models = Vec::new();
     for i in 0..40 {
-        let f = volume.create(&root, ROOT, format!("f{i}").as_bytes(), 0o644).unwrap().ino;
+        let f =
+            volume.namespace().create(&root, ROOT, format!("f{i}").as_bytes(), 0o644).unwrap().ino;
         models.push((f, Model::new()));
     }
     for step in 0..3000 {
         let (ino, model) = &mut models[rng.below(40) as usize];
-        // Some inline, some in the tree: up to eight values for a file.
+        // Some inline, some in the tree: up to eight values per file.
         let name = format!("user.{}", "v".repeat(1 + rng.below(40) as usize));
         if model.len() > 8 || rng.below(3) == 0 {
             if let Some(name) = model.keys().next().cloned() {
-                volume.removexattr(&root, *ino, name.as_bytes()).unwrap();
+                volume.attributes().removexattr(&root, *ino, name.as_bytes()).unwrap();
                 model.remove(&name);
             }
         } else {
             let value = vec![step as u8; 2000 + rng.below(40_000) as usize];
-            volume.setxattr(&root, *ino, name.as_bytes(), &value, ANY).unwrap();
+            volume.attributes().setxattr(&root, *ino, name.as_bytes(), &value, ANY).unwrap();
             model.insert(name, value);
         }
     }
@@ -372,48 +387,55 @@ fn capabilities_go_when_contents_change() {
     let device = fresh(64 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o755).unwrap().ino;
-    let set = || volume.setxattr(&root, f, b"security.capability", &[1; 20], ANY).unwrap();
-    let there = || volume.getxattr(&root, f, b"security.capability").is_ok();
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o755).unwrap().ino;
+    let set =
+        || volume.attributes().setxattr(&root, f, b"security.capability", &[1; 20], ANY).unwrap();
+    let there = || volume.attributes().getxattr(&root, f, b"security.capability").is_ok();
     set();
-    volume.setattr(&root, f, &SetAttr { mode: Some(0o700), ..SetAttr::default() }).unwrap();
+    volume
+        .attributes()
+        .setattr(&root, f, &SetAttr { mode: Some(0o700), ..SetAttr::default() })
+        .unwrap();
     assert!(there());
-    volume.write(f, 0, b"x", false).unwrap();
+    volume.files().write(f, 0, b"x", false).unwrap();
     assert!(!there());
     set();
-    volume.setattr(&root, f, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    volume
+        .attributes()
+        .setattr(&root, f, &SetAttr { size: Some(0), ..SetAttr::default() })
+        .unwrap();
     assert!(!there());
     set();
-    volume.setattr(&root, f, &SetAttr { uid: Some(7), ..SetAttr::default() }).unwrap();
+    volume.attributes().setattr(&root, f, &SetAttr { uid: Some(7), ..SetAttr::default() }).unwrap();
     assert!(!there());
     assert_clean(&volume);
 }
 
-/// Damage in one file's attributes: that file says so, with its number; others are unharmed, and
-/// the check names it.
+/// Damage in one file's attributes: an error with the number of that file. Others are not affected,
+/// and the check reports it.
 #[test]
 fn a_corrupt_attribute_is_an_error_of_that_file_alone() {
     let device = fresh(64 << 20, 512);
     let volume = open(&device, &options());
     let root = Caller::root();
-    let f = volume.create(&root, ROOT, b"f", 0o644).unwrap().ino;
-    let g = volume.create(&root, ROOT, b"g", 0o644).unwrap().ino;
+    let f = volume.namespace().create(&root, ROOT, b"f", 0o644).unwrap().ino;
+    let g = volume.namespace().create(&root, ROOT, b"g", 0o644).unwrap().ino;
     let needle = [0xC7u8; 5000];
-    volume.setxattr(&root, f, b"user.big", &needle, ANY).unwrap();
-    volume.setxattr(&root, g, b"user.big", &[1; 5000], ANY).unwrap();
+    volume.attributes().setxattr(&root, f, b"user.big", &needle, ANY).unwrap();
+    volume.attributes().setxattr(&root, g, b"user.big", &[1; 5000], ANY).unwrap();
     volume.close().unwrap();
     let mut raw = vec![0; 64 << 20];
     device.read_at(&mut raw, 0).unwrap();
     let at = raw.windows(64).position(|w| w == &needle[..64]).unwrap();
     device.write_at(&[0; 8], at as u64 + 100).unwrap();
     let volume = open(&device, &options());
-    let error = volume.getxattr(&root, f, b"user.big").unwrap_err();
+    let error = volume.attributes().getxattr(&root, f, b"user.big").unwrap_err();
     assert_eq!(error.code(), Code::Io);
     assert!(error.to_string().contains(&format!("inode {f}")), "{error}");
-    assert_eq!(volume.getxattr(&root, g, b"user.big").unwrap(), [1; 5000]);
+    assert_eq!(volume.attributes().getxattr(&root, g, b"user.big").unwrap(), [1; 5000]);
     let report = volume.check(&mut |_, _| {}).unwrap();
     assert_eq!(report.problems.iter().map(|p| p.rule).collect::<Vec<_>>(), ["value-checksum"]);
     // It can be replaced.
-    volume.setxattr(&root, f, b"user.big", b"new", ANY).unwrap();
+    volume.attributes().setxattr(&root, f, b"user.big", b"new", ANY).unwrap();
     assert_clean(&volume);
 }

@@ -1,16 +1,16 @@
-//! Attributes: packed one after another in an inode's attribute fork, or each a value of the
-//! `attrs` tree. The same bytes in both places.
+//! Attributes: stored one after another in an inode's attribute fork, or each as a value of the
+//! `attrs` tree. The encoding is the same in both places.
 //!
 //! ```text
 //! attribute := namespace 1 | name length 1 | value length 2 | name | value
 //! ```
 //!
-//! A value longer than [`LOCAL_MAX`] lies in a data object; the attribute then has the namespace's
-//! bit 7 set and a pointer in the place of the value. A *parent pointer* is an attribute whose name
-//! is that of a directory entry and whose value says which directory, and which generation of it
-//! (after XFS parent pointers, Darrick J. Wong). A file has one for each of its names, so two may
-//! have the same name: what tells them apart is name and value together. The directory's number is
-//! relative to the root of the inode that has the attribute ([`Ino::relative_to`]).
+//! A value longer than [`LOCAL_MAX`] is stored in a data object. The attribute then has bit 7 of
+//! the namespace set and a pointer in place of the value. A *parent pointer* is an attribute whose
+//! name is that of a directory entry and whose value names the directory and its generation (after
+//! XFS parent pointers, Darrick J. Wong). A file has one for each of its names. Two of them may
+//! have the same name, so a parent pointer is identified by name and value together. The
+//! directory's number is relative to the subvolume of the inode ([`Ino::relative_to`]).
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader};
@@ -23,30 +23,32 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Longest value, as on Linux.
 pub const VALUE_MAX: usize = 65_536;
-/// Longest value that lies beside its name; longer ones lie in a data object.
+/// Longest value, in bytes, that is stored next to its name. Longer ones are stored in a data
+/// object.
 pub const LOCAL_MAX: usize = 1024;
 /// Bytes of a parent pointer's value.
 pub const PARENT_SIZE: usize = Link::SIZE;
-/// Bytes of the pointer to a value elsewhere.
+/// Bytes of the pointer to a value in a data object.
 pub const REMOTE_SIZE: usize = Ptr::SIZE;
-/// Set in the namespace byte when the value lies in a data object.
+/// Set in the namespace byte if the value is in a data object.
 pub const REMOTE: u8 = 0x80;
-/// Names whose hashes collide are told apart by a suffix in the lowest byte of the key.
+/// Mask of the suffix in the lowest byte of the key, which distinguishes names whose hashes
+/// collide.
 pub const SUFFIX_MASK: u64 = 0xff;
-/// Set in the lower key half of a parent pointer: they come after all other attributes of an inode.
-/// Set too in the file offset for which the data object of a value says that it was written, which
-/// no file can have.
+/// Set in the lower key half of a parent pointer, which sorts them after all other attributes of an
+/// inode. Also set in the file offset recorded in the data object of an attribute value: no file
+/// can have such an offset.
 pub const KEY_HIGH: u64 = 1 << 63;
 
-// The longest attribute with its value beside it fits in a tree value.
+// The longest attribute with a local value fits in a tree value.
 const _: () = assert!(HEADER + limits::NAME_MAX + LOCAL_MAX <= limits::TREE_VALUE_MAX);
-// A value elsewhere is one object.
+// A remote value is one object.
 const _: () = assert!(VALUE_MAX <= limits::EXTENT_MAX);
 
 numbered! {
-    /// Who an attribute belongs to.
+    /// The class of an attribute, which decides who may access it.
     pub enum Namespace: u8 {
-        /// Anybody who may write the file.
+        /// Anybody who may write to the file.
         1 User,
         /// Privileged processes.
         2 Trusted,
@@ -54,13 +56,13 @@ numbered! {
         3 Security,
         /// The system: access control lists.
         4 System,
-        /// Shoal itself: parent pointers. No call sees or sets them.
+        /// Shoal itself: parent pointers. No call can see or set them.
         5 Parent,
     }
 }
 
 impl Namespace {
-    /// What full names begin with.
+    /// The prefix of full names.
     pub fn prefix(self) -> &'static str {
         ["user.", "trusted.", "security.", "system.", "parent."][self as usize - 1]
     }
@@ -70,10 +72,10 @@ layout! {
     /// Header of an attribute.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct AttrHeader: "attribute", 4 of varying,
-    "An attribute, in an inode's attribute fork or a value in the `attrs` tree; name and value \
-     follow. A value of more than 1024 bytes is a data object of its own, and a pointer to it is \
-     in the place of the value." {
-        0 space: u8, "1 user, 2 trusted, 3 security, 4 system, 5 parent; bit 7: value elsewhere";
+    "An attribute, in an inode's attribute fork or as a value in the `attrs` tree; name and value \
+     follow. A value of more than 1024 bytes is stored in a data object, and a pointer to it takes \
+     the place of the value." {
+        0 space: u8, "1 user, 2 trusted, 3 security, 4 system, 5 parent; bit 7: value in an object";
         1 name_len: u8, "bytes of the name";
         2 value_len: u16, "bytes of the value, or of the pointer to it";
     }
@@ -86,19 +88,19 @@ layout! {
     /// A parent pointer's value.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
     pub struct Link: "parent-pointer", 12 of 12,
-    "Value of an attribute of namespace 5; its name is that of the directory's entry." {
+    "Value of an attribute of namespace 5, whose name is that of the directory entry." {
         0 dir: Ino, "the directory";
         8 generation: u32, "its generation";
     }
 }
 
 impl Link {
-    /// The bytes, for an inode of `root`.
+    /// Encodes it for an inode of the subvolume `root`.
     #[inline]
     pub fn encode(&self, root: RootId) -> [u8; PARENT_SIZE] {
         Link { dir: Ino(self.dir.relative_to(root)), ..*self }.store()
     }
-    /// Reads the bytes, of an inode of `root`.
+    /// Decodes the bytes of an inode of the subvolume `root`.
     #[inline]
     pub fn decode(root: RootId, raw: &[u8]) -> Option<Link> {
         let Link { dir, generation } = Link::load(raw.try_into().ok()?).ok()?;
@@ -106,14 +108,14 @@ impl Link {
     }
 }
 
-/// What names an attribute among those of an inode.
+/// The identity of an attribute among those of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Id<'a> {
     /// Namespace.
     pub space: Namespace,
     /// Name, without the namespace's prefix.
     pub name: &'a [u8],
-    /// Of a parent pointer: which directory.
+    /// The directory, if it is a parent pointer.
     pub link: Option<Link>,
 }
 
@@ -127,7 +129,7 @@ impl<'a> Id<'a> {
     pub fn parent(link: Link, name: &'a [u8]) -> Id<'a> {
         Id { space: Namespace::Parent, name, link: Some(link) }
     }
-    /// Lower half of its key in the `attrs` tree of `root`, before the suffix.
+    /// The lower half of its key in the `attrs` tree of `root`, before the suffix.
     pub fn hash(&self, root: RootId, seed: u64) -> u64 {
         let (salt, high) = match self.link {
             Some(Link { dir, generation }) => {
@@ -142,7 +144,7 @@ impl<'a> Id<'a> {
     pub fn key(&self, ino: Ino, seed: u64) -> Key {
         Key::of(ino, self.hash(ino.root(), seed))
     }
-    /// For messages.
+    /// The identity as text, for messages.
     pub fn to_text(&self) -> String {
         let name = format!("{}{}", self.space.prefix(), self.name.escape_ascii());
         match self.link {
@@ -152,12 +154,12 @@ impl<'a> Id<'a> {
     }
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// Here.
+    /// In the attribute itself.
     Local(&'a [u8]),
-    /// In a data object, whole.
+    /// In a data object.
     Remote(Ptr),
 }
 
@@ -175,11 +177,11 @@ impl Value<'_> {
             Value::Remote(ptr) => ptr.logical.get() as usize,
         }
     }
-    /// Whether it has none.
+    /// Returns whether the value is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The object that it takes on the device, as an extent, so that space is counted in one way.
+    /// The value's object on the device as an extent, for uniform space accounting.
     #[inline]
     pub fn extent(&self) -> Option<Extent> {
         match self {
@@ -204,12 +206,12 @@ pub struct Attr<'a> {
 }
 
 impl<'a> Attr<'a> {
-    /// Bytes it takes.
+    /// Bytes of the encoding.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         HEADER + self.name.len() + self.value.stored_len()
     }
-    /// Appends it.
+    /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flag = if matches!(self.value, Value::Remote(_)) { REMOTE } else { 0 };
         let head = AttrHeader {
@@ -224,13 +226,13 @@ impl<'a> Attr<'a> {
             Value::Remote(ptr) => ptr.append(out),
         }
     }
-    /// The bytes by themselves.
+    /// Returns the encoding.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
         self.encode(&mut out);
         out
     }
-    /// Reads the next attribute, which must obey the rules.
+    /// Decodes the next attribute and verifies it.
     #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Option<Attr<'a>> {
         let head: AttrHeader = r.field()?;
@@ -248,15 +250,16 @@ impl<'a> Attr<'a> {
         let attr = Attr { space, name, value };
         attr.is_valid().then_some(attr)
     }
-    /// Reads one that is all of `raw`: a value of the `attrs` tree.
+    /// Decodes an attribute that must fill `raw`: a value of the `attrs` tree.
     pub fn decode_whole(raw: &'a [u8]) -> Option<Attr<'a>> {
         let mut r = Reader::new(raw);
         Attr::decode(&mut r).filter(|_| r.is_empty())
     }
-    /// The rules: a name, a value of a length that is kept here, a parent pointer that is one.
+    /// Verifies: the name is not empty, the value has an allowed length, and a parent pointer is
+    /// well-formed.
     fn is_valid(&self) -> bool {
         let value = match (self.space, self.value) {
-            // Which root it is makes no difference to whether it is one.
+            // The check does not depend on the subvolume.
             (Namespace::Parent, Value::Local(raw)) => Link::decode(RootId(0), raw).is_some(),
             (Namespace::Parent, Value::Remote(_)) => false,
             (_, Value::Local(raw)) => raw.len() <= LOCAL_MAX,
@@ -264,17 +267,17 @@ impl<'a> Attr<'a> {
         };
         !self.name.is_empty() && value
     }
-    /// Whether it is a parent pointer.
+    /// Returns whether it is a parent pointer.
     #[inline]
     pub fn is_parent(&self) -> bool {
         self.space == Namespace::Parent
     }
-    /// What names it, among the attributes of an inode of `root`.
+    /// Its identity, among the attributes of an inode of `root`.
     #[inline]
     pub fn id(&self, root: RootId) -> Id<'a> {
         Id { space: self.space, name: self.name, link: self.link(root) }
     }
-    /// Of a parent pointer of an inode of `root`: which directory.
+    /// The directory, if it is a parent pointer of an inode of `root`.
     #[inline]
     pub fn link(&self, root: RootId) -> Option<Link> {
         match (self.space, self.value) {
@@ -282,7 +285,7 @@ impl<'a> Attr<'a> {
             _ => None,
         }
     }
-    /// For logs and fsck: an attribute of an inode of `root`.
+    /// An attribute of an inode of `root` as text, for logs and fsck.
     pub fn to_text(&self, root: RootId) -> String {
         let id = self.id(root).to_text();
         match self.value {
@@ -293,8 +296,9 @@ impl<'a> Attr<'a> {
     }
 }
 
-/// The attribute of an inode of `root` for an entry `name` (1 to 255 bytes) of the directory in
-/// `link`, in one allocation of its size: what the attribute fork of a file with one name is.
+/// Encodes the parent pointer of an inode of `root` for an entry `name` (1 to 255 bytes) of the
+/// directory in `link`, in one allocation of the exact size: the whole attribute fork of a file
+/// with one name.
 #[inline]
 pub fn parent_bytes(root: RootId, link: Link, name: &[u8]) -> Box<[u8]> {
     let mut raw = Vec::with_capacity(HEADER + name.len() + PARENT_SIZE);
@@ -309,8 +313,7 @@ pub fn parent_bytes(root: RootId, link: Link, name: &[u8]) -> Box<[u8]> {
     raw.into_boxed_slice()
 }
 
-/// The attributes of a fork, one after another; `None` in the place of the first that is broken,
-/// and the end.
+/// The attributes of a fork, in order. Yields `None` for the first broken one, and ends there.
 #[derive(Clone, Copy)]
 pub struct Attrs<'a> {
     fork: &'a [u8],
@@ -318,12 +321,12 @@ pub struct Attrs<'a> {
 }
 
 impl<'a> Attrs<'a> {
-    /// Those of this fork.
+    /// Iterates over the attributes of this fork.
     #[inline]
     pub fn new(fork: &'a [u8]) -> Attrs<'a> {
         Attrs { fork, rest: Reader::new(fork) }
     }
-    /// Where in the fork the next one begins.
+    /// Offset in the fork at which the next attribute begins.
     #[inline]
     pub fn position(&self) -> usize {
         self.fork.len() - self.rest.rest().len()
@@ -345,8 +348,8 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// Checks a fork of an inode of `root`: every attribute obeys the rules, none is there twice. Says
-/// what is wrong.
+/// Verifies a fork of an inode of `root`: every attribute is valid, none occurs twice. The error
+/// names the broken rule.
 pub fn verify_fork(root: RootId, fork: &[u8]) -> Result<(), String> {
     let mut ids: Vec<Id<'_>> = Vec::new();
     let mut attrs = Attrs::new(fork);
@@ -362,13 +365,13 @@ pub fn verify_fork(root: RootId, fork: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a fork of an inode of `root` holds, for logs and fsck.
+/// The contents of a fork of an inode of `root`, for logs and fsck.
 pub fn fork_to_text(root: RootId, fork: &[u8]) -> String {
     let line = |attr: Option<Attr<'_>>| attr.map_or("broken".into(), |a| a.to_text(root));
     Attrs::new(fork).map(line).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a fork may hold a value in a data object: told without decoding the attributes.
+/// Returns whether a fork has a value in a data object, without decoding the attributes.
 #[inline]
 pub fn has_remote(fork: &[u8]) -> bool {
     let mut at = 0;

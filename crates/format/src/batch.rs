@@ -1,15 +1,14 @@
-//! Journal batches: one write of the journal, a header and the records of a range of LSNs.
+//! Journal batches: one write to the journal, with a header and the records of a range of LSNs.
 //!
 //! ```text
 //! batch := header (64 bytes) | records (len bytes) | zero padding to a multiple of 4096
 //! ```
 //!
 //! Batches follow each other in a journal segment. The last one of a segment is a *link*: a header
-//! of kind `Link` whose `next` names the address of the following batch, in another segment.
-//! A batch is valid when magic, volume id, incarnation, expected `lsn_start` and checksum agree.
-//! `durable` is the LSN up to which the journal was known durable when this batch was written: a
-//! broken batch below a later batch's `durable` is corruption, any other broken batch is a torn
-//! tail.
+//! of kind `Link` whose `next` is the address of the following batch, in another segment. A batch
+//! is valid if magic, volume id, incarnation, expected `lsn_start` and checksum match. `durable` is
+//! the LSN up to which the journal was known to be durable when the batch was written. A broken
+//! batch below the `durable` of a later batch is corruption; any other broken batch is a torn tail.
 
 use crate::bytes::{set_at, u32_at, u64_at};
 use crate::declare::{layout, numbered};
@@ -19,19 +18,19 @@ use shoal_base::{Addr, Lsn, checksum};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SJB2");
 
 numbered! {
-    /// What a batch is.
+    /// The type of a batch.
     pub enum BatchKind: u32 {
         /// Records follow.
         1 Records,
-        /// The journal goes on at `next`.
+        /// The journal continues at `next`.
         2 Link,
     }
 }
 
 layout! {
-    /// Header of a batch. `next` of a link: the address of the next batch; of records: the start of
-    /// the segment that will follow this one, so that a lost link does not hide what is behind it,
-    /// 0 when not yet known.
+    /// Header of a batch. In a link, `next` is the address of the next batch. In a batch of records
+    /// it is the start of the segment that will follow this one, so that a lost link does not hide
+    /// the batches after it; 0 while that is not known.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct BatchHeader: "batch", 64 of varying,
     "Header of a journal batch; records follow, each after its length (4 bytes)." {
@@ -51,7 +50,7 @@ layout! {
 const AT_CHECKSUM: usize = BatchHeader::TABLE.at("checksum");
 
 impl BatchHeader {
-    /// The header of a batch that holds `records`.
+    /// Encodes the header of a batch that holds `records`.
     pub fn encode(&self, records: &[u8]) -> [u8; Self::SIZE] {
         let mut raw = self.store();
         let sum = sum(&raw[..AT_CHECKSUM], records);
@@ -59,12 +58,12 @@ impl BatchHeader {
         raw
     }
 
-    /// Reads a header without checking its checksum; `None` when it is not one.
+    /// Decodes a header without verifying its checksum; `None` if it is not one.
     pub fn decode(raw: &[u8]) -> Option<BatchHeader> {
         BatchHeader::read(raw).ok()
     }
 
-    /// Whether the checksum of `raw` (the header's 64 bytes) matches with these records.
+    /// Returns whether the checksum in `raw` (the header's 64 bytes) matches these records.
     pub fn sum_matches(raw: &[u8], records: &[u8]) -> bool {
         raw.len() >= Self::SIZE && u64_at(raw, AT_CHECKSUM) == sum(&raw[..AT_CHECKSUM], records)
     }
@@ -79,10 +78,11 @@ fn sum(head: &[u8], records: &[u8]) -> u64 {
     checksum(head) ^ checksum(records).rotate_left(1)
 }
 
-/// Frames a record: `len u32` (of the payload), payload. Records in a batch follow each other.
+/// Bytes before a record in a batch: the length of its payload (u32). Records follow each other.
 pub const RECORD_HEADER: usize = 4;
 
-/// Splits the records of a batch; `None` in place of a record that runs past the end.
+/// Splits the records of a batch. Yields `None` for a record that runs past the end, and ends
+/// there.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

@@ -1,9 +1,10 @@
-//! Little-endian cursors over untrusted bytes: reading past the end is `None`, never a panic.
+//! Little-endian cursors over untrusted bytes. Reading past the end returns `None` and never
+//! panics.
 
 use crate::declare::Field;
 use shoal_base::checksum::checksum_of_body;
 
-/// Reads fields one after another.
+/// Reads fields in order.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -31,7 +32,7 @@ impl<'a> Reader<'a> {
     read_int!(u16 u16);
     read_int!(u32 u32);
     read_int!(u64 u64);
-    /// The next value of this type; `None` when there are too few bytes, or they mean nothing.
+    /// The next value of this type; `None` if there are too few bytes or they are invalid.
     #[inline]
     pub fn field<T: Field>(&mut self) -> Option<T> {
         T::get(self.take(T::LEN)?)
@@ -43,12 +44,12 @@ impl<'a> Reader<'a> {
         self.bytes = tail;
         Some(head)
     }
-    /// What has not been read yet.
+    /// The bytes not read yet.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
-    /// Whether everything has been read.
+    /// Returns whether everything has been read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -57,15 +58,15 @@ impl<'a> Reader<'a> {
 
 /// Appends fields to a vector.
 pub trait Put {
-    /// One byte.
+    /// Appends one byte.
     fn put_u8(&mut self, v: u8);
-    /// Little-endian.
+    /// Appends two bytes, little-endian.
     fn put_u16(&mut self, v: u16);
-    /// Little-endian.
+    /// Appends four bytes, little-endian.
     fn put_u32(&mut self, v: u32);
-    /// Little-endian.
+    /// Appends eight bytes, little-endian.
     fn put_u64(&mut self, v: u64);
-    /// Raw bytes.
+    /// Appends raw bytes.
     fn put_bytes(&mut self, v: &[u8]);
 }
 
@@ -92,33 +93,33 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Writes a field into bytes that are there already.
+/// Overwrites a field in existing bytes.
 #[inline]
 pub fn set_at<T: Field>(bytes: &mut [u8], at: usize, value: T) {
     value.put(&mut bytes[at..at + T::LEN]);
 }
-/// Writes the checksum of all bytes but the last 8 into those.
+/// Writes the checksum of all bytes but the last 8 into the last 8.
 #[inline]
 pub fn seal(bytes: &mut [u8]) {
     let sum = checksum_of_body(bytes);
     set_at(bytes, bytes.len() - 8, sum);
 }
 
-/// A `u64` at a fixed offset of a slice known to be long enough.
+/// Returns the `u64` at a fixed offset of a slice, which must be long enough.
 #[inline]
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(raw)
 }
-/// A `u32` at a fixed offset of a slice known to be long enough.
+/// Returns the `u32` at a fixed offset of a slice, which must be long enough.
 #[inline]
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut raw = [0; 4];
     raw.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(raw)
 }
-/// A `u16` at a fixed offset of a slice known to be long enough.
+/// Returns the `u16` at a fixed offset of a slice, which must be long enough.
 #[inline]
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])

@@ -1,8 +1,8 @@
-//! The checkpoint: the exact image of the volume at one LSN. Named by the superblock; names
-//! everything else.
+//! The checkpoint: the exact image of the volume at one LSN. The superblock points to it; it points
+//! to everything else.
 //!
-//! Its record is of bounded length, whatever is in the volume: the roots are in pages
-//! ([`crate::root`]), the pointers to orphan blocks in lists ([`crate::orphan`]).
+//! The length of its record is bounded, whatever the volume contains: the records of subvolumes are
+//! in pages ([`crate::root`]), the pointers to orphan blocks in lists ([`crate::orphan`]).
 
 use crate::bytes::{Reader, set_at, u32_at};
 use crate::declare::layout;
@@ -15,32 +15,32 @@ pub use crate::root::{RootRecord, RootState};
 
 /// `SCP3`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SCP3");
-/// Objects of open intents, at most.
+/// Largest number of objects of open intents.
 pub const INTENTS_MAX: usize = 256;
 /// Bytes of the longest record.
 pub const RECORD_MAX: usize =
     Checkpoint::SIZE + (orphan::LISTS_MAX + INTENTS_MAX) * Ptr::SIZE + PAGES_MAX * PagePtr::SIZE;
 
-// The longest record has a second copy, and both with the spare superblock between them fit in the
-// smallest segment: a checkpoint can always be written, however many roots and orphans there are.
-const _: () = assert!(RECORD_MAX <= superblock::TWIN_MAX as usize);
+// The longest record has a backup copy, and both with the backup superblock between them fit in the
+// smallest segment: a checkpoint can always be written, whatever the number of subvolumes and
+// orphans.
+const _: () = assert!(RECORD_MAX <= superblock::BACKUP_MAX as usize);
 const _: () = assert!(superblock::EXTENT_MAX as u64 * 4 <= limits::SEGMENT_SIZE_MIN);
 
 layout! {
-    /// Contents of a checkpoint. Inodes made from now on have at least the generation `floor`:
-    /// numbers of roots that are gone are given out again, and a handle from before must not name
-    /// their new owner.
+    /// Contents of a checkpoint. Inodes made after it have at least the generation `floor`: numbers
+    /// of deleted subvolumes are used again, and an old handle must not match a new inode.
     #[derive(Clone, PartialEq, Eq, Debug, Default)]
     pub struct Checkpoint: "checkpoint", 96 of varying,
-    "The image of the volume at one LSN; then the pointers to the orphan lists, then those to the \
-     pages of the root table, then those to objects of open intents. A second copy, for repair, \
-     lies 4096 bytes behind the end of the spare superblock." {
+    "The image of the volume at one LSN. The pointers to the orphan lists follow, then those to \
+     the pages of the root table, then those to objects of open intents. A backup copy, for \
+     repair, is 4096 bytes after the end of the backup superblock." {
         0 magic: u32 = MAGIC, "`SCP3`";
-        4 floor: u32, "least generation of inodes made from now on";
+        4 floor: u32, "lowest generation of inodes made after it";
         8 volume: u64, "first half of the volume id";
         16 epoch: u64, "number of the checkpoint";
-        24 lsn: Lsn, "replay starts with the record that begins here";
-        32 journal: Addr, "address of the batch that starts there";
+        24 lsn: Lsn, "replay starts with the record that begins at this LSN";
+        32 journal: Addr, "address of the batch that starts with that record";
         40 usage: Ptr, "pointer to the root of the segment usage table";
         72 prealloc: u64, "bytes promised to preallocated (unwritten) extents";
         80 orphan_list_count[4], "number of pointers to orphan lists";
@@ -49,9 +49,9 @@ layout! {
         92 reserved[4], "zero";
         + orphan_lists: Vec<Ptr>, "lists of the orphan table's blocks";
         + pages: Vec<PagePtr>,
-            "pages of the root table, by number; those behind the last one, and null ones, have \
-             vacant roots only";
-        + intents: Vec<Ptr>, "objects of intents that are open; usually there are none";
+           "pages of the root table, by number; null pages and pages after the last one contain \
+            vacant subvolumes only";
+        + intents: Vec<Ptr>, "objects of open intents; usually there are none";
     }
 }
 
@@ -62,14 +62,14 @@ const AT_COUNTS: [usize; 3] = [
 ];
 
 impl Checkpoint {
-    /// Length on disk of this checkpoint's record.
+    /// Bytes of this checkpoint's record on disk.
     pub fn encoded_len(&self) -> usize {
         Self::SIZE
             + (self.orphan_lists.len() + self.intents.len()) * Ptr::SIZE
             + self.pages.len() * PagePtr::SIZE
     }
 
-    /// The bytes of its record.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.encoded_len());
         self.append(&mut out);
@@ -97,7 +97,7 @@ impl Checkpoint {
             return Err(bad(format!("epoch {epoch}, LSN {}", lsn.0)));
         }
         if checkpoint.pages.first().is_none_or(|page| page.first.is_null()) {
-            return Err(bad("root 0 is missing".into()));
+            return Err(bad("subvolume 0 is missing".into()));
         }
         Ok(checkpoint)
     }

@@ -1,11 +1,11 @@
-//! The owner claim: the block by which the process that writes to a volume is known to every other
-//! one, whatever the path to the volume. It is renewed while the volume is open, and zero when the
+//! The owner claim: the block that identifies the process writing to a volume to all other
+//! processes, whatever path they use. It is renewed while the volume is open, and zero when the
 //! volume is closed.
 //!
-//! It lies in segment 0, far from both superblock copies: a block that is rewritten every half
-//! second must not share a sector, an erase block or a cached page with what finds the volume. No
-//! pointer leads to it and no other structure depends on it. A volume made before there were claims
-//! has zeros there, and so has no claim.
+//! It is in segment 0, far from both superblock copies: a block that is rewritten every half second
+//! must not share a sector, an erase block or a cached page with the structures needed to open the
+//! volume. No pointer leads to it and no other structure depends on it. Volumes made before claims
+//! existed have zeros there, which means no claim.
 
 use crate::bytes::{Reader, seal, set_at, u16_at, u32_at, u64_at};
 use crate::declare::layout;
@@ -23,14 +23,14 @@ pub const MAGIC: [u8; 8] = *b"SHOALCLM";
 pub const VERSION: u32 = 1;
 /// Bytes before the texts.
 pub const HEADER: usize = OwnerClaim::SIZE;
-/// Bounds of the time in milliseconds for which a claim must stand still to be given up.
+/// Valid range of the time, in milliseconds, after which a claim that is not renewed is abandoned.
 pub const PATIENCE_MS: std::ops::RangeInclusive<u32> = 2_000..=60_000;
 
 /// Longest host name, path and command line, in bytes.
 const TEXT_MAX: [usize; 3] = [256, 1024, 2048];
 
 const _: () = assert!(HEADER + TEXT_MAX[0] + TEXT_MAX[1] + TEXT_MAX[2] + 8 <= SIZE);
-// It lies in segment 0, which no stream writes to, and no superblock copy overlaps it.
+// It is in segment 0, to which no stream writes, and overlaps no superblock copy.
 const _: () = assert!(ADDR + SIZE as u64 <= limits::SEGMENT_SIZE_MIN);
 const _: () = assert!(ADDR >= superblock::COPIES[1] + 4096);
 
@@ -44,17 +44,17 @@ layout! {
         0 magic: [u8; 8] = MAGIC, "`SHOALCLM`";
         8 version[4], "1";
         12 patience_ms: u32,
-            "milliseconds for which it stands still at most while its owner is well";
-        16 volume: [u8; 16], "volume id; of another one: left by an earlier volume";
-        32 owner: [u8; 16], "random number of this opening";
+           "milliseconds without a renewal after which the claim is abandoned";
+        16 volume: [u8; 16], "volume id; a different id: left by an earlier volume";
+        32 owner: [u8; 16], "random number chosen at open";
         48 machine: [u8; 16], "machine id; zero: unknown";
         64 boot: [u8; 16], "boot id; zero: unknown";
         80 pid_namespace: u64, "inode of the process's pid namespace; 0: unknown";
         88 process_start: u64, "clock ticks since boot; 0: unknown";
-        96 beat: u64, "raised at every renewal";
-        104 since: i64, "seconds since 1970 at the opening";
-        112 renewed: i64, "seconds since 1970 at the last renewal";
-        120 pid: u32, "process, as numbered in its pid namespace";
+        96 beat: u64, "incremented at every renewal";
+        104 since: i64, "time of the open, seconds since 1970";
+        112 renewed: i64, "time of the last renewal, seconds since 1970";
+        120 pid: u32, "process id, in its pid namespace";
         124 host_len[2], "bytes of the host name";
         126 path_len[2], "bytes of the path by which it was opened";
         128 command_len[2], "bytes of the command line";
@@ -66,7 +66,7 @@ layout! {
 }
 
 const AT_VERSION: usize = OwnerClaim::TABLE.at("version");
-/// Where the lengths of the texts stand.
+/// Offsets of the lengths of the texts.
 const AT_LENGTHS: [usize; 3] = [
     OwnerClaim::TABLE.at("host_len"),
     OwnerClaim::TABLE.at("path_len"),
@@ -76,16 +76,16 @@ const AT_LENGTHS: [usize; 3] = [
 /// Contents of the claim's block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimBlock {
-    /// No claim: the block does not begin with the magic number.
+    /// No claim: the block does not begin with the magic.
     Absent,
     /// A claim.
     Claim(Box<OwnerClaim>),
-    /// The block begins as a claim does and is none: torn, damaged, or of another version.
+    /// The block begins with the magic but is not valid: torn, damaged, or of another version.
     Unreadable(&'static str),
 }
 
 impl OwnerClaim {
-    /// The bytes of its block. Texts are cut to the room they have.
+    /// Encodes the block. Texts are truncated to their limits.
     pub fn encode(&self) -> Vec<u8> {
         let texts = [&self.host, &self.path, &self.command];
         let texts = [0, 1, 2].map(|i| &texts[i][..texts[i].floor_char_boundary(TEXT_MAX[i])]);
@@ -138,13 +138,13 @@ impl OwnerClaim {
         Some(claim)
     }
 
-    /// Returns whether `other` is by the same opening.
+    /// Returns whether `other` was written by the same open.
     pub fn is_same_owner(&self, other: &OwnerClaim) -> bool {
         self.owner == other.owner
     }
 
-    /// The owner for messages: `process 17 on host (shoal mount v.img /mnt)`. Control characters
-    /// are replaced, since the text comes from another machine.
+    /// The owner as text: `process 17 on host (shoal mount v.img /mnt)`. Control characters are
+    /// replaced, because the text may come from another machine.
     pub fn owner_text(&self) -> String {
         let clean = |text: &str, most: usize| -> String {
             let printable = |c: char| if c.is_control() { '?' } else { c };
@@ -163,7 +163,7 @@ impl OwnerClaim {
         text
     }
 
-    /// All of it in one line.
+    /// All fields in one line.
     pub fn to_text(&self) -> String {
         let hex = |id: &[u8; 16]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         format!(

@@ -1,17 +1,18 @@
-//! Compression of what is stored: nodes, inode blocks, data objects.
+//! Compression of stored objects: nodes, inode blocks, data objects.
 //!
-//! Each object is coded by itself, and its pointer says by which codec, how long it is on the
-//! device, and how long when decoded. A reader verifies the checksum of the stored bytes first,
-//! then decodes into a buffer of exactly the length that the pointer gives: coded bytes that lie
-//! about their length cost neither memory nor time, and are refused.
+//! Each object is compressed separately. Its pointer holds the codec, the stored length and the
+//! decoded length. A reader verifies the checksum of the stored bytes first, then decodes into a
+//! buffer of exactly the decoded length. Compressed bytes with a wrong length are rejected and can
+//! cost neither memory nor time.
 //!
-//! | object | in plain | coded |
+//! | object | uncompressed | compressed |
 //! | --- | --- | --- |
 //! | node | header | slots, values ([`crate::node`]) |
 //! | inode block | header | lengths, trimmed inodes ([`crate::inode`]) |
 //! | data object | header | payload ([`crate::extent`]) |
 //!
-//! An object is coded only where that makes it shorter; everything else is always stored as it is.
+//! An object is compressed only if that makes it shorter. All other structures are never
+//! compressed.
 
 use crate::declare::{layout, numbered};
 use crate::features::{INCOMPAT_LZ4, INCOMPAT_ZSTD};
@@ -20,10 +21,10 @@ use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
 
 numbered! {
-    /// How an object's bytes are coded.
+    /// The compression of an object's bytes.
     #[derive(Default)]
     pub enum Codec: u8 {
-        /// As they are.
+        /// Uncompressed.
         #[default]
         0 None,
         /// An LZ4 block.
@@ -34,44 +35,44 @@ numbered! {
 }
 
 layout! {
-    /// The codec with which a volume's new objects are coded.
+    /// The codec for new objects of a volume.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Compression: "compression", 4 of 4,
-    "What new objects of a volume are coded with, where it makes them shorter." {
+    "Codec for new objects of a volume, used if it makes them shorter." {
         0 codec: Codec, "0 none, 1 lz4, 2 zstd";
         1 level: u8, "of zstd: 1 to 19; else 0";
         2 reserved[2], "zero";
     }
 }
 
-/// Highest level of Zstandard. Those above take too much memory to decode.
+/// Highest level of Zstandard. Higher ones need too much memory to decode.
 pub const LEVEL_MAX: u8 = 19;
-/// Level of Zstandard when none is given.
+/// Level of Zstandard if none is given.
 pub const LEVEL_DEFAULT: u8 = 3;
 
-/// Memory of a decoder of Zstandard, about.
+/// Approximate memory of a Zstandard decoder.
 const CONTEXT: Layout = Layout::new::<[u8; 160 << 10]>();
 
-/// Bytes of a sample from which it is guessed whether data can be compressed.
+/// Bytes of the sample that predicts whether data is compressible.
 const SAMPLE: usize = 4096;
 
-/// An object's length on the device, its length when decoded, and its codec.
+/// An object's stored length, its decoded length, and its codec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Coding {
     /// Codec.
     pub codec: Codec,
-    /// Bytes on the device.
+    /// Stored bytes.
     pub len: u32,
-    /// Bytes when decoded.
+    /// Decoded bytes.
     pub logical: u32,
 }
 
 impl Coding {
-    /// Returns the coding of `len` bytes that are stored as they are.
+    /// Returns the coding of `len` uncompressed bytes.
     pub const fn plain(len: u32) -> Coding {
         Coding { codec: Codec::None, len, logical: len }
     }
-    /// Returns whether the lengths agree with the codec: what is coded is shorter.
+    /// Returns whether the lengths match the codec: compressed objects are shorter, others equal.
     #[inline]
     pub fn is_valid(&self) -> bool {
         match self.codec {
@@ -85,7 +86,7 @@ impl Codec {
     /// Decodes `stored`, whose checksum has been verified, into `out`.
     ///
     /// # Errors
-    /// Says what is wrong unless `stored` decodes to exactly as many bytes as `out` has. Allocates
+    /// A message if `stored` does not decode to exactly as many bytes as `out` has. Allocates
     /// nothing that depends on `stored`.
     pub fn decode(self, stored: &[u8], out: &mut [u8]) -> Result<(), String> {
         let decoded = match self {
@@ -103,7 +104,7 @@ impl Codec {
             Err(e) => Err(format!("{} of {} bytes: {e}", self.name(), out.len())),
         }
     }
-    /// Returns its name, as options and messages have it.
+    /// Returns its name in options and messages.
     pub fn name(self) -> &'static str {
         match self {
             Codec::None => "none",
@@ -119,7 +120,7 @@ impl Compression {
     /// LZ4, which has no levels.
     pub const LZ4: Compression = Compression { codec: Codec::Lz4, level: 0 };
 
-    /// Returns Zstandard of a level from 1 to [`LEVEL_MAX`].
+    /// Returns Zstandard of a level from 1 to [`LEVEL_MAX`], else `None`.
     pub fn zstd(level: u8) -> Option<Compression> {
         let compression = Compression { codec: Codec::Zstd, level };
         compression.is_valid().then_some(compression)
@@ -131,7 +132,7 @@ impl Compression {
             Codec::Zstd => (1..=LEVEL_MAX).contains(&self.level),
         }
     }
-    /// Returns the incompatible feature that a reader of such a volume must know.
+    /// Returns the incompatible feature bit of such a volume.
     pub fn feature(self) -> u64 {
         match self.codec {
             Codec::None => 0,
@@ -139,30 +140,30 @@ impl Compression {
             Codec::Zstd => INCOMPAT_ZSTD,
         }
     }
-    /// Appends `plain` to `out`: coded if that takes at most `most` bytes, else as it is. Returns
-    /// the codec.
+    /// Appends `plain` to `out`: compressed if that takes at most `most` bytes, otherwise
+    /// unchanged. Returns the codec used.
     pub fn encode(self, plain: &[u8], most: usize, out: &mut Vec<u8>) -> Codec {
         self.encode_if(plain, most, out).unwrap_or_else(|| {
             out.extend_from_slice(plain);
             Codec::None
         })
     }
-    /// Appends `plain` to `out`, coded, if that takes at most `most` bytes and is shorter. Returns
-    /// the codec, or `None` if nothing has been appended.
+    /// Appends `plain` to `out`, compressed, if that takes at most `most` bytes and is shorter.
+    /// Returns the codec, or `None` if nothing was appended.
     pub fn encode_if(self, plain: &[u8], most: usize, out: &mut Vec<u8>) -> Option<Codec> {
         let most = most.min(plain.len().saturating_sub(1));
         let coded = most > 0 && with_coders(|coders| coders.encode(self, plain, most, out));
         coded.then_some(self.codec)
     }
-    /// Returns whether data may become shorter by an eighth: long data is judged by a sample from
-    /// its middle.
+    /// Returns whether compression may save an eighth. Long data is judged by a sample from its
+    /// middle.
     pub fn is_worth_trying(self, data: &[u8]) -> bool {
         if self.codec == Codec::None || data.len() <= 2 * SAMPLE {
             return self.codec != Codec::None;
         }
         let sample = &data[data.len() / 2..][..SAMPLE];
         let lz4 = Compression::LZ4;
-        // The rest of the data may be more alike than the sample.
+        // The rest of the data may be more compressible than the sample.
         with_coders(|coders| coders.encode(lz4, sample, SAMPLE - SAMPLE / 16, &mut Vec::new()))
     }
 }
@@ -199,7 +200,7 @@ impl std::str::FromStr for Compression {
     }
 }
 
-/// Working memory of a thread: 150 KiB, and with Zstandard about 1 MiB more for a low level.
+/// Working memory of a thread: 150 KiB, with Zstandard about 1 MiB more for a low level.
 #[derive(Default)]
 struct Coders {
     coded: Vec<u8>,
@@ -216,7 +217,7 @@ fn with_coders<R>(work: impl FnOnce(&mut Coders) -> R) -> R {
 }
 
 impl Coders {
-    /// Appends `plain`, coded, if that takes at most `most` bytes. Returns whether it does.
+    /// Appends `plain`, compressed, if that takes at most `most` bytes. Returns whether it did.
     fn encode(&mut self, how: Compression, plain: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
         let coded = match how.codec {
             Codec::None => return false,
@@ -245,14 +246,14 @@ impl Coders {
         if self.coded.len() < most {
             self.coded.resize(most, 0);
         }
-        // Fails, early, when it would take more room.
+        // Fails early if the output would be longer.
         let (_, compressor) = self.zstd.as_mut()?;
         compressor.compress_to_buffer(plain, &mut self.coded[..most]).ok()
     }
 
     fn unzstd(&mut self, stored: &[u8], out: &mut [u8]) -> Result<usize, String> {
-        // Out of memory, as for any other allocation: what could not be decoded for want of it must
-        // not be taken for damage.
+        // Out of memory, as for any other allocation. An object that cannot be decoded for lack of
+        // memory must not be reported as damaged.
         let made = || Decompressor::new().unwrap_or_else(|_| handle_alloc_error(CONTEXT));
         let unzstd = self.unzstd.get_or_insert_with(made);
         unzstd.decompress_to_buffer(stored, out).map_err(|e| e.to_string())
@@ -272,7 +273,7 @@ mod tests {
         "a tree of small files, ".bytes().cycle().take(len).collect()
     }
 
-    /// Bytes that cannot be compressed.
+    /// Incompressible bytes.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let next = |_| {

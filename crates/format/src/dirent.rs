@@ -1,5 +1,5 @@
-//! Directory entries: values of the `dirents` tree, keyed by directory and hashed name. The child's
-//! number is relative to the root of the directory ([`Ino::relative_to`]).
+//! Directory entries: values of the `dirents` tree, keyed by directory and name hash. The child's
+//! number is relative to the subvolume of the directory ([`Ino::relative_to`]).
 
 use crate::bytes::Put;
 use crate::declare::layout;
@@ -8,12 +8,12 @@ use shoal_base::{Ino, RootId, limits};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 layout! {
-    /// An entry before its name.
+    /// An entry up to its name.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct DirentHeader: "dirent", 9 of varying,
     "Value in the `dirents` tree; the name follows." {
         0 child: Ino, "inode";
-        8 kind: u8, "its type, as in `d_type`; bit 7: another name of the same hash follows";
+        8 kind: u8, "its type, as in `d_type`; bit 7: another name with the same hash follows";
     }
 }
 
@@ -21,15 +21,16 @@ layout! {
 pub const HEADER: usize = DirentHeader::SIZE;
 /// Bytes of the longest value.
 pub const VALUE_MAX: usize = HEADER + limits::NAME_MAX;
-/// Where the type stands in a value.
+/// Offset of the type in a value.
 pub const AT_KIND: usize = DirentHeader::TABLE.at("kind");
-/// Cookies (and key halves) below this are `.` and `..`.
+/// First cookie of an entry. Lower cookies (and key halves) are `.` and `..`.
 pub const FIRST_COOKIE: u64 = 0x100;
-/// Names whose hashes collide are told apart by a suffix in the lowest byte of the key.
+/// Mask of the suffix in the lowest byte of the key, which distinguishes names whose hashes
+/// collide.
 pub const SUFFIX_MASK: u64 = 0xff;
 
-/// The lower key half of a name before its collision suffix: 63 bits, so that it can be a
-/// directory cookie, which the kernel treats as signed.
+/// Returns the lower key half of a name, before its collision suffix. It has 63 bits, because it is
+/// also the directory cookie, which the kernel treats as signed.
 #[inline]
 pub fn name_hash(seed: u64, name: &[u8]) -> u64 {
     let hash = (xxh3_64_with_seed(name, seed) >> 1) & !SUFFIX_MASK;
@@ -42,7 +43,7 @@ pub fn first_key(dir: Ino) -> Key {
     Key::of(dir, 0)
 }
 
-/// An entry as stored.
+/// An entry in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dirent<'a> {
     /// Child inode.
@@ -54,14 +55,14 @@ pub struct Dirent<'a> {
 }
 
 impl<'a> Dirent<'a> {
-    /// Appends the value, for a directory of `root`.
+    /// Appends the value, for a directory of the subvolume `root`.
     #[inline]
     pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
         let child = Ino(self.child.relative_to(root));
         DirentHeader { child, kind: self.kind }.append(out);
         out.put_bytes(self.name);
     }
-    /// The value, for a directory of `root`, built in `room`: without asking for memory.
+    /// Builds the value, for a directory of the subvolume `root`, in `room`. Allocates nothing.
     #[inline]
     pub fn value_in<'b>(&self, root: RootId, room: &'b mut [u8; VALUE_MAX]) -> &'b mut [u8] {
         let (child, len) = (Ino(self.child.relative_to(root)), HEADER + self.name.len());
@@ -69,7 +70,7 @@ impl<'a> Dirent<'a> {
         room[HEADER..len].copy_from_slice(self.name);
         &mut room[..len]
     }
-    /// Reads a value of a directory of `root`; `None` when it is not one.
+    /// Decodes a value of a directory of the subvolume `root`; `None` if it is invalid.
     #[inline]
     pub fn decode(root: RootId, raw: &'a [u8]) -> Option<Dirent<'a>> {
         let (head, name) = raw.split_first_chunk()?;
@@ -79,7 +80,7 @@ impl<'a> Dirent<'a> {
         }
         Some(Dirent { child: Ino::from_relative(root, child.0), kind, name })
     }
-    /// For logs and fsck.
+    /// The entry as text, for logs and fsck.
     pub fn to_text(&self) -> String {
         format!("{:?} -> {} type {}", String::from_utf8_lossy(self.name), self.child, self.kind)
     }

@@ -1,4 +1,4 @@
-//! File data on the device: extents of at most 128 KiB, each behind a header that says whose it is,
+//! File data on the device: extents of at most 128 KiB, each with a header that names its owner,
 //! and the records that map a file's bytes to them.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A record refers to a part of an object (`skip`, `len`), because overwriting the middle of an
-//! extent leaves two parts of it in use. Checksums are by pieces of 4 KiB (`sums.rs`).
+//! extent leaves two parts of it in use. Checksums cover pieces of 4 KiB (`sums.rs`).
 
 use crate::bytes::{Put, Reader, set_at, u64_at};
 use crate::declare::{U24, U48, layout};
@@ -18,17 +18,17 @@ use std::ops::Range;
 
 /// `SDX1`, at the start of a data object.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SDX1");
-/// Longest preallocated extent.
+/// Longest preallocated extent, in bytes.
 pub const PREALLOC_MAX: u32 = 1 << 30;
 
 layout! {
     /// Maps `[offset, offset + len)` of a file to part of a data object.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Extent: "extent", 40 of varying,
-    "Value in the `extents` tree; inline in an inode the file offset (8 bytes) goes before. Of an \
-     object of more than 4096 bytes that is not coded the checksums of the pieces of 4096 \
-     bytes that the extent touches follow, 4 bytes each: the lower halves of their XXH3-64." {
-        0 len: u32, "bytes of the file";
+    "Value in the `extents` tree. Inline in an inode, the file offset (8 bytes) precedes it. For \
+     an uncompressed object of more than 4096 bytes, the checksums of the 4096-byte pieces that \
+     the extent touches follow, 4 bytes each: the lower halves of their XXH3-64." {
+        0 len: u32, "bytes of the file that it maps";
         4 skip: u32, "first byte used of the object's decoded payload";
         8 ptr: Ptr, "the object's payload; null: preallocated, reads as zeros";
         + offset: u64, "offset in the file";
@@ -38,11 +38,11 @@ layout! {
 
 /// Bytes of the longest record as a tree value.
 pub const VALUE_MAX: usize = Extent::SIZE + 4 * PIECES;
-/// Bytes of the shortest record inline in an inode: file offset 8, then as in the tree.
+/// Bytes of the shortest record inline in an inode: the file offset (8), then as in the tree.
 pub const INLINE_MIN: usize = 8 + Extent::SIZE;
 
 impl Extent {
-    /// Preallocated space.
+    /// Makes a preallocated extent.
     #[inline]
     pub fn prealloc(offset: u64, len: u32) -> Extent {
         Extent { offset, len, skip: 0, ptr: Ptr::NULL, sums: Sums::NONE }
@@ -52,12 +52,12 @@ impl Extent {
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
-    /// Whether it is preallocated space without data.
+    /// Returns whether it is preallocated space without data.
     #[inline]
     pub fn is_prealloc(&self) -> bool {
         self.ptr.is_null()
     }
-    /// The part of this extent inside `[from, to)`; must overlap.
+    /// The part of this extent inside `[from, to)`, which must overlap it.
     pub fn slice(&self, from: u64, to: u64) -> Extent {
         let (start, end) = (self.offset.max(from), self.end().min(to));
         invariant!(start < end, "slice of {self:?} by {from}..{to} is empty");
@@ -69,7 +69,7 @@ impl Extent {
         };
         Extent { offset: start, len, skip, ptr: self.ptr, sums }
     }
-    /// The pieces of the object that it touches, if they have sums of their own.
+    /// The pieces of the object that it touches, if they have checksums of their own.
     #[inline]
     pub fn pieces(&self) -> Range<usize> {
         match self.ptr.is_coded() {
@@ -77,9 +77,10 @@ impl Extent {
             false => pieces(self.ptr.len, self.skip, self.skip.saturating_add(self.len)),
         }
     }
-    /// The stored bytes of the object that count as this extent's: of a coded object its share, in
-    /// proportion to the decoded bytes that it uses. Extents that are disjoint in a file have
-    /// disjoint shares, and parts of an extent the same shares together as the whole.
+    /// The stored bytes of the object that are accounted to this extent. For a compressed object
+    /// this is a share in proportion to the decoded bytes that it uses. Extents that are disjoint
+    /// in a file have disjoint shares; the shares of the parts of an extent add up to the share of
+    /// the whole.
     #[inline]
     pub fn share(&self) -> Range<u32> {
         let (from, to) = (self.skip, self.skip.saturating_add(self.len));
@@ -90,8 +91,8 @@ impl Extent {
         let at = |byte: u32| (u64::from(byte) * len / logical) as u32;
         at(from)..at(to)
     }
-    /// Returns how many stored bytes count as this extent's: its share, and at least one, since
-    /// what counts nothing would not keep its segment.
+    /// Number of stored bytes accounted to this extent: its share, but at least one, because an
+    /// extent that counts nothing would not keep its segment in use.
     #[inline]
     pub fn stored_len(&self) -> u32 {
         let share = self.share();
@@ -107,7 +108,7 @@ impl Extent {
     pub fn inline_len(&self) -> usize {
         8 + self.value_len()
     }
-    /// Returns the address of the first byte of its share of the object.
+    /// Address of the first byte of its share of the object.
     #[inline]
     pub fn data_addr(&self) -> Addr {
         Addr(self.ptr.addr.0 + u64::from(self.share().start))
@@ -122,7 +123,7 @@ impl Extent {
         out.put_u64(self.offset);
         self.encode_value(out);
     }
-    /// Reads a tree value and checks its rules.
+    /// Decodes a tree value and verifies it.
     pub fn decode_value(offset: u64, raw: &[u8]) -> Option<Extent> {
         let (fixed, sums) = raw.split_first_chunk()?;
         let mut extent = Extent { offset, ..Extent::load(fixed).ok()? };
@@ -132,18 +133,18 @@ impl Extent {
         extent.sums = Sums::decode(extent.pieces(), sums)?;
         Some(extent)
     }
-    /// Reads the next inline record.
+    /// Decodes the next inline record.
     pub fn decode_inline(r: &mut Reader<'_>) -> Option<Extent> {
         let offset = r.u64()?;
         let fixed = Extent::read(r.rest()).ok().filter(Extent::is_valid_part)?;
         Extent::decode_value(offset, r.take(fixed.value_len())?)
     }
-    /// The rules of a record: not empty, inside its object, inside the largest file.
+    /// Verifies a record: not empty, inside its object, inside the largest file.
     pub fn is_valid(&self) -> bool {
         let fits = self.offset.checked_add(u64::from(self.len));
         self.is_valid_part() && fits.is_some_and(|end| end <= limits::FILE_SIZE_MAX)
     }
-    /// Those that have nothing to do with the place in the file.
+    /// Verifies the rules that do not concern the file offset.
     fn is_valid_part(&self) -> bool {
         let inside = match self.is_prealloc() {
             true => self.len <= PREALLOC_MAX && self.skip == 0 && self.ptr == Ptr::NULL,
@@ -157,7 +158,7 @@ impl Extent {
         };
         self.len > 0 && inside
     }
-    /// For logs and fsck.
+    /// The extent as text, for logs and fsck.
     pub fn to_text(&self) -> String {
         let Extent { offset, len, skip, ptr, .. } = self;
         match self.is_prealloc() {
@@ -175,21 +176,22 @@ impl Extent {
 }
 
 layout! {
-    /// Header of a data object: whose bytes these are, so that the cleaner can ask whether they
-    /// still are, and fsck can name them. The object may have grown since: how long it is, the
-    /// pointer to it says. The cleaner asks the file of the root that wrote it, its *origin*;
-    /// another root may point to the object, too.
+    /// Header of a data object. It names the owner of the bytes, so that the cleaner can check
+    /// whether they are still in use and fsck can name them. The object may have grown since; the
+    /// pointer to it has the current length. The cleaner asks the file in the subvolume that wrote
+    /// the object, its *origin*; another subvolume may point to the object too.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct DataHeader: "data-object", 32 of varying,
     "Header of a data object; the payload follows." {
         0 magic: u32 = MAGIC, "`SDX1`";
-        4 len: U24, "bytes of payload, as stored, that were written with it; an object that is \
-                     not coded may have grown since";
+        4 len: U24, "bytes of payload, as stored, at the first write; an uncompressed object may \
+            have grown since";
         7 codec: Codec, "of the payload: 0 none, 1 lz4, 2 zstd";
-        8 index: U48, "index of the file it was written for, in any root that points to it";
-        14 origin: RootId, "root that wrote it";
-        16 offset: u64, "file offset it was written for; bit 63: hash of the attribute it is of";
-        24 checksum[8], "XXH3-64 of the 24 bytes before, xor the volume";
+        8 index: U48, "index of the file it was written for, in any subvolume that points to it";
+        14 origin: RootId, "subvolume that wrote it";
+        16 offset: u64,
+           "file offset it was written for; bit 63 is set: hash of the attribute it belongs to";
+        24 checksum[8], "XXH3-64 of the 24 bytes before, XOR the volume";
     }
 }
 
@@ -203,25 +205,25 @@ impl DataHeader {
         let (len, index) = (U24::new(len), U48::new(ino.index()));
         DataHeader { len, codec, index, origin: ino.root(), offset }
     }
-    /// Returns whether an object with this header may be what `ptr` points to: data that is not
-    /// coded may have grown since it was written.
+    /// Returns whether `ptr` may point to an object with this header. Uncompressed data may have
+    /// grown since it was written.
     pub fn may_be_of(&self, ptr: &Ptr) -> bool {
         let len = self.len.get();
         self.codec == ptr.codec && if ptr.is_coded() { len == ptr.len } else { len <= ptr.len }
     }
-    /// The file it was written for.
+    /// The file that it was written for.
     #[inline]
     pub fn ino(&self) -> Ino {
         Ino::new(self.origin, self.index.get())
     }
-    /// Its bytes, with the checksum.
+    /// Encodes it, with the checksum.
     pub fn encode(&self, volume: u64) -> [u8; HEADER] {
         let mut raw = self.store();
         let sum = checksum(&raw[..AT_CHECKSUM]) ^ volume;
         set_at(&mut raw, AT_CHECKSUM, sum);
         raw
     }
-    /// Reads a header; `None` when these bytes are not one of this volume.
+    /// Decodes a header; `None` if it is not a header of this volume.
     pub fn decode(raw: &[u8], volume: u64) -> Option<DataHeader> {
         let raw = raw.first_chunk::<HEADER>()?;
         let head = DataHeader::load(raw).ok()?;
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(DataHeader::decode(&raw, 42), Some(header));
     }
 
-    /// Found by changing the corpus: the address of the first byte used overflowed.
+    /// Found by mutating the corpus: the address of the first byte used overflowed.
     #[test]
     fn an_extent_at_the_end_of_all_addresses_is_no_record() {
         let ptr = Ptr::sealed(Addr(u64::MAX), 1, 0x4000, 5);

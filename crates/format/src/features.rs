@@ -1,18 +1,19 @@
-//! Feature bits in three words. An unknown *incompat* bit refuses the volume by name; an unknown
-//! *read-only-compat* bit lets it be read; unknown *compat* bits are ignored.
+//! Feature bits in three words. A volume with an unknown *incompat* bit is refused, with the name
+//! of the feature; one with an unknown *read-only-compat* bit can only be read; unknown *compat*
+//! bits are ignored.
 
 /// One feature of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Which word it is in.
+    /// The word that contains it.
     pub word: Word,
-    /// Bit number in that word; never reused.
+    /// Bit number in that word. Must never be reused.
     pub bit: u8,
     /// Name shown to people.
     pub name: &'static str,
-    /// Day on which it was declared.
+    /// Day of its declaration.
     pub since: &'static str,
-    /// What a reader that does not know it would get wrong.
+    /// The error that a reader without support for it would make.
     pub what: &'static str,
 }
 
@@ -21,34 +22,35 @@ pub struct Feature {
 pub struct Version {
     /// Its number, as in the superblock.
     pub number: u32,
-    /// Day on which it was declared.
+    /// Day of its declaration.
     pub since: &'static str,
-    /// Why it is there, and what it means for volumes.
+    /// Reason for the version, and consequences for volumes.
     pub what: &'static str,
 }
 
-/// Version of the volumes that this code makes and opens. A draft of one has the draft's number in
-/// the upper half: its volumes are opened by the Shoal that made them, and by no other.
+/// Version of the volumes that this code makes and opens. A draft has its number in the upper half;
+/// its volumes can be opened only by the Shoal that made them.
 pub const VERSION: u32 = 2;
 
-/// Every version that was ever written, a row each.
+/// Every version ever written.
 pub const VERSIONS: &[Version] = &[
     Version {
         number: 1,
         since: "2026-11-21",
-        what: "the first one, of which no byte was pinned; it is not read any more",
+        what: "the first version; no byte of it was pinned; no longer readable",
     },
     Version {
         number: VERSION,
         since: "2026-11-22",
-        what: "every structure is declared once; a pointer knows when its object was written; \
-               numbers are relative to their root; data is checked by pieces; the usage table is \
-               in pages; nodes, inode blocks and data may be compressed; what is flushed together \
-               is aligned to 4 KiB",
+        what: "every structure is declared once; a pointer records when its object was written; \
+               numbers are relative to their subvolume; data is verified by pieces; the usage \
+               table is in pages; nodes, inode blocks and data may be compressed; data that is \
+               flushed together is aligned to 4 KiB",
     },
 ];
 
-/// Why a volume of another version is refused, and what helps; `None`: it is of this one.
+/// Returns the reason for refusing a volume of this version, and the remedy; `None` if the version
+/// is supported.
 pub fn refuse_version(version: u32) -> Option<String> {
     let (number, draft) = (version & 0xffff, version >> 16);
     Some(match version {
@@ -67,7 +69,7 @@ pub fn refuse_version(version: u32) -> Option<String> {
     })
 }
 
-/// The three words.
+/// The three words of feature bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Harmless when unknown.
@@ -78,12 +80,12 @@ pub enum Word {
     Incompat,
 }
 
-/// Incompat bit 0: objects may be coded with LZ4.
+/// Incompat bit 0: objects may be compressed with LZ4.
 pub const INCOMPAT_LZ4: u64 = 1 << 0;
-/// Incompat bit 1: objects may be coded with Zstandard.
+/// Incompat bit 1: objects may be compressed with Zstandard.
 pub const INCOMPAT_ZSTD: u64 = 1 << 1;
-/// Incompat bit 2: the number of a segment is never used twice, so the space of numbers is sparse,
-/// and the volume has no fixed size. Reserved for volumes in a bucket.
+/// Incompat bit 2: segment numbers are never reused, so they are sparse and the volume has no fixed
+/// size. Reserved for volumes in a bucket.
 pub const INCOMPAT_SEGMENTS_ONCE: u64 = 1 << 2;
 /// Incompat bits this code understands.
 pub const INCOMPAT_KNOWN: u64 = INCOMPAT_LZ4 | INCOMPAT_ZSTD;
@@ -92,41 +94,41 @@ pub const RO_COMPAT_PARENTS: u64 = 1 << 0;
 /// Read-only-compat bits this code understands.
 pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_PARENTS;
 
-/// Every feature, a row each.
+/// Every feature.
 pub const FEATURES: &[Feature] = &[
     Feature {
         word: Word::ReadOnlyCompat,
         bit: 0,
         name: "parent-pointers",
         since: "2026-11-22",
-        what: "every name has a parent pointer in its child; a Shoal that does not know them \
-               would make and remove names without",
+        what: "every name has a parent pointer in its child; a Shoal without support for them \
+               would make and remove names without updating them",
     },
     Feature {
         word: Word::Incompat,
         bit: 0,
         name: "lz4",
         since: "2026-11-22",
-        what: "nodes, inode blocks and data may be coded with LZ4",
+        what: "nodes, inode blocks and data may be compressed with LZ4",
     },
     Feature {
         word: Word::Incompat,
         bit: 1,
         name: "zstd",
         since: "2026-11-22",
-        what: "nodes, inode blocks and data may be coded with Zstandard",
+        what: "nodes, inode blocks and data may be compressed with Zstandard",
     },
     Feature {
         word: Word::Incompat,
         bit: 2,
         name: "segments-once",
         since: "2026-11-22",
-        what: "the number of a segment is never used twice, and the volume has no fixed size: for \
-               volumes in a bucket. Reserved: no Shoal makes or opens such a volume yet",
+        what: "segment numbers are never reused and the volume has no fixed size, for volumes in \
+               a bucket. Reserved: no Shoal makes or opens such a volume yet",
     },
 ];
 
-/// Names of the bits set in `word`, unknown ones as `None`.
+/// Returns the bits set in `bits`, each with its name; `None` for an unknown one.
 pub fn names(word: Word, bits: u64) -> impl Iterator<Item = (u8, Option<&'static str>)> {
     (0..64u8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| {
         let known = FEATURES.iter().find(|f| f.word == word && f.bit == bit);

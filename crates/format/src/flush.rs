@@ -1,18 +1,19 @@
-//! A flush as one object: the ranges of addresses that it makes durable, with their bytes. No
-//! volume in a file or on a block device has any; it is the format in which a volume will be kept
-//! where nothing can be overwritten and nothing is durable in part (`docs/future.md`, *A bucket*).
+//! A flush as one object: the address ranges that it makes durable, with their bytes. Volumes in a
+//! file or on a block device never contain such an object. It is the format for future volumes on
+//! storage that cannot overwrite and where nothing becomes durable in part (`docs/future.md`, *A
+//! bucket*).
 //!
 //! ```text
-//! object := header (64 bytes) | ranges (24 each) | their bytes, each from a multiple of 8 on
+//! object := header (64 bytes) | ranges (24 each) | their bytes, each range aligned to 8
 //! ```
 //!
-//! What a flush covers is journal batches, the ends of open segments since the flush before, and
-//! the metadata of a checkpoint. A checkpoint is published by an object of another kind, which
-//! holds the superblock and the checkpoint's record. Both name the writer by its incarnation, and
-//! are numbered from 1 on within it, so that one that is missing is noticed.
+//! A flush covers journal batches, the ends of open segments since the flush before, and the
+//! metadata of a checkpoint. A checkpoint is published by an object of another kind, which holds
+//! the superblock and the checkpoint record. Both kinds name the writer by its incarnation and are
+//! numbered from 1 within it, so that a missing object is detected.
 //!
-//! Ranges ascend and do not overlap. The header's checksum covers header and ranges, each range's
-//! own covers its bytes: a reader can fetch header and ranges alone.
+//! Ranges ascend and do not overlap. The header's checksum covers header and ranges; each range's
+//! checksum covers its bytes. A reader can fetch header and ranges alone.
 
 use crate::bytes::{Reader, set_at, u64_at};
 use crate::declare::{layout, numbered};
@@ -20,15 +21,15 @@ use shoal_base::{Addr, Error, Result, checksum, invariant, limits};
 
 /// `SFO1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SFO1");
-/// Ranges of an object, at most.
+/// Largest number of ranges in an object.
 pub const RANGES_MAX: usize = 4096;
-/// Bytes of all ranges of an object, at most: those of the largest segment.
+/// Largest total length of the ranges of an object, in bytes: that of the largest segment.
 pub const BYTES_MAX: u64 = limits::SEGMENT_SIZE_MAX;
 
 numbered! {
-    /// What an object holds.
+    /// The type of an object.
     pub enum FlushKind: u32 {
-        /// What a flush makes durable.
+        /// Data made durable by a flush.
         1 Flush,
         /// The superblock and the record of a checkpoint.
         2 Checkpoint,
@@ -39,15 +40,15 @@ layout! {
     /// Header of a flush object.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct FlushHeader: "flush-object", 64 of varying,
-    "Header of a flush as one object; its ranges follow, then their bytes, each range's from a \
-     multiple of 8 on. Not on any volume yet." {
+    "Header of a flush as one object; its ranges follow, then their bytes, each range aligned to \
+     8. Not on any volume yet." {
         0 magic: u32 = MAGIC, "`SFO1`";
         4 kind: FlushKind, "1 flush, 2 checkpoint";
         8 volume: u64, "first half of the volume id";
-        16 incarnation: u32, "of the mount that wrote it";
+        16 incarnation: u32, "incarnation of the mount that wrote it";
         20 count: u32, "number of ranges";
-        24 epoch: u64, "number of the checkpoint that it belongs to, or that comes next";
-        32 sequence: u64, "number of the object in its incarnation, from 1 on";
+        24 epoch: u64, "number of the checkpoint that it belongs to or precedes";
+        32 sequence: u64, "number of the object in its incarnation, from 1";
         40 length: u64, "bytes of the object";
         48 reserved[8], "zero";
         56 checksum[8], "of the bytes before and the ranges";
@@ -68,10 +69,10 @@ layout! {
 
 const AT_CHECKSUM: usize = FlushHeader::TABLE.at("checksum");
 
-/// Who writes an object, and which.
+/// The writer and the number of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Writer {
-    /// What it holds.
+    /// Its type.
     pub kind: FlushKind,
     /// First half of the volume id.
     pub volume: u64,
@@ -83,7 +84,7 @@ pub struct Writer {
     pub sequence: u64,
 }
 
-/// Packs ranges into one object. They must ascend, not overlap, and keep to the limits.
+/// Packs ranges into one object. They must ascend, must not overlap, and must keep to the limits.
 pub fn pack(writer: &Writer, ranges: &[(Addr, &[u8])]) -> Vec<u8> {
     let mut table = Vec::with_capacity(ranges.len() * FlushRange::SIZE);
     for (addr, bytes) in ranges {
@@ -119,10 +120,10 @@ pub fn pack(writer: &Writer, ranges: &[(Addr, &[u8])]) -> Vec<u8> {
 /// Ranges of an object with their bytes, in ascending order.
 pub type Ranges<'r> = Vec<(Addr, &'r [u8])>;
 
-/// Unpacks an object of this volume, and verifies every byte of it.
+/// Unpacks an object of this volume and verifies every byte.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// Corruption, with the broken rule.
 pub fn unpack(raw: &[u8], volume: u64) -> Result<(Writer, Ranges<'_>)> {
     let (header, table) = ranges(raw)?;
     if header.volume != volume {
@@ -134,7 +135,7 @@ pub fn unpack(raw: &[u8], volume: u64) -> Result<(Writer, Ranges<'_>)> {
     for (n, range) in table.iter().enumerate() {
         let len = range.len as usize;
         let padding = len.next_multiple_of(limits::ALIGN) - len;
-        // As long as the header says, of which `ranges` has made certain.
+        // `ranges` has verified that the length matches the header.
         let (Some(bytes), Some(zeros)) = (r.take(len), r.take(padding)) else {
             return Err(bad("length"));
         };
@@ -150,8 +151,8 @@ pub fn unpack(raw: &[u8], volume: u64) -> Result<(Writer, Ranges<'_>)> {
     Ok((Writer { kind, volume, incarnation, epoch, sequence }, found))
 }
 
-/// Puts the checksum of header and ranges right, of an object that has been changed: for tests that
-/// look behind it. Does nothing to bytes that hold no whole table.
+/// Corrects the checksum of header and ranges of a changed object, for tests of the rules behind
+/// it. Does nothing if `raw` has no complete table.
 pub fn reseal(raw: &mut [u8]) {
     let Ok(header) = FlushHeader::read(raw) else { return };
     let end = FlushHeader::SIZE + header.count as usize * FlushRange::SIZE;
@@ -160,7 +161,7 @@ pub fn reseal(raw: &mut [u8]) {
     set_at(raw, AT_CHECKSUM, sum);
 }
 
-/// Reads and verifies header and ranges, without looking at the bytes behind them.
+/// Decodes and verifies header and ranges, without reading the bytes after them.
 fn ranges(raw: &[u8]) -> Result<(FlushHeader, Vec<FlushRange>)> {
     let header = FlushHeader::read(raw).map_err(bad)?;
     let count = header.count as usize;
@@ -219,7 +220,7 @@ mod tests {
         unpack(raw, 7).expect_err("it is refused").to_string()
     }
 
-    /// An object whose table has been changed, and its checksum with it.
+    /// An object whose table was changed, with a matching checksum.
     fn lying(mut raw: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         raw[at..at + bytes.len()].copy_from_slice(bytes);
         reseal(&mut raw);
@@ -298,7 +299,7 @@ mod tests {
             }
             let at = at.index(raw.len());
             raw[at] ^= 1u8 << bit;
-            // Nobody reads the header's spare bytes; they are under its checksum.
+            // The header's unused bytes are not read, but its checksum covers them.
             prop_assert!(unpack(&raw, 7).is_err());
             prop_assert!(unpack(&raw[..at], 7).is_err());
         }

@@ -1,4 +1,4 @@
-//! The fixed shape of a volume, chosen by `mkfs`.
+//! The fixed layout parameters of a volume, chosen by `mkfs`.
 
 use crate::declare::layout;
 use shoal_base::{Addr, SegNo, limits};
@@ -7,7 +7,7 @@ layout! {
     /// Geometry of a volume, from its superblock.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Geometry: "geometry", 16 of 16,
-    "Shape of a volume; its size is the product of the first two." {
+    "Layout parameters of a volume; its size is the product of the first two." {
         0 segment_size: u64, "bytes of a segment (a power of two)";
         8 segments: u32, "number of segments";
         12 inode_size: u32, "bytes of an inode slot: its core and literal area (a power of two)";
@@ -15,8 +15,8 @@ layout! {
 }
 
 impl Geometry {
-    /// The largest geometry that fits `bytes`, or `None` when that is below the smallest volume or
-    /// above the largest.
+    /// Returns the largest geometry that fits in `bytes`; `None` if that is below the smallest
+    /// volume or above the largest.
     pub fn fit(bytes: u64, segment_size: u64, inode_size: u32) -> Option<Geometry> {
         let segments = bytes / segment_size;
         if segments < limits::SEGMENTS_MIN || segments > u64::from(limits::SEGMENTS_MAX) {
@@ -29,7 +29,7 @@ impl Geometry {
     pub fn bytes(&self) -> u64 {
         self.segment_size * u64::from(self.segments)
     }
-    /// The segment that holds this address.
+    /// The segment that contains this address.
     #[inline]
     pub fn segment_of(&self, addr: Addr) -> SegNo {
         SegNo((addr.0 / self.segment_size) as u32)
@@ -39,7 +39,7 @@ impl Geometry {
     pub fn start_of(&self, seg: SegNo) -> Addr {
         Addr(u64::from(seg.0) * self.segment_size)
     }
-    /// Whether `[addr, addr + len)` lies inside one segment other than segment 0.
+    /// Returns whether `[addr, addr + len)` is inside one segment other than segment 0.
     #[inline]
     pub fn contains(&self, addr: Addr, len: u64) -> bool {
         let start = addr.0 % self.segment_size;

@@ -1,5 +1,5 @@
-//! Inodes: a fixed core of 116 bytes and a literal area that a *data fork* and an *attribute fork*
-//! share (after XFS). Stored 32 to a block, trimmed: the unused end of each literal area is not
+//! Inodes: a fixed core of 116 bytes and a literal area shared by a *data fork* and an *attribute
+//! fork* (after XFS). Stored 32 to a block and trimmed: the unused end of each literal area is not
 //! written.
 //!
 //! ```text
@@ -16,20 +16,20 @@ use shoal_base::{Addr, Error, Ino, Result, RootId};
 
 /// `SIB2`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SIB2");
-/// Flag of a file made without a name that may still be given its first one.
+/// Flag of a file made without a name (`O_TMPFILE`) that may still be given its first one.
 pub const FLAG_TMPFILE: u32 = 1;
-/// Flag of an inode with an access control list: its mode alone does not say who may do what.
+/// Flag of an inode with an access control list: its mode alone does not determine permissions.
 pub const FLAG_ACL: u32 = 2;
-/// Flag of a directory with a default access control list, which what is made in it inherits.
+/// Flag of a directory with a default access control list, which new entries inherit.
 pub const FLAG_DEFAULT_ACL: u32 = 4;
-/// Flag of a file with capabilities, which the next change of its contents takes away.
+/// Flag of a file with capabilities, which the next change of its contents removes.
 pub const FLAG_CAPABILITY: u32 = 8;
-/// [`Core::flags`]: extents beyond its size are still being removed; it has a slot in the orphan
-/// table until they are gone, and nothing may make it longer before.
-pub const FLAG_CUT: u32 = 16;
+/// Flag of a file with a truncate in progress ([`Core::flags`]): extents beyond its size are still
+/// being removed. The inode has an orphan slot until they are gone, and must not grow before.
+pub const FLAG_TRUNCATING: u32 = 16;
 
 numbered! {
-    /// What a fork holds.
+    /// The representation of a fork's contents.
     #[derive(Default)]
     pub enum Form: u8 {
         /// Nothing.
@@ -45,8 +45,8 @@ numbered! {
 }
 
 layout! {
-    /// A point in time. Packed, because there are four of them in each inode in memory: 16 bytes of
-    /// padding would make a block of 32 small files longer than 8 KiB.
+    /// A point in time. Packed, because each inode in memory has four of them: 16 bytes of padding
+    /// would make a block of 32 small files longer than 8 KiB.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
     #[repr(C, packed(4))]
     pub struct Stamp: "time", 12 of 12, "A point in time." {
@@ -58,40 +58,41 @@ layout! {
 layout! {
     /// The fixed part of an inode.
     ///
-    /// `lsn` is where the last record starts that has an item of the core (`Core`, `DirTouch`,
-    /// `Links`). Every change that a call makes has one; the cleaner, which moves data, and a
-    /// repair have none. While an item is made its record has no LSN yet, so in a `Core` item this
-    /// field means nothing: replay enters the LSN of the record that it reads.
+    /// `lsn` is the start of the last record that has an item of the core (`Core`, `DirTouch`,
+    /// `Links`). Every change made by a call has one; the cleaner, which moves data, and a repair
+    /// have none. A record has no LSN yet while its items are built, so this field is meaningless
+    /// in a `Core` item: replay sets it to the LSN of the record that it reads.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Core: "inode", 116 of varying,
-    "Core of an inode; data fork and attribute fork follow. A slot that is free but was used holds \
-     4 bytes, its generation." {
+    "Core of an inode; data fork and attribute fork follow. A slot that was used and is free now \
+     holds 4 bytes, its generation." {
         0 mode: u32, "type and permissions; 0: the slot is free";
-        4 nlink: u32, "links";
+        4 nlink: u32, "number of links";
         8 uid: u32, "owner";
         12 gid: u32, "group";
-        16 generation: u32, "raised when the number is used again";
+        16 generation: u32, "incremented when the number is reused";
         20 flags: u32,
             "bit 0: made without a name (`O_TMPFILE`), may be linked; 1: has an ACL; 2: has a \
-             default ACL; 3: has capabilities; 4: its tail is being cut";
-        24 size: u64, "bytes; of a directory: entries";
-        32 bytes: u64, "bytes of data extents that are this file's";
-        40 parent_or_rdev: u64, "parent of a directory, relative to the root; number of a device";
+            default ACL; 3: has capabilities; 4: a truncate is in progress";
+        24 size: u64, "bytes; for a directory: number of entries";
+        32 bytes: u64, "bytes of data extents accounted to this file";
+        40 parent_or_rdev: u64,
+           "parent of a directory, relative to the subvolume; number of a device";
         48 atime: Stamp, "last access";
         60 mtime: Stamp, "last change of contents";
         72 ctime: Stamp, "last change of the inode";
-        84 btime: Stamp, "birth";
+        84 btime: Stamp, "creation";
         96 lsn: u64, "LSN of the last record that has an item of this core";
-        104 project: u32, "project whose quota it counts for; 0: none";
+        104 project: u32, "project for quotas; 0: none";
         108 data_form: Form, "data fork: 0 empty, 1 inline, 2 extents, 3 in the tree";
         109 attr_form: Form, "attribute fork: 0 empty, 1 inline, 3 in the tree";
-        110 data_len: u16, "bytes of the data fork: the fork offset";
+        110 data_len: u16, "bytes of the data fork, which is the offset of the attribute fork";
         112 attr_len: u16, "bytes of the attribute fork";
         114 reserved[2], "zero";
     }
 }
 
-// More would be felt: there are a hundred million of them.
+// Keep it small: a volume may have a hundred million of them.
 const _: () = assert!(size_of::<Core>() <= 120);
 
 /// Bytes of an inode's core.
@@ -101,23 +102,23 @@ layout! {
     /// Header of an inode block.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct BlockHeader: "inode-block", 48 of varying,
-    "Header of an inode block. 32 lengths of 2 bytes and the trimmed inodes follow, all of which \
-     may be coded." {
+    "Header of an inode block. 32 lengths of 2 bytes and the trimmed inodes follow; both may be \
+     compressed." {
         0 magic: u32 = MAGIC, "`SIB2`";
-        4 inode_size: u16, "of the volume";
-        6 root: RootId, "root it belongs to";
+        4 inode_size: u16, "inode size of the volume";
+        6 root: RootId, "subvolume it belongs to";
         8 volume: u64, "first half of the volume id";
         16 number: u64, "first inode's index / 32";
-        24 addr: Addr, "where it was written";
+        24 addr: Addr, "address it was written to";
         32 epoch: u64, "checkpoint that wrote it";
         40 len: u32, "bytes of the block on disk";
-        44 logical: U24, "bytes of the block when decoded";
+        44 logical: U24, "decoded bytes of the block";
         47 codec: Codec, "of the lengths and inodes: 0 none, 1 lz4, 2 zstd";
     }
 }
 
 impl BlockHeader {
-    /// Returns how the block is coded; `None` if its fields do not agree.
+    /// Returns the coding of the block; `None` if its fields contradict each other.
     pub fn coding(&self) -> Option<Coding> {
         let coding = Coding { codec: self.codec, len: self.len, logical: self.logical.get() };
         let long =
@@ -126,7 +127,7 @@ impl BlockHeader {
     }
 }
 
-/// Returns the bytes of the longest block, when decoded, of a volume with this inode size.
+/// Returns the decoded bytes of the longest block of a volume with this inode size.
 pub const fn block_max(inode_size: usize) -> u32 {
     (BLOCK_HEADER + INODES_PER_BLOCK * (2 + inode_size)) as u32
 }
@@ -137,20 +138,20 @@ layout! {
     pub struct ImapEntry: "imap-entry", 36 of 36,
     "Value in the `imap` tree, by the number of the inode block." {
         0 ptr: Ptr, "the block";
-        32 free: u32, "a bit for each of its inodes that is free";
+        32 free: u32, "a bit for each inode, 1: free";
     }
 }
 
 /// Bytes of a block's header.
 pub const BLOCK_HEADER: usize = BlockHeader::SIZE;
-/// Where the address stands in it.
+/// Offset of the address in it.
 const BLOCK_ADDR: usize = BlockHeader::TABLE.at("addr");
 const BLOCK_LEN: usize = BlockHeader::TABLE.at("len");
 const BLOCK_LOGICAL: usize = BlockHeader::TABLE.at("logical");
 const BLOCK_CODEC: usize = BlockHeader::TABLE.at("codec");
 
 impl Core {
-    /// Whether the slot holds an inode.
+    /// Returns whether the slot holds an inode.
     #[inline]
     pub fn in_use(&self) -> bool {
         self.mode != 0
@@ -160,29 +161,29 @@ impl Core {
     pub fn kind(&self) -> u8 {
         ((self.mode >> 12) & 15) as u8
     }
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     #[inline]
     pub fn is_dir(&self) -> bool {
         self.kind() == 4
     }
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     #[inline]
     pub fn is_file(&self) -> bool {
         self.kind() == 8
     }
-    /// The stored `parent_or_rdev` from that in memory, or the other way round, for an inode of
-    /// `root`.
+    /// Converts `parent_or_rdev` between its stored form and that in memory, for an inode of
+    /// `root`. The conversion is its own inverse.
     fn translated(&self, root: RootId) -> u64 {
         match self.is_dir() {
             true => Ino(self.parent_or_rdev).relative_to(root),
             false => self.parent_or_rdev,
         }
     }
-    /// Appends the bytes, for an inode of `root`.
+    /// Appends the encoding, for an inode of `root`.
     pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
         Core { parent_or_rdev: self.translated(root), ..*self }.append(out);
     }
-    /// Reads the bytes of an inode of `root`.
+    /// Decodes an inode core of `root`.
     pub fn decode(root: RootId, r: &mut Reader<'_>) -> Option<Core> {
         let core: Core = r.field()?;
         Some(Core { parent_or_rdev: core.translated(root), ..core })
@@ -200,15 +201,15 @@ pub struct Inode {
     pub attr: Box<[u8]>,
 }
 
-/// Bytes of a slot that has been used and is free: the generation.
+/// Bytes of a slot that was used and is free now: the generation.
 pub const FREED: usize = 4;
 
 impl Inode {
-    /// A free slot whose last user had this generation.
+    /// Makes a free slot whose last user had this generation.
     pub fn free(generation: u32) -> Inode {
         Inode { core: Core { generation, ..Core::default() }, ..Inode::default() }
     }
-    /// Bytes of the trimmed inode.
+    /// Bytes of the trimmed inode on disk.
     pub fn encoded_len(&self) -> usize {
         match (self.core.in_use(), self.core.generation) {
             (true, _) => CORE + self.data.len() + self.attr.len(),
@@ -216,8 +217,8 @@ impl Inode {
             (false, _) => FREED,
         }
     }
-    /// Appends the trimmed inode: nothing for a slot that was never used, the generation alone for
-    /// one that is free. The inode is one of `root`.
+    /// Appends the trimmed inode of `root`: nothing for a slot that was never used, only the
+    /// generation for a free one.
     pub fn encode(&self, root: RootId, out: &mut Vec<u8>) {
         match self.encoded_len() {
             0 => return,
@@ -233,7 +234,7 @@ impl Inode {
         out.put_bytes(&self.data);
         out.put_bytes(&self.attr);
     }
-    /// Reads a trimmed inode of `root`, of a volume with this inode size.
+    /// Decodes a trimmed inode of `root`, of a volume with this inode size.
     pub fn decode(root: RootId, raw: &[u8], inode_size: u32) -> Option<Inode> {
         if raw.is_empty() {
             return Some(Inode::default());
@@ -251,7 +252,7 @@ impl Inode {
         let attr = r.take(core.attr_len as usize)?.into();
         r.is_empty().then_some(Inode { core, data, attr })
     }
-    /// For logs and fsck.
+    /// The inode as text, for logs and fsck.
     pub fn to_text(&self) -> String {
         let c = &self.core;
         format!(
@@ -268,31 +269,31 @@ impl Inode {
     }
 }
 
-/// Where an inode block stands.
+/// The identity of an inode block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockId {
     /// Low half of the volume id.
     pub volume: u64,
-    /// First inode of the block; its index is `number × 32`. Its root is the one through which the
-    /// block is reached, and into which it is written.
+    /// First inode of the block, with the index `number × 32`. Its subvolume is the one through
+    /// which the block is reached and into which it is written.
     pub first: Ino,
     /// Inode size of the volume.
     pub inode_size: u32,
 }
 
 impl BlockId {
-    /// Returns the bytes of the longest block, when decoded.
+    /// Returns the decoded bytes of the longest block.
     pub fn block_max(&self) -> u32 {
         block_max(self.inode_size as usize)
     }
-    /// Number of the block in its root.
+    /// Number of the block in its subvolume.
     pub fn number(&self) -> u64 {
         self.first.index() / INODES_PER_BLOCK as u64
     }
 }
 
-/// Appends a block of trimmed inodes to `out`, coded: `slot` appends each of them. Its address is
-/// entered later, by [`stamp_block`].
+/// Appends a block of trimmed inodes to `out`, compressed by `how`. `slot` appends each inode.
+/// [`stamp_block`] sets the address later.
 pub fn encode_block(
     (id, epoch): (BlockId, u64),
     how: Compression,
@@ -334,27 +335,27 @@ pub fn encode_block(
     coding
 }
 
-/// Enters the address in a block that was encoded without it.
+/// Sets the address in a block that was encoded without it.
 pub fn stamp_block(block: &mut [u8], addr: Addr) {
     set_at(block, BLOCK_ADDR, addr);
 }
 
-/// What a block's header says of it.
+/// The contents of a block's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockPlace {
-    /// Whose it is.
+    /// Its identity.
     pub id: BlockId,
-    /// Where it was written.
+    /// Address it was written to.
     pub addr: Addr,
     /// Epoch in which it was written.
     pub epoch: u64,
-    /// How it is coded, and how long it is.
+    /// Its coding and length.
     pub coding: Coding,
 }
 
 impl BlockPlace {
-    /// Reads the header of a block that may begin here: for looking for blocks that nothing points
-    /// to. Nothing is verified but the magic and that the lengths are possible.
+    /// Decodes the header of a block that may begin here, to find blocks that nothing points to.
+    /// Verifies only the magic and that the lengths are possible.
     pub fn decode(raw: &[u8]) -> Option<BlockPlace> {
         let header = BlockHeader::read(raw).ok()?;
         let coding = header.coding()?;
@@ -366,14 +367,14 @@ impl BlockPlace {
     }
 }
 
-/// Decodes a block whose checksum has been verified. Any root may have written it.
+/// Decodes a block whose checksum has been verified. Any subvolume may have written it.
 ///
 /// # Errors
-/// Corruption, with the broken rule. Takes memory for the longest block of the volume at most.
+/// Corruption, with the broken rule. Allocates no more than the longest block of the volume needs.
 pub fn decode_block(raw: &[u8], coding: Coding, id: BlockId, addr: Addr) -> Result<Vec<Inode>> {
     let bad = |rule: String| {
         Error::corrupt(
-            format!("inode block {} of root {}", id.number(), id.first.root().0),
+            format!("inode block {} of subvolume {}", id.number(), id.first.root().0),
             Some(addr.0),
             rule,
         )
@@ -386,7 +387,8 @@ pub fn decode_block(raw: &[u8], coding: Coding, id: BlockId, addr: Addr) -> Resu
     let BlockHeader { root, volume, number, .. } = head;
     if volume != id.volume || number != id.number() || head.addr != addr {
         let at = head.addr.0;
-        return Err(bad(format!("written as block {number} of root {} for byte {at}", root.0)));
+        let root = root.0;
+        return Err(bad(format!("written as block {number} of subvolume {root} for byte {at}")));
     }
     let here = Coding { len: raw.len() as u32, ..coding };
     if here != coding || head.coding() != Some(coding) || coding.logical > id.block_max() {
@@ -439,7 +441,7 @@ mod tests {
         assert_eq!(in_root(a), in_root(b));
         assert_eq!(in_root(a)[40..48], 77u64.to_le_bytes());
         assert_eq!(encoded(a, core(DEVICE, 0x1234)), encoded(b, core(DEVICE, 0x1234)));
-        // The top of a root names root 0.
+        // The top directory of a subvolume names subvolume 0.
         assert_eq!(encoded(a, core(DIRECTORY, 1))[40..48], (2u64 << 48 | 1).to_le_bytes());
     }
 

@@ -1,16 +1,15 @@
-//! Intents: what a call has promised to do to an inode's attributes, in follow-up transactions.
-//! They stand in the journal (items 12 to 14), and, while some are open when a checkpoint is made,
-//! in an object of that checkpoint.
+//! Intents: promised changes of an inode's attributes, carried out in follow-up transactions. They
+//! are logged in the journal (items 12 to 14). Intents that are open at a checkpoint are also in an
+//! object of that checkpoint.
 //!
 //! ```text
 //! intent := inode 8 | generation 4 | length 2 | length 2 | attribute to remove | attribute to set
 //! object := magic 4 | count 4 | volume 8 | (id 8 | length 4 | intent)...
 //! ```
 //!
-//! What to remove is a whole attribute, of which only what names it counts. One of the two may be
+//! The attribute to remove is stored whole, but only its identity counts. One of the two may be
 //! missing: with both it is a *replace*, otherwise a *set* or a *remove*. A replace that has
-//! removed the old attribute is recorded anew as a set: never as a replace of something that is
-//! gone.
+//! removed the old attribute is logged again as a set, never as a replace of a missing attribute.
 
 use crate::attr::Attr;
 use crate::bytes::{Put, Reader, set_at, u16_at};
@@ -21,11 +20,11 @@ use shoal_base::{Addr, Error, Ino, Result};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SIN1");
 
 layout! {
-    /// An intent. The attributes are encoded; empty: none.
+    /// An intent. Both attributes are encoded; empty means none.
     #[derive(Clone, PartialEq, Eq, Debug, Default)]
     pub struct Intent: "intent", 16 of varying,
-    "What is to be done to the attributes of an inode; what to remove and what to set follow." {
-        0 ino: Ino, "inode whose attributes they are";
+    "A change of the attributes of an inode; the attribute to remove and that to set follow." {
+        0 ino: Ino, "inode whose attributes change";
         8 generation: u32, "generation of the inode";
         12 remove_len[2], "bytes of the attribute to remove; 0: none";
         14 set_len[2], "bytes of the attribute to set; 0: none";
@@ -38,7 +37,7 @@ layout! {
     /// Header of a checkpoint's object of open intents.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct OpenHeader: "open-intents", 16 of varying,
-    "Intents that are open at a checkpoint; each follows after its number (8) and length (4)." {
+    "Open intents of a checkpoint; each follows, preceded by its number (8) and length (4)." {
         0 magic: u32 = MAGIC, "`SIN1`";
         4 count: u32, "number of intents";
         8 volume: u64, "first half of the volume id";
@@ -51,15 +50,15 @@ const AT_REMOVE_LEN: usize = Intent::TABLE.at("remove_len");
 const AT_SET_LEN: usize = Intent::TABLE.at("set_len");
 
 impl Intent {
-    /// The attribute that is to go.
+    /// The attribute to remove.
     pub fn to_remove(&self) -> Option<Attr<'_>> {
         Attr::decode_whole(&self.remove)
     }
-    /// The attribute that is to come.
+    /// The attribute to set.
     pub fn to_set(&self) -> Option<Attr<'_>> {
         Attr::decode_whole(&self.set)
     }
-    /// Appends it.
+    /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut raw = self.store();
         set_at(&mut raw, AT_REMOVE_LEN, self.remove.len() as u16);
@@ -68,13 +67,13 @@ impl Intent {
         out.put_bytes(&self.remove);
         out.put_bytes(&self.set);
     }
-    /// The bytes by themselves.
+    /// Returns the encoding.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.remove.len() + self.set.len());
         self.encode(&mut out);
         out
     }
-    /// Reads one that is all of `raw`, and must obey the rules.
+    /// Decodes an intent that must fill `raw`, and verifies it.
     pub fn decode(raw: &[u8]) -> Option<Intent> {
         let mut intent = Intent::read(raw).ok()?;
         let mut r = Reader::new(&raw[HEADER..]);
@@ -82,13 +81,13 @@ impl Intent {
         intent.set = r.take(usize::from(u16_at(raw, AT_SET_LEN)))?.to_vec();
         (r.is_empty() && intent.is_valid()).then_some(intent)
     }
-    /// The rules: an inode, something to do, and what is there are attributes.
+    /// Verifies: an inode, something to do, and well-formed attributes.
     fn is_valid(&self) -> bool {
         let whole = |raw: &[u8]| raw.is_empty() || Attr::decode_whole(raw).is_some();
         let something = !self.remove.is_empty() || !self.set.is_empty();
         self.ino.0 != 0 && something && whole(&self.remove) && whole(&self.set)
     }
-    /// Set, remove or replace.
+    /// Its type: set, remove or replace.
     pub fn kind(&self) -> &'static str {
         match (self.remove.is_empty(), self.set.is_empty()) {
             (true, _) => "attr set",
@@ -96,7 +95,7 @@ impl Intent {
             (false, false) => "attr replace",
         }
     }
-    /// For logs and fsck.
+    /// The intent as text, for logs and fsck.
     pub fn to_text(&self) -> String {
         let mut text = format!("{} inode {}/{}", self.kind(), self.ino, self.generation);
         let root = self.ino.root();
@@ -110,7 +109,7 @@ impl Intent {
     }
 }
 
-/// Encodes the intents that are open at a checkpoint.
+/// Encodes the open intents of a checkpoint.
 pub fn encode_open(volume: u64, open: &[(u64, Intent)]) -> Vec<u8> {
     let mut out = Vec::new();
     OpenHeader { count: open.len() as u32, volume }.append(&mut out);
@@ -123,7 +122,7 @@ pub fn encode_open(volume: u64, open: &[(u64, Intent)]) -> Vec<u8> {
     out
 }
 
-/// Decodes them; the checksum has been verified against the pointer.
+/// Decodes the open intents of a checkpoint. The caller has verified the checksum.
 pub fn decode_open(raw: &[u8], addr: Addr, volume: u64) -> Result<Vec<(u64, Intent)>> {
     let bad = |rule: &str| Error::corrupt("open intents", Some(addr.0), rule);
     let head = match OpenHeader::read(raw) {

@@ -1,4 +1,4 @@
-//! Items: what a transaction's record is made of. They are absolute ("this is now so"), so that
+//! Items: the parts of a transaction's record. They are absolute (they state the new value), so
 //! replaying a record twice changes nothing.
 //!
 //! ```text
@@ -15,8 +15,8 @@ use crate::intent::Intent;
 use crate::node::{Key, TreeId};
 use shoal_base::{Ino, RootId};
 
-/// How the fields of items are encoded that are not of fixed length, or that depend on another: a
-/// module each, with the bytes that it takes at least.
+/// Encodings of fields that vary in length or depend on another field: a module each. `LEN` is the
+/// minimum length in bytes.
 mod codec {
     use crate::bytes::{Put, Reader};
     use crate::declare::Field;
@@ -30,7 +30,7 @@ mod codec {
         value.put(&mut out[start..]);
     }
 
-    /// Bytes behind their number in two bytes.
+    /// Bytes, preceded by their number (2 bytes).
     pub mod len16 {
         use super::*;
         pub const LEN: usize = 2;
@@ -44,7 +44,8 @@ mod codec {
         }
     }
 
-    /// The same, no longer than a value of a tree may be: a tree would split its leaf for ever.
+    /// The same, but at most as long as a tree value may be. A longer value would make a tree split
+    /// its leaf forever.
     pub mod value {
         use super::*;
         pub const LEN: usize = super::len16::LEN;
@@ -54,7 +55,7 @@ mod codec {
         }
     }
 
-    /// Bytes behind their number in one byte.
+    /// Bytes, preceded by their number (1 byte).
     pub mod len8 {
         use super::*;
         pub const LEN: usize = 1;
@@ -68,7 +69,7 @@ mod codec {
         }
     }
 
-    /// The core of an inode of a root.
+    /// The core of an inode.
     pub mod core {
         use super::*;
         use crate::inode::Core;
@@ -81,7 +82,7 @@ mod codec {
         }
     }
 
-    /// An entry of a directory of a root, behind the length of its name in one byte.
+    /// A directory entry, preceded by the length of its name (1 byte).
     pub mod entry {
         use super::*;
         pub const LEN: usize = 1 + dirent::HEADER;
@@ -96,7 +97,7 @@ mod codec {
     }
 }
 
-/// Encodes a field: by itself, by a codec, by a codec that must know the root of an inode.
+/// Encodes a field: directly, with a codec, or with a codec that needs the subvolume of an inode.
 macro_rules! put {
     ($out:ident, $value:ident) => {
         codec::put($value, $out)
@@ -122,7 +123,7 @@ macro_rules! get {
     };
 }
 
-/// Bytes of a field without what varies.
+/// Minimum length of a field in bytes.
 macro_rules! len {
     ($type:ty) => {
         <$type as Field>::LEN
@@ -132,12 +133,13 @@ macro_rules! len {
     };
 }
 
-/// Declares the items: number, name, meaning; offset, name, type, codec and meaning of each field.
+/// Declares the items: number, name, description; and for each field offset, name, type, codec and
+/// description.
 macro_rules! items {
     ($($number:literal $name:ident: $doc:literal {
         $($at:literal $field:ident: $type:ty $(as $codec:ident $(of $of:ident)?)?, $what:literal;)*
     })*) => {
-        /// One change. Its number is its first byte on disk; numbers are never used again.
+        /// One change. Its first byte on disk is its number. Numbers must never be reused.
         #[derive(Clone, PartialEq, Debug)]
         pub enum Item<'a> {
             $(#[doc = concat!(stringify!($number), ": ", $doc)]
@@ -154,7 +156,7 @@ macro_rules! items {
                     })*
                 }
             }
-            /// Reads the next item; `None`: the bytes are not an item.
+            /// Decodes the next item; `None` if the bytes are invalid.
             pub fn decode(r: &mut Reader<'a>) -> Option<Item<'a>> {
                 Some(match r.u8()? {
                     $($number => {
@@ -172,8 +174,8 @@ macro_rules! items {
             }
         }
 
-        /// The items' tables in the document; of what varies in length, its least bytes. Building
-        /// them proves every offset.
+        /// The items' tables in the document, with minimum lengths. The compiler proves every
+        /// offset.
         pub const TABLES: &[Table] = &[$(Table {
             name: concat!("item-", stringify!($number)),
             doc: concat!("Item `", stringify!($name), "`: ", $doc),
@@ -190,7 +192,7 @@ macro_rules! items {
         }
         .proved(fixed($number)),)*];
 
-        /// Bytes of the item of this number, without what varies in length.
+        /// Minimum length in bytes of the item with this number.
         const fn fixed(number: u8) -> usize {
             match number {
                 $($number => 1 $(+ len!($type $(, $codec $(, $of)?)?))*,)*
@@ -201,103 +203,104 @@ macro_rules! items {
 }
 
 items! {
-    1 Core: "the inode's core is now this." {
+    1 Core: "sets the inode's core." {
         1 ino: Ino, "inode";
-        9 core: Core as core of ino, "its core";
+        9 core: Core as core of ino, "new core";
     }
-    2 DataFork: "the inode's data fork is now this." {
+    2 DataFork: "sets the inode's data fork." {
         1 ino: Ino, "inode";
-        9 form: Form, "what it holds";
-        10 bytes: &'a [u8] as len16, "contents, behind their length in two bytes";
+        9 form: Form, "representation";
+        10 bytes: &'a [u8] as len16, "contents, preceded by their length (2 bytes)";
     }
-    3 AttrFork: "the inode's attribute fork is now this." {
+    3 AttrFork: "sets the inode's attribute fork." {
         1 ino: Ino, "inode";
-        9 form: Form, "what it holds";
-        10 bytes: &'a [u8] as len16, "contents, behind their length in two bytes";
+        9 form: Form, "representation";
+        10 bytes: &'a [u8] as len16, "contents, preceded by their length (2 bytes)";
     }
     4 DirTouch: "an entry was added to or removed from this directory." {
         1 ino: Ino, "directory";
-        9 nlink: u32, "its links";
-        13 size: u64, "its number of entries";
-        21 stamp: Stamp, "its mtime and ctime";
+        9 nlink: u32, "new number of links";
+        13 size: u64, "new number of entries";
+        21 stamp: Stamp, "new mtime and ctime";
     }
-    5 Free: "the number is free; generation of its last user." {
+    5 Free: "frees the inode number." {
         1 ino: Ino, "inode";
-        9 generation: u32, "generation that was freed";
+        9 generation: u32, "generation of the last user";
     }
-    6 TreePut: "the tree holds this value under this key." {
-        1 root: RootId, "root of the tree, which the key does not tell";
+    6 TreePut: "sets the value of a key in a tree." {
+        1 root: RootId, "subvolume of the tree, which the key does not contain";
         3 tree: TreeId, "tree";
         4 key: Key, "key";
-        20 value: &'a [u8] as value, "value, behind its length in two bytes";
+        20 value: &'a [u8] as value, "value, preceded by its length (2 bytes)";
     }
-    7 TreeDel: "the tree holds nothing under this key." {
-        1 root: RootId, "root of the tree";
+    7 TreeDel: "removes a key from a tree." {
+        1 root: RootId, "subvolume of the tree";
         3 tree: TreeId, "tree";
         4 key: Key, "key";
     }
-    8 TreeDelRange: "the tree holds nothing from `key` to before `key.hi, end`." {
-        1 root: RootId, "root of the tree";
+    8 TreeDelRange: "removes all keys from `key` up to, not including, `key.hi, end`." {
+        1 root: RootId, "subvolume of the tree";
         3 tree: TreeId, "tree";
         4 key: Key, "first key";
-        20 end: u64, "one past the last lower half";
+        20 end: u64, "lower half of the first key that stays";
     }
-    9 OrphanAdd: "the inode has no name but is in use: it is in the orphan table." {
+    9 OrphanAdd: "puts the inode into the orphan table: it is unlinked, or a truncate is in \
+                  progress." {
         1 ino: Ino, "inode";
     }
-    10 OrphanDel: "it is not in the orphan table any more." {
+    10 OrphanDel: "removes the inode from the orphan table." {
         1 ino: Ino, "inode";
     }
-    11 Links: "links and change time of an inode." {
+    11 Links: "sets number of links and change time of an inode." {
         1 ino: Ino, "inode";
-        9 nlink: u32, "its links";
-        13 ctime: Stamp, "its ctime";
+        9 nlink: u32, "new number of links";
+        13 ctime: Stamp, "new ctime";
     }
-    12 IntentLog: "from here on this is to be done, by the transactions that follow or by \
-                   recovery." {
+    12 IntentLog: "opens an intent, which the following transactions or recovery must carry \
+                   out." {
         1 id: u64, "number of the intent";
-        9 body: &'a [u8] as len16, "the intent, behind its length in two bytes";
+        9 body: &'a [u8] as len16, "the intent, preceded by its length (2 bytes)";
     }
-    13 IntentProgress: "this is what is left of it to be done." {
+    13 IntentProgress: "replaces an open intent by its remaining part." {
         1 id: u64, "number of the intent";
-        9 body: &'a [u8] as len16, "the intent as it is now, behind its length in two bytes";
+        9 body: &'a [u8] as len16, "the remaining intent, preceded by its length (2 bytes)";
     }
-    14 IntentDone: "it is done. Number 15 is kept for intents." {
+    14 IntentDone: "closes an intent. Number 15 is reserved for intents." {
         1 id: u64, "number of the intent";
     }
-    16 Root: "the root is in this state and has this name." {
-        1 ino: Ino, "the root's top directory, which names the root";
+    16 Root: "sets state and name of a subvolume." {
+        1 ino: Ino, "top directory of the subvolume, which identifies it";
         9 state: RootState, "live, deleted or vacant";
-        10 floor: u32, "generation from which inodes made from now on are numbered, volume-wide";
+        10 floor: u32, "lowest generation of inodes made from now on, volume-wide";
         14 name: &'a [u8] as len8,
-            "name under the volume's top, behind its length in one byte; empty unless live";
+            "name in the top directory, preceded by its length (1 byte); empty unless live";
     }
-    17 Named: "the directory holds this entry, and the child's attribute fork is inline and holds \
-               the parent pointer of this entry, nothing else. Two items in one, for what is done \
-               most." {
+    17 Named: "adds an entry to the directory and sets the child's attribute fork to inline, \
+               with the parent pointer of this entry only. Two items in one, for the most \
+               frequent operation." {
         1 dir: Ino, "directory";
         9 generation: u32, "its generation";
         13 lo: u64, "lower half of the entry's key";
         21 entry: Dirent<'a> as entry of dir,
-            "the entry, behind the length of its name in one byte";
+            "the entry, preceded by the length of its name (1 byte)";
     }
-    18 Unnamed: "the directory no longer holds this entry. It says more than replay needs, the \
-                 key: a reader of the journal learns which name went, and whose." {
+    18 Unnamed: "removes an entry from the directory. Replay needs only the key; the rest tells \
+                 readers of the journal which name was removed, and its inode." {
         1 dir: Ino, "directory";
         9 generation: u32, "its generation";
         13 lo: u64, "lower half of the entry's key";
         21 entry: Dirent<'a> as entry of dir,
-            "the entry that goes, behind the length of its name in one byte";
+            "the removed entry, preceded by the length of its name (1 byte)";
     }
-    19 Moved: "data of the file was moved, and now takes this much. The file has not changed, nor \
-               has the LSN in its core." {
+    19 Moved: "the cleaner moved data of the file: sets the bytes that the data takes. Neither the \
+               contents nor the LSN in the core change." {
         1 ino: Ino, "inode";
-        9 bytes: u64, "bytes that its data takes";
+        9 bytes: u64, "new number of bytes";
     }
 }
 
 impl Item<'_> {
-    /// For logs and fsck.
+    /// The item as text, for logs and fsck.
     pub fn to_text(&self) -> String {
         match self {
             Item::TreePut { root, tree: TreeId::Dirents, key, value } => {
@@ -331,8 +334,8 @@ fn body_to_text(body: &[u8]) -> String {
     Intent::decode(body).map_or_else(|| "broken".into(), |intent| intent.to_text())
 }
 
-/// Bytes that items take in a record, from which the engine derives the largest record of each
-/// kind of call.
+/// Bytes of items in a record, from which the engine computes the longest record of each kind of
+/// call.
 pub mod size {
     use super::fixed;
     use shoal_base::limits::NAME_MAX;

@@ -1,5 +1,5 @@
-//! Every structure on disk, by its table: what `docs/on-disk-format.md` prints. The tables come
-//! from the declarations ([`crate::declare`]), in which every offset is proved.
+//! The tables of all on-disk structures, which `docs/on-disk-format.md` prints. They come from the
+//! declarations ([`crate::declare`]), which prove every offset.
 
 use crate::declare::Table;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     orphan, root, superblock, usage,
 };
 
-/// All of them, from the outside in.
+/// All tables, from the outermost structure inwards.
 pub const TABLES: &[Table] = &[
     superblock::Superblock::TABLE,
     Geometry::TABLE,
@@ -42,7 +42,7 @@ pub const TABLES: &[Table] = &[
     flush::FlushRange::TABLE,
 ];
 
-// What is written in place is in sectors of its own; no segment but the first has any.
+// Structures written in place have their own sectors, and only segment 0 has any.
 const _: () = {
     use shoal_base::limits::{SECTOR, SEGMENT_SIZE_MIN};
     let [first, second] = superblock::COPIES;
@@ -59,5 +59,5 @@ const _: () = {
 };
 // A fork always fits the 16-bit lengths, and the largest inode its slot.
 const _: () = assert!(shoal_base::limits::INODE_SIZE_MAX < u16::MAX as usize);
-// Slots and header are what `node` computes with.
+// `node` stores offsets in 16 bits.
 const _: () = assert!(shoal_base::limits::NODE_SIZE <= u16::MAX as usize + 1);

@@ -1,4 +1,4 @@
-//! Every byte that Shoal puts on disk. No I/O, no behaviour: structures, their sizes and offsets
+//! Every byte that Shoal puts on disk. No I/O and no behaviour: structures, their sizes and offsets
 //! (asserted in [`layout`]), feature bits, and one registry row per record type.
 //!
 //! A tour of a volume, outside in:
@@ -7,44 +7,54 @@
 //! | --- | --- | --- |
 //! | superblock, two copies | [`superblock`] | byte 0 and byte 65,536 of segment 0 |
 //! | owner claim, while the volume is open | [`claim`] | byte 524,288 of segment 0 |
-//! | checkpoint | [`checkpoint`] | named by the superblock |
-//! | pages of the root table | [`root`] | named by the checkpoint |
-//! | segment usage: root, index pages, pages | [`usage`] | root named by the checkpoint |
-//! | orphan table blocks | [`orphan`] | named by lists, which the checkpoint names |
-//! | B+tree nodes of the four trees | [`node`] | roots named by pages of the root table |
-//! | inode blocks | [`inode`] | named by values of the `imap` tree |
+//! | checkpoint | [`checkpoint`] | pointer in the superblock |
+//! | pages of the root table (one record per subvolume) | [`root`] | pointers in the checkpoint |
+//! | segment usage: root, index pages, pages | [`usage`] | pointer to the root in the checkpoint |
+//! | orphan table blocks | [`orphan`] | pointers in lists, to which the checkpoint points |
+//! | B+tree nodes of the four trees | [`node`] | pointers to root nodes in pages of the root table |
+//! | inode blocks | [`inode`] | pointers in values of the `imap` tree |
 //! | directory entries, extents | [`dirent`], [`extent`] | values of the trees, or inline in an inode |
 //! | attributes, parent pointers | [`attr`] | inline in an inode, or values of a tree |
-//! | intents | [`intent`] | items of the journal, and an object named by the checkpoint |
-//! | journal batches, records, items | [`batch`], [`item`] | start named by the checkpoint |
-//! | data extents with their headers | [`extent`] | named by extent records |
+//! | intents | [`intent`] | items of the journal, and an object of the checkpoint |
+//! | journal batches, records, items | [`batch`], [`item`] | address of the start in the checkpoint |
+//! | data extents with their headers | [`extent`] | pointers in extent records |
+//! | state of a change of a directory tree | [`tree_change`] | attribute of an unlinked inode |
 //! | flushes as one object | [`flush`] | on no volume yet |
 //!
-//! Integers are little-endian. Every structure carries a magic, or sits in a checksummed block.
+//! Integers are little-endian. Every structure has a magic, or is part of a checksummed block.
+//!
+//! Modules bottom-up; each uses only those above it in this list.
 
-pub mod attr;
-pub mod batch;
-pub mod bytes;
-pub mod checkpoint;
-pub mod claim;
-pub mod codec;
 pub mod declare;
-pub mod dirent;
-pub mod extent;
 pub mod features;
+pub mod sums;
+
+pub mod bytes;
+pub mod codec;
+
+pub mod batch;
 pub mod flush;
 pub mod geometry;
-pub mod inode;
-pub mod intent;
-pub mod item;
-pub mod layout;
 pub mod node;
-pub mod orphan;
 pub mod ptr;
+
+pub mod dirent;
+pub mod extent;
+pub mod inode;
+pub mod orphan;
 pub mod root;
-pub mod sums;
 pub mod superblock;
 pub mod usage;
+
+pub mod attr;
+pub mod checkpoint;
+pub mod claim;
+
+pub mod intent;
+pub mod tree_change;
+
+pub mod item;
+pub mod layout;
 
 pub use codec::{Codec, Coding, Compression};
 pub use geometry::Geometry;

@@ -1,32 +1,34 @@
-//! B+tree nodes: slotted pages of 16 KiB in memory, without their free bytes on disk.
+//! B+tree nodes: slotted pages of 16 KiB in memory, stored without their free bytes.
 //!
 //! ```text
 //! in memory := header (64) | slots (20 each, by ascending key) | free | values, growing down
-//! on disk   := header (64) | slots and values, coded (`node/stored.rs`)
+//! on disk   := header (64) | slots and values, possibly compressed (`node/stored.rs`)
 //! slot      := key hi 8 | key lo 8 | offset of the value 2 | length 2
 //! ```
 //!
-//! Leaves (level 0) hold the tree's values; inner nodes hold 32-byte pointers, the key being the
-//! lowest key of the child. Removed values leave garbage in the heap, which is squeezed out when an
-//! insertion needs the room.
+//! Leaves (level 0) hold the tree's values. Inner nodes hold 32-byte pointers, each under the
+//! lowest key of the child. Removed values leave garbage in the heap, which is compacted when an
+//! insertion needs the space.
 
 use crate::bytes::{u16_at, u64_at};
 use crate::codec::Codec;
 use crate::declare::{layout, numbered};
 use shoal_base::invariant;
 use shoal_base::limits::{NODE_SIZE, TREE_VALUE_MAX};
-use shoal_base::{Addr, Ino, RootId};
+use shoal_base::{Addr, RootId};
 use std::cmp::Ordering;
 
+mod key;
 mod stored;
 
+pub use key::Key;
 pub use stored::stamp_node;
 
 /// `SND2`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SND2");
 
 numbered! {
-    /// The four trees of a root; the number is the index in the root's record.
+    /// The four trees of a subvolume. The number is the index in the subvolume's record.
     pub enum TreeId: u8 {
         /// Inode block number → pointer to the block, free-slot mask.
         0 Imap,
@@ -40,7 +42,7 @@ numbered! {
 }
 
 impl TreeId {
-    /// For messages.
+    /// The name, for messages.
     pub fn name(self) -> &'static str {
         ["imap", "dirents", "attrs", "extents"][self as usize]
     }
@@ -51,19 +53,19 @@ layout! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct NodeHeader: "node", 64 of varying,
     "Header of a B+tree node. Slots of 20 bytes follow, then the values, from the lowest offset \
-     to 16,384, all of which may be coded." {
+     to 16,384; both may be compressed." {
         0 magic: u32 = MAGIC, "`SND2`";
         4 tree: TreeId, "0 imap, 1 dirents, 2 attrs, 3 extents";
-        5 level: u8, "0: leaf";
-        6 root: RootId, "root it belongs to";
+        5 level: u8, "0 for a leaf";
+        6 root: RootId, "subvolume it belongs to";
         8 volume: u64, "first half of the volume id";
-        16 addr: Addr, "where it was written";
+        16 addr: Addr, "address it was written to";
         24 epoch: u64, "checkpoint that wrote it";
-        32 count: u16, "entries";
+        32 count: u16, "number of entries";
         34 heap: u16, "offset of the lowest value";
         36 garbage: u16, "bytes of removed values";
         38 len: u16, "bytes of the node on disk";
-        40 low: Key, "lowest key it may hold: two numbers of 8 bytes";
+        40 low: Key, "lowest key that it may hold: two numbers of 8 bytes";
         56 codec: Codec, "of the slots and values: 0 none, 1 lz4, 2 zstd";
         57 reserved[7], "zero";
     }
@@ -74,7 +76,7 @@ layout! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Slot: "slot", 20 of 20, "An entry of a node." {
         0 key: Key, "two numbers of 8 bytes";
-        16 offset: u16, "where the value is in the node of 16,384 bytes";
+        16 offset: u16, "offset of the value in the node of 16,384 bytes";
         18 len: u16, "bytes of the value";
     }
 }
@@ -97,79 +99,24 @@ const AT_LOW: usize = NodeHeader::TABLE.at("low");
 const SLOT_OFFSET: usize = Slot::TABLE.at("offset");
 const SLOT_LEN: usize = Slot::TABLE.at("len");
 
-/// A key: two 64-bit halves, ordered by the first, then the second.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
-pub struct Key {
-    /// Object: index of the directory or inode in the root of the tree, block number.
-    pub hi: u64,
-    /// Hash or offset.
-    pub lo: u64,
-}
-
-impl Key {
-    /// Smallest key.
-    pub const MIN: Key = Key { hi: 0, lo: 0 };
-    /// Largest key; never stored.
-    pub const MAX: Key = Key { hi: u64::MAX, lo: u64::MAX };
-    /// From its halves.
-    #[inline]
-    pub fn new(hi: u64, lo: u64) -> Key {
-        Key { hi, lo }
-    }
-    /// A key of what belongs to `ino`, in a tree of its root other than `imap`.
-    #[inline]
-    pub fn of(ino: Ino, lo: u64) -> Key {
-        Key { hi: ino.index(), lo }
-    }
-    /// The first key behind all that belongs to `ino`.
-    #[inline]
-    pub fn behind(ino: Ino) -> Key {
-        Key { hi: ino.index() + 1, lo: 0 }
-    }
-    /// The inode to which this key belongs, in a tree of `root` other than `imap`. A key that no
-    /// inode of that root can have gives a number of another root.
-    #[inline]
-    pub fn ino(self, root: RootId) -> Ino {
-        Ino::from_relative(root, self.hi)
-    }
-    /// The next larger key (`MAX` stays).
-    #[inline]
-    pub fn next(self) -> Key {
-        match self.lo.checked_add(1) {
-            Some(lo) => Key { hi: self.hi, lo },
-            None if self.hi < u64::MAX => Key { hi: self.hi + 1, lo: 0 },
-            None => Key::MAX,
-        }
-    }
-    /// The next smaller key (`MIN` stays).
-    #[inline]
-    pub fn before(self) -> Key {
-        match self.lo.checked_sub(1) {
-            Some(lo) => Key { hi: self.hi, lo },
-            None if self.hi > 0 => Key { hi: self.hi - 1, lo: u64::MAX },
-            None => Key::MIN,
-        }
-    }
-}
-
-/// Where a node stands, for its header and for checking it.
+/// The identity of a node, for its header and its verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeId {
     /// Low half of the volume id.
     pub volume: u64,
-    /// Root through which it is reached.
+    /// Subvolume through which it is reached.
     pub root: RootId,
     /// Tree it belongs to.
     pub tree: TreeId,
 }
 
-/// A node's bytes, known to be well-formed.
+/// The bytes of a node, known to be well-formed.
 pub struct Node {
     raw: Box<[u8; NODE_SIZE]>,
 }
 
 impl Node {
-    /// Makes an empty node in `raw` (whatever it holds).
+    /// Makes an empty node in `raw`, overwriting it.
     pub fn init(mut raw: Box<[u8; NODE_SIZE]>, id: NodeId, level: u8, low: Key) -> Node {
         let head = NodeHeader {
             tree: id.tree,
@@ -188,15 +135,15 @@ impl Node {
         raw[..HEADER].copy_from_slice(&head.store());
         Node { raw }
     }
-    /// A fresh zeroed frame.
+    /// Allocates a zeroed frame.
     pub fn frame() -> Box<[u8; NODE_SIZE]> {
         Box::new([0; NODE_SIZE])
     }
-    /// Gives the frame back for reuse.
+    /// Returns the frame for reuse.
     pub fn into_frame(self) -> Box<[u8; NODE_SIZE]> {
         self.raw
     }
-    /// A copy in another frame.
+    /// Copies the node into another frame.
     pub fn copy_into(&self, mut frame: Box<[u8; NODE_SIZE]>) -> Node {
         frame.copy_from_slice(&self.raw[..]);
         Node { raw: frame }
@@ -218,20 +165,20 @@ impl Node {
     pub fn count(&self) -> usize {
         u16_at(&self.raw[..], AT_COUNT) as usize
     }
-    /// 0 for a leaf.
+    /// Its level; 0 for a leaf.
     pub fn level(&self) -> u8 {
         self.raw[AT_LEVEL]
     }
-    /// Epoch whose checkpoint wrote it.
+    /// Epoch of the checkpoint that wrote it.
     pub fn epoch(&self) -> u64 {
         u64_at(&self.raw[..], AT_EPOCH)
     }
-    /// Root that wrote it. For repair, which finds nodes that nothing points to; the root through
-    /// which a node is reached may be another.
+    /// Subvolume that wrote it. For repair, which finds nodes that nothing points to. The subvolume
+    /// through which a node is reached may be another.
     pub fn root(&self) -> RootId {
         RootId(u16_at(&self.raw[..], AT_ROOT))
     }
-    /// Lowest key this node may hold.
+    /// Lowest key that this node may hold.
     pub fn low(&self) -> Key {
         Key::new(u64_at(&self.raw[..], AT_LOW), u64_at(&self.raw[..], AT_LOW + 8))
     }
@@ -252,7 +199,7 @@ impl Node {
         let (offset, len) = self.slot(i);
         &self.raw[offset..offset + len]
     }
-    /// `Ok(i)`: the key is entry `i`; `Err(i)`: it would become entry `i`.
+    /// Returns `Ok(i)` if the key is entry `i`, `Err(i)` if it would become entry `i`.
     #[inline]
     pub fn search(&self, key: Key) -> std::result::Result<usize, usize> {
         let (mut low, mut high) = (0, self.count());
@@ -266,16 +213,16 @@ impl Node {
         }
         Err(low)
     }
-    /// Bytes free, garbage included.
+    /// Free bytes, garbage included.
     #[inline]
     pub fn room(&self) -> usize {
         self.heap() - (HEADER + self.count() * SLOT) + self.garbage()
     }
-    /// Bytes in use by entries.
+    /// Bytes used by entries.
     pub fn used(&self) -> usize {
         NODE_SIZE - HEADER - self.room()
     }
-    /// Whether an entry with a value of `len` bytes fits.
+    /// Returns whether an entry with a value of `len` bytes fits.
     #[inline]
     pub fn fits(&self, len: usize) -> bool {
         self.room() >= SLOT + len
@@ -291,15 +238,15 @@ impl Node {
         at
     }
 
-    /// Inserts an entry at `i`, as found by `search`; `false`, and nothing done, when it does not
-    /// fit.
+    /// Inserts an entry at `i`, as returned by `search`. Returns `false`, and does nothing, if it
+    /// does not fit.
     pub fn insert(&mut self, i: usize, key: Key, value: &[u8]) -> bool {
         if !self.fits(value.len()) {
             return false;
         }
         let count = self.count();
         let end = HEADER + count * SLOT;
-        // The slot array grows first: the heap must not be in its way.
+        // The slot array grows first; the heap must leave it room.
         if self.heap() < end + SLOT + value.len() {
             self.compact();
         }
@@ -312,7 +259,7 @@ impl Node {
         true
     }
 
-    /// Replaces the value of entry `i`; `false`, and nothing done, when it does not fit.
+    /// Replaces the value of entry `i`. Returns `false`, and does nothing, if it does not fit.
     pub fn replace(&mut self, i: usize, value: &[u8]) -> bool {
         let (offset, len) = self.slot(i);
         if value.len() > len && self.room() + len < value.len() {
@@ -323,7 +270,7 @@ impl Node {
             self.raw[offset..offset + value.len()].copy_from_slice(value);
             self.add_garbage(len - value.len());
         } else {
-            // Emptied first, so that a compaction does not carry the old value along.
+            // Set to empty first, so that a compaction does not copy the old value.
             self.set_u16(at + SLOT_LEN, 0);
             self.add_garbage(len);
             let offset = self.push_heap(value, self.count());
@@ -348,7 +295,7 @@ impl Node {
         self.set_u16(AT_GARBAGE, total as u16);
     }
 
-    /// Squeezes the garbage out of the heap.
+    /// Compacts the heap: removes its garbage.
     fn compact(&mut self) {
         let old = self.raw.clone();
         let mut heap = NODE_SIZE;
@@ -362,7 +309,7 @@ impl Node {
         self.set_u16(AT_GARBAGE, 0);
     }
 
-    /// Moves the entries from `at` on into a new node made in `frame`, whose low key is `low`.
+    /// Moves the entries from `at` on to a new node made in `frame`, whose low key is `low`.
     pub fn split_off(&mut self, at: usize, low: Key, frame: Box<[u8; NODE_SIZE]>) -> Node {
         let mut right = Node { raw: frame };
         right.raw[..HEADER].copy_from_slice(&self.raw[..HEADER]);
@@ -382,7 +329,7 @@ impl Node {
         right
     }
 
-    /// Appends all entries of `right`, whose keys are all larger. The caller knows that they fit.
+    /// Appends all entries of `right`, whose keys must all be larger. They must fit.
     pub fn append_all(&mut self, right: &Node) {
         for i in 0..right.count() {
             let fitted = self.insert(self.count(), right.key(i), right.value(i));
@@ -411,7 +358,7 @@ impl Node {
         let mut used = 0;
         for i in 0..count {
             let (offset, len) = self.slot(i);
-            // A longer one could make a leaf that no split helps.
+            // A longer value could make a leaf that no split can fit.
             if offset < heap || offset + len > NODE_SIZE || len > TREE_VALUE_MAX {
                 return Some(format!("value {i} at {offset}+{len}"));
             }
@@ -440,21 +387,6 @@ mod tests {
         *state ^= *state >> 7;
         *state ^= *state << 17;
         *state
-    }
-
-    #[test]
-    fn keys_of_an_inode_lie_between_its_first_and_the_next_inodes() {
-        let (root, index) = (RootId(3), 40);
-        let ino = Ino::new(root, index);
-        for lo in [0, 7, u64::MAX] {
-            let key = Key::of(ino, lo);
-            assert_eq!((key, key.ino(root)), (Key::new(index, lo), ino));
-            assert!(Key::of(ino, 0) <= key && key < Key::behind(ino));
-        }
-        assert_eq!(Key::behind(ino), Key::of(Ino::new(root, index + 1), 0));
-        let last = Ino::new(root, Ino::INDEX_MASK);
-        assert!(Key::of(last, u64::MAX) < Key::behind(last));
-        assert_ne!(Key::new(1 << 48 | index, 0).ino(root).root(), root);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Orphan table blocks: inode numbers of files without a name that are still in use, so that a
-//! crash cannot leak them (after ext4's orphan file: blocks of slots with magic and checksum). The
-//! pointers to the blocks are in lists, which the checkpoint names: its record stays short.
+//! Orphan table blocks: numbers of unlinked but open inodes, so that a crash cannot leak them
+//! (after ext4's orphan file: blocks of slots with magic and checksum). The pointers to the blocks
+//! are in lists, to which the checkpoint points; this keeps its record short.
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, seal, u64_at};
@@ -39,7 +39,7 @@ layout! {
     /// Header of a list of blocks.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct ListHeader: "orphan-list", 16 of varying,
-    "Pointers to at most 510 orphan blocks, which follow." {
+    "Header of a list of at most 510 pointers to orphan blocks, which follow." {
         0 magic: u32 = LIST_MAGIC, "`SOL2`";
         4 count: u32, "number of pointers";
         8 volume: u64, "first half of the volume id";
@@ -48,11 +48,11 @@ layout! {
 
 /// Bytes of a list before the first pointer.
 pub const LIST_HEADER: usize = ListHeader::SIZE;
-/// Pointers of a list, at most: about 16 KiB.
+/// Largest number of pointers in a list, which then has about 16 KiB.
 pub const LIST_SLOTS: usize = 510;
-/// Lists that a checkpoint can name.
+/// Largest number of lists of a checkpoint.
 pub const LISTS_MAX: usize = 1024;
-/// Blocks of the orphan table of a volume, at most.
+/// Largest number of blocks of a volume's orphan table.
 pub const BLOCKS_MAX: usize = LISTS_MAX * LIST_SLOTS;
 
 /// Encodes a list of at most [`LIST_SLOTS`] pointers to blocks.
@@ -64,7 +64,7 @@ pub fn encode_list(volume: u64, blocks: &[Ptr]) -> Vec<u8> {
     out
 }
 
-/// Decodes a list; the checksum has been verified against the pointer.
+/// Decodes a list. The caller has verified the checksum against the pointer.
 pub fn decode_list(raw: &[u8], addr: Addr, volume: u64) -> Result<Vec<Ptr>> {
     let bad = |rule: &str| Error::corrupt("orphan list", Some(addr.0), rule);
     let mut r = Reader::new(raw);
@@ -96,7 +96,7 @@ pub fn encode(volume: u64, shard: u32, inodes: &[Ino]) -> Vec<u8> {
     out
 }
 
-/// Decodes a block: its shard, and the inodes in its used slots.
+/// Decodes a block. Returns its shard and the inodes in its used slots.
 pub fn decode(raw: &[u8], addr: Addr, volume: u64) -> Result<(u32, Vec<Ino>)> {
     let bad = |rule: &str| Error::corrupt("orphan block", Some(addr.0), rule);
     if raw.len() != BLOCK_SIZE {

@@ -1,6 +1,6 @@
-//! The root table: a record for each root, in pages of [`ROOTS`] numbers. A checkpoint writes the
-//! pages that changed, each twice, and its own record names all of them. So that record stays
-//! short, however many roots there are.
+//! The root table: a record for each subvolume, in pages of [`ROOTS`] numbers. A checkpoint writes
+//! the changed pages, each twice, and points to all pages from its own record, which therefore
+//! stays short however many subvolumes there are.
 
 use crate::Ptr;
 use crate::bytes::{Put, Reader, seal, set_at, u16_at, u32_at, u64_at};
@@ -10,59 +10,60 @@ use shoal_base::{Addr, Error, Result, RootId, invariant, limits, rootset};
 
 /// `SRP2`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SRP2");
-/// Numbers of roots that a page answers for.
+/// Subvolume numbers that a page covers.
 pub const ROOTS: usize = rootset::GROUP;
-/// Pages of a volume, at most.
+/// Largest number of pages of a volume.
 pub const PAGES_MAX: usize = (u16::MAX as usize + 1) / ROOTS;
-/// Bytes of the longest page: every root with the longest name.
+/// Bytes of the longest page: every subvolume with the longest name.
 pub const PAGE_MAX: usize = RootPage::SIZE + ROOTS * (RootRecord::SIZE + limits::NAME_MAX) + 8;
 
 // The length of a name has one byte.
 const _: () = assert!(limits::NAME_MAX <= u8::MAX as usize);
-// A page and its second copy fit in the smallest segment, with room to spare.
+// A page and its backup copy fit in the smallest segment several times over.
 const _: () = assert!(4 * PAGE_MAX as u64 <= limits::SEGMENT_SIZE_MIN);
 
 numbered! {
-    /// What a root's number stands for.
+    /// The state of a subvolume number.
     #[derive(Default)]
     pub enum RootState: u8 {
-        /// A root with a name.
+        /// A subvolume with a name.
         #[default]
         0 Live,
-        /// It has lost its name; what is in it is being freed.
+        /// Deleted: it has no name, and its contents are being freed.
         1 Deleted,
-        /// Nothing is in it: the number can be given out again.
+        /// Empty: the number can be reused.
         2 Vacant,
     }
 }
 
 layout! {
-    /// A root: its four trees and its allocation state.
+    /// A subvolume: its four trees and its allocation state.
     #[derive(Clone, PartialEq, Eq, Debug, Default)]
-    pub struct RootRecord: "root", 224 of varying, "A root in a page; its name follows." {
-        0 id: RootId, "number of the root";
+    pub struct RootRecord: "root", 224 of varying, "A subvolume in a page; its name follows." {
+        0 id: RootId, "number of the subvolume";
         2 state: RootState, "0 live, 1 deleted, 2 vacant";
         3 name_len[1], "bytes of the name";
         4 flags[4], "zero";
         8 trees: [Ptr; 4],
-            "root nodes of `imap`, `dirents`, `attrs`, `extents`; null: an empty tree";
-        136 more_trees[64], "zero: two trees more, of quotas and of what is in each directory";
-        200 next_block: u64, "inode blocks from here on are unused";
+            "root nodes of `imap`, `dirents`, `attrs`, `extents`; null for an empty tree";
+        136 more_trees[64],
+            "zero; reserved for two more trees: quotas and the contents of each directory";
+        200 next_block: u64, "first inode block number never used";
         208 inodes: u64, "inodes in use";
-        216 origin[4], "zero: the snapshot that it was made from";
-        220 key[4], "zero: number of the key with which its blocks are encrypted";
-        + name: Vec<u8>, "name under the volume's top; empty for root 0";
+        216 origin[4], "zero; reserved for the snapshot that it was made from";
+        220 key[4], "zero; reserved for the number of its encryption key";
+        + name: Vec<u8>, "name in the volume's top directory; empty for subvolume 0";
     }
 }
 
 const AT_NAME_LEN: usize = RootRecord::TABLE.at("name_len");
 
 impl RootRecord {
-    /// Returns a root number that nothing is in.
+    /// Returns the record of an unused number.
     pub fn vacant(id: RootId) -> RootRecord {
         RootRecord { id, state: RootState::Vacant, ..RootRecord::default() }
     }
-    /// Whether nothing is left of the root: its page has no record of it.
+    /// Returns whether the subvolume is vacant and has no trees. Its page then has no record of it.
     pub fn is_nothing(&self) -> bool {
         self.state == RootState::Vacant && self.trees.iter().all(Ptr::is_null)
     }
@@ -82,27 +83,28 @@ impl RootRecord {
         root.name = r.take(usize::from(raw[AT_NAME_LEN]))?.to_vec();
         Some(root)
     }
-    /// For logs and fsck.
+    /// The record as text, for logs and fsck.
     pub fn to_text(&self) -> String {
         format!("{} name {:?}", self.fields_text(), self.name.escape_ascii().to_string())
     }
 }
 
 layout! {
-    /// Where a page is: in two places, so that damage to one of them loses no root.
+    /// The addresses of a page: two copies, so that damage to one loses no subvolume.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct PagePtr: "page-pointer", 40 of 40,
-    "Points to a page of the root table; null when none of its roots is in use." {
+    "Points to a page of the root table; null if none of its subvolumes is in use." {
         0 first: Ptr, "pointer to the page";
-        32 second: Addr, "address of a second copy, of the same length and checksum; 0: none";
+        32 second: Addr,
+           "address of the backup copy, which has the same length and checksum; 0: none";
     }
 }
 
 impl PagePtr {
-    /// All numbers of the page are vacant.
+    /// The pointer of a page whose numbers are all vacant.
     pub const NULL: PagePtr = PagePtr { first: Ptr::NULL, second: Addr(0) };
 
-    /// The second copy; null when there is none.
+    /// The pointer to the backup copy; null if there is none.
     pub fn copy(&self) -> Ptr {
         match self.second {
             Addr(0) => Ptr::NULL,
@@ -112,19 +114,19 @@ impl PagePtr {
 }
 
 layout! {
-    /// A page of the root table. Numbers without a record are vacant, and nothing is left of them.
+    /// A page of the root table. Numbers without a record are vacant and have no trees.
     #[derive(Clone, PartialEq, Eq, Debug, Default)]
     pub struct RootPage: "root-page", 32 of varying,
-    "Header of a page of the root table, which answers for 64 numbers; the roots of which there is \
-     something follow, ascending, and a checksum of all before, 8 bytes." {
+    "Header of a page of the root table, which covers 64 numbers. The records of subvolumes in use \
+     follow, ascending, then a checksum of all bytes before, 8 bytes." {
         0 magic: u32 = MAGIC, "`SRP2`";
         4 length[4], "bytes, from the magic to the checksum";
         8 volume: u64, "first half of the volume id";
         16 epoch: u64, "number of the checkpoint that wrote it";
-        24 number: u16, "of the page: its first root divided by 64";
-        26 count[2], "roots that follow";
+        24 number: u16, "number of the page: its first subvolume divided by 64";
+        26 count[2], "number of records that follow";
         28 reserved[4], "zero";
-        + roots: Vec<RootRecord>, "the roots of which there is something, ascending";
+        + roots: Vec<RootRecord>, "the subvolumes in use, ascending";
     }
 }
 
@@ -133,7 +135,7 @@ const AT_COUNT: usize = RootPage::TABLE.at("count");
 const AT_VOLUME: usize = RootPage::TABLE.at("volume");
 
 impl RootPage {
-    /// The bytes of the whole page.
+    /// Encodes the whole page.
     pub fn encode(&self) -> Vec<u8> {
         let roots: usize = self.roots.iter().map(RootRecord::encoded_len).sum();
         let len = Self::SIZE + roots + 8;
@@ -180,35 +182,36 @@ impl RootPage {
         r.is_empty().then_some(())
     }
 
-    /// Which rule the page breaks.
+    /// Returns the rule that the page breaks.
     fn rule(&self) -> Option<&'static str> {
         let mine = |root: &RootRecord| usize::from(root.id.0) / ROOTS == usize::from(self.number);
         let first = self.roots.first();
         if !self.roots.iter().all(mine) {
-            Some("a root of another page")
+            Some("a subvolume of another page")
         } else if self.roots.windows(2).any(|pair| pair[0].id >= pair[1].id) {
-            Some("roots out of order")
+            Some("subvolumes out of order")
         } else if self.roots.iter().any(RootRecord::is_nothing) {
-            Some("a vacant root without a tree")
+            Some("a vacant subvolume without a tree")
         } else if first.is_none() {
-            Some("no root")
+            Some("no subvolume")
         } else if self.number == 0
             && first.is_none_or(|r| r.id != RootId(0) || r.state != RootState::Live)
         {
-            Some("root 0 is missing")
+            Some("subvolume 0 is missing")
         } else {
             None
         }
     }
 
-    /// Whether `raw` begins like a page of this volume, for a search on the device: its length.
+    /// Returns the length of the page, if `raw` begins like a page of this volume. For a search on
+    /// the device.
     pub fn len_at(raw: &[u8], volume: u64) -> Option<usize> {
         let head = raw.get(..Self::SIZE)?;
         let len = u32_at(head, AT_LENGTH) as usize;
         let known = u32_at(head, 0) == MAGIC && u64_at(head, AT_VOLUME) == volume;
         (known && (Self::SIZE + 8..=PAGE_MAX).contains(&len)).then_some(len)
     }
-    /// Number in a header that [`RootPage::len_at`] knows.
+    /// Number of the page, in a header that [`RootPage::len_at`] accepts.
     pub fn number_at(raw: &[u8]) -> u16 {
         u16_at(raw, const { RootPage::TABLE.at("number") })
     }
@@ -248,13 +251,13 @@ mod tests {
         let mut deleted = page(0, &[0, 1]);
         deleted.roots[0].state = RootState::Deleted;
         let cases = [
-            (page(1, &[63]), "a root of another page"),
-            (page(1, &[65, 64]), "roots out of order"),
-            (page(1, &[65, 65]), "roots out of order"),
-            (vacant, "a vacant root without a tree"),
-            (page(1, &[]), "no root"),
-            (page(0, &[1]), "root 0 is missing"),
-            (deleted, "root 0 is missing"),
+            (page(1, &[63]), "a subvolume of another page"),
+            (page(1, &[65, 64]), "subvolumes out of order"),
+            (page(1, &[65, 65]), "subvolumes out of order"),
+            (vacant, "a vacant subvolume without a tree"),
+            (page(1, &[]), "no subvolume"),
+            (page(0, &[1]), "subvolume 0 is missing"),
+            (deleted, "subvolume 0 is missing"),
         ];
         for (page, rule) in cases {
             let error = RootPage::decode(&page.encode(), Addr(0), 9).unwrap_err().to_string();

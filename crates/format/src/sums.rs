@@ -1,13 +1,13 @@
-//! Checksums of a data object, by pieces of 4 KiB, so that reading 4 KiB of it means reading and
-//! hashing 4 KiB.
+//! Checksums of a data object by pieces of 4 KiB, so that reading 4 KiB requires reading and
+//! hashing 4 KiB only.
 //!
-//! | object | the pointer's checksum | beside it in an extent's record |
+//! | object | the pointer's checksum | in the extent record |
 //! | --- | --- | --- |
 //! | at most 4096 bytes | XXH3-64 of the payload | nothing |
 //! | longer | XXH3-64 of the sums of all pieces, 4 bytes each | the sums of the pieces that the extent touches |
 //!
 //! The sum of a piece is the lower half of its XXH3-64. A piece begins at each multiple of 4096 of
-//! the payload; the last one may be shorter, and become longer when the object grows.
+//! the payload. The last one may be shorter, and grows with the object.
 
 use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Error, Result, checksum};
@@ -20,7 +20,7 @@ pub const PIECE: usize = 4096;
 /// Pieces of the longest object.
 pub const PIECES: usize = EXTENT_MAX.div_ceil(PIECE);
 
-/// Sums of the pieces that an extent touches, each in the place of its piece; zeros elsewhere.
+/// The sums of the pieces that an extent touches, each at the index of its piece; zeros elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sums([u32; PIECES]);
 
@@ -37,8 +37,8 @@ impl std::fmt::Debug for Sums {
     }
 }
 
-/// The pieces that `[from, to)` of an object of `len` bytes touches and that have sums: none if
-/// the object is but one.
+/// The pieces with sums that `[from, to)` of an object of `len` bytes touches: none if the object
+/// has one piece.
 pub fn pieces(len: u32, from: u32, to: u32) -> Range<usize> {
     if len as usize <= PIECE || from >= to {
         return 0..0;
@@ -47,10 +47,10 @@ pub fn pieces(len: u32, from: u32, to: u32) -> Range<usize> {
 }
 
 impl Sums {
-    /// Sums of an object of one piece, which needs none.
+    /// The sums of an object of one piece: none.
     pub const NONE: Sums = Sums([0; PIECES]);
 
-    /// Returns the pointer's checksum of an object of so many pieces.
+    /// Returns the pointer's checksum of an object of `count` pieces.
     fn checksum(&self, count: usize) -> u64 {
         let mut raw = Vec::with_capacity(4 * PIECES);
         self.encode(0..count, &mut raw);
@@ -66,7 +66,7 @@ impl Sums {
     pub fn encode(&self, pieces: Range<usize>, out: &mut Vec<u8>) {
         self.0[pieces].iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
     }
-    /// Reads the sums of `pieces`. Returns `None` unless `raw` has 4 bytes for each.
+    /// Decodes the sums of `pieces`. Returns `None` unless `raw` has 4 bytes for each.
     pub fn decode(pieces: Range<usize>, raw: &[u8]) -> Option<Sums> {
         if pieces.end > PIECES || raw.len() != pieces.len() * 4 {
             return None;
@@ -77,7 +77,7 @@ impl Sums {
         }
         Some(sums)
     }
-    /// Verifies whole pieces, from piece `first` of the object on. `at` is the address of the
+    /// Verifies whole pieces, starting with piece `first` of the object. `at` is the address of the
     /// object's payload.
     ///
     /// # Errors
@@ -99,8 +99,8 @@ fn sum_of(piece: &[u8]) -> u32 {
     checksum(piece) as u32
 }
 
-/// Returns the pointer's checksum and the sums of an object whose whole payload is at hand, of at
-/// most [`EXTENT_MAX`] bytes.
+/// Returns the pointer's checksum and the sums of an object from its whole payload of at most
+/// [`EXTENT_MAX`] bytes.
 pub fn of_object(payload: &[u8]) -> (u64, Sums) {
     let mut sums = Sums::NONE;
     if payload.len() <= PIECE {
@@ -119,7 +119,7 @@ pub struct Running {
     sums: Sums,
     whole: usize,
     /// Hash state of the last piece, 350 bytes; boxed, so that growing does not copy it. `len` is
-    /// the number of its bytes, at most [`PIECE`].
+    /// its number of bytes, at most [`PIECE`].
     last: Box<Xxh3Default>,
     len: usize,
 }
@@ -131,7 +131,7 @@ impl Default for Running {
 }
 
 impl Running {
-    /// Adds bytes of the payload, which has at most [`EXTENT_MAX`] in all.
+    /// Adds bytes of the payload, which must not exceed [`EXTENT_MAX`] in total.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.len == PIECE {
@@ -139,7 +139,7 @@ impl Running {
             }
             let (piece, rest) = bytes.split_at(bytes.len().min(PIECE - self.len));
             if piece.len() == PIECE && !rest.is_empty() {
-                // Whole, and not the last one: no state is needed.
+                // Complete and not the last one: no state is needed.
                 self.complete(sum_of(piece));
             } else {
                 self.last.update(piece);
@@ -149,7 +149,7 @@ impl Running {
         }
     }
 
-    /// The last piece is complete, and another begins.
+    /// Completes the last piece and begins another.
     fn roll(&mut self) {
         let sum = self.last.digest() as u32;
         self.complete(sum);
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!((sum, sums), of_object(&payload));
             for step in [1, 7, 1000, 4096, 5000, 8192] {
                 let mut running = Running::default();
-                // As it grows, with its sum asked for after each step.
+                // While it grows, with the sum computed after each step.
                 for part in payload.chunks(step) {
                     running.update(part);
                     running.finish();

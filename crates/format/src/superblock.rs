@@ -1,6 +1,7 @@
 //! The superblock: two copies, written alternately (copy = sequence mod 2). The newest valid copy
-//! wins. It is the only structure ever overwritten in place, and its swing publishes a checkpoint.
-//! A third, for repair, lies behind each checkpoint's record ([`spare_of`]).
+//! is used. It is the only structure that is overwritten in place; writing it publishes a
+//! checkpoint. A third copy, the backup superblock for repair, follows each checkpoint record
+//! ([`backup_superblock_at`]).
 
 use crate::bytes::{seal, u32_at, u64_at};
 use crate::declare::layout;
@@ -9,58 +10,60 @@ use crate::{Compression, Geometry, Ptr};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Code, Error, Result, limits};
 
-/// Byte addresses of the two copies, 64 KiB apart so that no single bad sector or erase block has
+/// Byte addresses of the two copies, 64 KiB apart so that no bad sector or erase block contains
 /// both.
 pub const COPIES: [u64; 2] = [0, 65_536];
-/// Where the spare copy that a checkpoint leaves behind its own record is: no open reads it, but a
-/// repair that finds neither copy looks for it. It names the record just before it, by which it is
-/// told from the bytes of another volume that is stored in a file of this one. Of a pointer to the
-/// end of all addresses, which only damage has, that end: nothing is there.
-pub fn spare_of(checkpoint: Ptr) -> u64 {
+/// Returns the address of the backup superblock that a checkpoint writes after its own record. An
+/// open never reads it; a repair that finds neither copy searches for it. It points to the record
+/// just before it, which distinguishes it from a superblock of another volume stored in a file of
+/// this one. For a pointer whose end overflows, which only damage causes, the result is the largest
+/// address, where nothing is stored.
+pub fn backup_superblock_at(checkpoint: Ptr) -> u64 {
     let end = checkpoint.addr.0.saturating_add(u64::from(checkpoint.len));
     end.checked_next_multiple_of(limits::ALIGN as u64).unwrap_or(u64::MAX)
 }
 
-/// Where the second copy of a checkpoint's record is, for repair: behind the spare superblock and a
-/// gap, so that no bad page has both. A record longer than 96 KiB has none.
-pub fn twin_of(checkpoint: Ptr) -> Option<Ptr> {
-    let at = spare_of(checkpoint).saturating_add((SIZE + TWIN_GAP) as u64);
-    (checkpoint.len <= TWIN_MAX).then_some(Ptr { addr: Addr(at), ..checkpoint })
+/// Returns the pointer to the backup copy of a checkpoint's record, for repair: after the backup
+/// superblock and a gap, so that no bad page contains both. `None` if the record is longer than 96
+/// KiB.
+pub fn backup_copy_of(checkpoint: Ptr) -> Option<Ptr> {
+    let at = backup_superblock_at(checkpoint).saturating_add((SIZE + BACKUP_GAP) as u64);
+    (checkpoint.len <= BACKUP_MAX).then_some(Ptr { addr: Addr(at), ..checkpoint })
 }
 
-/// Bytes between a spare superblock and the second copy of the record.
-pub const TWIN_GAP: usize = 4096;
-/// Longest record that has a second copy.
-pub(crate) const TWIN_MAX: u32 = 96 << 10;
-/// Bytes that the longest record takes with what lies behind it.
-pub(crate) const EXTENT_MAX: usize = 2 * TWIN_MAX as usize + SIZE + TWIN_GAP;
+/// Bytes between the backup superblock and the backup copy of the record.
+pub const BACKUP_GAP: usize = 4096;
+/// Longest record that has a backup copy, in bytes.
+pub(crate) const BACKUP_MAX: u32 = 96 << 10;
+/// Bytes of the longest record with its backup superblock, gap and backup copy.
+pub(crate) const EXTENT_MAX: usize = 2 * BACKUP_MAX as usize + SIZE + BACKUP_GAP;
 
 /// `SHOALFS1` at the start of each copy.
 pub const MAGIC: [u8; 8] = *b"SHOALFS1";
 /// Bytes of a copy; the rest of its block is zero.
 pub const SIZE: usize = Superblock::SIZE;
-/// Bytes of a copy's block: a sector, in which nothing else is.
+/// Bytes of a copy's block: a sector that contains nothing else.
 pub const BLOCK: usize = limits::SECTOR as usize;
 
 layout! {
     /// Contents of a superblock copy.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Superblock: "superblock", 256 of 256,
-    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero. A spare one, \
-     for repair, is behind the record of each checkpoint, at the next multiple of 8." {
+    "Two copies, at byte 0 and byte 65,536; the rest of each 4096-byte block is zero. A backup \
+     superblock, for repair, follows the record of each checkpoint, at the next multiple of 8." {
         0 magic: [u8; 8] = MAGIC, "`SHOALFS1`";
         8 version: u32 = VERSION, "format version ([features](#versions-and-features))";
         12 clean: bool, "1: closed cleanly, nothing to replay";
         13 reserved[3], "zero";
         16 id: [u8; 16],
             "volume id (UUID); its first half is stamped everywhere and seeds name hashes";
-        32 geometry: Geometry, "shape of the volume";
+        32 geometry: Geometry, "layout parameters of the volume";
         48 compat: u64, "compatible features";
         56 ro_compat: u64, "read-only compatible features";
         64 incompat: u64, "incompatible features";
-        72 sequence: u64, "raised by one at every write; its lowest bit chooses the copy";
+        72 sequence: u64, "incremented at every write; its lowest bit selects the copy";
         80 incarnation: u32,
-            "raised at every writable open: journal batches of older ones are not replayed";
+           "incremented at every writable open: journal batches of older ones are not replayed";
         84 compression: Compression, "codec of new objects";
         88 checkpoint: Ptr, "pointer to the newest checkpoint";
         120 created: i64, "seconds since 1970 at mkfs";
@@ -73,20 +76,20 @@ const AT_VERSION: usize = Superblock::TABLE.at("version");
 const AT_INCOMPAT: usize = Superblock::TABLE.at("incompat");
 
 impl Superblock {
-    /// The low 64 bits of the id: stamped into journal batches and nodes, and the seed of name
+    /// The low 64 bits of the id, which are stored in journal batches and nodes and seed the name
     /// hashes.
     pub fn volume(&self) -> u64 {
         u64_at(&self.id, 0)
     }
 
-    /// Its bytes, with their checksum.
+    /// Encodes it, with the checksum.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = self.store();
         seal(&mut out);
         out.to_vec()
     }
 
-    /// Decodes and verifies one copy. `Ok(None)`: no superblock here at all (no magic).
+    /// Decodes and verifies one copy. `Ok(None)` if there is no superblock (no magic).
     pub fn decode(raw: &[u8], addr: u64) -> Result<Option<Superblock>> {
         let bad = |rule: String| Err(Error::corrupt("superblock", Some(addr), rule));
         if raw.len() < SIZE || raw[..8] != MAGIC {
@@ -100,7 +103,7 @@ impl Superblock {
         if let Some(message) = features::refuse_version(u32_at(raw, AT_VERSION)) {
             return Err(Error::refused(Code::NotSupported, message));
         }
-        // Before the fields, some of which only a newer shoal may be able to read.
+        // Before the fields, some of which only a newer Shoal may be able to decode.
         if let Some(message) = features::refuse_incompat(u64_at(raw, AT_INCOMPAT)) {
             return Err(Error::refused(Code::NotSupported, message));
         }
@@ -147,7 +150,7 @@ impl Superblock {
         None
     }
 
-    /// Returns whether this code knows all features that a writer must know.
+    /// Returns whether this code supports all features that a writer must support.
     pub fn may_be_written(&self) -> bool {
         self.ro_compat & !features::RO_COMPAT_KNOWN == 0
     }
@@ -169,12 +172,15 @@ mod tests {
     fn copies_lie_behind_the_record_and_a_damaged_pointer_leads_to_none() {
         for addr in [u64::MAX, u64::MAX - 100, u64::MAX - 5000] {
             let ptr = Ptr::place(Addr(addr), 200);
-            let twin = twin_of(ptr).expect("a short record");
-            assert!(spare_of(ptr) >= addr && twin.addr.0 >= addr);
+            let twin = backup_copy_of(ptr).expect("a short record");
+            assert!(backup_superblock_at(ptr) >= addr && twin.addr.0 >= addr);
         }
         let ptr = Ptr::place(Addr(1 << 20), 201);
-        let twin = twin_of(ptr).expect("a short record");
-        assert_eq!((spare_of(ptr), twin.addr.0), ((1 << 20) + 208, (1 << 20) + 208 + 256 + 4096));
-        assert_eq!(twin_of(Ptr { len: TWIN_MAX + 1, ..ptr }), None);
+        let twin = backup_copy_of(ptr).expect("a short record");
+        assert_eq!(
+            (backup_superblock_at(ptr), twin.addr.0),
+            ((1 << 20) + 208, (1 << 20) + 208 + 256 + 4096)
+        );
+        assert_eq!(backup_copy_of(Ptr { len: BACKUP_MAX + 1, ..ptr }), None);
     }
 }

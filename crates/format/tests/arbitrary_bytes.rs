@@ -1,5 +1,5 @@
-//! Every decoder against arbitrary bytes, and against valid bytes with a few of them changed: it
-//! refuses or it returns something that obeys the rules; it never panics.
+//! Every decoder against arbitrary bytes, and against valid bytes with a few changed. It must
+//! reject them or return something valid, and must never panic.
 
 use proptest::prelude::*;
 use shoal_base::limits::NODE_SIZE;
@@ -61,7 +61,7 @@ fn decode_all(raw: &[u8]) {
     }
 }
 
-/// An attribute fork that is taken is read to its end, and encodes to what it was.
+/// Reads an accepted attribute fork to its end; it must encode to the same bytes.
 fn use_fork(raw: &[u8]) {
     let mut again = Vec::new();
     for attr in Attrs::new(raw) {
@@ -78,7 +78,7 @@ fn use_fork(raw: &[u8]) {
     assert_eq!(again, raw);
 }
 
-/// A node that is taken must be usable to the end.
+/// An accepted node must be usable to its end.
 fn use_node(raw: &[u8]) {
     let place = (ID, None, Addr(0));
     let Ok(mut node) = Node::decode_found(raw, Node::frame(), place) else { return };
@@ -171,7 +171,7 @@ proptest! {
         how in how(),
     ) {
         let mut raw = valid_node(how);
-        // Changes near the front hit the header and slots, where they matter.
+        // Changes near the front hit the header and the slots, which matter most.
         for (at, byte) in changes {
             let at = if at % 2 == 0 { at % 700 } else { at } % raw.len();
             raw[at] = byte;
@@ -185,7 +185,7 @@ proptest! {
         for (at, byte) in changes {
             raw[at] = byte;
         }
-        // Behind a right checksum, so that the rules are reached.
+        // With a matching checksum, so that the rules behind it are reached.
         let sum = shoal_base::checksum::checksum_of_body(&raw);
         let at = raw.len() - 8;
         raw[at..].copy_from_slice(&sum.to_le_bytes());

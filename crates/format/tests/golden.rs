@@ -1,10 +1,10 @@
-//! Every structure and every journal item against bytes that stand in the repository
-//! (`golden/v2.txt`): what is encoded is those bytes, and they decode to what was encoded. No two
-//! fields of a value are alike, so swapping two, widening one or moving one fails here.
+//! Every structure and every journal item against the bytes in `golden/v2.txt`: encoding must
+//! produce those bytes, and decoding must return the original. No two fields of a value are alike,
+//! so swapping, widening or moving one fails here.
 //!
-//! `GOLDEN=write cargo test -p shoal-format --test golden` writes the file afresh. That is for
-//! structures that are new, and for a version of the format that is still a draft: the bytes of a
-//! version that has been released never change (CONTRIBUTING.md, *The format*).
+//! `GOLDEN=write cargo test -p shoal-format --test golden` writes the file. That is only for new
+//! structures, and for a version of the format that is still a draft: the bytes of a released
+//! version must never change (CONTRIBUTING.md, *The format*).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -39,10 +39,10 @@ use std::fmt::Write;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2.txt");
 const VOLUME: u64 = 0xa1a2_a3a4_a5a6_a7a8;
-/// Root of what is relative to one.
+/// Subvolume of numbers that are relative to one.
 const ROOT: RootId = RootId(0x99aa);
 
-/// The text of the file, as it is built.
+/// The text of the file, while it is built.
 #[derive(Default)]
 struct Golden {
     text: String,
@@ -50,7 +50,7 @@ struct Golden {
 }
 
 impl Golden {
-    /// Notes a value: `back` decodes its bytes, and is compared with it.
+    /// Adds a value. `back` decodes its bytes; the result must equal the value.
     fn value<T: PartialEq + std::fmt::Debug>(
         &mut self,
         name: &str,
@@ -63,13 +63,13 @@ impl Golden {
         self.names.push(name.to_owned());
         let _ = writeln!(self.text, "{name}\n    {text}\n{}", hex(raw));
     }
-    /// A structure that is all fields.
+    /// Adds a structure that consists of fields only.
     fn layout<T: Field + PartialEq + std::fmt::Debug>(&mut self, name: &str, value: &T) {
         let mut raw = vec![0; T::LEN];
         value.put(&mut raw);
         self.value(name, value, &value.text(), &raw, T::get);
     }
-    /// An enumeration: each of its numbers.
+    /// Adds an enumeration: each of its numbers.
     fn numbers<T: Field + std::fmt::Debug>(&mut self, name: &str, all: &[T]) {
         let number = |value: &T| {
             let mut raw = vec![0; T::LEN];
@@ -82,7 +82,7 @@ impl Golden {
     }
 }
 
-/// Lines of 16 bytes; lines of zeros are left out, and the number of bytes is at the end.
+/// Formats lines of 16 bytes. Lines of zeros are omitted; the number of bytes is at the end.
 fn hex(raw: &[u8]) -> String {
     let mut text = String::new();
     for (at, line) in raw.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|b| *b != 0)) {
@@ -93,7 +93,7 @@ fn hex(raw: &[u8]) -> String {
     text
 }
 
-/// A pointer no two fields of which, and none of another `n`, are alike.
+/// A pointer whose fields all differ, from each other and from those of any other `n`.
 fn ptr(n: u32) -> Ptr {
     Ptr {
         addr: Addr(0x1000_0000 + u64::from(n) * 8),
@@ -105,7 +105,7 @@ fn ptr(n: u32) -> Ptr {
     }
 }
 
-/// The same, of an object that is stored as it is.
+/// The same for an uncompressed object.
 fn plain(n: u32) -> Ptr {
     Ptr { codec: Codec::None, logical: U24::new(ptr(n).len), ..ptr(n) }
 }
@@ -321,7 +321,7 @@ fn flushes(golden: &mut Golden) {
     golden.layout("flush-range", &FlushRange { addr: Addr(0x11), len: 0x22, checksum: 0x33 });
 }
 
-/// The geometry of the usage table: two pages, of 1024 segments and of two.
+/// The geometry of the usage table: two pages, with 1024 segments and with two.
 const SHAPE: Geometry = Geometry { segment_size: 1 << 20, segments: 1026, inode_size: 512 };
 
 fn usage(golden: &mut Golden) {
@@ -400,8 +400,8 @@ fn trees(golden: &mut Golden) {
     golden.value("data-object", &header, &header.fields_text(), &header.encode(VOLUME), back);
 }
 
-/// Without the rules of an extent: the lengths of this one are beyond those of an object, so that
-/// no two are alike.
+/// Decodes an extent without verifying it: its lengths exceed those of an object, so that no two
+/// are alike.
 fn extent_of(raw: &[u8]) -> Option<Extent> {
     let (fixed, sums) = raw.split_first_chunk()?;
     let sums = Sums::decode(0..1, sums)?;
@@ -430,7 +430,7 @@ fn attributes(golden: &mut Golden) {
     assert!(golden.text.contains(&hex(&raw)), "built in another way, the same bytes");
 }
 
-/// Notes a journal item.
+/// Adds a journal item.
 fn item(golden: &mut Golden, item: &Item<'_>) {
     let mut raw = Vec::new();
     item.encode(&mut raw);

@@ -1,14 +1,14 @@
-//! A FUSE server that does nothing: what the way to the kernel and back costs without a filesystem.
+//! A FUSE server that does nothing: measures the cost of the protocol without a filesystem.
 //!
 //! ```text
 //! cargo run --release -p shoal-fuse --example nothing -- DIR [OPTIONS]
 //! ```
 //!
-//! It has Shoal's own transports, protocol and mount options, and no memory but for directories:
-//! every creation gives a fresh inode, every removal succeeds. That is enough for programs that
-//! create files and do not look back, such as `fs_mark -k`. Unmount it to end it; it tells then
-//! how many requests of each kind have come.
-// It ends by its first error; nobody uses it but those who read this.
+//! It has Shoal's own transports, protocol and mount options, and remembers only directories: every
+//! creation gives a fresh inode, every removal succeeds. That is enough for programs that create
+//! files and never read them back, such as `fs_mark -k`. Unmounting ends it; it then prints the
+//! number of requests of each kind.
+// It ends at the first error; it is for developers.
 #![allow(clippy::unwrap_used)]
 
 use parking_lot::{Mutex, RwLock};
@@ -24,14 +24,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that a thread takes at once.
+/// Numbers that a thread takes at a time.
 const BLOCK: u64 = 1 << 16;
-/// More than there are codes of requests.
+/// More than there are request codes.
 const CODES: usize = 64;
 /// Directories have odd numbers, like the root, and files even ones.
 const STEP: u64 = 2;
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Default)]
 struct Ledger {
     /// Blocks of numbers that have been taken; the first holds the root's number.

@@ -1,20 +1,19 @@
-//! Who is calling. The request header tells user and group; supplementary groups it does not, so
-//! where they matter they are read from `/proc/<pid>/status` and kept for a short time.
+//! The caller of a request. The request header has its user and group, but no supplementary groups:
+//! where these matter they are read from `/proc/<pid>/status` and kept for a short time.
 //!
-//! They matter when Shoal checks permissions itself, and for SETATTR always: whether `chmod g+s`
-//! and `chgrp` are allowed depends on them. Root needs none. A caller that cannot be seen (another
-//! pid namespace) has none. The ioctl that removes a tree is checked by Shoal on every mount: all
-//! that the kernel has checked is that the directory could be opened.
+//! They matter when Shoal checks permissions itself, and for SETATTR always: `chmod g+s` and
+//! `chgrp` depend on them. Root needs none. A caller that cannot be seen (another pid namespace)
+//! has none. Shoal checks the removal of a tree on every mount: the kernel has checked only that
+//! the directory could be opened.
 
-use crate::protocol::flags::IOCTL_REMOVE_TREE;
 use crate::protocol::{Opcode, Request};
-use shoal::Caller;
+use shoal::raw::Caller;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long groups are believed. A process that changes its groups, and a new process with the
-/// number, user and group of a dead one, are mistaken for at most this long.
+/// Lifetime of cached groups. A process that changes its groups, and a new process with the number,
+/// user and group of a dead one, are mistaken for at most this long.
 const TTL: Duration = Duration::from_secs(1);
 /// Callers remembered by each thread.
 const SLOTS: usize = 64;
@@ -38,7 +37,7 @@ struct Known {
 }
 
 impl Who {
-    /// For a new thread.
+    /// Creates the state of a new thread.
     pub fn new() -> Who {
         let caller = Caller::root();
         let nobody = caller.groups.clone();
@@ -46,16 +45,15 @@ impl Who {
         Who { caller, nobody, cache, text: Vec::new() }
     }
 
-    /// Becomes the caller of `request`; `kernel_checks` tells who checks permissions. The umask is
-    /// 0 until the operation sets it.
+    /// Becomes the caller of `request`; `kernel_checks` if the kernel checks permissions. The umask
+    /// is 0 until the operation sets it.
     #[inline]
     pub fn adopt(&mut self, request: &Request<'_>, op: Opcode, kernel_checks: bool) -> &mut Caller {
         let header = &request.header;
         self.caller.uid = header.uid;
         self.caller.gid = header.gid;
         self.caller.umask = 0;
-        let kernel_checks =
-            kernel_checks && !(op == Opcode::Ioctl && request.ioctl() == Some(IOCTL_REMOVE_TREE));
+        let kernel_checks = kernel_checks && !request.is_checked_by_volume();
         self.caller.checked = kernel_checks;
         if header.uid != 0 || header.total_extlen != 0 {
             self.adopt_groups(request, op, kernel_checks);
@@ -69,7 +67,7 @@ impl Who {
         let header = &request.header;
         let groups = match wants_groups(op, kernel_checks) {
             true => self.groups_of(header.pid, header.uid, header.gid),
-            // The kernel tells the one group that decides who owns what is created.
+            // The kernel sends the one group that decides the owner of a new file.
             false => match request.ext_group() {
                 Some(group) if self.caller.groups[..] == [group] => return,
                 Some(group) => Arc::from([group]),
@@ -81,7 +79,7 @@ impl Who {
         }
     }
 
-    /// Groups of a process, at most [`TTL`] old.
+    /// Returns the groups of a process, at most [`TTL`] old.
     fn groups_of(&mut self, pid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
         if pid == 0 {
             return self.nobody.clone();
@@ -100,7 +98,7 @@ impl Who {
     }
 }
 
-/// Whether `op` depends on the caller's supplementary groups.
+/// Returns whether `op` depends on the caller's supplementary groups.
 fn wants_groups(op: Opcode, kernel_checks: bool) -> bool {
     use Opcode::*;
     match op {
@@ -119,7 +117,7 @@ fn read_groups(pid: u32, text: &mut Vec<u8>) -> Option<Arc<[u32]>> {
     parse_groups(text).map(Arc::from)
 }
 
-/// The line `Groups:` of a process's status. (Other lines may hold any bytes.)
+/// Parses the line `Groups:` of a process's status. (Other lines may hold any bytes.)
 fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
     const LABEL: &[u8] = b"\nGroups:";
     let start = find(status, LABEL)? + LABEL.len();

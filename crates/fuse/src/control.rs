@@ -1,45 +1,49 @@
-//! What a program can do with a mount from outside: find its server, sync it, unmount it, ask for
-//! the names of a file, remove a tree, look at counters and orphans, check it.
+//! Client of a mount: finds its server, syncs and unmounts it, asks for the names of a file,
+//! removes a tree, lists in bulk, reads counters and orphans, scrubs it, makes and revokes tokens.
 
+mod bulk;
 mod inspect;
 mod scrub;
+mod share;
 
+pub use bulk::{Asked, ControlFile, EntryFound, Listed};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
 pub use scrub::{ScrubStep, scrub_of};
+pub use share::{Shared, revoke_tokens, share};
 
-use crate::mount::{code_of, refused, table, unmount_dir};
-use crate::protocol::flags::{IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SERVER_PID, IOCTL_SYNC};
-use crate::protocol::page::PAGE;
-use crate::protocol::parents::{self, IS_END, IS_TOP, WANT_PATHS};
-use crate::protocol::tree;
-use crate::protocol::wire::{ParentsHead, TreeHead};
+use crate::mount::{code_of, refused, unmount_dir};
+use crate::protocol::control::*;
+use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC, QUESTION};
+use crate::protocol::wire::ControlHead;
+use crate::table;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, statat};
 use rustix::io::Errno as Os;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use shoal::{Code, Error, Generation, Ino, Result, TreeCheck};
+use shoal::raw::{Code, Error, Generation, Ino, Result, TreeCheck};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// How long at most a removed name that is still shown is waited for.
+/// Longest wait for a removed name to disappear.
 const FORGETTING_MAX: Duration = Duration::from_secs(60);
 
-/// Whether a Shoal volume is mounted on `dir` (and not somewhere below or above it).
+/// Returns whether a Shoal volume is mounted on `dir` (and not somewhere below or above it).
 pub fn is_mounted(dir: &Path) -> bool {
     find(dir).is_ok()
 }
 
-/// Process that serves the mount on `dir`; `None`: there is no such mount, or it does not answer.
+/// Returns the process that serves the mount on `dir`; `None`: there is no such mount, or it does
+/// not answer.
 pub fn server_pid(dir: &Path) -> Option<u32> {
     let dir = find(dir).ok()?;
     open_dir(&dir).and_then(ask_pid).ok()
 }
 
-/// Unmounts `dir`. Returns when the kernel has let go of it; the server may still be busy writing
-/// (see [`unmount_and_wait`]).
+/// Unmounts `dir`. Returns when the kernel has detached it; the server may still be writing (see
+/// [`unmount_and_wait`]).
 pub fn unmount(dir: &Path) -> Result<()> {
     take_down(&find(dir)?, false)
 }
@@ -50,14 +54,14 @@ pub fn unmount_lazy(dir: &Path) -> Result<()> {
 }
 
 /// Unmounts `dir` and waits until its server has ended: everything is on disk then, and the volume
-/// can be opened by somebody else.
+/// can be opened again.
 ///
 /// In the server's own process it does not wait, since that would be for ever: there
-/// [`crate::Mount::wait`] tells when the mount has ended.
+/// [`crate::Mount::wait`] returns when the mount has ended.
 pub fn unmount_and_wait(dir: &Path) -> Result<()> {
     let dir = find(dir)?;
-    // Before the mount is gone, since it is what tells us the server's number; and a descriptor
-    // rather than the number, which may be somebody else's by the time we wait.
+    // Before the unmount, since the mount is asked for the server's number; and a descriptor rather
+    // than the number, which may belong to another process later.
     let server = open_dir(&dir)
         .and_then(ask_pid)
         .ok()
@@ -88,7 +92,7 @@ pub fn sync(dir: &Path) -> Result<()> {
     }
 }
 
-/// All names of a file in a mount.
+/// The names of a file in a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Names {
     /// The file.
@@ -97,14 +101,14 @@ pub struct Names {
     pub generation: Generation,
     /// It is the top of the mount, which has no name in it.
     pub is_top: bool,
-    /// One for each hard link.
+    /// Links, one for each name.
     pub links: Vec<Link>,
 }
 
-/// One name of a file.
+/// A name of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// The directory that it is in.
+    /// Directory of the name.
     pub dir: Ino,
     /// Generation of that directory.
     pub generation: Generation,
@@ -112,12 +116,8 @@ pub struct Link {
     pub path: Vec<u8>,
 }
 
-/// The ioctl's page, as the kernel copies it.
-#[repr(C, align(8))]
-struct Page([u8; PAGE]);
-
-/// All names of the inode `ino` of the mount that `opened` is a file or directory of; `None`: of
-/// the opened file itself.
+/// Returns the names of the inode `ino` of the mount that `opened` is in; `None`: of the opened
+/// file itself.
 ///
 /// # Errors
 /// `EPERM` unless the caller is the superuser or the user who mounted, `ESTALE` when there is no
@@ -125,77 +125,44 @@ struct Page([u8; PAGE]);
 /// mount of Shoal, `ENAMETOOLONG` for a path of more than 16,000 bytes.
 pub fn names_of(opened: impl AsFd, ino: Option<Ino>) -> io::Result<Names> {
     if ino == Some(Ino(0)) {
-        // In the page it would mean the opened file.
+        // In a request 0 means the opened file.
         return Err(Os::STALE.into());
     }
-    let mut page = Page([0; PAGE]);
-    let mut names =
-        Names { ino: Ino(0), generation: Generation(0), is_top: false, links: Vec::new() };
-    let mut cookie = 0;
-    loop {
-        let ask = ParentsHead {
-            ino: ino.map_or(0, |ino| ino.0),
-            generation: names.generation.0,
-            flags: WANT_PATHS,
-            cookie,
-            ..ParentsHead::default()
-        };
-        // A page is longer than its head.
-        let _ = ask.write_to_prefix(&mut page.0);
-        ask_page::<IOCTL_PARENTS>(&opened, &mut page)?;
-        let head = ParentsHead::read_from_prefix(&page.0).map_or(ask, |(head, _)| head);
-        names.ino = Ino(head.ino);
-        names.generation = Generation(head.generation);
-        names.is_top = head.flags & IS_TOP != 0;
-        names.links.extend(parents::records(&page.0).map(|(dir, generation, path)| Link {
-            dir: Ino(dir),
-            generation: Generation(generation),
-            path: path.to_vec(),
-        }));
-        if head.flags & IS_END != 0 || head.cookie <= cookie {
-            return Ok(names);
-        }
-        cookie = head.cookie;
-    }
+    let mut links = Vec::new();
+    let mut call = Call::new(Kind::Names, PATHS);
+    call.head.numbers[0] = ino.map_or(0, |ino| ino.0);
+    call.list(opened, &mut |entry| {
+        let ([dir, generation, _], [path, _]) = (entry.numbers, entry.texts);
+        let generation = Generation(generation as u32);
+        links.push(Link { dir: Ino(dir), generation, path: path.to_vec() });
+    })?;
+    let ([ino, generation, ..], is_top) = (call.head.numbers, call.head.flags & TOP != 0);
+    Ok(Names { ino: Ino(ino), generation: Generation(generation as u32), is_top, links })
 }
 
-/// The ioctl's structure, as the kernel copies it.
-#[repr(C, align(8))]
-struct TreePage([u8; tree::SIZE]);
-
-/// Removes what `name` in the directory `dir` of a mount is: a file, or a directory with all that
-/// is below it, as one change. When it returns there is no such name; the space comes back behind
-/// the call.
+/// Removes `name` in the directory `dir` of a mount: a file, or a directory with everything below
+/// it, as one change. On return there is no such name; the space is freed in the background.
 ///
 /// # Errors
 /// Those of `unlinkat` for the name itself. With [`TreeCheck::Tree`] `EACCES` or `EPERM`, and
 /// nothing removed, if the caller could not empty the tree name by name; with [`TreeCheck::Top`]
-/// `EPERM` unless the caller is the superuser. `EBUSY` for a root, `EINVAL` for what is no name,
-/// `ENOTTY` when this is no mount of Shoal, `EROFS` in a read-only one.
+/// `EPERM` unless the caller is the superuser. `EBUSY` for a subvolume, `EINVAL` for an invalid
+/// name, `ENOTTY` when this is no mount of Shoal, `EROFS` in a read-only one.
 pub fn remove_tree(dir: impl AsFd, name: &[u8], check: TreeCheck) -> io::Result<()> {
     if rustix::fs::fstatvfs(&dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        // Of a read-only view the server does not know.
+        // The server does not know of a read-only view.
         return Err(Os::ROFS.into());
     }
-    let len = u16::try_from(name.len()).map_err(|_| Os::NAMETOOLONG)?;
-    let flags = if check == TreeCheck::Top { tree::TOP_ONLY } else { 0 };
-    let mut page = TreePage([0; tree::SIZE]);
-    let room = page.0.get_mut(tree::HEAD..tree::HEAD + name.len()).ok_or(Os::NAMETOOLONG)?;
-    room.copy_from_slice(name);
-    // The structure is longer than its head.
-    let _ = TreeHead { flags, len, ..TreeHead::default() }.write_to_prefix(&mut page.0);
-    // SAFETY: the ioctl reads and writes as many bytes as its number says: the structure's.
-    let request = unsafe { rustix::ioctl::Updater::<IOCTL_REMOVE_TREE, TreePage>::new(&mut page) };
-    // SAFETY: as above.
-    unsafe { rustix::ioctl::ioctl(&dir, request)? };
-    let head = TreeHead::read_from_prefix(&page.0).map_or_else(|_| TreeHead::default(), |it| it.0);
-    if head.flags & tree::STILL_SHOWN != 0 {
-        wait_until_forgotten(dir, name, head.ino);
+    let mut call = Call::new(Kind::RemoveTree, if check == TreeCheck::Top { TOP_ONLY } else { 0 });
+    call.name(name)?;
+    call.send(&dir)?;
+    if call.head.flags & STILL_SHOWN != 0 {
+        wait_until_forgotten(dir, name, call.head.numbers[0]);
     }
     Ok(())
 }
 
-/// Waits until a name that has been removed is not shown any more; it may mean something new.
+/// Waits until a removed name is not shown any more; it may name a new file by then.
 fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
     let begun = Instant::now();
     while begun.elapsed() < FORGETTING_MAX
@@ -205,22 +172,80 @@ fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
     }
 }
 
-/// Whether an open file is in a mount of Shoal.
+/// Returns whether an open file is in a mount of Shoal.
 pub fn is_in_mount(opened: impl AsFd) -> bool {
     ask_pid(opened).is_ok()
 }
 
-/// Asks for a page by the ioctl with a number, which must be one of those that take a page.
-fn ask_page<const NUMBER: u32>(opened: impl AsFd, page: &mut Page) -> io::Result<()> {
-    const { assert!((NUMBER >> 16) & 0x3fff == PAGE as u32) };
-    // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
-    let request = unsafe { rustix::ioctl::Updater::<NUMBER, Page>::new(page) };
+/// The page of a question to a control file, as the kernel copies it.
+#[repr(C, align(8))]
+struct QuestionPage([u8; QUESTION]);
+
+/// Gives a question to a control file.
+fn give(file: impl AsFd, page: &mut QuestionPage) -> rustix::io::Result<()> {
+    const { assert!((IOCTL_ASK >> 16) & 0x3fff == QUESTION as u32) };
+    // SAFETY: the ioctl reads as many bytes as its number says: a page's.
+    let request = unsafe { rustix::ioctl::Updater::<IOCTL_ASK, QuestionPage>::new(page) };
     // SAFETY: as above.
-    let () = unsafe { rustix::ioctl::ioctl(&opened, request)? };
-    Ok(())
+    unsafe { rustix::ioctl::ioctl(file, request) }
 }
 
-/// The path of `dir` in the list of mounts, if a Shoal volume is mounted there.
+/// The page of a control ioctl, as the kernel copies it.
+#[repr(C, align(8))]
+struct Page([u8; PAGE]);
+
+/// A request to the server of a mount; after [`Call::send`] its answer.
+struct Call {
+    head: ControlHead,
+    flags: u32,
+    page: Page,
+}
+
+impl Call {
+    fn new(kind: Kind, flags: u32) -> Call {
+        let kind = kind as u16;
+        let head = ControlHead { version: VERSION, kind, flags, ..ControlHead::default() };
+        Call { head, flags, page: Page([0; PAGE]) }
+    }
+
+    /// Puts the name of the request.
+    fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        let start = size_of::<ControlHead>();
+        let room = self.page.0.get_mut(start..start + name.len()).ok_or(Os::NAMETOOLONG)?;
+        room.copy_from_slice(name);
+        self.head.len = name.len() as u32;
+        Ok(())
+    }
+
+    /// Sends the request, and replaces the head by that of the answer.
+    fn send(&mut self, opened: impl AsFd) -> io::Result<()> {
+        const { assert!((IOCTL_CONTROL >> 16) & 0x3fff == PAGE as u32) };
+        // A page is longer than its head.
+        let _ = self.head.write_to_prefix(&mut self.page.0);
+        // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
+        let request = unsafe { rustix::ioctl::Updater::<IOCTL_CONTROL, Page>::new(&mut self.page) };
+        // SAFETY: as above.
+        let () = unsafe { rustix::ioctl::ioctl(&opened, request)? };
+        self.head = ControlHead::read_from_prefix(&self.page.0).map_or(self.head, |(head, _)| head);
+        Ok(())
+    }
+
+    /// Sends requests until the list has ended, and passes the entries to `each`. The head is that
+    /// of the last answer then.
+    fn list(&mut self, opened: impl AsFd, each: &mut dyn FnMut(Entry<'_>)) -> io::Result<()> {
+        loop {
+            let [before, ..] = self.head.cursor;
+            self.send(&opened)?;
+            entries(&self.page.0).for_each(&mut *each);
+            if self.head.flags & END != 0 || self.head.cursor[0] <= before {
+                return Ok(());
+            }
+            (self.head.flags, self.head.count) = (self.flags, 0);
+        }
+    }
+}
+
+/// Returns the path of `dir` in the list of mounts, if a Shoal volume is mounted there.
 fn find(dir: &Path) -> Result<PathBuf> {
     let shown = dir.display();
     let path = table::canonical(dir)
@@ -245,7 +270,7 @@ fn ask_pid(opened: impl AsFd) -> io::Result<u32> {
     Ok(unsafe { rustix::ioctl::ioctl(&opened, request)? })
 }
 
-/// A descriptor that tells when process `pid` ends.
+/// Returns a descriptor that becomes readable when process `pid` ends.
 fn watch(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()

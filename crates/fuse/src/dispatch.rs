@@ -1,8 +1,8 @@
-//! From a request to its reply: where every kernel request enters, whatever the transport.
+//! Dispatch: every kernel request enters here, whatever the transport.
 //!
-//! A thread of a transport owns a [`Worker`] and gives it one request at a time. The answer is
-//! left in the request's own body; nothing is allocated and no other thread is involved, because
-//! the kernel holds the directory's lock while a create or unlink waits for us.
+//! Each thread of a transport owns a [`Worker`] and gives it one request at a time. The answer is
+//! left in the request's own body. Nothing is allocated and no other thread is involved, because
+//! the kernel holds the directory's lock while a create or unlink waits for the server.
 
 use crate::caller::Who;
 use crate::notices::Notices;
@@ -12,12 +12,14 @@ use crate::protocol::wire::EntryOut;
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
 use crate::session::Session;
-use shoal::Ino;
+use crate::streams::is_control;
+use crate::tokens::is_virtual;
+use shoal::raw::Ino;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// One thread's way to answer requests.
+/// State of a thread that answers requests.
 pub struct Worker {
     session: Arc<Session>,
     who: Who,
@@ -59,8 +61,8 @@ impl Serve for Worker {
         }
     }
 
-    /// Takes back what a successful reply to `op` gave, because it could not be sent: the
-    /// references that the kernel would have dropped by FORGET.
+    /// Takes back the references that a successful reply to `op` gave, because it could not be sent
+    /// and the kernel will not drop them by FORGET.
     #[cold]
     fn undo(&self, op: Option<Opcode>, reply: &mut [u8]) {
         use Opcode::*;
@@ -71,12 +73,16 @@ impl Serve for Worker {
                 if let Ok((entry, _)) = EntryOut::read_from_prefix(reply)
                     && entry.nodeid != 0
                 {
-                    volume.release(self.session.node(entry.nodeid), 1);
+                    let node = self.session.node(entry.nodeid);
+                    match is_virtual(node) {
+                        true => self.session.forgotten(node, 1),
+                        false => volume.references().release(node, 1),
+                    }
                 }
             }
             Readdirplus => {
                 let release = |entry: &EntryOut| {
-                    volume.release(Ino(entry.nodeid), 1);
+                    volume.references().release(Ino(entry.nodeid), 1);
                     Node::Keep
                 };
                 // Our own records, so they parse.
@@ -87,9 +93,15 @@ impl Serve for Worker {
     }
 }
 
-/// One row per operation.
+/// Calls the handler of an operation.
 #[inline]
 fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::Outcome {
+    if is_virtual(request.node()) {
+        if is_control(request.node()) {
+            return ops::stream::answer(op, cx, request);
+        }
+        return ops::token::answer(op, cx, request);
+    }
     match op {
         Opcode::Lookup => ops::lookup::lookup(cx, request),
         Opcode::Forget => ops::lookup::forget(cx, request),
@@ -127,13 +139,17 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
         Opcode::Listxattr => ops::xattr::list(cx, request),
         Opcode::Removexattr => ops::xattr::remove(cx, request),
         Opcode::Ioctl => ops::control::ioctl(cx, request),
-        Opcode::Interrupt | Opcode::NotifyReply => Ok(0),
+        Opcode::Interrupt => {
+            cx.session.streams.interrupt(request.arg()?);
+            Ok(0)
+        }
+        Opcode::NotifyReply => Ok(0),
         // Close has nothing to report: writes have reached the volume before.
         Opcode::Flush => Err(Errno::ENOSYS),
         // Locks and polling are the kernel's own; the rest is not for mounts like ours.
         Opcode::Getlk | Opcode::Setlk | Opcode::Setlkw | Opcode::Poll => Err(Errno::ENOSYS),
         Opcode::Bmap | Opcode::Setupmapping | Opcode::Removemapping => Err(Errno::ENOSYS),
-        // Answered by whoever set the mount up; a second one is nonsense.
+        // Answered before the mount is served; a second one is an error.
         Opcode::Init => Err(Errno::EIO),
     }
 }
@@ -142,11 +158,16 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
 mod tests {
     use super::*;
     use crate::notices::Notice;
+    use crate::protocol::control::{END, Kind, PAGE, VERSION, entries, parse};
+    use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL};
     use crate::protocol::wire::*;
+    use crate::protocol::{CONTROL, question};
     use crate::session::Rules;
+    use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
-    use shoal::{MkfsOptions, OpenOptions, Volume};
+    use shoal::raw::{Caller, Handle, MkfsOptions, OpenOptions, Rights, Volume};
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
     use zerocopy::{Immutable, IntoBytes};
 
     /// A worker on a fresh volume, and a buffer for its requests.
@@ -166,7 +187,7 @@ mod tests {
             let name = format!("shoal-dispatch-{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
             let wish = MkfsOptions { size: 64 << 20, ..MkfsOptions::default() };
-            shoal::mkfs(&path, &wish).unwrap();
+            shoal::raw::mkfs(&path, &wish).unwrap();
             let volume = Volume::open(&path, &OpenOptions::default()).unwrap();
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
@@ -213,8 +234,99 @@ mod tests {
         }
     }
 
-    /// Of a new file nobody else can have been given attributes, so a change needs no notice; of
-    /// one that is looked up somebody may have been.
+    impl Bench {
+        /// Creates a file, and returns the name of a token to write to it.
+        fn share(&mut self, name: &[u8]) -> Vec<u8> {
+            let ino = Ino(self.create(name).nodeid);
+            let generation = self.volume().attributes().getattr(ino).unwrap().generation;
+            let (file, rights) = (Handle { ino, generation }, Rights::READ | Rights::WRITE);
+            let (tokens, root) = (self.volume().tokens(), Caller::root());
+            let token = tokens.issue(&root, file, rights, Duration::from_secs(3600)).unwrap();
+            format!("{token}\0").into_bytes()
+        }
+    }
+
+    impl Bench {
+        /// Asks a control file: a list of the top, or for the entry of a name.
+        fn ask(&mut self, node: u64, kind: u16, name: &[u8]) -> Result<Vec<u8>, Errno> {
+            let top = self.volume().attributes().getattr(Ino::ROOT).unwrap();
+            let (ino, generation) = (top.ino.0, top.generation.0);
+            let (kind, dirs, name) = match kind {
+                1 => {
+                    let dir = QuestionDir { ino, cookie: 0, generation, padding: 0 };
+                    (question::Kind::List, vec![dir], Vec::new())
+                }
+                _ => (question::Kind::Entry, Vec::new(), name.to_vec()),
+            };
+            let mut page = [0; question::QUESTION];
+            question::Question { kind, flags: 0, dirs, name }.write(&mut page).unwrap();
+            let in_size = question::QUESTION as u32;
+            let arg = IoctlIn { cmd: IOCTL_ASK, in_size, ..IoctlIn::default() };
+            self.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])
+        }
+    }
+
+    /// The whole life of a control file: it lists, and is gone with its reference.
+    #[test]
+    fn a_control_file_from_its_lookup_to_its_end() {
+        let mut bench = Bench::new();
+        for n in 0..2000 {
+            bench.create(format!("file with a name of some length {n}\0").as_bytes());
+        }
+        let found = bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
+        let node = record::<EntryOut>(&found).nodeid;
+        assert!(is_control(Ino(node)));
+        bench.ask(node, 1, b"").unwrap();
+        let (mut names, mut pieces) = (0, 0);
+        loop {
+            let arg = ReadIn { size: 65_536, ..ReadIn::default() };
+            let piece = bench.call(Opcode::Read, node, &[arg.as_bytes()]).unwrap();
+            assert_eq!(piece.len(), 65_536, "a short read would be completed by the kernel");
+            let (is_last, records) = question::read_piece(&piece, question::Kind::List).unwrap();
+            names += records.filter(|it| matches!(it, question::Record::Entry { .. })).count();
+            pieces += 1;
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!((names, pieces), (question::ENTRIES_MAX, 3));
+        for (size, errno) in [(65_536, Errno::EINVAL), (100, Errno::EINVAL)] {
+            let arg = ReadIn { size, ..ReadIn::default() };
+            assert_eq!(bench.call(Opcode::Read, node, &[arg.as_bytes()]), Err(errno));
+        }
+        let arg = IoctlIn { cmd: IOCTL_ASK, in_size: 8, ..IoctlIn::default() };
+        assert_eq!(bench.call(Opcode::Ioctl, node, &[arg.as_bytes()]), Err(Errno::EINVAL));
+        let arg = IoctlIn { cmd: IOCTL_CONTROL, in_size: 8, ..IoctlIn::default() };
+        assert_eq!(bench.call(Opcode::Ioctl, node, &[arg.as_bytes()]), Err(Errno::ENOTTY));
+        assert_eq!(bench.ask(1, 1, b""), Err(Errno::ENOTTY), "the top is no control file");
+        bench.call(Opcode::Forget, node, &[1u64.as_bytes()]).unwrap();
+        assert_eq!(bench.ask(node, 1, b""), Err(Errno::ESTALE));
+        // A reply that could not be sent leaves nothing.
+        let mut found = bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
+        bench.worker.undo(Some(Opcode::Lookup), &mut found);
+        let node = record::<EntryOut>(&found).nodeid;
+        assert_eq!(bench.ask(node, 1, b""), Err(Errno::ESTALE));
+    }
+
+    /// A reply to LOOKUP of a token that could not be sent gives its references back.
+    #[test]
+    fn an_unsent_reply_with_a_token_holds_nothing() {
+        let mut bench = Bench::with(Rules { tokens: true, ..Rules::default() });
+        let name = bench.share(b"file\0");
+        let directory = bench.call(Opcode::Lookup, 1, &[b".shoal-open\0"]).unwrap();
+        assert_eq!(record::<EntryOut>(&directory).nodeid, DIRECTORY.0);
+        let mut replies = [0, 0].map(|_| bench.call(Opcode::Lookup, DIRECTORY.0, &[&name]));
+        let node = Ino(record::<EntryOut>(replies[0].as_ref().unwrap()).nodeid);
+        let tokens = &bench.worker.session.tokens;
+        assert!(is_virtual(node) && tokens.get(node).is_some());
+        bench.worker.undo(Some(Opcode::Lookup), replies[0].as_mut().unwrap());
+        assert!(tokens.get(node).is_some(), "the other reply");
+        bench.worker.session.forgotten(node, 1);
+        assert!(tokens.get(node).is_none());
+    }
+
+    /// Nobody else can hold attributes of a new file, so a change needs no notice; of a file that
+    /// was looked up somebody may.
     #[test]
     fn a_new_file_takes_no_note() {
         let mut bench = Bench::new();
@@ -268,12 +380,12 @@ mod tests {
         let each = nodes.map(|nodeid| ForgetOne { nodeid, nlookup: 1 });
         bench.call(Opcode::BatchForget, 0, &[head.as_bytes(), each.as_bytes()]).unwrap();
         for node in nodes {
-            assert!(bench.volume().getattr(Ino(node)).is_err());
+            assert!(bench.volume().attributes().getattr(Ino(node)).is_err());
         }
     }
 
-    /// A listing that the kernel keeps goes with the first of its files, once, and not for one that
-    /// has no name any more.
+    /// The kernel's cached listing is dropped with the first of its files, once, and not for a file
+    /// without a name.
     #[test]
     fn a_kept_listing_goes_with_its_files() {
         let mut bench = Bench::with(Rules { no_open: true, ..Rules::default() });
@@ -306,9 +418,9 @@ mod tests {
         bench.call(Opcode::Unlink, 1, &[b"file\0"]).unwrap();
         bench.worker.undo(Some(Opcode::Readdirplus), &mut listing);
         bench.worker.undo(Some(Opcode::Lookup), &mut found);
-        assert!(bench.volume().getattr(Ino(node)).is_ok(), "still held by CREATE");
+        assert!(bench.volume().attributes().getattr(Ino(node)).is_ok(), "still held by CREATE");
         bench.call(Opcode::Forget, node, &[1u64.as_bytes()]).unwrap();
-        assert!(bench.volume().getattr(Ino(node)).is_err());
+        assert!(bench.volume().attributes().getattr(Ino(node)).is_err());
     }
 
     #[test]
@@ -364,17 +476,6 @@ mod tests {
         ]
     }
 
-    /// A question of the ioctl about names.
-    fn page() -> impl Strategy<Value = (Vec<u8>, u64)> {
-        (prop_oneof![0u64..6, any::<u64>()], 0u32..3, 0u32..4, any::<u64>(), 0u64..6).prop_map(
-            |(ino, generation, flags, cookie, node)| {
-                let cookie = if flags < 2 { 0 } else { cookie };
-                let head = ParentsHead { ino, generation, flags, cookie, ..ParentsHead::default() };
-                (head.as_bytes().to_vec(), node)
-            },
-        )
-    }
-
     fn payload() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             4 => prop::sample::select(vec![
@@ -389,62 +490,71 @@ mod tests {
 
     fn wild() -> impl Strategy<Value = Wild> {
         let op = prop::sample::select(Opcode::ALL);
-        (op, 0u64..6, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
+        let node = prop_oneof![
+            4 => 0u64..6,
+            1 => (1u64 << 63)..(1u64 << 63) + 3,
+            1 => CONTROL + 1..CONTROL + 4,
+        ];
+        (op, node, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
+    }
+
+    /// A control request: kind, flags, and words that make sense, mostly; then the opened inode.
+    fn asked() -> impl Strategy<Value = (ControlHead, u64)> {
+        let small = || prop_oneof![3 => Just(0u64), 4 => 0u64..6, 1 => word()];
+        let words = (proptest::array::uniform3(small()), proptest::array::uniform4(small()));
+        let rare = |value: u32| prop_oneof![9 => Just(0), 1 => Just(value)];
+        (0u16..12, 0u32..3, words, rare(1), rare(2), 0u64..6).prop_map(
+            |(kind, flags, (mut cursor, mut numbers), count, len, node)| {
+                // Words that a kind has, and rarely others; the name is `dd`, or missing.
+                let (places, counts, len) = match kind {
+                    1 => (1, 2, len),
+                    2 => (0, 0, 2 - len),
+                    8 => (3, 1, len),
+                    9 => (0, 1, len),
+                    10 => (0, 0, len),
+                    _ => (1, 0, len),
+                };
+                let unused = cursor[places..].iter_mut().chain(&mut numbers[counts..]);
+                unused.for_each(|word| *word &= 1 << 63);
+                (ControlHead { version: VERSION, kind, flags, cursor, numbers, count, len }, node)
+            },
+        )
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+        /// For any request, from any place in a list: only what [`parse`] accepts is answered, each
+        /// list ends, a scrub finds nothing, and the volume stays consistent.
         #[test]
-        fn arbitrary_questions_about_names_do_no_harm((head, node) in page()) {
-            use crate::protocol::page::PAGE;
-            use crate::protocol::parents::{IS_END, records};
-            let mut bench = Bench::new();
-            for name in [&b"a\0"[..], b"b\0", b"c\0"] {
-                bench.create(name);
-            }
-            let size = PAGE as u32;
-            let cmd = crate::protocol::flags::IOCTL_PARENTS;
-            let arg = IoctlIn { cmd, in_size: size, out_size: size, ..IoctlIn::default() };
-            let mut page = head;
-            page.resize(PAGE, 0);
-            if let Ok(reply) = bench.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page]) {
-                let (head, _) = ParentsHead::read_from_prefix(&reply[16..]).unwrap();
-                prop_assert!(head.flags & IS_END != 0);
-                prop_assert_eq!(records(&reply[16..]).count(), head.count as usize);
-            }
-        }
-    }
-
-    /// Heads of our other ioctls' structures, sound and unsound, in words of 32 bits.
-    fn head() -> impl Strategy<Value = (bool, Vec<u32>, u64)> {
-        let word = prop_oneof![4 => 0u32..3, 1 => any::<u32>()];
-        (any::<bool>(), proptest::collection::vec(word, 4..7), 0u64..6)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
-        #[test]
-        fn arbitrary_looks_inside_and_removals_do_no_harm(
-            asked in proptest::collection::vec(head(), 1..20),
+        fn arbitrary_control_requests_do_no_harm(
+            asked in proptest::collection::vec(asked(), 1..30),
         ) {
-            use crate::protocol::flags::{IOCTL_INSPECT, IOCTL_REMOVE_TREE};
             let mut bench = Bench::new();
+            bench.create(b"a\0");
             for name in [&b"d"[..], b"dd"] {
-                let top = bench.volume().mkdir(&shoal::Caller::root(), Ino::ROOT, name, 0o755);
-                let top = top.unwrap().ino;
-                bench.volume().mkdir(&shoal::Caller::root(), top, b"d", 0o755).unwrap();
+                let (names, who) = (bench.volume().namespace(), shoal::raw::Caller::root());
+                let top = names.mkdir(&who, Ino::ROOT, name, 0o755).unwrap().ino;
+                names.mkdir(&who, top, b"d", 0o755).unwrap();
             }
-            for (is_tree, words, node) in asked {
-                let cmd = if is_tree { IOCTL_REMOVE_TREE } else { IOCTL_INSPECT };
-                let (in_size, out_size) = (16_376, 16_376);
-                let arg = IoctlIn { cmd, in_size, out_size, ..IoctlIn::default() };
-                let mut page: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                page.resize(16_376, b'd');
-                if let Ok(reply) = bench.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])
-                    && !is_tree
-                {
-                    let (head, _) = InspectHead::read_from_prefix(&reply[16..]).unwrap();
-                    prop_assert!(head.flags == 1 && head.count < 100, "{head:?}");
+            bench.volume().maintenance().checkpoint().unwrap();
+            for (head, node) in asked {
+                let (in_size, out_size) = (PAGE as u32, PAGE as u32);
+                let arg =
+                    IoctlIn { cmd: IOCTL_CONTROL, in_size, out_size, ..IoctlIn::default() };
+                let mut page = head.as_bytes().to_vec();
+                page.resize(PAGE, b'd');
+                let is_sound = parse(&page).is_ok();
+                let reply = bench.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page]);
+                prop_assert!(is_sound || reply == Err(Errno::EINVAL), "{head:?} {reply:?}");
+                let Ok(reply) = reply else { continue };
+                let (answer, _) = ControlHead::read_from_prefix(&reply[16..]).unwrap();
+                prop_assert_eq!((answer.version, answer.kind), (VERSION, head.kind));
+                prop_assert!(reply.len() <= 16 + PAGE && answer.len == 0);
+                prop_assert_eq!(entries(&reply[16..]).count(), answer.count as usize);
+                let goes_on = head.kind == Kind::Trim as u16 || head.kind == Kind::Scrub as u16;
+                prop_assert!(answer.flags & END != 0 || goes_on, "{answer:?}");
+                if head.kind == Kind::Scrub as u16 {
+                    prop_assert!(answer.count == 0 && answer.numbers[3] == 0, "{answer:?}");
                 }
             }
             let report = bench.volume().check(&mut |_, _| {}).unwrap();
@@ -452,46 +562,43 @@ mod tests {
         }
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-        /// Wherever a scrub is asked to begin, it reads what it is asked for and finds nothing.
-        #[test]
-        fn arbitrary_scrubs_do_no_harm(
-            asked in proptest::collection::vec((proptest::array::uniform4(word()), 0u32..9), 1..20),
-        ) {
-            use crate::protocol::flags::IOCTL_SCRUB;
-            let mut bench = Bench::new();
-            for name in [&b"a\0"[..], b"b\0", b"c\0"] {
-                bench.create(name);
-            }
-            bench.volume().checkpoint().unwrap();
-            for ([stage, hi, lo, bytes], odd) in asked {
-                let (in_size, out_size) = (16_376, 16_376);
-                let arg = IoctlIn { cmd: IOCTL_SCRUB, in_size, out_size, ..IoctlIn::default() };
-                let flags = u32::from(odd == 0);
-                let head =
-                    ScrubHead { stage, key: [hi, lo], bytes, flags, ..ScrubHead::default() };
-                let mut page = head.as_bytes().to_vec();
-                page.resize(16_376, 0xff);
-                let reply = bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page]);
-                prop_assert_eq!(reply.is_ok(), bytes > 0 && odd > 0);
-                if let Ok(reply) = reply {
-                    let (head, _) = ScrubHead::read_from_prefix(&reply[16..]).unwrap();
-                    prop_assert!(head.count == 0 && head.left_out == 0, "{head:?}");
-                }
-            }
+    #[test]
+    fn pages_that_are_too_small_are_refused() {
+        let mut bench = Bench::new();
+        let head = ControlHead { version: VERSION, kind: 3, ..ControlHead::default() };
+        let page = [head.as_bytes(), &[0; PAGE]].concat();
+        let whole = PAGE as u32;
+        for (in_size, out_size) in [(0, 0), (whole - 1, whole), (whole, whole - 1)] {
+            let arg = IoctlIn { cmd: IOCTL_CONTROL, in_size, out_size, ..IoctlIn::default() };
+            let reply = bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page]);
+            assert_eq!(reply, Err(Errno::EINVAL));
         }
+        // Fewer bytes than the kernel says.
+        let (in_size, out_size) = (whole, whole);
+        let arg = IoctlIn { cmd: IOCTL_CONTROL, in_size, out_size, ..IoctlIn::default() };
+        for len in [0, 1, 71] {
+            let reply = bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page[..len]]);
+            assert_eq!(reply, Err(Errno::EINVAL));
+        }
+        assert!(bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page[..72]]).is_ok());
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-        /// Whatever arrives, no handler and nothing in the volume panics, and the volume is still
+        /// For any request, no handler and nothing in the volume panics, and the volume stays
         /// consistent and usable.
         #[test]
         fn arbitrary_requests_do_no_harm(
             requests in proptest::collection::vec(wild(), 1..120),
         ) {
-            let mut bench = Bench::new();
+            let mut bench = Bench::with(Rules { tokens: true, ..Rules::default() });
+            let shared = bench.share(b"shared\0");
+            prop_assert!(bench.call(Opcode::Lookup, DIRECTORY.0, &[&shared]).is_ok());
+            for kind in 1..3 {
+                bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
+                let asked = bench.ask(CONTROL + u64::from(kind), kind, b".");
+                prop_assert!(asked.is_ok());
+            }
             for (op, node, ext, words, payload) in requests {
                 let mut arg: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
                 arg.resize(op.header_size(), 0);

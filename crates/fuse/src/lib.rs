@@ -5,43 +5,58 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
-//! | `notices` | what the kernel is told unasked, and by which thread |
-//! | `pages` | when data that it keeps of a file may be older than a direct write |
-//! | `sweep` | how the kernel drops the names of a removed tree while nobody waits |
-//! | `unread` | when it must be told that attributes it is being given are old |
-//! | `service` | what a transport asks of whatever it serves |
-//! | `session`, `caller`, `stats` | what requests of one mount share; who is calling; what is counted |
-//! | `ops` | one handler for each request, on a [`shoal::Volume`] |
+//! | `table` | the kernel's list of mounts |
+//! | `listings` | directory listings that the kernel keeps |
+//! | `pages` | cached file data that may be older than a direct write |
+//! | `unread` | replies with attributes that may be out of date when the kernel takes them |
+//! | `stats`, `caller` | counters; the caller of a request |
+//! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
+//! | `service` | interface between a transport and its server |
+//! | `sweep` | names below a removed tree, dropped by the kernel in the background |
+//! | `tokens` | nodes of files that were opened by tokens |
+//! | `streams` | control files that are open, and their questions |
+//! | `session` | state of a mount |
+//! | `ops` | one handler for each request, on a [`shoal::raw::Volume`] |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
-//! | `control` | from outside: sync, unmount, names of a file, removal of a tree, counters, a check |
+//! | `control` | from outside: sync, unmount, names, removal of a tree, listings, counters, a check |
 //!
-//! The server keeps no state of its own: a node id is an inode number, handles are 0, and the
-//! kernel's references are counted by the volume. All changes come through the one mount, so the
-//! kernel may cache names (absent ones too) and attributes without limit.
+//! The server keeps no state of its own, but for files opened by tokens and control files: a node
+//! id is an inode number, handles are 0, and the kernel's references are counted by the volume. All
+//! changes come through the one mount, so the kernel may cache names (absent ones too) and
+//! attributes without limit.
 
-pub mod protocol;
-
-mod caller;
-mod control;
-mod dispatch;
 mod listings;
-mod mount;
-mod notices;
-mod ops;
 mod pages;
-pub mod service;
-mod session;
+pub mod protocol;
 mod stats;
-mod sweep;
-mod transport;
+mod table;
 mod unread;
 
+mod caller;
+mod notices;
+
+pub mod service;
+mod streams;
+mod sweep;
+mod tokens;
+
+mod session;
+
+mod ops;
+
+mod dispatch;
+mod transport;
+
+mod mount;
+
+mod control;
+
 pub use control::{
-    Link, Names, Orphans, ScrubStep, is_in_mount, is_mounted, names_of, orphans_of,
-    read_only_reason_of, remove_tree, scrub_of, server_pid, stats_of, sync, trim, unmount,
-    unmount_and_wait, unmount_lazy,
+    Asked, ControlFile, EntryFound, Link, Listed, Names, Orphans, ScrubStep, Shared, is_in_mount,
+    is_mounted, names_of, orphans_of, read_only_reason_of, remove_tree, revoke_tokens, scrub_of,
+    server_pid, share, stats_of, sync, trim, unmount, unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;

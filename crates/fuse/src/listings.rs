@@ -1,4 +1,4 @@
-//! Listings that the kernel keeps: how it does not keep one without the attributes of its files.
+//! Listings cached by the kernel: none is kept without the attributes of its files.
 //!
 //! An OPENDIR that is answered ENOSYS is the last one of a mount, RELEASEDIR is never sent, and
 //! from then on the kernel keeps each directory's names in its page cache until it changes the
@@ -7,26 +7,26 @@
 //! short of memory, drops inodes of the directory and still has the listing, `ls -l` asks for them
 //! one by one, by LOOKUP, where READDIRPLUS would bring a hundred at a time.
 //!
-//! So the listing goes with the first of its inodes: at its FORGET the kernel is told to drop the
-//! pages of the directory (INVAL_INODE), and the next listing is a READDIRPLUS.
+//! So the listing goes with the first of its inodes: at that inode's FORGET the kernel is told to
+//! drop the pages of the directory (INVAL_INODE), and the next listing is a READDIRPLUS.
 //!
-//! *When no notice is needed*: when that was told since the directory was listed last. The kernel
-//! drops inodes by the thousand, which then costs one notice for each directory. And never for a
-//! file that has no name any more, so removals take none.
+//! *When no notice is needed*: when one has been sent since the directory was last listed. The
+//! kernel drops inodes by the thousand, which then costs one notice for each directory. And never
+//! for a file without a name, so removals send none.
 //!
 //! A file with names in several directories counts for one of them. In the others a kept listing
 //! may be without it, which costs a LOOKUP.
 
-use shoal::Ino;
+use shoal::raw::Ino;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Directories share a slot by the low bits of their numbers. A shared one costs superfluous
 /// notices, at most one for each inode that is dropped.
 const SLOTS: usize = 16_384;
 
-/// Which directories' listings the kernel has been told to drop.
+/// Directories whose cached listings the kernel has been told to drop.
 pub struct Listings {
-    /// The directory that was told of last; 0: none since one of this slot was listed.
+    /// The last directory that a notice was sent for; 0: none since one of this slot was listed.
     dropped: Box<[AtomicU64]>,
 }
 
@@ -37,7 +37,7 @@ impl Default for Listings {
 }
 
 impl Listings {
-    /// Notes that the kernel is about to be given names of `dir`, which it may keep.
+    /// Records that the kernel is about to be given names of `dir`, which it may keep.
     #[inline]
     pub fn is_listed(&self, dir: Ino) {
         let slot = self.slot(dir);
@@ -47,7 +47,8 @@ impl Listings {
         }
     }
 
-    /// An inode with a name in `dir` has been dropped. Returns whether the listing shall be.
+    /// Records that an inode with a name in `dir` has been dropped. Returns whether the listing
+    /// must be.
     #[inline]
     pub fn has_lost(&self, dir: Ino) -> bool {
         let slot = self.slot(dir);

@@ -1,43 +1,43 @@
-//! What the kernel has cached and must forget: told to it by one thread, which does nothing else.
+//! Notices: cached entries that the kernel must forget, sent by one thread that does nothing else.
 //!
-//! Of everything that the kernel asks for itself it knows the outcome. What is left: a tree that
-//! goes by one request (`ops/tree.rs`), whose top's name the kernel was not asked to take; what it
-//! reads while it changes (`unread.rs`, `pages.rs`).
+//! The kernel knows the outcome of everything that it requests itself. Notices are for the rest: a
+//! tree that is removed by one request (`ops/tree.rs`), whose top the kernel was not asked to
+//! unlink, and data and attributes that change while they are read (`unread.rs`, `pages.rs`).
 //!
-//! *Why a thread.* To forget a name the kernel takes its directory's lock. Who creates or looks up
-//! a name in that directory has this lock and waits for a server's thread. If a server's thread
-//! told the kernel, it would wait for those who wait for it. The thread here answers no requests,
-//! so nobody who has the lock waits for it, and it gets its turn. It is the same with pages of a
-//! file, each of which has a lock that is held while it is read.
+//! *Why a thread.* To forget a name the kernel takes its directory's lock. A caller that creates or
+//! looks up a name in that directory holds this lock and waits for a server's thread. If a server's
+//! thread sent the notice, it would wait for those who wait for it. The thread here answers no
+//! requests, so no holder of the lock waits for it, and it gets its turn. The same holds for pages
+//! of a file, each of which has a lock that is held while it is read.
 //!
-//! *Who waits for it.* A handler may, for a limited time and on a thread that may block: others
-//! serve meanwhile, so the lock comes free. Should all threads that may block be waiting, and the
-//! lock's owner need one, the limit ends it.
+//! *Waiting for it.* A handler may wait, for a limited time and on a thread that may block: others
+//! serve meanwhile, so the lock is released. If all threads that may block are waiting, and the
+//! lock's owner needs one, the limit ends it.
 
 use crate::protocol::notify::Notification;
 use parking_lot::{Condvar, Mutex, RwLock};
-use shoal::Ino;
-use shoal::limits::NAME_MAX;
+use shoal::raw::Ino;
+use shoal::raw::limits::NAME_MAX;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Room for the longest message: two heads, a name and its end.
 const MESSAGE_MAX: usize = 64 + NAME_MAX;
 
-/// Notices that wait, at most, when one that may be left out is added.
+/// Length of the queue at which optional notices are dropped.
 const SUGGESTED_MAX: usize = 4096;
 
-/// Something to be forgotten. Nodes are by the numbers that the kernel has for them.
+/// A cached entry to be forgotten. Nodes are by the kernel's numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A name in a directory, and what was found below it.
+    /// A name in a directory, and everything below it.
     Name {
         /// The directory.
         dir: u64,
         /// The name.
         name: Box<[u8]>,
-        /// It is asked for at its next use, and dropped then. Otherwise it is dropped now, with
-        /// all cached names below it, which takes long for many.
+        /// The name expires: it is looked up at its next use, and dropped then. Otherwise it is
+        /// dropped now, with all cached names below it, which takes long for many.
         expire: bool,
     },
     /// The attributes of an inode.
@@ -45,7 +45,7 @@ pub enum Notice {
         /// The inode.
         node: u64,
     },
-    /// The names in a directory, as far as they are kept as a list, and its attributes.
+    /// The cached listing of a directory, and its attributes.
     Listing {
         /// The directory.
         node: u64,
@@ -54,7 +54,7 @@ pub enum Notice {
     Data {
         /// The file.
         node: u64,
-        /// Where the range begins.
+        /// Start of the range, in bytes.
         at: u64,
         /// Bytes; not 0.
         len: u64,
@@ -64,36 +64,36 @@ pub enum Notice {
 /// Sends one message to the kernel.
 pub type Send = dyn Fn(&[u8]) + std::marker::Send + Sync;
 
-/// What one mount has to tell the kernel.
+/// Notices of one mount, and their delivery.
 #[derive(Default)]
 pub struct Notices {
     state: Mutex<State>,
-    /// There is something to tell, or no more.
+    /// Signals that there are notices to deliver, or that there will be no more.
     wake: Condvar,
-    /// Something has been told.
+    /// Signals that a notice was delivered.
     told: Condvar,
-    /// For what need not wait its turn; there while somebody delivers.
+    /// Sends messages that need not wait their turn; present while a thread delivers.
     send: RwLock<Option<Box<Send>>>,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Notice>,
-    /// How many have been given, ever.
+    /// Number of notices given, ever.
     given: u64,
-    /// How many of them the kernel has acted upon.
+    /// Number of notices that the kernel has acted upon.
     done: u64,
-    /// Somebody delivers.
+    /// A thread delivers.
     open: bool,
     /// The kernel can let names expire.
     can_expire: bool,
 }
 
 impl Notices {
-    /// Gives notices to be delivered, in order. Without a thread that delivers, as before the
-    /// beginning and after the end of a mount, the kernel has nothing to forget.
+    /// Queues notices, in order. Without a thread that delivers, as before the beginning and after
+    /// the end of a mount, the kernel has nothing to forget.
     ///
-    /// Returns what [`Notices::wait`] is to wait for.
+    /// Returns the number to pass to [`Notices::wait`].
     pub fn give(&self, notices: impl IntoIterator<Item = Notice>) -> u64 {
         let mut state = self.state.lock();
         if state.open {
@@ -105,7 +105,7 @@ impl Notices {
         state.given
     }
 
-    /// Gives a notice that may be left out, and is where many others wait: then `false`.
+    /// Queues an optional notice; `false`: it was dropped, because many wait.
     pub fn suggest(&self, notice: Notice) -> bool {
         let mut state = self.state.lock();
         let taken = state.open && state.queue.len() < SUGGESTED_MAX;
@@ -117,7 +117,7 @@ impl Notices {
         taken
     }
 
-    /// Waits until so many have been acted upon; `false`: not in that time.
+    /// Waits until `given` notices have been acted upon; `false`: not in that time.
     pub fn wait(&self, given: u64, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let mut state = self.state.lock();
@@ -134,9 +134,9 @@ impl Notices {
         self.wait(u64::MAX, at_most)
     }
 
-    /// Tells the kernel of attributes at once, from whichever thread. Only of an inode that is in
-    /// use by who waits for that thread's reply: one that is being evicted the kernel would wait
-    /// for, and its eviction perhaps for this thread.
+    /// Sends a notice about attributes at once, from any thread. The inode must be in use by the
+    /// caller that waits for that thread's reply: the kernel would wait for an inode that is being
+    /// evicted, and its eviction perhaps for this thread.
     pub fn tell(&self, notice: &Notice) {
         debug_assert!(matches!(notice, Notice::Attributes { .. }), "others take locks: {notice:?}");
         if let Some(send) = &*self.send.read() {
@@ -144,7 +144,7 @@ impl Notices {
         }
     }
 
-    /// Life of the thread that delivers.
+    /// Runs the thread that delivers.
     pub fn deliver(&self) {
         let mut state = self.state.lock();
         while state.open {
@@ -162,19 +162,19 @@ impl Notices {
         }
     }
 
-    /// A thread is about to deliver; `send` takes one message at a time, from any thread.
+    /// Begins delivery; `send` takes one message at a time, from any thread.
     pub fn open(&self, send: Box<Send>) {
         *self.send.write() = Some(send);
         self.state.lock().open = true;
     }
 
-    /// What has not been delivered.
+    /// Returns the notices that have not been delivered.
     #[cfg(test)]
     pub fn waiting(&self) -> Vec<Notice> {
         self.state.lock().queue.iter().cloned().collect()
     }
 
-    /// Says that the kernel can let names expire.
+    /// Records that the kernel can let names expire.
     pub fn allow_expiry(&self) {
         self.state.lock().can_expire = true;
     }
@@ -184,7 +184,7 @@ impl Notices {
         self.state.lock().can_expire
     }
 
-    /// The connection has ended.
+    /// Ends delivery with the connection.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
@@ -192,7 +192,7 @@ impl Notices {
         self.wake.notify_all();
         self.told.notify_all();
         drop(state);
-        // Not kept open longer than the mount.
+        // Must not be kept open longer than the mount.
         *self.send.write() = None;
     }
 }
@@ -213,7 +213,7 @@ fn deliver_one(notice: &Notice, send: &Send) {
     let mut buffer = [0; MESSAGE_MAX];
     match message.encode(&mut buffer) {
         Ok(len) => send(&buffer[..len]),
-        // A name as long as no directory has it.
+        // No directory has a name of that length.
         Err(_) => tracing::error!(?notice, "notice too long"),
     }
 }

@@ -1,4 +1,4 @@
-//! Pages of files that the kernel has read and keeps, and direct writes that go past them.
+//! Cached pages of files, and direct writes that bypass them.
 //!
 //! The kernel drops the pages in the range of a direct write (`O_DIRECT`) when the write begins,
 //! and, if it is a synchronous one, again when it has ended. After an asynchronous one (io_uring,
@@ -6,26 +6,26 @@
 //! old data, and the kernel keeps the page after the write has completed.
 //!
 //! So the server has the range dropped (INVAL_INODE) between a direct write and its reply. A page
-//! that is being filled is locked, and the kernel waits for the lock, that is for a reply to READ:
-//! the thread that delivers notices waits for that, never one that answers READ. The handler waits
-//! for the notice, on a thread that may block, and for a limited time.
+//! that is being filled is locked, and the kernel waits for that lock, and so for a reply to READ:
+//! the thread that delivers notices waits, never one that answers READ. The handler waits for the
+//! notice, on a thread that may block, and for a limited time.
 //!
 //! *When no notice is needed*, which is nearly always: nobody has read the file through the page
-//! cache for [`KEPT_S`], as long as a write may take from its beginning to its reply.
+//! cache for [`KEPT_S`], which no write exceeds from its beginning to its reply.
 
-use shoal::Ino;
+use shoal::raw::Ino;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
-/// After so many seconds a write that was under way during a read has completed.
+/// Seconds after which a write that was under way during a read has completed.
 const KEPT_S: u64 = 60;
 /// Inodes share a slot by the low bits of their numbers. A shared one costs superfluous notices.
 const SLOTS: usize = 4096;
-/// Handlers that wait for a notice at a time. The spare threads of a transport are more, so that
-/// some are left to answer READ.
+/// Most handlers that wait for a notice at a time. A transport has more spare threads, so that some
+/// are left to answer READ.
 const WAITING_MAX: usize = 96;
 
-/// Which files were read through the page cache lately.
+/// Files that were read through the page cache lately.
 pub struct Pages {
     start: Instant,
     /// Second of the last read of an inode of this slot, counted from 1; 0: never.
@@ -40,7 +40,7 @@ impl Default for Pages {
     }
 }
 
-/// The right to wait for a notice.
+/// Permit to wait for a notice.
 pub struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -50,8 +50,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pages {
-    /// Notes that data of `ino` is about to be read for the page cache. To be called before it is
-    /// read: a write after that is sure to find this.
+    /// Records that data of `ino` is about to be read for the page cache. Must be called before the
+    /// read: a write after it is sure to see the record.
     #[inline]
     pub fn are_read(&self, ino: Ino) {
         let (slot, now) = (self.slot(ino), self.now());
@@ -69,7 +69,7 @@ impl Pages {
         read != 0 && self.now() - read.min(self.now()) <= KEPT_S
     }
 
-    /// Returns the right to wait for a notice; `None` if too many do.
+    /// Returns a permit to wait for a notice; `None` if too many handlers wait.
     pub fn wait(&self) -> Option<Waiting<'_>> {
         let waiting = Waiting(&self.waiting);
         (self.waiting.fetch_add(1, SeqCst) < WAITING_MAX).then_some(waiting)

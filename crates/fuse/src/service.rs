@@ -1,17 +1,17 @@
-//! What a transport serves: requests in, replies out, whatever stands behind them. For a mount that
-//! is a volume (`dispatch`); measurements and tests of a transport put something simpler there.
+//! Interface between a transport and its server: requests in, replies out. The server of a mounted
+//! volume is `dispatch`; measurements and tests of a transport use something simpler.
 
 use crate::notices::Notices;
 use crate::protocol::{Opcode, Reply, Request};
 use std::sync::Arc;
 
-/// Answers requests. Each thread of a transport has one of its own, and gives it one request at a
+/// Server of requests. Each thread of a transport has one of its own, and gives it one request at a
 /// time.
 pub trait Serve: Sized + 'static {
-    /// What all threads of a mount have in common.
+    /// State shared by all threads of a mount.
     type Shared: Send + Sync + 'static;
 
-    /// For a new thread.
+    /// Creates the state of a new thread.
     fn new(shared: Arc<Self::Shared>) -> Self;
 
     /// Answers `request`; a reply's body is left in the request's own.
@@ -20,7 +20,7 @@ pub trait Serve: Sized + 'static {
     /// Takes back what a successful reply to `op` gave, because it could not be sent.
     fn undo(&self, op: Option<Opcode>, reply: &mut [u8]);
 
-    /// Where messages to the kernel are given, if there are any: the transport delivers them.
+    /// Returns the queue of notices to the kernel, if there is one: the transport delivers them.
     fn notices(_shared: &Self::Shared) -> Option<&Arc<Notices>> {
         None
     }

@@ -1,65 +1,73 @@
-//! What all requests of one mount share: the volume, and who checks what.
+//! State shared by all requests of one mount: the volume, and the division of permission checks.
 
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::pages::Pages;
 use crate::protocol::reply::TTL_FOREVER;
+use crate::streams::{Streams, is_control};
 use crate::sweep::Sweeper;
+use crate::tokens::{Tokens, is_virtual};
 use crate::unread::Unread;
-use shoal::{Ino, Volume};
+use shoal::raw::{Ino, Volume};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One mount's worth of state. There is no table of nodes or handles: a node id is an inode
-/// number (but for the top), and open files need nothing of us.
+/// State of a mount. There is no table of nodes or handles: a node id is an inode number (but for
+/// the top, files opened by tokens, and control files), and open files have no state.
 pub struct Session {
     /// The volume served.
     pub volume: Arc<Volume>,
-    /// Who checks what.
+    /// Division of permission checks.
     pub rules: Rules,
-    /// The directory that the mount shows as its top: the volume's, or that of one of its roots.
+    /// The directory that the mount shows as its top: the volume's, or that of a subvolume.
     pub top: Ino,
-    /// What the kernel has to be told.
+    /// Notices to the kernel.
     pub notices: Arc<Notices>,
-    /// Attributes that it may not have taken yet.
+    /// Attributes that the kernel may not have taken yet.
     pub unread: Unread,
-    /// What the page cache may hold.
+    /// Files that may have cached pages.
     pub pages: Pages,
-    /// Listings that the kernel keeps.
+    /// Listings cached by the kernel.
     pub listings: Listings,
     /// Drops the names of removed trees.
     pub sweeper: Sweeper,
+    /// Files that were opened by tokens.
+    pub tokens: Tokens,
+    /// Control files.
+    pub streams: Streams,
 }
 
 impl Session {
-    /// A mount that nobody has asked anything of.
+    /// Creates the state of a new mount.
     pub fn new(volume: Arc<Volume>, rules: Rules, top: Ino, notices: Arc<Notices>) -> Session {
         let (unread, pages) = (Unread::default(), Pages::default());
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
-        Session { volume, rules, top, notices, unread, pages, listings, sweeper }
+        let (tokens, streams) = (Tokens::default(), Streams::default());
+        Session { volume, rules, top, notices, unread, pages, listings, sweeper, tokens, streams }
     }
 
-    /// The inode behind a node id. The kernel calls the top 1, whatever it is.
+    /// Returns the inode of a node id. The kernel calls the top 1, whatever it is.
     #[inline]
     pub fn node(&self, id: u64) -> Ino {
         if id == TOP { self.top } else { Ino(id) }
     }
 
-    /// The node id by which the kernel knows an inode.
+    /// Returns the node id by which the kernel knows an inode.
     #[inline]
     pub fn id(&self, ino: Ino) -> u64 {
         if ino == self.top { TOP } else { ino.0 }
     }
 }
 
-/// How long attributes wait until the kernel knows that it must not keep them.
+/// Longest wait of a reply with attributes until the kernel knows that it must not keep them.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long a direct write waits until the kernel has dropped older pages, which it locks while it
+/// Longest wait of a direct write until the kernel has dropped older pages, which it locks while it
 /// reads them.
 const PAGES_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Thread `tid` has changed attributes of `ino`, and its reply does not tell the new ones.
+    /// Records that thread `tid` has changed attributes of `ino`, and that its reply has not the
+    /// new ones.
     #[inline]
     pub fn changed(&self, ino: Ino, tid: u32) {
         if self.unread.changed(ino, tid) {
@@ -67,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Attributes that were read of `inodes` are about to be shown to thread `tid`, and must not be
-    /// kept.
+    /// Announces that thread `tid` is about to be shown attributes of `inodes`, which were read
+    /// before and must not be cached.
     #[cold]
     pub fn show_only(&self, inodes: &[Ino], tid: u32) {
         let forget = |ino: &Ino| Notice::Attributes { node: self.id(*ino) };
@@ -78,33 +86,49 @@ impl Session {
         }
     }
 
-    /// Whether the kernel keeps listings: only where nothing is checked when a directory is opened,
-    /// and a file knows the directory whose listing has to go with it.
+    /// Returns whether the kernel keeps listings: only where nothing is checked when a directory is
+    /// opened, and a file knows the directory whose listing has to go with it.
     #[inline]
     pub fn keeps_listings(&self) -> bool {
-        self.rules.no_open && self.volume.has_parent_pointers()
+        self.rules.no_open && self.volume.paths().has_parent_pointers()
     }
 
-    /// The kernel has dropped `n` references to an inode.
+    /// Records that the kernel has dropped `n` references to an inode.
     pub fn forgotten(&self, ino: Ino, n: u64) {
-        let dir = self.keeps_listings().then(|| self.volume.home_of(ino)).flatten();
-        self.volume.release(ino, n);
+        if is_control(ino) {
+            return self.streams.forget(ino, n);
+        }
+        if is_virtual(ino) {
+            if let Some(shared) = self.tokens.forget(ino, n) {
+                self.volume.references().release(shared, 1);
+            }
+            return;
+        }
+        let dir = self.keeps_listings().then(|| self.volume.paths().home_of(ino)).flatten();
+        self.volume.references().release(ino, n);
         if let Some(dir) = dir
             && self.listings.has_lost(dir)
             && !self.notices.suggest(Notice::Listing { node: self.id(dir) })
         {
-            // The next one that is dropped says it again.
+            // The next inode that is dropped repeats it.
             self.listings.is_listed(dir);
         }
     }
 
-    /// A direct write has changed `len` bytes of `ino` at `at`. Has the kernel drop what it may
-    /// have read of them before; returns when it has, or late. For a thread that may block.
+    /// Has the kernel drop cached pages of `ino` after a direct write of `len` bytes at `at`.
+    /// Returns when it has, or late. For a thread that may block.
     #[inline]
     pub fn written_past_pages(&self, ino: Ino, at: u64, len: u64) {
         if len > 0 && self.pages.may_be_old(ino) {
             self.drop_pages(ino, at, len);
         }
+    }
+
+    /// Has the kernel drop what it keeps of `ino` after a change of `len` bytes at `at` that came
+    /// through a node of [`Tokens`], of which it knows no relation to the inode's.
+    pub fn written_by_token(&self, ino: Ino, at: u64, len: u64) {
+        // The attributes change in any case, and go with the data.
+        self.drop_pages(ino, at, len.max(1));
     }
 
     #[cold]
@@ -120,24 +144,26 @@ impl Session {
 /// The kernel's node id for the top of a mount.
 const TOP: u64 = 1;
 
-/// Division of labour between the kernel and us.
+/// Division of permission checks between the kernel and Shoal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rules {
     /// The kernel checks permissions (`default_permissions`): the volume must not check again.
     pub kernel_checks: bool,
     /// OPEN is answered ENOSYS, once: from then on neither OPEN nor RELEASE is sent; the same with
-    /// directories ([`Session::keeps_listings`]). Only where nothing would be checked at open
-    /// anyway.
+    /// directories ([`Session::keeps_listings`]). Only where an open would check nothing.
     pub no_open: bool,
-    /// Extended attributes are answered ENOSYS: none are asked for any more.
+    /// Extended attributes are answered ENOSYS: the kernel asks for none any more.
     pub no_xattr: bool,
-    /// Names are looked up anew each time: several users may come in, we check permissions, and
-    /// the right to search a directory is asked for with its names only.
+    /// Names are looked up anew each time: several users may come in, Shoal checks permissions, and
+    /// the right to search a directory is checked only when a name in it is looked up.
     pub ask_names: bool,
+    /// Tokens are opened by name (`ops/token.rs`). Only where OPEN is sent, and the kernel collects
+    /// no writes.
+    pub tokens: bool,
 }
 
 impl Rules {
-    /// For how many seconds the kernel may keep names.
+    /// Returns for how many seconds the kernel may keep names.
     #[inline]
     pub fn names_valid(self) -> u64 {
         if self.ask_names { 0 } else { TTL_FOREVER }

@@ -1,7 +1,7 @@
-//! What a volume counts, and how much there is of some things now: rows for people and scripts,
-//! the same of a mounted volume and of one opened by a program.
+//! Counters and gauges of a volume: rows for people and scripts, the same for a mounted volume and
+//! for one opened by a program.
 
-use shoal::{Counter, VolumeInfo};
+use shoal::raw::{Counter, VolumeInfo};
 use std::borrow::Cow;
 
 /// A counter or gauge of a volume. If it comes from a mount the words are the server's, which may
@@ -12,14 +12,14 @@ pub struct Stat {
     pub name: Cow<'static, str>,
     /// Value.
     pub value: u64,
-    /// What it counts.
+    /// Description.
     pub what: Cow<'static, str>,
-    /// It says how much there is now, and goes down, too.
+    /// The value also goes down.
     pub gauge: bool,
 }
 
 impl Stat {
-    /// Everything that is counted, then what there is now.
+    /// Returns all counters, then all gauges.
     pub fn all(info: &VolumeInfo) -> Vec<Stat> {
         let what = |name| {
             let counter = Counter::ALL.iter().find(|counter| counter.name() == name);

@@ -1,27 +1,27 @@
-//! Names below a removed tree: how the kernel drops them without anybody waiting for it.
+//! Names below a removed tree: the kernel drops them while nobody waits.
 //!
 //! The kernel drops a name together with every cached name below it, one by one: for 150,000 files
 //! half a second, during which it holds the lock of the directory. So the name is made to *expire*
 //! first ([`Notice::Name`]), which takes no time: the next caller to use the name makes the kernel
-//! ask for it again, and is told that it does not exist. But that caller then drops the names
-//! below, and waits. So the server is that caller itself, in the background.
+//! look it up again, and learns that it does not exist. But that caller then drops the names below,
+//! and waits. So the server is that caller itself, in the background.
 //!
 //! | thread | in the kernel |
 //! | --- | --- |
-//! | first | looks the expired name up: LOOKUP, `ENOENT`; unhashes it; drops what is below |
-//! | second | does the same, and finds the name unhashed: has nothing to drop, and returns |
+//! | first | looks the expired name up: LOOKUP, `ENOENT`; unhashes it; drops the names below |
+//! | second | does the same, finds the name unhashed, has nothing to drop, and returns |
 //!
-//! When one of the two has returned the name is unhashed, and nobody comes across it any more: then
-//! the reply to the removal may go out. Which of them drops the rest does not matter. Neither holds
-//! the lock of the directory meanwhile, as the thread that delivers notices would.
+//! When one of the two has returned the name is unhashed, and no other caller finds it: the reply
+//! to the removal may go out. It does not matter which of them drops the rest. Neither holds the
+//! lock of the directory meanwhile, as the thread that delivers notices would.
 //!
-//! The look-up goes through a private copy of the mount (`open_tree`), so that nobody who unmounts
-//! is told that the mount is in use: the connection ends when the names have been dropped. Only a
+//! The look-up goes through a private copy of the mount (`open_tree`), so that an unmount does not
+//! fail because the mount is in use: the connection ends when the names have been dropped. Only a
 //! process that may mount can make such a copy. Without one the names are dropped by a notice that
 //! nobody waits for.
 
-use crate::mount::table;
 use crate::notices::{Notice, Notices};
+use crate::table;
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, CWD, major, minor, statat};
 use rustix::io::Errno as Os;
@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Trees whose names are being dropped at a time; the names of others are left to a notice.
+/// Most trees whose names are dropped at a time; those of others are left to a notice.
 const SWEEPS_MAX: usize = 8;
 
 /// Drops names in the background.
@@ -44,7 +44,7 @@ pub struct Sweeper {
     running: Arc<AtomicUsize>,
 }
 
-/// Where the names are.
+/// Mount point and identity of the mount.
 struct Place {
     /// The top of the mount.
     dir: PathBuf,
@@ -52,12 +52,12 @@ struct Place {
     device: String,
 }
 
-/// A name to be looked up, with what is needed if that cannot be done.
+/// A name to be looked up, and the notice that is sent if it cannot be.
 struct Sweep {
     place: Arc<Place>,
     path: PathBuf,
     notices: Arc<Notices>,
-    /// Drops the name and those below it.
+    /// Notice that drops the name and those below it.
     drop: Mutex<Option<Notice>>,
     is_unhashed: Mutex<bool>,
     returned: Condvar,
@@ -74,8 +74,8 @@ impl Drop for Running {
 }
 
 impl Sweeper {
-    /// Sets where the volume is mounted. Before that, and where the mount cannot be found, names
-    /// are left to notices.
+    /// Sets the mount point. Before that, and if the mount cannot be found, names are left to
+    /// notices.
     pub fn is_mounted_on(&self, dir: &Path) -> io::Result<()> {
         if let Some(entry) = table::mount_at(dir)? {
             let place = Place { dir: dir.to_owned(), device: entry.device };
@@ -86,8 +86,8 @@ impl Sweeper {
     }
 
     /// Begins to drop an expired name, at `path` below the top of the mount, and the names below
-    /// it. Waits until the name is unhashed, or for `at_most`. `drop` does the same for whom no
-    /// thread can be found.
+    /// it. Waits until the name is unhashed, or for `at_most`. If no thread can be started, the
+    /// notice `drop` does the same.
     pub fn sweep(
         &self,
         path: Option<PathBuf>,
@@ -130,7 +130,7 @@ impl Sweeper {
 }
 
 impl Sweep {
-    /// Life of the first thread.
+    /// Runs the first thread.
     fn run(self: Arc<Sweep>) {
         let top = match self.place.copy() {
             Ok(top) => Arc::new(top),
@@ -146,7 +146,7 @@ impl Sweep {
     /// Looks the name up, and so makes the kernel drop it.
     fn look_up(&self, top: &OwnedFd) {
         match statat(top, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
-            // Perhaps of something new of that name.
+            // It may have found a new file of that name.
             Ok(_) | Err(Os::NOENT) => self.wake(),
             Err(error) => self.leave_to_notice(&error.into()),
         }
@@ -167,7 +167,7 @@ impl Sweep {
 }
 
 impl Place {
-    /// A copy of the mount that is nowhere in the tree of directories.
+    /// Returns a detached copy of the mount.
     fn copy(&self) -> Result<OwnedFd, Os> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let top = open_tree(CWD, &self.dir, flags)?;

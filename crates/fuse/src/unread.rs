@@ -1,44 +1,46 @@
-//! Attributes that the kernel may not have taken from our replies yet: how it never comes to keep
-//! old ones. They are valid for ever, so what it keeps wrongly is wrong until the next change.
+//! Attributes in replies that the kernel may not have taken yet: it must never keep old ones. They
+//! are valid for ever, so a wrong one stays wrong until the next change.
 //!
 //! The kernel notes a version of an inode's attributes when it asks for them, and drops an answer
+//! The kernel records a version of an inode's attributes when it asks for them, and drops an answer
 //! if the inode has a newer version by then. But not all changes make a new version (Linux 6.18,
 //! `fs/fuse/dir.c`), and one of them counts instead of asking:
-//!
-//! | what happens in the kernel | what it then kept | what we do |
+//! | events in the kernel | attributes that it then kept | action here |
 //! | --- | --- | --- |
-//! | A LOOKUP, GETATTR or READDIRPLUS brings a directory's attributes; before its caller has taken them, a creation or removal in that directory ends, which marks them as unknown (`fuse_dir_changed`) without a new version; then the caller takes them | size, links and times from before the change | [`Unread::changed`]: if somebody else was given attributes of what changes, an INVAL_INODE, which makes a new version, goes out between the change and its reply |
-//! | the same with `setxattr`, `fallocate`, and the time of change of what a rename moves | mode (of an access control list), blocks, times | the same |
-//! | A file loses one of its names; before the caller of UNLINK or RENAME has taken the reply, another brings the file's attributes, with the links that are left; then the first takes one off that (`fuse_entry_unlinked`) | one link too few: `link` says `ENOENT` to a file with one name left | [`Unread::is_losing`]: an INVAL_INODE goes out before the attributes, so that they are shown to who asks, but not kept |
+//! | A LOOKUP, GETATTR or READDIRPLUS brings a directory's attributes; before its caller has taken them, a creation or removal in that directory ends, which marks them as unknown (`fuse_dir_changed`) without a new version; then the caller takes them | size, links and times from before the change | [`Unread::changed`]: if another thread was given attributes of the changed inode, an INVAL_INODE, which makes a new version, goes out between the change and its reply |
+//! | the same with `setxattr`, `fallocate`, and the time of change of a renamed file | mode (of an access control list), blocks, times | the same |
+//! | A file loses one of its names; before the caller of UNLINK or RENAME has taken the reply, another request brings the file's attributes, with the remaining link count; then the first takes one off that (`fuse_entry_unlinked`) | one link too few: `link` fails with `ENOENT` for a file with one name left | [`Unread::is_losing`]: an INVAL_INODE goes out before the attributes, so that their caller sees them, but they are not kept |
 //!
-//! Why a notice between the two is right: who was given attributes before it has noted an older
-//! version, and who asks after it is told of the change. The kernel handles INVAL_INODE without a
-//! lock that anybody holds while waiting for us, and the inode that changes is in use by who
-//! changes it, so a serving thread can send it. Where an inode need not be in use, as with the
-//! links, it may be about to be evicted, which may wait for a request; then the thread that
-//! delivers notices sends it ([`crate::notices`]), and the reply waits for a limited time.
+//! The notice between the two is right: a caller that was given attributes before it has recorded
+//! an older version, and one that asks after it is told of the change. The kernel handles
+//! INVAL_INODE without a lock that anybody holds while waiting for the server, and the changed
+//! inode is in use by the caller that changes it, so a serving thread can send the notice. Where an
+//! inode need not be in use, as with the links, it may be about to be evicted, which may wait for a
+//! request; then the thread that delivers notices sends it ([`crate::notices`]), and the reply
+//! waits for a limited time.
 //!
 //! *When no notice is needed*, which is nearly always: a thread in the kernel has one request at a
-//! time, so by its next one it has taken the reply to the last. Who alone was given attributes and
-//! then makes the change has taken them. And after [`KEPT_MS`] a reply has been taken by whomever.
+//! time, so by its next one it has taken the reply to the last. If the thread that makes the change
+//! is the only one that was given attributes, it has taken them. And after [`KEPT_MS`] every reply
+//! has been taken.
 //!
 //! Times of access are left out: they are kept roughly in any case.
 
 use parking_lot::Mutex;
-use shoal::Ino;
+use shoal::raw::Ino;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
-/// After so many milliseconds a reply has been taken: its caller waits in the kernel, cannot be
+/// Milliseconds after which a reply has been taken: its caller waits in the kernel, cannot be
 /// stopped there, and has nothing to wait for.
 const KEPT_MS: u64 = 10_000;
 /// Inodes share a slot by the low bits of their numbers. A shared one costs superfluous notices:
 /// for [`KEPT_MS`], one for each change.
 const SLOTS: usize = 32_768;
-/// Threads that have taken a name from a file with others, remembered at most.
+/// Most entries of the list of threads that have taken a name from a file with others.
 const LOSING_MAX: usize = 256;
 
-/// Bits of a [`Slot`]'s word: what identifies the inode, the thread, and the time.
+/// Bits of a [`Slot`]'s word: identity of the inode, the thread, and the time.
 const TAG_SHIFT: u32 = 48;
 const TID_SHIFT: u32 = 26;
 const TID_MASK: u64 = (1 << 22) - 1;
@@ -48,25 +50,25 @@ const SEVERAL: u64 = 0xffff;
 
 #[derive(Default)]
 struct Slot {
-    /// To whom attributes were given last; 0: to nobody. A thread of 0: to several, or who knows.
+    /// Thread that was given attributes last; 0: none. A thread of 0: several, or unknown.
     given: AtomicU64,
-    /// When an inode of this slot was changed last, in nanoseconds.
+    /// Time of the last change of an inode of this slot, in nanoseconds.
     changed: AtomicU64,
 }
 
-/// A name that is being taken from a file that has others.
+/// A name that is being taken from a file with others.
 struct Loss {
     ino: Ino,
     tid: u32,
     at_ms: u64,
 }
 
-/// Who was given which attributes, and may not have taken them.
+/// Threads that were given attributes and may not have taken them, by inode.
 pub struct Unread {
     start: Instant,
     slots: Box<[Slot]>,
     losses: Mutex<Vec<Loss>>,
-    /// How many there are, to be asked without the lock.
+    /// Number of losses, to be read without the lock.
     losing: AtomicUsize,
 }
 
@@ -79,15 +81,15 @@ impl Default for Unread {
 }
 
 impl Unread {
-    /// Nanoseconds of the clock of [`Unread::changed_since`].
+    /// Returns the time for [`Unread::changed_since`], in nanoseconds.
     #[inline]
     pub fn now(&self) -> u64 {
         // Never 0, which is before everything.
         self.start.elapsed().as_nanos() as u64 + 1
     }
 
-    /// Thread `tid` is about to be given attributes of `ino`, at `now`. To be called before they
-    /// are read: a change after that is sure to find this.
+    /// Records that thread `tid` is about to be given attributes of `ino`, at `now`. Must be called
+    /// before they are read: a change after it is sure to see the record.
     #[inline]
     pub fn give(&self, ino: Ino, tid: u32, now: u64) {
         let given = &self.slot(ino).given;
@@ -107,8 +109,9 @@ impl Unread {
         }
     }
 
-    /// Thread `tid` has changed attributes of `ino` and is not told the new ones. Whether the
-    /// kernel must be told, before the reply, that those it has or is given are old.
+    /// Records that thread `tid` has changed attributes of `ino` and is not told the new ones.
+    /// Returns whether the kernel must be told, before the reply, that those it has or is given are
+    /// old.
     #[inline]
     #[must_use]
     pub fn changed(&self, ino: Ino, tid: u32) -> bool {
@@ -121,7 +124,7 @@ impl Unread {
         match old >> TAG_SHIFT {
             SEVERAL => true,
             mine if mine == tag(ino) => {
-                // A failure means that somebody was given attributes since: after the change.
+                // A failure means that attributes were given since: after the change.
                 let _ = slot.given.compare_exchange(old, 0, SeqCst, SeqCst);
                 tid == 0 || tid_of(old) != tid
             }
@@ -129,19 +132,19 @@ impl Unread {
         }
     }
 
-    /// Whether `ino` may have been changed since `then`. Asked after [`Unread::give`] about
-    /// attributes that were read before it.
+    /// Returns whether `ino` may have been changed since `then`. Must be called after
+    /// [`Unread::give`], about attributes that were read before it.
     #[inline]
     pub fn changed_since(&self, ino: Ino, then: u64) -> bool {
         self.slot(ino).changed.load(SeqCst) >= then
     }
 
-    /// Thread `tid` is about to take from `ino` a name that is not its only one.
+    /// Records that thread `tid` is about to take from `ino` a name that is not its only one.
     #[cold]
     pub fn lose(&self, ino: Ino, tid: u32) {
         let at_ms = self.now() / 1_000_000;
         let mut losses = self.losses.lock();
-        // Its last loss has been taken note of: it goes on.
+        // The thread has taken its last reply: it goes on.
         losses.retain(|loss| loss.tid != tid && at_ms - loss.at_ms.min(at_ms) < KEPT_MS);
         if losses.len() == LOSING_MAX {
             losses.remove(0);
@@ -150,8 +153,8 @@ impl Unread {
         self.losing.store(losses.len(), SeqCst);
     }
 
-    /// Whether somebody else than `tid` has taken, or is taking, a name from `ino`, and may not
-    /// have been told so. Asked after the attributes were read.
+    /// Returns whether another thread than `tid` has taken, or is taking, a name from `ino`, and
+    /// may not have seen the reply. Must be called after the attributes were read.
     #[inline]
     pub fn is_losing(&self, ino: Ino, tid: u32) -> bool {
         self.losing.load(SeqCst) != 0 && self.find_loss(ino, tid)
@@ -172,11 +175,11 @@ impl Unread {
     }
 }
 
-/// What tells inodes of one slot apart, mostly: two of the same tag cost a superfluous notice.
+/// Returns bits that tell inodes of one slot apart; two of the same tag cost a superfluous notice.
 #[inline]
 fn tag(ino: Ino) -> u64 {
     let hash = (ino.0 / SLOTS as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    // Neither 0, so that a word in use is not, nor `SEVERAL`.
+    // Never 0, which marks a free word, nor `SEVERAL`.
     0x8000 + hash % 0x7fff
 }
 
@@ -190,12 +193,12 @@ fn tid_of(word: u64) -> u32 {
     (word >> TID_SHIFT & TID_MASK) as u32
 }
 
-/// Whether what a word says is over, or it says nothing.
+/// Returns whether a word is free or its record has expired.
 #[inline]
 fn is_over(word: u64, now_ms: u64) -> bool {
     let age = now_ms.wrapping_sub(word) & TIME_MASK;
-    // More than half of what there is: it is newer than the caller's `now`. (Or hours old, if
-    // nobody has used the slot since, which costs one superfluous notice.)
+    // More than half of the range: it is newer than the caller's `now`. (Or hours old, if nobody
+    // has used the slot since, which costs one superfluous notice.)
     word == 0 || age > KEPT_MS && age <= TIME_MASK / 2
 }
 

@@ -1,5 +1,5 @@
-//! `name_to_handle_at` and `open_by_handle_at`: handles outlive the kernel's caches, and the inode
-//! number's next owner is not mistaken for the old one.
+//! `name_to_handle_at` and `open_by_handle_at`: handles outlive the kernel's caches, and never open
+//! a later inode of the same number.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -98,7 +98,7 @@ fn the_dead_are_stale() {
     let top = open(&m.dir, OFlags::DIRECTORY).unwrap();
     fails!(STALE, open_handle(&top, &file, OFlags::RDONLY));
     fails!(STALE, open_handle(&top, &dir, OFlags::RDONLY));
-    // New owners of the numbers are other files.
+    // Reused numbers are other files.
     for number in 0..200 {
         touch(m.path(&format!("new{number}")));
     }

@@ -79,7 +79,7 @@ fn a_busy_mount_is_not_unmounted() {
     let Some(m) = mount_only("") else { return };
     let fd = create(m.path("file"), OFlags::RDWR, 0o600).unwrap();
     let error = shoal_fuse::unmount_and_wait(&m.dir).unwrap_err();
-    assert_eq!(error.code(), shoal::Code::Busy);
+    assert_eq!(error.code(), shoal::raw::Code::Busy);
     assert!(error.to_string().contains("in use"), "{error}");
     pwrite(&fd, 0, b"still here");
     assert_eq!(pread(&fd, 0, 99), b"still here");
@@ -104,10 +104,10 @@ fn detaching_ends_with_the_last_user() {
 fn busy_and_bad_mount_points() {
     let Some(m) = mount_only("") else { return };
     let other = m.base().join("other-volume");
-    let wish = shoal::MkfsOptions { size: 64 << 20, ..shoal::MkfsOptions::default() };
-    shoal::mkfs(&other, &wish).unwrap();
-    let options = shoal::OpenOptions::default();
-    let volume = Arc::new(shoal::Volume::open(&other, &options).unwrap());
+    let wish = shoal::raw::MkfsOptions { size: 64 << 20, ..shoal::raw::MkfsOptions::default() };
+    shoal::raw::mkfs(&other, &wish).unwrap();
+    let options = shoal::raw::OpenOptions::default();
+    let volume = Arc::new(shoal::raw::Volume::open(&other, &options).unwrap());
     let try_mount = |dir: &std::path::Path| {
         let options = MountOptions::default();
         match shoal_fuse::Mount::new(volume.clone(), dir, "x", &options) {
@@ -116,12 +116,12 @@ fn busy_and_bad_mount_points() {
         }
     };
     let busy = try_mount(&m.dir);
-    assert_eq!(busy.code(), shoal::Code::Busy, "{busy}");
+    assert_eq!(busy.code(), shoal::raw::Code::Busy, "{busy}");
     assert!(!busy.to_string().contains("lost its server"), "{busy}");
     let missing = try_mount(&m.base().join("missing"));
-    assert_eq!(missing.code(), shoal::Code::NotFound, "{missing}");
+    assert_eq!(missing.code(), shoal::raw::Code::NotFound, "{missing}");
     let file = try_mount(&other);
-    assert_eq!(file.code(), shoal::Code::NotDirectory, "{file}");
+    assert_eq!(file.code(), shoal::raw::Code::NotDirectory, "{file}");
     for error in [busy, missing, file] {
         assert!(!error.to_string().contains('\n'));
     }
@@ -134,8 +134,8 @@ fn a_dead_server() {
     touch(m.path("synced"));
     shoal_fuse::sync(&m.dir).unwrap();
     m.kill();
-    // Cached attributes would still be shown; the volume's figures are never cached.
-    // (CANCELED: the kernel takes a dead server's rings apart in the background.)
+    // Cached attributes would still be shown; the volume's figures are never cached. (CANCELED: the
+    // kernel dismantles a dead server's rings in the background.)
     use rustix::io::Errno;
     match rustix::fs::statvfs(&m.dir) {
         Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => {}
@@ -144,8 +144,9 @@ fn a_dead_server() {
     assert!(shoal_fuse::is_mounted(&m.dir), "the dead mount is still found");
     assert_eq!(shoal_fuse::server_pid(&m.dir), None);
     // A new server must not be hidden under it.
-    let volume =
-        Arc::new(shoal::Volume::open(&m.volume(), &shoal::OpenOptions::default()).unwrap());
+    let volume = Arc::new(
+        shoal::raw::Volume::open(&m.volume(), &shoal::raw::OpenOptions::default()).unwrap(),
+    );
     let options = MountOptions::default();
     match shoal_fuse::Mount::new(volume.clone(), &m.dir, "x", &options) {
         Ok(_) => panic!("mounted"),
@@ -178,7 +179,7 @@ fn unknown_ioctls_and_attributes() {
     let Some(m) = mount_only("") else { return };
     touch(m.path("file"));
     let fd = open(m.path("file"), OFlags::RDONLY).unwrap();
-    // What `isatty` asks.
+    // The ioctl of `isatty`.
     fails!(NOTTY, rustix::termios::tcgetattr(&fd));
     fails!(NODATA, rustix::fs::fgetxattr(&fd, "user.x", &mut [0u8; 10][..]));
 }
@@ -245,8 +246,8 @@ fn a_storm() {
     assert_eq!(text, b"t3r10");
 }
 
-/// Whoever is in the middle of a call when the server is killed gets an error, not a hang; the
-/// next server finds a consistent volume with everything that had been synced.
+/// A caller in the middle of a call when the server is killed gets an error, not a hang; the next
+/// server finds a consistent volume with everything that had been synced.
 #[test]
 fn killed_under_load() {
     let Some(mut m) = mount_only("") else { return };
@@ -272,7 +273,7 @@ fn killed_under_load() {
                 })
             })
             .collect();
-        // Some of the load is synced half-way, the rest is cut anywhere.
+        // Some of the load is synced half-way, the rest is interrupted anywhere.
         std::thread::sleep(Duration::from_millis(150));
         shoal_fuse::sync(&m.dir).unwrap();
         std::thread::sleep(Duration::from_millis(150));
@@ -286,7 +287,7 @@ fn killed_under_load() {
             let path = m.path(&format!("synced{before}"));
             assert_eq!(std::fs::read(path).unwrap(), b"contents");
         }
-        // All that is there can be read and removed.
+        // Everything that is there can be read and removed.
         for name in list(&m.dir).iter().filter(|name| name.starts_with("load")) {
             for file in std::fs::read_dir(m.path(name)).unwrap() {
                 let data = std::fs::read(file.unwrap().path()).unwrap();
@@ -297,7 +298,7 @@ fn killed_under_load() {
     }
 }
 
-/// The helper wants a user with a name; this one exists everywhere.
+/// `fusermount3` needs a user with a name; this one exists everywhere.
 const NOBODY: u32 = 65_534;
 
 /// An ordinary user mounts with the help of fusermount3.
@@ -331,12 +332,12 @@ fn by_an_ordinary_user() {
         chmod(m.path("mine"), 0o400);
         fails!(ACCESS, open(m.path("mine"), OFlags::WRONLY));
         assert_eq!(lstat(m.path("mine")).unwrap().st_uid, NOBODY);
-        // The server cannot copy its mount, so that names are dropped by a notice.
+        // The server cannot copy its mount, so a notice drops the names.
         let top = open(&m.dir, OFlags::RDONLY).unwrap();
         for _ in 0..3 {
             std::fs::create_dir_all(m.path("tree/a/b")).unwrap();
             (0..500).for_each(|n| touch(m.path(&format!("tree/a/b/{n}"))));
-            shoal_fuse::remove_tree(&top, b"tree", shoal::TreeCheck::Tree).unwrap();
+            shoal_fuse::remove_tree(&top, b"tree", shoal::raw::TreeCheck::Tree).unwrap();
             fails!(NOENT, lstat(m.path("tree/a/b/7")));
             fails!(NOENT, lstat(m.path("tree")));
         }

@@ -1,4 +1,4 @@
-//! Where files have their names, asked for through the mount.
+//! The names of files, asked for through the mount.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -6,10 +6,10 @@ mod common;
 use common::*;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use shoal::Ino;
+use shoal::raw::Ino;
 use shoal_fuse::{Names, names_of};
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,10 +17,6 @@ harness!();
 
 fn ask(opened: &OwnedFd, ino: Option<u64>) -> Res<Names> {
     names_of(opened, ino.map(Ino)).map_err(|error| Errno::from_io_error(&error).unwrap())
-}
-
-fn dir(path: impl AsRef<Path>) -> OwnedFd {
-    open(path, OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
 }
 
 fn ino(path: impl AsRef<Path>) -> u64 {
@@ -100,7 +96,7 @@ fn thousands_of_links_come_page_by_page() {
     let names = ask(&file, None).unwrap();
     assert_eq!(names.links.len(), LINKS + 1, "none twice");
     assert_eq!(paths(&names), wanted);
-    // Those that are there all the time are listed while others come and go.
+    // Links that are there all the time are listed while others come and go.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -180,27 +176,4 @@ fn a_path_longer_than_a_page_is_refused() {
         }
     }
     panic!("never too long");
-}
-
-#[test]
-fn malformed_questions_are_refused() {
-    let Some(m) = mount_only("") else { return };
-    let top = dir(&m.dir);
-    let number = u64::from(shoal_fuse::protocol::flags::IOCTL_PARENTS);
-    let mut page = vec![0u64; 2047];
-    let call = |page: &mut [u64], number: u64| {
-        // SAFETY: the page is as long as the largest number says.
-        match unsafe { libc::ioctl(top.as_raw_fd(), number as libc::c_ulong, page.as_mut_ptr()) } {
-            0 => Ok(()),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
-        }
-    };
-    call(&mut page, number).unwrap();
-    for (word, value) in [(1, 2u64 << 32), (3, 1), (3, 1 << 32)] {
-        page.fill(0);
-        page[word] = value;
-        fails!(INVAL, call(&mut page, number));
-    }
-    page.fill(0);
-    fails!(NOTTY, call(&mut page, number & !0x3fff_0000 | 1024 << 16));
 }

@@ -13,12 +13,12 @@ harness!();
 
 const PAGE: usize = 4096;
 const PAGES: usize = 8;
-/// A block that the kernel takes for direct I/O wherever it is written.
+/// A block aligned for direct I/O at any offset.
 #[repr(align(4096))]
 struct Block([u8; PAGE]);
 
-/// When a write has completed, who reads sees it: also if others have read the old data while it
-/// was under way, and the kernel has kept that.
+/// A completed write is visible to every reader, also if the old data was read, and cached, while
+/// it was under way.
 #[test]
 fn what_has_been_written_is_read() {
     let Some(m) = mount("") else { return };
@@ -41,10 +41,10 @@ fn what_has_been_written_is_read() {
     });
 }
 
-/// Without what the server does about it, one of a few hundred shows old data.
+/// Without the server's notices, one of a few hundred shows old data.
 const ROUNDS: u64 = 800;
 
-/// Writes all pages at a time, then reads each; returns what was read that is old.
+/// Writes all pages at a time, then reads each; returns the old data that was read.
 fn write_and_read(
     ring: &mut IoUring,
     path: &std::path::Path,

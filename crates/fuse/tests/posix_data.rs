@@ -120,7 +120,7 @@ fn truncation() {
     fails!(NOENT, truncate(m.path("none"), 0));
     mkdir(m.path("dir"), 0o755).unwrap();
     fails!(ISDIR, truncate(m.path("dir"), 0));
-    // Far beyond what is stored.
+    // Far beyond the stored data.
     truncate(m.path("file"), 1 << 40).unwrap();
     let fd = open(m.path("file"), OFlags::RDWR).unwrap();
     assert_eq!(pread(&fd, (1 << 40) - 3, 10), [0; 3]);
@@ -223,7 +223,7 @@ fn copies_within_the_volume() {
     fails!(INVAL, rustix::fs::copy_file_range(&both, Some(&mut 0), &both, Some(&mut 10), 100));
 }
 
-/// By a process of its own: a page fault of this one must not meet its own other threads.
+/// In a process of its own: a page fault of this one must not wait for its own other threads.
 #[test]
 fn shared_mappings() {
     let Some(m) = mount("") else { return };

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 harness!();
 
-/// Names, types and inodes as the kernel lists them.
+/// Returns names, types and inodes as the kernel lists them.
 fn names(path: &std::path::Path) -> Vec<(String, FileType, u64)> {
     let fd = open(path, OFlags::DIRECTORY).unwrap();
     let dir = rustix::fs::Dir::read_from(&fd).unwrap();
@@ -76,7 +76,7 @@ fn every_entry_once_in_a_large_directory() {
     assert!(list(&m.dir).is_empty());
 }
 
-/// What stays in the directory is listed exactly once, whatever comes and goes meanwhile.
+/// Entries that stay in the directory are listed exactly once, whatever comes and goes meanwhile.
 #[test]
 fn reading_while_changing() {
     let Some(m) = mount("") else { return };
@@ -104,7 +104,7 @@ fn reading_while_changing() {
     assert_eq!(all.len(), found.len(), "nothing twice");
 }
 
-/// As `rm -r` of old does: remove while reading, without rewinding.
+/// Old `rm -r` does this: remove while reading, without rewinding.
 #[test]
 fn removing_while_reading() {
     let Some(m) = mount("") else { return };
@@ -159,7 +159,7 @@ fn rewinding_and_seeking() {
     assert_eq!(rest, wanted);
 }
 
-/// A new file is seen, and an old one not, by a directory that was open all the time.
+/// A rewound descriptor that was open all the time lists a new file, and no removed one.
 #[test]
 fn a_rewound_listing_is_fresh() {
     let Some(m) = mount("") else { return };
@@ -181,8 +181,8 @@ fn a_rewound_listing_is_fresh() {
     assert_eq!(read(&fd), ["new"]);
 }
 
-/// The kernel keeps listings, and each change in a directory must show in the next one, in both
-/// directories of a rename.
+/// Each change in a directory must show in the next listing although the kernel caches listings, in
+/// both directories of a rename.
 #[test]
 fn a_kept_listing_follows_every_change() {
     let Some(m) = mount("") else { return };
@@ -209,7 +209,7 @@ fn a_kept_listing_follows_every_change() {
     ];
     for (number, (step, expected)) in steps.iter().enumerate() {
         step();
-        // Once from us, once from what is kept.
+        // Once from the server, once from the cache.
         for _ in 0..2 {
             for (dir, expected) in dirs.iter().zip(expected) {
                 assert_eq!(list(dir), *expected, "step {number}");

@@ -1,4 +1,4 @@
-//! What `docs/posix.md` says Shoal does not do, and what a directory's figures mean.
+//! Limits that `docs/posix.md` states, and the meaning of a directory's figures.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 harness!();
 
-/// What a system call that returns -1 for an error has come to.
+/// Converts the result of a system call that returns -1 for an error.
 fn outcome(value: i64) -> Res<i64> {
     match value {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
@@ -57,7 +57,7 @@ fn no_pieces_are_cut_out_or_put_in() {
 fn a_program_that_runs_cannot_be_written() {
     let Some(m) = mount("") else { return };
     let path = m.path("sleep");
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    copy_program("/bin/sleep", &path);
     let mut child = Command::new(&path).arg("60").spawn().unwrap();
     let opened = open(&path, OFlags::WRONLY);
     child.kill().unwrap();
@@ -75,7 +75,7 @@ fn devices_and_set_id_bits_mean_nothing_by_default() {
     let kind = rustix::fs::FileType::CharacterDevice;
     rustix::fs::mknodat(rustix::fs::CWD, &device, kind, bits, number).unwrap();
     fails!(ACCESS, open(&device, OFlags::RDONLY));
-    std::fs::copy("/usr/bin/id", m.path("id")).unwrap();
+    copy_program("/usr/bin/id", m.path("id"));
     chmod(m.path("id"), 0o4755);
     let id = Command::new("setpriv")
         .args(["--reuid=61001", "--clear-groups"])
@@ -94,7 +94,7 @@ fn figures_of_a_directory() {
     mkdir(m.path("dir/sub"), 0o755).unwrap();
     touch(m.path("dir/file"));
     let facts = stat(m.path("dir")).unwrap();
-    // The number of names; the links are those of its name, its "." and each "..".
+    // The number of names; the links are its name, its "." and each "..".
     assert_eq!((facts.st_size, facts.st_nlink), (2, 3));
 }
 
@@ -103,7 +103,7 @@ fn locks_are_seen_by_other_processes() {
     let Some(m) = mount("") else { return };
     let path = m.path("file");
     let fd = create(&path, OFlags::RDWR, 0o600).unwrap();
-    // Whether another process gets the lock.
+    // Asks another process whether it gets the lock.
     let free = || {
         let flock = Command::new("flock").arg("--nonblock").arg(&path).arg("true").status();
         flock.unwrap().success()
@@ -121,7 +121,7 @@ fn without_its_server_a_mount_answers_at_once() {
     let fd = create(m.path("file"), OFlags::RDWR, 0o600).unwrap();
     pwrite(&fd, 0, b"data");
     m.kill();
-    // Rings are taken down after the process, and say ECANCELED until then.
+    // Rings are dismantled after the process, and return ECANCELED until then.
     let killed = Instant::now();
     while stat(m.path("other")).unwrap_err() == Errno::CANCELED {
         assert!(killed.elapsed() < Duration::from_secs(10));

@@ -32,7 +32,7 @@ fn files_by_owner_group_and_others() {
         let file = m.path("file");
         std::fs::write(&file, b"x").unwrap();
         chown(&file, USER, OTHER);
-        // Mode, then what owner, member of the group and others may: read, write.
+        // Mode, then the rights of owner, member of the group and others: read, write.
         let table = [
             (0o600, [(true, true), (false, false), (false, false)]),
             (0o040, [(false, false), (true, false), (false, false)]),
@@ -62,7 +62,7 @@ fn files_by_owner_group_and_others() {
                 });
             }
         }
-        // Root may all but execute what nobody may.
+        // Root may do everything but execute a file that nobody may execute.
         chmod(&file, 0);
         open(&file, OFlags::RDWR).unwrap();
         fails!(ACCESS, try_access(&file, Access::EXEC_OK));
@@ -133,7 +133,7 @@ fn directories_need_search_and_write() {
         mkdir(&dir, 0o700).unwrap();
         touch(m.path("dir/file"));
         mkdir(m.path("dir/sub"), 0o777).unwrap();
-        // What the kernel has never looked up, so that Shoal is asked.
+        // Names that the kernel has never looked up, so that Shoal is asked.
         as_user(USER, &[], || {
             fails!(ACCESS, stat(m.path("dir/unknown")));
             fails!(ACCESS, create(m.path("dir/new"), OFlags::WRONLY, 0o600));
@@ -168,7 +168,8 @@ fn directories_need_search_and_write() {
 }
 
 /// The kernel opens special files without a request. Where it checks permissions it does so itself;
-/// where Shoal does, devices are refused, and FIFOs and sockets open for whoever reaches them.
+/// where Shoal does, devices are refused, and FIFOs and sockets open for every user who reaches
+/// them.
 #[test]
 fn special_files_are_opened_by_the_kernel() {
     use rustix::fs::{CWD, FileType, mknodat};
@@ -304,7 +305,7 @@ fn set_id_bits_are_cleared() {
             assert_eq!(mode(&file), bits);
         };
         let write = || pwrite(&open(&file, OFlags::WRONLY).unwrap(), 0, b"x");
-        // By a write of somebody who is not root, also the owner.
+        // By a write of a user who is not root, also the owner.
         make(0o6777);
         as_user(USER, &[], write);
         assert_eq!(mode(&file), 0o777, "{options}");
@@ -348,7 +349,7 @@ fn set_id_bits_are_cleared_by_allocation_and_by_nobody_who_may_not_write() {
         let file = m.path("file");
         std::fs::write(&file, b"#!/bin/true").unwrap();
         chown(&file, USER, USER);
-        // Seen by the mount like the request before an allocation, but anybody may send it.
+        // The mount sees the same request before an allocation, but anybody may send it.
         chmod(&file, 0o6755);
         let _ = as_user(OTHER, &[], || try_chown(&file, None, None));
         assert_eq!(mode(&file), 0o6755, "{options}: chown by an outsider");
@@ -384,7 +385,7 @@ fn execution() {
     each(|m, _| {
         if !m.is_native() {
             let path = m.path("script");
-            std::fs::copy("/bin/true", &path).unwrap();
+            copy_program("/bin/true", &path);
             chmod(&path, 0o644);
             let run = || std::process::Command::new(&path).status();
             assert!(run().is_err(), "not executable");

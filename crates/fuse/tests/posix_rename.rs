@@ -1,4 +1,4 @@
-//! `rename` and `renameat2`: the matrix of what replaces what, and the refusals.
+//! `rename` and `renameat2`: the matrix of types, and the refusals.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn onto_nothing() {
     fails!(NOTDIR, rename(m.path("b/link"), m.path("b/file/x")));
 }
 
-/// What a rename of a row onto a column does; all in one directory and across two.
+/// Outcome of a rename of a row onto a column; all in one directory and across two.
 #[test]
 fn matrix_of_types() {
     let Some(m) = mount("") else { return };

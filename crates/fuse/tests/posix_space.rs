@@ -1,5 +1,5 @@
-//! A full volume: `ENOSPC` comes from the call that wanted the space, removing always works, and
-//! what was removed can be used again.
+//! A full volume: `ENOSPC` comes from the call that needs the space, removing always works, and
+//! freed space can be used again.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn fill_and_refill(size: usize) {
     let bytes = first * size;
     println!("{first} files of {size} bytes");
     assert!(bytes > 100 << 20 || size < 4096, "{bytes} bytes of 256 MiB");
-    // What is there is whole.
+    // Complete files are intact.
     m.remount();
     let data = pattern(size, 3);
     for number in (0..first).step_by(1 + first / 50) {
@@ -83,7 +83,7 @@ fn small_files() {
     fill_and_refill(3000);
 }
 
-/// A file unlinked while open keeps its space; closed, it gives it back.
+/// A file unlinked while open keeps its space until it is closed.
 #[test]
 fn unlinked_files_give_their_space_back() {
     let Some(m) = mount_only("") else { return };
@@ -109,7 +109,7 @@ fn unlinked_files_give_their_space_back() {
     unlink(m.path("second")).unwrap();
     assert_eq!(pread(&fd, 100 << 20, 1 << 20), data);
     drop(fd);
-    // The kernel tells us in its own time that nobody has the file any more.
+    // The kernel takes its time to report that nobody has the file any more.
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(write("third").1, "the first has given its space back");
 }

@@ -58,7 +58,7 @@ fn set_by_hand() {
     fails!(NOENT, utimens(m.path("none"), (0, 0), (0, 0)));
 }
 
-/// Which calls move which times, of the inode and of its directory.
+/// Times of the inode and of its directory that each call changes.
 #[test]
 fn set_by_calls() {
     let Some(m) = mount("") else { return };

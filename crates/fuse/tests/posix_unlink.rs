@@ -1,4 +1,4 @@
-//! `unlink`, `rmdir`, hard links, and files that live on without a name.
+//! `unlink`, `rmdir`, hard links, and open files without a name.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn an_open_file_lives_on() {
     assert_ne!(old.st_ino, new.st_ino);
 }
 
-/// The kernel may have forgotten the name's inode but for the open file.
+/// The kernel may have dropped the inode but for the open file.
 #[test]
 fn an_open_file_lives_on_without_the_kernels_caches() {
     let Some(m) = mount("") else { return };

@@ -88,7 +88,7 @@ fn on_directories_symlinks_and_many_on_one_file() {
     }
 }
 
-/// Runs a program; `None`: it is not installed, and that has been said.
+/// Runs a program; `None`: it is not installed, and the skip is recorded.
 fn run(program: &str, args: &[&str]) -> Option<String> {
     match Command::new(program).args(args).output() {
         Ok(out) => {
@@ -126,7 +126,7 @@ fn access_control_lists_grant_deny_and_are_inherited() {
             as_user(USER, &[], || assert_eq!(std::fs::read(&file).unwrap(), b"text"));
             as_user(OTHER, &[], || assert!(std::fs::read(&file).is_err()));
         }
-        // What a chmod takes from the group class it takes from the mask.
+        // A chmod of the group class changes the mask.
         chmod(&file, 0o600);
         let shown = run("getfacl", &["-cnp", file.to_str().unwrap()]).unwrap();
         assert!(shown.contains("mask::---"), "{options:?}: {shown}");
@@ -135,7 +135,7 @@ fn access_control_lists_grant_deny_and_are_inherited() {
     }
 }
 
-/// An access control list that gives `USER` the right to read.
+/// Returns an access control list that gives `USER` the right to read.
 fn acl() -> Vec<u8> {
     let none = u32::MAX;
     let mut bytes = 2u32.to_le_bytes().to_vec();
@@ -149,7 +149,8 @@ fn acl() -> Vec<u8> {
     bytes
 }
 
-/// Modes of files with set-id bits after their owner, root, or nobody has set an access list.
+/// Returns the modes of files with set-id bits after their owner, root, or nobody has set an access
+/// list.
 fn modes_after_lists(dir: &Path) -> Option<Vec<(String, u32)>> {
     const FOREIGN: u32 = 4242;
     let mut modes = Vec::new();
@@ -174,7 +175,7 @@ fn modes_after_lists(dir: &Path) -> Option<Vec<(String, u32)>> {
     Some(modes)
 }
 
-/// Whoever is outside a file's group cannot give it to a list's users with the set-group-ID bit.
+/// A user outside a file's group cannot give it to a list's users with the set-group-ID bit.
 #[test]
 fn a_list_takes_the_set_group_id_bit_as_on_the_kernels_filesystems() {
     let native = Path::new("/dev/shm").join(format!("shoal-acl-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! A volume that becomes read-only at work says so: in `statvfs`, in the list of mounts, through
+//! A volume that becomes read-only at work shows it: in `statvfs`, in the list of mounts, through
 //! the mount, and in the log.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 harness!();
 
-/// `fusermount3` wants a user with a name.
+/// `fusermount3` needs a user with a name.
 const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,7 @@ fn is_read_only(dir: &Path) -> bool {
     statvfs(dir).unwrap().f_flag.contains(StatVfsMountFlags::RDONLY)
 }
 
-/// A second place where the same is mounted, taken away also if the test fails.
+/// A bind mount of the same, removed also if the test fails.
 struct Bound(PathBuf);
 
 impl Bound {
@@ -109,7 +109,7 @@ fn it_shows_once_no_file_is_open_for_writing() {
     m.mend();
 }
 
-/// The thread that tries does not keep the mount from ending.
+/// The retries do not keep the mount from ending.
 #[test]
 fn it_ends_while_it_is_still_tried() {
     let Some(mut m) = mount_failing("") else { return };
@@ -125,7 +125,7 @@ fn it_ends_while_it_is_still_tried() {
     m.mend();
 }
 
-/// What the user has mounted the user's server may not change.
+/// The server of an ordinary user must not change the mount that this user has made.
 #[test]
 fn an_ordinary_users_server_says_that_it_cannot() {
     let Some(mut m) = mount_failing("") else { return };

@@ -1,4 +1,4 @@
-//! What only rings can get wrong: the ends of their connection, every processor's queue, more
+//! Failures that only rings can have: the ends of their connection, every processor's queue, more
 //! requests than slots. The rest of the mount's tests run through rings as well (see `common`).
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
@@ -21,7 +21,7 @@ fn serve_helper() {
     common::serve();
 }
 
-/// The kernel's switch belongs to the machine: one test at a time, and as it was before afterwards.
+/// The kernel's switch belongs to the machine: one test at a time, and restored afterwards.
 struct Switch {
     before: String,
     _turn: MutexGuard<'static, ()>,
@@ -38,7 +38,7 @@ fn switch() -> Option<Switch> {
     if !rings_possible() {
         return None;
     }
-    // A test that has failed has restored the switch all the same.
+    // A test that has failed has restored the switch, too.
     let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let before = std::fs::read_to_string(RINGS_SWITCH).unwrap().trim().to_owned();
     Some(Switch { before, _turn: turn })
@@ -66,8 +66,8 @@ fn signal(m: &TestMount, signal: Signal) {
     kill_process(Pid::from_raw(m.server_pid() as i32).unwrap(), signal).unwrap();
 }
 
-/// Threads that create, write and remove files until they are told to stop or an error comes; they
-/// return that.
+/// Threads that create, write and remove files until they are stopped or get an error; they return
+/// that error.
 struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -125,7 +125,7 @@ impl Load {
 }
 
 fn all_gone(ends: &[Option<Errno>]) {
-    // The last is what the kernel says if the thread of a ring dies with a request on its way.
+    // The kernel returns the last one if the thread of a ring dies with a request under way.
     let gone = |end: &Option<Errno>| {
         matches!(end, Some(Errno::CONNABORTED | Errno::NOTCONN | Errno::CANCELED))
     };
@@ -153,7 +153,7 @@ fn a_forced_unmount_under_load_releases_the_volume() {
     let Some((mut m, _switch)) = rings("") else { return };
     for _ in 0..3 {
         let load = Load::on(&m);
-        // Ends the connection; it is busy, so it stays in the tree of directories until later.
+        // Ends the connection; it is busy, so it stays mounted until later.
         let _ = unmount(&m.dir, UnmountFlags::FORCE);
         all_gone(&load.end());
         let _ = unmount(&m.dir, UnmountFlags::DETACH);

@@ -1,31 +1,24 @@
-//! A mounted volume checked piece by piece, by an ioctl.
+//! Scrub of a mounted volume, in steps.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 use common::*;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
-use shoal::ScrubAt;
-use shoal_fuse::protocol::flags::IOCTL_SCRUB;
+use shoal::raw::ScrubAt;
 use shoal_fuse::{ScrubStep, scrub_of};
 use std::collections::HashSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 harness!();
-
-fn dir(path: impl AsRef<Path>) -> OwnedFd {
-    open(path, OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
-}
 
 fn scrub(top: &OwnedFd, at: ScrubAt, bytes: u64) -> Res<ScrubStep> {
     scrub_of(top, at, bytes).map_err(|error| Errno::from_io_error(&error).unwrap())
 }
 
-/// All of it, in steps; what was read and found, and in how many steps.
+/// Scrubs everything in steps; returns the sum of the results and the number of steps.
 fn whole(top: &OwnedFd, bytes: u64) -> (ScrubStep, usize) {
     let (mut sum, mut at, mut steps) = (ScrubStep::default(), Some(ScrubAt::default()), 0);
     while let Some(here) = at {
@@ -38,13 +31,13 @@ fn whole(top: &OwnedFd, bytes: u64) -> (ScrubStep, usize) {
     (sum, steps)
 }
 
-/// Some files with data, in the newest checkpoint.
+/// Makes files with data, in the newest checkpoint.
 fn plant(m: &mut TestMount, files: usize, size: usize) {
     mkdir(m.path("d"), 0o755).unwrap();
     for n in 0..files {
         std::fs::write(m.path(&format!("d/f{n}")), pattern(size, n as u64)).unwrap();
     }
-    // Closing a volume makes one.
+    // Closing a volume makes a checkpoint.
     m.remount();
 }
 
@@ -117,7 +110,7 @@ fn damage_is_found_although_the_contents_are_in_memory() {
     unlink(m.path("d/f7")).unwrap();
 }
 
-/// Problems that do not fit on a page are counted, and told by smaller steps.
+/// Problems that do not fit on a page are counted, and smaller steps return them.
 #[test]
 fn what_does_not_fit_comes_in_smaller_steps() {
     let Some(mut m) = mount_only("") else { return };
@@ -148,38 +141,19 @@ fn only_for_the_superuser_and_who_mounted() {
     let Some(m) = mount_only("allow_other") else { return };
     let top = dir(&m.dir);
     as_user(USER, &[], || fails!(PERM, scrub(&dir(&m.dir), ScrubAt::default(), 1)));
-    // Who asks counts, not who opened.
+    // The caller counts, not the user who opened the directory.
     as_user(USER, &[], || fails!(PERM, scrub(&top, ScrubAt::default(), 1)));
     scrub(&top, ScrubAt::default(), 1).unwrap();
 }
 
 #[test]
-fn malformed_questions_are_refused() {
+fn places_that_there_are_not() {
     let Some(m) = mount_only("") else { return };
     let top = dir(&m.dir);
     fails!(INVAL, scrub(&top, ScrubAt::default(), 0));
     fails!(NOTTY, scrub(&dir("/"), ScrubAt::default(), 1));
-    let mut page = vec![0u64; 2047];
-    let call = |page: &mut [u64], number: u32| {
-        let arg = page.as_mut_ptr();
-        // SAFETY: the page is as long as the largest number says.
-        match unsafe { libc::ioctl(top.as_raw_fd(), libc::c_ulong::from(number), arg) } {
-            0 => Ok(()),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
-        }
-    };
-    for word in 4..8 {
-        page.fill(0);
-        page[3] = 1;
-        call(&mut page, IOCTL_SCRUB).unwrap();
-        page.fill(0);
-        (page[3], page[word]) = (1, 1 << 32);
-        fails!(INVAL, call(&mut page, IOCTL_SCRUB));
-    }
-    page.fill(0);
-    fails!(NOTTY, call(&mut page, IOCTL_SCRUB & !0x3fff_0000 | 64 << 16));
-    // Places that there are not are behind the end: of the volume at most the page of the root
-    // table is read that would say so.
+    // Places that do not exist are behind the end: at most the page of the root table is read that
+    // would know.
     for stage in [5, 1 << 40, u64::MAX] {
         let step = scrub(&top, ScrubAt { stage, key: (u64::MAX, 0) }, 1 << 20).unwrap();
         assert_eq!(step.next, None);

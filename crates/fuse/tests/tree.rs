@@ -1,4 +1,4 @@
-//! Trees removed by one ioctl, and what the kernel shows of them afterwards.
+//! Removal of trees by one ioctl, and the kernel's view of them afterwards.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -6,18 +6,14 @@ mod common;
 use common::*;
 use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
-use shoal::TreeCheck;
+use shoal::raw::TreeCheck;
 use shoal_fuse::{Stat, orphans_of, remove_tree, stats_of};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 harness!();
-
-fn dir(path: impl AsRef<Path>) -> OwnedFd {
-    open(path, OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
-}
 
 fn remove(at: &OwnedFd, name: &str) -> Res<()> {
     remove_with(at, name, TreeCheck::Tree)
@@ -51,7 +47,7 @@ fn now(m: &TestMount, name: &str) -> u64 {
     value(&stats_of(dir(&m.dir)).unwrap(), name)
 }
 
-/// Much longer than anything takes: other tests may have the processors.
+/// Much longer than any operation takes: other tests may have the processors.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Waits until something becomes true.
@@ -69,11 +65,11 @@ fn the_name_is_gone_when_the_call_returns() {
     let top = dir(&m.dir);
     for round in 0..20 {
         plant(&m, "t", 5, 8);
-        // All of it is in the kernel's cache.
+        // The kernel has cached everything.
         let known = std::fs::metadata(m.path("t/d0/e0/f0")).unwrap();
         assert_eq!(known.len(), 4096);
         let before = lstat(&m.dir).unwrap();
-        // The kernel keeps the listing.
+        // The kernel caches the listing.
         assert_eq!(list(&m.dir), ["t"]);
         remove(&top, "t").unwrap();
         fails!(NOENT, lstat(m.path("t")));
@@ -84,7 +80,7 @@ fn the_name_is_gone_when_the_call_returns() {
         assert_eq!(after.st_nlink, before.st_nlink - 1);
         assert!((after.st_mtime, after.st_mtime_nsec) >= (before.st_mtime, before.st_mtime_nsec));
         fails!(NOENT, remove(&top, "t"));
-        // The name can be given anew at once.
+        // The name can be used again at once.
         mkdir(m.path("t"), 0o755).unwrap();
         touch(m.path("t/new"));
         assert_eq!(list(m.path("t")), ["new"]);
@@ -98,7 +94,7 @@ fn the_name_is_gone_when_the_call_returns() {
 }
 
 /// The names below are dropped in the background. Nobody sees them meanwhile, in whatever directory
-/// the tree was, and the mount is not in use because of it.
+/// the tree was, and they do not keep the mount in use.
 #[test]
 fn a_large_cached_tree_goes_at_once_and_its_names_later() {
     let Some(mut m) = mount_only("") else { return };
@@ -141,27 +137,28 @@ fn a_large_cached_tree_goes_at_once_and_its_names_later() {
         drop((inside, file));
         let _ = remove(&dir(&parent), "t");
         if round % 3 == 0 {
-            // By the kernel's own call: neither busy nor stuck.
+            // By the kernel's own call, which neither fails as busy nor hangs.
             rustix::mount::unmount(&m.dir, rustix::mount::UnmountFlags::empty()).unwrap();
             assert!(m.wait_for_server().success());
             m.start(0);
         }
     }
     let top = dir(&m.dir);
-    // Without any names that it holds, the kernel forgets what it knew of the trees.
+    // The kernel holds no names of the trees any more, and forgets their inodes.
     soon("space is back", || now(&m, "inodes") == 4 && now(&m, "detached_alive") == 0);
     drop(top);
 }
 
-/// A root of the volume that is mounted alone has other paths than the volume.
+/// A subvolume that is mounted alone has other paths than the volume.
 #[test]
 fn a_large_cached_tree_of_a_root() {
     let Some(mut m) = mount_only("") else { return };
     m.stop();
-    let volume = shoal::Volume::open(&m.volume(), &shoal::OpenOptions::default()).unwrap();
-    volume.root_create(&shoal::Caller::root(), b"r", 0o755).unwrap();
+    let volume =
+        shoal::raw::Volume::open(&m.volume(), &shoal::raw::OpenOptions::default()).unwrap();
+    volume.subvolumes().create(&shoal::raw::Caller::root(), b"r", 0o755).unwrap();
     volume.close().unwrap();
-    m.remount_with("root=r");
+    m.remount_with("subvolume=r");
     for at in [".", "a"] {
         plant(&m, &format!("{at}/t"), 9, 40);
         assert_eq!(walk(&m.path(at).join("t")).len(), 1 + 7 + 9 + 360);
@@ -254,7 +251,7 @@ fn all_or_nothing_as_permissions_say() {
             let top = dir(&m.dir);
             plant(&m, "mine", 3, 3);
             remove(&top, "mine").unwrap();
-            // Somebody else's directory with something in it, deep inside.
+            // A directory of another user with a file in it, deep inside.
             plant(&m, "mine", 3, 3);
             mkdir(m.path("mine/d2/theirs"), 0o755).unwrap();
             touch(m.path("mine/d2/theirs/file"));
@@ -278,7 +275,7 @@ fn all_or_nothing_as_permissions_say() {
             fails!(PERM, remove(&top, "sticky"));
         });
         assert_eq!(everything(), before, "nothing was removed");
-        // An empty directory of somebody else is no obstacle, nor is one that a group may change.
+        // An empty directory of another user is no obstacle, nor is one that a group may change.
         std::fs::remove_file(m.path("mine/d2/theirs/file")).unwrap();
         as_user(USER, &[], || remove(&dir(&m.dir), "mine").unwrap());
         as_user(USER, &[], || plant(&m, "mine", 3, 3));
@@ -317,21 +314,6 @@ fn malformed_questions_are_refused() {
     fails!(NOENT, remove(&top, &"x".repeat(255)));
     fails!(NOTDIR, remove(&open(m.path("f"), OFlags::RDONLY).unwrap(), "x"));
     fails!(NOTTY, remove(&dir("/"), "no-such-file-here"));
-    use shoal_fuse::protocol::flags::{IOCTL_INSPECT, IOCTL_REMOVE_TREE, IOCTL_SCRUB};
-    for number in [IOCTL_REMOVE_TREE, IOCTL_INSPECT, IOCTL_SCRUB] {
-        // Everything but zeros, and a structure of another size.
-        for (fill, number, errno) in
-            [(u64::MAX, number, None), (0, number & !0x3fff_0000 | 64 << 16, Some(Errno::NOTTY))]
-        {
-            let mut page = vec![fill; 2047];
-            let arg = page.as_mut_ptr();
-            // SAFETY: the page is as long as the largest number says.
-            let result = unsafe { libc::ioctl(top.as_raw_fd(), number as libc::c_ulong, arg) };
-            assert_eq!(result, -1);
-            let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap();
-            assert!(errno.is_none_or(|errno| error == errno), "{error}");
-        }
-    }
     assert_eq!(list(&m.dir), ["d", "f"]);
 }
 
@@ -353,8 +335,8 @@ fn a_read_only_view_is_respected() {
     remove(&dir(&m.dir), "t").unwrap();
 }
 
-/// Directories are worked in by several threads while trees in the same directory go: nobody waits
-/// for ever, and no name is shown that is gone.
+/// Several threads work in directories while trees in the same directory are removed: nobody waits
+/// for ever, and no removed name is shown.
 #[test]
 fn removal_beside_creations_in_the_same_directory() {
     let Some(m) = mount_only("") else { return };
@@ -394,8 +376,8 @@ fn removal_beside_creations_in_the_same_directory() {
 #[test]
 fn small_files_take_no_slot_and_are_counted() {
     let Some(m) = mount_only("") else { return };
-    // With 4 KiB of data a file pins its segment while the kernel still knows it. Rings bring word
-    // of what it has forgotten late: hundreds are pinned, in one segment or two.
+    // With 4 KiB of data a file pins its segment while the kernel still knows it. Rings report
+    // forgotten inodes late: hundreds are pinned, in one segment or two.
     for size in [100, 4096] {
         plant_with(&m, "t", 200, 100, size);
         let before = stats_of(dir(&m.dir)).unwrap();
@@ -411,7 +393,7 @@ fn small_files_take_no_slot_and_are_counted() {
     remove(&dir(&m.dir), "t").unwrap();
     soon("space is back", || now(&m, "inodes") == 1);
     let last = stats_of(dir(&m.dir)).unwrap();
-    // The top has one; and those that the kernel still knew as the tree was emptied count as
+    // The top has a slot; files that the kernel still knew as the tree was emptied count as
     // detached or have one.
     let more = |name| value(&last, name) - value(&after, name);
     assert!(more("orphan_slots") > 0 && more("reap_steps") > 0, "{last:#?}");
@@ -455,7 +437,8 @@ fn orphans_come_page_by_page() {
     soon("none is left", || orphans_of(dir(&m.dir)).unwrap().inodes.is_empty());
 }
 
-/// Whenever the server dies, the tree is all there or not at all; and the next one frees the rest.
+/// If the server dies at any moment, the tree is all there or not at all; and the next server frees
+/// the rest.
 #[test]
 fn a_killed_server_leaves_all_or_nothing() {
     let Some(mut m) = mount_only("") else { return };
@@ -489,8 +472,8 @@ fn a_killed_server_leaves_all_or_nothing() {
     assert!(gone >= 3);
 }
 
-/// A full volume: what a removed tree had can be written again as soon as the kernel has let go of
-/// its files, which is not when the removal returns.
+/// On a full volume the space of a removed tree can be written again as soon as the kernel has
+/// released its files, which is not when the removal returns.
 #[test]
 fn space_is_there_when_it_is_wanted() {
     let Some(m) = mount_only("") else { return };

@@ -1,12 +1,13 @@
-//! An inode block in memory: 32 inodes, each behind its own reader-writer lock.
+//! An inode block in memory: 32 inodes, each under its own reader-writer lock.
 //!
-//! Beyond an inode's own bytes (core and forks) a slot costs about 60 bytes: the lock's word, the
-//! epoch, the place for a version kept aside, two fork lengths and pointers.
+//! In addition to the inode's own bytes (core and forks) a slot takes about 60 bytes: the lock, the
+//! epoch, the pointer to a kept version, two fork lengths and pointers.
 
+#[cfg(test)]
+use crate::budget::in_steps;
 use crate::budget::{BlockBytes, Budget, forks_of, kept_aside};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Brief};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, hint};
-use crate::table::InodeTable;
 use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Epoch, Ino};
@@ -22,26 +23,45 @@ pub(crate) const DIRTY: [u8; 2] = [1, 2];
 pub(crate) const WRITING: u8 = 4;
 
 /// Bytes that a block takes in memory without the forks of its inodes: itself, the counters of its
-/// `Arc`, its slots, what the allocator needs for both, and its place in the array.
+/// `Arc`, its slots, the allocator's overhead for both, and its entry in the array.
 pub(crate) const EMPTY_BYTES: usize =
     size_of::<InodeBlock>() + INODES_PER_BLOCK * size_of::<InodePlace>() + 16 + 2 * 16 + 10;
 
-/// Attempts to lock an inode before a thread sleeps: none but the last under a scheduler.
+/// Minimum bytes of a block. The lists of reusable blocks may have one entry per such block.
+const SMALL_BLOCK: u64 = 8 * 1024;
+
+impl Budget {
+    /// Makes a budget of `bytes` for blocks of inodes of `inode_size` bytes.
+    pub fn new(bytes: u64, inode_size: u32) -> Arc<Budget> {
+        let listed_max = (bytes / SMALL_BLOCK).max(64);
+        let limit = (listed_max * SMALL_BLOCK) as usize;
+        Budget::with_limit(limit, listed_max as usize, inode_size, EMPTY_BYTES)
+    }
+    /// Makes a budget for this number of blocks without forks.
+    #[cfg(test)]
+    pub(crate) fn of_blocks(blocks: usize, inode_size: u32) -> Arc<Budget> {
+        let limit = blocks.saturating_mul(in_steps(EMPTY_BYTES));
+        Budget::with_limit(limit, blocks, inode_size, EMPTY_BYTES)
+    }
+}
+
+/// Attempts to lock an inode before a thread sleeps: only the last one under a scheduler.
 const fn spins() -> u32 {
     if cfg!(any(test, shoal_shuttle)) { 0 } else { 32 }
 }
 /// Longest pause between two attempts, as a power of two of the processor's shortest.
 const SPIN_SHIFT_MAX: u32 = 4;
 
-/// 32 inodes.
+/// A block of 32 inodes.
 pub struct InodeBlock {
     /// Number of the block: index of its first inode / 32.
     pub number: u64,
     pub(crate) slots: Box<[InodePlace]>,
     pub(crate) flags: AtomicU8,
-    /// Bit set: the slot is free to be allocated.
+    /// Bit set: the slot is free for allocation.
     pub(crate) free: AtomicU32,
-    /// Bit set: the inode is detached ([`Locked::detach`]). Changed under the inode's lock.
+    /// Bit set: the inode is unlinked but open, and in memory only ([`Locked::detach`]). Changed
+    /// under the inode's lock.
     pub(crate) detached: AtomicU32,
     pub(crate) used: AtomicBool,
     pub(crate) disk: Brief<Ptr>,
@@ -49,18 +69,19 @@ pub struct InodeBlock {
     pub(crate) reuse: Reuse,
 }
 
-/// A place for an inode, in cache lines of its own: a directory beside another one in the block is
-/// locked by other threads.
+/// The place of an inode, in cache lines of its own: other threads may lock another directory in
+/// the same block.
 #[repr(align(64))]
 pub(crate) struct InodePlace {
     lock: RwLock<Slot>,
-    /// Number of [`Borrowed`] on it.
+    /// Number of [`Borrowed`] references to it.
     borrows: AtomicU32,
 }
 
 impl InodePlace {
-    /// Locks for writing. Spins for some microseconds: who works in the same directory holds it
-    /// for a fraction of one, and a change of tasks takes many times as long.
+    /// Locks for writing. Spins for some microseconds first: threads that work in the same
+    /// directory hold the lock for a fraction of one, and a context switch takes many times as
+    /// long.
     #[inline]
     fn write_soon(&self) -> RwLockWriteGuard<'_, Slot> {
         for round in 0..spins() {
@@ -83,15 +104,16 @@ impl Deref for InodePlace {
     }
 }
 
-/// What the allocation of numbers knows of a block in memory (`alloc.rs`). Nothing but where new
-/// inodes go depends on it.
+/// The number allocator's state of a block in memory (`alloc.rs`). It only affects where new inodes
+/// are placed.
 #[derive(Default)]
 pub(crate) struct Reuse {
-    /// A thread shard takes numbers from the block: it is listed when that lets go of it.
+    /// A thread shard allocates numbers from the block. The block is listed when the shard releases
+    /// it.
     pub held: AtomicBool,
-    /// Whether the block is listed for any directory, and how.
+    /// The list for any directory that contains the block, if one does.
     pub listed: AtomicU8,
-    /// Index of the directory for which the block is listed, or was last; 0: for none.
+    /// Index of the directory for which the block is, or last was, listed; 0 for none.
     pub listed_for: AtomicU64,
     /// Index of the directory that last lost a name of an inode in the block; 0 if unknown.
     pub home: AtomicU64,
@@ -99,19 +121,19 @@ pub(crate) struct Reuse {
     pub homes: AtomicU32,
 }
 
-/// One inode, behind its lock.
+/// One inode, under its lock.
 #[derive(Default)]
 pub struct Slot {
-    /// The inode as it is now. Change it through [`Locked::edit`] only.
+    /// The current inode. Must be changed only through [`Locked::edit`].
     pub inode: Inode,
     /// Epoch of the last change.
     pub(crate) epoch: Epoch,
-    /// The inode as it was at the end of the epoch before, when its block was still to be written.
+    /// The inode as it was at the end of the previous epoch, if its block had not been written yet.
     pub(crate) old: Option<Box<Inode>>,
 }
 
 impl Slot {
-    /// Bytes that it takes beside itself.
+    /// Bytes of its forks and of the kept version.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         forks_of(&self.inode) + self.old.as_ref().map_or(0, |old| kept_aside(old))
@@ -152,7 +174,7 @@ impl InodeBlock {
             reuse: Reuse::default(),
         })
     }
-    /// The clock has to leave the block in memory once more.
+    /// Marks the block as used, so that the clock keeps it in memory for another round.
     #[inline]
     pub(crate) fn mark_used(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -179,9 +201,9 @@ pub struct InodeRef {
     pub ino: Ino,
 }
 
-/// A reference to an inode that keeps its block in memory for the time of a call, counted in the
-/// inode's own cache line: other than with an [`InodeRef`], threads that use different inodes of a
-/// block write to no line in common.
+/// A reference to an inode that keeps its block in memory for the duration of a call, counted in
+/// the inode's own cache line. Unlike with an [`InodeRef`], threads that use different inodes of a
+/// block do not write to a common line.
 pub struct Borrowed<'p> {
     at: At<'p>,
 }
@@ -189,7 +211,7 @@ pub struct Borrowed<'p> {
 impl<'p> Borrowed<'p> {
     pub(crate) fn new(block: &'p InodeBlock, ino: Ino) -> Borrowed<'p> {
         let at = At { block, ino };
-        // What orders it against removal is a fence of the array's.
+        // A fence of the array orders it against removal.
         at.place().borrows.fetch_add(1, Ordering::Relaxed);
         Borrowed { at }
     }
@@ -201,7 +223,7 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-/// Where an inode is in memory, as long as something keeps it there.
+/// The address of an inode in memory, valid while something keeps it there.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     pub(crate) block: &'a InodeBlock,
@@ -214,14 +236,14 @@ impl<'a> At<'a> {
     fn place(&self) -> &'a InodePlace {
         &self.block.slots[(self.ino.0 as usize) % INODES_PER_BLOCK]
     }
-    /// Whether the inode is detached. Stable under its lock.
+    /// Returns whether the inode is unlinked but open, and in memory only. Stable under its lock.
     #[inline]
     pub fn is_detached(&self) -> bool {
         self.block.is_detached(self.ino.0 as usize % INODES_PER_BLOCK)
     }
 }
 
-/// Locking an inode through whatever keeps it in memory.
+/// Locking an inode through a reference that keeps it in memory.
 macro_rules! locking {
     ($($what:ty)*) => {$(
         impl $what {
@@ -236,7 +258,7 @@ macro_rules! locking {
                 let at = self.at();
                 Locked::new(at, at.place().write_soon())
             }
-            /// Locks the inode for writing if that can be done at once.
+            /// Locks the inode for writing if that is possible at once.
             #[inline]
             pub fn try_write(&self) -> Option<Locked<'_>> {
                 let at = self.at();
@@ -249,12 +271,12 @@ macro_rules! locking {
 locking!(InodeRef Borrowed<'_>);
 
 impl InodeRef {
-    /// Where the inode is.
+    /// The address of the inode.
     #[inline]
     pub fn at(&self) -> At<'_> {
         At { block: &self.block, ino: self.ino }
     }
-    /// Whether the inode is detached. Stable under its lock.
+    /// Returns whether the inode is unlinked but open, and in memory only. Stable under its lock.
     #[inline]
     pub fn is_detached(&self) -> bool {
         self.at().is_detached()
@@ -262,7 +284,7 @@ impl InodeRef {
 }
 
 impl Borrowed<'_> {
-    /// Where the inode is.
+    /// The address of the inode.
     #[inline]
     pub fn at(&self) -> At<'_> {
         self.at
@@ -271,14 +293,14 @@ impl Borrowed<'_> {
 
 /// An inode locked for writing.
 pub struct Locked<'a> {
-    at: At<'a>,
-    slot: RwLockWriteGuard<'a, Slot>,
+    pub(crate) at: At<'a>,
+    pub(crate) slot: RwLockWriteGuard<'a, Slot>,
     /// Bytes that the slot took when it was locked.
     before: usize,
-    /// Epoch of the transaction that changes it, if one does.
-    epoch: Option<Epoch>,
-    /// The last of the transaction's records that has an item of its core, if the LSN in the core
-    /// is not that record's yet.
+    /// Epoch of the transaction that changes it, if any.
+    pub(crate) epoch: Option<Epoch>,
+    /// The transaction's last record that has an item of its core, until the core has that record's
+    /// LSN.
     record: Option<u32>,
 }
 
@@ -311,34 +333,30 @@ impl Locked<'_> {
     pub fn ino(&self) -> Ino {
         self.at.ino
     }
-    /// The inode, to look at.
+    /// The inode, for reading.
     #[inline]
     pub fn inode(&self) -> &Inode {
         &self.slot.inode
     }
-    /// A reference to keep when the lock is gone.
-    pub fn place(&self, table: &InodeTable) -> InodeRef {
-        table.here(self.at)
-    }
-    /// Whether the inode is detached.
+    /// Returns whether the inode is unlinked but open, and in memory only.
     #[inline]
     pub fn is_detached(&self) -> bool {
         self.at.is_detached()
     }
 
-    /// Notes that this record of the transaction that holds the lock, counted from 0, has an item
-    /// of the inode's core. Returns whether no earlier one was noted.
+    /// Notes that record `record` (counted from 0) of the transaction that holds the lock has an
+    /// item of the inode's core. Returns whether it is the first one noted.
     #[inline]
     pub fn note_record(&mut self, record: u32) -> bool {
         self.record.replace(record).is_none()
     }
-    /// Takes back what [`Locked::note_record`] noted last.
+    /// Removes and returns what [`Locked::note_record`] noted last.
     #[inline]
     pub fn take_record(&mut self) -> Option<u32> {
         self.record.take()
     }
-    /// Enters the LSN of the record of its last change, which is noted in its epoch already. An
-    /// inode that the record frees has none.
+    /// Sets the LSN of the record of its last change, which must already be noted in its epoch.
+    /// Does nothing for an inode that the record frees.
     #[inline]
     pub fn set_lsn(&mut self, lsn: u64) {
         invariant!(self.epoch.is_some(), "inode {} has an LSN without a change", self.at.ino);
@@ -348,8 +366,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Notes that the inode loses a name in this directory: when its number is free, it is for the
-    /// directory's next child first.
+    /// Notes that the inode loses a name in this directory: once its number is free, the
+    /// directory's next child gets it first.
     #[inline]
     pub fn leaves(&self, dir: Ino) {
         let home = &self.at.block.reuse.home;
@@ -358,61 +376,24 @@ impl Locked<'_> {
         }
     }
 
-    /// For who holds the lock: the inode, already changed in the transaction of `epoch` whose
-    /// record frees it, lives on in memory alone. Checkpoints write it as free from here on; its
-    /// block stays in memory, its number out of use, until [`Locked::attach`].
+    /// Turns the inode into one that is unlinked but open, in memory only. The transaction of
+    /// `epoch` must have changed it, and its record frees it. From here on checkpoints write it as
+    /// free. Its block stays in memory, and its number in use, until [`Locked::attach`].
     pub fn detach(&mut self, epoch: Epoch) {
         invariant!(self.slot.epoch == epoch, "detached without a change");
         self.at.block.detached.fetch_or(self.bit(), Ordering::AcqRel);
     }
 
-    /// The inode is on the device again as it is here: a record of this transaction says all of it,
-    /// or that it is free.
-    pub fn attach(&mut self, table: &InodeTable, epoch: Epoch) {
-        // What is kept aside for the checkpoint before must still be a free inode.
-        let _ = self.edit(table, epoch);
-        self.at.block.detached.fetch_and(!self.bit(), Ordering::AcqRel);
-    }
-
-    /// A detached inode ends: it is free in memory too, as it has long been on the device.
+    /// Frees an unlinked but open inode in memory too, when it is closed; it is already free on the
+    /// device.
     pub fn end_detached(&mut self) {
         invariant!(self.is_detached(), "inode {} ends twice", self.at.ino);
         self.slot.inode = Inode::free(self.slot.inode.core.generation);
         self.at.block.detached.fetch_and(!self.bit(), Ordering::AcqRel);
     }
 
-    fn bit(&self) -> u32 {
+    /// Its bit in the masks of its block.
+    pub(crate) fn bit(&self) -> u32 {
         1 << (self.at.ino.0 as usize % INODES_PER_BLOCK)
-    }
-
-    /// The inode, to change in a transaction of `epoch`.
-    #[inline]
-    pub fn edit(&mut self, table: &InodeTable, epoch: Epoch) -> &mut Inode {
-        self.epoch = Some(epoch);
-        if self.slot.epoch != epoch {
-            self.first_edit(table, epoch);
-        }
-        &mut self.slot.inode
-    }
-
-    /// The first change in an epoch: keeps the inode aside if its block has still to be written as
-    /// it was, and enters the block in the list of this epoch's checkpoint.
-    fn first_edit(&mut self, table: &InodeTable, epoch: Epoch) {
-        invariant!(self.slot.epoch < epoch, "inode {} changed after its epoch", self.at.ino);
-        let block = &self.at.block;
-        let pending = DIRTY[(epoch as usize + 1) % 2];
-        let keep = block.flags.load(Ordering::Acquire) & pending != 0;
-        self.slot.old = keep.then(|| {
-            let inode = &self.slot.inode;
-            Box::new(match self.is_detached() {
-                true => Inode::free(inode.core.generation),
-                false => inode.clone(),
-            })
-        });
-        self.slot.epoch = epoch;
-        let bit = DIRTY[epoch as usize % 2];
-        if block.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-            table.dirtied(block, epoch);
-        }
     }
 }

@@ -1,21 +1,21 @@
-//! The memory that the inode tables of a volume share: what their blocks take, and how much of it
-//! has still to be written.
+//! The memory shared by the inode tables of a volume: the bytes of their blocks, and how many of
+//! them must still be written.
 //!
-//! What counts is what is held: the slots of a block, the forks of its inodes as the allocator
-//! rounds them, and versions kept aside for a checkpoint. A block of small files takes 8 KiB, one
-//! of inodes of 2 KiB full of attributes takes 75 KiB; a count of blocks would mean either.
+//! All memory is counted: the slots of a block, the forks of its inodes as rounded by the
+//! allocator, and versions kept for a checkpoint. The slots take about 8 KiB. With its forks, a
+//! block of small files takes 11 KiB, one of 2 KiB inodes full of attributes 75 KiB, so counting
+//! blocks would not do.
 //!
-//! A block counts its own bytes ([`BlockBytes`]), whenever a fork changes. The sums of the volume
-//! are shared by all threads, so they are not touched each time: a block has bytes in them ahead,
-//! up to a multiple of [`STEP`], and gives bytes back when two steps are too many. Empty slots and
-//! the next multiple leave room for the forks of 32 small files, so those are made and removed
-//! without touching a sum. A dirty block counts with all its bytes.
+//! A block counts its own bytes ([`BlockBytes`]) whenever a fork changes. All threads share the
+//! sums of the volume, so these are not updated each time: a block holds bytes in advance, up to a
+//! multiple of [`STEP`], and returns some when it holds more than two steps too many. The rounding
+//! leaves room for the forks of 32 small files, so those are made and removed without touching a
+//! sum. A dirty block counts with all its bytes.
 //!
-//! What a checkpoint has to write is another sum, by which space is kept free: dirty blocks at
-//! their longest. That leaves room for nodes of `imap`, which nobody counts before.
+//! A separate sum estimates the writes of a checkpoint, for which space is kept free: dirty blocks
+//! at their maximum length. That leaves room for nodes of `imap`, which are not counted in advance.
 
 use crate::sync::{AtomicUsize, Mutex};
-use crate::table::InodeTable;
 use shoal_base::Epoch;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::share::Share;
@@ -23,12 +23,10 @@ use shoal_format::inode::{CORE, Inode};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// Bytes in which sums are counted.
+/// Unit of the sums, in bytes.
 const STEP: usize = 4096;
-/// Bytes of a block of small files: for one of them an entry may be listed.
-const SMALL_BLOCK: u64 = 8 * 1024;
 
-/// Bytes that the allocator takes for so many.
+/// Bytes that the allocator uses for `len`.
 const fn allocated(len: usize) -> usize {
     match len {
         0 => 0,
@@ -37,36 +35,36 @@ const fn allocated(len: usize) -> usize {
     }
 }
 
-/// Bytes that an inode takes beside its slot.
+/// Bytes of an inode's forks.
 pub(crate) fn forks_of(inode: &Inode) -> usize {
     allocated(inode.data.len()) + allocated(inode.attr.len())
 }
 
-/// Bytes that a version of an inode takes that is kept aside.
+/// Bytes of a kept version of an inode.
 pub(crate) fn kept_aside(inode: &Inode) -> usize {
     allocated(size_of::<Inode>()) + forks_of(inode)
 }
 
-fn in_steps(bytes: usize) -> usize {
+pub(crate) fn in_steps(bytes: usize) -> usize {
     bytes.next_multiple_of(STEP)
 }
 
-/// What a block takes in memory, and how much of that is counted as dirty in even and odd epochs.
+/// Bytes of a block in memory, and how many of them count as dirty in even and odd epochs.
 pub(crate) struct BlockBytes {
     held: AtomicUsize,
-    /// What the budget counts for it.
+    /// Bytes counted in the budget.
     counted: AtomicUsize,
     dirty: [AtomicUsize; 2],
     budget: Arc<Budget>,
 }
 
 impl BlockBytes {
-    /// Of a block that is not yet in a table.
+    /// Makes the count of a block that is not in a table yet.
     pub fn new(held: usize, budget: Arc<Budget>) -> BlockBytes {
         let counted = AtomicUsize::new(in_steps(held));
         BlockBytes { held: AtomicUsize::new(held), counted, dirty: Default::default(), budget }
     }
-    /// What the budget counts for it.
+    /// Bytes counted in the budget.
     pub fn counted(&self) -> usize {
         self.counted.load(Ordering::Relaxed)
     }
@@ -78,9 +76,10 @@ impl BlockBytes {
     pub fn counted_dirty(&self) -> usize {
         self.dirty.iter().map(|dirty| dirty.load(Ordering::Relaxed)).sum()
     }
-    /// It takes `after` bytes where it took `before`, by a change of this epoch if there is one
-    /// that has still to be written. An inode is unlocked behind the gate, perhaps after its block
-    /// was written: then up to a step stays counted as dirty until the block is written again.
+    /// Accounts for a change from `before` to `after` bytes, by a change of this epoch if there is
+    /// one that must still be written. Inodes are unlocked outside the transaction, possibly after
+    /// their block was written; then up to a step stays counted as dirty until the block is written
+    /// again.
     #[inline]
     pub fn changed(&self, before: usize, after: usize, epoch: Option<Epoch>) {
         if before == after {
@@ -93,8 +92,8 @@ impl BlockBytes {
             self.recount(counted, in_steps(held), epoch);
         }
     }
-    /// Changes what the budget counts, unless somebody else just does: who unlocks an inode of the
-    /// block next looks again.
+    /// Changes the bytes counted in the budget, unless another thread is doing so; the next unlock
+    /// of an inode of the block checks again.
     #[cold]
     fn recount(&self, was: usize, now: usize, epoch: Option<Epoch>) {
         let order = Ordering::Relaxed;
@@ -106,14 +105,14 @@ impl BlockBytes {
         if let Some(epoch) = epoch {
             self.dirtied_by(by, epoch);
         }
-        // Forks may grow though no block comes into memory.
+        // Forks may grow although no block is loaded.
         if self.budget.is_over()
             && let Some(table) = self.budget.next_table()
         {
             table.shrink();
         }
     }
-    /// All of it has to be written by the checkpoint of `epoch`.
+    /// Marks all of it as to be written by the checkpoint of `epoch`.
     pub fn dirtied(&self, epoch: Epoch) {
         self.budget.dirty_blocks[epoch as usize % 2].fetch_add(1, Ordering::Relaxed);
         self.dirtied_by(self.counted(), epoch);
@@ -123,7 +122,7 @@ impl BlockBytes {
         self.dirty[parity].fetch_add(bytes, Ordering::Relaxed);
         self.budget.dirty[parity].fetch_add(bytes, Ordering::Relaxed);
     }
-    /// The checkpoint of an even or odd epoch has written it, or need not.
+    /// Notes that the checkpoint of an even or odd epoch has written it, or need not.
     pub fn cleaned(&self, parity: usize) {
         self.budget.dirty_blocks[parity].fetch_sub(1, Ordering::Relaxed);
         self.forget_dirty(parity);
@@ -132,11 +131,11 @@ impl BlockBytes {
         let dirty = self.dirty[parity].swap(0, Ordering::Relaxed);
         self.budget.dirty[parity].fetch_sub(dirty, Ordering::Relaxed);
     }
-    /// It comes into a table: to be called before anybody can find it there.
+    /// Adds it to the budget. Must be called before other threads can find the block in the table.
     pub fn loaded(&self) {
         self.budget.share.add(self.counted());
     }
-    /// It has left it.
+    /// Removes it from the budget.
     pub fn dropped(&self) {
         self.budget.share.sub(self.counted());
         self.forget_dirty(0);
@@ -144,36 +143,44 @@ impl BlockBytes {
     }
 }
 
-/// The budget of a volume's inode tables.
+/// A user of the budget: a table.
+pub(crate) trait Shrink: Send + Sync {
+    /// Gives up blocks while the budget is exceeded.
+    fn shrink(&self);
+}
+
+/// The memory budget of a volume's inode tables.
 pub struct Budget {
-    /// Bytes that may stay in memory, more only while that much is dirty or in use; and bytes in
+    /// Limit for bytes in memory, exceeded only while that much is dirty or in use; and bytes in
     /// memory.
     share: Arc<Share>,
-    /// Bytes of blocks, as they are in memory, that the checkpoint of an even or odd epoch has to
-    /// write.
+    /// Bytes in memory of blocks that the checkpoint of an even or odd epoch must write.
     dirty: [AtomicUsize; 2],
     /// The number of these blocks.
     dirty_blocks: [AtomicUsize; 2],
-    /// Bytes that one of them takes on the device at most, with its entry in `imap`.
+    /// Maximum bytes of one block on the device, with its entry in `imap`.
     longest: u64,
-    /// Entries in the tables' lists of blocks to use again, about 32 bytes each; at most as many as
-    /// there may be blocks of small files in memory.
+    /// Entries in the tables' lists of reusable blocks, about 32 bytes each. Limited to the number
+    /// of blocks of small files that fit in the budget.
     listed: AtomicUsize,
     listed_max: usize,
-    /// Bytes that a block can take in memory, with full forks.
+    /// Bytes of a block in memory without forks, and with full ones.
+    empty_block: usize,
     block_max: usize,
-    /// The tables, and whose turn it is to give blocks up for another.
-    tables: Mutex<(Vec<Weak<InodeTable>>, usize)>,
+    /// The tables, and the index of the next one that must give up blocks for another.
+    tables: Mutex<(Vec<Weak<dyn Shrink>>, usize)>,
 }
 
 impl Budget {
-    /// A budget of `bytes` for blocks of inodes of `inode_size` bytes.
-    pub fn new(bytes: u64, inode_size: u32) -> Arc<Budget> {
-        let listed_max = (bytes / SMALL_BLOCK).max(64);
-        Budget::with_limit((listed_max * SMALL_BLOCK) as usize, listed_max as usize, inode_size)
-    }
-    pub(crate) fn with_limit(limit: usize, listed_max: usize, inode_size: u32) -> Arc<Budget> {
-        // Both forks may be of any length that fits.
+    /// Makes a budget of `limit` bytes for blocks of inodes of `inode_size` bytes, which take
+    /// `empty_block` bytes without forks. At most `listed_max` of them are listed for reuse.
+    pub(crate) fn with_limit(
+        limit: usize,
+        listed_max: usize,
+        inode_size: u32,
+        empty_block: usize,
+    ) -> Arc<Budget> {
+        // Both forks may have any length that fits.
         let forks = allocated(inode_size as usize - CORE) + 32;
         Arc::new(Budget {
             share: Share::new(limit),
@@ -182,30 +189,25 @@ impl Budget {
             longest: u64::from(inode_size + 4) * INODES_PER_BLOCK as u64,
             listed: AtomicUsize::new(0),
             listed_max,
-            block_max: in_steps(crate::block::EMPTY_BYTES + INODES_PER_BLOCK * forks),
+            empty_block,
+            block_max: in_steps(empty_block + INODES_PER_BLOCK * forks),
             tables: Mutex::default(),
         })
     }
-    /// A table lives on this budget from now on.
-    pub fn enter(&self, table: &Arc<InodeTable>) {
-        self.tables.lock().0.push(Arc::downgrade(table));
+    /// Adds a user of this budget.
+    pub(crate) fn add(&self, user: Weak<dyn Shrink>) {
+        self.tables.lock().0.push(user);
     }
-    /// Blocks without forks that may stay.
+    /// Limit in blocks without forks.
     #[cfg(test)]
     pub(crate) fn limit_blocks(&self) -> usize {
-        self.share.limit() / in_steps(crate::block::EMPTY_BYTES)
-    }
-    /// A budget of so many blocks without forks.
-    #[cfg(test)]
-    pub(crate) fn of_blocks(blocks: usize, inode_size: u32) -> Arc<Budget> {
-        let limit = blocks.saturating_mul(in_steps(crate::block::EMPTY_BYTES));
-        Budget::with_limit(limit, blocks, inode_size)
+        self.share.limit() / in_steps(self.empty_block)
     }
     #[cfg(test)]
     pub(crate) fn listed(&self) -> usize {
         self.listed.load(Ordering::Relaxed)
     }
-    /// The share of the tables in the memory for metadata.
+    /// The tables' share of the metadata memory.
     pub fn share(&self) -> &Arc<Share> {
         &self.share
     }
@@ -213,32 +215,33 @@ impl Budget {
     pub fn used_bytes(&self) -> u64 {
         self.share.used() as u64
     }
-    /// Blocks in memory, at most.
+    /// Blocks in memory, an upper limit.
     pub(crate) fn used_blocks(&self) -> usize {
-        self.share.used() / crate::block::EMPTY_BYTES
+        self.share.used() / self.empty_block
     }
-    /// Blocks that can be read and stay in memory beside what has still to be written, whatever is
-    /// in them.
+    /// Number of blocks, of any content, that fit in memory in addition to those that must still be
+    /// written.
     pub fn room_blocks(&self) -> usize {
         self.share.limit().saturating_sub(self.dirty_held() as usize) / self.block_max
     }
-    /// Bytes that the next checkpoints have to write, at most.
+    /// Bytes that the next checkpoints must write, an upper limit.
     #[inline]
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_in(0) + self.dirty_in(1)
     }
-    /// Bytes that the checkpoint of this epoch, the current one or the one before, has to write, at
-    /// most.
+    /// Bytes that the checkpoint of this epoch must write, an upper limit. It must be the current
+    /// epoch or the one before.
     #[inline]
     pub fn dirty_in(&self, epoch: Epoch) -> u64 {
         self.dirty_blocks[epoch as usize % 2].load(Ordering::Relaxed) as u64 * self.longest
     }
-    /// Bytes of memory that cannot be given up before the next checkpoints have written blocks.
+    /// Bytes in memory that cannot be freed before the next checkpoints have written blocks.
     #[inline]
     pub fn dirty_held(&self) -> u64 {
         self.dirty_held_in(0) + self.dirty_held_in(1)
     }
-    /// The same of the checkpoint of this epoch, the current one or the one before.
+    /// As [`Budget::dirty_held`], for the checkpoint of this epoch, which must be the current one
+    /// or the one before.
     #[inline]
     pub fn dirty_held_in(&self, epoch: Epoch) -> u64 {
         self.dirty[epoch as usize % 2].load(Ordering::Relaxed) as u64
@@ -247,19 +250,19 @@ impl Budget {
     pub(crate) fn is_over(&self) -> bool {
         self.share.is_over()
     }
-    /// Returns whether another block may be listed for use.
+    /// Returns whether another block may be listed for reuse.
     pub(crate) fn may_list(&self) -> bool {
         self.listed.load(Ordering::Relaxed) < self.listed_max
     }
-    /// Counts entries that came to a list or left it.
+    /// Accounts for entries added to a list or removed from it.
     pub(crate) fn relisted(&self, before: usize, after: usize) {
         if before != after {
             self.listed.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         }
     }
-    /// The next table in turn, to give blocks up when the one that wants room has none to give.
-    /// `None` when somebody else is at it.
-    pub(crate) fn next_table(&self) -> Option<Arc<InodeTable>> {
+    /// Returns the next table that must give up blocks, if the one that needs space has none.
+    /// `None` if another thread is doing that.
+    pub(crate) fn next_table(&self) -> Option<Arc<dyn Shrink>> {
         let mut tables = self.tables.try_lock()?;
         let turn = tables.1;
         tables.1 = turn.wrapping_add(1);

@@ -1,6 +1,5 @@
-//! Writing inode blocks back: a checkpoint goes from one block marked as changed in its epoch to
-//! the next, which is in inode order, writes them as they were at its end, and enters their new
-//! addresses in `imap`.
+//! Writing inode blocks back. A checkpoint visits the blocks marked as changed in its epoch, in
+//! inode order, writes them as they were at its end, and enters their new addresses in `imap`.
 
 use crate::block::{DIRTY, InodeBlock, WRITING};
 use crate::sync::Mutex;
@@ -16,10 +15,10 @@ use shoal_tree::{Key, NodeWriter, Placed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Blocks that a thread encodes and writes at once, at most: about 600 KiB of small files.
+/// Maximum number of blocks that a thread encodes and writes at once: about 600 KiB of small files.
 const PIECE: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 128 };
 
-/// Bytes of blocks, as they are in memory, that make a piece whatever their number.
+/// Bytes of blocks in memory at which a piece is complete, whatever their number.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Blocks that a checkpoint has written, until they can be read back.
@@ -30,15 +29,15 @@ pub struct Written {
 
 impl InodeTable {
     /// Writes the blocks changed in `epoch`, in which no transaction runs any more, and `imap`.
-    /// Returns the root of `imap`; call [`InodeTable::finish`] once the writer's bytes are on the
-    /// device.
+    /// Returns the root of `imap`. [`InodeTable::finish`] must be called once the writer's bytes
+    /// are on the device.
     ///
-    /// Threads encode and write pieces of the table; addresses are given out in inode order.
+    /// Threads encode and write pieces of the table; addresses are allocated in inode order.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<(Ptr, Written)> {
         let mut from = 0;
         let mut next = || self.next_dirty(&mut from, epoch);
         let mut first = next();
-        // Fewer blocks than that are not worth a thread.
+        // Fewer blocks are not worth a thread.
         let helpers = writer.helpers().filter(|_| first.as_ref().is_some_and(|p| p.is_whole()));
         let how = writer.compression();
         let (blocks, sink) = (Mutex::new(Vec::new()), Mutex::new(&mut *writer));
@@ -75,7 +74,7 @@ impl InodeTable {
         Ok((root, Written { epoch, blocks }))
     }
 
-    /// The next blocks from `from` on that the checkpoint of `epoch` has to write.
+    /// Returns the next blocks from `from` on that the checkpoint of `epoch` must write.
     fn next_dirty(&self, from: &mut u64, epoch: Epoch) -> Option<Blocks> {
         let mark = DIRTY_MARK[epoch as usize % 2];
         let mut blocks = Blocks::default();
@@ -89,15 +88,15 @@ impl InodeTable {
         (!blocks.blocks.is_empty()).then_some(blocks)
     }
 
-    /// Encodes blocks as they were at the end of `epoch`, one behind the other.
+    /// Encodes blocks as they were at the end of `epoch`, in sequence.
     fn encode(&self, blocks: Blocks, how: Compression, epoch: Epoch) -> Piece {
         let mut piece = Piece::default();
         for block in blocks.blocks {
             block.flags.fetch_or(WRITING, Ordering::AcqRel);
             let start = piece.raw.len();
             let (coding, free) = self.capture(&block, how, epoch, &mut piece.raw);
-            self.blocks.clear_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
             if planted::is(Defect::BlockNotWritten) && block.number % 2 == 1 {
+                self.blocks.clear_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
                 block.flags.fetch_and(!(DIRTY[epoch as usize % 2] | WRITING), Ordering::AcqRel);
                 piece.raw.truncate(start);
                 continue;
@@ -113,17 +112,19 @@ impl InodeTable {
         piece
     }
 
-    /// Blocks that have been written are found where they are now.
+    /// Enters the new addresses of written blocks. Only then a block loses its mark: a reader who
+    /// looks for changes finds it by the mark or, after that, by its pointer.
     fn enter_addresses(&self, piece: &Piece, epoch: Epoch) -> Result<()> {
         for ((block, ptr), free) in piece.blocks.iter().zip(&piece.ptrs).zip(&piece.free) {
             *block.disk.lock() = *ptr;
             let value = ImapEntry { ptr: *ptr, free: *free }.store();
             self.imap.put(Key::new(block.number, 0), &value, epoch)?;
+            self.blocks.clear_mark(block.number, DIRTY_MARK[epoch as usize % 2]);
         }
         Ok(())
     }
 
-    /// What `checkpoint` wrote can be read back: the blocks may leave memory.
+    /// Notes that the blocks written by `checkpoint` can be read back, so they may be evicted.
     pub fn finish(&self, written: Written) {
         for block in written.blocks {
             block.bytes.cleaned(written.epoch as usize % 2);
@@ -135,9 +136,9 @@ impl InodeTable {
 }
 
 impl InodeTable {
-    /// For the checkpoint of `epoch`: nothing is left in this table, none of whose inodes is in
-    /// use. What its blocks took on the device is retired, and numbers are given out from the start
-    /// again: inodes made there need a generation that none had before.
+    /// For the checkpoint of `epoch`: empties this table, none of whose inodes is in use. Frees the
+    /// blocks on the device and restarts number allocation. Inodes made afterwards need a
+    /// generation that none had before.
     pub fn vacate(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<()> {
         self.imap_moves.lock().clear();
         self.imap.delete_range(Key::MIN, Key::MAX, epoch, &mut |_, value| {
@@ -145,7 +146,7 @@ impl InodeTable {
                 writer.retire(ptr);
             }
         })?;
-        self.forget_numbers();
+        self.numbers().forget();
         for (number, block) in self.blocks.iter() {
             for (parity, mark) in DIRTY_MARK.into_iter().enumerate() {
                 if self.blocks.has_mark(number, mark) {
@@ -164,7 +165,7 @@ impl InodeTable {
 #[derive(Default)]
 struct Blocks {
     blocks: Vec<Arc<InodeBlock>>,
-    /// What they take in memory.
+    /// Their bytes in memory.
     bytes: usize,
 }
 
@@ -182,9 +183,9 @@ struct Piece {
     free: Vec<u32>,
     codings: Vec<Coding>,
     raw: Vec<u8>,
-    /// Where each is in `raw`, and where it belongs.
+    /// Place of each block in `raw` and on the device.
     placed: Vec<Placed>,
-    /// When they are stamped.
+    /// Their pointers, once they are stamped.
     ptrs: Vec<Ptr>,
 }
 
@@ -213,8 +214,8 @@ impl Piece {
 }
 
 impl InodeTable {
-    /// Appends a block to `raw`, its inodes as they were at the end of `epoch`; returns how it is
-    /// coded, and the mask of free slots.
+    /// Appends a block to `raw`, with its inodes as they were at the end of `epoch`. Returns its
+    /// coding and the mask of free slots.
     fn capture(
         &self,
         block: &InodeBlock,
@@ -234,7 +235,7 @@ impl InodeTable {
                 Some(old) if slot.epoch > epoch => old,
                 _ => {
                     invariant!(slot.epoch <= epoch, "inode was changed and not kept aside");
-                    match block.is_detached(i) && !planted::is(Defect::DetachedWritten) {
+                    match block.is_detached(i) && !planted::is(Defect::UnlinkedWritten) {
                         true => {
                             freed = Inode::free(slot.inode.core.generation);
                             &freed
@@ -251,8 +252,8 @@ impl InodeTable {
 }
 
 impl InodeTable {
-    /// For the cleaner: the block, if it is still at `addr`, is written elsewhere by the checkpoint
-    /// of `epoch`, the current one.
+    /// For the cleaner: makes the checkpoint of `epoch`, the current one, write the block elsewhere
+    /// if it is still at `addr`.
     pub fn rewrite_block(&self, number: u64, addr: Addr, epoch: Epoch) -> Result<()> {
         let block = match self.block(number) {
             Ok(block) => block,
@@ -268,8 +269,8 @@ impl InodeTable {
         Ok(())
     }
 
-    /// For the cleaner: an `imap` node, if it is still at `addr`, is written elsewhere by the next
-    /// checkpoint, which alone changes `imap`.
+    /// For the cleaner: makes the next checkpoint write an `imap` node elsewhere if it is still at
+    /// `addr`. Only checkpoints change `imap`.
     pub fn rewrite_imap_node(&self, low: Key, level: u8, addr: Addr) {
         self.imap_moves.lock().push((low, level, addr));
         self.imap.mark_root_for_next();

@@ -1,62 +1,63 @@
-//! Blocks whose free numbers may be given out again: which they are, for whom, and in how much
-//! memory. What stands here is advice: whoever takes a block from here looks at it again.
+//! Blocks whose free numbers may be allocated again, and for which directory, in bounded memory.
+//! All entries are hints: a caller that takes a block must check it again.
 //!
-//! A block is listed for the directory that lost a child in it, from [`OWN`] free numbers on. From
-//! [`SPARSE`] on it is listed for any directory too, to be taken when such blocks have become many:
-//! until then its own directory may come back. An empty block is for the next one who wants it.
+//! A block with at least [`OWN`] free numbers is listed for the directory that lost a child in it.
+//! With at least [`SPARSE`] it is also listed for any directory, to be used when there are many
+//! such blocks: until then its own directory may need it. An empty block is available to anybody at
+//! once.
 //!
-//! Blocks freed in an earlier session, or for which there was no memory, are found by a search
+//! Blocks freed in an earlier session, or not listed for lack of memory, are found by a search
 //! through `imap`, from its end to its start, a window at a time, and only as fast as new blocks
 //! are begun.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Free numbers from which on a block is used again for the directory whose children were in it.
+/// Minimum of free numbers for reuse of a block by the directory whose children were in it.
 pub(crate) const OWN: u32 = 12;
-/// Free numbers from which on a block is used again for any directory.
+/// Minimum of free numbers for reuse of a block by any directory.
 pub(crate) const SPARSE: u32 = 24;
-/// One of so many blocks may be sparse and wait for its directory.
+/// One in this many blocks may be sparse and wait for its directory.
 const WAITING: u64 = 8;
-/// Blocks searched at a time: `imap` has more entries in a full leaf, so one or two are read.
+/// Blocks searched at a time. A full leaf of `imap` has more entries, so one or two are read.
 const WINDOW: u64 = 256;
-/// New blocks begun for each search that finds nothing.
+/// New blocks begun per search that finds nothing.
 const NEW_PER_SEARCH: u32 = 32;
 
-/// The blocks of a table that may be used again.
+/// The reusable blocks of a table.
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// Directory and block.
+    /// Pairs of directory and block.
     homes: BTreeSet<(u64, u64)>,
-    /// Blocks for any directory, when they are many.
+    /// Blocks for any directory, used when there are many.
     sparse: BTreeSet<u64>,
-    /// Blocks for any directory, at once.
+    /// Blocks for any directory, used at once.
     empty: BTreeSet<u64>,
-    /// Where the next entry of `homes` is dropped when there are too many.
-    hand: (u64, u64),
-    /// Blocks from here on have been searched; `None` before the first number is given out.
+    /// Clock hand: the place in `homes` where the next entry is dropped when there are too many.
+    clock_hand: (u64, u64),
+    /// Start of the blocks already searched; `None` before the first number is allocated.
     searched: Option<u64>,
-    /// Numbers before this that nobody has begun were skipped before a crash.
+    /// Blocks before this number that were never begun were skipped before a crash.
     pub skipped_below: u64,
     /// New blocks begun since the last search.
     begun: u32,
-    /// A sparse block was not listed for want of memory.
+    /// A sparse block was not listed for lack of memory.
     lost: bool,
 }
 
-/// What to do for a block.
+/// The next step to get a block.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Look at this one.
+    /// Examine this block.
     Candidate(u64),
-    /// Search these.
+    /// Search these blocks.
     Search(Range<u64>),
-    /// Begin a new one.
+    /// Begin a new block.
     Fresh,
 }
 
 impl Pool {
-    /// Lists a block for a directory; without `room` in place of another entry, whose block is
+    /// Lists a block for a directory. Without `room` it replaces another entry, whose block is
     /// returned.
     pub fn list_home(&mut self, home: u64, block: u64, room: bool) -> Option<u64> {
         let dropped = if room { None } else { self.drop_home() };
@@ -66,44 +67,46 @@ impl Pool {
         dropped
     }
     fn drop_home(&mut self) -> Option<u64> {
-        let next = self.homes.range(self.hand..).next().or_else(|| self.homes.first());
+        let next = self.homes.range(self.clock_hand..).next().or_else(|| self.homes.first());
         let entry = *next?;
         self.homes.remove(&entry);
-        self.hand = entry;
+        self.clock_hand = entry;
         Some(entry.1)
     }
-    /// Lists a block for any directory, when such are many; without `room` a later search has to
-    /// find it.
+    /// Lists a block for any directory, for use when there are many. Without `room` a later search
+    /// must find it.
     pub fn list_sparse(&mut self, block: u64, room: bool) {
         match room {
             true => drop(self.sparse.insert(block)),
             false => self.lost = true,
         }
     }
-    /// Lists a block for any directory, at once; without `room` a later search has to find it.
+    /// Lists a block for any directory, for use at once. Without `room` a later search must find
+    /// it.
     pub fn list_empty(&mut self, block: u64, room: bool) {
         match self.sparse.remove(&block) || room {
             true => drop(self.empty.insert(block)),
             false => self.lost = true,
         }
     }
-    /// Entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.homes.len() + self.sparse.len() + self.empty.len()
     }
 
-    /// Takes a block that is listed for this directory.
+    /// Takes a block listed for this directory.
     pub fn take_home(&mut self, home: u64) -> Option<u64> {
         let entry = *self.homes.range((home, 0)..=(home, u64::MAX)).next()?;
         self.homes.remove(&entry);
         Some(entry.1)
     }
 
-    /// Where to get a block for any directory. Blocks before `next_block` have been begun; if
-    /// `scarce`, there are no others, and the search goes on until it finds something.
+    /// Returns the next step to get a block for any directory. Blocks before `next_block` have been
+    /// begun. `scarce`: there are no others, and the search continues until it finds something.
     pub fn next(&mut self, next_block: u64, scarce: bool) -> Next {
         if self.searched.is_none() {
-            // What the session before, or replay, or the making of the root left unfilled.
+            // The last block, which the previous session, replay or the making of the subvolume
+            // left unfilled.
             self.empty.extend(next_block.checked_sub(1));
             (self.searched, self.skipped_below) = (Some(next_block), next_block);
         }
@@ -125,21 +128,22 @@ impl Pool {
         self.begun = self.begun.saturating_add(1);
         Next::Fresh
     }
-    /// A search has found something: the next one need not wait for new blocks.
+    /// Notes that a search has found something: the next one need not wait for new blocks.
     pub fn search_paid(&mut self) {
         self.begun = NEW_PER_SEARCH;
     }
-    /// The blocks before `end` have not been searched: the caller failed, and will try again.
+    /// Notes that the blocks before `end` have not been searched: the caller failed, and will try
+    /// again.
     pub fn search_again(&mut self, end: u64) {
         self.searched = Some(end);
         self.begun = NEW_PER_SEARCH;
     }
-    /// Gives the search up: `imap` cannot be read.
+    /// Gives up the search: `imap` is unreadable.
     pub fn stop_searching(&mut self) {
         self.searched = Some(0);
     }
 
-    /// Blocks before this are still to be searched; `None`: all.
+    /// End of the blocks still to be searched; `None`: all.
     #[cfg(test)]
     pub fn to_search(&self) -> Option<u64> {
         self.searched.filter(|_| !self.lost)

@@ -3,10 +3,11 @@
 //! Problem: loading a block into the cache costs a read, 32 locks, a place in the array and the
 //! eviction of another block, and a check uses none of it twice.
 //!
-//! Rule: a block in memory is read there, as it may be newer than the one on the device. All others
-//! are read in runs of adjacent blocks, decoded, visited and dropped.
+//! Rule: a block in memory is visited there, because it may be newer than the one on the device.
+//! All others are read in runs of adjacent blocks, decoded, visited and dropped.
 
 use crate::block::InodeBlock;
+use crate::runs::{GAP, Run, end_of};
 use crate::table::{InodeTable, decode_imap};
 use shoal_base::counters::Counter;
 use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
@@ -18,51 +19,23 @@ use std::ops::Range;
 
 /// Maximum length of a read, in bytes.
 const RUN: u64 = 1 << 20;
-/// Maximum gap between two blocks of a run, in bytes.
-const GAP: u64 = 16 << 10;
-
 /// Callbacks of [`InodeTable::read_part`].
 pub trait Visitor {
-    /// An `imap` entry: block number and pointer.
+    /// Called for each `imap` entry: block number and pointer.
     fn entry(&mut self, number: u64, ptr: Ptr);
-    /// The `imap` entries of these blocks cannot be read.
+    /// Called for blocks whose `imap` entries are unreadable.
     fn lost(&mut self, numbers: Range<u64>, error: Error);
-    /// A readable block; its inodes follow. Blocks come in ascending order.
+    /// Called for each readable block, ascending, before its inodes.
     fn block(&mut self, number: u64);
-    /// An inode in use.
+    /// Called for each inode in use.
     fn inode(&mut self, ino: Ino, inode: &Inode) -> Result<()>;
-    /// An unreadable block.
+    /// Called for each unreadable block.
     fn unreadable(&mut self, number: u64, error: Error);
-}
-
-/// Adjacent blocks on the device, read together.
-#[derive(Default)]
-struct Run {
-    blocks: Vec<(u64, Ptr)>,
-    raw: Vec<u8>,
-}
-
-impl Run {
-    /// Returns its range on the device.
-    fn span(&self) -> Option<Range<u64>> {
-        let ((_, first), (_, last)) = (self.blocks.first()?, self.blocks.last()?);
-        Some(first.addr.0..end_of(*last))
-    }
-    fn takes(&self, ptr: Ptr) -> bool {
-        self.span().is_none_or(|span| {
-            let near = ptr.addr.0 >= span.end && ptr.addr.0 - span.end <= GAP;
-            near && end_of(ptr) - span.start <= RUN
-        })
-    }
-}
-
-fn end_of(ptr: Ptr) -> u64 {
-    ptr.addr.0.saturating_add(u64::from(ptr.len))
 }
 
 impl InodeTable {
     /// Visits the blocks that a part of `imap` points to, and those with numbers in its range that
-    /// are in memory only. Nothing may change meanwhile.
+    /// are only in memory. Nothing may change meanwhile.
     pub fn read_part(&self, part: &Part, visitor: &mut dyn Visitor) -> Result<()> {
         let (mut blocks, mut lost, mut broken) = (Vec::new(), Vec::new(), Vec::new());
         let mut entry = |key: Key, value: &[u8]| {
@@ -107,28 +80,28 @@ impl InodeTable {
     }
 
     fn read_blocks(&self, blocks: &[(u64, Ptr)], visitor: &mut dyn Visitor) -> Result<()> {
-        let mut run = Run::default();
+        let (mut run, mut raw) = (Run::default(), Vec::new());
         for (number, ptr) in blocks {
             if let Some(block) = self.blocks.get(*number) {
-                self.read_run(&mut run, visitor)?;
+                self.read_run(&mut run, &mut raw, visitor)?;
                 self.visit_in_memory(&block, visitor)?;
             } else {
-                let apart = !self.may_be_at(*ptr) || !run.takes(*ptr);
+                let apart = !self.may_be_at(*ptr) || !run.takes(*ptr, RUN);
                 if apart {
-                    self.read_run(&mut run, visitor)?;
+                    self.read_run(&mut run, &mut raw, visitor)?;
                 }
                 run.blocks.push((*number, *ptr));
                 if !self.may_be_at(*ptr) {
-                    self.read_run(&mut run, visitor)?;
+                    self.read_run(&mut run, &mut raw, visitor)?;
                 }
             }
         }
-        self.read_run(&mut run, visitor)
+        self.read_run(&mut run, &mut raw, visitor)
     }
 
     /// Reads a run in one call or, if that fails, block by block.
-    fn read_run(&self, run: &mut Run, visitor: &mut dyn Visitor) -> Result<()> {
-        let Run { blocks, raw } = run;
+    fn read_run(&self, run: &mut Run, raw: &mut Vec<u8>, visitor: &mut dyn Visitor) -> Result<()> {
+        let blocks = &mut run.blocks;
         let together = match &blocks[..] {
             [] | [_] => false,
             [(_, first), .., (_, last)] => {
@@ -173,7 +146,7 @@ impl InodeTable {
         let first = self.block_id(block.number).first.0;
         for slot in 0..INODES_PER_BLOCK {
             let locked = block.slots[slot].read();
-            // Detached: as far as the volume goes, it is free.
+            // Unlinked but open: as far as the volume goes, it is free.
             if locked.inode.core.in_use() && !block.is_detached(slot) {
                 visitor.inode(Ino(first + slot as u64), &locked.inode)?;
             }

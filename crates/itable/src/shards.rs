@@ -1,42 +1,45 @@
-//! State of each thread shard, in cache lines of its own: the blocks it takes numbers from, and
-//! its part of the count of inodes in use. Allocated when a thread of the shard first makes or
-//! frees an inode: a volume has up to 65,536 tables, and most are not used by most threads.
+//! State of each thread shard, in cache lines of its own: the blocks from which it allocates
+//! numbers, and its part of the count of inodes in use. Allocated when a thread of the shard first
+//! makes or frees an inode: a volume has up to 65,536 tables, and most threads use few of them.
+//! With them: what all threads share of the allocation of numbers.
 
 use crate::block::InodeBlock;
+use crate::pool::Pool;
 use crate::sync::{AtomicU64, Mutex, SHARDS, shard};
 use crossbeam_utils::CachePadded;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// Large directories of which a thread shard remembers the block it takes numbers from.
+/// Number of large directories for which a thread shard remembers a block.
 const DIRS: usize = 7;
 
 /// State of one thread shard.
 #[derive(Default)]
 pub(crate) struct Shard {
-    /// Inodes that came into use less inodes freed by these threads, modulo 2^64.
+    /// Inodes made minus inodes freed by these threads, modulo 2^64.
     pub inodes: AtomicU64,
     pub cursors: Mutex<Cursors>,
 }
 
-/// The blocks that a thread shard takes numbers from.
+/// The blocks from which a thread shard allocates numbers.
 #[derive(Default)]
 pub(crate) struct Cursors {
     /// For all small directories.
     common: Cursor,
-    /// For large directories, each its own.
+    /// For one large directory each.
     dirs: [Cursor; DIRS],
-    /// Allocations so far: the clock of [`Cursor::used`].
+    /// Number of allocations: the clock of [`Cursor::used`].
     clock: u64,
 }
 
-/// A block that a thread shard takes numbers from.
+/// A block from which a thread shard allocates numbers.
 #[derive(Default)]
 pub(crate) struct Cursor {
-    /// Index of the directory whose children get them; 0 for any.
+    /// Index of the directory whose children get the numbers; 0 for any.
     pub home: u64,
     /// The block, which is marked as held.
     pub block: Option<Arc<InodeBlock>>,
-    /// When it was last looked for.
+    /// Time of its last use.
     used: u64,
 }
 
@@ -48,8 +51,8 @@ impl Cursors {
         cursor.used = self.clock;
         Some(cursor)
     }
-    /// The cursor to be used for a directory: its own or the least recently used one if it shall
-    /// have its own, else the common one.
+    /// The cursor to use for a directory. `own`: its own or the least recently used one; otherwise
+    /// the common one.
     pub fn place(&mut self, home: u64, own: bool) -> &mut Cursor {
         let (clock, common) = (self.clock, &mut self.common);
         let oldest_first = |cursor: &&mut Cursor| match cursor.home == home {
@@ -82,19 +85,43 @@ type Lines = Box<[OnceLock<Box<CachePadded<Shard>>>]>;
 pub(crate) struct Shards(OnceLock<Lines>);
 
 impl Shards {
-    /// The calling thread's.
+    /// The state of the calling thread's shard.
     #[inline]
     pub fn mine(&self) -> &Shard {
         let lines = self.0.get_or_init(|| (0..SHARDS).map(|_| OnceLock::new()).collect());
         lines[shard()].get_or_init(Box::default)
     }
-    /// The calling thread's, if it has made or freed an inode before.
+    /// The state of the calling thread's shard, if it has made or freed an inode before.
     #[inline]
     pub fn mine_if_used(&self) -> Option<&Shard> {
         self.0.get()?[shard()].get().map(|line| &***line)
     }
-    /// All that are in use.
+    /// The states of all shards in use.
     pub fn iter(&self) -> impl Iterator<Item = &Shard> {
         self.0.get().into_iter().flatten().filter_map(|line| line.get().map(|line| &***line))
+    }
+}
+
+/// State of the number allocation.
+pub(crate) struct Allocator {
+    pub next_block: AtomicU64,
+    pub shards: Shards,
+    pub pool: Mutex<Pool>,
+}
+
+impl Allocator {
+    pub fn new(next_block: u64) -> Allocator {
+        Allocator {
+            next_block: AtomicU64::new(next_block),
+            shards: Shards::default(),
+            pool: Mutex::default(),
+        }
+    }
+    pub fn next_block(&self) -> u64 {
+        self.next_block.load(Ordering::Relaxed)
+    }
+    /// Ensures that numbers of blocks before `next` are never begun again.
+    pub fn raise(&self, next: u64) {
+        self.next_block.fetch_max(next, Ordering::Relaxed);
     }
 }

@@ -1,10 +1,9 @@
-//! The locks and atomics of this crate: those of `shoal_base::sync`, which its unit tests replace
-//! by those of a model checker, so that every lock, and every use of an atomic, of the array of
-//! blocks and of the `imap` tree is a point at which the scheduler of `shuttle` may go on with
-//! another thread.
+//! The locks and atomics of this crate: those of `shoal_base::sync`. Unit tests replace them by
+//! those of a model checker, so that the scheduler of `shuttle` may switch threads at every lock
+//! and at every use of an atomic, of the array of blocks and of the `imap` tree.
 //!
-//! The array keeps its own locks and atomics, which its crate has models of: a call of it is one
-//! step of these models.
+//! The array keeps its own locks and atomics, which its crate models; a call of it is one step
+//! here.
 
 #[cfg(not(test))]
 use shoal_base::sync as chosen;

@@ -1,14 +1,15 @@
 //! Finding an inode: in the XArray of blocks in memory, or on the device through `imap`.
 
-use crate::alloc::Allocator;
-use crate::block::{At, Borrowed, InodeBlock, InodeRef};
-use crate::budget::Budget;
+use crate::block::{At, Borrowed, DIRTY, InodeBlock, InodeRef, Locked};
+use crate::budget::{Budget, Shrink};
+use crate::shards::Allocator;
 use crate::sync::{AtomicU64, Mutex, SHARDS, Step, atomically, step};
 use shoal_base::cold::{self, Cold};
 use shoal_base::counters::{Counter, Counters};
 use shoal_base::invariant;
 use shoal_base::limits::{INODE_BLOCKS_MAX, INODES_PER_BLOCK};
 use shoal_base::planted::{self, Defect};
+use shoal_base::prefetch::prefetch;
 use shoal_base::shard::spread;
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
@@ -17,28 +18,30 @@ use shoal_format::{Geometry, Ptr};
 use shoal_tree::{Batch, Key, Tree};
 use shoal_xarray::{AllocError, Guard, Mark, Reservation, XArray};
 use std::fmt::{self, Display};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-/// More inodes than any root can have.
+/// More inodes than any subvolume can have.
 const INODES_MAX: u64 = 1 << 62;
-/// Blocks that one call looks at for something to drop.
+/// Blocks that one call of the clock examines.
 const CLOCK_STEPS: usize = 64;
+/// Inodes whose cache lines are loaded together: these fit the processor's first-level cache.
+pub const TOGETHER: usize = 64;
 
-/// Marks of blocks that the checkpoint of an even or odd epoch has to write.
+/// Marks of blocks that the checkpoint of an even or odd epoch must write.
 pub(crate) const DIRTY_MARK: [Mark; 2] = [Mark::A, Mark::B];
-/// Mark of blocks that may leave memory, unless somebody uses them.
+/// Mark of blocks that may be evicted if they are unused.
 pub(crate) const RECLAIMABLE: Mark = Mark::C;
 
-/// What a table needs to know.
+/// The parameters of a table.
 pub struct TableConfig {
-    /// Root that it serves.
+    /// Subvolume of the table.
     pub root: RootId,
     /// Low half of the volume id.
     pub volume: u64,
-    /// Shape of the volume.
+    /// Layout parameters of the volume.
     pub geometry: Geometry,
-    /// Where the blocks are.
+    /// Device of the volume.
     pub device: Arc<dyn Device>,
     /// Memory for blocks, shared by the volume's tables.
     pub budget: Arc<Budget>,
@@ -46,56 +49,56 @@ pub struct TableConfig {
     pub counters: Arc<Counters>,
 }
 
-/// A thread that is pinned: blocks that leave memory stay readable.
+/// A pinned thread: evicted blocks stay readable.
 pub type Pinned<'t> = Guard<'t, Arc<InodeBlock>>;
 
-/// The inode table of a root.
+/// The inode table of a subvolume. Inode numbers are allocated through [`InodeTable::numbers`]; a
+/// repair uses [`InodeTable::salvage`].
 pub struct InodeTable {
     pub(crate) config: TableConfig,
-    /// Block number → pointer 24, mask of free slots 4.
+    /// Block number → pointer, mask of free slots.
     pub(crate) imap: Step<Tree>,
-    /// The blocks in memory, by number. What is to be written and what may be dropped is marked.
+    /// The blocks in memory, by number. Marks tell which must be written and which may be evicted.
     pub(crate) blocks: Step<XArray<Arc<InodeBlock>>>,
     loading: Box<[Mutex<()>]>,
-    /// Where the search for blocks to drop goes on.
-    hand: Mutex<u64>,
+    /// Clock hand: the next block to examine for eviction.
+    clock_hand: Mutex<u64>,
     pub(crate) alloc: Allocator,
-    /// Inodes in use, less what the thread shards have counted.
+    /// Inodes in use, minus the counts of the thread shards.
     pub(crate) inodes: AtomicU64,
-    /// `imap` nodes that the next checkpoint shall write elsewhere: lowest key, level, address.
+    /// `imap` nodes that the next checkpoint must write elsewhere: lowest key, level, address.
     pub(crate) imap_moves: Mutex<Vec<(Key, u8, Addr)>>,
 }
 
 impl InodeTable {
-    /// The table over this `imap`; blocks from `next_block` on have never been used.
+    /// Makes the table over this `imap`. Blocks from `next_block` on were never used.
     pub fn new(config: TableConfig, imap: Tree, next_block: u64, inodes: u64) -> InodeTable {
         InodeTable {
             config,
             imap: step(imap),
             blocks: step(XArray::new()),
             loading: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hand: Mutex::default(),
-            // There are no more, whatever is said.
+            clock_hand: Mutex::default(),
+            // There are no more, whatever the caller says.
             alloc: Allocator::new(next_block.min(INODE_BLOCKS_MAX)),
             inodes: AtomicU64::new(inodes),
             imap_moves: Mutex::default(),
         }
     }
 
-    /// The `imap` tree, to look at.
+    /// The `imap` tree, for reading.
     pub fn imap(&self) -> &Tree {
         &self.imap
     }
-    /// Inodes in use: exact while no transaction runs, about right beside them.
+    /// Inodes in use. Exact while no transaction runs, otherwise approximate.
     pub fn inodes(&self) -> u64 {
         let base = self.inodes.load(Ordering::Relaxed);
         let counts = self.alloc.shards.iter().map(|shard| shard.inodes.load(Ordering::Relaxed));
         let sum = counts.fold(base, u64::wrapping_add);
-        // An unlink that is counted although the create before it is not.
+        // An unlink was counted, but the create before it was not.
         if sum > INODES_MAX { 0 } else { sum }
     }
-    /// Counts inodes that came into use or were freed: in the thread's own cache line, once it has
-    /// one.
+    /// Counts inodes made or freed, in the thread's own cache line once it has one.
     #[inline]
     pub fn count_inodes(&self, delta: i64) {
         let count = match self.alloc.shards.mine_if_used() {
@@ -105,12 +108,12 @@ impl InodeTable {
         count.fetch_add(delta as u64, Ordering::Relaxed);
         self.imap.mark_root_for_next();
     }
-    /// Blocks from this number on have never been used.
+    /// First number of the blocks that were never used.
     pub fn next_block(&self) -> u64 {
         self.alloc.next_block()
     }
 
-    /// What the header of this block says of it.
+    /// The identity of this block, as in its header.
     pub fn block_id(&self, number: u64) -> BlockId {
         BlockId {
             volume: self.config.volume,
@@ -119,8 +122,10 @@ impl InodeTable {
         }
     }
 
-    /// The inode's place in memory, whether it is in use or not. `ESTALE` when its block has never
-    /// been used.
+    /// Returns the inode's place in memory, whether it is in use or not.
+    ///
+    /// # Errors
+    /// `ESTALE` if its block was never used.
     #[inline]
     pub fn get(&self, ino: Ino) -> Result<InodeRef> {
         let block = self.block(ino.index() / INODES_PER_BLOCK as u64)?;
@@ -142,8 +147,8 @@ impl InodeTable {
         self.blocks.pin()
     }
 
-    /// As [`InodeTable::get`], for the time of a call: the reference is counted in a cache line of
-    /// the inode's own.
+    /// As [`InodeTable::get`], for the duration of a call: the reference is counted in the inode's
+    /// own cache line.
     #[inline]
     pub fn borrow<'p>(&self, pin: &'p Pinned<'_>, ino: Ino) -> Result<Borrowed<'p>> {
         let number = ino.index() / INODES_PER_BLOCK as u64;
@@ -156,32 +161,78 @@ impl InodeTable {
         }
     }
 
-    /// A counted reference to what something else keeps in memory.
+    /// Returns a counted reference to an inode that something else keeps in memory.
     pub(crate) fn here(&self, at: At<'_>) -> InodeRef {
         let here = self.get(at.ino);
         here.unwrap_or_else(|e| unreachable!("inode {} is in memory: {e}", at.ino))
     }
 
-    /// Calls `f` with an inode, whether it is in use or not, locked for reading. `ESTALE` when its
-    /// block has never been used.
+    /// Calls `f` with an inode, whether it is in use or not, locked for reading.
     ///
-    /// Counts no reference to the block, which would write a cache line that all users of its 32
-    /// inodes share. So the block may leave memory meanwhile, and another copy of it be read and
-    /// changed: `f` sees the inode as it was at some moment of this call, and must not rely on its
-    /// staying so. Who needs that takes a reference ([`InodeTable::get`]).
+    /// Counts no reference to the block, because the count would be in a cache line that all users
+    /// of its 32 inodes share. So the block may be evicted meanwhile, and another copy of it read
+    /// and changed: `f` sees the inode as it was at some moment of this call, and must not rely on
+    /// its staying so. Callers that need more must take a reference ([`InodeTable::get`]).
+    ///
+    /// # Errors
+    /// `ESTALE` if its block was never used.
     #[inline]
     pub fn look<R>(&self, ino: Ino, f: impl FnOnce(&Inode) -> R) -> Result<R> {
-        {
-            let pin = self.blocks.pin();
-            if let Some(block) = pin.get(ino.index() / INODES_PER_BLOCK as u64) {
-                block.mark_used();
-                let slot = block.slots[ino.0 as usize % INODES_PER_BLOCK].read();
-                return Ok(f(&slot.inode));
+        match self.look_in_memory(ino, f) {
+            Ok(seen) => Ok(seen),
+            Err(f) => {
+                let inode = self.get(ino)?;
+                let slot = inode.read();
+                Ok(f(&slot.inode))
             }
         }
-        let inode = self.get(ino)?;
-        let slot = inode.read();
+    }
+
+    /// As [`InodeTable::look`], only in memory: returns `f`, which has not been called, if the
+    /// inode must be read.
+    #[inline]
+    fn look_in_memory<R, F: FnOnce(&Inode) -> R>(
+        &self,
+        ino: Ino,
+        f: F,
+    ) -> std::result::Result<R, F> {
+        let pin = self.blocks.pin();
+        let Some(block) = pin.get(ino.index() / INODES_PER_BLOCK as u64) else { return Err(f) };
+        block.mark_used();
+        let slot = block.slots[ino.0 as usize % INODES_PER_BLOCK].read();
         Ok(f(&slot.inode))
+    }
+
+    /// As [`InodeTable::look`] for several inodes, [`TOGETHER`] at most: calls `f` with the index
+    /// and the inode of those that are in memory, and are of this subvolume.
+    ///
+    /// One by one, each costs the latency of memory twice, for its block and for itself. Here the
+    /// processor loads all of them at the same time.
+    pub fn look_at_each(&self, inodes: &[Ino], mut f: impl FnMut(usize, &Inode)) {
+        let pin = self.blocks.pin();
+        let mut blocks = [None; TOGETHER];
+        for (block, ino) in blocks.iter_mut().zip(inodes) {
+            let found = pin.get(ino.index() / INODES_PER_BLOCK as u64);
+            *block = found.filter(|_| ino.root() == self.config.root);
+            if let Some(block) = *block {
+                prefetch(block);
+            }
+        }
+        let mut places = [None; TOGETHER];
+        for ((place, block), ino) in places.iter_mut().zip(&blocks).zip(inodes) {
+            *place = block.map(|block| {
+                block.mark_used();
+                &block.slots[ino.0 as usize % INODES_PER_BLOCK]
+            });
+            if let Some(place) = *place {
+                prefetch(place);
+            }
+        }
+        for (at, place) in places.iter().enumerate().take(inodes.len()) {
+            if let Some(place) = place {
+                f(at, &place.read().inode);
+            }
+        }
     }
 
     #[cold]
@@ -200,25 +251,17 @@ impl InodeTable {
         Ok(self.enter(place, block))
     }
 
-    /// Returns whether a block is on the device, or may be, and not in memory.
+    /// Returns whether a block may be on the device, and is not in memory.
     pub fn is_cold(&self, number: u64) -> bool {
         number < self.next_block() && self.blocks.get(number).is_none()
     }
 
-    /// Brings a block into memory that is going to be used.
-    ///
-    /// # Errors
-    /// Those of [`InodeTable::get`], which its user finds again.
-    pub fn read_ahead(&self, number: u64) -> Result<()> {
-        self.block(number).map(drop)
-    }
-
-    /// The lock under which a block that is not in memory is entered.
+    /// The lock under which a missing block is loaded.
     pub(crate) fn loading(&self, number: u64) -> &Mutex<()> {
         &self.loading[spread(number) as usize % SHARDS]
     }
 
-    /// Reads and checks a block on the device.
+    /// Reads and verifies a block on the device.
     pub fn read_block(&self, number: u64, ptr: Ptr) -> Result<Vec<Inode>> {
         if number >= INODE_BLOCKS_MAX || !self.may_be_at(ptr) {
             let rule = format!("pointer to {} bytes", ptr.len);
@@ -230,7 +273,7 @@ impl InodeTable {
         self.decode_read(number, ptr, &raw)
     }
 
-    /// Checks a block that has been read.
+    /// Verifies and decodes a block that was read.
     pub(crate) fn decode_read(&self, number: u64, ptr: Ptr, raw: &[u8]) -> Result<Vec<Inode>> {
         if !planted::is(Defect::InodeChecksum) {
             ptr.verify(raw, self.name_of(number))?;
@@ -241,7 +284,7 @@ impl InodeTable {
         Ok(inodes)
     }
 
-    /// Whether a block can be as long, and where this points to.
+    /// Returns whether a block can have this length and address.
     pub(crate) fn may_be_at(&self, ptr: Ptr) -> bool {
         let len = u64::from(ptr.len);
         ptr.len <= block_max(self.config.geometry.inode_size as usize)
@@ -250,10 +293,10 @@ impl InodeTable {
 
     fn name_of(&self, number: u64) -> impl Display {
         let root = self.config.root.0;
-        fmt::from_fn(move |f| write!(f, "inode block {number} of root {root}"))
+        fmt::from_fn(move |f| write!(f, "inode block {number} of subvolume {root}"))
     }
 
-    /// Brings a block into memory and makes room if there is too much.
+    /// Adds a block to memory, and evicts others if there is too much.
     pub(crate) fn enter(
         &self,
         place: Reservation<'_, Arc<InodeBlock>>,
@@ -269,7 +312,7 @@ impl InodeTable {
         here
     }
 
-    /// Drops blocks while the volume's tables hold too many: own ones first, then another table's.
+    /// Evicts blocks while the volume's tables hold too many: own ones first, then another table's.
     fn make_room(&self) {
         let budget = &self.config.budget;
         if budget.is_over() {
@@ -284,7 +327,7 @@ impl InodeTable {
 
     /// The same after a checkpoint, when many blocks have become clean at once.
     pub(crate) fn make_room_of_clean(&self) {
-        // Twice round: the first time what was used stays.
+        // Two rounds: in the first one, blocks used recently stay.
         let rounds = 2 * self.config.budget.used_blocks() / CLOCK_STEPS + 2;
         for _ in 0..rounds {
             if !self.config.budget.is_over() {
@@ -294,23 +337,24 @@ impl InodeTable {
         }
     }
 
-    /// Goes round the reclaimable blocks: what was used since the last time stays once more.
+    /// Moves the clock hand over the evictable blocks. A block used since its last visit stays for
+    /// another round.
     pub(crate) fn shrink(&self) {
         let budget = &self.config.budget;
-        // One at a time; the others would only find what this one finds.
-        let Some(mut hand) = self.hand.try_lock() else { return };
+        // One thread at a time; others would only examine the same blocks.
+        let Some(mut clock_hand) = self.clock_hand.try_lock() else { return };
         for _ in 0..CLOCK_STEPS {
             if !budget.is_over() {
                 return;
             }
-            let Some((number, block)) = self.blocks.next_marked(*hand, RECLAIMABLE) else {
-                if *hand == 0 {
+            let Some((number, block)) = self.blocks.next_marked(*clock_hand, RECLAIMABLE) else {
+                if *clock_hand == 0 {
                     return;
                 }
-                *hand = 0;
+                *clock_hand = 0;
                 continue;
             };
-            *hand = number + 1;
+            *clock_hand = number + 1;
             if block.used.swap(false, Ordering::Relaxed) {
                 continue;
             }
@@ -332,7 +376,7 @@ impl InodeTable {
         }
     }
 
-    /// A block that has nothing to be written may leave memory.
+    /// Notes that a block with nothing to write may be evicted.
     pub(crate) fn note_clean(&self, block: &InodeBlock) {
         if !block.is_dirty() {
             self.blocks.set_mark(block.number, RECLAIMABLE);
@@ -348,31 +392,32 @@ impl InodeTable {
     }
 }
 
-/// No memory for a node of the array: the call fails, and has changed nothing.
+/// Maps a failure to allocate a node of the array: the call fails, and has changed nothing.
 pub(crate) fn no_memory(_: AllocError) -> Error {
     Error::Code(Code::NoMemory)
 }
 
-/// Reads an `imap` value.
+/// Decodes an `imap` value.
 pub(crate) fn decode_imap(raw: &[u8]) -> Option<(Ptr, u32)> {
     let ImapEntry { ptr, free } = ImapEntry::load(raw.try_into().ok()?).ok()?;
     ptr.is_valid().then_some((ptr, free))
 }
 
 impl InodeTable {
-    /// The first block at or after `from` that is on the device or in memory: others have never
-    /// been used, whatever the count of numbers given out says.
+    /// Returns the first block at or after `from` that is on the device or in memory. All others
+    /// were never used, whatever the count of allocated numbers says.
     pub fn next_in_use(&self, from: u64) -> Result<Option<u64>> {
+        // First memory: a block that is evicted meanwhile is in `imap` by then.
+        let in_memory = self.blocks.range(from..).next().map(|(number, _)| number);
         let mut batch = Batch::default();
         let (from_key, end) =
             (Key::new(from.min(INODE_BLOCKS_MAX), 0), Key::new(INODE_BLOCKS_MAX, 0));
         self.imap.scan(from_key, end, 1, &mut batch)?;
         let on_device = batch.iter().next().map(|(key, _)| key.hi);
-        let in_memory = self.blocks.range(from..).next().map(|(number, _)| number);
         Ok(on_device.into_iter().chain(in_memory).min())
     }
 
-    /// Calls `visit` with every block known to `imap`: number, pointer, mask of free slots.
+    /// Calls `visit` with every block in `imap`: number, pointer, mask of free slots.
     pub fn for_each_block(
         &self,
         visit: &mut dyn FnMut(u64, Ptr, u32) -> Result<bool>,
@@ -384,5 +429,65 @@ impl InodeTable {
                 Err(Error::corrupt(object, None, "not a block's number, pointer and mask"))
             }
         })
+    }
+}
+
+impl Shrink for InodeTable {
+    fn shrink(&self) {
+        InodeTable::shrink(self);
+    }
+}
+
+impl Budget {
+    /// Adds a table that uses this budget.
+    pub fn enter(&self, table: &Arc<InodeTable>) {
+        let table: Weak<InodeTable> = Arc::downgrade(table);
+        self.add(table);
+    }
+}
+
+impl Locked<'_> {
+    /// Returns a reference that can be kept after the lock is released.
+    pub fn place(&self, table: &InodeTable) -> InodeRef {
+        table.here(self.at)
+    }
+
+    /// Makes the inode persistent again: a record of this transaction describes all of it, or frees
+    /// it.
+    pub fn attach(&mut self, table: &InodeTable, epoch: Epoch) {
+        // The version kept for the previous checkpoint must still be a free inode.
+        let _ = self.edit(table, epoch);
+        self.at.block.detached.fetch_and(!self.bit(), Ordering::AcqRel);
+    }
+
+    /// Returns the inode for changes in a transaction of `epoch`.
+    #[inline]
+    pub fn edit(&mut self, table: &InodeTable, epoch: Epoch) -> &mut Inode {
+        self.epoch = Some(epoch);
+        if self.slot.epoch != epoch {
+            self.first_edit(table, epoch);
+        }
+        &mut self.slot.inode
+    }
+
+    /// Prepares the first change in an epoch: keeps a copy of the inode if its block must still be
+    /// written, and adds the block to the list of this epoch's checkpoint.
+    fn first_edit(&mut self, table: &InodeTable, epoch: Epoch) {
+        invariant!(self.slot.epoch < epoch, "inode {} changed after its epoch", self.at.ino);
+        let block = &self.at.block;
+        let pending = DIRTY[(epoch as usize + 1) % 2];
+        let keep = block.flags.load(Ordering::Acquire) & pending != 0;
+        self.slot.old = keep.then(|| {
+            let inode = &self.slot.inode;
+            Box::new(match self.is_detached() {
+                true => Inode::free(inode.core.generation),
+                false => inode.clone(),
+            })
+        });
+        self.slot.epoch = epoch;
+        let bit = DIRTY[epoch as usize % 2];
+        if block.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            table.dirtied(block, epoch);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The background thread: writes when much is staged, makes everything durable at intervals.
+//! The background thread: writes when much is staged, and makes everything durable at intervals.
 
 use crate::core::Core;
 use shoal_base::error::DeviceFailure;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Starts it.
+/// Starts the thread.
 pub(crate) fn spawn(core: Arc<Core>, interval: Duration) -> Result<thread::JoinHandle<()>> {
     let named = thread::Builder::new().name("shoal-journal".into());
     named.spawn(move || run(&core, interval)).map_err(|e| {
@@ -40,8 +40,8 @@ fn run(core: &Core, interval: Duration) {
             }
             wake.write = false;
         }
-        // A failure of the device poisons the journal, which tells everybody. When no segment can
-        // be had, the next commit says so, and a checkpoint may free some before the next round.
+        // A device failure poisons the journal, which reports it to all callers. If no segment is
+        // free, the next commit reports that; a checkpoint may free some before the next round.
         let staged = core.ring.tail();
         if Instant::now() >= deadline {
             if core.durable.load(Ordering::Acquire) < staged {
@@ -57,7 +57,7 @@ fn run(core: &Core, interval: Duration) {
     }
 }
 
-/// A journal that nobody writes must not take records.
+/// Poisons the journal if its thread panics: a journal without a writer must not accept records.
 struct Careful<'c>(&'c Core);
 
 impl Drop for Careful<'_> {
@@ -69,7 +69,7 @@ impl Drop for Careful<'_> {
 }
 
 impl Core {
-    /// Much is staged.
+    /// Wakes the thread, because much is staged.
     #[cold]
     pub(crate) fn wake_background(&self) {
         self.wake.lock().write = true;

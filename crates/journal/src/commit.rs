@@ -1,4 +1,4 @@
-//! Group commit: one caller writes and flushes for everybody, the others wait for it.
+//! Group commit: one caller writes and flushes for all, the others wait for it.
 
 use crate::core::Core;
 use shoal_base::counters::Counter;
@@ -31,14 +31,14 @@ impl Core {
             let leading = Leading(self);
             let led = self.write_and_flush(lsn);
             drop(leading);
-            // An error that does not poison (no segment to be had) is this caller's; another waiter
-            // becomes leader and finds out for itself.
+            // An error that does not poison (no free segment) is returned to this caller only.
+            // Another waiter becomes leader and tries itself.
             led?;
             group = self.group.lock();
         }
     }
 
-    /// Writes at least up to `lsn`, and everything else that is complete, and flushes.
+    /// Writes everything complete, at least up to `lsn`, and flushes.
     fn write_and_flush(&self, lsn: u64) -> Result<()> {
         let written = {
             let mut writer = self.writer.lock();
@@ -48,9 +48,9 @@ impl Core {
         if planted::is(Defect::DurableTooEarly) {
             self.durable.fetch_max(written, Ordering::AcqRel);
         }
-        // The lock is free again: whoever waits for room in the ring can write during the flush.
-        // `data_dirty` is left alone: clearing it here would let a batch be written by somebody who
-        // believes that the data is durable while this flush is still on its way.
+        // The writer's lock is free again, so callers that wait for room in the ring can write
+        // during the flush. `data_dirty` is not cleared here: another thread would then believe
+        // that the data is durable and write a batch while this flush is still running.
         if !planted::is(Defect::JournalFlush) {
             self.flush()?;
         }
@@ -58,7 +58,7 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes the device; a failure poisons.
+    /// Flushes the device. A failure poisons the journal.
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_poison()?;
         self.io.counters.add(Counter::Flushes, 1);
@@ -66,20 +66,21 @@ impl Core {
         self.io.device.flush().map_err(|e| self.poison(&format!("journal: {e}")))
     }
 
-    /// See `Journal::flush_cut`.
-    pub(crate) fn flush_cut(&self, lsn: u64) -> Result<Addr> {
+    /// See `Journal::flush_boundary`.
+    pub(crate) fn flush_boundary(&self, lsn: u64) -> Result<Addr> {
         self.commit(lsn)?;
         let writer = self.writer.lock();
-        let mut cuts = self.cuts.lock();
-        *cuts = cuts.split_off(&lsn);
-        let Some(place) = cuts.get_mut(&lsn) else { return Err(Code::Invalid.into()) };
-        // No batch has started there yet: the next one will, where the writer stands.
+        let mut boundaries = self.boundaries.lock();
+        *boundaries = boundaries.split_off(&lsn);
+        let Some(place) = boundaries.get_mut(&lsn) else { return Err(Code::Invalid.into()) };
+        // No batch has started there yet. The next one will, at the writer's position.
         let place = place.get_or_insert(writer.addr());
         Ok(*place)
     }
 }
 
-/// Steps down when dropped, also by a panic, which poisons: nobody knows what was written.
+/// Ends the leadership when dropped. A panic poisons the journal, because it is unknown what was
+/// written.
 struct Leading<'a>(&'a Core);
 
 impl Drop for Leading<'_> {

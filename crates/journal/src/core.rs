@@ -1,40 +1,41 @@
-//! What the journal's threads share.
+//! State shared by the journal's threads.
 
-use crate::ring::{Reservation, Ring};
-use crate::writer::{Io, Writer};
-use crate::{Config, StartAt};
+use crate::ring::{Reader, Reservation, Ring};
+use crate::types::{Config, SegmentSource, StartAt};
 use crossbeam_utils::CachePadded;
+use shoal_base::counters::Counters;
 use shoal_base::limits::JOURNAL_ALIGN;
 use shoal_base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, thread};
 use shoal_base::{Addr, Code, Error, Result, SegNo, shard::SHARDS};
+use shoal_device::Device;
+use shoal_format::Geometry;
 use shoal_format::batch::BatchHeader;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Shared state.
-///
-/// How long a thread rests that waits for room in the ring while another writes: at first, at most.
+/// First pause of a thread that waits for room in the ring while another writes. Doubled up to
+/// [`REST_MAX`].
 const REST_MIN: Duration = Duration::from_micros(20);
 const REST_MAX: Duration = Duration::from_millis(1);
 
-/// Locks: the writer's, then any one of the small ones (`cuts`, `chain`); `group` and `wake` are
-/// taken alone.
+/// Shared state. Lock order: the writer's lock, then any one of the small ones (`boundaries`,
+/// `chain`). `group` and `wake` are taken alone.
 pub(crate) struct Core {
     pub(crate) ring: Ring,
-    /// Known durable up to here. Only grows.
+    /// End of the records known to be durable. Only grows.
     pub(crate) durable: CachePadded<AtomicU64>,
     /// File data may be in the device's cache.
     pub(crate) data_dirty: CachePadded<AtomicBool>,
     pub(crate) io: Io,
-    /// Longest record with its header.
+    /// Longest record with its header, in bytes.
     pub(crate) framed_max: usize,
-    /// Staging past a multiple of 2^this wakes the background thread.
+    /// Staging past a multiple of 2^`wake_shift` wakes the background thread.
     pub(crate) wake_shift: u32,
-    /// Batch boundaries that checkpoints asked for, and their addresses when known.
-    pub(crate) cuts: Mutex<BTreeMap<u64, Option<Addr>>>,
-    /// Segments that hold the journal, oldest first.
+    /// Batch boundaries requested by checkpoints, with their addresses once known.
+    pub(crate) boundaries: Mutex<BTreeMap<u64, Option<Addr>>>,
+    /// Segments of the journal, oldest first.
     pub(crate) chain: Mutex<VecDeque<SegNo>>,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) group: Mutex<Group>,
@@ -45,14 +46,53 @@ pub(crate) struct Core {
     poison_reason: OnceLock<Arc<str>>,
 }
 
+/// The destination and the constants of all batches.
+pub(crate) struct Io {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) volume: u64,
+    pub(crate) incarnation: u32,
+    pub(crate) segments: Arc<dyn SegmentSource>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// The writer's state, under a lock: batches are placed in order.
+pub(crate) struct Writer {
+    pub(crate) reader: Reader,
+    /// Address of the next batch.
+    pub(crate) addr: Addr,
+    /// The segment after this one, if one could be allocated.
+    pub(crate) next: Option<SegNo>,
+    pub(crate) batch_max: usize,
+    /// For batches that wrap around the end of the ring.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Writer {
+    /// Makes a writer whose first batch goes to `addr`.
+    pub(crate) fn new(reader: Reader, addr: Addr, batch_max: usize) -> Writer {
+        Writer { reader, addr, next: None, batch_max, scratch: Vec::new() }
+    }
+
+    /// End of the written records.
+    pub(crate) fn written(&self) -> u64 {
+        self.reader.consumed()
+    }
+
+    /// Address of the next batch.
+    pub(crate) fn addr(&self) -> Addr {
+        self.addr
+    }
+}
+
 /// State of group commit.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// Somebody is writing and flushing for all.
+    /// A caller is writing and flushing for all.
     pub(crate) leader: bool,
 }
 
-/// Why the background thread should look up.
+/// Reasons to wake the background thread.
 #[derive(Default)]
 pub(crate) struct Wake {
     pub(crate) stop: bool,
@@ -71,10 +111,10 @@ impl Core {
         };
         let align = JOURNAL_ALIGN as u64;
         if !geometry.contains(addr, align) || !addr.0.is_multiple_of(align) {
-            let rule = "the journal cannot go on at this address";
+            let rule = "the journal cannot continue at this address";
             return Err(Error::corrupt("journal position", Some(addr.0), rule));
         }
-        // Twice the shards: threads that share one still find a cell of their own.
+        // Twice the number of shards, so that threads that share a shard still find a free cell.
         let (ring, reader) = Ring::new(ring_bytes, lsn, 2 * SHARDS);
         Ok(Core {
             ring,
@@ -82,9 +122,9 @@ impl Core {
             data_dirty: CachePadded::new(AtomicBool::new(false)),
             io,
             framed_max: batch_max - BatchHeader::SIZE,
-            // Before there is no room left.
+            // Before the ring is full.
             wake_shift: config.write_behind.min(ring_bytes / 4).max(JOURNAL_ALIGN).ilog2(),
-            cuts: Mutex::default(),
+            boundaries: Mutex::default(),
             chain: Mutex::new(VecDeque::from([geometry.segment_of(addr)])),
             writer: Mutex::new(Writer::new(reader, addr, batch_max)),
             group: Mutex::default(),
@@ -96,9 +136,9 @@ impl Core {
         })
     }
 
-    /// The ring is full: helps to write it out until this reservation has room.
+    /// Helps to write out the full ring until this reservation has room.
     ///
-    /// Never waits for the writer's lock: who holds it may be waiting for this very reservation.
+    /// Must never wait for the writer's lock: its holder may be waiting for this very reservation.
     #[cold]
     pub(crate) fn wait_for_room(&self, reservation: &Reservation<'_>) -> Result<()> {
         let mut rest = REST_MIN;
@@ -107,12 +147,12 @@ impl Core {
             match self.writer.try_lock() {
                 Some(mut writer) => {
                     if let Err(error) = self.write_up_to(&mut writer, 0) {
-                        // The reserved bytes would stay a hole that nobody can pass.
+                        // The reserved bytes would remain a hole that the reader cannot pass.
                         return Err(self.poison(&format!("journal ring is full, and {error}")));
                     }
                 }
-                // Longer each time: a hundred threads that look all the time keep the writer, and
-                // those who could go on, from their cores.
+                // Longer each time: a hundred threads polling all the time would keep the writer,
+                // and threads that could continue, from the cores.
                 None => {
                     thread::sleep(rest);
                     rest = (rest * 2).min(REST_MAX);
@@ -122,7 +162,7 @@ impl Core {
         Ok(())
     }
 
-    /// Fails when poisoned.
+    /// Fails if the journal is poisoned.
     #[inline]
     pub(crate) fn check_poison(&self) -> Result<()> {
         if self.poisoned.load(Ordering::Relaxed) { Err(self.poison_error()) } else { Ok(()) }
@@ -132,7 +172,7 @@ impl Core {
     fn poison_error(&self) -> Error {
         match self.poison_reason() {
             Some(reason) => Error::Poisoned(reason),
-            // The flag is set after the reason, so this is not reached; it would be an I/O error.
+            // Unreachable, because the flag is set after the reason.
             None => Code::Io.into(),
         }
     }
@@ -141,12 +181,12 @@ impl Core {
         self.poison_reason.get().cloned()
     }
 
-    /// Poisons (the first reason stays) and returns the error to give to callers.
+    /// Poisons the journal and returns the error for callers. The first reason is kept.
     #[cold]
     pub(crate) fn poison(&self, reason: &str) -> Error {
         self.poison_reason.get_or_init(|| reason.into());
         self.poisoned.store(true, Ordering::Release);
-        // Under the lock, so that nobody who has just looked goes to sleep on it.
+        // Under the lock, so that a thread that has just checked the flag does not go to sleep.
         let group = self.group.lock();
         self.group_changed.notify_all();
         drop(group);

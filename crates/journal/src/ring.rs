@@ -1,7 +1,7 @@
-//! The ring in which records wait to be written: many threads copy into it at once, one reader
-//! takes out what is complete. The only unsafe code of the journal.
+//! The ring in which records wait to be written: many threads copy into it concurrently, one reader
+//! takes out complete records. The only unsafe code of the journal.
 //!
-//! Positions are LSNs: they only grow, and position `p` lives at byte `p % capacity`.
+//! Positions are LSNs: they only grow. Position `p` is at byte `p % capacity`.
 //!
 //! # Protocol
 //!
@@ -16,24 +16,25 @@
 //!          cell: start -> IDLE
 //! ```
 //!
-//! `tail` is the one cache line that all stagers write, and each writes it once: the bound that
-//! claims a cell is where the tail was when the cell was last used, which its own line says. It is
-//! at most `start`: the claim reads what released the cell, so the additions of all who used it
-//! come before the claimant's.
+//! `tail` is the one cache line that all stagers write, each once. The bound that claims a cell is
+//! the value of `tail` when the cell was last used, which is stored in the cell's own line. It is
+//! at most `start`: the claim reads the store that released the cell, so the additions of all
+//! earlier users come before the claimant's.
 //!
-//! *Everything below `safe` is complete.* Take a reservation with `start < safe`. Then its
-//! `tail += len` came before the reader's load of `tail`, and the claim of its cell before that. So
-//! the reader sees in that cell either `t` or `start`, and `safe` would not be above it; or a later
-//! value, and then the copy has happened before, because cells change hands only
-//! after the copy (release), and are read with acquire.
+//! *Everything below `safe` is complete.* Take a reservation with `start < safe`. Its `tail += len`
+//! came before the reader's load of `tail`, and the claim of its cell before that. So the reader
+//! sees in that cell either `t` or `start`, and `safe` would not be above it; or a later value, and
+//! then the copy has happened before, because a cell is released only after the copy (release), and
+//! is read with acquire.
 //!
-//! *Nobody copies over what is still to be read*, because a copy waits for `consumed`.
+//! *No copy overwrites bytes that are still to be read*, because a copy waits for `consumed`.
 //!
 //! A thread that waits for room has set its cell to `start`, so everything below `start` can be
-//! taken out; with records no longer than the ring, the waiter with the lowest `start` gets
+//! taken out. Records are never longer than the ring, so the waiter with the lowest `start` gets
 //! room.
 //!
-//! Cells are found by thread, but any free one will do: threads that share a shard do not wait.
+//! A thread tries the cell of its shard first, but any free cell will do: threads that share a
+//! shard do not wait.
 
 use crossbeam_utils::CachePadded;
 use shoal_base::invariant;
@@ -45,7 +46,7 @@ use shoal_base::sync::AtomicU64;
 #[cfg(not(loom))]
 use std::sync::atomic::Ordering;
 
-/// Content of a cell that no reservation holds.
+/// Value of a cell without a reservation.
 const IDLE: u64 = u64::MAX;
 
 /// The ring.
@@ -54,27 +55,27 @@ pub(crate) struct Ring {
     capacity: u64,
     /// End of the last reservation.
     tail: CachePadded<AtomicU64>,
-    /// Everything below has been taken out.
+    /// End of the bytes taken out.
     consumed: CachePadded<AtomicU64>,
     cells: Box<[CachePadded<Cell>]>,
 }
 
-/// Place of an unfinished reservation.
+/// The slot of an unfinished reservation.
 struct Cell {
-    /// A lower bound of it, or [`IDLE`].
+    /// A lower bound of the reservation's start, or [`IDLE`].
     bound: AtomicU64,
-    /// End of the last one. Written by who holds the cell.
+    /// End of the last reservation. Written by the holder of the cell.
     last: AtomicU64,
 }
 
-/// The right to take out of the ring it was made with: there is one.
+/// The right to take bytes out of the ring it was made with. There is exactly one.
 pub(crate) struct Reader {
     consumed: u64,
     safe: u64,
 }
 
-/// Room for one record, to be filled. A reservation that is dropped instead stops the ring for
-/// good: its cell is never released. That is what a poisoned journal wants.
+/// Space for one record, to be filled. Dropping it stops the ring for good, because its cell is
+/// never released. A poisoned journal relies on that.
 pub(crate) struct Reservation<'a> {
     ring: &'a Ring,
     cell: usize,
@@ -91,7 +92,7 @@ impl Cell {
 }
 
 impl Ring {
-    /// A ring of `capacity` bytes (a power of two) that starts at position `start`, for up to
+    /// Makes a ring of `capacity` bytes (a power of two) that starts at position `start`, for up to
     /// `cells` unfinished reservations, and its reader.
     pub(crate) fn new(capacity: usize, start: u64, cells: usize) -> (Ring, Reader) {
         assert!(capacity.is_power_of_two() && cells > 0);
@@ -105,32 +106,32 @@ impl Ring {
         (ring, Reader { consumed: start, safe: start })
     }
 
-    /// End of what has been reserved.
+    /// End of the reserved bytes.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// End of what has been taken out.
+    /// End of the bytes taken out.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.consumed.load(Ordering::Acquire)
     }
 
-    /// Reserves `len` bytes; `hint` chooses the cell to try first. `None`: all cells are taken.
+    /// Reserves `len` bytes. `hint` selects the cell to try first. `None` if all cells are in use.
     #[inline]
     pub(crate) fn reserve(&self, hint: usize, len: usize) -> Option<Reservation<'_>> {
         invariant!(len as u64 <= self.capacity, "a record of {len} bytes");
         let cell = self.claim(hint)?;
         let start = self.tail.fetch_add(len as u64, Ordering::AcqRel);
         let place = &self.cells[cell];
-        // Everything below can be taken out from here on.
+        // From here on everything below can be taken out.
         place.bound.store(start, Ordering::Release);
         place.last.store(start + len as u64, Ordering::Relaxed);
         Some(Reservation { ring: self, cell, start, end: start + len as u64 })
     }
 
-    /// Puts a lower bound of the coming reservation into an idle cell.
+    /// Claims an idle cell by storing a lower bound of the coming reservation in it.
     #[inline]
     fn claim(&self, hint: usize) -> Option<usize> {
         let count = self.cells.len();
@@ -142,17 +143,17 @@ impl Ring {
         })
     }
 
-    /// Looks how far the ring can be read now.
+    /// Determines how far the ring can be read now.
     pub(crate) fn look(&self, reader: &mut Reader) -> u64 {
         let end = self.tail.load(Ordering::Acquire);
         let cells = self.cells.iter().map(|c| c.bound.load(Ordering::Acquire));
         let safe = cells.fold(end, u64::min);
-        // A thread may publish a bound that it loaded long ago; what has been seen stays seen.
+        // A thread may publish a bound that it loaded long ago, so `safe` must never decrease.
         reader.safe = reader.safe.max(safe);
         reader.safe
     }
 
-    /// Calls `f` with the bytes of `from .. to`, in two pieces when they lie across the ring's end.
+    /// Calls `f` with the bytes of `from .. to`, in two pieces if they wrap around the ring's end.
     pub(crate) fn read<T>(
         &self,
         reader: &Reader,
@@ -172,7 +173,7 @@ impl Ring {
         unsafe { f(&self.bytes.get(at, head), &self.bytes.get(0, rest)) }
     }
 
-    /// Gives everything below `upto` back to the stagers.
+    /// Frees everything below `upto` for the stagers.
     pub(crate) fn consume(&self, reader: &mut Reader, upto: u64) {
         let safe = reader.consumed..=reader.safe;
         invariant!(safe.contains(&upto), "consumed up to {upto}, safe are {safe:?}");
@@ -180,7 +181,7 @@ impl Ring {
         self.consumed.store(upto, Ordering::Release);
     }
 
-    /// Where `len` bytes from `from` lie: offset, bytes there, bytes at the start of the ring.
+    /// Splits `len` bytes from `from`: offset, bytes there, bytes at the start of the ring.
     #[inline]
     fn pieces(&self, from: u64, len: usize) -> (usize, usize, usize) {
         let at = (from & (self.capacity - 1)) as usize;
@@ -190,21 +191,21 @@ impl Ring {
 }
 
 impl Reader {
-    /// The first position not yet taken out.
+    /// The first position not taken out yet.
     pub(crate) fn consumed(&self) -> u64 {
         self.consumed
     }
 }
 
 impl Reservation<'_> {
-    /// Whether the ring has room for it now. Once true it stays true.
+    /// Returns whether the ring has room for it now. Once `true`, it stays `true`.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.end - self.ring.consumed().min(self.end) <= self.ring.capacity
     }
 
-    /// Copies `head`, then `body`, which together have the reserved length, and finishes. There
-    /// must be room.
+    /// Copies `head`, then `body`, which must together have the reserved length, and releases the
+    /// reservation. There must be room.
     #[inline]
     pub(crate) fn fill(self, head: &[u8], body: &[u8]) {
         let (len, reserved) = ((head.len() + body.len()) as u64, self.end - self.start);
@@ -218,9 +219,9 @@ impl Reservation<'_> {
     #[inline]
     fn copy(&self, from: u64, bytes: &[u8]) {
         let (at, head, rest) = self.ring.pieces(from, bytes.len());
-        // SAFETY: the bytes belong to this reservation alone (`fetch_add` gave them once), the
-        // reader is done with what was there before (`has_room`), and does not read them before the
-        // cell is released.
+        // SAFETY: the bytes belong to this reservation alone (`fetch_add` assigns them once), the
+        // reader is done with their previous contents (`has_room`), and does not read them before
+        // the cell is released.
         unsafe {
             self.ring.bytes.put(at, &bytes[..head]);
             if rest > 0 {
@@ -241,16 +242,15 @@ mod plain {
 
     pub(super) struct Bytes(Box<[UnsafeCell<u8>]>);
 
-    // SAFETY: access is only through `put` and `get`, whose callers promise that no two accesses of
-    // which one writes overlap without one happening before the other.
+    // SAFETY: access is only through `put` and `get`, whose callers promise that overlapping
+    // accesses, of which one writes, are ordered by happens-before.
     unsafe impl Sync for Bytes {}
 
     impl Bytes {
         pub(super) fn zeroed(capacity: usize) -> Bytes {
             let plain = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
             // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, and the box was just given up.
-            // (Built this way because zeroed memory then comes from the system without being
-            // touched.)
+            // (Built this way because zeroed memory then comes from the system untouched.)
             Bytes(unsafe { Box::from_raw(plain as *mut [UnsafeCell<u8>]) })
         }
 
@@ -259,7 +259,7 @@ mod plain {
         #[inline]
         pub(super) unsafe fn put(&self, at: usize, bytes: &[u8]) {
             let place = &self.0[at..at + bytes.len()];
-            // SAFETY: `place` is exactly as long as `bytes`, and nobody else accesses it (caller).
+            // SAFETY: `place` is exactly as long as `bytes`, and nothing else accesses it (caller).
             unsafe {
                 let place = UnsafeCell::raw_get(place.as_ptr());
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
@@ -275,7 +275,7 @@ mod plain {
             len: usize,
         ) -> impl std::ops::Deref<Target = [u8]> {
             let place = &self.0[at..at + len];
-            // SAFETY: as long as `place`; nobody writes to it meanwhile (caller).
+            // SAFETY: as long as `place`; nothing writes to it meanwhile (caller).
             let bytes: &[u8] =
                 unsafe { std::slice::from_raw_parts(UnsafeCell::raw_get(place.as_ptr()), len) };
             bytes
@@ -308,7 +308,7 @@ mod checked {
         /// As the plain one.
         pub(super) unsafe fn put(&self, at: usize, bytes: &[u8]) {
             for (cell, byte) in self.0[at..].iter().zip(bytes) {
-                // SAFETY: the pointer is valid; loom checks that nobody else accesses it.
+                // SAFETY: the pointer is valid; loom checks that nothing else accesses it.
                 cell.with_mut(|p| unsafe { *p = *byte });
             }
         }
@@ -316,7 +316,7 @@ mod checked {
         /// # Safety
         /// As the plain one.
         pub(super) unsafe fn get(&self, at: usize, len: usize) -> Vec<u8> {
-            // SAFETY: the pointer is valid; loom checks that nobody writes to it.
+            // SAFETY: the pointer is valid; loom checks that nothing writes to it.
             self.0[at..at + len].iter().map(|cell| cell.with(|p| unsafe { *p })).collect()
         }
     }
@@ -330,7 +330,7 @@ mod model {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Reads what is complete and checks that it is: each byte is its writer's, in whole records.
+    /// Reads complete records and checks that they are whole: each byte is its writer's.
     fn drain(ring: &Ring, reader: &mut Reader, seen: &mut Vec<u8>) {
         let from = reader.consumed();
         let safe = ring.look(reader);
@@ -341,8 +341,8 @@ mod model {
         ring.consume(reader, safe);
     }
 
-    /// Stages a record of two bytes; false when there is no cell or no room. (The real callers try
-    /// again; a model that spins has no end.)
+    /// Stages a record of two bytes. Returns `false` if there is no cell or no room. (Real callers
+    /// retry; a model that spins has no end.)
     fn stage(ring: &Ring, hint: usize, byte: u8) -> bool {
         let Some(reservation) = ring.reserve(hint, 2) else { return false };
         if !reservation.has_room() {
@@ -352,7 +352,7 @@ mod model {
         true
     }
 
-    /// `full` records are in the ring already; two threads stage while this one reads.
+    /// Two threads stage while this one reads; `full` records are in the ring already.
     fn check(capacity: usize, cells: usize, full: u8) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -376,7 +376,7 @@ mod model {
             let mut records: Vec<u8> = seen.chunks(2).map(|pair| pair[0]).collect();
             records.sort();
             staged.sort();
-            // A reservation that found no room is a hole: nothing behind it may come out.
+            // A reservation that found no room is a hole: nothing after it may come out.
             let hole = ring.tail() - reader.consumed() > 0;
             assert!(records == staged || hole && records.iter().all(|r| staged.contains(r)));
         });

@@ -1,32 +1,32 @@
 //! Reading the journal after a crash, and telling its torn tail from corruption.
 //!
-//! Batches are read one after another from the checkpoint's position. At each place one number
-//! (LSN) is expected; a batch is *ours* when magic, volume, incarnation and checksum agree. What is
-//! found decides:
+//! Batches are read in order from the checkpoint's position. At each place one number (LSN) is
+//! expected. A batch is *ours* if magic, volume, incarnation and checksum match. The outcome
+//! depends on what is found:
 //!
-//! | case | found at the expected place | means |
+//! | case | found at the expected place | meaning |
 //! | --- | --- | --- |
-//! | A | our records, expected number | they are delivered; go on behind them |
-//! | B | our link, expected number, to the start of a segment not yet visited | go on there |
+//! | A | our records, expected number | deliver them; continue after them |
+//! | B | our link, expected number, to the start of a segment not yet visited | continue there |
 //! | C | our link, expected number, to anywhere else | corruption: no writer makes it |
-//! | D | our records, expected number, but empty, cut off, or leaving no room for a link | corruption |
+//! | D | our records, expected number, but empty, truncated, or leaving no room for a link | corruption |
 //! | E | a place where no batch can be | corruption (of the checkpoint that named it) |
-//! | F | anything else, and later a batch of ours that says the expected number was durable | corruption: acknowledged records are lost |
-//! | G | a header with the expected number whose checksum is wrong, and not F | torn tail: it was being written |
-//! | H | anything else, and later batches of ours, and not F | torn tail: written, not flushed, so in any order |
+//! | F | anything else, and later a batch of ours which says that the expected number was durable | corruption: acknowledged records are lost |
+//! | G | a header with the expected number but a wrong checksum, and not F | torn tail: it was being written |
+//! | H | anything else, and later batches of ours, and not F | torn tail: written but not flushed, so in any order |
 //! | I | anything else | the end; everything written was read |
 //! | J | the device fails | its error; nothing is known |
 //!
-//! *Later* is: at the next multiples of 4096 in this segment, then in the segments that links found
-//! there, or the batches read before, name as next. Numbers below the expected one are old and
-//! prove nothing. A batch carries the number up to which the journal was durable when it was
-//! written (`durable`): if that is above the expected number, a flush had returned after the
-//! expected batch was written, and its loss is not a crash's doing.
+//! *Later* means: at the next multiples of 4096 in this segment, then in the segments named as next
+//! by links found there, or by the batches read before. Numbers below the expected one are old and
+//! prove nothing. A batch records the number up to which the journal was durable when it was
+//! written (`durable`). If that is above the expected number, a flush had returned after the
+//! expected batch was written, so a crash cannot have caused its loss.
 //!
-//! What cannot be told: whether the very last batches, behind which nothing was written, were
+//! One case cannot be decided: whether the very last batches, with nothing written after them, were
 //! acknowledged and then damaged, or torn.
 
-use crate::JournalPos;
+use crate::types::JournalPos;
 use shoal_base::limits::JOURNAL_ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Error, Lsn, Result, SegNo};
@@ -37,23 +37,23 @@ use std::collections::HashSet;
 
 const ALIGN: u64 = JOURNAL_ALIGN as u64;
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScanEnd {
-    /// Behind the last good batch.
+    /// Position after the last good batch.
     pub end: JournalPos,
-    /// Segments that hold the journal, in order.
+    /// Segments of the journal, in order.
     pub segments: Vec<SegNo>,
-    /// Records delivered.
+    /// Number of records delivered.
     pub records: u64,
     /// Their bytes, headers included.
     pub bytes: u64,
-    /// What a crash left behind the end, for people; `None`: nothing.
+    /// Description of the torn tail, for people; `None` if there is none.
     pub torn: Option<String>,
 }
 
-/// Reads the journal from `start` and calls `each` with every record, in order, and the number just
-/// past it. See the table at the head of this file for how it ends.
+/// Reads the journal from `start` and calls `each` with every record, in order, and the LSN just
+/// after it. The table in the module documentation lists how it ends.
 pub fn scan(
     device: &dyn Device,
     geometry: &Geometry,
@@ -67,17 +67,17 @@ pub fn scan(
     Ok(scanner.found)
 }
 
-/// A scan that its caller takes batch by batch: between two batches a checkpoint can be written,
+/// A scan that its caller advances batch by batch. Between two batches a checkpoint can be written,
 /// because reading can begin at [`Scanner::position`].
 pub struct Scanner<'a> {
     source: Source<'a>,
     found: ScanEnd,
-    /// The segment that the batches of this one name as next.
+    /// The next segment, as named by the batches of this one.
     announced: Option<SegNo>,
 }
 
 impl<'a> Scanner<'a> {
-    /// A scan from `start`. Reads nothing.
+    /// Makes a scan from `start`. Reads nothing.
     pub fn new(
         device: &'a dyn Device,
         geometry: &'a Geometry,
@@ -95,7 +95,7 @@ impl<'a> Scanner<'a> {
         Ok(Scanner { source, found, announced: None })
     }
 
-    /// Where the next batch is expected.
+    /// Position of the next expected batch.
     pub fn position(&self) -> JournalPos {
         self.found.end
     }
@@ -105,8 +105,8 @@ impl<'a> Scanner<'a> {
         &self.found.segments
     }
 
-    /// Reads one batch, or link, and calls `each` with its records. Returns `false` at the end of
-    /// the journal.
+    /// Reads one batch or link and calls `each` with its records. Returns `false` at the end of the
+    /// journal.
     pub fn step(&mut self, each: &mut impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<bool> {
         let (source, found) = (&mut self.source, &mut self.found);
         let at = found.end;
@@ -133,13 +133,13 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// What was found.
+    /// Returns the result.
     pub fn finish(self) -> ScanEnd {
         self.found
     }
 }
 
-/// Whether a batch can be at this address, a link at least.
+/// Returns whether a batch, at least a link, can be at this address.
 fn is_place(geometry: &Geometry, addr: Addr) -> bool {
     geometry.contains(addr, ALIGN) && addr.0.is_multiple_of(ALIGN)
 }
@@ -159,11 +159,11 @@ struct Source<'a> {
     ahead: Ahead,
 }
 
-/// Bytes read at once where batches are short: a journal of single records that were synced one by
-/// one has a batch in each 4 KiB.
+/// Bytes read at once if batches are short. A journal of records that were synced one by one has a
+/// batch in each 4 KiB.
 const AHEAD: usize = 128 << 10;
 
-/// Bytes of a segment that were read at once.
+/// Bytes of a segment that were read ahead.
 #[derive(Default)]
 struct Ahead {
     at: u64,
@@ -171,7 +171,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// The bytes from `at` on, if all `len` are here.
+    /// The `len` bytes from `at`, if all of them are here.
     fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(at.checked_sub(self.at)?).ok()?;
         self.bytes.get(from..from.checked_add(len)?)
@@ -179,7 +179,7 @@ impl Ahead {
 }
 
 impl Source<'_> {
-    /// The batch at this place if it is ours, whatever its number.
+    /// Reads the batch at this place; `None` if it is not ours. Its number may be any.
     fn read(&mut self, addr: Addr) -> Result<Option<BatchHeader>> {
         self.batch.clear();
         self.append(addr.0, BatchHeader::SIZE)?;
@@ -195,14 +195,14 @@ impl Source<'_> {
         Ok((matches || planted::is(Defect::BatchChecksum)).then_some(header))
     }
 
-    /// Appends bytes of the device to the buffer. Short pieces come out of what is read ahead.
+    /// Appends bytes of the device to the buffer. Short pieces come from the bytes read ahead.
     fn append(&mut self, at: u64, len: usize) -> Result<()> {
         if len < AHEAD && self.ahead.get(at, len).is_none() {
             let end = self.segment_end(Addr(at));
             let Ahead { at: from, bytes } = &mut self.ahead;
             *from = at;
             bytes.resize(AHEAD.min((end - at) as usize), 0);
-            // What is further on may be damaged and not needed: the piece alone is tried below.
+            // Bytes further on may be damaged and not needed: below, the piece alone is read.
             if self.device.read_at(bytes, at).is_err() {
                 bytes.clear();
             }
@@ -218,14 +218,14 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// The header in the buffer, if volume and incarnation are ours; its checksum may be wrong.
+    /// The header in the buffer, if volume and incarnation are ours. Its checksum may be wrong.
     fn header(&self) -> Option<BatchHeader> {
         let header = BatchHeader::decode(&self.batch)?;
         let ours = header.volume == self.volume && header.incarnation == self.incarnation;
         ours.then_some(header)
     }
 
-    /// Cases A and D.
+    /// Handles cases A and D.
     fn deliver(
         &self,
         header: &BatchHeader,
@@ -255,14 +255,14 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// The segment at whose start `next` points.
+    /// The segment to whose start `next` points.
     fn target(&self, header: &BatchHeader) -> Option<SegNo> {
         let seg = self.geometry.segment_of(header.next);
         let valid = is_place(self.geometry, header.next);
         (valid && self.geometry.start_of(seg) == header.next).then_some(seg)
     }
 
-    /// Cases F to I: nothing that can be delivered is at the end.
+    /// Decides between cases F to I: nothing at the end can be delivered.
     fn judge(&mut self, found: &ScanEnd, announced: Option<SegNo>) -> Result<Option<String>> {
         let at = found.end;
         self.batch.clear();
@@ -286,7 +286,8 @@ impl Source<'_> {
         })
     }
 
-    /// The first batch of ours behind the end that proves case F; else the first of any.
+    /// Returns the first later batch of ours that proves case F; if there is none, the first of
+    /// any.
     fn later(
         &mut self,
         found: &ScanEnd,

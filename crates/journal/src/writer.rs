@@ -1,19 +1,15 @@
-//! From the ring to the device: cutting complete records into batches and placing them.
+//! From the ring to the device: splitting complete records into batches and writing them.
 
-use crate::SegmentSource;
-use crate::core::Core;
+use crate::core::{Core, Writer};
 use crate::ring::{Reader, Ring};
-use shoal_base::counters::{Counter, Counters};
+use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::JOURNAL_ALIGN;
 use shoal_base::planted::{self, Defect};
 use shoal_base::sync::{hint, thread};
-use shoal_base::{Addr, Error, Lsn, Result, SegNo};
-use shoal_device::Device;
-use shoal_format::Geometry;
+use shoal_base::{Addr, Error, Lsn, Result};
 use shoal_format::batch::{BatchHeader, BatchKind, RECORD_HEADER};
 use std::io::IoSlice;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes kept free at the end of a segment for the link to the next.
@@ -21,47 +17,8 @@ const LINK_ROOM: u64 = JOURNAL_ALIGN as u64;
 
 static PADDING: [u8; JOURNAL_ALIGN] = [0; JOURNAL_ALIGN];
 
-/// What batches are written with and to.
-pub(crate) struct Io {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) geometry: Geometry,
-    pub(crate) volume: u64,
-    pub(crate) incarnation: u32,
-    pub(crate) segments: Arc<dyn SegmentSource>,
-    pub(crate) counters: Arc<Counters>,
-}
-
-/// Who writes. Under a lock: batches are placed one after another.
-pub(crate) struct Writer {
-    reader: Reader,
-    /// Where the next batch goes.
-    addr: Addr,
-    /// The segment after this one, when it could be had.
-    next: Option<SegNo>,
-    batch_max: usize,
-    /// For batches that lie across the end of the ring.
-    scratch: Vec<u8>,
-}
-
-impl Writer {
-    /// A writer whose first batch goes to `addr`.
-    pub(crate) fn new(reader: Reader, addr: Addr, batch_max: usize) -> Writer {
-        Writer { reader, addr, next: None, batch_max, scratch: Vec::new() }
-    }
-
-    /// End of what has been written.
-    pub(crate) fn written(&self) -> u64 {
-        self.reader.consumed()
-    }
-
-    /// Where the next batch goes.
-    pub(crate) fn addr(&self) -> Addr {
-        self.addr
-    }
-}
-
 impl Core {
-    /// Writes what is complete; does nothing when somebody else is at it.
+    /// Writes everything complete. Does nothing if another thread is writing.
     pub(crate) fn write_some(&self) -> Result<()> {
         match self.writer.try_lock() {
             Some(mut writer) => self.write_up_to(&mut writer, 0),
@@ -69,8 +26,8 @@ impl Core {
         }
     }
 
-    /// Writes all that is complete, at least up to `lsn`: waits for records below it whose copy is
-    /// still under way.
+    /// Writes everything complete, at least up to `lsn`. Waits for records below `lsn` whose copy
+    /// is still in progress.
     pub(crate) fn write_up_to(&self, writer: &mut Writer, lsn: u64) -> Result<()> {
         let mut rounds = 0u32;
         loop {
@@ -85,7 +42,7 @@ impl Core {
             if writer.written() >= lsn {
                 return Ok(());
             }
-            // Usually a copy of some hundred bytes; at worst a thread that was interrupted in it.
+            // Usually a copy of a few hundred bytes; at worst a thread was interrupted in it.
             rounds += 1;
             if rounds < 64 {
                 hint::spin_loop();
@@ -95,11 +52,11 @@ impl Core {
         }
     }
 
-    /// Data before the record that points to it: to be called after looking at the ring, and before
-    /// writing any of what was found there.
+    /// Flushes data before the records that point to it. Must be called after reading the ring's
+    /// state and before writing any of the records found there.
     fn flush_data(&self, writer: &Writer) -> Result<()> {
-        // Cleared only here, under the writer's lock, and the flush is done before it is released:
-        // whoever finds it clear knows that the data is durable.
+        // Cleared only here, under the writer's lock, which is held until the flush is done: a
+        // thread that finds it clear knows that the data is durable.
         if self.data_dirty.swap(false, Ordering::AcqRel) {
             let written = writer.written();
             if !planted::is(Defect::DataFlush) {
@@ -110,7 +67,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes one batch of records below `safe`, or a link when no record fits here any more.
+    /// Writes one batch of records below `safe`, or a link if no record fits in this segment.
     fn write_batch(&self, writer: &mut Writer, safe: u64) -> Result<()> {
         let start = writer.written();
         let end = self.boundary(writer, start).min(safe);
@@ -122,7 +79,7 @@ impl Core {
             return self.write_link(writer);
         }
         if writer.next.is_none() {
-            // Taken early so that the batches can name it; when none is to be had, the link tries.
+            // Allocated early so that the batches can name it. If that fails, the link tries again.
             writer.next = self.io.segments.take().ok();
         }
         let header = BatchHeader {
@@ -146,14 +103,14 @@ impl Core {
         Ok(())
     }
 
-    /// The next batch starts at `start`: notes where, if a checkpoint asked for it, and tells where
-    /// that batch must end at the latest.
+    /// Notes the address of the next batch, which starts at `start`, if a checkpoint asked for it.
+    /// Returns the largest LSN at which that batch may end.
     fn boundary(&self, writer: &Writer, start: u64) -> u64 {
-        let mut cuts = self.cuts.lock();
-        if let Some(place) = cuts.get_mut(&start) {
+        let mut boundaries = self.boundaries.lock();
+        if let Some(place) = boundaries.get_mut(&start) {
             place.get_or_insert(writer.addr);
         }
-        cuts.range(start + 1..).next().map_or(u64::MAX, |(cut, _)| *cut)
+        boundaries.range(start + 1..).next().map_or(u64::MAX, |(boundary, _)| *boundary)
     }
 
     /// Continues the journal in another segment.
@@ -185,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Writes a batch, padded; returns its length on the device. A failure poisons.
+    /// Writes a padded batch. Returns its length on the device. A failure poisons the journal.
     fn put(&self, addr: Addr, header: &BatchHeader, records: &[u8]) -> Result<u64> {
         let head = header.encode(records);
         let padded = BatchHeader::padded(records.len());
@@ -205,8 +162,8 @@ impl Core {
     }
 }
 
-/// The end of the last record that lies within `start .. end` and is at most `max` bytes after
-/// `start`.
+/// Returns the end of the last record that lies within `start .. end` and ends at most `max` bytes
+/// after `start`.
 fn whole_records(ring: &Ring, reader: &Reader, start: u64, end: u64, max: u64) -> u64 {
     if end - start <= max {
         return end;

@@ -1,55 +1,135 @@
-//! Shoal, a POSIX filesystem for shoals of small files, as a library. Front ends use only this
-//! crate; what it re-exports is kept stable.
+//! Shoal: a filesystem for shoals of small files, as a library.
+//!
+//! **It is** a POSIX filesystem in one file, or on one block device, that a program uses without a
+//! mount: directories, permissions, hard and symbolic links, extended attributes, hundreds of
+//! millions of files, and a path for every inode. What it adds is [`Dir::batch`]: several changes
+//! as one transaction. **It is not** a database: it has names, not queries, and a volume is open in
+//! one process at a time. Other programs see the same volume through `shoal mount`.
 //!
 //! ```
-//! use shoal::{Caller, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
-//! use std::sync::Arc;
+//! use shoal::{Credentials, Volume};
+//! use std::io::Write;
 //!
-//! # fn main() -> shoal::Result<()> {
-//! // A volume lives in a file or on a block device (`mkfs`, `Volume::open`), or here in memory.
-//! let device = Arc::new(MemDevice::new(64 << 20));
-//! mkfs_on(device.clone(), &MkfsOptions::default())?;
-//! let volume = Volume::open_on(device, &OpenOptions::default())?;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let scratch = std::env::temp_dir().join(format!("shoal-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&scratch)?;
+//! # let path = scratch.join("mail.shoal");
+//! let volume = Volume::options().create(true).size(64 << 20).open(&path)?;
+//! let root = volume.root(Credentials::current());
+//! let inbox = root.create_dir_all("users/ada/inbox")?;
 //!
-//! let who = Caller::root();
-//! let dir = volume.mkdir(&who, Ino::ROOT, b"mail", 0o755)?;
-//! let file = volume.create(&who, dir.ino, b"message", 0o644)?;
-//! volume.write(file.ino, 0, b"hello", false)?;
-//! volume.fsync(file.ino, false)?; // durable, and everything before it too
+//! let mut file = inbox.create_new("1732.eml")?;
+//! file.write_all(b"Subject: hello\n")?;
+//! file.sync_all()?; // durable, and everything before it too
 //!
-//! let found = volume.resolve(&who, Ino::ROOT, b"/mail/message", true)?;
-//! let mut text = [0; 5];
-//! volume.read(found.ino, 0, &mut text)?;
-//! assert_eq!(&text, b"hello");
-//! volume.close()
+//! inbox.batch(|b| {
+//!     b.write("1733.eml", b"Subject: both\n")?;
+//!     b.rename("1732.eml", "1732.eml,seen")
+//! })?; // both, or none
+//!
+//! for entry in inbox.entries()? {
+//!     let entry = entry?;
+//!     println!("{} {}", entry.path().display(), entry.metadata()?.len());
+//! }
+//! let paths = volume.paths_of(file.ino())?;
+//! assert_eq!(paths[0].to_str(), Some("/users/ada/inbox/1732.eml,seen"));
+//! # drop((file, inbox, root));
+//! # volume.close()?;
+//! # std::fs::remove_dir_all(&scratch)?;
+//! # Ok(())
 //! # }
 //! ```
 //!
-//! Calls name files by inode number, as a mount does; [`Inner::resolve`] walks paths. What a call
-//! promises on a crash is in `docs/crash-model.md`.
+//! # Durability
+//!
+//! A call that returns is seen by all others at once. It is durable, which means that it survives a
+//! crash of the machine, after the next [`File::sync_all`], [`Dir::sync_all`] or [`Volume::sync`]
+//! of anybody, or after [`VolumeOptions::commit_interval`] (5 s). The order is strict: if a change
+//! survives, everything that was done before it does. After a crash the next open recovers the
+//! volume to such a moment. A single call, and a batch, is there whole or not at all; a write of
+//! more than 1 MiB is several. When a write or flush fails, the volume becomes read-only and says
+//! why.
+//!
+//! # Threads
+//!
+//! [`Volume`], [`Dir`] and [`File`] may be cloned, sent and shared. Calls in different directories
+//! run side by side and share no lock; in one directory, changes of names take turns for a fraction
+//! of a microsecond each. Threads that sync at the same time share one flush. A call may wait for
+//! others that hold what it needs, and for room when memory or disk are nearly full; none waits for
+//! a user.
+//!
+//! # Errors
+//!
+//! [`Error`] says what was tried, on which path, why it failed and what to do, and converts to
+//! [`std::io::Error`]. A damaged volume gives [`InvalidData`](std::io::ErrorKind::InvalidData) for
+//! what is damaged, and never other bytes.
 
-pub use shoal_engine::*;
+mod path;
+pub mod raw;
 
-/// Splits `a/b/c` into `a/b` and `c`: the directory and the name in it. A single name is in "", the
-/// directory that the path starts from.
-pub fn split_parent(path: &[u8]) -> (&[u8], &[u8]) {
-    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
-    match trimmed.iter().rposition(|b| *b == b'/') {
-        Some(0) => (b"/", &trimmed[1..]),
-        Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
-        None => (b"", trimmed),
-    }
-}
+mod credentials;
+mod error;
+mod handle;
+mod metadata;
 
-#[cfg(test)]
-mod tests {
-    use super::split_parent;
+mod volume;
+mod xattr;
 
-    #[test]
-    fn paths_are_split_at_the_last_slash() {
-        let split = |path: &'static str| split_parent(path.as_bytes());
-        assert_eq!(split("/a/b/c"), (&b"/a/b"[..], &b"c"[..]));
-        assert_eq!(split("/a/"), (&b"/"[..], &b"a"[..]));
-        assert_eq!(split("a"), (&b""[..], &b"a"[..]));
-    }
-}
+mod held;
+
+mod dir;
+
+mod batch;
+mod entries;
+mod file;
+mod subvolume;
+mod token;
+mod walk;
+
+mod bulk;
+mod changes;
+mod listing;
+mod totals;
+mod tree_change;
+
+pub use batch::Batch;
+pub use bulk::Inodes;
+pub use changes::{Change, ChangeKind, Changes, Mark};
+pub use credentials::Credentials;
+pub use dir::Dir;
+pub use entries::{Entries, Entry};
+pub use error::{Error, Result};
+pub use file::{File, FileOptions};
+pub use handle::Handle;
+pub use listing::{Listed, Listing};
+pub use metadata::Metadata;
+pub use path::AsPath;
+pub use raw::{Compression, Fields, FileKind, Filter, Generation, Ino, RenameFlags, Rights, Stat};
+pub use subvolume::{Subvolume, Subvolumes};
+pub use token::Token;
+pub use totals::Totals;
+pub use tree_change::{TreeChange, TreeChanged};
+pub use volume::{Usage, Volume, VolumeOptions};
+pub use walk::{Walk, WalkEntry, Walking};
+
+/// Asserts that handles can be sent to and shared by threads.
+const _: () = {
+    const fn shared<T: Send + Sync + 'static>() {}
+    shared::<Volume>();
+    shared::<Dir>();
+    shared::<File>();
+    shared::<Entry>();
+    shared::<Entries>();
+    shared::<Metadata>();
+    shared::<Credentials>();
+    shared::<Walk>();
+    shared::<Inodes>();
+    shared::<Listing>();
+    shared::<Handle>();
+    shared::<Token>();
+    shared::<Error>();
+    const fn sent<T: Send + 'static>() {}
+    sent::<Batch<'static>>();
+    sent::<Walking>();
+    sent::<Changes>();
+};

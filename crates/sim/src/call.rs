@@ -1,10 +1,10 @@
 //! One operation as a call of the volume.
 
-use crate::model::Model;
-use crate::op::{Op, SLOTS};
-use shoal::{Attr, Caller, Error, Handle, Ino, SetAttr, TreeCheck, Volume};
+use crate::op::{Op, with_batch_ops};
+use shoal::raw::{Attr, Caller, Error, Ino, SetAttr, TreeCheck, TreeStep, Volume};
+use std::ops::ControlFlow;
 
-/// What an operation yields when it succeeds.
+/// Result of an operation that succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Nothing.
@@ -13,12 +13,16 @@ pub enum Answer {
     Node(Ino),
     /// A number: bytes written or copied, an offset.
     Number(u64),
-    /// Where an append began, and how many bytes it took.
+    /// Offset at which an append began, and how many bytes it took.
     Appended(u64, usize),
+    /// Inodes that a change of a tree has changed, and how many it could not.
+    Changed(u64, u64),
     /// Bytes read.
     Bytes(Vec<u8>),
     /// A directory's entries with their inodes, "." and ".." left out, sorted.
     Names(Vec<(Vec<u8>, Ino)>),
+    /// New inodes of a batch, in the order of its changes; `None`: gone at its end.
+    Made(Vec<Option<Ino>>),
     /// Paths, or names of attributes, sorted.
     Paths(Vec<Vec<u8>>),
 }
@@ -31,7 +35,7 @@ fn only(set: impl FnOnce(&mut SetAttr)) -> SetAttr {
 }
 
 /// The attribute changes as one call.
-pub fn as_setattr(op: &Op) -> Option<(shoal::Caller, SetAttr)> {
+pub fn as_setattr(op: &Op) -> Option<(shoal::raw::Caller, SetAttr)> {
     let (who, set) = match op {
         Op::Chmod { who, mode, .. } => (who, only(|set| set.mode = Some(*mode))),
         Op::Chown { who, uid, gid, .. } => (who, only(|set| (set.uid, set.gid) = (*uid, *gid))),
@@ -46,120 +50,154 @@ pub fn as_setattr(op: &Op) -> Option<(shoal::Caller, SetAttr)> {
     Some((who.caller(), set))
 }
 
-/// Runs `op` on the volume.
+/// Runs `op` on the volume. `told` gets the attributes that the volume answers with, if it does.
 pub fn on_volume(
     volume: &Volume,
     op: &Op,
     inos: &[Ino],
-    slots: &[Option<Ino>; SLOTS],
-    model: &Model,
+    told: &mut Option<Attr>,
 ) -> Result<Answer, Error> {
-    let node = |attr: Attr| Answer::Node(attr.ino);
+    let mut node = |attr: Attr| {
+        *told = Some(attr);
+        Answer::Node(attr.ino)
+    };
     match op {
         Op::Create { who, at, mode } => {
-            volume.create(&who.caller(), inos[0], &at.name, *mode).map(node)
+            volume.namespace().create(&who.caller(), inos[0], &at.name, *mode).map(node)
         }
         Op::Mkdir { who, at, mode } => {
-            volume.mkdir(&who.caller(), inos[0], &at.name, *mode).map(node)
+            volume.namespace().mkdir(&who.caller(), inos[0], &at.name, *mode).map(node)
         }
         Op::Mknod { who, at, mode, rdev } => {
-            volume.mknod(&who.caller(), inos[0], &at.name, *mode, *rdev).map(node)
+            volume.namespace().mknod(&who.caller(), inos[0], &at.name, *mode, *rdev).map(node)
         }
         Op::Symlink { who, at, target } => {
-            volume.symlink(&who.caller(), inos[0], &at.name, target).map(node)
+            volume.namespace().symlink(&who.caller(), inos[0], &at.name, target).map(node)
         }
         Op::Link { who, at, .. } => {
-            volume.link(&who.caller(), inos[0], inos[1], &at.name).map(node)
+            volume.namespace().link(&who.caller(), inos[0], inos[1], &at.name).map(node)
         }
-        Op::Unlink { who, at } => done(volume.unlink(&who.caller(), inos[0], &at.name)),
-        Op::Rmdir { who, at } => done(volume.rmdir(&who.caller(), inos[0], &at.name)),
+        Op::Unlink { who, at } => done(volume.namespace().unlink(&who.caller(), inos[0], &at.name)),
+        Op::Rmdir { who, at } => done(volume.namespace().rmdir(&who.caller(), inos[0], &at.name)),
         Op::RemoveTree { who, at } => {
-            done(volume.remove_tree(&who.caller(), inos[0], &at.name, TreeCheck::Tree))
+            done(volume.namespace().remove_tree(&who.caller(), inos[0], &at.name, TreeCheck::Tree))
         }
         Op::Rename { who, from, to, flags } => {
             let (from, to) = (&from.name, &to.name);
-            done(volume.rename(&who.caller(), inos[0], from, inos[1], to, *flags))
+            done(volume.namespace().rename(&who.caller(), inos[0], from, inos[1], to, *flags))
         }
-        Op::Tmpfile { who, mode, .. } => volume.tmpfile(&who.caller(), inos[0], *mode).map(node),
-        Op::Open { .. } => done(volume.hold(inos[0], 1)),
-        Op::Close { slot } => {
-            volume.release(slots[*slot].expect("checked"), 1);
+        Op::Tmpfile { who, mode, .. } => {
+            volume.namespace().tmpfile(&who.caller(), inos[0], *mode).map(node)
+        }
+        Op::Batch { who, changes, .. } => {
+            done(with_batch_ops(changes, |ops| volume.batch(&who.caller(), inos[0], ops)))
+        }
+        Op::Open { .. } => done(volume.references().hold(inos[0], 1)),
+        Op::Close { .. } => {
+            volume.references().release(inos[0], 1);
             Ok(Answer::Unit)
         }
-        Op::RootCreate { who, name, mode } => {
-            volume.root_create(&who.caller(), name, *mode).map(node)
+        Op::Lookup { who, at } => {
+            volume.namespace().lookup(&who.caller(), inos[0], &at.name).map(node)
         }
-        Op::RootDelete { who, name } => done(volume.root_delete(&who.caller(), name)),
-        Op::Reap { slices: 0 } => done(volume.reap_roots(&mut |_| {})),
-        Op::Reap { slices } => done((0..*slices).try_for_each(|_| volume.reap_some().map(|_| ()))),
-        Op::Lookup { who, at } => volume.lookup(&who.caller(), inos[0], &at.name).map(node),
-        Op::Getattr { .. } => done(volume.getattr(inos[0]).map(|_| ())),
-        Op::Access { who, mask, .. } => done(volume.access(&who.caller(), inos[0], *mask)),
+        Op::Getattr { .. } => volume.attributes().getattr(inos[0]).map(|attr| {
+            node(attr);
+            Answer::Unit
+        }),
+        Op::Access { who, mask, .. } => {
+            done(volume.attributes().access(&who.caller(), inos[0], *mask))
+        }
         Op::Resolve { who, path, follow, .. } => {
-            volume.resolve(&who.caller(), inos[0], path, *follow).map(node)
+            volume.namespace().resolve(&who.caller(), inos[0], path, *follow).map(node)
         }
         Op::Readdir { page, .. } => list(volume, inos[0], *page).map(Answer::Names),
-        Op::Stale { which } => {
-            let graves = model.graves();
-            let (ino, generation) = graves[which % graves.len()];
-            volume.by_handle(Handle { ino, generation }).map(node)
+        Op::RootCreate { .. } | Op::RootDelete { .. } | Op::Reap { .. } => {
+            on_subvolumes(volume, op, &mut node)
         }
         _ => on_volume_contents(volume, op, inos),
     }
 }
 
+fn on_subvolumes(
+    volume: &Volume,
+    op: &Op,
+    node: &mut dyn FnMut(Attr) -> Answer,
+) -> Result<Answer, Error> {
+    match op {
+        Op::RootCreate { who, name, mode } => {
+            volume.subvolumes().create(&who.caller(), name, *mode).map(node)
+        }
+        Op::RootDelete { who, name } => done(volume.subvolumes().delete(&who.caller(), name)),
+        Op::Reap { slices: 0 } => done(volume.maintenance().reap_roots(&mut |_| {})),
+        Op::Reap { slices } => {
+            done((0..*slices).try_for_each(|_| volume.maintenance().reap_some().map(|_| ())))
+        }
+        _ => unreachable!("{op} is of another kind"),
+    }
+}
+
 fn on_volume_contents(volume: &Volume, op: &Op, inos: &[Ino]) -> Result<Answer, Error> {
     if let Some((who, set)) = as_setattr(op) {
-        return done(volume.setattr(&who, inos[0], &set).map(|_| ()));
+        return done(volume.attributes().setattr(&who, inos[0], &set).map(|_| ()));
     }
     let number = |n: usize| Answer::Number(n as u64);
+    if let Op::ChangeTree { who, change, .. } = op {
+        let none = |_: &TreeStep<'_>| ControlFlow::Continue(());
+        let changes = volume.tree_changes();
+        let changed = changes.change_tree(&who.caller(), inos[0], change, 1, &none)?;
+        return Ok(Answer::Changed(changed.inodes, changed.failures));
+    }
     match op {
         Op::Write { offset, data, kill_priv, .. } => {
-            volume.write(inos[0], *offset, &data.bytes(), *kill_priv).map(number)
+            volume.files().write(inos[0], *offset, &data.bytes(), *kill_priv).map(number)
         }
         Op::Append { data, kill_priv, .. } => {
-            let appended = volume.append(inos[0], &data.bytes(), *kill_priv);
+            let appended = volume.files().append(inos[0], &data.bytes(), *kill_priv);
             appended.map(|(at, taken)| Answer::Appended(at, taken))
         }
         Op::Fallocate { mode, offset, len, .. } => {
-            done(volume.fallocate(inos[0], *mode, *offset, *len))
+            done(volume.files().fallocate(inos[0], *mode, *offset, *len))
         }
         Op::CopyRange { from_offset, to_offset, len, .. } => {
             let (from, to) = (inos[0], inos[1]);
-            volume.copy_range(from, *from_offset, to, *to_offset, *len).map(Answer::Number)
+            volume.files().copy_range(from, *from_offset, to, *to_offset, *len).map(Answer::Number)
         }
         Op::SetXattr { who, name, data, flags, .. } => {
-            done(volume.setxattr(&who.caller(), inos[0], name, &data.bytes(), *flags))
+            done(volume.attributes().setxattr(&who.caller(), inos[0], name, &data.bytes(), *flags))
         }
-        Op::RemoveXattr { who, name, .. } => done(volume.removexattr(&who.caller(), inos[0], name)),
+        Op::RemoveXattr { who, name, .. } => {
+            done(volume.attributes().removexattr(&who.caller(), inos[0], name))
+        }
         Op::GetXattr { who, name, .. } => {
-            volume.getxattr(&who.caller(), inos[0], name).map(Answer::Bytes)
+            volume.attributes().getxattr(&who.caller(), inos[0], name).map(Answer::Bytes)
         }
         Op::ListXattr { who, .. } => list_xattrs(volume, &who.caller(), inos[0]).map(Answer::Paths),
         Op::Paths { .. } => {
-            let mut paths = volume.paths_of(inos[0])?;
+            let mut paths = volume.paths().paths_of(inos[0])?;
             paths.sort();
             Ok(Answer::Paths(paths))
         }
         Op::Read { offset, len, .. } => {
             let mut buf = vec![0xA5; *len as usize];
-            let n = volume.read(inos[0], *offset, &mut buf)?;
+            let n = volume.files().read(inos[0], *offset, &mut buf)?;
             buf.truncate(n);
             Ok(Answer::Bytes(buf))
         }
-        Op::Readlink { .. } => volume.readlink(inos[0]).map(Answer::Bytes),
-        Op::Seek { offset, what, .. } => volume.seek(inos[0], *offset, *what).map(Answer::Number),
+        Op::Readlink { .. } => volume.namespace().readlink(inos[0]).map(Answer::Bytes),
+        Op::Seek { offset, what, .. } => {
+            volume.files().seek(inos[0], *offset, *what).map(Answer::Number)
+        }
         _ => Ok(Answer::Unit),
     }
 }
 
-fn done(result: shoal::Result<()>) -> Result<Answer, Error> {
+fn done(result: shoal::raw::Result<()>) -> Result<Answer, Error> {
     result.map(|()| Answer::Unit)
 }
 
 /// Names of the attributes that `who` sees, sorted.
 pub fn list_xattrs(volume: &Volume, who: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>, Error> {
-    let raw = volume.listxattr(who, ino)?;
+    let raw = volume.attributes().listxattr(who, ino)?;
     let names = raw.split(|b| *b == 0).filter(|name| !name.is_empty());
     let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
     names.sort();
@@ -172,7 +210,7 @@ pub fn list(volume: &Volume, dir: Ino, page: usize) -> Result<Vec<(Vec<u8>, Ino)
     let mut cookie = 0;
     loop {
         let mut taken = 0;
-        volume.readdir(dir, cookie, &mut |entry| {
+        volume.directories().readdir(dir, cookie, &mut |entry| {
             if taken == page.max(1) {
                 return false;
             }
@@ -189,4 +227,13 @@ pub fn list(volume: &Volume, dir: Ino, page: usize) -> Result<Vec<(Vec<u8>, Ino)
     }
     names.sort();
     Ok(names)
+}
+
+/// Waits until what is freed behind the calls has been: only then are inodes counted as they are
+/// found.
+pub fn wait_for_reaping(volume: &Volume) -> Result<(), String> {
+    while volume.maintenance().is_reaping() {
+        volume.maintenance().reap_some().map_err(|e| format!("reaping: {e}"))?;
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 mod crew;
 
 use crate::runner::{Failure, Report, Settings, run_profile, run_short_of_memory};
+use crate::seeds::Seeds;
 use crate::shrink::shrink;
 use crate::workload::{Profile, Workload, profile_named};
 use std::sync::Arc;
@@ -15,56 +16,35 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A single run that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(300);
 
-/// What to run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Options of the simulation.
+#[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arguments {
-    /// First seed.
-    pub seed: u64,
-    /// Number of seeds.
-    pub seeds: u64,
-    /// Operations of each run.
+    /// Seeds, one by default
+    #[command(flatten)]
+    pub seeds: Seeds,
+    /// Operations of each run
+    #[arg(long, value_name = "M", default_value_t = 1000)]
     pub ops: usize,
-    /// Stop after this many seconds, whatever `seeds` says; 0: never.
-    pub seconds: u64,
-    /// Processes that share the seeds; 0: one for each processor.
+    /// Processes that share the seeds; 0: one for each processor
+    #[arg(long, value_name = "T", default_value_t = 0)]
     pub threads: u64,
-    /// A process of several: every how-manieth seed is its own, and it reports to the first.
+    /// A process of several: of how many seeds one is its own, which it reports to the first
+    #[arg(long, default_value_t = 0, hide = true)]
     pub every: u64,
-    /// What all runs are about; none: each seed draws.
+    /// Profile of all runs; without it each seed draws
+    #[arg(long, value_name = "NAME", value_parser = profile)]
     pub profile: Option<Profile>,
 }
 
-const USAGE: &str = "usage: shoal-sim [--seed N] [--seeds COUNT] [--ops M] [--seconds S] \
-                     [--threads T] [--profile NAME]";
-
-/// Reads the command line.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let (seed, seeds, ops, seconds, threads, every, profile) = (0, 1, 1000, 0, 0, 0, None);
-    let mut arguments = Arguments { seed, seeds, ops, seconds, threads, every, profile };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
-        if word == "--profile" {
-            let found = profile_named(&value);
-            let unknown = || format!("--profile {value}: no profile is called that\n{USAGE}");
-            arguments.profile = Some(found.ok_or_else(unknown)?);
-            continue;
-        }
-        let number = match value.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16),
-            None => value.parse(),
-        };
-        let number = number.map_err(|_| format!("{word} {value}: not a number\n{USAGE}"))?;
-        match word.as_str() {
-            "--seed" => arguments.seed = number,
-            "--seeds" => arguments.seeds = number,
-            "--ops" => arguments.ops = number as usize,
-            "--threads" => arguments.threads = number,
-            "--every" => arguments.every = number,
-            "--seconds" => (arguments.seconds, arguments.seeds) = (number, u64::MAX),
-            _ => return Err(format!("{word}: unknown\n{USAGE}")),
-        }
+impl Arguments {
+    /// Number of seeds.
+    fn count(&self) -> u64 {
+        self.seeds.count(1)
     }
-    Ok(arguments)
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    profile_named(name).ok_or_else(|| "no profile is called that".into())
 }
 
 /// Runs seeds `seed`, `seed + 1`, and so on; stops at the first that fails. Returns whether all was
@@ -76,20 +56,21 @@ pub fn cli(arguments: Arguments) -> bool {
         n => n,
     };
     match arguments.every {
-        0 if workers.min(arguments.seeds) > 1 => crew::lead(arguments, workers),
+        0 if workers.min(arguments.count()) > 1 => crew::lead(arguments, workers),
         every => work(arguments, every.max(1), every == 0),
     }
 }
 
 /// One process's share: every `every`-th seed. It prints for people, or for who leads.
 fn work(arguments: Arguments, every: u64, people: bool) -> bool {
-    let Arguments { seed, seeds, ops, seconds, profile, .. } = arguments;
+    let Arguments { seeds: Seeds { seed, .. }, ops, profile, .. } = arguments;
     let start = Instant::now();
     let current = Arc::new(AtomicU64::new(seed));
     watch(Arc::clone(&current), ops);
     let (mut total, mut runs) = (Report::default(), 0);
-    for seed in (0..seeds).step_by(every as usize).map(|i| seed.wrapping_add(i)) {
-        if seconds > 0 && start.elapsed().as_secs() >= seconds {
+    let shares = (0..arguments.count()).step_by(every as usize);
+    for seed in shares.map(|i| seed.wrapping_add(i)) {
+        if arguments.seeds.is_over(start) {
             break;
         }
         current.store(seed, Ordering::Relaxed);
@@ -162,23 +143,4 @@ fn watch(current: Arc<AtomicU64>, ops: usize) {
             }
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_read() {
-        let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
-        let (seeds, seconds, every, profile) = (1, 0, 0, None);
-        let seven = Arguments { seed: 7, seeds, ops: 50, seconds, threads: 2, every, profile };
-        assert_eq!(words("--seed 0x7 --ops 50 --threads 2"), Ok(seven));
-        assert!(words("--seed").unwrap_err().contains("missing"));
-        assert!(words("--speed 3").unwrap_err().contains("unknown"));
-        assert!(words("--seed x").unwrap_err().contains("not a number"));
-        assert!(words("--profile x").unwrap_err().contains("no profile"));
-        let chosen = words("--profile adversary").unwrap().profile;
-        assert_eq!(chosen.map(|p| p.name), Some("adversary"));
-    }
 }

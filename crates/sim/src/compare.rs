@@ -1,14 +1,14 @@
-//! Whether the volume's result is the model's, or one as good.
+//! Comparison of the volume's result with the model's: equal, or as good.
 
 use crate::call::Answer;
-use crate::model::{Model, Outcome};
-use crate::op::Op;
-use shoal::{Code, Error, Ino, Seek};
+use crate::model::{Failed, Model, Outcome};
+use crate::op::{Change, Op};
+use shoal::raw::{Code, Error, Ino, Seek};
 
 /// A difference in error codes that is not a mistake: where several errors apply, POSIX leaves open
 /// which is returned. The model follows the order of Linux' own checks.
 pub struct Allowed {
-    /// The operation; "": any.
+    /// The operation, or the change of a batch; "": any.
     pub op: &'static str,
     /// The model's codes.
     pub model: &'static [Code],
@@ -116,8 +116,8 @@ pub const ALLOWED: &[Allowed] = &[
     },
 ];
 
-fn is_allowed(op: &Op, model: Code, volume: Code) -> bool {
-    let fits = |row: &Allowed| row.op.is_empty() || row.op == op.name();
+fn is_allowed(op: &str, model: Code, volume: Code) -> bool {
+    let fits = |row: &Allowed| row.op.is_empty() || row.op == op;
     ALLOWED.iter().any(|row| fits(row) && row.model.contains(&model) && row.volume == volume)
 }
 
@@ -137,11 +137,48 @@ pub fn compare(
         return Ok(());
     }
     if let (Err(right), Err(code)) = (&expected, &found)
-        && is_allowed(op, *right, *code)
+        && is_allowed(op.name(), *right, *code)
     {
         return Ok(());
     }
     Err(format!("{op}: expected {}, found {}", brief(&expected), brief(&found)))
+}
+
+/// The same of a batch: it fails by the change that the model says, as its single call would, and
+/// says which it is.
+pub fn compare_batch(
+    op: &Op,
+    changes: &[Change],
+    expected: Result<(), Failed>,
+    found: &Result<Answer, Error>,
+) -> Result<(), String> {
+    match (expected, found) {
+        (Ok(()), Ok(_)) => Ok(()),
+        (Err((number, right)), Err(error)) => {
+            let change = &changes[number];
+            let code = error.code();
+            let named = format!("change {} of {} of a batch", number + 1, changes.len());
+            if code != right && !is_allowed(change.name(), right, code) {
+                return Err(format!(
+                    "{op}: expected {} of change {} ({change}), found {}: {error}",
+                    right.name(),
+                    number + 1,
+                    code.name()
+                ));
+            }
+            if !error.to_string().starts_with(&named) {
+                return Err(format!("{op}: {named} fails, but the error says: {error}"));
+            }
+            Ok(())
+        }
+        (Err((number, right)), Ok(_)) => Err(format!(
+            "{op}: expected {} of change {} ({}), found no error",
+            right.name(),
+            number + 1,
+            changes[number]
+        )),
+        (Ok(()), Err(error)) => Err(format!("{op}: expected no error, found {error}")),
+    }
 }
 
 fn compare_seek(

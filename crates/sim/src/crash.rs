@@ -1,12 +1,12 @@
 //! Crash images from recorded device operations: any moment, any of the losses that the contract at
 //! the head of `device.rs` permits.
 
-use crate::device::{LogOp, SECTOR, WHOLE_SECTOR};
 use crate::image::Image;
+use crate::log::{LogOp, SECTOR, WHOLE_SECTOR};
 use crate::rng::Rng;
 use std::sync::Arc;
 
-/// What happens to the writes that no flush covers.
+/// Treatment of the writes that no flush covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
     /// All are lost.
@@ -116,7 +116,7 @@ impl CrashCursor {
     }
 }
 
-/// What becomes of one operation.
+/// Treatment of one operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Kept,

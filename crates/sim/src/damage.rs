@@ -10,7 +10,7 @@ use crate::op::Op;
 use crate::runner::Settings;
 use crate::walk::walk;
 use crate::workload::Workload;
-use shoal::{Ino, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Ino, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub struct Sample {
     pub settings: Settings,
     /// The device.
     pub image: Image,
-    /// What it shows.
+    /// Visible state.
     pub state: State,
-    /// Where something was ever written.
+    /// Places that were ever written.
     pub writes: Vec<Range<u64>>,
     /// Closed properly; otherwise much of it is only in the journal.
     pub clean: bool,
@@ -52,7 +52,7 @@ impl Sample {
                 }
             }
             if profile == "many" {
-                volume.checkpoint().expect("checkpoint");
+                volume.maintenance().checkpoint().expect("checkpoint");
             }
         }
         for slot in 0..run.slots.len() {
@@ -77,11 +77,11 @@ impl Sample {
 }
 
 /// Opens what is on a device.
-pub fn open(device: &Arc<FaultyDevice>, options: &OpenOptions) -> shoal::Result<Volume> {
+pub fn open(device: &Arc<FaultyDevice>, options: &OpenOptions) -> shoal::raw::Result<Volume> {
     Volume::open_on(Arc::clone(device) as Arc<dyn Device>, options)
 }
 
-/// What became of a damaged volume.
+/// Outcome for a damaged volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     /// Not opened.
@@ -125,7 +125,7 @@ fn examine(image: Image, settings: &Settings, expected: &State, clean: bool) -> 
     }
 }
 
-/// What a repair cannot bring back: contents, which are recorded once.
+/// Problems that a repair cannot solve: lost contents, which are recorded once.
 pub const OF_CONTENTS: [&str; 4] =
     ["data-checksum", "data-header", "value-checksum", "value-header"];
 
@@ -152,5 +152,5 @@ pub fn use_it(volume: &Volume) {
         }
     }
     let _ = volume.sync();
-    let _ = volume.checkpoint();
+    let _ = volume.maintenance().checkpoint();
 }

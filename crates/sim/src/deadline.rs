@@ -1,6 +1,6 @@
 //! Turns a hang into a failure, and a panic into a message that says where it happened.
 
-use crate::runner::panic_text;
+use crate::text::panic_text;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 

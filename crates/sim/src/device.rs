@@ -42,19 +42,15 @@
 
 use crate::crash::CrashCursor;
 use crate::image::Image;
+use crate::log::{LogOp, SECTOR};
 use crate::sectors::Sectors;
-use crate::silent::{Silent, Wrongs};
+use crate::wrongs::{Silent, Wrongs};
 use parking_lot::Mutex;
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Error, Result};
 use shoal_device::Device;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What a torn write may leave old or new, in bytes.
-pub const SECTOR: u64 = 512;
-/// What it may garble, in bytes.
-pub const WHOLE_SECTOR: u64 = shoal_base::limits::SECTOR;
 
 /// Errno of an injected I/O error.
 pub const EIO: i32 = 5;
@@ -74,32 +70,6 @@ pub enum Kind {
     Discard,
 }
 
-/// One recorded operation. Reads are counted, not recorded: they change nothing.
-#[derive(Clone, Debug)]
-pub enum LogOp {
-    /// A write; `ok` false: it was made to fail, and may have changed any of its sectors.
-    Write {
-        /// Where.
-        offset: u64,
-        /// What.
-        data: Arc<[u8]>,
-        /// Whether it succeeded.
-        ok: bool,
-    },
-    /// A flush.
-    Flush {
-        /// Whether it succeeded.
-        ok: bool,
-    },
-    /// A discard.
-    Discard {
-        /// Where.
-        offset: u64,
-        /// How much.
-        len: u64,
-    },
-}
-
 /// A failure to inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
@@ -109,7 +79,7 @@ pub struct Fault {
     pub nth: u64,
     /// With which errno.
     pub errno: i32,
-    /// Whether all later ones of the kind fail too.
+    /// Set if all later ones of the kind fail too.
     pub sticky: bool,
 }
 
@@ -133,9 +103,9 @@ pub struct Counts {
 }
 
 struct State {
-    /// What reads see.
+    /// Contents as reads see them.
     current: Image,
-    /// What was durable when the log began.
+    /// Durable contents when the log began.
     base: Image,
     log: Vec<LogOp>,
     /// Number of the log's first operation.
@@ -230,12 +200,13 @@ impl FaultyDevice {
         state.wrongs = Wrongs::default();
     }
 
-    /// Where the recorded writes went, oldest first: places worth damaging.
+    /// Returns the places of the recorded writes, oldest first: places worth damaging.
     pub fn writes(&self) -> Vec<Range<u64>> {
         written(&self.state.lock().log)
     }
 
-    /// What reads see now: also what remains after the process was killed but not the machine.
+    /// Returns the contents as reads see them now: those that remain after the process was killed,
+    /// but not the machine.
     pub fn image(&self) -> Image {
         self.state.lock().current.clone()
     }
@@ -392,7 +363,7 @@ impl Device for FaultyDevice {
     }
 }
 
-/// Where the recorded writes went, oldest first.
+/// Returns the places of the recorded writes, oldest first.
 fn written(log: &[LogOp]) -> Vec<Range<u64>> {
     let range = |op: &LogOp| match op {
         LogOp::Write { offset, data, .. } => Some(*offset..*offset + data.len() as u64),

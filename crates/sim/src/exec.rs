@@ -1,6 +1,10 @@
 //! One operation on the volume and on the model, in lockstep, everything compared: the result, the
 //! attributes of every inode that the operation touched, and those times it must not touch.
 
+mod batch;
+
+pub use batch::is_batch_limit;
+
 pub use crate::call::{Answer, list};
 
 use crate::call::{as_setattr, on_volume};
@@ -8,7 +12,7 @@ use crate::compare::compare;
 use crate::memory::{Refusal, refusing};
 use crate::model::{Body, Model, Outcome, State, same_attr};
 use crate::op::{Data, Op, SLOTS, Target};
-use shoal::{Code, Error, Fallocate, Ino, Volume};
+use shoal::raw::{Code, Error, Fallocate, Handle, Ino, Volume};
 
 /// How a step ended that was not wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +40,8 @@ pub struct Lockstep {
 impl Lockstep {
     /// The start of a run: the top directory as the volume shows it.
     pub fn new(volume: &Volume, root: Ino) -> Result<Lockstep, String> {
-        let attr = volume.getattr(root).map_err(|e| format!("getattr of the top: {e}"))?;
+        let attr =
+            volume.attributes().getattr(root).map_err(|e| format!("getattr of the top: {e}"))?;
         let mut model = Model::new(root, attr.mode & 0o7777, attr.uid, attr.gid);
         model.begin();
         model.adopt(root, &attr);
@@ -75,8 +80,23 @@ impl Lockstep {
         self.model.begin();
         let inos = self.resolve_all(op).filter(|_| self.makes_sense(op));
         let Some(inos) = inos else { return Ok((Step::Skipped, None)) };
-        let call = || on_volume(volume, op, &inos, &self.slots, &self.model);
-        let (found, refused) = refusing(self.refusal.take(), call);
+        let refusal = self.refusal.take();
+        if matches!(op, Op::Batch { .. }) {
+            return self.step_batch(volume, op, &inos, refusal);
+        }
+        let call = || match op {
+            Op::Stale { which } => {
+                let graves = self.model.graves();
+                let (ino, generation) = graves[which % graves.len()];
+                let found = volume.namespace().by_handle(Handle { ino, generation });
+                found.map(|attr| Answer::Node(attr.ino))
+            }
+            Op::Close { slot } => {
+                on_volume(volume, op, &[self.slots[*slot].expect("checked")], &mut None)
+            }
+            _ => on_volume(volume, op, &inos, &mut None),
+        };
+        let (found, refused) = refusing(refusal, call);
         if let Err(error) = &found
             && error.is(Code::NoMemory)
             && refused
@@ -85,7 +105,7 @@ impl Lockstep {
         }
         if refused {
             // What is freed behind the call may have had to wait.
-            crate::checks::wait_for_reaping(volume)?;
+            crate::call::wait_for_reaping(volume)?;
         } else if let (Some(asked), Ok(answer)) = (op.writes(), &found)
             && taken(answer) < asked
         {
@@ -139,7 +159,10 @@ impl Lockstep {
         if made.is_some_and(|ino| run.model.node(ino).is_some()) {
             return None;
         }
-        let made = made.map(Answer::Node);
+        let made = match op {
+            Op::Batch { .. } => run.made_by(op, &found.entries),
+            _ => made.map(Answer::Node),
+        };
         run.replay(op, made.as_ref())?.ok()?;
         for ino in run.model.touched().map(|(ino, _)| ino).collect::<Vec<_>>() {
             if let Some(seen) = found.nodes.get(&ino) {
@@ -170,12 +193,16 @@ impl Lockstep {
         self.model.adopt_seen(seen);
     }
 
-    /// Whether the slots are as the operation needs them.
+    /// Returns whether the slots are as the operation needs them.
     fn makes_sense(&self, op: &Op) -> bool {
         match op {
             Op::Open { slot, .. } | Op::Tmpfile { slot, .. } => self.slots[*slot].is_none(),
             Op::Close { slot } => self.slots[*slot].is_some(),
             Op::Stale { .. } => !self.model.graves().is_empty(),
+            // Nobody has anything else as the beginning of paths.
+            Op::Batch { start, .. } => {
+                self.resolve(start).is_some_and(|ino| self.model.entries(ino).is_ok())
+            }
             _ => true,
         }
     }
@@ -185,7 +212,10 @@ impl Lockstep {
         let touched: Vec<Ino> = self.model.touched().map(|(ino, _)| ino).collect();
         for ino in touched {
             let Some(node) = self.model.node(ino) else { continue };
-            let attr = volume.getattr(ino).map_err(|e| format!("getattr of inode {ino}: {e}"))?;
+            let attr = volume
+                .attributes()
+                .getattr(ino)
+                .map_err(|e| format!("getattr of inode {ino}: {e}"))?;
             same_attr(&node.state(ino), &attr)?;
             self.model.learn(ino, &attr)?;
         }
@@ -219,9 +249,21 @@ impl Lockstep {
             Op::Unlink { who, at } => unit(model.unlink(&who.caller(), inos[0], &at.name)),
             Op::Rmdir { who, at } => unit(model.rmdir(&who.caller(), inos[0], &at.name)),
             Op::RemoveTree { who, at } => unit(model.remove_tree(&who.caller(), inos[0], &at.name)),
+            Op::ChangeTree { who, change, .. } => {
+                let changed = model.change_tree(&who.caller(), inos[0], change);
+                changed.map(|(inodes, failures)| Answer::Changed(inodes, failures))
+            }
             Op::Rename { who, from, to, flags } => {
                 let (from, to) = ((inos[0], &from.name[..]), (inos[1], &to.name[..]));
                 unit(model.rename(&who.caller(), from, to, *flags))
+            }
+            Op::Batch { who, changes, .. } => {
+                let numbers: &[_] = match hint {
+                    Some(Answer::Made(numbers)) => numbers,
+                    _ => &[],
+                };
+                let done = model.batch(&who.caller(), inos[0], changes, numbers);
+                unit(done.map_err(|(_, code)| code))
             }
             Op::Tmpfile { who, mode, slot, .. } => {
                 let made = model.tmpfile(&who.caller(), inos[0], *mode, ino);
@@ -335,7 +377,7 @@ fn rest_has_no_space(volume: &Volume, op: &Op, ino: Ino, answer: &Answer) -> Res
         _ => return Ok(()),
     };
     let taken = taken(answer);
-    match volume.write(ino, at + taken as u64, &data.bytes()[taken..], false) {
+    match volume.files().write(ino, at + taken as u64, &data.bytes()[taken..], false) {
         Err(error) if error.is(Code::NoSpace) => Ok(()),
         other => Err(format!("{op}: {taken} bytes written; and the rest: {other:?}")),
     }
@@ -365,7 +407,7 @@ fn unit(outcome: Outcome<()>) -> Outcome<Answer> {
     outcome.map(|()| Answer::Unit)
 }
 
-/// Whether a success yields a fresh inode.
+/// Returns whether a success yields a fresh inode.
 fn makes_inode(op: &Op) -> bool {
     op.makes().is_some() || matches!(op, Op::Tmpfile { .. } | Op::RootCreate { .. })
 }
@@ -375,4 +417,17 @@ pub fn is_refusal(error: &Error) -> bool {
     let foreseen = matches!(error, Error::Code(code) if *code != Code::NoSpace && *code != Code::Io
         && *code != Code::ReadOnly);
     !foreseen
+}
+
+/// A source of operations that looks at the state which they meet.
+pub trait Generator {
+    /// Draws the next operation; `None` at the end.
+    fn draw(&mut self, run: &Lockstep) -> Option<Op>;
+}
+
+/// A list of operations.
+impl Generator for std::iter::Cloned<std::slice::Iter<'_, Op>> {
+    fn draw(&mut self, _: &Lockstep) -> Option<Op> {
+        self.next()
+    }
 }

@@ -11,22 +11,22 @@
 //!   recovered state is one that there was.
 
 use crate::device::{Fault, FaultyDevice, Kind};
-use crate::exec::{Lockstep, Step, is_refusal};
+use crate::exec::{Lockstep, Step, is_batch_limit, is_refusal};
 use crate::history::History;
 use crate::model::State;
 use crate::op::Op;
 use crate::recovery::recover;
 use crate::rng::Rng;
-use crate::runner::{Ack, Settings, make_durable, panic_text};
-use crate::silent::Silent;
+use crate::runner::{Ack, Settings, make_durable};
+use crate::text::panic_text;
 use crate::walk::walk;
-use crate::workload::Workload;
-use shoal::{Error, Ino, Volume, mkfs_on};
+use crate::wrongs::Silent;
+use shoal::raw::{Code, Error, Ino, Volume, mkfs_on};
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What came of a run with a failing device.
+/// Outcome of a run with a failing device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// Operations of the device that failed; 0: the run was over before the fault's turn came.
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub read_only: bool,
 }
 
-/// What happens to a device.
+/// Failure of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Injury {
     /// An operation fails, and says so.
@@ -68,7 +68,7 @@ fn drive(settings: &Settings, seed: u64, count: usize, injury: Injury) -> Result
     let outcome = Outcome::default();
     let flushes_fail = matches!(injury, Injury::Fails(fault) if fault.on == Kind::Flush);
     let mut failing = Failing { device, volume, run, history, outcome, flushes_fail };
-    let mut workload = Workload::new(seed).without_crashes();
+    let mut workload = settings.workload(seed);
     match injury {
         Injury::Fails(fault) => failing.device.inject(fault),
         Injury::Silent(silent) => failing.device.inject_silent(silent),
@@ -135,7 +135,7 @@ impl Failing {
     /// An error must have a cause.
     fn judge(&mut self, op: &Op, error: &Error) -> Result<(), String> {
         let failures = self.device.counts().failed;
-        if failures == 0 && error.code() != shoal::Code::NoSpace {
+        if failures == 0 && error.code() != Code::NoSpace && !is_batch_limit(op, error) {
             return Err(format!("{op} fails although the device did not: {error}"));
         }
         if !is_refusal(error) {

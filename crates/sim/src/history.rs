@@ -15,7 +15,7 @@
 use crate::exec::Lockstep;
 use crate::model::{Body, Content, Model, NodeState, State, diff, node_hash};
 use crate::op::Op;
-use shoal::{FileKind, Ino};
+use shoal::raw::{FileKind, Ino};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -62,7 +62,7 @@ impl History {
         self.starts.len()
     }
 
-    /// Whether nothing happened yet.
+    /// Returns whether nothing happened yet.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
@@ -94,10 +94,12 @@ impl History {
     /// The same, when it was `op`.
     pub fn end_of(&mut self, op: &Op, model: &Model) {
         self.end(model);
-        if matches!(op, Op::RemoveTree { .. }) {
+        let changes = matches!(op, Op::ChangeTree { .. });
+        if changes || matches!(op, Op::RemoveTree { .. }) {
             let files = model.touched().map(|(ino, _)| ino).filter(|ino| {
                 let node = model.node(*ino);
-                node.is_some_and(|node| node.nlink > 0 && node.kind != FileKind::Directory)
+                let counts = |kind| changes || kind != FileKind::Directory;
+                node.is_some_and(|node| node.nlink > 0 && counts(node.kind))
             });
             let files: Vec<Ino> = files.collect();
             if !files.is_empty() {
@@ -225,8 +227,9 @@ impl Steps {
         Some(Steps { ino, how, others })
     }
 
-    /// Whether a crash between two steps may leave this: all other files as they were, of this one
-    /// the times new and a beginning of the range done. (An allocation shows in the times alone.)
+    /// Returns whether a crash between two steps may leave this: all other files as they were, of
+    /// this one the times new and a beginning of the range done. (An allocation shows in the times
+    /// alone.)
     fn may_leave(&self, found: &State) -> bool {
         let Some(node) = found.nodes.get(&self.ino) else { return false };
         if found.digest().wrapping_sub(node_hash(node)) != self.others {
@@ -259,7 +262,7 @@ impl How {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal::Caller;
+    use shoal::raw::Caller;
 
     #[test]
     fn floor_and_ceiling_follow_the_device() {

@@ -25,7 +25,7 @@ impl Image {
         self.capacity
     }
 
-    /// Whether `len` bytes at `offset` lie inside.
+    /// Returns whether `len` bytes at `offset` lie inside.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.capacity)
     }

@@ -1,4 +1,4 @@
-//! Whether inodes have the LSNs of their last changes after a crash.
+//! Check that inodes have the LSNs of their last changes after a crash.
 //!
 //! The model knows which inodes a call changes, not their LSNs: after each operation the volume is
 //! asked for those. After a crash each inode has the LSN that it had then. Or it has a newer one
@@ -6,10 +6,10 @@
 //! was cut off between two of its records.
 
 use crate::model::Model;
-use shoal::{Ino, Volume};
+use shoal::raw::{Ino, Volume};
 use std::collections::BTreeMap;
 
-/// What a volume said since a history began.
+/// LSNs that a volume reported since a history began.
 pub struct Lsns {
     /// End of the journal after `k` operations.
     ends: Vec<u64>,
@@ -33,7 +33,7 @@ impl Lsns {
     ) -> Result<(), String> {
         let k = self.ends.len();
         for ino in inodes {
-            let Ok(lsn) = volume.change_lsn(ino) else { continue };
+            let Ok(lsn) = volume.attributes().change_lsn(ino) else { continue };
             let known = self.known.entry(ino).or_default();
             if lsn > volume.staged_lsn() {
                 return Err(format!("inode {ino} was changed at LSN {}, which is to come", lsn.0));
@@ -56,7 +56,11 @@ impl Lsns {
     ) -> Result<(), String> {
         let since = self.ends[k.saturating_sub(1)];
         for ino in inodes {
-            let found = volume.change_lsn(ino).map_err(|e| format!("LSN of inode {ino}: {e}"))?.0;
+            let found = volume
+                .attributes()
+                .change_lsn(ino)
+                .map_err(|e| format!("LSN of inode {ino}: {e}"))?
+                .0;
             let known = self.known.get(&ino).into_iter().flatten();
             let known = known.take_while(|(at, _)| *at <= k).last();
             if let Some((at, lsn)) = known

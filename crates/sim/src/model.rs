@@ -10,23 +10,26 @@
 //! values the volume chose, which must then never change by themselves.
 
 mod attr;
+mod batch;
 mod content;
 mod data;
 mod digest;
 mod namespace;
+mod node_state;
 mod resolve;
 mod roots;
 mod state;
 mod tree;
 mod xattr;
 
+pub use batch::{Failed, is_unknown};
 pub use content::Content;
 pub use digest::{entry_hash, node_hash};
 pub use state::{NodeState, State, diff, same_attr, seen};
 pub use xattr::{Xattrs, xattr_hash};
 
-use shoal::{Attr, Code, FileKind, Generation, Ino, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use shoal::raw::{Attr, Code, FileKind, Generation, Ino, Time};
+use std::collections::BTreeMap;
 
 /// Result of a model call.
 pub type Outcome<T> = std::result::Result<T, Code>;
@@ -34,7 +37,7 @@ pub type Outcome<T> = std::result::Result<T, Code>;
 /// A name in a directory.
 pub type Name = Vec<u8>;
 
-/// What a file contains.
+/// Contents of an inode.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Entries.
@@ -67,7 +70,7 @@ impl Times {
     }
 }
 
-/// What a call does to one time of one inode.
+/// Effect of a call on one time of one inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Change {
     /// Nothing.
@@ -79,7 +82,7 @@ pub enum Change {
     To(Time),
 }
 
-/// What a call does to the times of one inode. `btime` only ever changes at birth.
+/// Effect of a call on the times of one inode. `btime` only ever changes at birth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Touch {
     /// Access time.
@@ -139,7 +142,7 @@ impl Node {
     }
 }
 
-/// What a new inode is: the fields that its maker chooses.
+/// Description of a new inode: the fields that its maker chooses.
 struct Birth {
     kind: FileKind,
     perm: u32,
@@ -197,11 +200,11 @@ impl Model {
     }
 
     /// The top directory.
-    pub fn root(&self) -> Ino {
+    pub(crate) fn root(&self) -> Ino {
         self.root
     }
     /// The hash of the whole reachable state.
-    pub fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
     /// An inode, if it exists.
@@ -209,15 +212,11 @@ impl Model {
         self.nodes.get(&ino)
     }
     /// Number of inodes, unlinked but held ones included.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
-    /// Never: there is always a top directory.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
     /// Bytes of file contents that are not holes, roughly.
-    pub fn data_bytes(&self) -> u64 {
+    pub(crate) fn data_bytes(&self) -> u64 {
         let files = self.nodes.values().filter_map(|n| match &n.body {
             Body::File(content) => Some(content.data_bytes()),
             _ => None,
@@ -225,19 +224,19 @@ impl Model {
         files.sum()
     }
     /// Handles of inodes that are gone.
-    pub fn graves(&self) -> &[(Ino, Generation)] {
+    pub(crate) fn graves(&self) -> &[(Ino, Generation)] {
         &self.graves
     }
-    /// Whether a whole tree was removed.
-    pub fn trees_removed(&self) -> bool {
+    /// Returns whether a whole tree was removed.
+    pub(crate) fn trees_removed(&self) -> bool {
         self.trees_removed
     }
     /// Inodes that the last call changed (directories of names included).
-    pub fn touched(&self) -> impl Iterator<Item = (Ino, Touch)> + '_ {
+    pub(crate) fn touched(&self) -> impl Iterator<Item = (Ino, Touch)> + '_ {
         self.touched.iter().map(|(ino, touch)| (*ino, *touch))
     }
     /// The entries of a directory.
-    pub fn entries(&self, dir: Ino) -> Outcome<&BTreeMap<Name, Ino>> {
+    pub(crate) fn entries(&self, dir: Ino) -> Outcome<&BTreeMap<Name, Ino>> {
         match self.node(dir).map(|n| &n.body) {
             Some(Body::Dir(entries)) => Ok(entries),
             Some(_) => Err(Code::NotDirectory),
@@ -281,7 +280,7 @@ impl Model {
         self.touched.clear();
     }
     /// Brings the digest up to date; called at the end of each call.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for ino in self.touched.keys().copied().collect::<Vec<_>>() {
             self.reckon(ino);
         }
@@ -302,7 +301,7 @@ impl Model {
 
     /// Remembers the times that the volume shows for `ino` after a call; tells when a time changed
     /// that the call must leave alone, or is not what the call set it to.
-    pub fn learn(&mut self, ino: Ino, attr: &Attr) -> std::result::Result<(), String> {
+    pub(crate) fn learn(&mut self, ino: Ino, attr: &Attr) -> std::result::Result<(), String> {
         let touch = self.touched.get(&ino).copied().unwrap_or_default();
         let seen = Times::of(attr);
         let Some(node) = self.nodes.get_mut(&ino) else { return Ok(()) };
@@ -333,7 +332,7 @@ impl Model {
     }
 
     /// After a crash: nobody holds anything, so what has no name is gone.
-    pub fn drop_holds(&mut self) {
+    pub(crate) fn drop_holds(&mut self) {
         self.begin();
         for ino in self.nodes.keys().copied().collect::<Vec<_>>() {
             let node = self.nodes.get_mut(&ino).expect("listed");
@@ -346,14 +345,13 @@ impl Model {
     /// Frees an inode without names and holders.
     fn bury_if_dead(&mut self, ino: Ino) {
         let dead = self.node(ino).is_some_and(|n| n.nlink == 0 && n.held == 0);
-        if dead && let Some(node) = self.nodes.remove(&ino) {
+        // The handle of what came and went in one batch nobody knows.
+        if dead
+            && let Some(node) = self.nodes.remove(&ino)
+            && !is_unknown(ino)
+        {
             self.graves.push((ino, node.generation));
         }
-    }
-
-    /// Every reachable inode's number, in order.
-    pub fn live(&self) -> BTreeSet<Ino> {
-        self.nodes.iter().filter(|(_, n)| n.nlink > 0).map(|(ino, _)| *ino).collect()
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Server {
     mounted: bool,
 }
 
-/// Whether mounts can be tried here.
+/// Returns whether mounts can be tried here.
 pub fn possible() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
 }
@@ -95,7 +95,7 @@ impl Server {
     }
 }
 
-/// What fails half-way leaves neither process nor mount.
+/// A server that fails half-way must leave neither process nor mount.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.process.kill();

@@ -2,10 +2,15 @@
 //! by path (or by the number of an open slot), never by inode number, so that an operation still
 //! means something after others have been cut out of the list before it.
 
+mod change;
+pub mod make;
 mod text;
 
+pub use change::{Change, with_batch_ops};
+
 use crate::memory::Refusal;
-use shoal::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time, XattrFlags};
+use crate::text::elided;
+use shoal::raw::{Caller, Fallocate, RenameFlags, Seek, SetTime, Time, TreeChange, XattrFlags};
 use std::fmt;
 use std::sync::Arc;
 
@@ -90,318 +95,106 @@ impl Data {
     }
 }
 
-/// One step of a run. The first target is the inode or directory acted upon.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "the fields are the parameters of the volume's calls")]
-pub enum Op {
+/// One row per operation: variant, name, parameters, and the inodes that must exist for it to make
+/// sense, in the order in which the executors take them.
+macro_rules! operations {
+    ($($(#[$about:meta])* $variant:ident $name:literal
+        $(($inner:ty))? $({ $($field:ident: $type:ty),* } [$($target:expr),*])?;)*) => {
+        /// One step of a run. The first target is the inode or directory acted upon.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "the fields are the parameters of the volume's calls")]
+        pub enum Op { $($(#[$about])* $variant $(($inner))? $({ $($field: $type),* })?,)* }
+
+        impl Op {
+            /// Returns the operation's name, as printed and as in the table of allowed differences.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$variant { .. } => $name,)* }
+            }
+
+            /// Returns the inodes that must exist for the operation to make sense, in the order in
+            /// which the executors take them.
+            #[allow(unused_variables, reason = "most fields are no targets")]
+            pub fn targets(&self) -> Vec<&Target> {
+                match self {
+                    $(Op::$variant { $($($field,)*)? .. } => vec![$($($target),*)?],)*
+                }
+            }
+        }
+    };
+}
+
+operations! {
     // Names.
-    Create {
-        who: Who,
-        at: Place,
-        mode: u32,
-    },
-    Mkdir {
-        who: Who,
-        at: Place,
-        mode: u32,
-    },
-    Mknod {
-        who: Who,
-        at: Place,
-        mode: u32,
-        rdev: u32,
-    },
-    Symlink {
-        who: Who,
-        at: Place,
-        target: Vec<u8>,
-    },
-    Link {
-        who: Who,
-        from: Target,
-        at: Place,
-    },
-    Unlink {
-        who: Who,
-        at: Place,
-    },
-    Rmdir {
-        who: Who,
-        at: Place,
-    },
+    Create "create" { who: Who, at: Place, mode: u32 } [&at.dir];
+    Mkdir "mkdir" { who: Who, at: Place, mode: u32 } [&at.dir];
+    Mknod "mknod" { who: Who, at: Place, mode: u32, rdev: u32 } [&at.dir];
+    Symlink "symlink" { who: Who, at: Place, target: Vec<u8> } [&at.dir];
+    Link "link" { who: Who, from: Target, at: Place } [from, &at.dir];
+    Unlink "unlink" { who: Who, at: Place } [&at.dir];
+    Rmdir "rmdir" { who: Who, at: Place } [&at.dir];
     /// A directory with all that is below it, or a file.
-    RemoveTree {
-        who: Who,
-        at: Place,
-    },
-    Rename {
-        who: Who,
-        from: Place,
-        to: Place,
-        flags: RenameFlags,
-    },
-    Tmpfile {
-        who: Who,
-        dir: Target,
-        mode: u32,
-        slot: usize,
-    },
-    Open {
-        file: Target,
-        slot: usize,
-    },
-    Close {
-        slot: usize,
-    },
+    RemoveTree "remove_tree" { who: Who, at: Place } [&at.dir];
+    Rename "rename" { who: Who, from: Place, to: Place, flags: RenameFlags } [&from.dir, &to.dir];
+    Tmpfile "tmpfile" { who: Who, dir: Target, mode: u32, slot: usize } [dir];
+    /// Changes in several directories as one: all, or none.
+    Batch "batch" { who: Who, start: Target, changes: Vec<Change> } [start];
+    Open "open" { file: Target, slot: usize } [file];
+    Close "close" { slot: usize } [];
     // Attributes.
-    Chmod {
-        who: Who,
-        file: Target,
-        mode: u32,
-    },
-    Chown {
-        who: Who,
-        file: Target,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    },
-    Utimes {
-        who: Who,
-        file: Target,
-        atime: Option<SetTime>,
-        mtime: Option<SetTime>,
-    },
-    Truncate {
-        who: Who,
-        file: Target,
-        size: u64,
-        by_handle: bool,
-    },
-    SetXattr {
-        who: Who,
-        file: Target,
-        name: Vec<u8>,
-        data: Data,
-        flags: XattrFlags,
-    },
-    RemoveXattr {
-        who: Who,
-        file: Target,
-        name: Vec<u8>,
-    },
+    Chmod "chmod" { who: Who, file: Target, mode: u32 } [file];
+    Chown "chown" { who: Who, file: Target, uid: Option<u32>, gid: Option<u32> } [file];
+    /// A change of everything below a directory, in steps.
+    ChangeTree "change_tree" { who: Who, top: Target, change: TreeChange } [top];
+    Utimes "utimes" {
+        who: Who, file: Target, atime: Option<SetTime>, mtime: Option<SetTime>
+    } [file];
+    Truncate "truncate" { who: Who, file: Target, size: u64, by_handle: bool } [file];
+    SetXattr "setxattr" {
+        who: Who, file: Target, name: Vec<u8>, data: Data, flags: XattrFlags
+    } [file];
+    RemoveXattr "removexattr" { who: Who, file: Target, name: Vec<u8> } [file];
     // Contents.
-    Write {
-        file: Target,
-        offset: u64,
-        data: Data,
-        kill_priv: bool,
-    },
-    Append {
-        file: Target,
-        data: Data,
-        kill_priv: bool,
-    },
-    Fallocate {
-        file: Target,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-    },
-    CopyRange {
-        from: Target,
-        from_offset: u64,
-        to: Target,
-        to_offset: u64,
-        len: u64,
-    },
+    Write "write" { file: Target, offset: u64, data: Data, kill_priv: bool } [file];
+    Append "append" { file: Target, data: Data, kill_priv: bool } [file];
+    Fallocate "fallocate" { file: Target, mode: Fallocate, offset: u64, len: u64 } [file];
+    CopyRange "copy_range" {
+        from: Target, from_offset: u64, to: Target, to_offset: u64, len: u64
+    } [from, to];
     // Questions.
-    GetXattr {
-        who: Who,
-        file: Target,
-        name: Vec<u8>,
-    },
-    ListXattr {
-        who: Who,
-        file: Target,
-    },
+    GetXattr "getxattr" { who: Who, file: Target, name: Vec<u8> } [file];
+    ListXattr "listxattr" { who: Who, file: Target } [file];
     /// All paths that lead to an inode.
-    Paths {
-        file: Target,
-    },
-    Lookup {
-        who: Who,
-        at: Place,
-    },
-    Getattr {
-        file: Target,
-    },
-    Access {
-        who: Who,
-        file: Target,
-        mask: u32,
-    },
-    Resolve {
-        who: Who,
-        start: Target,
-        path: Vec<u8>,
-        follow: bool,
-    },
-    Read {
-        file: Target,
-        offset: u64,
-        len: u64,
-    },
-    Readlink {
-        file: Target,
-    },
-    Readdir {
-        dir: Target,
-        page: usize,
-    },
-    Seek {
-        file: Target,
-        offset: u64,
-        what: Seek,
-    },
-    // Roots.
-    RootCreate {
-        who: Who,
-        name: Vec<u8>,
-        mode: u32,
-    },
-    RootDelete {
-        who: Who,
-        name: Vec<u8>,
-    },
-    /// Free so many slices of what is in deleted roots; 0: all of it.
-    Reap {
-        slices: u64,
-    },
+    Paths "paths" { file: Target } [file];
+    Lookup "lookup" { who: Who, at: Place } [&at.dir];
+    Getattr "getattr" { file: Target } [file];
+    Access "access" { who: Who, file: Target, mask: u32 } [file];
+    Resolve "resolve" { who: Who, start: Target, path: Vec<u8>, follow: bool } [start];
+    Read "read" { file: Target, offset: u64, len: u64 } [file];
+    Readlink "readlink" { file: Target } [file];
+    Readdir "readdir" { dir: Target, page: usize } [dir];
+    Seek "seek" { file: Target, offset: u64, what: Seek } [file];
+    // Subvolumes.
+    RootCreate "root_create" { who: Who, name: Vec<u8>, mode: u32 } [];
+    RootDelete "root_delete" { who: Who, name: Vec<u8> } [];
+    /// Free so many slices of deleted subvolumes; 0: all of them.
+    Reap "reap" { slices: u64 } [];
     /// The handle of an inode that is gone must be stale.
-    Stale {
-        which: usize,
-    },
+    Stale "stale" { which: usize } [];
     // Durability.
-    Fsync {
-        file: Target,
-        datasync: bool,
-    },
-    Sync,
-    Checkpoint,
+    Fsync "fsync" { file: Target, datasync: bool } [file];
+    Sync "sync";
+    Checkpoint "checkpoint";
     /// Close and open; with `release`, open files are released first.
-    Reopen {
-        release: bool,
-    },
+    Reopen "reopen" { release: bool } [];
     /// The power goes; `seed` chooses the moment and the losses.
-    Crash {
-        seed: u64,
-    },
+    Crash "crash" { seed: u64 } [];
     /// Of the next call, these allocations are refused.
-    NoMemory(Refusal),
+    NoMemory "no_memory" (Refusal);
 }
 
 impl Op {
-    /// The operation's name, as printed and as in the table of allowed differences.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Op::Create { .. } => "create",
-            Op::Mkdir { .. } => "mkdir",
-            Op::Mknod { .. } => "mknod",
-            Op::Symlink { .. } => "symlink",
-            Op::Link { .. } => "link",
-            Op::Unlink { .. } => "unlink",
-            Op::Rmdir { .. } => "rmdir",
-            Op::RemoveTree { .. } => "remove_tree",
-            Op::Rename { .. } => "rename",
-            Op::Tmpfile { .. } => "tmpfile",
-            Op::Open { .. } => "open",
-            Op::Close { .. } => "close",
-            Op::Chmod { .. } => "chmod",
-            Op::Chown { .. } => "chown",
-            Op::Utimes { .. } => "utimes",
-            Op::Truncate { .. } => "truncate",
-            Op::SetXattr { .. } => "setxattr",
-            Op::RemoveXattr { .. } => "removexattr",
-            Op::GetXattr { .. } => "getxattr",
-            Op::ListXattr { .. } => "listxattr",
-            Op::Paths { .. } => "paths",
-            Op::Write { .. } => "write",
-            Op::Append { .. } => "append",
-            Op::Fallocate { .. } => "fallocate",
-            Op::CopyRange { .. } => "copy_range",
-            Op::Lookup { .. } => "lookup",
-            Op::Getattr { .. } => "getattr",
-            Op::Access { .. } => "access",
-            Op::Resolve { .. } => "resolve",
-            Op::Read { .. } => "read",
-            Op::Readlink { .. } => "readlink",
-            Op::Readdir { .. } => "readdir",
-            Op::Seek { .. } => "seek",
-            Op::RootCreate { .. } => "root_create",
-            Op::RootDelete { .. } => "root_delete",
-            Op::Reap { .. } => "reap",
-            Op::Stale { .. } => "stale",
-            Op::Fsync { .. } => "fsync",
-            Op::Sync => "sync",
-            Op::Checkpoint => "checkpoint",
-            Op::Reopen { .. } => "reopen",
-            Op::Crash { .. } => "crash",
-            Op::NoMemory(_) => "no_memory",
-        }
-    }
-
-    /// The inodes that must exist for the operation to make sense, in the order in which the
-    /// executors take them.
-    pub fn targets(&self) -> Vec<&Target> {
-        match self {
-            Op::Create { at, .. }
-            | Op::Mkdir { at, .. }
-            | Op::Mknod { at, .. }
-            | Op::Symlink { at, .. }
-            | Op::Unlink { at, .. }
-            | Op::Rmdir { at, .. }
-            | Op::RemoveTree { at, .. }
-            | Op::Lookup { at, .. } => vec![&at.dir],
-            Op::Link { from, at, .. } => vec![from, &at.dir],
-            Op::Rename { from, to, .. } => vec![&from.dir, &to.dir],
-            Op::CopyRange { from, to, .. } => vec![from, to],
-            Op::Tmpfile { dir: file, .. }
-            | Op::Open { file, .. }
-            | Op::Chmod { file, .. }
-            | Op::Chown { file, .. }
-            | Op::Utimes { file, .. }
-            | Op::Truncate { file, .. }
-            | Op::SetXattr { file, .. }
-            | Op::RemoveXattr { file, .. }
-            | Op::GetXattr { file, .. }
-            | Op::ListXattr { file, .. }
-            | Op::Paths { file }
-            | Op::Write { file, .. }
-            | Op::Append { file, .. }
-            | Op::Fallocate { file, .. }
-            | Op::Getattr { file }
-            | Op::Access { file, .. }
-            | Op::Resolve { start: file, .. }
-            | Op::Read { file, .. }
-            | Op::Readlink { file }
-            | Op::Readdir { dir: file, .. }
-            | Op::Seek { file, .. }
-            | Op::Fsync { file, .. } => vec![file],
-            Op::Close { .. }
-            | Op::RootCreate { .. }
-            | Op::RootDelete { .. }
-            | Op::Reap { .. }
-            | Op::Stale { .. }
-            | Op::Sync
-            | Op::Checkpoint
-            | Op::Reopen { .. }
-            | Op::NoMemory(_)
-            | Op::Crash { .. } => vec![],
-        }
-    }
-
-    /// Where the operation makes a name, if it does: how to find the inode of a creation whose
-    /// result was lost with the process.
+    /// Returns the place where the operation makes a name, if it does: how to find the inode of a
+    /// creation whose result was lost with the process.
     pub fn makes(&self) -> Option<&Place> {
         match self {
             Op::Create { at, .. }
@@ -436,14 +229,6 @@ impl fmt::Display for Target {
             Target::Slot(slot) => write!(f, "open#{slot}"),
         }
     }
-}
-
-/// A name to read: printable, and long ones cut.
-pub fn elided(name: &[u8]) -> String {
-    if name.len() <= 40 {
-        return name.escape_ascii().to_string();
-    }
-    format!("{}...({} bytes)", name[..16].escape_ascii(), name.len())
 }
 
 impl fmt::Display for Place {

@@ -1,6 +1,5 @@
-//! What happens after every crash: open the image, let recovery run, check everything, read
-//! everything; sometimes crash in the middle of recovery and start again; sometimes look read-only
-//! first.
+//! Steps after every crash: open the image, let recovery run, check everything, read everything;
+//! sometimes crash in the middle of recovery and start again; sometimes look read-only first.
 
 use crate::checks;
 use crate::device::FaultyDevice;
@@ -8,13 +7,13 @@ use crate::image::Image;
 use crate::model::State;
 use crate::rng::Rng;
 use crate::walk::{Walk, walk};
-use shoal::{Ino, OpenOptions, OrphanInfo, OrphanState, Volume};
+use shoal::raw::{Ino, OpenOptions, OrphanInfo, OrphanState, Volume};
 use shoal_device::Device;
 use std::sync::Arc;
 
 /// A volume after recovery.
 pub struct Recovered {
-    /// What it lives on; its log begins with the recovery.
+    /// Its device, whose log begins with the recovery.
     pub device: Arc<FaultyDevice>,
     /// The volume.
     pub volume: Volume,
@@ -45,7 +44,7 @@ fn open_and_walk(image: Image, options: &OpenOptions) -> Result<Recovered, Strin
     Ok(Recovered { device, volume, walk })
 }
 
-/// What recovery shows, for comparison with what it shows the next time.
+/// Result of a recovery, for comparison with the next one's.
 struct Shown {
     state: State,
     /// It found orphans. If a tree that was being removed was among them, files with names
@@ -86,13 +85,14 @@ pub fn recover_hard(
 }
 
 /// Opens read-only: the same state must show, and nothing be written. `None`: a tree that is being
-/// removed still has links to files with other names.
+/// removed still has links to files with other names, or one that is being changed is half done.
 fn look(image: Image, options: &OpenOptions) -> Result<Option<Shown>, String> {
     let options = OpenOptions { read_only: true, ..options.clone() };
     let wrong = |e| format!("opened read-only: {e}");
     let seen = open_and_walk(image, &options).map_err(wrong)?;
-    let is_tree = |orphan: &OrphanInfo| orphan.state == OrphanState::Tree;
-    let tree = seen.volume.orphans().iter().any(is_tree);
+    let in_steps = [OrphanState::Tree, OrphanState::Changing];
+    let is_tree = |orphan: &OrphanInfo| in_steps.contains(&orphan.state);
+    let tree = seen.volume.references().orphan_list().iter().any(is_tree);
     match tree {
         true => checks::own_check_is_clean(&seen.volume),
         false => checks::all(&seen.volume, &seen.walk),

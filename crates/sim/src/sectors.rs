@@ -1,5 +1,6 @@
-//! What the engine owes a device that loses whole sectors: nothing is written into a sector which
-//! holds bytes that a flush has made durable, until its segment has been given out again.
+//! Checker of the engine's duty towards a device that loses whole sectors: nothing is written into
+//! a sector which holds bytes that a flush has made durable, until its segment has been given out
+//! again.
 //!
 //! The device does not know when a segment is given out. It is always filled from its first sector
 //! on, and nothing else is ever written there, so a write to that is taken for it.
@@ -11,8 +12,8 @@
 //! Written in place are, each of them one sector: the two copies of the superblock, and the owner
 //! claim. Nothing else is in segment 0.
 
-use crate::device::WHOLE_SECTOR;
 use crate::image::Image;
+use crate::log::WHOLE_SECTOR;
 use shoal_format::claim;
 use shoal_format::superblock::{self, Superblock};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,12 +9,39 @@ use std::time::{Duration, Instant};
 /// Shortens `failure`, for at most `patience`.
 pub fn shrink(settings: &Settings, failure: Failure, patience: Duration) -> Failure {
     let start = Instant::now();
-    shorten(failure, |ops| {
+    let mut fails = |ops: &[Op]| {
         if start.elapsed() > patience {
             return None;
         }
         run_list(settings, ops).err()
-    })
+    };
+    let short = shorten(failure, &mut fails);
+    shorten_batches(short, fails)
+}
+
+/// Leaves out changes of batches, one after the other.
+fn shorten_batches(failure: Failure, mut fails: impl FnMut(&[Op]) -> Option<Failure>) -> Failure {
+    let mut best = failure;
+    for at in 0.. {
+        let mut change = 0;
+        while let Some(Op::Batch { changes, .. }) = best.ops.get(at)
+            && change < changes.len()
+            && changes.len() > 1
+        {
+            let mut ops = best.ops.clone();
+            if let Op::Batch { changes, .. } = &mut ops[at] {
+                changes.remove(change);
+            }
+            match fails(&ops) {
+                Some(failure) => best = failure,
+                None => change += 1,
+            }
+        }
+        if at >= best.ops.len() {
+            break;
+        }
+    }
+    best
 }
 
 /// Shortens by means of `fails`, which runs a list and returns how it failed.

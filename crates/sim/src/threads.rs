@@ -6,11 +6,11 @@
 //! "Before" and "after" are told by ticks: numbers drawn from one counter at the start and end of
 //! each operation (or positions in a shared log, when the threads are in another process).
 
-use crate::exec::{Lockstep, Step};
+use crate::exec::{Lockstep, Step, is_batch_limit};
 use crate::model::{State, diff};
 use crate::op::{Op, Place};
 use crate::workload::Workload;
-use shoal::{Ino, Volume};
+use shoal::raw::{Code, Error, Ino, Volume};
 use shoal_base::limits::EXTENT_MAX;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Ack {
     pub own: usize,
 }
 
-/// What one thread did.
+/// History of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
     /// Its directory.
@@ -43,7 +43,7 @@ pub struct Track {
     pub spans: Vec<Span>,
     /// Digests of its directory: `digests[k]` after `k` operations.
     pub digests: Vec<u64>,
-    /// What it was told to be durable.
+    /// Acknowledgements of durability.
     pub acks: Vec<Ack>,
     changed: BTreeMap<Ino, usize>,
     /// The states in full, and what led to each, for explaining a failure; if wanted.
@@ -62,7 +62,7 @@ impl Track {
         self
     }
 
-    /// What differs between `found` and the nearest of the states `ks`.
+    /// Returns the differences between `found` and the nearest of the states `ks`.
     fn explain(&self, found: &State, ks: std::ops::RangeInclusive<usize>) -> String {
         let Some(states) = &self.states else { return String::new() };
         let ks = *ks.start()..=(*ks.end()).min(states.len() - 1);
@@ -170,7 +170,11 @@ pub fn judge(tracks: &[Track], found: &State, from: u64, to: u64) -> Result<(), 
 pub fn draw(workload: &mut Workload, run: &Lockstep) -> Op {
     loop {
         match workload.next(run) {
-            Op::Crash { .. } | Op::Reopen { .. } | Op::Resolve { .. } | Op::Paths { .. } => {}
+            Op::Crash { .. }
+            | Op::Reopen { .. }
+            | Op::Resolve { .. }
+            | Op::Paths { .. }
+            | Op::ChangeTree { .. } => {}
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
                 let room = EXTENT_MAX as u64 - to_offset % EXTENT_MAX as u64;
                 return Op::CopyRange { from, from_offset, to, to_offset, len: len.min(room) };
@@ -195,7 +199,7 @@ pub struct Worker<'v> {
     workload: Workload,
     /// Its model.
     pub run: Lockstep,
-    /// What it did.
+    /// Its history.
     pub track: Track,
 }
 
@@ -204,7 +208,7 @@ impl<'v> Worker<'v> {
     pub fn new(volume: &'v Volume, dir: Ino, seed: u64) -> Result<Worker<'v>, String> {
         let run = Lockstep::new(volume, dir)?;
         let track = Track::new(&run).explaining(&run);
-        let workload = Workload::new(seed).without_crashes();
+        let workload = Workload::new(seed).without_crashes().with_batches(seed);
         Ok(Worker { volume, workload, run, track })
     }
 
@@ -213,9 +217,7 @@ impl<'v> Worker<'v> {
         let op = draw(&mut self.workload, &self.run);
         let begin = tick();
         match self.run.step(self.volume, &op)? {
-            Step::Refused(error) if error.code() != shoal::Code::NoSpace => {
-                return Err(format!("{op}: {error}"));
-            }
+            Step::Refused(error) if !is_full(&op, &error) => return Err(format!("{op}: {error}")),
             _ => {}
         }
         let synced = sync(self.volume, &self.run, &op).map_err(|e| format!("{op}: {e}"))?;
@@ -230,7 +232,12 @@ impl<'v> Worker<'v> {
     }
 }
 
-/// What a call made durable.
+/// Returns whether a call was refused for lack of space, or a batch for its limits.
+pub fn is_full(op: &Op, error: &Error) -> bool {
+    error.code() == Code::NoSpace || is_batch_limit(op, error)
+}
+
+/// Changes that a call made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Synced {
     /// Nothing.
@@ -242,14 +249,14 @@ pub enum Synced {
 }
 
 /// Does what `op` says about durability.
-pub fn sync(volume: &Volume, run: &Lockstep, op: &Op) -> shoal::Result<Synced> {
+pub fn sync(volume: &Volume, run: &Lockstep, op: &Op) -> shoal::raw::Result<Synced> {
     match op {
         Op::Fsync { file, datasync } => match run.resolve(file) {
             None => Ok(Synced::No),
-            Some(ino) => volume.fsync(ino, *datasync).map(|()| Synced::Inode(ino)),
+            Some(ino) => volume.files().fsync(ino, *datasync).map(|()| Synced::Inode(ino)),
         },
         Op::Sync => volume.sync().map(|()| Synced::All),
-        Op::Checkpoint => volume.checkpoint().map(|()| Synced::All),
+        Op::Checkpoint => volume.maintenance().checkpoint().map(|()| Synced::All),
         _ => Ok(Synced::No),
     }
 }
@@ -257,7 +264,7 @@ pub fn sync(volume: &Volume, run: &Lockstep, op: &Op) -> shoal::Result<Synced> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal::{Caller, Generation};
+    use shoal::raw::{Caller, Generation};
 
     /// Two threads, each making files a, b, c in its directory; thread 1 after thread 0.
     fn tracks() -> (Vec<Track>, Vec<State>, Vec<State>) {

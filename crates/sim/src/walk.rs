@@ -3,15 +3,19 @@
 
 use crate::call::list_xattrs;
 use crate::model::{Content, Model, NodeState, State, Xattrs, seen, xattr_hash};
-use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, Volume};
+use shoal::raw::{
+    Attr, Caller, Code, Cookies, Fields, FileKind, Filter, Ino, Listing, Seek, Volume,
+};
 use std::collections::BTreeMap;
 
 /// Entries asked for at a time: few, so that cookies are used a lot.
 const PAGE: usize = 7;
+/// One directory of so many is also listed in the order of its inodes.
+const BY_INODE: u64 = 8;
 /// Bytes read at a time.
 const STRETCH: u64 = 256 << 10;
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Debug)]
 pub struct Walk {
     /// Names and attributes, contents as hashes.
@@ -23,7 +27,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The hash to compare with [`Model::digest`].
+    /// The hash to compare with `Model::digest`.
     pub fn digest(&self) -> u64 {
         self.state.digest()
     }
@@ -40,13 +44,15 @@ pub fn walk(volume: &Volume, root: Ino, with_times: bool) -> Result<Walk, String
         contents: BTreeMap::new(),
         xattrs: BTreeMap::new(),
     };
-    let attr = volume.getattr(root).map_err(|e| format!("getattr of inode {root}: {e}"))?;
+    let attr =
+        volume.attributes().getattr(root).map_err(|e| format!("getattr of inode {root}: {e}"))?;
     walk.visit(volume, &attr, with_times)?;
-    let mut queue = vec![(root, volume.parent_of(root).map_err(|e| format!("parent: {e}"))?)];
+    let mut queue =
+        vec![(root, volume.directories().parent_of(root).map_err(|e| format!("parent: {e}"))?)];
     while let Some((dir, parent)) = queue.pop() {
         for (name, attr) in read_directory(volume, dir, parent)? {
             walk.state.entries.insert((dir, name.clone()), attr.ino);
-            let found = volume.lookup(&Caller::root(), dir, &name);
+            let found = volume.namespace().lookup(&Caller::root(), dir, &name);
             let found = found.map_err(|e| {
                 format!("{} is listed in inode {dir}, but lookup says: {e}", name.escape_ascii())
             })?;
@@ -86,7 +92,10 @@ impl Walk {
         let mut hash = 0;
         match attr.kind {
             FileKind::Symlink => {
-                target = volume.readlink(ino).map_err(|e| format!("readlink of {ino}: {e}"))?;
+                target = volume
+                    .namespace()
+                    .readlink(ino)
+                    .map_err(|e| format!("readlink of {ino}: {e}"))?;
             }
             FileKind::Regular => {
                 let content = read_file(volume, ino, attr.size)?;
@@ -111,7 +120,7 @@ fn read_directory(volume: &Volume, dir: Ino, parent: Ino) -> Result<Vec<(Vec<u8>
     let (mut cookie, mut wrong) = (0, None);
     loop {
         let mut taken = 0;
-        let listed = volume.readdirplus(dir, cookie, &mut |entry, attr| {
+        let listed = volume.directories().readdirplus(dir, cookie, &mut |entry, attr| {
             if taken == PAGE {
                 return false;
             }
@@ -142,14 +151,69 @@ fn read_directory(volume: &Volume, dir: Ino, parent: Ino) -> Result<Vec<(Vec<u8>
             break;
         }
     }
-    let names = crate::exec::list(volume, dir, 100).map_err(|e| format!("readdir: {e}"))?;
+    let names = crate::call::list(volume, dir, 100).map_err(|e| format!("readdir: {e}"))?;
     if !names.iter().map(|(name, ino)| (name, ino)).eq(entries.iter().map(|(n, a)| (n, &a.ino))) {
         let text = |name: &[u8], ino: Ino| format!("{} {ino}", name.escape_ascii());
         let plus: Vec<_> = entries.iter().map(|(name, attr)| text(name, attr.ino)).collect();
         let names: Vec<_> = names.iter().map(|(name, ino)| text(name, *ino)).collect();
         return Err(format!("of inode {dir} readdir lists {names:?}, readdirplus {plus:?}"));
     }
+    same_in_parts(volume, dir, &entries)?;
+    same_by_inode(volume, dir, &entries)?;
     Ok(entries.into_iter().collect())
+}
+
+/// A listing of each third of a directory, without its empty files, must have the same entries.
+fn same_in_parts(
+    volume: &Volume,
+    dir: Ino,
+    entries: &BTreeMap<Vec<u8>, Attr>,
+) -> Result<(), String> {
+    let mut parts = Vec::new();
+    for cookies in Cookies::ALL.split(3) {
+        let (want, filter) = (Fields::ALL, Filter::new().size(1..));
+        let listing = Listing { cookies, want, filter };
+        let mut wrong = None;
+        let listed = volume.directories().list(dir, &listing, &mut |entry, stat| {
+            match stat.map(|stat| stat.attr()) {
+                Ok(Some(attr)) => parts.push((entry.name.to_vec(), attr)),
+                other => wrong = Some(format!("{}: {other:?}", entry.name.escape_ascii())),
+            }
+            true
+        });
+        listed.map_err(|e| format!("listing a part of inode {dir}: {e}"))?;
+        wrong.map_or(Ok(()), Err)?;
+    }
+    parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let expected = entries.iter().filter(|(_, attr)| attr.size > 0);
+    match expected.eq(parts.iter().map(|(name, attr)| (name, attr))) {
+        true => Ok(()),
+        false => Err(format!("of inode {dir} parts list {parts:?}, readdirplus {entries:?}")),
+    }
+}
+
+/// A listing in the order of the inodes must have the same entries.
+fn same_by_inode(
+    volume: &Volume,
+    dir: Ino,
+    entries: &BTreeMap<Vec<u8>, Attr>,
+) -> Result<(), String> {
+    // Each is a scan of the whole subvolume: the top directory, and one of so many others.
+    if !volume.paths().has_parent_pointers() || dir.index() % BY_INODE != 1 {
+        return Ok(());
+    }
+    let (mut found, mut after) = (Vec::new(), Some(Ino::new(dir.root(), 0)));
+    while let Some(from) = after {
+        let listed = volume.bulk().children(&Caller::root(), dir, from, PAGE);
+        let (children, next) = listed.map_err(|e| format!("inode {dir} by inode: {e}"))?;
+        found.extend(children.into_iter().map(|child| (child.name.into_vec(), child.attr)));
+        after = next;
+    }
+    found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    match entries.iter().eq(found.iter().map(|(name, attr)| (name, attr))) {
+        true => Ok(()),
+        false => Err(format!("of inode {dir} by inode: {found:?}, readdirplus {entries:?}")),
+    }
 }
 
 /// All attributes of an inode, by name.
@@ -159,6 +223,7 @@ fn read_xattrs(volume: &Volume, ino: Ino) -> Result<Xattrs, String> {
     let mut xattrs = Xattrs::new();
     for name in names {
         let value = volume
+            .attributes()
             .getxattr(&root, ino, &name)
             .map_err(|e| format!("{} of inode {ino} is listed, but: {e}", name.escape_ascii()))?;
         if xattrs.insert(name.clone(), value).is_some() {
@@ -173,12 +238,12 @@ fn read_file(volume: &Volume, ino: Ino, size: u64) -> Result<Content, String> {
     let mut content = Content::default();
     let mut at = 0;
     while at < size {
-        let start = match volume.seek(ino, at, Seek::Data) {
+        let start = match volume.files().seek(ino, at, Seek::Data) {
             Ok(start) => start,
             Err(error) if error.is(Code::NoDevice) => break,
             Err(error) => return Err(format!("seek in inode {ino}: {error}")),
         };
-        let hole = volume.seek(ino, start, Seek::Hole).map_err(|e| format!("seek: {e}"))?;
+        let hole = volume.files().seek(ino, start, Seek::Hole).map_err(|e| format!("seek: {e}"))?;
         if start < at || hole <= start || hole > size {
             return Err(format!("inode {ino}: data from {start} to {hole} of {size}, asked {at}"));
         }
@@ -186,6 +251,7 @@ fn read_file(volume: &Volume, ino: Ino, size: u64) -> Result<Content, String> {
         while at < hole {
             let mut buf = vec![0xA5; (hole - at).min(STRETCH) as usize];
             let n = volume
+                .files()
                 .read(ino, at, &mut buf)
                 .map_err(|e| format!("read of {} bytes at {at} of inode {ino}: {e}", buf.len()))?;
             if n != buf.len() {

@@ -3,23 +3,23 @@
 //! that some runs are mostly renames, some mostly writes, and some make many files.
 
 mod attributes;
+mod batch;
+mod burst;
 mod profile;
+mod tree_changes;
 
-pub use profile::{PROFILES, Profile, runs_full};
+pub use profile::{PROFILES, Profile, profile_named, runs_full};
 
-use crate::exec::Lockstep;
+use crate::exec::{Generator, Lockstep};
 use crate::memory::Refusal;
 use crate::model::{Body, Model};
 use crate::op::{Data, Op, Place, SLOTS, Target, Who};
 use crate::rng::Rng;
-use profile::{ADVERSARY, FULL, MANY_ROOTS};
-use shoal::{Fallocate, FileKind, Ino, RenameFlags, Seek};
+use batch::Batches;
+use profile::{FULL, MANY_ROOTS};
+use shoal::raw::{Fallocate, FileKind, Ino, RenameFlags, Seek};
 use shoal_base::limits::FILE_SIZE_MAX;
-
-/// The profile of this name.
-pub fn profile_named(name: &str) -> Option<Profile> {
-    PROFILES.iter().chain([&FULL, &ADVERSARY, &MANY_ROOTS]).find(|p| p.name == name).copied()
-}
+use tree_changes::TreeChanges;
 
 /// The source of a run's operations.
 #[derive(Clone, Debug)]
@@ -28,8 +28,18 @@ pub struct Workload {
     profile: Profile,
     /// Decides which calls are refused memory, if any are.
     refusals: Option<Rng>,
+    /// Batches between the other operations, if there are any.
+    batches: Option<Batches>,
+    /// Changes of trees between the other operations, if there are any.
+    tree_changes: Option<TreeChanges>,
     /// The rest of a burst, last first.
     burst: Vec<Op>,
+}
+
+impl Generator for Workload {
+    fn draw(&mut self, run: &Lockstep) -> Option<Op> {
+        Some(self.next(run))
+    }
 }
 
 impl Workload {
@@ -38,14 +48,19 @@ impl Workload {
         let mut rng = Rng::new(seed).fork(1);
         let drawn = *rng.pick(PROFILES);
         let profile = if runs_full(seed) { FULL } else { drawn };
-        Workload { rng, profile, refusals: None, burst: Vec::new() }
+        Workload::of(rng, profile)
     }
 
     /// The operations of a seed with a given profile.
     pub fn with_profile(seed: u64, name: &str) -> Workload {
-        let found = profile_named(name);
-        let profile = found.unwrap_or_else(|| panic!("no profile is called {name}"));
-        Workload { rng: Rng::new(seed).fork(1), profile, refusals: None, burst: Vec::new() }
+        let profile = profile_named(name).unwrap_or_else(|| panic!("no profile {name}"));
+        let rng = Rng::new(seed).fork(1);
+        Workload::of(rng, profile)
+    }
+
+    fn of(rng: Rng, profile: Profile) -> Workload {
+        let (refusals, batches, tree_changes, burst) = (None, None, None, Vec::new());
+        Workload { rng, profile, refusals, batches, tree_changes, burst }
     }
 
     /// The same without crashes and reopening, for those who make their own.
@@ -61,7 +76,19 @@ impl Workload {
         self
     }
 
-    /// What the run is about.
+    /// The same with batches, in a share of the seeds. What else is drawn is what it is without.
+    pub fn with_batches(mut self, seed: u64) -> Workload {
+        self.batches = Some(Batches::of_seed(seed, &self.profile));
+        self
+    }
+
+    /// The same with changes of trees, in a share of the seeds.
+    pub fn with_tree_changes(mut self, seed: u64) -> Workload {
+        self.tree_changes = Some(TreeChanges::of_seed(seed));
+        self
+    }
+
+    /// Returns the profile of the run.
     pub fn profile(&self) -> Profile {
         self.profile
     }
@@ -80,6 +107,12 @@ impl Workload {
         // Not in the middle of a burst, or there would hardly be one that is whole.
         if let Some(op) = self.burst.pop() {
             return op;
+        }
+        if let Some(batch) = self.batch(run) {
+            return batch;
+        }
+        if let Some(change) = self.tree_change(run) {
+            return change;
         }
         if self.rng.below(1000) < self.profile.crashes_per_mille {
             let seed = self.rng.next();
@@ -206,39 +239,6 @@ impl Workload {
             }
             _ => self.truncate(run),
         }
-    }
-
-    /// Small writes at a stride, and a call over all that they made.
-    fn begin_burst(&mut self, file: Target) -> Op {
-        let stride = *self.rng.pick(&[16, 1024, 2048, 2048, 4096, 9000]);
-        let count = *self.rng.pick(&[60, 300, 2300, 2300, 4300]);
-        let (start, len) = (self.rng.below(1 << 20), self.rng.range(1, 12) as u32);
-        let (offset, whole) = (start, stride * count);
-        let (keep_size, kill_priv) = (self.rng.chance(50), false);
-        let over = match self.rng.below(6) {
-            0 => Fallocate::Allocate { keep_size },
-            1..=2 => Fallocate::PunchHole,
-            _ => Fallocate::ZeroRange { keep_size },
-        };
-        let last = match self.rng.below(8) {
-            0 => {
-                let data = Data { seed: self.rng.next(), len: whole.min(1 << 20) as u32 };
-                Op::Write { file: file.clone(), offset, data, kill_priv }
-            }
-            1 => Op::Truncate { who: Who::Root, file: file.clone(), size: start, by_handle: false },
-            2 => Op::Fsync { file: file.clone(), datasync: false },
-            _ => Op::Fallocate { file: file.clone(), mode: over, offset, len: whole },
-        };
-        // A crash soon, while the last of it is on its way to the device.
-        if self.rng.chance(40) {
-            self.burst.push(Op::Crash { seed: self.rng.next() });
-        }
-        self.burst.push(last);
-        for i in (0..count).rev() {
-            let (data, offset) = (Data { seed: self.rng.next(), len }, start + i * stride);
-            self.burst.push(Op::Write { file: file.clone(), offset, data, kill_priv });
-        }
-        self.burst.pop().expect("a burst has a write")
     }
 
     fn open_files(&mut self, run: &Lockstep) -> Op {

@@ -1,7 +1,7 @@
 //! Several threads with the background threads on, in directories of their own: everything agrees
 //! with the models at the end, and crash images taken while they run hold fitting prefixes.
 
-use shoal::{Caller, Ino, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Caller, Ino, Lab, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
@@ -9,7 +9,8 @@ use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
 use shoal_sim::recovery::recover;
 use shoal_sim::rng::Rng;
-use shoal_sim::runner::{Settings, panic_text};
+use shoal_sim::runner::Settings;
+use shoal_sim::text::panic_text;
 use shoal_sim::threads::{Track, Worker, judge};
 use shoal_sim::walk::walk;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ fn settings(checkpoint_always: bool) -> Settings {
     let mut settings = Settings::small(256 << 20);
     settings.open = OpenOptions {
         background: true,
-        checkpoint_always,
+        lab: Lab { checkpoint_always, ..Lab::default() },
         commit_interval_ms: 20,
         checkpoint_bytes: 256 << 10,
         ..settings.open
@@ -39,11 +40,12 @@ fn settings(checkpoint_always: bool) -> Settings {
 
 fn directories(volume: &Volume) -> Vec<Ino> {
     let make = |t| {
-        let made = volume.mkdir(&Caller::root(), Ino::ROOT, format!("t{t}").as_bytes(), 0o777);
+        let made =
+            volume.namespace().mkdir(&Caller::root(), Ino::ROOT, format!("t{t}").as_bytes(), 0o777);
         made.expect("mkdir").ino
     };
     let dirs = (0..THREADS).map(make).collect();
-    volume.checkpoint().expect("checkpoint");
+    volume.maintenance().checkpoint().expect("checkpoint");
     dirs
 }
 
@@ -109,7 +111,7 @@ fn round(seed: u64, checkpoint_always: bool) {
     volume.close().expect("close");
     let volume = Volume::open_on(Arc::clone(&device) as Arc<dyn Device>, &settings.open);
     let volume = volume.expect("open");
-    checks::wait_for_reaping(&volume).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    shoal_sim::call::wait_for_reaping(&volume).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let found = compare(&volume, "after reopening");
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     drop(volume);

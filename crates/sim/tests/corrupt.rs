@@ -2,7 +2,7 @@
 //! every kind of structure. Each must be refused, or open and show either what was there or an
 //! error: never a panic, a hang, or other bytes than were written.
 
-use shoal::{Ino, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Ino, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use shoal_sim::damage::{OF_CONTENTS, Sample, Verdict, no_invention, open, use_it};
 use shoal_sim::deadline::{from_environment, within};
@@ -119,7 +119,10 @@ fn the_older_superblock_does_not_hide_the_journal() {
     let device = Arc::new(FaultyDevice::new(settings.capacity));
     mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs).expect("mkfs");
     let volume = open(&device, &settings.open).expect("open");
-    volume.create(&shoal::Caller::root(), Ino::ROOT, b"precious", 0o644).expect("create");
+    volume
+        .namespace()
+        .create(&shoal::raw::Caller::root(), Ino::ROOT, b"precious", 0o644)
+        .expect("create");
     volume.sync().expect("sync");
     let state = walk(&volume, Ino::ROOT, true).expect("walk").state;
     let (image, writes) = (device.image(), device.writes());
@@ -241,7 +244,7 @@ fn repair(device: &Arc<FaultyDevice>, options: &OpenOptions, expected: &State) -
         // Contents alone are damaged, or too much is.
         return first.left == first.found;
     }
-    let left = |p: &&shoal::Problem| !OF_CONTENTS.contains(&p.rule);
+    let left = |p: &&shoal::raw::Problem| !OF_CONTENTS.contains(&p.rule);
     let rest: Vec<_> = first.left.iter().filter(left).collect();
     assert!(rest.is_empty(), "left: {rest:?}\nof {:#?}\nafter {:#?}", first.found, first.actions);
     let second = again().expect("a repaired volume can be read");

@@ -1,39 +1,19 @@
 //! Crashes after every single device operation of short runs, with every kind of loss: the state
 //! found is always one that there was, and never older than what was acknowledged.
 
-use shoal::{Fallocate, RenameFlags};
+use shoal::raw::{Fallocate, RenameFlags};
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::op::{Data, Op, Place, Target, Who};
+use shoal_sim::op::make::{self, at, create, fsync, link, mkdir, path, rename, rmdir, unlink};
+use shoal_sim::op::{Data, Op, Place, Who};
 use shoal_sim::runner::{Settings, Sim};
 use shoal_sim::workload::Workload;
 
-fn at(dir: &str, name: &str) -> Place {
-    Place { dir: path(dir), name: name.into() }
-}
-
-fn path(path: &str) -> Target {
-    Target::Path(path.into())
-}
-
-fn create(dir: &str, name: &str) -> Op {
-    Op::Create { who: Who::Root, at: at(dir, name), mode: 0o644 }
-}
-
-fn mkdir(dir: &str, name: &str) -> Op {
-    Op::Mkdir { who: Who::Root, at: at(dir, name), mode: 0o755 }
-}
-
-fn rename(from: Place, to: Place, exchange: bool) -> Op {
-    Op::Rename { who: Who::Root, from, to, flags: RenameFlags { noreplace: false, exchange } }
+fn exchange(from: Place, to: Place) -> Op {
+    Op::Rename { who: Who::Root, from, to, flags: RenameFlags { noreplace: false, exchange: true } }
 }
 
 fn write(file: &str, offset: u64, len: u32) -> Op {
-    let data = Data { seed: 1_000_003 + offset, len };
-    Op::Write { file: path(file), offset, data, kill_priv: false }
-}
-
-fn fsync(file: &str) -> Op {
-    Op::Fsync { file: path(file), datasync: false }
+    make::write(path(file), offset, len)
 }
 
 /// Runs `ops`, then crashes at every point of them.
@@ -60,9 +40,9 @@ fn replacing_a_file_by_rename_is_all_or_nothing() {
         create("", "f.new"),
         write("f.new", 0, 200_000),
         fsync("f.new"),
-        rename(at("", "f.new"), at("", "f"), false),
+        rename(at("", "f.new"), at("", "f")),
         Op::Sync,
-        Op::Unlink { who: Who::Root, at: at("", "f") },
+        unlink("", "f"),
         Op::Sync,
     ];
     assert!(crash_everywhere("replace", settings(), ops) > 20);
@@ -76,13 +56,13 @@ fn directories_move_whole() {
         create("a/b", "f"),
         mkdir("", "z"),
         Op::Sync,
-        rename(at("a", "b"), at("z", "b"), false),
+        rename(at("a", "b"), at("z", "b")),
         fsync("z"),
-        rename(at("", "a"), at("z", "b"), true),
+        exchange(at("", "a"), at("z", "b")),
         Op::Checkpoint,
-        Op::Link { who: Who::Root, from: path("a/f"), at: at("z", "g") },
-        Op::Unlink { who: Who::Root, at: at("a", "f") },
-        Op::Rmdir { who: Who::Root, at: at("", "a") },
+        link("a/f", "z", "g"),
+        unlink("a", "f"),
+        rmdir("", "a"),
         Op::Sync,
     ];
     crash_everywhere("directories", settings(), ops);
@@ -90,7 +70,7 @@ fn directories_move_whole() {
 
 #[test]
 fn contents_never_mix() {
-    let truncate = |size| Op::Truncate { who: Who::Root, file: path("f"), size, by_handle: true };
+    let truncate = |size| make::truncate(path("f"), size);
     let punch = Op::Fallocate {
         file: path("f"),
         mode: Fallocate::PunchHole,
@@ -148,9 +128,9 @@ fn attributes_change_form() {
     };
     let remove =
         |name: &str| Op::RemoveXattr { who: Who::Root, file: path("f"), name: name.into() };
-    let unlink = |name: &str| Op::Unlink { who: Who::Root, at: at("", name) };
+    let unlink = |name: &str| make::unlink("", name);
     let long = "l".repeat(200);
-    let link = Op::Link { who: Who::Root, from: path("f"), at: at("", &long) };
+    let link = make::link("f", "", &long);
     let ops = vec![
         create("", "f"),
         set("user.a", 20),
@@ -162,14 +142,14 @@ fn attributes_change_form() {
         set("user.b", 60_000),
         fsync("f"),
         link,
-        rename(at("", &long), at("", "g"), false),
+        rename(at("", &long), at("", "g")),
         Op::Sync,
         set("user.c", 10),
         remove("user.b"),
         Op::Sync,
         remove("user.a"),
         Op::Checkpoint,
-        rename(at("", "g"), at("", "h"), false),
+        rename(at("", "g"), at("", "h")),
         unlink("h"),
         remove("user.c"),
         write("f", 0, 380),
@@ -182,8 +162,8 @@ fn attributes_change_form() {
         for attr_intents in [false, true] {
             let mut settings = settings();
             settings.mkfs.inode_size = inode_size;
-            settings.open.attr_intents = attr_intents;
-            settings.open.attr_intents_flushed = true;
+            settings.open.lab.attr_intents = attr_intents;
+            settings.open.lab.attr_intents_flushed = true;
             assert!(crash_everywhere("attributes", settings, ops.clone()) > 60);
         }
     }
@@ -215,8 +195,8 @@ fn random_attributes() {
     for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24) / 12 {
         within(600, &format!("attributes, seed {seed}"), move || {
             let mut settings = Settings::of_seed(seed);
-            settings.open.attr_intents = seed % 3 == 2;
-            settings.open.attr_intents_flushed = true;
+            settings.open.lab.attr_intents = seed % 3 == 2;
+            settings.open.lab.attr_intents_flushed = true;
             settings.open.checkpoint_bytes = 64 << 10;
             let mut workload = Workload::with_profile(seed, "attributes").without_crashes();
             let mut sim = Sim::new(&settings).expect("a fresh volume");

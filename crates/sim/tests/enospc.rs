@@ -1,7 +1,7 @@
 //! Full volumes: running out is an ordinary outcome, unlinking always works, and what is freed can
 //! be used again, for ever.
 
-use shoal::{Caller, Code, Ino, Volume, mkfs_on};
+use shoal::raw::{Caller, Code, Ino, Volume, mkfs_on};
 use shoal_device::Device;
 use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
@@ -33,9 +33,9 @@ impl Fixture {
 
     /// Makes a file; without space, nothing remains of it.
     fn put(&self, name: &str, data: &[u8]) -> Result<(), Code> {
-        let file = self.volume.create(&self.who, Ino::ROOT, name.as_bytes(), 0o644);
+        let file = self.volume.namespace().create(&self.who, Ino::ROOT, name.as_bytes(), 0o644);
         let file = file.map_err(|e| e.code())?;
-        match self.volume.write(file.ino, 0, data, false) {
+        match self.volume.files().write(file.ino, 0, data, false) {
             Ok(n) => {
                 assert_eq!(n, data.len());
                 Ok(())
@@ -48,7 +48,7 @@ impl Fixture {
     }
 
     fn remove(&self, name: &str) {
-        let removed = self.volume.unlink(&self.who, Ino::ROOT, name.as_bytes());
+        let removed = self.volume.namespace().unlink(&self.who, Ino::ROOT, name.as_bytes());
         removed.unwrap_or_else(|e| panic!("unlink {name} on a full volume: {e}"));
     }
 
@@ -92,7 +92,7 @@ fn fill_empty_fill(size: usize, at_least: u64) {
     assert_eq!(full.check(), 0);
     let second = full.fill("b", size);
     assert!(second * 10 >= first * 9, "{first} files fitted at first, {second} after emptying");
-    full.volume.checkpoint().expect("checkpoint on a full volume");
+    full.volume.maintenance().checkpoint().expect("checkpoint on a full volume");
     for i in 0..second {
         full.remove(&format!("b{i}"));
     }
@@ -119,10 +119,11 @@ fn full_of_tiny_files() {
 fn full_of_one_growing_file() {
     within(300, "growing", || {
         let full = Fixture::new();
-        let file = full.volume.create(&full.who, Ino::ROOT, b"f", 0o644).expect("create").ino;
+        let file =
+            full.volume.namespace().create(&full.who, Ino::ROOT, b"f", 0o644).expect("create").ino;
         let mut size = 0_u64;
         let error = loop {
-            match full.volume.append(file, &vec![7; 300_000], false) {
+            match full.volume.files().append(file, &vec![7; 300_000], false) {
                 Ok(appended) => {
                     assert_eq!(appended, (size, 300_000));
                     size += 300_000;
@@ -131,10 +132,16 @@ fn full_of_one_growing_file() {
             }
         };
         assert_eq!(error.code(), Code::NoSpace);
-        assert_eq!(full.volume.getattr(file).expect("getattr").size, size);
-        let smaller = shoal::SetAttr { size: Some(10), ..shoal::SetAttr::default() };
-        full.volume.setattr(&full.who, file, &smaller).expect("truncating a full volume");
-        full.volume.write(file, 10, &vec![8; 300_000], false).expect("there is space again");
+        assert_eq!(full.volume.attributes().getattr(file).expect("getattr").size, size);
+        let smaller = shoal::raw::SetAttr { size: Some(10), ..shoal::raw::SetAttr::default() };
+        full.volume
+            .attributes()
+            .setattr(&full.who, file, &smaller)
+            .expect("truncating a full volume");
+        full.volume
+            .files()
+            .write(file, 10, &vec![8; 300_000], false)
+            .expect("there is space again");
         full.check();
     });
 }
@@ -167,7 +174,7 @@ fn churn_at_four_fifths() {
             live += len;
             match rng.below(400) {
                 0 => churned.volume.sync().expect("sync"),
-                1 => churned.volume.checkpoint().expect("checkpoint"),
+                1 => churned.volume.maintenance().checkpoint().expect("checkpoint"),
                 2 => churned = churned.reopen(),
                 _ => {}
             }

@@ -10,12 +10,16 @@ const OPS: usize = 80;
 /// Runs `seed` with the fault at 1, 2, 3, … until the run no longer reaches it, stepping faster the
 /// further it gets. Returns how many runs met it.
 fn at_every(on: Kind, errno: i32, sticky: bool, seed: u64) -> u64 {
+    [false, true].map(|batches| at_each(on, errno, sticky, seed, batches)).iter().sum()
+}
+
+fn at_each(on: Kind, errno: i32, sticky: bool, seed: u64, batches: bool) -> u64 {
     let (mut nth, mut met) = (1, 0);
     loop {
         let fault = Fault { on, nth, errno, sticky };
-        let what = format!("seed {seed}, {fault:?}");
-        if run_one(seed, fault, &what).failures == 0 {
-            println!("seed {seed}: {met} runs with {on:?} failing");
+        let what = format!("seed {seed}, batches {batches}, {fault:?}");
+        if run_one(seed, fault, batches, &what).failures == 0 {
+            println!("seed {seed}, batches {batches}: {met} runs with {on:?} failing");
             return met;
         }
         met += 1;
@@ -23,10 +27,10 @@ fn at_every(on: Kind, errno: i32, sticky: bool, seed: u64) -> u64 {
     }
 }
 
-fn run_one(seed: u64, fault: Fault, what: &str) -> Outcome {
+fn run_one(seed: u64, fault: Fault, batches: bool, what: &str) -> Outcome {
     within(120, what, move || {
         let mut settings = Settings::of_seed(seed);
-        settings.explain = true;
+        (settings.explain, settings.batches) = (true, batches);
         // Small enough that checkpoints happen, and that not everything stays in the cache.
         settings.open.checkpoint_bytes = 64 << 10;
         settings.open.cache_bytes = 4 << 20;
@@ -69,12 +73,31 @@ const ONCE: &[(u64, Fault, &str)] = &[
         Fault { on: Kind::Read, nth: 1, errno: EIO, sticky: false },
         "an open file went with its root, and fsync of it was taken for a failure",
     ),
+    (
+        2,
+        Fault { on: Kind::Write, nth: 4, errno: EIO, sticky: false },
+        "a write of data failed and had changed the end of other data in its sector, which the \
+         next fsync acknowledged",
+    ),
 ];
+
+/// The same with batches.
+const ONCE_WITH_BATCHES: &[(u64, Fault, &str)] = &[(
+    4,
+    Fault { on: Kind::Flush, nth: 1, errno: EIO, sticky: false },
+    "the flush of a batch's intent failed, and the number of its new inode, which was in use, was \
+     given back: a later batch met it twice, and ended with EBUSY",
+)];
 
 #[test]
 fn runs_that_once_failed() {
-    for (seed, fault, what) in ONCE {
-        assert!(run_one(*seed, *fault, what).failures > 0, "seed {seed} no longer meets {fault:?}");
+    let rows = ONCE.iter().map(|row| (row, false));
+    let rows = rows.chain(ONCE_WITH_BATCHES.iter().map(|row| (row, true)));
+    for ((seed, fault, what), batches) in rows {
+        assert!(
+            run_one(*seed, *fault, batches, what).failures > 0,
+            "seed {seed} no longer meets {fault:?}"
+        );
     }
 }
 

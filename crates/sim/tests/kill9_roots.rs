@@ -1,32 +1,26 @@
 //! A large root is deleted while another is being written, and the process is killed in between,
 //! again and again: what was acknowledged stays, what was deleted goes, and nothing else does.
 //!
-//! The process is this test binary itself, started with an environment variable; what it
-//! acknowledges stands in a file that outlives it.
-//!
 //! `SHOAL_KILL9_FILES` says how many files the deleted root has (default 20,000; a full run has
 //! 1,000,000), `SHOAL_KILL9_ROUNDS` how often the process is killed (default 10).
 
-use shoal::{Caller, Ino, MkfsOptions, OpenOptions, Volume, mkfs};
+use shoal::raw::{Caller, Ino, OpenOptions, Volume};
 use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
+use shoal_sim::killed::Scene;
 use shoal_sim::rng::Rng;
 use shoal_sim::walk::walk;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions as FileOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-const CHILD: &str = "SHOAL_KILL9_ROOTS_CHILD";
-const ROUND: &str = "SHOAL_KILL9_ROOTS_ROUND";
+const CHILD: &str = "kill9_roots_child";
 const DOOMED: &[u8] = b"doomed";
 const KEPT: &[u8] = b"kept";
 /// Files of a directory.
 const FAN: u64 = 1_000;
 
-fn open(dir: &Path, background: bool) -> shoal::Result<Volume> {
+fn open(scene: &Scene, background: bool) -> shoal::raw::Result<Volume> {
     let options = OpenOptions {
         cache_bytes: 128 << 20,
         commit_interval_ms: 50,
@@ -35,10 +29,10 @@ fn open(dir: &Path, background: bool) -> shoal::Result<Volume> {
         background,
         ..OpenOptions::default()
     };
-    Volume::open(&dir.join("volume"), &options)
+    Volume::open(&scene.volume(), &options)
 }
 
-/// What a file of the kept root contains.
+/// Returns the contents of a file in the kept subvolume.
 fn contents(name: &str) -> Vec<u8> {
     let mut rng = Rng::new(name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)));
     let len = *rng.pick(&[0, 20, 900, 20_000]);
@@ -49,44 +43,38 @@ fn contents(name: &str) -> Vec<u8> {
 
 #[test]
 fn kill9_roots_child() {
-    let Ok(dir) = std::env::var(CHILD) else { return };
-    let dir = PathBuf::from(dir);
-    let round = from_environment(ROUND, 0);
-    let volume = open(&dir, true).expect("open");
-    let log = FileOptions::new().append(true).create(true).open(dir.join("log")).expect("log");
-    let say = |line: String| {
-        let mut log: &File = &log;
-        log.write_all(line.as_bytes()).expect("log");
-    };
+    let Some((scene, round)) = Scene::entered(CHILD) else { return };
+    let (volume, notes) = (open(&scene, true).expect("open"), scene.notes());
     let who = Caller::root();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let dir = volume.root_top(KEPT).expect("the kept root");
+            let dir = volume.subvolumes().top(KEPT).expect("the kept root");
             // Until killed.
             for n in 0_u64.. {
                 let name = format!("{round}-{n}");
-                let file = volume.create(&who, dir, name.as_bytes(), 0o644).expect("create");
-                volume.write(file.ino, 0, &contents(&name), false).expect("write");
+                let file =
+                    volume.namespace().create(&who, dir, name.as_bytes(), 0o644).expect("create");
+                volume.files().write(file.ino, 0, &contents(&name), false).expect("write");
                 if n % 8 == 0 {
-                    volume.fsync(file.ino, false).expect("fsync");
-                    say(format!("kept {round} {n}\n"));
+                    volume.files().fsync(file.ino, false).expect("fsync");
+                    notes.say(&format!("kept {round} {n}"));
                 }
             }
         });
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
-            if volume.root_top(DOOMED).is_ok() {
-                volume.root_delete(&who, DOOMED).expect("delete");
+            if volume.subvolumes().top(DOOMED).is_ok() {
+                volume.subvolumes().delete(&who, DOOMED).expect("delete");
                 volume.sync().expect("sync");
             }
-            say(format!("deleted {round}\n"));
+            notes.say(&format!("deleted {round}"));
         });
     });
 }
 
 // ---- the process that kills
 
-/// What the dead process has acknowledged.
+/// Acknowledgements of the dead process.
 #[derive(Default)]
 struct Told {
     /// The rounds in which the root was found deleted.
@@ -101,18 +89,14 @@ impl Told {
     }
 }
 
-fn told(dir: &Path) -> Told {
-    let text = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+fn told(scene: &Scene) -> Told {
     let mut told = Told::default();
-    // What follows the last newline was cut off by the kill.
-    for line in text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
-            ["deleted", round] => told.deleted.push(round.parse().expect("number")),
-            ["kept", round, n] => {
-                told.kept.insert(round.parse().expect("number"), n.parse().expect("number"));
-            }
-            _ => panic!("{line}"),
+    for words in scene.told() {
+        let number = |at: usize| words[at].parse::<u64>().expect("number");
+        match words[0].as_str() {
+            "deleted" => told.deleted.push(number(1)),
+            "kept" => _ = told.kept.insert(number(1), number(2)),
+            _ => panic!("{words:?}"),
         }
     }
     told
@@ -122,18 +106,26 @@ fn told(dir: &Path) -> Told {
 /// extents, some with two names.
 fn fill(volume: &Volume, files: u64) {
     let who = Caller::root();
-    let top = volume.root_create(&who, DOOMED, 0o755).expect("a root").ino;
+    let top = volume.subvolumes().create(&who, DOOMED, 0o755).expect("a root").ino;
     let mut dir = top;
     for i in 0..files {
         if i % FAN == 0 {
-            dir = volume.mkdir(&who, top, format!("d{i}").as_bytes(), 0o755).expect("mkdir").ino;
+            dir = volume
+                .namespace()
+                .mkdir(&who, top, format!("d{i}").as_bytes(), 0o755)
+                .expect("mkdir")
+                .ino;
         }
         let name = format!("file-{i}");
-        let file = volume.create(&who, dir, name.as_bytes(), 0o644).expect("create");
+        let file = volume.namespace().create(&who, dir, name.as_bytes(), 0o644).expect("create");
         match i % 50 {
-            0 => volume.write(file.ino, 0, &[1; 5_000], false).expect("write"),
-            1..=5 => volume.write(file.ino, 0, &[2; 100], false).expect("write"),
-            6 => volume.link(&who, file.ino, top, name.as_bytes()).map(|_| 0).expect("link"),
+            0 => volume.files().write(file.ino, 0, &[1; 5_000], false).expect("write"),
+            1..=5 => volume.files().write(file.ino, 0, &[2; 100], false).expect("write"),
+            6 => volume
+                .namespace()
+                .link(&who, file.ino, top, name.as_bytes())
+                .map(|_| 0)
+                .expect("link"),
             _ => 0,
         };
     }
@@ -141,40 +133,30 @@ fn fill(volume: &Volume, files: u64) {
 
 /// Starts the process and kills it: in every other round soon after the root was deleted, in the
 /// others at any moment.
-fn kill_once(dir: &Path, round: u64, files: u64) {
+fn kill_once(scene: &Scene, round: u64, files: u64) {
     let mut rng = Rng::new(round);
-    let mut child = Command::new(std::env::current_exe().expect("own name"))
-        .args(["kill9_roots_child", "--exact", "--nocapture"])
-        .env(CHILD, dir)
-        .env(ROUND, round.to_string())
-        .stdout(Stdio::null())
-        .stderr(File::create(dir.join("stderr")).expect("stderr"))
-        .spawn()
-        .expect("start");
-    let deadline = Instant::now() + Duration::from_millis(rng.range(30, 600));
-    while Instant::now() < deadline && (round % 2 == 1 || !told(dir).deleted_in(round)) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    if round.is_multiple_of(2) {
-        std::thread::sleep(Duration::from_micros(rng.below(files)));
-    }
-    child.kill().expect("kill");
-    child.wait().expect("wait");
-    let stderr = std::fs::read_to_string(dir.join("stderr")).expect("stderr");
-    assert!(!stderr.contains("panicked"), "round {round}: {stderr}");
+    scene.kill(CHILD, round, || {
+        let deadline = Instant::now() + Duration::from_millis(rng.range(30, 600));
+        while Instant::now() < deadline && (round % 2 == 1 || !told(scene).deleted_in(round)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if round.is_multiple_of(2) {
+            std::thread::sleep(Duration::from_micros(rng.below(files)));
+        }
+    });
 }
 
 /// Everything acknowledged in the kept root is there, and nothing is there by half.
 fn kept_is_whole(volume: &Volume, told: &Told) {
     let who = Caller::root();
-    let dir = volume.root_top(KEPT).expect("the kept root");
+    let dir = volume.subvolumes().top(KEPT).expect("the kept root");
     for (round, newest) in &told.kept {
         for n in 0..=*newest {
             let name = format!("{round}-{n}");
-            let file = volume.lookup(&who, dir, name.as_bytes());
+            let file = volume.namespace().lookup(&who, dir, name.as_bytes());
             let file = file.unwrap_or_else(|e| panic!("{name} was acknowledged, but: {e}"));
             let mut found = vec![0; file.size as usize];
-            let len = volume.read(file.ino, 0, &mut found).expect("read");
+            let len = volume.files().read(file.ino, 0, &mut found).expect("read");
             assert_eq!((len, &found), (found.len(), &contents(&name)), "{name}");
         }
     }
@@ -191,10 +173,10 @@ struct Life {
 }
 
 impl Life {
-    fn begin(dir: &Path, since: u64, files: u64) -> Life {
-        let volume = open(dir, true).expect("open");
+    fn begin(scene: &Scene, since: u64, files: u64) -> Life {
+        let volume = open(scene, true).expect("open");
         fill(&volume, files);
-        let roots = volume.root_list();
+        let roots = volume.subvolumes().list();
         let inodes = roots.iter().find(|root| root.name == DOOMED).expect("made").inodes;
         volume.close().expect("close");
         Life { since, inodes, left: inodes }
@@ -203,13 +185,13 @@ impl Life {
 
 /// Looks at the volume as a new process would; returns the inodes left in the deleted root, if it
 /// has been deleted.
-fn look(dir: &Path, told: &Told, life: &Life, full: bool) -> Option<u64> {
-    let volume = open(dir, false).expect("open");
+fn look(scene: &Scene, told: &Told, life: &Life, full: bool) -> Option<u64> {
+    let volume = open(scene, false).expect("open");
     kept_is_whole(&volume, told);
     if full {
         checks::own_check_is_clean(&volume).unwrap_or_else(|e| panic!("{e}"));
     }
-    let roots = volume.root_list();
+    let roots = volume.subvolumes().list();
     assert!(roots.len() <= 2 && roots.iter().any(|root| root.name == KEPT), "{roots:?}");
     match roots.iter().find(|root| root.name != KEPT) {
         None => Some(0),
@@ -228,25 +210,22 @@ fn a_root_goes_and_another_stays_through_kill_9() {
     let files = from_environment("SHOAL_KILL9_FILES", 20_000);
     let rounds = from_environment("SHOAL_KILL9_ROUNDS", 10);
     within(3_600, "kill -9", move || {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kill9-roots");
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).expect("directory");
-        let size = (1 << 30) + files * 2_048;
-        mkfs(&dir.join("volume"), &MkfsOptions { size, ..MkfsOptions::default() }).expect("mkfs");
-        let volume = open(&dir, true).expect("open");
-        volume.root_create(&Caller::root(), KEPT, 0o755).expect("a root");
-        volume.checkpoint().expect("checkpoint");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kill9-roots");
+        let scene = Scene::new(folder, (1 << 30) + files * 2_048);
+        let volume = open(&scene, true).expect("open");
+        volume.subvolumes().create(&Caller::root(), KEPT, 0o755).expect("a root");
+        volume.maintenance().checkpoint().expect("checkpoint");
         let empty = volume.info().live_bytes;
         volume.close().expect("close");
 
-        let (mut life, mut cut) = (Life::begin(&dir, 0, files), 0);
+        let (mut life, mut cut) = (Life::begin(&scene, 0, files), 0);
         for round in 0..rounds {
             if life.left == 0 {
-                life = Life::begin(&dir, round, files);
+                life = Life::begin(&scene, round, files);
             }
-            kill_once(&dir, round, files);
+            kill_once(&scene, round, files);
             let full = files <= 50_000 || round % 4 == 0;
-            let left = look(&dir, &told(&dir), &life, full);
+            let left = look(&scene, &told(&scene), &life, full);
             eprintln!("round {round}: {left:?} of {} inodes left in the deleted root", life.inodes);
             let left = left.unwrap_or(life.inodes);
             assert!(left <= life.left, "what is free stays free");
@@ -254,28 +233,28 @@ fn a_root_goes_and_another_stays_through_kill_9() {
             life.left = left;
         }
         eprintln!("killed {cut} times while a root was being freed");
-        finish(&dir, empty, files);
-        std::fs::remove_dir_all(&dir).expect("clean up");
+        finish(&scene, empty, files);
+        scene.clean_up();
     });
 }
 
 /// Frees what is left; then everything is as if the root had never been.
-fn finish(dir: &Path, empty: u64, files: u64) {
-    let volume = open(dir, true).expect("open");
+fn finish(scene: &Scene, empty: u64, files: u64) {
+    let volume = open(scene, true).expect("open");
     let start = Instant::now();
     let mut left = None;
-    volume.reap_roots(&mut |n| _ = left.get_or_insert(n)).expect("reap");
+    volume.maintenance().reap_roots(&mut |n| _ = left.get_or_insert(n)).expect("reap");
     eprintln!("the last {} inodes took {:?}", left.unwrap_or(0), start.elapsed());
-    assert!(volume.root_list().iter().all(|root| root.name == KEPT));
-    kept_is_whole(&volume, &told(dir));
+    assert!(volume.subvolumes().list().iter().all(|root| root.name == KEPT));
+    kept_is_whole(&volume, &told(scene));
     let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("{e}"));
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("{e}"));
     // The kept root goes too, so that what is left can be compared with an empty volume.
-    volume.root_delete(&Caller::root(), KEPT).expect("delete");
-    volume.reap_roots(&mut |_| {}).expect("reap");
+    volume.subvolumes().delete(&Caller::root(), KEPT).expect("delete");
+    volume.maintenance().reap_roots(&mut |_| {}).expect("reap");
     // One sweeps the vacant roots, the other retires what the first still named.
-    volume.checkpoint().expect("checkpoint");
-    volume.checkpoint().expect("checkpoint");
+    volume.maintenance().checkpoint().expect("checkpoint");
+    volume.maintenance().checkpoint().expect("checkpoint");
     let live = volume.info().live_bytes;
     eprintln!("live bytes: {empty} with an empty root, {live} at the end");
     // Empty trees of one more root, and the few nodes that trees which were large keep.

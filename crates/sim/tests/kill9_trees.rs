@@ -2,48 +2,43 @@
 //! killed, again and again: what is left is freed by the next one, and every file with a name stays
 //! whole.
 //!
-//! The process is this test binary itself, started with an environment variable; what it
-//! acknowledges stands in a file that outlives it.
-//!
 //! `SHOAL_KILL9_TREES_ROUNDS` says how often it is killed (default 10).
 
-use shoal::{
-    Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, SetAttr, TreeCheck, Volume, mkfs,
-};
+use shoal::raw::{Caller, Code, FileKind, Ino, Lab, OpenOptions, SetAttr, TreeCheck, Volume};
 use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
+use shoal_sim::killed::{Notes, Scene};
 use shoal_sim::rng::Rng;
 use shoal_sim::walk::walk;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{File, OpenOptions as FileOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
-const CHILD: &str = "SHOAL_KILL9_TREES_CHILD";
-const ROUND: &str = "SHOAL_KILL9_TREES_ROUND";
+const CHILD: &str = "kill9_trees_child";
 /// Files with names, acknowledged; files without, and trees; files that are cut.
 const DIRS: [&str; 3] = ["kept", "scratch", "cut"];
 /// Files of a tree: directories, files in each.
 const TREE: (u64, u64) = (20, 60);
-/// What a file that is cut never loses.
+/// Bytes that a truncated file never loses.
 const HEAD: usize = 5_000;
 
 /// Steps of a size that the round chooses, so that some are always under way.
-fn open(dir: &Path, round: u64, background: bool, flushed: bool) -> shoal::Result<Volume> {
+fn open(scene: &Scene, round: u64, background: bool, flushed: bool) -> shoal::raw::Result<Volume> {
     let options = OpenOptions {
         cache_bytes: [16, 64][round as usize % 2] << 20,
         commit_interval_ms: 5,
         checkpoint_bytes: 1 << 20,
-        step_records: [1, 4, 32, 2048][round as usize % 4],
-        // The process that is killed, now and then, so that it is killed in the middle.
-        attr_intents_flushed: flushed,
+        lab: Lab {
+            step_records: [1, 4, 32, 2048][round as usize % 4],
+            // The process that is killed, now and then, so that it is killed in the middle.
+            attr_intents_flushed: flushed,
+            ..Lab::default()
+        },
         noatime: true,
         background,
         ..OpenOptions::default()
     };
-    Volume::open(&dir.join("volume"), &options)
+    Volume::open(&scene.volume(), &options)
 }
 
 fn contents(name: &str) -> Vec<u8> {
@@ -53,7 +48,7 @@ fn contents(name: &str) -> Vec<u8> {
 }
 
 fn dir_of(volume: &Volume, name: &str) -> Ino {
-    volume.lookup(&Caller::root(), Ino::ROOT, name.as_bytes()).expect("a directory").ino
+    volume.namespace().lookup(&Caller::root(), Ino::ROOT, name.as_bytes()).expect("a directory").ino
 }
 
 // ---- the process that is killed
@@ -61,17 +56,16 @@ fn dir_of(volume: &Volume, name: &str) -> Ino {
 struct Child<'c> {
     volume: &'c Volume,
     round: u64,
-    log: &'c File,
+    notes: &'c Notes,
 }
 
 impl Child<'_> {
-    fn say(&self, line: String) {
-        let mut log = self.log;
-        log.write_all(line.as_bytes()).expect("log");
-    }
-
     fn create(&self, dir: Ino, name: &str) -> Ino {
-        self.volume.create(&Caller::root(), dir, name.as_bytes(), 0o644).expect("create").ino
+        self.volume
+            .namespace()
+            .create(&Caller::root(), dir, name.as_bytes(), 0o644)
+            .expect("create")
+            .ino
     }
 
     /// Files that are written and stay.
@@ -80,10 +74,10 @@ impl Child<'_> {
         for n in 0_u64.. {
             let name = format!("file-{}-{n}", self.round);
             let file = self.create(dir, &name);
-            self.volume.write(file, 0, &contents(&name), false).expect("write");
+            self.volume.files().write(file, 0, &contents(&name), false).expect("write");
             if n % 8 == 0 {
-                self.volume.fsync(file, false).expect("fsync");
-                self.say(format!("kept {} {n}\n", self.round));
+                self.volume.files().fsync(file, false).expect("fsync");
+                self.notes.say(&format!("kept {} {n}", self.round));
             }
             std::thread::sleep(Duration::from_micros(300));
         }
@@ -97,19 +91,19 @@ impl Child<'_> {
             let name = format!("open-{}-{n}", self.round);
             let file = self.create(dir, &name);
             let len = *rng.pick(&[0, 60, 3_000, 30_000]);
-            volume.write(file, 0, &vec![n as u8; len], false).expect("write");
+            volume.files().write(file, 0, &vec![n as u8; len], false).expect("write");
             for piece in 1..rng.below(3) * 8 {
-                volume.write(file, piece << 20, &[1; 500], false).expect("write");
+                volume.files().write(file, piece << 20, &[1; 500], false).expect("write");
             }
-            volume.hold(file, 1).expect("hold");
-            volume.unlink(&Caller::root(), dir, name.as_bytes()).expect("unlink");
+            volume.references().hold(file, 1).expect("hold");
+            volume.namespace().unlink(&Caller::root(), dir, name.as_bytes()).expect("unlink");
             held.push_back(file);
             if rng.chance(20) {
                 let file = held[rng.below(held.len() as u64) as usize];
-                volume.write(file, rng.below(1 << 20), &[2; 700], false).expect("write");
+                volume.files().write(file, rng.below(1 << 20), &[2; 700], false).expect("write");
             }
             if held.len() > 4_000 || rng.chance(30) {
-                volume.release(held.pop_front().expect("not empty"), 1);
+                volume.references().release(held.pop_front().expect("not empty"), 1);
             }
         }
     }
@@ -120,20 +114,20 @@ impl Child<'_> {
             (self.volume, dir_of(self.volume, "cut"), Rng::new(self.round));
         for n in 0_u64.. {
             let name = format!("cut-{}", n % 5);
-            let file = match volume.lookup(&Caller::root(), dir, name.as_bytes()) {
+            let file = match volume.namespace().lookup(&Caller::root(), dir, name.as_bytes()) {
                 Ok(entry) => entry.ino,
                 Err(_) => {
                     let file = self.create(dir, &name);
-                    volume.write(file, 0, &[7; HEAD], false).expect("write");
+                    volume.files().write(file, 0, &[7; HEAD], false).expect("write");
                     file
                 }
             };
             for piece in 1..rng.range(50, 300) {
-                volume.write(file, piece << 18, &[8; 500], false).expect("write");
+                volume.files().write(file, piece << 18, &[8; 500], false).expect("write");
             }
             let size = Some((HEAD as u64).max(rng.below(20 << 18)));
             let set = SetAttr { size, ..SetAttr::default() };
-            volume.setattr(&Caller::root(), file, &set).expect("truncate");
+            volume.attributes().setattr(&Caller::root(), file, &set).expect("truncate");
         }
     }
 
@@ -143,29 +137,34 @@ impl Child<'_> {
         let (scratch, kept) = (dir_of(volume, "scratch"), dir_of(volume, "kept"));
         for n in 0_u64.. {
             let tree = format!("tree-{}-{n}", self.round);
-            let top = volume.mkdir(&who, scratch, tree.as_bytes(), 0o755).expect("mkdir").ino;
+            let top =
+                volume.namespace().mkdir(&who, scratch, tree.as_bytes(), 0o755).expect("mkdir").ino;
             let mut dir = top;
             for d in 0..TREE.0 {
                 // Some side by side, some below each other.
                 let above = if d % 3 == 0 { top } else { dir };
                 let name = format!("d{d}");
-                dir = volume.mkdir(&who, above, name.as_bytes(), 0o755).expect("mkdir").ino;
+                dir = volume
+                    .namespace()
+                    .mkdir(&who, above, name.as_bytes(), 0o755)
+                    .expect("mkdir")
+                    .ino;
                 for f in 0..TREE.1 {
                     let name = format!("link-{}-{n}-{d}-{f}", self.round);
                     let file = self.create(dir, &name);
                     if f % 20 == 0 {
-                        volume.write(file, 0, &contents(&name), false).expect("write");
-                        volume.link(&who, file, kept, name.as_bytes()).expect("link");
+                        volume.files().write(file, 0, &contents(&name), false).expect("write");
+                        volume.namespace().link(&who, file, kept, name.as_bytes()).expect("link");
                     }
                 }
             }
             volume.sync().expect("sync");
-            self.say(format!("linked {} {n}\n", self.round));
+            self.notes.say(&format!("linked {} {n}", self.round));
             let all = TreeCheck::Tree;
-            volume.remove_tree(&who, scratch, tree.as_bytes(), all).expect("remove");
+            volume.namespace().remove_tree(&who, scratch, tree.as_bytes(), all).expect("remove");
             if n % 2 == 0 {
                 volume.sync().expect("sync");
-                self.say(format!("removed {} {n}\n", self.round));
+                self.notes.say(&format!("removed {} {n}", self.round));
             }
         }
     }
@@ -173,12 +172,9 @@ impl Child<'_> {
 
 #[test]
 fn kill9_trees_child() {
-    let Ok(dir) = std::env::var(CHILD) else { return };
-    let dir = PathBuf::from(dir);
-    let round = from_environment(ROUND, 0);
-    let volume = open(&dir, round, true, round.is_multiple_of(3)).expect("open");
-    let log = FileOptions::new().append(true).create(true).open(dir.join("log")).expect("log");
-    let child = Child { volume: &volume, round, log: &log };
+    let Some((scene, round)) = Scene::entered(CHILD) else { return };
+    let volume = open(&scene, round, true, round.is_multiple_of(3)).expect("open");
+    let child = Child { volume: &volume, round, notes: &scene.notes() };
     // Until killed.
     std::thread::scope(|scope| {
         scope.spawn(|| child.keep());
@@ -190,7 +186,7 @@ fn kill9_trees_child() {
 
 // ---- the process that kills
 
-/// What the dead processes have acknowledged: by round, the newest.
+/// Acknowledgements of the dead processes: by round, the newest.
 #[derive(Default)]
 struct Told {
     kept: BTreeMap<u64, u64>,
@@ -198,37 +194,18 @@ struct Told {
     removed: Vec<(u64, u64)>,
 }
 
-fn told(dir: &Path) -> Told {
-    let text = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+fn told(scene: &Scene) -> Told {
     let mut told = Told::default();
-    // What follows the last newline was cut off by the kill.
-    for line in text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines() {
-        let words: Vec<&str> = line.split(' ').collect();
+    for words in scene.told() {
         let number = |at: usize| words[at].parse::<u64>().expect("number");
-        match words[0] {
+        match words[0].as_str() {
             "kept" => _ = told.kept.insert(number(1), number(2)),
             "linked" => _ = told.linked.insert(number(1), number(2)),
             "removed" => told.removed.push((number(1), number(2))),
-            _ => panic!("{line}"),
+            _ => panic!("{words:?}"),
         }
     }
     told
-}
-
-fn kill_once(dir: &Path, round: u64) {
-    let mut child = Command::new(std::env::current_exe().expect("own name"))
-        .args(["kill9_trees_child", "--exact", "--nocapture"])
-        .env(CHILD, dir)
-        .env(ROUND, round.to_string())
-        .stdout(Stdio::null())
-        .stderr(File::create(dir.join("stderr")).expect("stderr"))
-        .spawn()
-        .expect("start");
-    std::thread::sleep(Duration::from_millis(Rng::new(round).range(50, 900)));
-    child.kill().expect("kill");
-    child.wait().expect("wait");
-    let stderr = std::fs::read_to_string(dir.join("stderr")).expect("stderr");
-    assert!(!stderr.contains("panicked"), "round {round}: {stderr}");
 }
 
 /// Files with names are whole: those that were acknowledged are there, and no file by half.
@@ -236,12 +213,13 @@ fn kept_is_whole(volume: &Volume, told: &Told) {
     let (who, dir) = (Caller::root(), dir_of(volume, "kept"));
     let mut found = BTreeMap::new();
     volume
+        .directories()
         .readdir(dir, 2, &mut |entry| {
             found.insert(String::from_utf8(entry.name.to_vec()).expect("a name"), entry.ino);
             true
         })
         .expect("readdir");
-    let links = |file| volume.getattr(file).expect("attributes").nlink;
+    let links = |file| volume.attributes().getattr(file).expect("attributes").nlink;
     let expected = |(round, newest): (&u64, &u64)| {
         let round = *round;
         (0..=*newest).map(move |n| (round, n))
@@ -256,42 +234,45 @@ fn kept_is_whole(volume: &Volume, told: &Told) {
             let name = format!("link-{round}-{n}-{d}-{f}");
             let file = *found.get(&name).unwrap_or_else(|| panic!("{name} was acknowledged"));
             assert_eq!(read(volume, file), contents(&name), "{name}");
-            let (paths, nlink) = (volume.paths_of(file).expect("paths").len() as u32, links(file));
+            let (paths, nlink) =
+                (volume.paths().paths_of(file).expect("paths").len() as u32, links(file));
             // In a tree that is being removed it has links that lead nowhere.
             assert!(
-                paths == nlink || paths < nlink && volume.is_reaping(),
+                paths == nlink || paths < nlink && volume.maintenance().is_reaping(),
                 "{name}: {paths} paths"
             );
         }
     }
     for (round, n) in &told.removed {
         let name = format!("tree-{round}-{n}");
-        let gone = volume.lookup(&who, dir_of(volume, "scratch"), name.as_bytes());
+        let gone = volume.namespace().lookup(&who, dir_of(volume, "scratch"), name.as_bytes());
         assert!(gone.is_err_and(|e| e.is(Code::NotFound)), "{name} was acknowledged to be gone");
     }
     let cut = dir_of(volume, "cut");
     for n in 0..5 {
-        let Ok(entry) = volume.lookup(&who, cut, format!("cut-{n}").as_bytes()) else { continue };
+        let Ok(entry) = volume.namespace().lookup(&who, cut, format!("cut-{n}").as_bytes()) else {
+            continue;
+        };
         let mut head = vec![0; HEAD];
-        let len = volume.read(entry.ino, 0, &mut head).expect("read");
+        let len = volume.files().read(entry.ino, 0, &mut head).expect("read");
         assert!((len == 0 || len == HEAD) && head[..len].iter().all(|b| *b == 7), "cut-{n}");
     }
 }
 
 fn read(volume: &Volume, file: Ino) -> Vec<u8> {
-    let mut found = vec![0; volume.getattr(file).expect("attributes").size as usize];
-    let len = volume.read(file, 0, &mut found).expect("read");
+    let mut found = vec![0; volume.attributes().getattr(file).expect("attributes").size as usize];
+    let len = volume.files().read(file, 0, &mut found).expect("read");
     assert_eq!(len, found.len());
     found
 }
 
 /// Looks at the volume as a new process would; returns how many orphans it found.
-fn look(dir: &Path, round: u64, told: &Told) -> u64 {
-    let volume = open(dir, round, round % 2 == 1, false).expect("open");
+fn look(scene: &Scene, round: u64, told: &Told) -> u64 {
+    let volume = open(scene, round, round % 2 == 1, false).expect("open");
     let orphans = volume.info().recovery.orphans;
     // While they are being freed, and after.
     kept_is_whole(&volume, told);
-    while volume.reap_some().expect("reap") {}
+    while volume.maintenance().reap_some().expect("reap") {}
     checks::nothing_waits_to_be_freed(&volume).unwrap_or_else(|e| panic!("round {round}: {e}"));
     let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("round {round}: {e}"));
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("round {round}: {e}"));
@@ -306,42 +287,46 @@ fn look(dir: &Path, round: u64, told: &Told) -> u64 {
 fn orphans_go_and_files_stay_through_kill_9() {
     let rounds = from_environment("SHOAL_KILL9_TREES_ROUNDS", 10);
     within(3_600, "kill -9", move || {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kill9-trees");
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).expect("directory");
-        let options = MkfsOptions { size: 4 << 30, ..MkfsOptions::default() };
-        mkfs(&dir.join("volume"), &options).expect("mkfs");
-        let volume = open(&dir, 0, true, false).expect("open");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kill9-trees");
+        let scene = Scene::new(folder, 4 << 30);
+        let volume = open(&scene, 0, true, false).expect("open");
         let empty = volume.info().live_bytes;
         for name in DIRS {
-            volume.mkdir(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o755).expect("mkdir");
+            volume
+                .namespace()
+                .mkdir(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o755)
+                .expect("mkdir");
         }
         volume.close().expect("close");
         let (mut orphans, mut most) = (0, 0);
         for round in 0..rounds {
-            kill_once(&dir, round);
+            let time = Duration::from_millis(Rng::new(round).range(50, 900));
+            scene.kill(CHILD, round, || std::thread::sleep(time));
             let begun = std::time::Instant::now();
-            let now = look(&dir, round, &told(&dir));
+            let now = look(&scene, round, &told(&scene));
             eprintln!("round {round}: {now} orphans found, {:?} to look", begun.elapsed());
             (orphans, most) = (orphans + now, most.max(now));
         }
         eprintln!("{rounds} rounds: {orphans} orphans found, at most {most} in one");
         assert!(orphans > rounds, "the kills came when nothing was under way");
-        finish(&dir, empty);
-        std::fs::remove_dir_all(&dir).expect("clean up");
+        finish(&scene, empty);
+        scene.clean_up();
     });
 }
 
 /// All of it goes; then everything is as if nothing had ever been.
-fn finish(dir: &Path, empty: u64) {
-    let volume = open(dir, 3, true, false).expect("open");
+fn finish(scene: &Scene, empty: u64) {
+    let volume = open(scene, 3, true, false).expect("open");
     let all = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("{e}"));
     let numbers = all.state.nodes.keys().map(|ino| ino.0).max().unwrap_or(0);
     for name in DIRS {
         let all = TreeCheck::Tree;
-        volume.remove_tree(&Caller::root(), Ino::ROOT, name.as_bytes(), all).expect("remove");
+        volume
+            .namespace()
+            .remove_tree(&Caller::root(), Ino::ROOT, name.as_bytes(), all)
+            .expect("remove");
     }
-    while volume.reap_some().expect("reap") {}
+    while volume.maintenance().reap_some().expect("reap") {}
     let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("{e}"));
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("{e}"));
     assert!(
@@ -351,8 +336,8 @@ fn finish(dir: &Path, empty: u64) {
             .values()
             .all(|node| { FileKind::from_mode(node.mode) == Some(FileKind::Directory) })
     );
-    volume.checkpoint().expect("checkpoint");
-    volume.checkpoint().expect("checkpoint");
+    volume.maintenance().checkpoint().expect("checkpoint");
+    volume.maintenance().checkpoint().expect("checkpoint");
     let info = volume.info();
     eprintln!(
         "live bytes: {empty} of an empty volume, {} at the end, numbers up to {numbers}",

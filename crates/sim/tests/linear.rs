@@ -1,23 +1,31 @@
-//! What several threads, or processes on a mount, do to the same names can be put in an order.
+//! Operations of several threads on the same names can be put in an order.
 
-use shoal::{Caller, Code, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{
+    BatchOp, Caller, Code, Error, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on,
+};
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::linear::call::{At, Call, Content, Flavour, HEAD, Kind, Mode, Reply, Seen, WHOLE};
 use shoal_sim::linear::history::{Event, History};
 use shoal_sim::linear::library;
+use shoal_sim::linear::program::{Flavour, HEAD, WHOLE, at, list, lookup, read, stat, write};
+use shoal_sim::linear::reply::{Reply, Seen};
 use shoal_sim::linear::search::{Recovered, check, check_recovered};
+use shoal_sim::op::{Op, Place, Who};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn at(dir: u8, name: u8) -> At {
-    At { dir, name }
+fn rename(from: Place, to: Place) -> Op {
+    Op::Rename { who: Who::Root, from, to, flags: Default::default() }
+}
+
+fn unlink(at: Place) -> Op {
+    Op::Unlink { who: Who::Root, at }
 }
 
 /// A history of calls that begin and end at the given times.
-fn history(events: &[(usize, Call, Reply, u64, u64)]) -> History {
-    let flavour = Flavour { dirs: 4, names: 3, trees: false, replacing: false, data: false };
-    let event = |&(thread, call, reply, begin, end)| Event { thread, call, reply, begin, end };
-    let events = events.iter().map(event).collect();
+fn history(events: &[(usize, Op, Reply, u64, u64)]) -> History {
+    let flavour = Flavour { dirs: 4, names: 3, ..Flavour::PLAIN };
+    let event = |(thread, op, reply, begin, end)| Event { thread, op, reply, begin, end };
+    let events = events.iter().cloned().map(event).collect();
     History { seed: 0, flavour, inos: [1, 2, 3, 4, 5, 6], events }
 }
 
@@ -25,36 +33,37 @@ const NOT_FOUND: Reply = Reply::Failed(2);
 const EXISTS: Reply = Reply::Failed(17);
 
 fn file(ino: u64) -> Reply {
-    Reply::Found(Seen { kind: Kind::File, ino, age: 0 })
+    Reply::Found(Seen { dir: false, ino, age: 0 })
 }
 
 #[test]
 fn an_order_is_found_if_there_is_one() {
-    let (x, y) = (at(0, 0), at(0, 1));
+    let x = || lookup(at(0, 0));
     // The rename overlaps with both lookups, which see it half-way, each from its own side.
-    let rename = (0, Call::Rename(x, y, Mode::Plain), Reply::Done, 1, 10);
-    let before = (1, Call::Lookup(x), file(5), 2, 3);
-    let after = (1, Call::Lookup(x), NOT_FOUND, 4, 5);
-    check(&history(&[rename, before, after])).expect("the rename is between");
-    let wrong = check(&history(&[rename, (1, Call::Lookup(x), NOT_FOUND, 2, 3), {
-        (2, Call::Lookup(x), file(5), 4, 5)
-    }]));
+    let rename = (0, rename(at(0, 0), at(0, 1)), Reply::Done, 1, 10);
+    let before = (1, x(), file(5), 2, 3);
+    let after = (1, x(), NOT_FOUND, 4, 5);
+    check(&history(&[rename.clone(), before, after])).expect("the rename is between");
+    let wrong = check(&history(&[rename, (1, x(), NOT_FOUND, 2, 3), (2, x(), file(5), 4, 5)]));
     let text = wrong.expect_err("gone, then there again").to_string();
-    assert!(text.contains("not linearisable") && text.contains("lookup a/x"), "{text}");
+    assert!(text.contains("not linearisable") && text.contains("lookup open#0/x"), "{text}");
 }
 
 #[test]
 fn what_had_ended_comes_first() {
-    let (create, y) =
-        (|ino, begin, end| (0, Call::Create(at(0, 1)), file(ino), begin, end), at(0, 1));
-    let missing = |begin, end| (1, Call::Lookup(y), NOT_FOUND, begin, end);
+    let create = |ino, begin, end| {
+        (0, Op::Create { who: Who::Root, at: at(0, 1), mode: 0o666 }, file(ino), begin, end)
+    };
+    let missing = |begin, end| (1, lookup(at(0, 1)), NOT_FOUND, begin, end);
     check(&history(&[create(9, 1, 5), missing(4, 6)])).expect("they overlap");
     check(&history(&[create(9, 1, 3), missing(4, 6)])).expect_err("it was made before");
 }
 
 #[test]
 fn two_cannot_make_one_name() {
-    let make = |thread, reply| (thread, Call::Mkdir(at(1, 1)), reply, 1, 5);
+    let make = |thread, reply| {
+        (thread, Op::Mkdir { who: Who::Root, at: at(1, 1), mode: 0o777 }, reply, 1, 5)
+    };
     check(&history(&[make(0, Reply::Done), make(1, EXISTS)])).expect("one of them");
     check(&history(&[make(0, Reply::Done), make(1, Reply::Done)])).expect_err("not both");
     check(&history(&[make(0, EXISTS), make(1, EXISTS)])).expect_err("nor neither");
@@ -63,9 +72,8 @@ fn two_cannot_make_one_name() {
 /// Each of two directories moves into the other at the same time: a loop that nothing reaches.
 #[test]
 fn directories_cannot_move_into_each_other() {
-    let (c, d) = (at(0, 2), at(1, 2));
-    let first = |reply| (0, Call::Rename(c, at(3, 0), Mode::Plain), reply, 1, 5);
-    let second = |reply| (1, Call::Rename(d, at(2, 0), Mode::Plain), reply, 2, 4);
+    let first = |reply| (0, rename(at(0, 2), at(3, 0)), reply, 1, 5);
+    let second = |reply| (1, rename(at(1, 2), at(2, 0)), reply, 2, 4);
     check(&history(&[first(Reply::Done), second(NOT_FOUND)])).expect_err("it is there");
     check(&history(&[first(Reply::Done), second(Reply::Failed(22))])).expect("one is below");
     check(&history(&[first(Reply::Done), second(Reply::Done)])).expect_err("both");
@@ -74,67 +82,112 @@ fn directories_cannot_move_into_each_other() {
 /// A listing may be torn, but not so that it misses what was there all the time.
 #[test]
 fn listings_show_what_stays() {
-    let shown = |ino| Some(Seen { kind: Kind::File, ino, age: 0 });
-    let dir = Some(Seen { kind: Kind::Dir, ino: 3, age: 0 });
-    let list = |entries| (1, Call::List(0), Reply::Listed(entries), 2, 5);
-    let rename = (0, Call::Rename(at(0, 0), at(0, 1), Mode::Plain), Reply::Done, 1, 6);
-    check(&history(&[rename, list([None, None, dir])])).expect("x after, y before");
+    let shown = |ino| Some(Seen { dir: false, ino, age: 0 });
+    let dir = Some(Seen { dir: true, ino: 3, age: 0 });
+    let list = |entries| (1, list(0), Reply::Listed(entries), 2, 5);
+    let rename = (0, rename(at(0, 0), at(0, 1)), Reply::Done, 1, 6);
+    check(&history(&[rename.clone(), list([None, None, dir])])).expect("x after, y before");
     check(&history(&[rename, list([None, shown(5), None])])).expect_err("z is missing");
 }
 
 /// On a mount attributes may show a change while it is under way, before names do; not after it.
 #[test]
 fn only_attributes_of_a_change_under_way_are_excused() {
-    let (x, y) = (at(0, 0), at(0, 1));
-    let unlink = (0, Call::Unlink(x), Reply::Done, 1, 10);
-    let stat = |of, entries, begin| {
-        (1, Call::Stat(of), Reply::Attrs { links: 3, entries }, begin, begin + 1)
-    };
-    let early = history(&[unlink, stat(0, 1, 3), (1, Call::Lookup(x), file(5), 5, 6)]);
+    let gone = || (0, unlink(at(0, 0)), Reply::Done, 1, 10);
+    let stat =
+        |of, entries, begin| (1, stat(of), Reply::Attrs { links: 3, entries }, begin, begin + 1);
+    let found = |begin| (1, lookup(at(0, 0)), file(5), begin, begin + 1);
+    let early = history(&[gone(), stat(0, 1, 3), found(5)]);
     check(&early).expect_err("gone, and there");
     check(&early.without_early_attributes()).expect("the name is kept until the end");
     for wrong in [
-        history(&[unlink, stat(0, 2, 11)]),
-        history(&[unlink, stat(1, 1, 3)]),
-        history(&[(0, Call::Unlink(y), NOT_FOUND, 1, 10), stat(0, 1, 3)]),
-        history(&[unlink, stat(0, 1, 3), (1, Call::Lookup(x), file(5), 11, 12)]),
+        history(&[gone(), stat(0, 2, 11)]),
+        history(&[gone(), stat(1, 1, 3)]),
+        history(&[(0, unlink(at(0, 1)), NOT_FOUND, 1, 10), stat(0, 1, 3)]),
+        history(&[gone(), stat(0, 1, 3), found(11)]),
     ] {
         let rest = wrong.without_early_attributes();
         check(&rest).expect_err("after it, elsewhere, of none, or of names");
     }
 }
 
+/// The answer to a read after these writes, in their order.
+fn after(values: &[u64]) -> Reply {
+    let mut bytes = Vec::new();
+    for value in values {
+        let Op::Write { data, .. } = write(4, *value) else { unreachable!("a write") };
+        let written = data.bytes();
+        bytes.resize(bytes.len().max(written.len()), 0);
+        bytes[..written.len()].copy_from_slice(&written);
+    }
+    Reply::of_bytes(&bytes)
+}
+
 /// A crash leaves what some beginning of an order leads to, and no less than was acknowledged.
 #[test]
 fn a_recovery_is_a_beginning() {
+    let create = Op::Create { who: Who::Root, at: at(0, 1), mode: 0o666 };
     let made = history(&[
-        (0, Call::Create(at(0, 1)), file(9), 1, 3),
-        (1, Call::Write(4, 66), Reply::Done, 2, 5),
-        (0, Call::Write(4, 23), Reply::Done, 6, 7),
+        (0, create, file(9), 1, 3),
+        (1, write(4, 66), Reply::Done, 2, 5),
+        (0, write(4, 23), Reply::Done, 6, 7),
     ]);
-    let content = |len, head, tail| Reply::Content(Some(Content { len, head, tail }));
     let finds = |name: Reply, bytes: Reply, durable| {
-        let seen = vec![(Call::Lookup(at(0, 1)), name), (Call::Read(4), bytes)];
+        let seen = vec![(lookup(at(0, 1)), name), (read(4), bytes)];
         check_recovered(&made, Recovered { durable, seen }).is_ok()
     };
-    let (none, long, both) = (content(0, 0, 0), content(6000, 66, 66), content(6000, 23, 66));
+    let (none, long, both) = (after(&[]), after(&[66]), after(&[66, 23]));
     assert!(finds(NOT_FOUND, none, 0) && finds(file(9), both, 0), "nothing, or all");
     assert!(finds(file(9), none, 4) && !finds(NOT_FOUND, none, 4), "acknowledged");
     assert!(finds(NOT_FOUND, long, 0), "they overlap");
     assert!(!finds(NOT_FOUND, both, 0), "the last without the first");
-    assert!(!finds(file(9), content(100, 23, 0), 0), "the second write alone");
+    assert!(!finds(file(9), after(&[23]), 0), "the second write alone");
     assert!(!finds(file(9), long, 8) && finds(file(9), both, 8));
 }
 
+/// Two writes leave the bytes of one of two orders, never a mixture of both.
 #[test]
-fn bytes_of_two_writers_are_no_content() {
-    let mut bytes = vec![66; WHOLE as usize];
-    assert_eq!(Content::of(&bytes), Some(Content::default().written(66)));
-    bytes[..HEAD as usize].fill(23);
-    assert_eq!(Content::of(&bytes), Some(Content::default().written(66).written(23)));
-    assert_eq!(Content::of(&bytes[..HEAD as usize]), Some(Content::default().written(23)));
-    bytes[HEAD as usize + 1] = 23;
-    assert_eq!(Content::of(&bytes), None);
+fn bytes_of_two_writers_are_those_of_an_order() {
+    let of = |reply| {
+        let writes = [(0, write(4, 66), Reply::Done, 1, 5), (1, write(4, 23), Reply::Done, 2, 6)];
+        let [first, second] = writes;
+        check(&history(&[first, second, (0, read(4), reply, 7, 8)]))
+    };
+    of(after(&[66, 23])).expect("the short one last");
+    of(after(&[23, 66])).expect("the long one last");
+    of(after(&[23])).expect_err("the long one is lost");
+    let [long, short] = [66, 23].map(|value| match write(4, value) {
+        Op::Write { data, .. } => data.bytes(),
+        _ => unreachable!("a write"),
+    });
+    assert_eq!((long.len(), short.len()), (WHOLE as usize, HEAD as usize));
+    let torn = [&short[..50], &long[50..]].concat();
+    of(Reply::of_bytes(&torn)).expect_err("half of each");
+}
+
+/// Names in a removed tree go when nobody sees it, each once; meanwhile the file may be linked.
+#[test]
+fn names_in_removed_trees_fade() {
+    let removed = (0, Op::RemoveTree { who: Who::Root, at: at(0, 2) }, Reply::Done, 1, 2);
+    let links = |links, begin| (0, stat(5), Reply::Attrs { links, entries: 0 }, begin, begin + 1);
+    let link = |reply, begin| {
+        let from = shoal_sim::op::Target::Slot(5);
+        (0, Op::Link { who: Who::Root, from, at: at(0, 1) }, reply, begin, begin + 1)
+    };
+    let of = |events: &[(usize, Op, Reply, u64, u64)]| {
+        let mut all = vec![removed.clone(), (0, unlink(at(1, 0)), Reply::Done, 3, 4)];
+        all.extend(events.iter().cloned());
+        let history = history(&all);
+        let flavour = Flavour { trees: true, dirs: 2, ..history.flavour };
+        check(&History { flavour, ..history })
+    };
+    of(&[links(1, 5), links(0, 7)]).expect("one name was left, then none");
+    of(&[links(0, 5), links(1, 7)]).expect_err("it came back");
+    of(&[links(2, 5)]).expect_err("there are no more");
+    of(&[link(Reply::Done, 5), links(2, 7), links(1, 9)]).expect("linked before it went");
+    of(&[link(NOT_FOUND, 5), links(0, 7)]).expect("it had gone");
+    of(&[link(NOT_FOUND, 5), links(1, 7)]).expect_err("so it has none");
+    of(&[links(0, 5), link(Reply::Done, 7)]).expect_err("it had none");
 }
 
 #[test]
@@ -158,21 +211,24 @@ fn a_name_that_is_replaced_is_always_there() {
     mkfs_on(device.clone(), &MkfsOptions::default()).expect("mkfs");
     let volume = Volume::open_on(device, &OpenOptions::default()).expect("open");
     let who = Caller::root();
-    volume.create(&who, Ino::ROOT, b"name", 0o600).expect("create");
+    volume.namespace().create(&who, Ino::ROOT, b"name", 0o600).expect("create");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..from_environment("SHOAL_LINEAR_REPLACED", 20_000) {
-                volume.create(&who, Ino::ROOT, b"new", 0o600).expect("create");
+                volume.namespace().create(&who, Ino::ROOT, b"new", 0o600).expect("create");
                 let flags = Default::default();
-                volume.rename(&who, Ino::ROOT, b"new", Ino::ROOT, b"name", flags).expect("rename");
+                volume
+                    .namespace()
+                    .rename(&who, Ino::ROOT, b"new", Ino::ROOT, b"name", flags)
+                    .expect("rename");
             }
             done.store(true, Ordering::Relaxed);
         });
         let (mut lookups, mut missing) = (0u64, 0u64);
         while !done.load(Ordering::Relaxed) {
             lookups += 1;
-            match volume.lookup(&who, Ino::ROOT, b"name") {
+            match volume.namespace().lookup(&who, Ino::ROOT, b"name") {
                 Ok(_) => {}
                 Err(e) if e.is(Code::NotFound) => missing += 1,
                 Err(e) => panic!("{e}"),
@@ -180,5 +236,35 @@ fn a_name_that_is_replaced_is_always_there() {
         }
         println!("{missing} of {lookups} missing");
         assert_eq!(missing, 0, "of {lookups} lookups");
+    });
+}
+
+/// A batch that replaces a file, or makes it, does so whatever is there when its turn comes: it
+/// said `ENOENT` when the old file had gone since it looked, and `EEXIST` when one had come.
+#[test]
+fn a_batch_replaces_what_comes_and_goes() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).expect("mkfs");
+    let volume = Volume::open_on(device, &OpenOptions::default()).expect("open");
+    let (who, done) = (Caller::root(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for result in [
+                    volume.namespace().create(&who, Ino::ROOT, b"name", 0o600).map(drop),
+                    volume.namespace().unlink(&who, Ino::ROOT, b"name"),
+                ] {
+                    let other = |e: &Error| !e.is(Code::Exists) && !e.is(Code::NotFound);
+                    assert!(!result.as_ref().is_err_and(other), "{result:?}");
+                }
+            }
+        });
+        let file = BatchOp::File { path: b"name", mode: 0o600, contents: b"new", replace: true };
+        let mut failed = None;
+        for _ in 0..from_environment("SHOAL_LINEAR_BATCHES", 20_000) {
+            failed = failed.or(volume.batch(&who, Ino::ROOT, &[file]).err());
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
     });
 }

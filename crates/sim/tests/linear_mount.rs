@@ -1,21 +1,21 @@
-//! What several processes do to the same names of a mount can be put in an order: what the kernel
-//! keeps of names and attributes included.
+//! Operations of several processes on the same names of a mount can be put in an order, the
+//! kernel's caches of names and attributes included.
 
 mod common;
 
-use shoal::{MkfsOptions, OpenOptions, Volume, mkfs};
+use shoal::raw::{MkfsOptions, OpenOptions, Volume, mkfs};
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::linear::crew::{Crew, act, asked};
 use shoal_sim::mounted::Server;
 use std::path::Path;
 
-/// Where the server is entered.
+/// Entry of the server.
 #[test]
 fn serve_helper() {
     common::serve();
 }
 
-/// Where the processes are entered.
+/// Entry of the processes.
 #[test]
 fn act_helper() {
     if asked() {
@@ -25,7 +25,7 @@ fn act_helper() {
 
 #[test]
 fn processes_on_a_mount() {
-    if asked() || !common::can_mount("processes_on_a_mount") {
+    if asked() || !shoal_skip::can_mount() {
         return;
     }
     let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linear-mount");

@@ -4,7 +4,7 @@
 //! replay one that failed: `cargo xtask sim --seed N --ops M`.
 
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::runner::{Settings, Source, run, run_from};
+use shoal_sim::runner::{Settings, run, run_from};
 use shoal_sim::workload::{PROFILES, Workload};
 
 #[test]
@@ -26,7 +26,7 @@ fn every_profile_without_crashes() {
             within(300, &what, move || {
                 let workload = Workload::with_profile(seed, profile.name).without_crashes();
                 let settings = Settings::of_seed(seed);
-                if let Err(failure) = run_from(&settings, Source::Random(workload), 600) {
+                if let Err(failure) = run_from(&settings, workload, 600) {
                     panic!("{failure}");
                 }
             });
@@ -52,7 +52,7 @@ fn a_lying_device_is_found_out() {
         within(300, "lying", move || {
             let settings = Settings { lying: true, ..Settings::of_seed(seed) };
             let workload = Workload::with_profile(seed, "sync");
-            run_from(&settings, Source::Random(workload), 300).is_err()
+            run_from(&settings, workload, 300).is_err()
         })
     });
     assert!(found.is_some(), "lost flushes went unnoticed in 20 runs");

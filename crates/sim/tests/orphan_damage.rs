@@ -3,12 +3,12 @@
 //! where they are said to be. Recovery goes on, and never frees a file that has a name; a check of
 //! the volume as it was found says what is wrong.
 
-use shoal::{Caller, Ino, MkfsOptions, OpenOptions, SetAttr, Volume, mkfs_on};
+use shoal::raw::{Caller, Ino, MkfsOptions, OpenOptions, SetAttr, Volume, mkfs_on};
 use shoal_base::{Addr, checksum};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::root::RootPage;
-use shoal_format::superblock::{COPIES, Superblock, spare_of, twin_of};
+use shoal_format::superblock::{COPIES, Superblock, backup_copy_of, backup_superblock_at};
 use shoal_format::{Ptr, orphan};
 use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
@@ -35,7 +35,7 @@ fn read(image: &Image, ptr: Ptr) -> Vec<u8> {
 struct Sample {
     options: OpenOptions,
     image: Image,
-    /// What shows after recovery.
+    /// Visible state after recovery.
     state: State,
     /// In the first block, and in the second.
     orphans: [Ino; 2],
@@ -47,15 +47,15 @@ struct Sample {
 impl Sample {
     fn new() -> Sample {
         let mut settings = Settings::small(32 << 20);
-        settings.open.step_records = 3;
-        settings.open.attr_intents_flushed = true;
+        settings.open.lab.step_records = 3;
+        settings.open.lab.attr_intents_flushed = true;
         let device = Arc::new(FaultyDevice::new(settings.capacity));
         let mkfs = MkfsOptions { root_mode: 0o755, ..settings.mkfs.clone() };
         mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &mkfs).expect("mkfs");
         let volume = Volume::open_on(Arc::clone(&device) as Arc<dyn Device>, &settings.open);
         let volume = volume.expect("open");
         let who = Caller::root();
-        let dir = volume.mkdir(&who, Ino::ROOT, b"dir", 0o755).expect("mkdir").ino;
+        let dir = volume.namespace().mkdir(&who, Ino::ROOT, b"dir", 0o755).expect("mkdir").ino;
         let file = large(&volume, dir, "file");
         let cut = large(&volume, dir, "cut");
         // Another thread has another block.
@@ -63,10 +63,10 @@ impl Sample {
             scope.spawn(|| unlinked(&volume, "b")).join().expect("no panic")
         });
         let orphans = [unlinked(&volume, "a"), other];
-        volume.checkpoint().expect("checkpoint");
+        volume.maintenance().checkpoint().expect("checkpoint");
         let first = device.position();
         let set = SetAttr { size: Some(100), ..SetAttr::default() };
-        volume.setattr(&who, cut, &set).expect("truncate");
+        volume.attributes().setattr(&who, cut, &set).expect("truncate");
         let image = half_cut(&device, first, &settings.open);
         drop(volume);
         let state = walk(&open(image.clone(), &settings.open).1, Ino::ROOT, false).expect("walk");
@@ -120,8 +120,8 @@ impl Sample {
         image.write(&raw, sb.checkpoint.addr.0);
         sb.checkpoint.checksum = checksum(&raw);
         image.write(&sb.encode(), addr);
-        image.write(&sb.encode(), spare_of(sb.checkpoint));
-        image.write(&raw, twin_of(sb.checkpoint).expect("a short record").addr.0);
+        image.write(&sb.encode(), backup_superblock_at(sb.checkpoint));
+        image.write(&raw, backup_copy_of(sb.checkpoint).expect("a short record").addr.0);
         image
     }
 
@@ -154,16 +154,16 @@ impl Sample {
         for background in [false, true] {
             let options = OpenOptions { background, ..self.options.clone() };
             let (device, volume) = open(image.clone(), &options);
-            while volume.reap_some().expect("reaping") {}
+            while volume.maintenance().reap_some().expect("reaping") {}
             assert_eq!(problems(&volume), lost, "{what}: recovered");
             assert_eq!(volume.info().orphans, 0, "{what}");
             let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("{what}: {e}"));
             let lines = shoal_sim::model::diff(&self.state, &found.state, 12);
             assert!(lines.is_empty(), "{what}: {lines:?}");
             // It can be used, closed, and opened again.
-            volume.create(&Caller::root(), Ino::ROOT, b"new", 0o644).expect("create");
+            volume.namespace().create(&Caller::root(), Ino::ROOT, b"new", 0o644).expect("create");
             let again = unlinked(&volume, "again");
-            volume.release(again, 1);
+            volume.references().release(again, 1);
             volume.close().unwrap_or_else(|e| panic!("{what}: close: {e}"));
             let (_device, volume) = open(device.image(), &self.options);
             let lost: Vec<&str> = lost.iter().filter(|r| **r != "orphan-block").copied().collect();
@@ -188,9 +188,13 @@ fn half_cut(device: &FaultyDevice, first: u64, options: &OpenOptions) -> Image {
 }
 
 fn large(volume: &Volume, dir: Ino, name: &str) -> Ino {
-    let file = volume.create(&Caller::root(), dir, name.as_bytes(), 0o644).expect("create").ino;
+    let file = volume
+        .namespace()
+        .create(&Caller::root(), dir, name.as_bytes(), 0o644)
+        .expect("create")
+        .ino;
     for i in 0..20 {
-        volume.write(file, i << 20, &[i as u8; 900], false).expect("write");
+        volume.files().write(file, i << 20, &[i as u8; 900], false).expect("write");
     }
     file
 }
@@ -198,8 +202,8 @@ fn large(volume: &Volume, dir: Ino, name: &str) -> Ino {
 /// A large file without a name, open.
 fn unlinked(volume: &Volume, name: &str) -> Ino {
     let file = large(volume, Ino::ROOT, name);
-    volume.hold(file, 1).expect("hold");
-    volume.unlink(&Caller::root(), Ino::ROOT, name.as_bytes()).expect("unlink");
+    volume.references().hold(file, 1).expect("hold");
+    volume.namespace().unlink(&Caller::root(), Ino::ROOT, name.as_bytes()).expect("unlink");
     file
 }
 
@@ -219,7 +223,7 @@ fn the_sample_is_good() {
     let (_device, volume) = open(sample.image.clone(), &sample.options);
     let found = walk(&volume, Ino::ROOT, true).expect("walk");
     checks::all(&volume, &found).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(volume.getattr(sample.cut).expect("it has a name").size, 100);
+    assert_eq!(volume.attributes().getattr(sample.cut).expect("it has a name").size, 100);
     assert_eq!(volume.info().recovery.orphans, 3);
 }
 
@@ -251,7 +255,7 @@ fn slots_that_name_what_needs_none() {
     sample.gets_over("a block full", sample.with_slots(1, &full), &rules, &[]);
 }
 
-/// Where numbers end.
+/// Returns the first inode number beyond those in use.
 fn volume_end(sample: &Sample) -> u64 {
     sample.root_page().roots[0].next_block * 32 + 5
 }

@@ -3,14 +3,17 @@
 //!
 //! `SHOAL_PLANTED=name` plants one alone and says what each detector says.
 
-use shoal::{Caller, Code, Error, Ino, Volume, XattrFlags, mkfs_on};
+use shoal::raw::{Caller, Code, Error, Ino, SetAttr, SetTime, Volume, XattrFlags, mkfs_on};
 use shoal_base::planted::{Defect, plant};
 use shoal_sim::damage::{Sample, Verdict};
 use shoal_sim::device::FaultyDevice;
+use shoal_sim::op::{Change, Data, Op, at as time, make};
 use shoal_sim::rng::Rng;
-use shoal_sim::runner::{Settings, panic_text, run, run_short_of_memory};
+use shoal_sim::runner::{Settings, run, run_list, run_profile, run_short_of_memory};
 use shoal_sim::silent::run::run as silent_run;
 use shoal_sim::silent::{Effect, Silent};
+use shoal_sim::text::panic_text;
+use shoal_sim::workload::profile_named;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -18,8 +21,9 @@ use std::sync::Arc;
 type Detector = fn() -> Result<(), String>;
 
 /// Cheapest first.
-const DETECTORS: [(&str, Detector); 6] = [
+const DETECTORS: [(&str, Detector); 7] = [
     ("simulation", simulation),
+    ("batches", batches),
     ("node", node),
     ("memory", memory),
     ("full", full),
@@ -31,6 +35,25 @@ const DETECTORS: [(&str, Detector); 6] = [
 fn simulation() -> Result<(), String> {
     for seed in 1..=60 {
         run(seed, 600).map_err(|failure| format!("seed {seed}: {}", failure.message))?;
+    }
+    Ok(())
+}
+
+/// The same with batches most of all; and one batch that must set a directory's two times to
+/// different values, which few of them do.
+fn batches() -> Result<(), String> {
+    let data = Data { seed: 3, len: 20 };
+    let mtime = Some(SetTime::To(time(1_000_000, 5)));
+    let changes = vec![
+        Change::File { path: b"d/x".to_vec(), mode: 0o644, data, replace: false },
+        Change::SetAttr { path: b"d".to_vec(), set: SetAttr { mtime, ..SetAttr::default() } },
+    ];
+    let list = [make::mkdir("", "d"), make::batch("", changes), Op::Sync, Op::Crash { seed: 1 }];
+    run_list(&Settings::small(32 << 20), &list).map_err(|failure| failure.message)?;
+    let profile = profile_named("batches").ok_or("no such profile")?;
+    for seed in 1..=12 {
+        let run = run_profile(seed, &profile, 400);
+        run.map_err(|failure| format!("seed {seed}: {}", failure.message))?;
     }
     Ok(())
 }
@@ -68,15 +91,15 @@ fn full() -> Result<(), String> {
     for size in [3000, 0] {
         let (mut made, name) = (0, |n: u64| format!("{n:0200}"));
         let made = loop {
-            let file = volume.create(&who, Ino::ROOT, name(made).as_bytes(), 0o644);
-            match file.and_then(|file| volume.write(file.ino, 0, &vec![7; size], false)) {
+            let file = volume.namespace().create(&who, Ino::ROOT, name(made).as_bytes(), 0o644);
+            match file.and_then(|file| volume.files().write(file.ino, 0, &vec![7; size], false)) {
                 Ok(_) => made += 1,
                 Err(e) if e.is(Code::NoSpace) => break made,
                 Err(e) => return Err(text("filling it", e)),
             }
         };
         for i in 0..=made {
-            let removed = volume.unlink(&who, Ino::ROOT, name(i).as_bytes());
+            let removed = volume.namespace().unlink(&who, Ino::ROOT, name(i).as_bytes());
             let none = |e: &Error| i == made && e.is(Code::NotFound);
             match removed {
                 Err(e) if !none(&e) => return Err(text("removing from a full volume", e)),
@@ -96,8 +119,9 @@ fn node() -> Result<(), String> {
     mkfs_on(device.clone(), &settings.mkfs).map_err(|e| text("mkfs", e))?;
     let volume = Volume::open_on(device.clone(), &settings.open).map_err(|e| text("open", e))?;
     let (who, value) = (Caller::root(), [0x5a; 900]);
-    let file = volume.create(&who, Ino::ROOT, b"f", 0o644).map_err(|e| text("create", e))?.ino;
-    let set = volume.setxattr(&who, file, b"user.v", &value, XattrFlags::default());
+    let file =
+        volume.namespace().create(&who, Ino::ROOT, b"f", 0o644).map_err(|e| text("create", e))?.ino;
+    let set = volume.attributes().setxattr(&who, file, b"user.v", &value, XattrFlags::default());
     set.and_then(|()| volume.close()).map_err(|e| text("setting it up", e))?;
     let mut image = device.image();
     let places = image.find(&value[..100]);
@@ -106,7 +130,7 @@ fn node() -> Result<(), String> {
     }
     let device = Arc::new(FaultyDevice::from_image(image));
     let volume = Volume::open_on(device, &settings.open).map_err(|e| text("open", e))?;
-    match volume.getxattr(&who, file, b"user.v") {
+    match volume.attributes().getxattr(&who, file, b"user.v") {
         Ok(found) if found != value => Err("an attribute that was never set".into()),
         _ => Ok(()),
     }
@@ -139,7 +163,7 @@ fn damage() -> Result<(), String> {
     Ok(())
 }
 
-/// What noticed a defect, and how.
+/// Returns the detector that noticed a defect, and how.
 fn notice(defect: Option<Defect>, detectors: &[(&'static str, Detector)]) -> Option<String> {
     plant(defect);
     let found = detectors.iter().find_map(|(name, detector)| {

@@ -1,12 +1,20 @@
-//! Allocations refused in the middle of calls. In a binary of its own: the reserve of memory is the
-//! process's, and so a refusal may fail a call of another test; these here reckon with that.
+//! Allocations refused in the middle of calls. In a binary of its own, one test at a time: the
+//! reserve of memory is the process's, so a refusal may fail a call of another test.
 
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::runner::{run_profile, run_short_of_memory};
 use shoal_sim::workload::profile_named;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Waits until no other test runs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn a_call_without_memory_has_changed_nothing() {
+    let _alone = alone();
     let (first, mut unserved) = (from_environment("SHOAL_SIM_FIRST", 0), 0);
     for seed in first..first + from_environment("SHOAL_SIM_SEEDS", 24) {
         unserved += within(300, &format!("seed {seed}"), move || {
@@ -21,6 +29,7 @@ fn a_call_without_memory_has_changed_nothing() {
 /// Files of thousands of pieces, and calls over all of them, with crashes in between.
 #[test]
 fn an_adversary_is_served_and_nobody_is_hurt() {
+    let _alone = alone();
     let adversary = profile_named("adversary").expect("is there");
     for seed in 0..from_environment("SHOAL_SIM_SEEDS", 4) {
         within(300, &format!("adversary, seed {seed}"), move || {
@@ -45,6 +54,7 @@ const ADVERSARY: &[(u64, &str)] = &[
 
 #[test]
 fn adversaries_that_once_hurt_somebody() {
+    let _alone = alone();
     let adversary = profile_named("adversary").expect("is there");
     for (seed, what) in ADVERSARY.iter().copied() {
         within(300, what, move || {

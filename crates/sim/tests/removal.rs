@@ -1,59 +1,16 @@
-//! What takes many transactions: removing trees, cutting off tails, freeing large files. Crashes
+//! Operations that take many transactions: removing trees, truncating, freeing large files. Crashes
 //! after every device operation, with steps of every size, with and without the journal written
 //! after each: to the namespace it is done from its first record on, and recovery does the rest.
 
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::op::{Data, Op, Place, Target, Who};
-use shoal_sim::runner::{Settings, Sim, Source, run_from};
+use shoal_sim::op::make::{
+    at, create, link, mkdir, open, path, remove_tree, setxattr, truncate, unlink, write,
+};
+use shoal_sim::op::{Op, Target, Who};
+use shoal_sim::runner::{Settings, Sim, run_from};
 use shoal_sim::workload::Workload;
 
 const ROOT: Who = Who::Root;
-
-fn path(path: &str) -> Target {
-    Target::Path(path.into())
-}
-
-fn at(dir: &str, name: &str) -> Place {
-    Place { dir: path(dir), name: name.into() }
-}
-
-fn create(dir: &str, name: &str) -> Op {
-    Op::Create { who: ROOT, at: at(dir, name), mode: 0o644 }
-}
-
-fn mkdir(dir: &str, name: &str) -> Op {
-    Op::Mkdir { who: ROOT, at: at(dir, name), mode: 0o755 }
-}
-
-fn write(file: Target, offset: u64, len: u32) -> Op {
-    let data = Data { seed: 1_000_003 + offset, len };
-    Op::Write { file, offset, data, kill_priv: false }
-}
-
-fn open(file: &str, slot: usize) -> Op {
-    Op::Open { file: path(file), slot }
-}
-
-fn unlink(dir: &str, name: &str) -> Op {
-    Op::Unlink { who: ROOT, at: at(dir, name) }
-}
-
-fn link(from: &str, dir: &str, name: &str) -> Op {
-    Op::Link { who: ROOT, from: path(from), at: at(dir, name) }
-}
-
-fn remove_tree(dir: &str, name: &str) -> Op {
-    Op::RemoveTree { who: ROOT, at: at(dir, name) }
-}
-
-fn truncate(file: Target, size: u64) -> Op {
-    Op::Truncate { who: ROOT, file, size, by_handle: true }
-}
-
-fn setxattr(file: &str, name: &str, len: u32) -> Op {
-    let data = Data { seed: 77 + u64::from(len), len };
-    Op::SetXattr { who: ROOT, file: path(file), name: name.into(), data, flags: Default::default() }
-}
 
 /// Writes that leave a file with this many extents, far apart.
 fn sparse(file: &Target, extents: u64) -> impl Iterator<Item = Op> {
@@ -63,8 +20,8 @@ fn sparse(file: &Target, extents: u64) -> impl Iterator<Item = Op> {
 
 fn settings(step_records: usize, flushed: bool) -> Settings {
     let mut settings = Settings { explain: true, ..Settings::small(32 << 20) };
-    settings.open.step_records = step_records;
-    settings.open.attr_intents_flushed = flushed;
+    settings.open.lab.step_records = step_records;
+    settings.open.lab.attr_intents_flushed = flushed;
     settings
 }
 
@@ -196,8 +153,8 @@ fn random_runs_about_trees() {
         within(300, &format!("seed {seed}"), move || {
             let workload = Workload::with_profile(seed, "trees");
             let mut settings = Settings { explain: true, ..Settings::of_seed(seed) };
-            settings.open.attr_intents_flushed = seed % 4 != 3;
-            if let Err(failure) = run_from(&settings, Source::Random(workload), 400) {
+            settings.open.lab.attr_intents_flushed = seed % 4 != 3;
+            if let Err(failure) = run_from(&settings, workload, 400) {
                 panic!("seed {seed}: {failure}");
             }
         });
@@ -210,7 +167,7 @@ fn random_short_runs_about_trees() {
     for seed in 0..from_environment("SHOAL_SIM_SEEDS", 24) / 4 {
         within(600, &format!("short, seed {seed}"), move || {
             let mut settings = Settings { explain: true, ..Settings::of_seed(seed) };
-            settings.open.attr_intents_flushed = true;
+            settings.open.lab.attr_intents_flushed = true;
             settings.open.checkpoint_bytes = 64 << 10;
             let mut workload = Workload::with_profile(seed, "trees").without_crashes();
             let mut sim = Sim::new(&settings).expect("a fresh volume");

@@ -1,14 +1,15 @@
 //! Roots made, filled, deleted, freed and made again: crashes after every device operation, files
 //! that are still held, threads at work in a root while it is deleted, a full volume.
 
-use shoal::{Caller, Code, Error, Ino, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Caller, Code, Error, Ino, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::device::FaultyDevice;
-use shoal_sim::op::{Data, Op, Place, Target, Who};
+use shoal_sim::op::make::{at, create, mkdir, path, root_create, root_delete, unlink, write};
+use shoal_sim::op::{Op, Target, Who};
 use shoal_sim::rng::Rng;
-use shoal_sim::runner::{Settings, Sim, Source, run_from};
+use shoal_sim::runner::{Settings, Sim, run_from};
 use shoal_sim::walk::walk;
 use shoal_sim::workload::Workload;
 use std::sync::Arc;
@@ -16,35 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const ROOT: Who = Who::Root;
-
-fn path(path: &str) -> Target {
-    Target::Path(path.into())
-}
-
-fn at(dir: &str, name: &str) -> Place {
-    Place { dir: path(dir), name: name.into() }
-}
-
-fn root_create(name: &str) -> Op {
-    Op::RootCreate { who: ROOT, name: name.into(), mode: 0o755 }
-}
-
-fn root_delete(name: &str) -> Op {
-    Op::RootDelete { who: ROOT, name: name.into() }
-}
-
-fn create(dir: &str, name: &str) -> Op {
-    Op::Create { who: ROOT, at: at(dir, name), mode: 0o644 }
-}
-
-fn mkdir(dir: &str, name: &str) -> Op {
-    Op::Mkdir { who: ROOT, at: at(dir, name), mode: 0o755 }
-}
-
-fn write(file: Target, offset: u64, len: u32) -> Op {
-    let data = Data { seed: 1_000_003 + offset, len };
-    Op::Write { file, offset, data, kill_priv: false }
-}
 
 /// Everything that a root can hold; slots 0 and 1 hold files without names in it.
 fn fill(root: &str) -> Vec<Op> {
@@ -73,7 +45,7 @@ fn fill(root: &str) -> Vec<Op> {
         create(&inner, "open"),
         write(path(&format!("{inner}/open")), 0, 150_000),
         Op::Open { file: path(&format!("{inner}/open")), slot: 0 },
-        Op::Unlink { who: ROOT, at: at(&inner, "open") },
+        unlink(&inner, "open"),
         Op::Tmpfile { who: ROOT, dir: path(root), mode: 0o600, slot: 1 },
         write(Target::Slot(1), 0, 10_000),
     ]
@@ -152,7 +124,7 @@ fn random_runs_about_roots() {
         within(300, &format!("seed {seed}"), move || {
             let workload = Workload::with_profile(seed, "roots");
             let settings = Settings { explain: true, ..Settings::of_seed(seed) };
-            if let Err(failure) = run_from(&settings, Source::Random(workload), 400) {
+            if let Err(failure) = run_from(&settings, workload, 400) {
                 panic!("seed {seed}: {failure}");
             }
         });
@@ -197,7 +169,7 @@ fn random_runs_with_hundreds_of_roots() {
         within(900, &format!("seed {seed}"), move || {
             let workload = Workload::with_profile(seed, "many roots");
             let settings = Settings { explain: true, ..Settings::small(64 << 20) };
-            let summary = run_from(&settings, Source::Random(workload), 700);
+            let summary = run_from(&settings, workload, 700);
             if let Err(failure) = summary {
                 panic!("seed {seed}: {failure}");
             }
@@ -205,7 +177,7 @@ fn random_runs_with_hundreds_of_roots() {
     }
 }
 
-/// What a full volume needs first of all is to be rid of something.
+/// A full volume needs first of all to be rid of something.
 #[test]
 fn a_root_can_be_deleted_and_freed_when_the_volume_is_full() {
     within(300, "full", || {
@@ -214,22 +186,26 @@ fn a_root_can_be_deleted_and_freed_when_the_volume_is_full() {
         mkfs_on(Arc::clone(&device), &settings.mkfs).expect("mkfs");
         let volume = Volume::open_on(device, &settings.open).expect("open");
         let who = Caller::root();
-        let r = volume.root_create(&who, b"r", 0o755).expect("a root");
-        let keep = volume.create(&who, Ino::ROOT, b"keep", 0o644).expect("a file");
+        let r = volume.subvolumes().create(&who, b"r", 0o755).expect("a root");
+        let keep = volume.namespace().create(&who, Ino::ROOT, b"keep", 0o644).expect("a file");
         let error = (0_u64..)
             .find_map(|i| {
-                let file = volume.create(&who, r.ino, format!("f{i}").as_bytes(), 0o644);
-                file.and_then(|file| volume.write(file.ino, 0, &[1; 50_000], false)).err()
+                let file =
+                    volume.namespace().create(&who, r.ino, format!("f{i}").as_bytes(), 0o644);
+                file.and_then(|file| volume.files().write(file.ino, 0, &[1; 50_000], false)).err()
             })
             .expect("it gets full");
         assert_eq!(error.code(), Code::NoSpace);
-        let refused = volume.root_create(&who, b"s", 0o755);
+        let refused = volume.subvolumes().create(&who, b"s", 0o755);
         assert_eq!(refused.unwrap_err().code(), Code::NoSpace);
-        volume.root_delete(&who, b"r").expect("deleting needs no room");
-        volume.write(keep.ino, 0, &vec![2; 4 << 20], false).expect("its space is used again");
-        volume.reap_roots(&mut |_| {}).expect("reap");
-        volume.checkpoint().expect("checkpoint");
-        volume.root_create(&who, b"s", 0o755).expect("there is room again");
+        volume.subvolumes().delete(&who, b"r").expect("deleting needs no room");
+        volume
+            .files()
+            .write(keep.ino, 0, &vec![2; 4 << 20], false)
+            .expect("its space is used again");
+        volume.maintenance().reap_roots(&mut |_| {}).expect("reap");
+        volume.maintenance().checkpoint().expect("checkpoint");
+        volume.subvolumes().create(&who, b"s", 0o755).expect("there is room again");
         let found = walk(&volume, Ino::ROOT, false).expect("walk");
         checks::all(&volume, &found).unwrap_or_else(|e| panic!("{e}"));
     });
@@ -247,18 +223,23 @@ fn churn(volume: &Volume, top: Ino, seed: u64, stop: &AtomicBool) -> Result<u64,
         let name = format!("{seed}-{}", rng.below(500));
         let other = format!("{seed}-{}", rng.below(500));
         let result = match rng.below(8) {
-            0..=2 => volume.create(&who, top, name.as_bytes(), 0o644).and_then(|file| {
-                let len = *rng.pick(&[0, 10, 3_000, 100_000]);
-                volume.write(file.ino, 0, &vec![seed as u8; len], false).map(|_| ())
-            }),
-            3 => volume.mkdir(&who, top, name.as_bytes(), 0o755).map(|_| ()),
-            4 => {
-                let flags = shoal::RenameFlags::default();
-                volume.rename(&who, top, name.as_bytes(), top, other.as_bytes(), flags)
+            0..=2 => {
+                volume.namespace().create(&who, top, name.as_bytes(), 0o644).and_then(|file| {
+                    let len = *rng.pick(&[0, 10, 3_000, 100_000]);
+                    volume.files().write(file.ino, 0, &vec![seed as u8; len], false).map(|_| ())
+                })
             }
-            5 => volume.tmpfile(&who, top, 0o600).map(|file| volume.release(file.ino, 1)),
-            6 => volume.rmdir(&who, top, name.as_bytes()),
-            _ => volume.unlink(&who, top, name.as_bytes()),
+            3 => volume.namespace().mkdir(&who, top, name.as_bytes(), 0o755).map(|_| ()),
+            4 => {
+                let flags = shoal::raw::RenameFlags::default();
+                volume.namespace().rename(&who, top, name.as_bytes(), top, other.as_bytes(), flags)
+            }
+            5 => volume
+                .namespace()
+                .tmpfile(&who, top, 0o600)
+                .map(|file| volume.references().release(file.ino, 1)),
+            6 => volume.namespace().rmdir(&who, top, name.as_bytes()),
+            _ => volume.namespace().unlink(&who, top, name.as_bytes()),
         };
         match result {
             Ok(()) => {}
@@ -288,18 +269,19 @@ fn a_root_may_be_deleted_while_threads_work_in_it() {
         mkfs_on(Arc::clone(&device), &settings.mkfs).expect("mkfs");
         let volume = Volume::open_on(device, &settings.open).expect("open");
         let who = Caller::root();
-        let keep = volume.root_create(&who, b"keep", 0o755).expect("a root").ino;
+        let keep = volume.subvolumes().create(&who, b"keep", 0o755).expect("a root").ino;
         let stop = AtomicBool::new(false);
         let worked = std::thread::scope(|scope| {
             let (volume, stop) = (&volume, &stop);
             let steady = scope.spawn(move || churn(volume, keep, 1, stop));
             for round in 0..rounds {
                 let name = format!("r{round}");
-                let top = volume.root_create(&who, name.as_bytes(), 0o755).expect("a root").ino;
+                let top =
+                    volume.subvolumes().create(&who, name.as_bytes(), 0o755).expect("a root").ino;
                 let threads =
                     [2, 3].map(|seed| scope.spawn(move || churn(volume, top, seed, stop)));
                 std::thread::sleep(Duration::from_millis(Rng::new(round).range(1, 30)));
-                volume.root_delete(&who, name.as_bytes()).expect("delete");
+                volume.subvolumes().delete(&who, name.as_bytes()).expect("delete");
                 for thread in threads {
                     let ended = thread.join().expect("no panic");
                     assert_eq!(ended.expect_err("the root is gone").code(), Code::Stale);
@@ -309,9 +291,9 @@ fn a_root_may_be_deleted_while_threads_work_in_it() {
             steady.join().expect("no panic").expect("another root is not affected")
         });
         assert!(worked > 0);
-        volume.reap_roots(&mut |_| {}).expect("reap");
-        assert_eq!(volume.root_list().len(), 1);
-        volume.checkpoint().expect("checkpoint");
+        volume.maintenance().reap_roots(&mut |_| {}).expect("reap");
+        assert_eq!(volume.subvolumes().list().len(), 1);
+        volume.maintenance().checkpoint().expect("checkpoint");
         let found = walk(&volume, Ino::ROOT, false).expect("walk");
         checks::all(&volume, &found).unwrap_or_else(|e| panic!("{e}"));
     });

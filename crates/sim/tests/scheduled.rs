@@ -7,8 +7,9 @@
 use parking_lot::Mutex;
 use shoal_base::planted::{Defect, plant};
 use shoal_sim::deadline::from_environment;
-use shoal_sim::scheduled::cli::{Arguments, Tally, run_seeds};
+use shoal_sim::scheduled::cli::{Tally, run_seeds};
 use shoal_sim::scheduled::run::run;
+use shoal_sim::seeds::Seeds;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,8 +40,8 @@ fn failing(seeds: Range<u64>) -> Option<(u64, String)> {
 fn many_seeds_find_nothing() {
     let first = from_environment("SHOAL_SCHEDULED_SEED", 0);
     let count = from_environment("SHOAL_SCHEDULED_SEEDS", 2_000);
-    let arguments = Arguments { seed: first, seeds: count, limit: None };
-    let Tally { runs, sum } = run_seeds(arguments).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let seeds = Seeds { seed: first, seeds: Some(count), seconds: None };
+    let Tally { runs, sum } = run_seeds(seeds).unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{runs} schedules: {sum:?}");
     assert_eq!(runs, count);
     // That it looks at something is part of the promise.

@@ -10,8 +10,8 @@ use shoal_sim::silent::{Effect, Silent};
 
 const OPS: usize = 120;
 
-fn settings(seed: u64) -> Settings {
-    let mut settings = Settings { explain: true, ..Settings::of_seed(seed) };
+fn settings(seed: u64, batches: bool) -> Settings {
+    let mut settings = Settings { explain: true, batches, ..Settings::of_seed(seed) };
     // Checkpoints happen, and not everything stays in the cache.
     settings.open.checkpoint_bytes = 64 << 10;
     settings.open.cache_bytes = 4 << 20;
@@ -37,25 +37,25 @@ const ONCE: &[(u64, Effect, &str)] = &[
 #[test]
 fn runs_that_once_failed() {
     for (seed, effect, what) in ONCE {
-        assert!(write_of(*seed, *effect).struck, "seed {seed} no longer meets it: {what}");
+        assert!(write_of(*seed, *effect, false).struck, "seed {seed} no longer meets it: {what}");
     }
 }
 
 /// One write of a run goes wrong: which, says the seed.
-fn write_of(seed: u64, effect: Effect) -> Outcome {
+fn write_of(seed: u64, effect: Effect, batches: bool) -> Outcome {
     let mut rng = Rng::new(seed).fork(7);
     // Some of the first, where mistakes are rare but weigh; most anywhere.
     let nth = if rng.chance(30) { rng.range(1, 8) } else { rng.range(1, 50) };
     let wrong = Silent { effect, nth, seed: rng.next() };
-    within(300, &format!("seed {seed}, {wrong:?}"), move || {
-        run(&settings(seed), seed, OPS, wrong).unwrap_or_else(|e| panic!("{e}"))
+    within(300, &format!("seed {seed}, batches {batches}, {wrong:?}"), move || {
+        run(&settings(seed, batches), seed, OPS, wrong).unwrap_or_else(|e| panic!("{e}"))
     })
 }
 
 fn writes(effect: Effect) {
     let (mut total, mut struck) = (Outcome::default(), 0);
-    for seed in seeds() {
-        let outcome = write_of(seed, effect);
+    for (seed, batches) in seeds().flat_map(|seed| [(seed, false), (seed, true)]) {
+        let outcome = write_of(seed, effect, batches);
         struck += u64::from(outcome.struck);
         total += outcome;
     }
@@ -86,14 +86,15 @@ fn a_write_arrives_with_a_sector_of_zeros() {
 #[test]
 fn a_read_returns_other_bytes_once_or_for_ever() {
     let mut met = 0;
-    for seed in seeds() {
+    for (seed, batches) in seeds().flat_map(|seed| [(seed, false), (seed, true)]) {
         for effect in Effect::OF_READS {
             let mut rng = Rng::new(seed).fork(8);
             let wrong = Silent { effect, nth: rng.range(1, 12), seed: rng.next() };
-            let outcome = within(300, &format!("seed {seed}, {wrong:?}"), move || {
-                let run = run_with(&settings(seed), seed, OPS, Injury::Silent(wrong));
-                run.unwrap_or_else(|e| panic!("{e}"))
-            });
+            let outcome =
+                within(300, &format!("seed {seed}, batches {batches}, {wrong:?}"), move || {
+                    let run = run_with(&settings(seed, batches), seed, OPS, Injury::Silent(wrong));
+                    run.unwrap_or_else(|e| panic!("{e}"))
+                });
             met += u64::from(outcome.failures > 0);
         }
     }

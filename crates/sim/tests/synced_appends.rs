@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use shoal::{Caller, Device, Ino, MemDevice, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Caller, Device, Ino, MemDevice, OpenOptions, Volume, mkfs_on};
 use shoal_base::Result;
 use shoal_base::limits::SECTOR;
 use shoal_base::planted::{Defect, plant};
@@ -52,7 +52,7 @@ impl Device for Counted {
     }
 }
 
-/// What a workload took.
+/// Cost of a workload.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown")]
 struct Cost {
@@ -74,7 +74,8 @@ fn cost(files: u64, piece: usize, rounds: u64) -> Cost {
     let open = OpenOptions { background: false, cache_bytes: 64 << 20, ..Default::default() };
     let volume = Volume::open_on(device.clone(), &open).unwrap();
     let name = |n: u64| format!("f{n}").into_bytes();
-    let make = |n| volume.create(&Caller::root(), Ino::ROOT, &name(n), 0o644).unwrap().ino;
+    let make =
+        |n| volume.namespace().create(&Caller::root(), Ino::ROOT, &name(n), 0o644).unwrap().ino;
     let inos: Vec<Ino> = (0..files).map(make).collect();
     let taken = || {
         let info = volume.info();
@@ -85,15 +86,15 @@ fn cost(files: u64, piece: usize, rounds: u64) -> Cost {
         (taken(), device.sectors.load(Ordering::Relaxed), vec![7; piece]);
     for _ in 0..rounds {
         for ino in &inos {
-            volume.append(*ino, &bytes, false).unwrap();
-            volume.fsync(*ino, true).unwrap();
+            volume.files().append(*ino, &bytes, false).unwrap();
+            volume.files().fsync(*ino, true).unwrap();
         }
     }
     let sectors = device.sectors.load(Ordering::Relaxed) - sectors;
     let total = (files * rounds) as f64;
     let info = volume.info();
     let written = info.counters.iter().find(|(n, _)| *n == "data_bytes_written").unwrap().1;
-    volume.checkpoint().unwrap();
+    volume.maintenance().checkpoint().unwrap();
     let space = taken() - before;
     let report = volume.check(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);

@@ -1,13 +1,13 @@
-//! A set of numbers as a bit map with summaries: the next member after a number is found in a few
-//! steps, however many numbers there are between.
+//! A set of numbers as a bit map with summary levels. Finding the next member after a number takes
+//! a few steps, however large the gap.
 
-/// Numbers that a word stands for.
+/// Numbers per word.
 const WORD: u32 = u64::BITS;
 
-/// Numbers below a limit.
+/// A set of numbers below a limit.
 pub(crate) struct Bits {
-    /// The numbers, then for each level the words of the one before that are not zero; the last has
-    /// one word.
+    /// The numbers; then, for each level, which words of the level below are not zero. The last
+    /// level has one word.
     levels: Vec<Box<[u64]>>,
 }
 
@@ -16,7 +16,7 @@ fn place(n: u32) -> (usize, u64) {
 }
 
 impl Bits {
-    /// No number, of those below `limit`.
+    /// Makes an empty set for numbers below `limit`.
     pub fn new(limit: u32) -> Bits {
         let mut levels = Vec::new();
         let mut words = limit.div_ceil(WORD).max(1);
@@ -42,7 +42,7 @@ impl Bits {
         fresh
     }
 
-    /// Takes a number out. Returns whether it was there.
+    /// Removes a number. Returns whether it was a member.
     pub fn remove(&mut self, n: u32) -> bool {
         if !self.contains(n) {
             return false;
@@ -59,16 +59,16 @@ impl Bits {
         true
     }
 
-    /// Whether it is there.
+    /// Returns whether the number is a member.
     pub fn contains(&self, n: u32) -> bool {
         let (word, bit) = place(n);
         self.levels[0].get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// The least number from `from` on.
+    /// Returns the lowest member not below `from`.
     pub fn next(&self, from: u32) -> Option<u32> {
         let (mut level, mut at) = (0, from);
-        // Up, until a word has a bit at or behind the place.
+        // Up, until a word has a bit at the place or after it.
         loop {
             let words = self.levels.get(level)?;
             let (word, bit) = place(at);
@@ -80,14 +80,14 @@ impl Bits {
             at = at / WORD + 1;
             level += 1;
         }
-        // And down again along the first bits.
+        // Then down along the first bits.
         for words in self.levels[..level].iter().rev() {
             at = at * WORD + words[at as usize].trailing_zeros();
         }
         Some(at)
     }
 
-    /// All from `from` on, ascending.
+    /// Iterates over all members not below `from`, ascending.
     pub fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(self.next(from), |n| self.next(n.checked_add(1)?))
     }

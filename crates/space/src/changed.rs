@@ -1,16 +1,16 @@
-//! Which segments have changed since the last checkpoint's freeze: a bit for each, and one for each
-//! page of the usage table, so that a freeze looks only at what has changed.
+//! The segments changed since the last checkpoint's freeze: a bit for each segment, and one for
+//! each page of the usage table, so that a freeze reads only what has changed.
 //!
-//! A segment is marked *after* its change. A freeze takes the marks, then reads the segments: what
-//! it does not see yet is marked for the next one. Nothing is lost between the two looks at a mark,
-//! since what changes a segment stands still at a freeze: live bytes change inside transactions,
-//! which the gate keeps out, kinds and seals under locks that the freeze holds.
+//! A segment is marked *after* its change. A freeze takes the marks, then reads the segments: a
+//! change that it does not see yet is marked for the next one. Nothing is lost between two reads of
+//! a mark, because nothing changes a segment during a freeze: live bytes change inside
+//! transactions, which are quiesced; kinds and seals change under locks that the freeze holds.
 
 use shoal_base::sync::AtomicU64;
 use shoal_format::usage::PAGE_SEGMENTS;
 use std::sync::atomic::Ordering;
 
-/// Words of the segments of a page.
+/// Words for the segments of a page.
 const PAGE_WORDS: usize = (PAGE_SEGMENTS / u64::BITS) as usize;
 
 /// The marks.
@@ -25,7 +25,7 @@ fn place(n: u32) -> (usize, u64) {
 
 fn mark(words: &[AtomicU64], n: u32) {
     let (word, bit) = place(n);
-    // Mostly it is set already, and then the line stays in everybody's cache.
+    // Usually it is set already; then the cache line stays shared.
     if let Some(word) = words.get(word)
         && word.load(Ordering::Relaxed) & bit == 0
     {
@@ -33,7 +33,7 @@ fn mark(words: &[AtomicU64], n: u32) {
     }
 }
 
-/// The numbers that the bits of word `n` stand for.
+/// The numbers in `word`, which is word `n`.
 fn members(n: usize, mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = (word != 0).then(|| word.trailing_zeros())?;
@@ -43,7 +43,7 @@ fn members(n: usize, mut word: u64) -> impl Iterator<Item = u32> {
 }
 
 impl Changed {
-    /// No marks, of so many segments.
+    /// Makes a set without marks for this number of segments.
     pub fn new(segments: u32) -> Changed {
         let words = |n: u32| (0..n.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
         let pages = segments.div_ceil(PAGE_SEGMENTS);
@@ -51,14 +51,14 @@ impl Changed {
         Changed { segments: words(pages * PAGE_SEGMENTS), pages: words(pages) }
     }
 
-    /// The segment has changed.
+    /// Marks a changed segment.
     #[inline]
     pub fn mark(&self, segment: u32) {
         mark(&self.segments, segment);
         mark(&self.pages, segment / PAGE_SEGMENTS);
     }
 
-    /// Takes all marks, and calls `each` with the segments that had one, ascending.
+    /// Takes all marks, and calls `each` with every marked segment, ascending.
     pub fn take(&self, mut each: impl FnMut(u32)) {
         for (n, word) in self.pages.iter().enumerate() {
             if word.load(Ordering::Acquire) == 0 {
@@ -84,7 +84,7 @@ mod tests {
         let changed = Changed::new(200_000);
         let all = [199_999, 0, 1023, 1024, 65_535, 65_536, 70, 70];
         all.iter().for_each(|n| changed.mark(*n));
-        // Nowhere.
+        // Ignored.
         changed.mark(u32::MAX);
         let take = || {
             let mut taken = Vec::new();

@@ -1,85 +1,51 @@
-//! Counting: live and pinned bytes of each segment, and of the volume.
+//! Space accounting: live and pinned bytes of each segment, and of the volume.
 //!
-//! The sums of the volume are kept in shards, a cache line for each of the threads' shards: a call
-//! adds to its own line, and a reader adds up the lines. A sum read while others count is right
-//! to within what they are at.
+//! The sums of the volume are sharded, with a cache line per shard: a call adds to its own line,
+//! and a reader adds up the lines. A sum read concurrently with updates is exact except for the
+//! updates in progress.
+//!
+//! Changes are calls of [`Space`]; all that is counted is read through [`Counts`].
 
-use crate::{SegKind, Space};
-use crossbeam_utils::CachePadded;
+use crate::segment::Segment;
+use crate::space::{Open, Space, Stream};
+use crate::totals::Rest;
 use shoal_base::invariant;
 use shoal_base::planted::{self, Defect};
-use shoal_base::shard::{SHARDS, shard};
-use shoal_base::sync::AtomicI64;
+use shoal_base::sync::Mutex;
 use shoal_base::{Addr, SegNo};
+use shoal_format::usage::SegKind;
 use std::sync::atomic::Ordering;
 
-/// What the threads of a shard have added.
-#[derive(Default)]
-pub(crate) struct Shard {
-    live: AtomicI64,
-    pinned: AtomicI64,
-    /// Bytes taken off either.
-    freed: AtomicI64,
-}
-
-/// Sums over all segments.
-pub(crate) struct Totals(Box<[CachePadded<Shard>]>);
-
-impl Default for Totals {
-    fn default() -> Totals {
-        Totals((0..SHARDS).map(|_| CachePadded::default()).collect())
-    }
-}
-
-impl Totals {
-    #[inline]
-    pub(crate) fn live(&self, by: i64) {
-        let mine = &self.0[shard()];
-        mine.live.fetch_add(by, Ordering::Relaxed);
-        if by < 0 {
-            mine.freed.fetch_sub(by, Ordering::Relaxed);
-        }
-    }
-
-    fn pinned(&self, by: i64) {
-        let mine = &self.0[shard()];
-        mine.pinned.fetch_add(by, Ordering::Relaxed);
-        if by < 0 {
-            mine.freed.fetch_sub(by, Ordering::Relaxed);
-        }
-    }
-
-    fn sum(&self, of: impl Fn(&Shard) -> &AtomicI64) -> u64 {
-        let sum: i64 = self.0.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum();
-        sum.max(0) as u64
-    }
-
-    /// Sets the live bytes, while nothing is counted.
-    pub(crate) fn set_live(&self, bytes: i64) {
-        self.0.iter().for_each(|shard| shard.live.store(0, Ordering::Relaxed));
-        self.0[0].live.store(bytes, Ordering::Relaxed);
-    }
-}
+/// The counted bytes and segments of a volume: [`Space::counts`].
+#[derive(Clone, Copy)]
+pub struct Counts<'s>(&'s Space);
 
 impl Space {
-    /// Something now points to these bytes.
+    /// Returns the counts of bytes and segments, for reading.
+    #[inline]
+    pub fn counts(&self) -> Counts<'_> {
+        Counts(self)
+    }
+
+    /// Accounts for a new pointer to these bytes.
     #[inline]
     pub fn add_live(&self, addr: Addr, len: u32) {
         self.change_live(addr, i64::from(len));
     }
 
-    /// Something that pointed to these bytes no longer does.
+    /// Accounts for the loss of a pointer to these bytes.
     #[inline]
     pub fn sub_live(&self, addr: Addr, len: u32) {
         self.change_live(addr, -i64::from(len));
     }
 
-    /// These bytes, just taken off the live count, are still read by somebody: their segment stays.
+    /// Pins bytes that were just subtracted from the live count but are still read by somebody:
+    /// their segment must not be freed.
     pub fn pin(&self, addr: Addr, len: u32) {
         self.change_pinned(addr, i64::from(len));
     }
 
-    /// Nobody reads them any more, and no record since the last freeze points to them.
+    /// Unpins bytes: nobody reads them, and no record since the last freeze points to them.
     pub fn unpin(&self, addr: Addr, len: u32) {
         self.change_pinned(addr, -i64::from(len));
     }
@@ -91,7 +57,7 @@ impl Space {
                 self.totals.pinned(by);
                 let now = before + by;
                 invariant!(now >= 0, "{now} pinned bytes after {by} at {}", addr.0);
-                // Rarely: files removed one after the other lie in one segment.
+                // Rare: files removed one after the other are usually in one segment.
                 if (before == 0) != (now == 0) {
                     let more = if before == 0 { 1 } else { -1 };
                     self.pinned_segments.fetch_add(more, Ordering::Relaxed);
@@ -101,36 +67,10 @@ impl Space {
         }
     }
 
-    /// Segments in which something is pinned.
-    pub fn pinned_segments(&self) -> u32 {
-        self.pinned_segments.load(Ordering::Relaxed).max(0) as u32
-    }
-
-    /// Bytes that are pinned.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.totals.sum(|shard| &shard.pinned)
-    }
-
-    /// Bytes that something points to.
-    pub fn live_bytes(&self) -> u64 {
-        self.totals.sum(|shard| &shard.live)
-    }
-
-    /// Bytes of metadata that something points to.
-    pub fn meta_bytes(&self) -> u64 {
-        self.meta.load(Ordering::Relaxed).max(0) as u64
-    }
-
     pub(crate) fn count_meta(&self, kind: SegKind, by: i64) {
         if kind == SegKind::Meta {
             self.meta.fetch_add(by, Ordering::Relaxed);
         }
-    }
-
-    /// Bytes that were live or pinned and are no more, since the volume was opened: what has
-    /// changed since a call found no space, if anything has.
-    pub fn freed_bytes(&self) -> u64 {
-        self.totals.sum(|shard| &shard.freed)
     }
 
     fn change_live(&self, addr: Addr, by: i64) {
@@ -149,8 +89,10 @@ impl Space {
         if dead && planted::is(Defect::SegmentTooEarly) && segment.sealed.load(Ordering::Acquire) {
             self.release(SegNo(seg as u32));
         }
-        if (now < 0 || now > self.live_max.load(Ordering::Relaxed)) && !self.is_uncounted() {
-            // A damaged volume, or a fault of ours: a check says so.
+        if (now < 0 || now > self.live_max.load(Ordering::Relaxed))
+            && !self.recovery().is_uncounted()
+        {
+            // A damaged volume or a bug; a check reports it.
             self.accounting_error();
         }
     }
@@ -159,11 +101,80 @@ impl Space {
     pub(crate) fn accounting_error(&self) {
         self.accounting_errors.fetch_add(1, Ordering::Relaxed);
     }
+}
 
-    /// Times that live bytes went below zero or above a segment's size, or a segment was released
-    /// by who did not own it: bugs, shown by `fsck`, harmless to what is stored since a segment is
-    /// freed only when its count is exactly zero.
-    pub fn accounting_errors(&self) -> u64 {
-        self.accounting_errors.load(Ordering::Relaxed)
+impl Counts<'_> {
+    /// Number of free segments, including the reserve.
+    #[inline]
+    pub fn free_segments(self) -> u32 {
+        self.0.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Number of segments reserved from ordinary allocations.
+    #[inline]
+    pub fn reserve_segments(self) -> u32 {
+        self.0.reserve.load(Ordering::Relaxed)
+    }
+
+    /// Number of segments that the next checkpoint frees.
+    pub fn ready_segments(self) -> u32 {
+        let is_ready = |segment: &&Segment| {
+            matches!(segment.kind(), SegKind::Data | SegKind::Meta)
+                && segment.sealed.load(Ordering::Acquire)
+                && segment.live.load(Ordering::Relaxed) == 0
+                && segment.pinned.load(Ordering::Relaxed) == 0
+        };
+        self.0.segments.iter().filter(is_ready).count() as u32
+    }
+
+    /// Live bytes.
+    pub fn live_bytes(self) -> u64 {
+        self.0.totals.sum(|shard| &shard.live)
+    }
+
+    /// Live bytes of metadata.
+    #[inline]
+    pub fn meta_bytes(self) -> u64 {
+        self.0.meta.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Pinned bytes.
+    pub fn pinned_bytes(self) -> u64 {
+        self.0.totals.sum(|shard| &shard.pinned)
+    }
+
+    /// Number of segments with pinned bytes.
+    pub fn pinned_segments(self) -> u32 {
+        self.0.pinned_segments.load(Ordering::Relaxed).max(0) as u32
+    }
+
+    /// Dead bytes in used segments: approximately what cleaning and a checkpoint could gain.
+    pub fn dead_bytes(self) -> u64 {
+        let used = self.0.geometry.segments.saturating_sub(1 + self.free_segments());
+        let used = u64::from(used) * self.0.geometry.segment_size;
+        used.saturating_sub(self.live_bytes() + self.pinned_bytes())
+    }
+
+    /// Free bytes in a stream's open segment.
+    pub fn rest_of(self, stream: Stream) -> u64 {
+        let open = *self.0.streams[stream.index()].lock();
+        open.map_or(0, |at| self.0.geometry.segment_size - at.next)
+    }
+
+    /// Free bytes in the open segments.
+    pub fn open_rest(self) -> Rest {
+        let rest = |stream: &Mutex<Option<Open>>| {
+            let open = *stream.lock();
+            open.map_or(0, |at| self.0.geometry.segment_size - at.next)
+        };
+        let [meta, data @ ..] = &self.0.streams;
+        Rest { meta: rest(meta), data: data.iter().map(rest).sum() }
+    }
+
+    /// Number of accounting errors: live bytes below zero or above the segment size, or a release
+    /// of a segment by a caller that did not own it. These are bugs, reported by `fsck`. They do
+    /// not endanger data, because a segment is freed only if its count is exactly zero.
+    pub fn accounting_errors(self) -> u64 {
+        self.0.accounting_errors.load(Ordering::Relaxed)
     }
 }

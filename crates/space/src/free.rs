@@ -1,29 +1,29 @@
-//! The set of free segments, and of those among them that the host may still hold bytes of.
+//! The set of free segments, and its subset that may still use space on the host.
 
 use crate::bits::Bits;
 
-/// Numbers of free segments.
+/// The free segments, by number.
 pub(crate) struct FreeMap {
     free: Bits,
-    /// Free, and stale (`host.rs`).
+    /// Free and stale (`host.rs`).
     pub(crate) stale: Bits,
     len: u32,
-    /// Free, too, but not here: being discarded, or allocated on the host.
+    /// Free, but not in the set: being discarded, or being allocated on the host.
     pub(crate) away: u32,
 }
 
 impl FreeMap {
-    /// An empty set of numbers below `segments`.
+    /// Makes an empty set for numbers below `segments`.
     pub(crate) fn new(segments: u32) -> FreeMap {
         FreeMap { free: Bits::new(segments), stale: Bits::new(segments), len: 0, away: 0 }
     }
 
-    /// How many there are.
+    /// Number of members.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Adds `n`, below `segments`.
+    /// Adds `n`, which must be below `segments`.
     pub(crate) fn insert(&mut self, n: u32, stale: bool) {
         self.len += u32::from(self.free.insert(n));
         if stale {
@@ -31,28 +31,28 @@ impl FreeMap {
         }
     }
 
-    /// Takes `n` out, if it is there.
+    /// Removes `n`, if it is a member.
     pub(crate) fn remove(&mut self, n: u32) {
         self.len -= u32::from(self.free.remove(n));
         self.stale.remove(n);
     }
 
-    /// Whether it is there.
+    /// Returns whether `n` is a member.
     pub(crate) fn contains(&self, n: u32) -> bool {
         self.free.contains(n)
     }
 
-    /// The lowest number of which `wanted` says yes.
+    /// Returns the lowest member for which `wanted` is `true`.
     pub(crate) fn lowest(&self, wanted: impl Fn(u32) -> bool) -> Option<u32> {
         self.lowest_from(0, wanted)
     }
 
-    /// The same, from `from` on.
+    /// As [`FreeMap::lowest`], but not below `from`.
     pub(crate) fn lowest_from(&self, from: u32, wanted: impl Fn(u32) -> bool) -> Option<u32> {
         self.free.iter_from(from).find(|n| wanted(*n))
     }
 
-    /// The number with so many below it.
+    /// Returns the member that has `below` lower members.
     pub(crate) fn nth(&self, below: u32) -> Option<u32> {
         self.free.iter_from(0).nth(below as usize)
     }

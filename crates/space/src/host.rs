@@ -1,134 +1,49 @@
-//! What the host has of a segment: a volume in a sparse file gives free segments back to the file
-//! system below, and must have the others allocated there before anything depends on them.
+//! Allocation of segments on the host: a volume in a sparse file returns free segments to the
+//! underlying filesystem, and must have all others allocated there before anything depends on them.
 //!
-//! *Backed* is a segment that the host has allocated; *stale* a free one that it may still hold
-//! bytes of. A segment becomes backed when it is taken, or ahead of time; stale when it is freed;
-//! neither when it has been discarded. While a run of segments is being discarded it is in no set,
-//! so that nobody writes to it; it counts as free, and who finds no other waits for it.
+//! A segment is *backed* if the host has allocated it. A free segment is *stale* if it may still
+//! use space on the host. A segment becomes backed when it is allocated, or ahead of time; stale
+//! when it is freed; neither after it has been discarded. While a run of segments is being
+//! discarded it is in no set, so that nobody writes to it. It counts as free; a caller that finds
+//! no other segment waits for it.
 //!
-//! A checkpoint and the journal must never meet a host without room. So a part of the free segments
-//! is kept backed, as much as the next checkpoint will write ([`Space::ensure_backed`]), and an
+//! A checkpoint and the journal must never find the host out of space. Therefore some free segments
+//! are kept backed, as many as the next checkpoint will write ([`Host::ensure_backed`]). An
 //! ordinary allocation takes one of these only if another is backed in its place.
 
-use crate::Space;
 use crate::bits::Bits;
 use crate::free::FreeMap;
-use shoal_base::sync::{AtomicBool, AtomicU32, Condvar};
+use crate::space::Space;
 use shoal_base::{Addr, Code, Error, Result, SegNo};
 use shoal_device::Device;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
-/// Segments that are tried, each after the host has refused the one before: another session may
-/// have left some allocated.
+/// Segments to try, each after the host has refused the previous one: an earlier session may have
+/// left some allocated.
 const TRIES: u32 = 64;
 
-/// Adjacent free segments, out of the free set while they are discarded.
+/// Adjacent free segments, removed from the free set while they are discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeRun {
-    /// The first.
+    /// The first segment.
     pub first: SegNo,
-    /// How many.
+    /// Number of segments.
     pub count: u32,
 }
 
-/// What the host has.
-pub(crate) struct Host {
-    device: OnceLock<Arc<dyn Device>>,
-    /// By segment. Changed under the lock of the free map.
-    backed: Box<[AtomicBool]>,
-    stale: Box<[AtomicBool]>,
-    /// Free and backed.
-    backed_free: AtomicU32,
-    /// Free and stale.
-    stale_free: AtomicU32,
-    /// The host has refused lately.
-    short: AtomicBool,
-    /// And so it has for many segments.
-    tried: AtomicBool,
-    returned: Condvar,
-}
-
-impl Host {
-    /// All backed until somebody says how that is done.
-    pub(crate) fn new(segments: u32) -> Host {
-        Host {
-            device: OnceLock::new(),
-            backed: (0..segments).map(|_| AtomicBool::new(true)).collect(),
-            stale: (0..segments).map(|_| AtomicBool::new(false)).collect(),
-            backed_free: AtomicU32::new(0),
-            stale_free: AtomicU32::new(0),
-            short: AtomicBool::new(false),
-            tried: AtomicBool::new(false),
-            returned: Condvar::new(),
-        }
-    }
-
-    /// The segment has come into the free set or left it. Under its lock.
-    pub(crate) fn moved(&self, seg: u32, is_free: bool) {
-        let count = |flags: &[AtomicBool], sum: &AtomicU32| {
-            if flags[seg as usize].load(Ordering::Relaxed) {
-                match is_free {
-                    true => sum.fetch_add(1, Ordering::Relaxed),
-                    false => sum.fetch_sub(1, Ordering::Relaxed),
-                };
-            }
-        };
-        count(&self.backed, &self.backed_free);
-        count(&self.stale, &self.stale_free);
-    }
-
-    /// Counts anew, under the lock of the free map.
-    pub(crate) fn recount(&self, free: impl Fn(u32) -> bool) {
-        let count = |flags: &[AtomicBool]| {
-            let set = flags.iter().enumerate();
-            set.filter(|(n, flag)| flag.load(Ordering::Relaxed) && free(*n as u32)).count() as u32
-        };
-        self.backed_free.store(count(&self.backed), Ordering::Relaxed);
-        self.stale_free.store(count(&self.stale), Ordering::Relaxed);
-    }
-
-    /// The segment is being freed: it has been written to. Before it comes into the free set.
-    pub(crate) fn freed(&self, seg: u32) {
-        self.stale[seg as usize].store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_backed(&self, seg: u32) -> bool {
-        self.backed[seg as usize].load(Ordering::Relaxed)
-    }
-
-    fn is_stale(&self, seg: u32) -> bool {
-        self.stale[seg as usize].load(Ordering::Relaxed)
-    }
-
-    fn tried(&self) -> bool {
-        self.tried.load(Ordering::Relaxed)
-    }
-
-    /// Who waits for a run that is being discarded may look again.
-    pub(crate) fn returned(&self) -> &Condvar {
-        &self.returned
-    }
-}
+/// Allocation of free segments on the host, and their return to it: [`Space::host`].
+#[derive(Clone, Copy)]
+pub struct Host<'s>(&'s Space);
 
 impl Space {
-    /// The device that is to be asked for room. From now on no free segment is taken for backed.
-    /// `stale`: what is free now may be, as nobody knows what an earlier session left there.
-    pub fn set_host(&self, device: Arc<dyn Device>, stale: bool) {
-        let mut free = self.free.lock();
-        let stale = stale && device.is_sparse();
-        if self.host.device.set(device).is_err() {
-            return;
-        }
-        for n in 0..self.geometry.segments {
-            let is_free = free.contains(n);
-            self.host.backed[n as usize].store(!is_free, Ordering::Relaxed);
-            self.host.stale[n as usize].store(is_free && stale, Ordering::Relaxed);
-        }
-        self.recount_host(&mut free);
+    /// Returns the calls for backed and stale segments.
+    #[inline]
+    pub fn host(&self) -> Host<'_> {
+        Host(self)
     }
 
-    /// Counts anew what the host has of the free segments.
+    /// Counts the backed and stale free segments again.
     pub(crate) fn recount_host(&self, free: &mut FreeMap) {
         self.host.recount(|n| free.contains(n));
         free.stale = Bits::new(self.geometry.segments);
@@ -139,7 +54,7 @@ impl Space {
         }
     }
 
-    /// Adds a segment to the free ones.
+    /// Adds a segment to the free set.
     pub(crate) fn add_free(&self, free: &mut FreeMap, seg: u32) {
         free.insert(seg, self.host.is_stale(seg));
         self.host.moved(seg, true);
@@ -156,98 +71,138 @@ impl Space {
         self.host.short.store(done.is_err(), Ordering::Relaxed);
         if done.is_ok() {
             self.host.backed[seg.0 as usize].store(true, Ordering::Relaxed);
-            // To be given back when fewer are wanted, though nothing was written to it.
+            // Stale, so that it can be returned when fewer are wanted, although nothing was written
+            // to it.
             self.host.stale[seg.0 as usize].store(true, Ordering::Relaxed);
         }
         done
     }
+}
 
-    /// Free segments that the host has allocated.
-    pub fn backed_free(&self) -> u32 {
-        self.host.backed_free.load(Ordering::Relaxed)
+impl Host<'_> {
+    /// Sets the device that allocates space. From now on no free segment counts as backed. `stale`:
+    /// free segments may use space on the host, because the leftovers of earlier sessions are
+    /// unknown.
+    pub fn attach(self, device: Arc<dyn Device>, stale: bool) {
+        let mut free = self.0.free.lock();
+        let stale = stale && device.is_sparse();
+        if self.0.host.device.set(device).is_err() {
+            return;
+        }
+        for n in 0..self.0.geometry.segments {
+            let is_free = free.contains(n);
+            self.0.host.backed[n as usize].store(!is_free, Ordering::Relaxed);
+            self.0.host.stale[n as usize].store(is_free && stale, Ordering::Relaxed);
+        }
+        self.0.recount_host(&mut free);
     }
 
-    /// Free segments that the host may still hold bytes of.
-    pub fn stale_free(&self) -> u32 {
-        self.host.stale_free.load(Ordering::Relaxed)
+    /// Number of free segments that the host has allocated.
+    #[inline]
+    pub fn backed_free(self) -> u32 {
+        self.0.host.backed_free.load(Ordering::Relaxed)
     }
 
-    /// Whether the host had no room when it was last asked.
-    pub fn host_is_short(&self) -> bool {
-        self.host.short.load(Ordering::Relaxed)
+    /// Number of free segments that may still use space on the host.
+    #[inline]
+    pub fn stale_free(self) -> u32 {
+        self.0.host.stale_free.load(Ordering::Relaxed)
     }
 
-    /// Backs free segments, the lowest first, until `wanted` are. `ENOSPC` when the host has no
-    /// room for so many; then it is asked again only when it seems to have some.
-    pub fn ensure_backed(&self, wanted: u32) -> Result<()> {
+    /// Returns whether the host refused the last request.
+    #[inline]
+    pub fn is_short(self) -> bool {
+        self.0.host.short.load(Ordering::Relaxed)
+    }
+
+    /// Backs free segments, lowest first, until `wanted` are backed, or all. Waits for a run that
+    /// is being discarded, if there is no other.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the host has no space for so many. Then it is asked again only when it reports
+    /// free space.
+    pub fn ensure_backed(self, wanted: u32) -> Result<()> {
         let (mut from, mut tries) = (0, TRIES);
         let room = |device: &Arc<dyn Device>| device.room();
-        let no_room = self.host.device.get().and_then(room).is_some_and(|room| {
-            room < self.geometry.segment_size && self.host_is_short() && self.host.tried()
+        let no_room = self.0.host.device.get().and_then(room).is_some_and(|room| {
+            room < self.0.geometry.segment_size && self.is_short() && self.0.host.tried()
         });
         while self.backed_free() < wanted {
-            let mut free = self.free.lock();
-            let unbacked = |n: u32| !self.host.is_backed(n);
-            let next = free.lowest_from(from, unbacked).filter(|_| tries > 0 && !no_room);
-            let Some(seg) = next else { return Err(Error::Code(Code::NoSpace)) };
-            self.remove_free(&mut free, seg);
+            let mut free = self.0.free.lock();
+            if no_room || tries == 0 {
+                return Err(Error::Code(Code::NoSpace));
+            }
+            let unbacked = |n: u32| !self.0.host.is_backed(n);
+            let Some(seg) = free.lowest_from(from, unbacked) else {
+                if free.away > 0 {
+                    // They are free, and the host has not refused them.
+                    self.0.host.returned.wait(&mut free);
+                    continue;
+                }
+                if tries < TRIES {
+                    return Err(Error::Code(Code::NoSpace));
+                }
+                // All that is left is backed: other callers allocated the rest meanwhile.
+                return Ok(());
+            };
+            self.0.remove_free(&mut free, seg);
             free.away += 1;
-            self.free_count.store(free.len() + free.away, Ordering::Relaxed);
+            self.0.free_count.store(free.len() + free.away, Ordering::Relaxed);
             drop(free);
-            let done = self.back(SegNo(seg));
+            let done = self.0.back(SegNo(seg));
             self.give_back(FreeRun { first: SegNo(seg), count: 1 }, false);
             if done.is_err() {
                 (from, tries) = (seg + 1, tries - 1);
-                self.host.tried.store(tries == 0, Ordering::Relaxed);
+                self.0.host.tried.store(tries == 0, Ordering::Relaxed);
             }
         }
         Ok(())
     }
 
-    /// Takes a run of up to `max` adjacent stale segments out of the free set, to be discarded. The
-    /// `keep` lowest free segments are left: they are the next to be used.
-    pub fn take_stale(&self, max: u32, keep: u32) -> Option<FreeRun> {
+    /// Removes a run of up to `max` adjacent stale segments from the free set, for discarding. The
+    /// `keep` lowest free segments are left, because they are used next.
+    pub fn take_stale(self, max: u32, keep: u32) -> Option<FreeRun> {
         if self.stale_free() == 0 {
             return None;
         }
-        let mut free = self.free.lock();
+        let mut free = self.0.free.lock();
         let from = free.nth(keep)?;
         let first = free.stale.next(from)?;
-        let end = first.saturating_add(max).min(self.geometry.segments);
+        let end = first.saturating_add(max).min(self.0.geometry.segments);
         let count = (first..end).take_while(|n| free.stale.contains(*n)).count() as u32;
-        (first..first + count).for_each(|n| self.remove_free(&mut free, n));
+        (first..first + count).for_each(|n| self.0.remove_free(&mut free, n));
         free.away += count;
-        self.free_count.store(free.len() + free.away, Ordering::Relaxed);
+        self.0.free_count.store(free.len() + free.away, Ordering::Relaxed);
         Some(FreeRun { first: SegNo(first), count })
     }
 
-    /// A run that was taken is free again; `discarded`: nothing of it is on the host any more.
-    pub fn give_back(&self, run: FreeRun, discarded: bool) {
-        let mut free = self.free.lock();
+    /// Returns a run to the free set. `discarded`: it uses no space on the host any more.
+    pub fn give_back(self, run: FreeRun, discarded: bool) {
+        let mut free = self.0.free.lock();
         for n in run.first.0..run.first.0 + run.count {
             if discarded {
-                self.host.stale[n as usize].store(false, Ordering::Relaxed);
-                let unbacked = self.host.device.get().is_none();
-                self.host.backed[n as usize].store(unbacked, Ordering::Relaxed);
+                self.0.host.stale[n as usize].store(false, Ordering::Relaxed);
+                let unbacked = self.0.host.device.get().is_none();
+                self.0.host.backed[n as usize].store(unbacked, Ordering::Relaxed);
             }
             free.away -= 1;
-            self.add_free(&mut free, n);
+            self.0.add_free(&mut free, n);
         }
         drop(free);
-        self.host.returned.notify_all();
+        self.0.host.returned.notify_all();
     }
 
-    /// Every free segment is stale: for who wants all of them discarded.
-    pub fn all_stale(&self) {
-        let mut free = self.free.lock();
-        for n in 1..self.geometry.segments {
-            self.host.stale[n as usize].store(free.contains(n), Ordering::Relaxed);
+    /// Marks every free segment stale, so that all of them can be discarded.
+    pub fn mark_all_stale(self) {
+        let mut free = self.0.free.lock();
+        for n in 1..self.0.geometry.segments {
+            self.0.host.stale[n as usize].store(free.contains(n), Ordering::Relaxed);
         }
-        self.recount_host(&mut free);
+        self.0.recount_host(&mut free);
     }
 
-    /// Bytes of a run: offset and length.
-    pub fn bytes_of(&self, run: FreeRun) -> (Addr, u64) {
-        (self.geometry.start_of(run.first), u64::from(run.count) * self.geometry.segment_size)
+    /// Bytes of a run: address and length.
+    pub fn bytes_of(self, run: FreeRun) -> (Addr, u64) {
+        (self.0.geometry.start_of(run.first), u64::from(run.count) * self.0.geometry.segment_size)
     }
 }

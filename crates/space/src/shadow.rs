@@ -1,6 +1,6 @@
-//! The usage table as the newest checkpoint has it, or the one that is being written: kept from one
-//! to the next, so that a checkpoint changes only the rows that have changed, and knows by that the
-//! pages to be written and the totals.
+//! The usage table of the newest checkpoint, or of the one being written. Kept in memory from one
+//! to the next, so that a checkpoint changes only the rows that have changed, and knows from that
+//! the pages to write and the totals.
 
 use shoal_base::Addr;
 use shoal_format::Geometry;
@@ -11,36 +11,36 @@ use std::collections::BTreeSet;
 
 /// The table.
 pub(crate) struct Shadow {
-    /// The segments as they were at the freeze, amended by what the checkpoint writes. Metadata is
-    /// sealed here: `open` says which is not.
+    /// The segments at the freeze, plus the changes by the checkpoint's own writes. Metadata
+    /// segments are always sealed here; `open` has the exception.
     entries: Vec<UsageEntry>,
-    /// The segment in which the metadata stream goes on.
+    /// The segment in which the metadata stream continues.
     open: Option<u32>,
     /// Sums over all rows.
     totals: Totals,
     /// Sealed segments without live bytes: free in the table, and soon in memory too.
     unneeded: BTreeSet<u32>,
-    /// Pages in which a row has changed.
+    /// Pages with a changed row.
     due: BTreeSet<u32>,
-    /// Pages that were written with nothing in them: null in the next checkpoint.
+    /// Pages that were written without contents: null in the next checkpoint.
     blank: BTreeSet<u32>,
-    /// The rows on the device, to be compared with when everything is written.
+    /// The rows on the device, for a comparison when everything is written.
     #[cfg(debug_assertions)]
     written: Vec<UsageEntry>,
 }
 
 impl Shadow {
-    /// The table of a volume on which nothing has been written.
+    /// The table of a volume to which nothing has been written.
     pub fn fresh(geometry: &Geometry) -> Shadow {
         let mut entries = vec![UsageEntry::default(); geometry.segments as usize];
         entries[0].kind = SegKind::Super;
         let mut shadow = Shadow::unwritten(geometry, entries);
-        // All others are of free segments, and so it is said that they are: by null pointers.
+        // All other pages have only free segments, which null pointers express.
         shadow.due = BTreeSet::from([0]);
         shadow
     }
 
-    /// A table of which nobody knows what is on the device: every page is due.
+    /// A table whose on-disk version is unknown: every page is due.
     pub fn unwritten(geometry: &Geometry, entries: Vec<UsageEntry>) -> Shadow {
         let mut shadow = Shadow::of(entries, None);
         shadow.due = (0..usage::pages(geometry)).collect();
@@ -49,7 +49,7 @@ impl Shadow {
         shadow
     }
 
-    /// The table that is on the device.
+    /// The table on the device.
     pub fn loaded(geometry: &Geometry, table: UsageTable) -> Shadow {
         let open = Some(table.positions[0]).filter(|at| *at != Addr(0));
         Shadow::of(table.entries, open.map(|at| geometry.segment_of(at).0))
@@ -76,7 +76,7 @@ impl Shadow {
         shadow
     }
 
-    /// The segment as it was at the freeze, or has become by what the checkpoint writes.
+    /// The segment at the freeze, plus the changes by the checkpoint's own writes.
     pub fn entry(&self, seg: u32) -> Option<UsageEntry> {
         self.entries.get(seg as usize).copied()
     }
@@ -94,7 +94,7 @@ impl Shadow {
         };
     }
 
-    /// The metadata stream goes on in this segment.
+    /// Sets the segment in which the metadata stream continues.
     pub fn set_open(&mut self, open: Option<u32>) {
         if self.open == open {
             return;
@@ -118,11 +118,11 @@ impl Shadow {
         }
     }
 
-    /// What the table says of a segment: how it is once the checkpoint is durable.
+    /// The row of a segment: its state once the checkpoint is durable.
     fn row(&self, seg: u32) -> UsageEntry {
         let entry = self.entries[seg as usize];
         if self.open == Some(seg) {
-            // Taken since the freeze, perhaps, with nothing in it that counts.
+            // Possibly allocated since the freeze, without live bytes.
             UsageEntry { kind: SegKind::Meta, sealed: false, ..entry }
         } else if is_unneeded(&entry) {
             UsageEntry::default()
@@ -135,25 +135,25 @@ impl Shadow {
         segments.map(|seg| self.row(seg))
     }
 
-    /// The page is due, though no row has changed.
+    /// Makes a page due although no row has changed.
     pub fn rewrite(&mut self, geometry: &Geometry, page: u32) {
         if page < usage::pages(geometry) {
             self.due.insert(page);
         }
     }
 
-    /// Takes out the lowest page in which a row has changed since it was last taken.
+    /// Removes and returns the lowest page with a row that changed since it was last returned.
     pub fn next_due(&mut self) -> Option<u32> {
         self.due.pop_first()
     }
 
-    /// Whether all segments of a page are free.
+    /// Returns whether all segments of a page are free.
     pub fn is_blank(&self, geometry: &Geometry, page: u32) -> bool {
         let mut rows = self.rows(usage::segments_of_page(geometry, page));
         rows.all(|row| row == UsageEntry::default())
     }
 
-    /// A page, to be written.
+    /// Returns a page for writing.
     pub fn page(&mut self, geometry: &Geometry, number: u32, epoch: u64) -> UsagePage {
         let segments = usage::segments_of_page(geometry, number);
         let entries: Vec<UsageEntry> = self.rows(segments).collect();
@@ -165,7 +165,7 @@ impl Shadow {
         page
     }
 
-    /// A page that is null from now on.
+    /// Notes that a page is null from now on.
     pub fn leave_out(&mut self, geometry: &Geometry, number: u32) {
         let rows = usage::segments_of_page(geometry, number).len();
         let entries = vec![UsageEntry::default(); rows];
@@ -186,12 +186,12 @@ impl Shadow {
         self.totals
     }
 
-    /// Segments that the table calls free, and which may be given out when it is durable.
+    /// Segments that are free in the table, and can be reused when it is durable.
     pub fn unneeded(&self) -> impl Iterator<Item = (u32, UsageEntry)> {
         self.unneeded.iter().map(|seg| (*seg, self.entries[*seg as usize]))
     }
 
-    /// The checkpoint is durable.
+    /// Notes that the checkpoint is durable.
     pub fn published(&mut self) {
         self.due = std::mem::take(&mut self.blank);
     }
@@ -202,7 +202,7 @@ impl Shadow {
         UsageTable { positions, entries }
     }
 
-    /// Whether what is on the device, once all that is due has been written, is the whole table.
+    /// Returns whether the device has the whole table once all due pages are written.
     #[cfg(debug_assertions)]
     pub fn is_written(&self) -> bool {
         self.due.is_empty()
@@ -210,7 +210,7 @@ impl Shadow {
     }
 }
 
-/// Whether a segment is one that the checkpoint leaves behind.
+/// Returns whether the checkpoint no longer needs a segment.
 fn is_unneeded(entry: &UsageEntry) -> bool {
     entry.kind.holds_objects() && entry.sealed && entry.live.get() == 0
 }

@@ -1,14 +1,16 @@
-//! Taking free segments and giving them back: under the lock of the free map, all but asking the
-//! host.
+//! Allocating and freeing segments. All but the host's allocation is under the lock of the free
+//! map.
 
 use crate::free::FreeMap;
-use crate::{Class, SegKind, Segment, Space};
+use crate::segment::Segment;
+use crate::space::{Class, Space};
 use shoal_base::{Code, Result, SegNo};
+use shoal_format::usage::SegKind;
 use std::sync::atomic::Ordering;
 
 impl Space {
-    /// Takes the lowest free segment, and sees to it that the host has allocated it: nothing may
-    /// depend on a segment that the host could still refuse.
+    /// Allocates the lowest free segment, and makes the host allocate it: nothing may depend on a
+    /// segment that the host could still refuse.
     pub(crate) fn take(&self, kind: SegKind, class: Class) -> Result<SegNo> {
         let lowest = self.take_free(kind, class, false)?;
         let Err(error) = self.back(lowest) else { return Ok(lowest) };
@@ -16,17 +18,17 @@ impl Space {
         self.put_back(lowest);
         match class {
             Class::Ordinary => Err(error),
-            // What must succeed has segments kept for it.
+            // Segments are kept backed for allocations that must succeed.
             Class::Reserved => {
-                self.ensure_backed(1)?;
+                self.host().ensure_backed(1)?;
                 self.take_free(kind, class, true)
             }
         }
     }
 
-    /// The lowest free segment, or, if `backed`, the lowest that the host has allocated.
+    /// Allocates the lowest free segment or, if `backed`, the lowest that the host has allocated.
     fn take_free(&self, kind: SegKind, class: Class, backed: bool) -> Result<SegNo> {
-        if self.is_uncounted() {
+        if self.recovery().is_uncounted() {
             return Err(Code::NoSpace.into());
         }
         let mut free = self.free.lock();
@@ -49,7 +51,8 @@ impl Space {
             if self.segments[seg as usize].live.load(Ordering::Relaxed) == 0 {
                 break seg;
             }
-            // Something on a damaged volume points into it, whatever the table says: left alone.
+            // On a damaged volume something may point into it, whatever the table says: do not use
+            // it.
             self.accounting_error();
         };
         self.set_kind(seg, kind, false);
@@ -62,13 +65,13 @@ impl Space {
         self.free_count.store(free.len() + free.away, Ordering::Relaxed);
     }
 
-    /// A segment for the journal; may use the reserve.
+    /// Allocates a segment for the journal. May use the reserve.
     pub fn take_journal_segment(&self) -> Result<SegNo> {
         self.take(SegKind::Journal, Class::Reserved)
     }
 
-    /// Frees journal segments at once: a checkpoint that does not need them is durable. Segments
-    /// that are not the journal's are left alone and counted as an accounting error.
+    /// Frees journal segments at once. A checkpoint that does not need them must be durable. Other
+    /// segments are left alone and counted as an accounting error.
     pub fn release_journal_segments(&self, segments: &[SegNo]) {
         for seg in segments {
             let kind = self.segments.get(seg.0 as usize).map(Segment::kind);

@@ -1,5 +1,4 @@
-//! Lookups in a tree that is in memory as a whole: nanoseconds for each, or instructions, under
-//! `valgrind --tool=callgrind --toggle-collect='*look_up*'`.
+//! Lookups in a tree that is completely in memory: nanoseconds per lookup, or instructions, under
 //!
 //! `cargo bench -p shoal-tree [-- LOOKUPS]`
 
@@ -16,7 +15,7 @@ const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode
 const ID: NodeId = NodeId { volume: 5, root: RootId(0), tree: TreeId::Dirents };
 const ENTRIES: u64 = 200_000;
 
-/// Places nodes one behind the other.
+/// Places nodes in sequence.
 struct Writer(Arc<MemDevice>, u64);
 
 impl NodeWriter for Writer {

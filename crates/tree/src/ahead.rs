@@ -1,8 +1,8 @@
-//! Reading ahead: which nodes are missing in memory below a range of keys, and reading them,
-//! several at a time. A caller that knows which entries it is going to need asks level by level:
+//! Reading ahead: finds the nodes below a range of keys that are not in memory, and reads them,
+//! several at a time. A caller that knows which entries it will need asks level by level:
 //!
 //! ```text
-//! cold_nodes   the uppermost missing node on the path to each key; looks, and reads nothing
+//! cold_nodes   the uppermost missing node on the path to each key; reads nothing
 //! read_cold    reads one of them; any number of threads, each with another node
 //! ```
 //!
@@ -16,7 +16,7 @@ use shoal_base::Result;
 use shoal_format::node::Key;
 use std::sync::Arc;
 
-/// A node that was not in memory when it was looked for.
+/// A node that was not in memory when it was searched.
 pub struct ColdNode(Cell);
 
 enum Cell {
@@ -25,21 +25,37 @@ enum Cell {
 }
 
 impl Tree {
-    /// Appends to `cold` the nodes that are missing on the way to the entries of `[from, to)`, the
-    /// uppermost of each path, and stops when it has `limit` of them. Returns the key before which
-    /// everything was looked at.
+    /// Appends to `cold` the missing nodes on the paths to the entries of `[from, to)`, the
+    /// uppermost of each path, and stops at `limit` nodes. Returns the key up to which everything
+    /// was examined.
     pub fn cold_nodes(&self, from: Key, to: Key, limit: usize, cold: &mut Vec<ColdNode>) -> Key {
         let mut at = from;
         while at < to && cold.len() < limit {
-            let (node, end) = self.first_cold(at);
-            cold.extend(node.map(ColdNode));
-            at = end.max(at.next());
+            at = self.examine(at, cold);
         }
         at
     }
 
-    /// The uppermost missing node on the way to `key`, and the end of the range of keys for which
-    /// this is the answer.
+    /// As [`Tree::cold_nodes`] for the first entries of a range: those of `leaves` leaves.
+    pub fn cold_in_leaves(&self, from: Key, to: Key, leaves: usize, cold: &mut Vec<ColdNode>) {
+        let mut at = from;
+        for _ in 0..leaves {
+            if at < to {
+                at = self.examine(at, cold);
+            }
+        }
+    }
+
+    /// Appends the uppermost missing node on the path to `key`, and returns the key after all
+    /// entries on this path.
+    fn examine(&self, key: Key, cold: &mut Vec<ColdNode>) -> Key {
+        let (node, end) = self.first_cold(key);
+        cold.extend(node.map(ColdNode));
+        end.max(key.next())
+    }
+
+    /// Returns the uppermost missing node on the path to `key`, and the end of the key range for
+    /// which this is the answer.
     fn first_cold(&self, key: Key) -> (Option<Cell>, Key) {
         let mut cell = self.root.clone();
         loop {
@@ -62,10 +78,10 @@ impl Tree {
         }
     }
 
-    /// Brings a node into memory.
+    /// Reads a node into memory.
     ///
     /// # Errors
-    /// The device fails, or the node is damaged. Whoever uses the node finds the same.
+    /// The device fails, or the node is damaged. A user of the node gets the same error.
     pub fn read_cold(&self, node: &ColdNode) -> Result<()> {
         match &node.0 {
             Cell::Inner(cell) => self.load_inner(cell).map(drop),

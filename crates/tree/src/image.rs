@@ -1,26 +1,27 @@
-//! Reading the nodes of a checkpoint's image from the device, whatever is in memory: for the scrub.
-//! Nobody may give out what the image points to meanwhile.
+//! Reading the nodes of a checkpoint's image from the device, regardless of memory, for the scrub.
+//! Space in use by the image must not be reused meanwhile.
 
-use crate::salvage::{LostNode, Place, child};
+use crate::salvage::{LostNode, NodePlace, child};
 use crate::tree::Tree;
 use shoal_base::Result;
 use shoal_format::Ptr;
 use shoal_format::node::Key;
 
-/// What a walk through an image meets.
+/// An element of an image.
 #[derive(Debug)]
 pub enum Met<'a> {
-    /// A node that is as its parent says.
+    /// A node that matches its parent.
     Node(Ptr),
-    /// One that is not.
+    /// A node that does not.
     Lost(LostNode),
     /// An entry of a leaf.
     Entry(Key, &'a [u8]),
 }
 
 impl Tree {
-    /// Reads the tree whose root node is at `root`, from key `from` on, and tells `visit` what it
-    /// meets until that says no. Returns where to go on then; `None`: that was the end.
+    /// Reads the tree whose root node is at `root`, starting with key `from`, and passes its
+    /// elements to `visit` until that returns `false`. Returns the key at which to continue; `None`
+    /// at the end.
     pub fn read_image(
         &self,
         root: Ptr,
@@ -30,20 +31,20 @@ impl Tree {
         if root.is_null() {
             return Ok(None);
         }
-        let top = Place { ptr: root, level: None, low: Key::MIN, high: Key::MAX };
+        let top = NodePlace { ptr: root, level: None, low: Key::MIN, high: Key::MAX };
         self.read_below(&top, from, visit)
     }
 
     fn read_below(
         &self,
-        at: &Place,
+        at: &NodePlace,
         from: Key,
         visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
     ) -> Result<Option<Key>> {
         let node = match self.read_node(at.ptr, at.level).and_then(|node| self.fits(node, at)) {
             Ok(node) => node,
             Err(error) if error.is_damage() => {
-                let Place { ptr, level, low, high } = *at;
+                let NodePlace { ptr, level, low, high } = *at;
                 let lost = LostNode { ptr, level, low, high, error };
                 let more = visit(Met::Lost(lost))?;
                 return Ok((!more && high != Key::MAX).then_some(high));
@@ -74,7 +75,7 @@ impl Tree {
             }
         }
         self.recycle(node);
-        // Stopped at the very last entry: what follows is behind this node.
+        // Stopped at the very last entry: the scan continues after this node.
         if stopped.is_none() && !more && at.high != Key::MAX {
             stopped = Some(at.high.max(from));
         }

@@ -1,26 +1,25 @@
-//! Inner cells: the identity of an inner node in memory, and the arrays of children it publishes.
+//! Inner cells: the identity of an inner node in memory, and the arrays of children that it
+//! publishes.
 //!
-//! An array keeps the cells of its children in memory, about 200 bytes for each, so arrays are
-//! dropped too. That ends the identity of the children: the next reader makes new cells for the
-//! same nodes. Two cells of one node must never both be used, so an array goes only when nothing in
-//! its children is in memory, all of them are locked at that moment, and they are marked dead
-//! before they are unlocked. A thread that still holds one of them finds the mark and descends
-//! again.
+//! An array keeps the cells of its children in memory, about 200 bytes each, so arrays are evicted
+//! too. That ends the identity of the children: the next reader makes new cells for the same nodes.
+//! Two cells of one node must never both be in use. Therefore an array is evicted only if nothing
+//! in its children is in memory; all of them are locked at that moment, and marked dead before they
+//! are unlocked. A thread that still holds one of them finds the mark and descends again.
 //!
-//! Nothing is dropped while the tree's shape changes: who holds the shape lock can rely on every
+//! Nothing is evicted while the tree's shape changes: a holder of the shape lock can rely on every
 //! cell it has reached from the root.
 
-use crate::cache::{Charge, Dropped, NodeCache};
+use crate::cache::{Charge, Dropped, Evict, NodeCache};
 use crate::cell::LeafCell;
 use crate::sync::{ArcSwapOption, Mutex};
-use crate::tree::Tree;
 use shoal_base::Epoch;
 use shoal_format::Ptr;
 use shoal_format::node::Key;
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// The two counters in front of what an `Arc` holds.
+/// Bytes of the two counters of an `Arc`.
 const COUNTS: usize = 2 * size_of::<usize>();
 
 /// The children of an inner cell.
@@ -37,7 +36,7 @@ impl Children {
             Children::Inners(v) => Children::Inners(v.split_off(at)),
         }
     }
-    /// Bytes that the array and the cells in it take.
+    /// Bytes of the array and of the cells in it.
     fn bytes(&self) -> usize {
         match self {
             Children::Leaves(v) => {
@@ -50,12 +49,12 @@ impl Children {
     }
 }
 
-/// One version of an inner node: never changed once published.
+/// One version of an inner node. Never changed once published.
 #[derive(Clone)]
 pub(crate) struct InnerData {
-    /// 1: the children are leaves.
+    /// 1 if the children are leaves.
     pub level: u8,
-    /// Lowest key of each child; the first is also the lowest of this node.
+    /// Lowest key of each child. The first is also the lowest of this node.
     pub keys: Vec<Key>,
     pub children: Children,
     charge: Charge,
@@ -65,12 +64,12 @@ impl InnerData {
     pub fn new(level: u8, keys: Vec<Key>, children: Children) -> InnerData {
         InnerData { level, keys, children, charge: Charge::none() }
     }
-    /// Which child answers for `key`.
+    /// Index of the child that covers `key`.
     #[inline]
     pub fn child_for(&self, key: Key) -> usize {
         self.keys.partition_point(|k| *k <= key).saturating_sub(1)
     }
-    /// The children that answer for the keys, which are in order, each with its own.
+    /// Yields each child that covers some of the keys, which must be sorted, with its keys.
     pub fn routes<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = (usize, &'k [Key])> {
         let mut rest = keys;
         std::iter::from_fn(move || {
@@ -82,7 +81,7 @@ impl InnerData {
             Some((i, own))
         })
     }
-    /// Counted in the budget from now on, as long as anybody holds it.
+    /// Accounts for its memory from now on, until it is dropped.
     pub fn charged(mut self, cache: &Arc<NodeCache>) -> Arc<InnerData> {
         let keys = self.keys.capacity() * size_of::<Key>();
         let own = size_of::<InnerData>() + COUNTS;
@@ -93,10 +92,10 @@ impl InnerData {
 
 /// An inner node.
 pub(crate) struct InnerCell {
-    /// The current version; `None`: only on the device.
+    /// The current version; `None` if it is only on the device.
     pub now: ArcSwapOption<InnerData>,
     pub meta: Mutex<InnerMeta>,
-    /// 0 for the root: whichever its node says, or 1 of an empty tree.
+    /// Level; 0 for the root, whose level is that of its node, or 1 in an empty tree.
     pub level: u8,
     /// The tree's shape lock.
     shape: Arc<Mutex<()>>,
@@ -104,21 +103,21 @@ pub(crate) struct InnerCell {
 
 pub(crate) struct InnerMeta {
     pub disk: Ptr,
-    /// One past the largest key, known to the parent when it made this cell.
+    /// One past the largest key, as known to the parent when it made this cell.
     pub high: Key,
     /// Epoch of the last change of shape.
     pub epoch: Epoch,
-    /// Epoch whose checkpoint wrote it last.
+    /// Epoch of the checkpoint that wrote it last.
     pub wrote: Epoch,
     /// The current version differs in shape from `disk`.
     pub dirty: bool,
     /// The version before `epoch`, and whether it was dirty.
     pub old: Option<(Arc<InnerData>, bool)>,
-    /// Merged away, or dropped from memory with its parent's array.
+    /// Merged away, or evicted with its parent's array.
     pub dead: bool,
-    /// Read or found in use since the clock came by.
+    /// Read or found in use since the clock last passed.
     pub recent: bool,
-    /// The child that kept this from being dropped the last time: the first to look at.
+    /// Index of the child that prevented the last eviction, to be examined first.
     busy: usize,
 }
 
@@ -141,55 +140,8 @@ impl InnerCell {
         crate::tests::inner_born(&cell);
         cell
     }
-    /// A cell born in memory, dirty.
-    pub fn fresh(data: InnerData, high: Key, epoch: Epoch, tree: &Tree) -> Arc<InnerCell> {
-        tree.touched(data.keys[0], epoch);
-        let cell = InnerCell::on_disk(Ptr::NULL, data.level, high, &tree.shape);
-        {
-            let mut meta = cell.meta.lock();
-            meta.epoch = epoch;
-            meta.dirty = true;
-            cell.now.store(Some(data.charged(&tree.cache)));
-        }
-        cell
-    }
-    /// Makes `data` the current version. Only under the tree's shape lock.
-    pub fn publish(&self, data: InnerData, epoch: Epoch, tree: &Tree) {
-        let mut meta = self.meta.lock();
-        if !(meta.dirty && meta.epoch == epoch) {
-            tree.touched(data.keys[0], epoch);
-        }
-        let before = self.now.swap(Some(data.charged(&tree.cache)));
-        if meta.epoch < epoch {
-            let was_dirty = meta.dirty;
-            meta.old = before.map(|b| (b, was_dirty));
-            meta.epoch = epoch;
-        }
-        meta.dirty = true;
-    }
-    /// For the clock: gives up the array, and with it the cells of the children, if that loses
-    /// nothing.
-    pub fn try_drop(&self, cache: &NodeCache) -> Dropped {
-        let Some(_shape) = self.shape.try_lock() else { return Dropped::InUse };
-        let Some(mut meta) = self.meta.try_lock() else { return Dropped::InUse };
-        let Some(data) = self.now.load_full() else { return Dropped::Gone };
-        // Of what was merged away, the children live on elsewhere.
-        if meta.dead {
-            return Dropped::Gone;
-        }
-        if !meta.is_written(cache) || std::mem::take(&mut meta.recent) {
-            return Dropped::InUse;
-        }
-        match self.abandon(&data, meta.busy, cache) {
-            Ok(()) => Dropped::Cells,
-            Err(busy) => {
-                meta.busy = busy;
-                meta.recent = true;
-                Dropped::InUse
-            }
-        }
-    }
-    /// Takes `data` out if none of its children is in use; else says which one is.
+    /// Removes `data` if none of its children is in use. Otherwise returns the index of one that
+    /// is.
     fn abandon(&self, data: &InnerData, busy: usize, cache: &NodeCache) -> Result<(), usize> {
         match &data.children {
             Children::Leaves(leaves) => {
@@ -210,15 +162,40 @@ impl InnerCell {
     }
 }
 
+impl Evict for InnerCell {
+    /// Gives up the array, with the cells of the children.
+    fn try_drop(&self, cache: &NodeCache) -> Dropped {
+        let Some(_shape) = self.shape.try_lock() else { return Dropped::InUse };
+        let Some(mut meta) = self.meta.try_lock() else { return Dropped::InUse };
+        let Some(data) = self.now.load_full() else { return Dropped::Gone };
+        // The children of a merged node live on elsewhere.
+        if meta.dead {
+            return Dropped::Gone;
+        }
+        if !meta.is_written(cache) || std::mem::take(&mut meta.recent) {
+            return Dropped::InUse;
+        }
+        match self.abandon(&data, meta.busy, cache) {
+            Ok(()) => Dropped::Cells,
+            Err(busy) => {
+                meta.busy = busy;
+                meta.recent = true;
+                Dropped::InUse
+            }
+        }
+    }
+}
+
 impl InnerMeta {
-    /// Whether what is on the device is this node, for readers and for the checkpoint under way.
+    /// Returns whether the node on the device is current, for readers and for the current
+    /// checkpoint.
     fn is_written(&self, cache: &NodeCache) -> bool {
         !self.dirty && self.old.is_none() && !self.disk.is_null() && cache.may_drop(self.wrote)
     }
 }
 
-/// What `take` gives for each of `cells`, or the place of one for which it gives nothing; looks at
-/// `first` first.
+/// Calls `take` for each of `cells`, starting with index `first`. Returns all results, or the index
+/// of a cell for which `take` returned `None`.
 fn all<'c, C, G>(
     cells: &'c [Arc<C>],
     first: usize,

@@ -1,12 +1,12 @@
 //! The leaves of a large checkpoint, encoded and written by several threads.
 //!
-//! Addresses are given out in the order of keys, so that neighbours lie together on the device; the
-//! rest of the work is per leaf. What other threads may do to a leaf meanwhile, and why it stays to
-//! be written until then: `persist.rs`. The inner nodes follow when all leaves have their pointers.
+//! Addresses are allocated in key order, so that neighbours are adjacent on the device. The rest of
+//! the work is independent for each leaf. `persist.rs` explains what other threads may do to a leaf
+//! meanwhile, and why its version for the checkpoint stays until it is written. The inner nodes
+//! follow when all leaves have their pointers.
 
 use crate::cell::LeafCell;
 use crate::inner::{Children, InnerCell};
-use crate::persist::NodeWriter;
 use crate::sync::Mutex;
 use crate::sync::crew::{Steps, in_order};
 use crate::tree::Tree;
@@ -16,24 +16,47 @@ use shoal_format::node::{Key, stamp_node};
 use shoal_format::{Coding, Compression, Ptr};
 use std::sync::Arc;
 
-/// Leaves that a thread encodes, and writes at once: 1 MiB.
+/// Leaves that a thread encodes and writes at once: 1 MiB.
 const CHUNK: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 64 };
-/// Leaves for which no threads are started.
+/// Number of leaves up to which no threads are started.
 const FEW: usize = 2 * CHUNK;
 
 /// Writes bytes at an address.
 pub type WriteAt = dyn Fn(Addr, &[u8]) -> Result<()> + Send + Sync;
 
-/// Threads that a checkpoint may use, and how they write.
+/// The threads that a checkpoint may use, and their write function.
 #[derive(Clone)]
 pub struct Helpers {
-    /// Threads, the calling one included.
+    /// Number of threads, including the calling one.
     pub threads: usize,
-    /// Writes at addresses from the writer's `alloc`; in effect before the checkpoint ends.
+    /// Writes at addresses from the writer's `alloc`; effective before the checkpoint ends.
     pub write: Arc<WriteAt>,
 }
 
-/// Where an object lies in a buffer, and where it belongs.
+/// The destination of a checkpoint's writes.
+pub trait NodeWriter: Send {
+    /// Allocates an address for `len` bytes.
+    fn alloc(&mut self, len: usize) -> Result<Addr>;
+    /// Writes `bytes` at an address from `alloc`. May be buffered until the checkpoint's end.
+    fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
+    /// Compression of nodes and inode blocks.
+    fn compression(&self) -> Compression {
+        Compression::NONE
+    }
+    /// Begins a new sector for the next object, because it is written separately from the previous
+    /// ones.
+    fn align(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Frees the target of a pointer that is not part of the new image.
+    fn retire(&mut self, ptr: Ptr);
+    /// Threads that may help with many writes.
+    fn helpers(&self) -> Option<Helpers> {
+        None
+    }
+}
+
+/// An object's place in a buffer and on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
     /// Its address on the device.
@@ -45,8 +68,8 @@ pub struct Placed {
 }
 
 impl Helpers {
-    /// Writes objects of `raw`; those that lie beside each other there and on the device, together
-    /// with the bytes between them.
+    /// Writes objects of `raw`. Those that are adjacent both in `raw` and on the device are written
+    /// together, with the bytes between them.
     pub fn write_runs(&self, raw: &[u8], placed: &[Placed]) -> Result<()> {
         let offset = |one: &Placed| one.addr.0.wrapping_sub(one.start as u64);
         for run in placed.chunk_by(|a, b| offset(a) == offset(b)) {
@@ -60,19 +83,19 @@ impl Helpers {
     }
 }
 
-/// Leaves that one thread works on, encoded one behind the other.
+/// Leaves that one thread processes, encoded in sequence.
 #[derive(Default)]
 struct Piece {
     leaves: Vec<Arc<LeafCell>>,
     raw: Vec<u8>,
     codings: Vec<Coding>,
-    /// Where each is in `raw`, and where it belongs.
+    /// Place of each leaf in `raw` and on the device.
     placed: Vec<Placed>,
 }
 
 impl Tree {
-    /// Writes the leaves that changed up to `epoch`, the lowest keys of which are among `keys`, if
-    /// there are enough of them to start threads for. The others are left to the caller.
+    /// Writes the leaves that changed up to `epoch` and whose lowest keys are among `keys`, if
+    /// there are enough to start threads for. The others are left to the caller.
     pub(crate) fn write_leaves(
         &self,
         keys: &[Key],
@@ -112,8 +135,8 @@ impl Tree {
         writer.align()
     }
 
-    /// The leaves that have still to be written and whose lowest key is one of `keys`: so each is
-    /// found by one key only, and by one thread.
+    /// Finds the unwritten leaves whose lowest key is one of `keys`. So each leaf is found by one
+    /// key only, and by one thread.
     fn unwritten_leaves(
         &self,
         cell: &InnerCell,
@@ -135,8 +158,8 @@ impl Tree {
         }
     }
 
-    /// Encodes leaves as they were at the end of `epoch`. A leaf stays as it is until
-    /// [`Tree::leaf_written`]: what changes meanwhile belongs to a later epoch, in a copy.
+    /// Encodes leaves as they were at the end of `epoch`. That version of a leaf stays until
+    /// [`Tree::leaf_written`]: later changes belong to a later epoch and go to a copy.
     fn encode_leaves(&self, leaves: Vec<Arc<LeafCell>>, how: Compression, epoch: Epoch) -> Piece {
         let mut piece = Piece::default();
         piece.raw.reserve(leaves.len() * NODE_SIZE);
@@ -157,7 +180,7 @@ impl Tree {
         piece
     }
 
-    /// Writes encoded leaves at their addresses; returns what they leave.
+    /// Writes encoded leaves at their addresses. Returns the pointers that they replace.
     fn write_piece(&self, piece: &mut Piece, epoch: Epoch, helpers: &Helpers) -> Result<Vec<Ptr>> {
         let mut retired = Vec::with_capacity(piece.leaves.len());
         let codings = piece.codings.iter().zip(&piece.placed);

@@ -1,62 +1,39 @@
-//! Writing a tree to the device: a checkpoint walks the cells as they were at the end of its epoch,
-//! writes the nodes that changed to new addresses, children before parents, and returns the new
-//! root.
+//! Writing a tree to the device. A checkpoint walks the cells as they were at the end of its epoch,
+//! writes the changed nodes to new addresses, children before parents, and returns the new root.
 //!
-//! Problem: a checkpoint must not look at every cell in memory, but a leaf does not know its
-//! parents, whose pointers change with its address.
+//! Problem: a checkpoint must not visit every cell in memory, but a leaf does not know its parents,
+//! whose pointers change with its address.
 //!
-//! Rule: the first change of a cell in an epoch, of a leaf's entries or of an inner cell's array,
-//! and the birth of a cell, notes `(epoch, key)` in `Tree::touched`, before the transaction ends.
-//! The key is the cell's lowest. The checkpoint of epoch `e` takes what was noted up to `e`, sorts
-//! it, and descends to these keys only, in the arrays as they were at the end of `e`.
+//! Rule: the first change of a cell in an epoch (of a leaf's entries or of an inner cell's array),
+//! and the creation of a cell, adds `(epoch, key)` to `Tree::touched` before the transaction ends.
+//! The key is the cell's lowest. The checkpoint of epoch `e` takes and sorts all entries up to `e`,
+//! and descends only to these keys, in the arrays as they were at the end of `e`.
 //!
-//! Proof that it meets every cell that is to be written: while a cell is in the tree, the key that
-//! was noted stays within its range. A leaf's lowest key never changes. That of an inner cell never
-//! grows: a split takes from its right end, a merge adds there. So in every version of the tree
-//! that contains the cell, the one of the end of `e` too, the way to the key leads through the
-//! cell, and through all cells above it, which get the new address. No transaction of `e` is under
-//! way when the checkpoint takes the keys, and those of `e + 1` note theirs under their own epoch.
-//! A key whose cell has left the tree leads to another one, which is found clean.
+//! Proof that it visits every cell that must be written: while a cell is in the tree, its noted key
+//! stays within its range. A leaf's lowest key never changes. That of an inner cell never grows: a
+//! split takes from its right end, a merge adds there. So in every version of the tree that
+//! contains the cell, including that at the end of `e`, the path to the key leads through the cell,
+//! and through all cells above it, which get new addresses too. No transaction of `e` is in
+//! progress when the checkpoint takes the keys, and those of `e + 1` note theirs under their own
+//! epoch. A key whose cell has left the tree leads to another cell, which is found clean.
 //!
-//! Cost: the nodes on the way to what changed, whatever else is in memory.
+//! Cost: the nodes on the paths to the changes, regardless of what else is in memory.
 
 use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
-use crate::leaves::Helpers;
+use crate::leaves::NodeWriter;
 use crate::tree::{Dead, Tree};
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Epoch, Result};
+use shoal_format::Ptr;
 use shoal_format::node::{Key, Node, stamp_node};
-use shoal_format::{Compression, Ptr};
 use std::sync::Arc;
 
-/// Where a checkpoint puts what it writes.
-pub trait NodeWriter: Send {
-    /// An address for `len` bytes.
-    fn alloc(&mut self, len: usize) -> Result<Addr>;
-    /// Writes `bytes` at an address from `alloc`; may be buffered until the checkpoint's end.
-    fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()>;
-    /// How nodes and inode blocks are coded.
-    fn compression(&self) -> Compression {
-        Compression::NONE
-    }
-    /// The next object begins in a sector of its own: it is written apart from those before.
-    fn align(&mut self) -> Result<()> {
-        Ok(())
-    }
-    /// What this pointed to is not part of the new image.
-    fn retire(&mut self, ptr: Ptr);
-    /// Threads that may help, if what is to be written is much.
-    fn helpers(&self) -> Option<Helpers> {
-        None
-    }
-}
-
 impl Tree {
-    /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more. Of
-    /// an empty tree nothing is written, and a null pointer returned.
+    /// Writes the tree as it was at the end of `epoch`, in which no transaction runs any more. For
+    /// an empty tree it writes nothing and returns a null pointer.
     pub fn checkpoint(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> Result<Ptr> {
         let keys = self.take_touched(epoch);
         if !self.retire_if_empty(epoch, writer) {
@@ -80,12 +57,12 @@ impl Tree {
         Ok(root)
     }
 
-    /// Notes for the checkpoint of `epoch` that a cell changes whose lowest key this is.
+    /// Notes for the checkpoint of `epoch` that a cell with this lowest key changes.
     pub(crate) fn touched(&self, low: Key, epoch: Epoch) {
         self.touched.lock().push((epoch, low));
     }
 
-    /// Returns what was noted up to `epoch`, in order, and forgets it.
+    /// Removes and returns all keys noted up to `epoch`, sorted.
     fn take_touched(&self, epoch: Epoch) -> Vec<Key> {
         let noted = std::mem::take(&mut *self.touched.lock());
         let (noted, later): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(of, _)| *of <= epoch);
@@ -96,7 +73,8 @@ impl Tree {
         keys
     }
 
-    /// The version of an inner cell that belongs to `epoch`, and whether its shape is unwritten.
+    /// Returns the version of an inner cell that belongs to `epoch`, and whether its shape is
+    /// unwritten.
     pub(crate) fn version(&self, cell: &InnerCell, epoch: Epoch) -> Option<(Arc<InnerData>, bool)> {
         let mut meta = cell.meta.lock();
         if meta.epoch > epoch {
@@ -106,15 +84,15 @@ impl Tree {
         cell.now.load_full().map(|data| (data, meta.dirty))
     }
 
-    /// A tree that was empty at the end of `epoch` takes no room: else every root, and every number
-    /// of one that is gone, would keep its four trees. Returns whether it was empty.
+    /// Frees the nodes of a tree that was empty at the end of `epoch`; otherwise every subvolume,
+    /// and every number of a deleted one, would keep its four trees. Returns whether it was empty.
     fn retire_if_empty(&self, epoch: Epoch, writer: &mut dyn NodeWriter) -> bool {
         let Some((data, _)) = self.version(&self.root, epoch) else { return false };
         let Children::Leaves(leaves) = &data.children else { return false };
         let [leaf] = &leaves[..] else { return false };
         let mut state = leaf.state.write();
         let then = if state.epoch > epoch { &state.old } else { &state.node };
-        // Not in memory: it is as it was written.
+        // Not in memory, so unchanged since it was written.
         if !then.as_ref().map_or(state.disk.is_null(), |node| node.count() == 0) {
             return false;
         }
@@ -140,8 +118,8 @@ impl Tree {
         true
     }
 
-    /// Writes what changed on the way to `keys`, all within the range of `cell`. Returns whether
-    /// its node got a new address.
+    /// Writes the changed nodes on the paths to `keys`, all of which must be in the range of
+    /// `cell`. Returns whether its node got a new address.
     fn write_inner(
         &self,
         cell: &InnerCell,
@@ -149,9 +127,9 @@ impl Tree {
         epoch: Epoch,
         writer: &mut dyn NodeWriter,
     ) -> Result<bool> {
-        // Not in memory: nothing below it can have changed. The same if it has been dropped since
-        // we took its parent's array: what changed later in the cells that took its place belongs
-        // to a later epoch.
+        // Not in memory, so nothing below it can have changed. The same holds if it was evicted
+        // since we took its parent's array: later changes in the cells that replaced it belong to a
+        // later epoch.
         let Some((data, mut changed)) = self.version(cell, epoch) else { return Ok(false) };
         for (i, of_child) in data.routes(keys) {
             self.cache.counters.add(Counter::CheckpointCells, 1);
@@ -178,8 +156,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// For the cleaner: the node of `level` for the key `low`, if it is still at `addr`, is written
-    /// elsewhere by the checkpoint of `epoch`, the current one.
+    /// For the cleaner: makes the checkpoint of `epoch`, the current one, write the node of `level`
+    /// for the key `low` elsewhere, if it is still at `addr`.
     pub fn rewrite(&self, low: Key, level: u8, addr: Addr, epoch: Epoch) -> Result<()> {
         self.mark_root(epoch);
         if level == 0 {
@@ -220,7 +198,7 @@ impl Tree {
         node
     }
 
-    /// Returns whether the leaf has got a new address in this checkpoint.
+    /// Writes a leaf if necessary. Returns whether it has a new address in this checkpoint.
     fn write_leaf_node(
         &self,
         leaf: &Arc<LeafCell>,
@@ -240,8 +218,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// The version of a leaf that belongs to `epoch` has been written; returns where the last one
-    /// was.
+    /// Notes that the version of a leaf that belongs to `epoch` has been written. Returns the
+    /// pointer to the previous one.
     pub(crate) fn leaf_written(&self, state: &mut LeafState, ptr: Ptr, epoch: Epoch) -> Ptr {
         self.cache.cleaned(state.epoch.min(epoch), state.counted[usize::from(state.epoch > epoch)]);
         if state.epoch <= epoch {
@@ -269,10 +247,10 @@ impl Tree {
 }
 
 impl Tree {
-    /// For checks: every node of the tree that is on the device, each once. Inner nodes that are
-    /// not in memory are read and forgotten again. Not while anything changes.
+    /// For checks: visits every node of the tree on the device, each once. Inner nodes that are not
+    /// in memory are read and dropped again. Nothing may change meanwhile.
     pub fn for_each_node(&self, visit: &mut dyn FnMut(Ptr)) -> Result<()> {
-        // Born since the last checkpoint, or an empty tree's: not there.
+        // Null if new since the last checkpoint, or in an empty tree.
         let visit = &mut |ptr: Ptr| {
             if !ptr.is_null() {
                 visit(ptr);
@@ -307,8 +285,8 @@ impl Tree {
         }
     }
 
-    /// For checks and tests: cells and arrays in memory, reading nothing. Not while anything
-    /// changes.
+    /// For checks and tests: counts cells and arrays in memory, without reading. Nothing may change
+    /// meanwhile.
     pub fn census(&self) -> Census {
         let mut census = Census { inners: 1, ..Census::default() };
         count(&self.root, &mut census);
@@ -316,7 +294,7 @@ impl Tree {
     }
 }
 
-/// What of a tree is in memory.
+/// The parts of a tree in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Leaf cells.

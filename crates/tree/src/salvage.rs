@@ -1,7 +1,7 @@
-//! Reading a tree that may be damaged: everything that the pointers still lead to is taken over,
-//! what cannot be read is named by the range of keys that it answered for.
+//! Reading a tree that may be damaged: everything still reachable by pointers is recovered; each
+//! unreadable node is reported with the range of keys that it covered.
 //!
-//! A walk never goes twice the same way: levels descend by one from node to node, and the ranges of
+//! A walk never visits a node twice: levels descend by one from node to node, and the ranges of
 //! siblings do not overlap, so damage cannot make it run in a circle.
 
 use crate::cache::NodeCache;
@@ -13,32 +13,32 @@ use shoal_format::node::{Key, Node, NodeId};
 use shoal_format::{Geometry, Ptr};
 use std::sync::Arc;
 
-/// A node that cannot be read.
+/// An unreadable node.
 #[derive(Clone, Debug)]
 pub struct LostNode {
-    /// Where it should be.
+    /// The pointer to it.
     pub ptr: Ptr,
-    /// Its level, if the node above says so.
+    /// Its level, if the parent determines it.
     pub level: Option<u8>,
-    /// Lowest key it answered for.
+    /// Lowest key that it covered.
     pub low: Key,
-    /// One past the largest.
+    /// One past the largest key that it covered.
     pub high: Key,
-    /// What is wrong with it.
+    /// The error.
     pub error: Error,
 }
 
-/// What a walk through a tree met.
+/// The result of a walk through a tree.
 #[derive(Default, Debug)]
 pub struct Survey {
-    /// Nodes that cannot be read.
+    /// Unreadable nodes.
     pub lost: Vec<LostNode>,
     /// Every pointer to a node, readable or not.
     pub nodes: Vec<Ptr>,
 }
 
-/// A node as its parent describes it.
-pub(crate) struct Place {
+/// A node as described by its parent.
+pub(crate) struct NodePlace {
     pub ptr: Ptr,
     pub level: Option<u8>,
     pub low: Key,
@@ -46,9 +46,9 @@ pub(crate) struct Place {
 }
 
 impl Tree {
-    /// The tree whose root node is at `root`, or, if any of its nodes cannot be read, a new one in
-    /// memory with all entries of the others, to be written by the checkpoint of `epoch`. What
-    /// the device fails to read is lost like what is damaged.
+    /// Opens the tree whose root node is at `root`. If any of its nodes is unreadable, makes a new
+    /// tree in memory with all entries of the others, which the checkpoint of `epoch` writes. Read
+    /// errors of the device count as damage.
     pub fn salvage(
         id: NodeId,
         device: Arc<dyn Device>,
@@ -63,7 +63,7 @@ impl Tree {
         let shape = Arc::default();
         let cell = InnerCell::on_disk(root, 0, Key::MAX, &shape);
         let reader = Tree::on(id, device.clone(), geometry, cache.clone(), cell, shape);
-        let top = Place { ptr: root, level: None, low: Key::MIN, high: Key::MAX };
+        let top = NodePlace { ptr: root, level: None, low: Key::MIN, high: Key::MAX };
         let mut survey = Survey::default();
         reader.walk(&top, &mut survey, &mut |_, _| Ok(()))?;
         if survey.lost.is_empty() {
@@ -77,7 +77,7 @@ impl Tree {
 
     fn walk(
         &self,
-        at: &Place,
+        at: &NodePlace,
         survey: &mut Survey,
         entry: &mut dyn FnMut(Key, &[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -85,7 +85,7 @@ impl Tree {
         let node = match self.read_node(at.ptr, at.level).and_then(|node| self.fits(node, at)) {
             Ok(node) => node,
             Err(error) if error.is_damage() => {
-                let Place { ptr, level, low, high } = *at;
+                let NodePlace { ptr, level, low, high } = *at;
                 survey.lost.push(LostNode { ptr, level, low, high, error });
                 return Ok(());
             }
@@ -103,8 +103,8 @@ impl Tree {
         self.cache.recycle(node);
     }
 
-    /// Whether a node is where its parent says, with nothing outside the range it answers for.
-    pub(crate) fn fits(&self, node: Node, at: &Place) -> Result<Node> {
+    /// Verifies that a node is where its parent says, with nothing outside its range.
+    pub(crate) fn fits(&self, node: Node, at: &NodePlace) -> Result<Node> {
         let last = node.count().checked_sub(1).map(|i| node.key(i));
         let rule = match (node.level(), at.level) {
             _ if node.low() < at.low || last.is_some_and(|key| key >= at.high) => {
@@ -119,10 +119,10 @@ impl Tree {
     }
 }
 
-/// Child `i` of an inner node. A value that is no pointer becomes one that leads nowhere.
-pub(crate) fn child(node: &Node, i: usize, at: &Place) -> Place {
+/// Child `i` of an inner node. An invalid pointer becomes a null pointer.
+pub(crate) fn child(node: &Node, i: usize, at: &NodePlace) -> NodePlace {
     let ptr = Ptr::of_value(node.value(i)).unwrap_or(Ptr::NULL);
     let low = if i == 0 { at.low } else { node.key(i) };
     let high = if i + 1 < node.count() { node.key(i + 1) } else { at.high };
-    Place { ptr, level: node.level().checked_sub(1), low, high }
+    NodePlace { ptr, level: node.level().checked_sub(1), low, high }
 }

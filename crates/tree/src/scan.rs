@@ -1,5 +1,5 @@
 //! Ranges: reading and removing many entries, a leaf at a time. No lock is held between leaves, nor
-//! while the caller looks at what was read.
+//! while the caller processes the entries.
 
 use crate::cell::LeafCell;
 use crate::inner::{Children, InnerData};
@@ -9,7 +9,7 @@ use shoal_format::Ptr;
 use shoal_format::node::Key;
 use std::sync::Arc;
 
-/// Entries copied out of a tree; its memory is reused from call to call.
+/// Entries copied from a tree. The memory is reused from call to call.
 #[derive(Default)]
 pub struct Batch {
     keys: Vec<Key>,
@@ -22,7 +22,7 @@ impl Batch {
     pub fn len(&self) -> usize {
         self.keys.len()
     }
-    /// Whether there are none.
+    /// Returns whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -44,22 +44,22 @@ impl Batch {
     }
 }
 
-/// A range of a tree's keys that begins and ends at leaves, for parallel scans.
+/// A range of a tree's keys that begins and ends at leaf boundaries, for parallel scans.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Lowest key.
     pub low: Key,
     /// One past the largest.
     pub high: Key,
-    /// Number of leaves; 0 if the inner node above them cannot be read.
+    /// Number of leaves; 0 if the inner node above them is unreadable.
     pub leaves: usize,
     /// Pointers of the leaves that are not in memory.
     pub unread: Vec<Ptr>,
 }
 
 impl Tree {
-    /// Copies the entries of `[from, to)`, at most `limit` (at least 1), into `batch`. Returns
-    /// where to go on, or `None` at the end of the range.
+    /// Copies the entries of `[from, to)`, at most `limit` (at least 1), into `batch`. Returns the
+    /// key at which to continue, or `None` at the end of the range.
     pub fn scan(&self, from: Key, to: Key, limit: usize, batch: &mut Batch) -> Result<Option<Key>> {
         batch.clear();
         let mut at = from;
@@ -90,7 +90,7 @@ impl Tree {
     }
 
     /// Calls `visit` with the entries of `[from, to)` until it returns `false`. The entries are
-    /// copies: `visit` may use the tree.
+    /// copies, so `visit` may use the tree.
     pub fn for_each(
         &self,
         from: Key,
@@ -110,9 +110,9 @@ impl Tree {
         Ok(())
     }
 
-    /// The same over what can be read of `[from, to)`: `lost` is told of each node that cannot,
-    /// with the keys from which and before which it answers. For all of them to be told once,
-    /// `from` and `to` must be ends of [parts](Tree::part), or of the tree.
+    /// As [`Tree::for_each`], over the readable entries of `[from, to)`. `lost` is called for each
+    /// unreadable node with the start and the end of its key range. So that each is reported once,
+    /// `from` and `to` must be boundaries of [parts](Tree::part), or of the tree.
     pub fn for_each_readable(
         &self,
         from: Key,
@@ -143,8 +143,8 @@ impl Tree {
     }
 
     /// Returns the part that begins at `from`, which must be the lowest key or the `high` of
-    /// another part: at most `max` adjacent leaves, at least one, or the range of an unreadable
-    /// inner node. Reads inner nodes only.
+    /// another part: 1 to `max` adjacent leaves, or the range of an unreadable inner node. Reads
+    /// inner nodes only.
     pub fn part(&self, from: Key, max: usize) -> Result<Part> {
         let mut cell = self.root.clone();
         loop {
@@ -169,7 +169,7 @@ impl Tree {
         }
     }
 
-    /// Where the node ends that keeps the leaf for `key` from being read.
+    /// Returns the end of the node because of which the leaf for `key` is unreadable.
     fn unreadable_until(&self, key: Key) -> Key {
         let mut cell = self.root.clone();
         loop {
@@ -187,7 +187,7 @@ impl Tree {
         }
     }
 
-    /// Largest key below `key` and its value, looked for in `[floor, key)`.
+    /// Finds the largest key in `[floor, key)` and calls `f` with it and its value.
     pub fn before<R>(
         &self,
         floor: Key,
@@ -196,7 +196,7 @@ impl Tree {
     ) -> Result<Option<R>> {
         let mut at = key;
         while at > floor {
-            // The leaf that answers for the key just below `at`.
+            // The leaf that covers the key just below `at`.
             let found = self.read_leaf(at.before(), |state, node| {
                 let (Ok(place) | Err(place)) = node.search(at);
                 match place.checked_sub(1).map(|i| (node.key(i), i)) {
@@ -213,7 +213,7 @@ impl Tree {
         Ok(None)
     }
 
-    /// Removes the entries of `[from, to)`, showing each to `gone`. Returns how many there were.
+    /// Removes the entries of `[from, to)`, passing each to `gone`. Returns their number.
     pub fn delete_range(
         &self,
         from: Key,
@@ -254,7 +254,7 @@ impl Tree {
     }
 }
 
-/// The part that consists of these leaves, which follow each other.
+/// Makes the part that consists of these adjacent leaves.
 fn part_of(low: Key, leaves: &[Arc<LeafCell>]) -> Part {
     let high = leaves.last().map_or(Key::MAX, |leaf| leaf.state.read().high);
     let to_read = |leaf: &Arc<LeafCell>| {

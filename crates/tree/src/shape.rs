@@ -1,5 +1,5 @@
-//! Splits and merges. One thread at a time changes a tree's shape; it publishes new arrays of
-//! children bottom-up, and holds the locks of the leaves concerned until readers can find them.
+//! Splits and merges. One thread at a time changes a tree's shape. It publishes new arrays of
+//! children bottom-up, and holds the locks of the affected leaves until readers can find them.
 
 use crate::cell::{LeafCell, LeafState};
 use crate::inner::{Children, InnerCell, InnerData};
@@ -12,17 +12,18 @@ use shoal_format::Ptr;
 use shoal_format::node::{HEADER, Key, Node, SLOT};
 use std::sync::Arc;
 
-/// Children of an inner node at which it is split: as many as fit on disk; few under the model
-/// checker, which has no time to make so many.
+/// Number of children at which an inner node is split: as many as fit on disk; fewer under the
+/// model checker, to get deep trees with few keys.
 const FANOUT_MAX: usize = if cfg!(test) { 6 } else { (NODE_SIZE - HEADER) / (SLOT + Ptr::SIZE) };
-/// Bytes that a merged leaf may use, so that it is not split again at once.
+/// Largest number of bytes used in a merged leaf, so that it is not split again at once.
 const MERGED_MAX: usize = NODE_SIZE * 3 / 4;
 
-/// The inner cells from the root to the parent of a leaf, with the child taken in each.
+/// The inner cells from the root to the parent of a leaf, each with its array and the index of the
+/// child taken.
 type Path = Vec<(Arc<InnerCell>, Arc<InnerData>, usize)>;
 
 impl Tree {
-    /// The way to the leaf for `key`. Under the shape lock nothing on it changes.
+    /// Returns the path to the leaf for `key`. Nothing on it changes under the shape lock.
     fn path_to(&self, key: Key) -> Result<Path> {
         let mut path: Path = Vec::with_capacity(4);
         let mut cell = self.root.clone();
@@ -41,7 +42,7 @@ impl Tree {
         }
     }
 
-    /// The same, if all of it is in memory.
+    /// As [`Tree::path_to`]; `None` if any of it is not in memory.
     fn path_in_memory(&self, key: Key) -> Option<Path> {
         let mut path: Path = Vec::with_capacity(4);
         let mut cell = self.root.clone();
@@ -60,7 +61,7 @@ impl Tree {
         }
     }
 
-    /// Splits the leaf for `key` unless a value of `len` bytes fits there by now.
+    /// Splits the leaf for `key`, unless a value of `len` bytes now fits there.
     pub(crate) fn split(&self, key: Key, epoch: Epoch, len: usize) -> Result<()> {
         let _shape = self.shape.lock();
         let path = self.path_to(key)?;
@@ -79,7 +80,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves the entries from `at` on into a new leaf; the left one's range ends where that begins.
+    /// Moves the entries from `at` on to a new leaf. The range of the left leaf ends where the new
+    /// one begins.
     fn split_leaf(
         &self,
         state: &mut LeafState,
@@ -91,7 +93,8 @@ impl Tree {
         let high = state.high;
         let frame = self.cache.frame();
         let (low, node) = match &mut state.node {
-            // An insertion behind the last entry: the new leaf starts with it, the left stays full.
+            // An insertion after the last entry: the new leaf starts with it, the left one stays
+            // full.
             Some(node) if at == node.count() => (key, Node::init(frame, self.id, 0, key)),
             Some(node) => {
                 let low = node.key(at);
@@ -105,7 +108,7 @@ impl Tree {
         right
     }
 
-    /// Inserts a leaf behind the end of `path`, splitting inner nodes as needed.
+    /// Inserts a leaf after the end of `path`, splitting inner nodes as needed.
     fn insert_child(&self, path: &Path, low: Key, leaf: Arc<LeafCell>, epoch: Epoch) {
         let mut pending = Some((low, Child::Leaf(leaf)));
         for (depth, (cell, data, i)) in path.iter().enumerate().rev() {
@@ -132,14 +135,15 @@ impl Tree {
                 return;
             }
             let right = self.fresh_inner(right, high, epoch);
-            // The left half shrinks only once the parent knows the right one: see below.
+            // Until the parent knows the right half, a reader of its keys reaches a leaf that does
+            // not cover them, and starts again.
             pending = Some((middle, Child::Inner(right)));
             cell.publish(grown, epoch, self);
             cell.meta.lock().high = middle;
         }
     }
 
-    /// The root splits into two cells below it; it stays the root.
+    /// Splits the root into two cells below it; it stays the root.
     fn grow_root(&self, left: InnerData, right: InnerData, high: Key, epoch: Epoch) {
         let (level, low, middle) = (left.level + 1, left.keys[0], right.keys[0]);
         let left = self.fresh_inner(left, middle, epoch);
@@ -155,7 +159,7 @@ impl Tree {
         cell
     }
 
-    /// An inner cell has left the tree; the checkpoint of `epoch` retires its address.
+    /// Notes that an inner cell has left the tree. The checkpoint of `epoch` retires its address.
     fn bury(&self, cell: &Arc<InnerCell>, epoch: Epoch) {
         cell.meta.lock().dead = true;
         self.dead.lock().push((epoch, Dead::Inner(cell.clone())));
@@ -163,9 +167,9 @@ impl Tree {
 
     /// Merges the leaf for `key` with a neighbour below the same parent, if they fit in one.
     ///
-    /// Reads nothing: the change that made the leaf sparse has been made and cannot fail any more,
-    /// and other threads wait for the shape lock. A neighbour that is not in memory stays as it is;
-    /// the two are merged when one of them is changed with both in memory.
+    /// Never reads: the change that made the leaf sparse is done and must not fail any more, and
+    /// other threads wait for the shape lock. A neighbour that is not in memory is left alone. The
+    /// two are merged when one of them is changed while both are in memory.
     pub(crate) fn merge(&self, key: Key, epoch: Epoch) {
         let _shape = self.shape.lock();
         let Some(path) = self.path_in_memory(key) else { return };
@@ -181,13 +185,14 @@ impl Tree {
         }
     }
 
-    /// Moves the right leaf's entries into the left one, if both are in memory and they fit; both
+    /// Moves the right leaf's entries to the left one, if both are in memory and they fit. Both
     /// stay locked meanwhile.
     fn merge_leaves(&self, left: &Arc<LeafCell>, right: &Arc<LeafCell>, epoch: Epoch) -> bool {
         let mut l = left.state.write();
         let mut r = right.state.write();
         let (Some(a), Some(b)) = (&l.node, &r.node) else { return false };
-        // An empty leaf always goes; otherwise leave room, so that it is not split again at once.
+        // An empty leaf is always merged; otherwise leave room, so that it is not split again at
+        // once.
         if a.used().min(b.used()) > 0 && a.used() + b.used() > MERGED_MAX {
             return false;
         }
@@ -199,7 +204,7 @@ impl Tree {
             self.cache.unloaded();
         }
         l.grown(self);
-        // What `touch` kept aside of the right leaf is still written by the checkpoint under way.
+        // The current checkpoint still writes the copy of the right leaf that `touch` kept.
         r.dirty = false;
         self.cache.cleaned(epoch, r.counted[0]);
         r.dead = true;
@@ -208,8 +213,8 @@ impl Tree {
         true
     }
 
-    /// Takes child `gone` out of the parent at the end of `path`; an inner node left without
-    /// children goes too, and a root with a single inner child takes its place.
+    /// Removes child `gone` from the parent at the end of `path`. An inner node without children is
+    /// removed too; a root with a single inner child is replaced by it.
     fn remove_child(&self, path: &Path, gone: usize, epoch: Epoch) {
         let mut gone = gone;
         for (depth, (cell, data, i)) in path.iter().enumerate().rev() {
@@ -246,7 +251,7 @@ impl Tree {
         }
     }
 
-    /// Joins the lowest inner node of `path` with its right neighbour when both are small.
+    /// Merges the lowest inner node of `path` with its right neighbour if both are small.
     fn merge_inner(&self, path: &Path, epoch: Epoch) {
         let [.., (parent, _, i), (cell, _, _)] = &path[..] else { return };
         let Some(above) = parent.now.load_full() else { return };
@@ -286,7 +291,8 @@ enum Child {
     Inner(Arc<InnerCell>),
 }
 
-/// Where to split a leaf into which `key` with a value of `len` bytes shall go; `None`: it fits.
+/// Returns the index at which to split a leaf before `key` with a value of `len` bytes is inserted;
+/// `None` if it fits.
 fn split_point(node: &Node, key: Key, len: usize) -> Option<usize> {
     let count = node.count();
     let place = match node.search(key) {

@@ -1,7 +1,6 @@
-//! The locks and atomics of this crate: those of `shoal_base::sync`, which its unit tests replace
-//! by those of a model checker, so that every lock, atomic and published array is a point at which
-//! the scheduler of `shuttle` may go on with another thread. The integration tests get what
-//! everybody else gets.
+//! The locks and atomics of this crate: those of `shoal_base::sync`. Unit tests replace them by
+//! those of a model checker, so that the scheduler of `shuttle` may switch threads at every lock,
+//! atomic and published array. Integration tests use the production versions.
 
 #[cfg(not(test))]
 use shoal_base::sync as chosen;
@@ -17,18 +16,18 @@ pub(crate) use chosen::{
 pub(crate) use published::{ArcSwapOption, Loan, loan_of};
 pub(crate) use std::sync::atomic::Ordering;
 
-/// What `ArcSwapOption::load` returns: a version that stays in memory as long as this does, without
-/// a count as a rule.
+/// The result of `ArcSwapOption::load`: a version that stays in memory while this exists, usually
+/// without a reference count.
 #[cfg(not(any(test, shoal_shuttle)))]
 pub(crate) type Loan<T> = arc_swap::Guard<Option<std::sync::Arc<T>>>;
 
-/// A counted reference as a loan.
+/// Makes a loan from a counted reference.
 #[cfg(not(any(test, shoal_shuttle)))]
 pub(crate) fn loan_of<T>(version: Option<std::sync::Arc<T>>) -> Loan<T> {
     arc_swap::Guard::from_inner(version)
 }
 
-/// As `arc_swap`'s, by a lock that nobody holds across a step of theirs.
+/// As `arc_swap`'s, with a lock that is never held across a possible thread switch.
 #[cfg(any(test, shoal_shuttle))]
 mod published {
     use super::chosen::Brief;

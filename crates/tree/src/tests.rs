@@ -1,11 +1,11 @@
-//! Models of concurrent use, run under the scheduler of `shuttle`, which picks the thread that goes
-//! on at every lock and atomic (`sync.rs`). The same seed gives the same runs.
+//! Models of concurrent use, run under the scheduler of `shuttle`, which selects the next thread at
+//! every lock and atomic (`sync.rs`). The same seed gives the same runs.
 //!
 //! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=5000 cargo test -p shoal-tree --lib`.
 //! A failure prints its schedule; `SHOAL_MODEL_SCHEDULE=… cargo test -p shoal-tree --lib NAME`
 //! replays it.
 //!
-//! Trees are deep with few keys here: large values, and six children to an inner node.
+//! Trees are deep with few keys here: large values, and six children per inner node.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,12 +29,12 @@ use std::sync::{Arc, Weak};
 const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
 const ID: NodeId = NodeId { volume: 5, root: RootId(0), tree: TreeId::Dirents };
 const NODE: usize = shoal_base::limits::NODE_SIZE;
-/// Keys of each thread.
+/// Number of keys of each thread.
 const KEYS: u64 = 120;
 /// Bytes of a value: seven fit in a leaf.
 const VALUE: usize = 2000;
 
-/// Cells that were made.
+/// All cells made.
 #[derive(Default)]
 struct Born {
     leaves: Vec<Weak<LeafCell>>,
@@ -46,11 +46,11 @@ thread_local! {
     static BORN: RefCell<Born> = RefCell::default();
 }
 
-/// Every leaf cell is announced here, so that a model can tell which are still alive.
+/// Registers every leaf cell, so that a model can tell which are still alive.
 pub(crate) fn leaf_born(cell: &Arc<LeafCell>) {
     BORN.with_borrow_mut(|born| born.leaves.push(Arc::downgrade(cell)));
 }
-/// Every inner cell.
+/// Registers every inner cell.
 pub(crate) fn inner_born(cell: &Arc<InnerCell>) {
     BORN.with_borrow_mut(|born| born.inners.push(Arc::downgrade(cell)));
 }
@@ -84,19 +84,19 @@ fn random(below: u64) -> u64 {
     thread_rng().next_u64() % below
 }
 
-/// Places nodes, and reuses what the published image before does not need any more.
+/// Places nodes, and reuses the space that the image before the published one used.
 struct Writer {
     device: Arc<MemDevice>,
     next: u64,
-    /// Nodes of the image being written, with what the cleaner calls them by.
+    /// Nodes of the image being written, each with the level and key that the cleaner uses.
     live: BTreeMap<u64, (u8, Key)>,
     retired: Vec<u64>,
     free: Vec<u64>,
-    /// Not on the device before the end of the checkpoint.
+    /// Written nodes that are not on the device before the end of the checkpoint.
     buffer: Arc<Mutex<Vec<Kept>>>,
-    /// Threads that help it, itself included.
+    /// Threads that write, including the calling one.
     threads: usize,
-    /// What the cleaner asked to be moved, and in which epoch; not used again.
+    /// Addresses that the cleaner asked to move, with the epoch. They are not reused.
     moved: BTreeMap<u64, Epoch>,
 }
 
@@ -112,7 +112,7 @@ impl Writer {
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
         let addr = self.free.pop().unwrap_or_else(|| {
-            // Any node fits where one has been.
+            // Any node fits in the space of another.
             assert!(len <= NODE);
             self.next += NODE as u64;
             self.next - NODE as u64
@@ -137,10 +137,10 @@ impl NodeWriter for Writer {
     }
 }
 
-/// A node that has been written: its address, its bytes, and what they are.
+/// A written node: its address, its bytes, and its contents.
 type Kept = (Addr, Vec<u8>, Node);
 
-/// Keeps nodes that lie one behind the other until the checkpoint ends.
+/// Keeps adjacent nodes until the checkpoint ends.
 fn keep(buffer: &Mutex<Vec<Kept>>, addr: Addr, mut bytes: &[u8]) -> Result<()> {
     let mut at = addr;
     while !bytes.is_empty() {
@@ -154,24 +154,26 @@ fn keep(buffer: &Mutex<Vec<Kept>>, addr: Addr, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What a model is about.
+/// The parameters of a model.
 #[derive(Clone, Copy)]
 struct Plan {
     /// Bytes of the cache.
     cache: usize,
-    /// Keys of each thread that are there at the beginning, on the device only.
+    /// Initial keys of each thread, on the device only.
     preload: u64,
-    /// Threads that change and look up, and how often.
+    /// Number of threads that change and look up, and of their steps.
     threads: u64,
     steps: u64,
-    /// Of ten steps, how many put and how many delete.
+    /// Of ten steps, the number of puts and of deletes.
     puts: u64,
     deletes: u64,
-    /// Whether a thread writes checkpoints, moves nodes as the cleaner does, and drops.
+    /// Number of checkpoints by a thread that also moves nodes like the cleaner, and evicts.
     checkpoints: u64,
     cleans: u64,
     drops: u64,
     scans: u64,
+    /// Searches for changed leaves.
+    searches: u64,
 }
 
 const PLAN: Plan = Plan {
@@ -185,14 +187,15 @@ const PLAN: Plan = Plan {
     cleans: 0,
     drops: 0,
     scans: 0,
+    searches: 0,
 };
 
-/// The tree, what must be in it, and what surrounds it in a volume.
+/// The tree, its expected contents, and its environment.
 struct World {
     tree: Tree,
     cache: Arc<NodeCache>,
     device: Arc<MemDevice>,
-    /// The gate: changes hold it for reading, the end of an epoch for writing.
+    /// The quiesce lock: changes hold it for reading, the end of an epoch for writing.
     epoch: RwLock<Epoch>,
     model: Mutex<BTreeMap<Key, u64>>,
     writer: Mutex<Writer>,
@@ -257,22 +260,22 @@ impl World {
         World { tree, cache: used, device, epoch, model, writer }
     }
 
-    /// One step of thread `me`, whose keys nobody else changes.
+    /// One step of thread `me`, whose keys no other thread changes.
     fn step(&self, plan: &Plan, me: u64, n: u64) {
         let key = Key::new(random(KEYS), me);
-        let gate = self.epoch.read().unwrap();
+        let current = self.epoch.read().unwrap();
         match random(10) {
             r if r < plan.puts => {
                 let bytes = value(key, n);
-                self.tree.update(key, *gate, &mut |_| Action::Put(&bytes)).unwrap();
+                self.tree.update(key, *current, &mut |_| Action::Put(&bytes)).unwrap();
                 self.model.lock().unwrap().insert(key, n);
             }
             r if r < plan.puts + plan.deletes => {
-                // Runs empty whole leaves, which are then merged.
+                // Ranges empty whole leaves, which are then merged.
                 let to = Key::new(key.hi + random(KEYS / 2) + 1, 0);
                 let mut at = key;
                 while at < to {
-                    let was = self.tree.delete(at, *gate).unwrap();
+                    let was = self.tree.delete(at, *current).unwrap();
                     let there = self.model.lock().unwrap().remove(&at).is_some();
                     assert_eq!(was, there, "deleting {at:?}");
                     at = Key::new(at.hi + 1, me);
@@ -280,7 +283,7 @@ impl World {
             }
             _ => {}
         }
-        drop(gate);
+        drop(current);
         let key = if random(2) == 0 { key } else { Key::new(random(KEYS), me) };
         let found = self.tree.get(key, |bytes| stamp(key, bytes)).unwrap();
         assert_eq!(found, self.model.lock().unwrap().get(&key).copied(), "looking up {key:?}");
@@ -288,9 +291,9 @@ impl World {
 
     fn checkpoint(&self) {
         let (epoch, model) = {
-            let mut gate = self.epoch.write().unwrap();
-            *gate += 1;
-            (*gate - 1, self.model.lock().unwrap().clone())
+            let mut current = self.epoch.write().unwrap();
+            *current += 1;
+            (*current - 1, self.model.lock().unwrap().clone())
         };
         self.cache.writing(epoch);
         let mut writer = self.writer.lock().unwrap();
@@ -299,7 +302,7 @@ impl World {
         writer.flush();
         assert_written(&self.tree.root, epoch);
         let counters = Arc::new(Counters::default());
-        // Not announced: its cells are not those of the tree under test.
+        // Not registered: its cells are not those of the tree under test.
         let born = BORN.take();
         let image = NodeCache::with_limit(usize::MAX, counters);
         let image = Tree::open(ID, self.device.clone(), GEOMETRY, image, root);
@@ -319,24 +322,49 @@ impl World {
         self.cache.written();
     }
 
-    /// Moves some node, as the cleaner does.
+    /// Moves a node, like the cleaner.
     fn clean(&self) {
         let mut writer = self.writer.lock().unwrap();
-        // Inner nodes are few: as often as leaves.
+        // Inner nodes are few, so select them as often as leaves.
         let least = random(2) as u8;
         let nodes: Vec<_> = {
             let nodes = writer.live.iter().map(|(addr, node)| (*addr, *node));
             nodes.filter(|(_, (level, _))| *level >= least).collect()
         };
         if let Some((addr, (level, low))) = nodes.get(random(nodes.len().max(1) as u64) as usize) {
-            let gate = self.epoch.read().unwrap();
-            writer.moved.insert(*addr, *gate);
+            let current = self.epoch.read().unwrap();
+            writer.moved.insert(*addr, *current);
             drop(writer);
-            self.tree.rewrite(*low, *level, Addr(*addr), *gate).unwrap();
+            self.tree.rewrite(*low, *level, Addr(*addr), *current).unwrap();
         }
     }
 
-    /// When all threads are done: the tree, its image, its memory.
+    /// Searches the leaves that have changed since a moment: those with changes that were made
+    /// before the search are found.
+    fn search(&self) {
+        let now = || {
+            let current = self.epoch.write().unwrap();
+            (*current, self.model.lock().unwrap().clone())
+        };
+        let (since, before) = now();
+        (0..random(60)).for_each(|_| thread::yield_now());
+        let (_, then) = now();
+        let (mut from, mut young) = (Key::MIN, Vec::new());
+        while from < Key::MAX {
+            let part = self.tree.young(from, since).unwrap();
+            assert!(part.until > from, "{part:?} from {from:?}");
+            young.extend(part.leaves);
+            from = part.until;
+        }
+        let (_, after) = now();
+        for (key, stamp) in then {
+            let changed = before.get(&key) != Some(&stamp) && after.get(&key) == Some(&stamp);
+            let found = young.iter().any(|(low, high)| *low <= key && key < *high);
+            assert!(!changed || found, "{key:?} has changed since epoch {since}");
+        }
+    }
+
+    /// Checks, after all threads are done, the tree, its image and its memory.
     fn finish(&self, plan: &Plan) {
         assert_eq!(contents(&self.tree), *self.model.lock().unwrap());
         self.checkpoint();
@@ -356,7 +384,7 @@ impl World {
     }
 }
 
-/// Nothing that changed up to `epoch` is left to be written: no mark was lost. Others go on.
+/// Checks that no change up to `epoch` is unwritten: no mark was lost. Other threads continue.
 fn assert_written(cell: &InnerCell, epoch: Epoch) {
     let data = {
         let meta = cell.meta.lock();
@@ -393,16 +421,17 @@ fn run(plan: Plan) {
     spawn(plan.checkpoints, Box::new(|world, _| world.checkpoint()));
     spawn(plan.cleans, Box::new(|world, _| world.clean()));
     spawn(plan.drops, Box::new(|world, _| world.cache.shrink()));
+    spawn(plan.searches, Box::new(|world, _| world.search()));
     spawn(
         plan.scans,
         Box::new(|world, _| {
             // Between changes, which are in the tree before they are in the model.
             let now = || {
-                let _gate = world.epoch.write().unwrap();
+                let _current = world.epoch.write().unwrap();
                 world.model.lock().unwrap().clone()
             };
             let (model, seen, after) = (now(), contents(&world.tree), now());
-            // What was there before and after the scan has to be in it.
+            // Entries present before and after the scan must be in it.
             for (key, stamp) in model {
                 let stayed = after.get(&key) == Some(&stamp);
                 assert!(!stayed || seen.contains_key(&key), "{key:?} not in the scan");
@@ -434,14 +463,14 @@ fn dropped_cells_come_back() {
 
 #[test]
 fn moved_and_dropped() {
-    // Nothing but lookups and the cleaner: inner nodes are written with nothing below in memory.
+    // Only lookups and the cleaner: inner nodes are written with nothing below them in memory.
     let plan = Plan { cache: NODE, preload: KEYS, puts: 0, deletes: 0, steps: 30, ..PLAN };
     check(120, move || run(Plan { drops: 40, cleans: 12, checkpoints: 5, ..plan }));
 }
 
 #[test]
 fn shrinking_while_dropped() {
-    // One thread empties leaf after leaf, so that inner nodes are merged and levels go.
+    // One thread empties leaf after leaf, so that inner nodes are merged and levels removed.
     let plan = Plan { cache: NODE, preload: KEYS, threads: 1, puts: 2, deletes: 5, ..PLAN };
     check(120, move || run(Plan { drops: 40, scans: 2, checkpoints: 3, ..plan }));
 }
@@ -451,4 +480,13 @@ fn dropping_changing_and_writing() {
     let plan = Plan { cache: 2 * NODE, preload: KEYS, drops: 10, checkpoints: 4, ..PLAN };
     check(120, move || run(Plan { puts: 2, deletes: 1, cleans: 4, ..plan }));
     check(120, move || run(Plan { puts: 3, deletes: 3, steps: 60, threads: 3, ..plan }));
+}
+
+#[test]
+fn a_search_misses_no_changed_leaf() {
+    let plan = Plan { preload: KEYS, drops: 10, checkpoints: 4, searches: 4, ..PLAN };
+    check(150, move || run(Plan { cache: 2 * NODE, puts: 2, deletes: 1, cleans: 4, ..plan }));
+    check(150, move || run(Plan { puts: 3, deletes: 3, ..plan }));
+    // Few changes: most of the tree is old, and not in memory.
+    check(150, move || run(Plan { cache: NODE, drops: 40, puts: 1, deletes: 0, ..plan }));
 }

@@ -15,31 +15,31 @@ use shoal_format::node::{Key, Node, NodeId};
 use shoal_format::{Geometry, Ptr};
 use std::sync::Arc;
 
-/// What a change shall do with an entry.
+/// The change to make to an entry.
 pub enum Action<'v> {
-    /// Leave it as it is.
+    /// Leave it unchanged.
     Keep,
-    /// It now holds this value, of at most `limits::TREE_VALUE_MAX` bytes.
+    /// Set this value, of at most `limits::TREE_VALUE_MAX` bytes.
     Put(&'v [u8]),
     /// Remove it.
     Delete,
 }
 
-/// Entries below which a leaf is merged with a neighbour, in bytes used.
+/// Bytes used below which a leaf is merged with a neighbour.
 const MERGE_BELOW: usize = NODE_SIZE / 4;
 
-/// A B+tree of one root.
+/// A B+tree of one subvolume.
 pub struct Tree {
     pub(crate) id: NodeId,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) geometry: Geometry,
     pub(crate) cache: Arc<NodeCache>,
     pub(crate) root: Arc<InnerCell>,
-    /// Held by whoever splits, merges or drops inner nodes: one at a time.
+    /// Held while inner nodes are split, merged or evicted: one thread at a time.
     pub(crate) shape: Arc<Mutex<()>>,
-    /// Cells merged away, until the checkpoint of their epoch retires their addresses.
+    /// Cells that were merged away, until the checkpoint of their epoch retires their addresses.
     pub(crate) dead: Mutex<Vec<(Epoch, Dead)>>,
-    /// Where the checkpoint of an epoch finds the cells that changed in it: see `persist.rs`.
+    /// Lowest keys of the cells changed in each epoch, for its checkpoint: see `persist.rs`.
     pub(crate) touched: Mutex<Vec<(Epoch, Key)>>,
 }
 
@@ -49,7 +49,8 @@ pub(crate) enum Dead {
 }
 
 impl Tree {
-    /// An empty tree: it has no node on the device, nor in memory, until something is put into it.
+    /// Makes an empty tree. It has no node on the device, nor in memory, until something is
+    /// inserted.
     pub fn create(
         id: NodeId,
         device: Arc<dyn Device>,
@@ -59,8 +60,8 @@ impl Tree {
         Tree::open(id, device, geometry, cache, Ptr::NULL)
     }
 
-    /// The tree whose root node is at `root`, which is read when the tree is first used: a volume
-    /// may have many trees that nobody uses. A null pointer means an empty tree.
+    /// Opens the tree whose root node is at `root`. The node is read at the first use, because a
+    /// volume may have many unused trees. A null pointer means an empty tree.
     pub fn open(
         id: NodeId,
         device: Arc<dyn Device>,
@@ -93,12 +94,12 @@ impl Tree {
         }
     }
 
-    /// Which tree this is.
+    /// The identity of this tree.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Reads, verifies and returns the node at `ptr`; `level` if known.
+    /// Reads and verifies the node at `ptr`; also its `level`, if known.
     pub(crate) fn read_node(&self, ptr: Ptr, level: Option<u8>) -> Result<Node> {
         let object = format_args!("{} node", self.id.tree.name());
         let len = ptr.len as usize;
@@ -120,7 +121,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// Reads the node of an inner cell, which ends before `high`.
+    /// Reads the node of an inner cell, whose range ends at `high`.
     pub(crate) fn read_inner(&self, cell: &InnerCell, disk: Ptr, high: Key) -> Result<InnerData> {
         if disk.is_null() {
             let leaf = LeafCell::on_disk(Ptr::NULL, Key::MIN, Key::MAX);
@@ -136,17 +137,17 @@ impl Tree {
         Ok(data)
     }
 
-    /// Something in this tree, or in the inode blocks that it leads to, is about to change.
+    /// Marks the subvolume: this tree, or the inode blocks that it leads to, will change.
     #[inline]
     pub fn mark_root(&self, epoch: Epoch) {
         self.cache.touched_roots().mark(self.id.root, epoch);
     }
-    /// The same, of a change that the next checkpoint makes.
+    /// As [`Tree::mark_root`], for a change that the next checkpoint makes.
     pub fn mark_root_for_next(&self) {
         self.cache.touched_roots().mark_any(self.id.root);
     }
 
-    /// The in-memory form of an inner node.
+    /// Converts an inner node to its in-memory form.
     pub(crate) fn inner_from(&self, node: &Node, high: Key) -> Result<InnerData> {
         let count = node.count();
         let bad =
@@ -177,14 +178,14 @@ impl Tree {
         Ok(InnerData::new(level, keys, children))
     }
 
-    /// The node that answers for `key`, as the name of what a transaction must not read.
+    /// The node that covers `key`, as the name of an object that a transaction must not read.
     fn cold(&self, key: Key) -> Cold {
         let NodeId { root, tree, .. } = self.id;
         Cold::Node { root, tree: tree as u8, hi: key.hi, lo: key.lo }
     }
 
-    /// Brings an inner cell into memory. `None`: it was dropped with its parent's array, another
-    /// cell has taken its place or will.
+    /// Loads an inner cell. Returns `None` if the cell was evicted with its parent's array and is,
+    /// or will be, replaced by another one.
     #[cold]
     pub(crate) fn load_inner(&self, cell: &Arc<InnerCell>) -> Result<Option<Arc<InnerData>>> {
         let data = {
@@ -206,7 +207,7 @@ impl Tree {
         Ok(Some(data))
     }
 
-    /// Borrows the current version of an inner cell. `None`: as for `load_inner`.
+    /// Borrows the current version of an inner cell. `None` as for `load_inner`.
     #[inline]
     pub(crate) fn inner(&self, cell: &Arc<InnerCell>) -> Result<Loan<InnerData>> {
         let now = cell.now.load();
@@ -217,7 +218,7 @@ impl Tree {
     }
 
     /// The current version of an inner cell that was reached from the root under the shape lock,
-    /// which is still held.
+    /// which must still be held.
     pub(crate) fn inner_data(&self, cell: &Arc<InnerCell>) -> Result<Arc<InnerData>> {
         match cell.now.load_full() {
             Some(data) => Ok(data),
@@ -228,12 +229,12 @@ impl Tree {
         }
     }
 
-    /// Calls `f` with the leaf that answers for `key`, as far as can be told without its lock.
+    /// Calls `f` with the leaf that covers `key`, as far as is known without its lock.
     ///
-    /// Nothing on the way down counts references: that would write a cache line of each node that
-    /// every other thread writes too. Each array of children is borrowed (`ArcSwapOption::load`
-    /// notes the loan in the thread's own cache line) until the next one is, and the last one
-    /// while `f` runs: it keeps its leaves in memory, whatever becomes of the tree meanwhile.
+    /// The descent counts no references: a count would make every thread write to a cache line of
+    /// each node. Each array of children is borrowed (`ArcSwapOption::load` notes the loan in the
+    /// thread's own cache line) until the next one is, and the last one while `f` runs. It keeps
+    /// its leaves in memory, whatever happens to the tree meanwhile.
     #[inline]
     pub(crate) fn with_leaf<R>(
         &self,
@@ -256,7 +257,7 @@ impl Tree {
         }
     }
 
-    /// Brings a leaf's node into memory; the caller holds its lock for writing.
+    /// Loads a leaf's node. The caller must hold its lock for writing.
     #[cold]
     pub(crate) fn load_leaf(&self, leaf: &Arc<LeafCell>, state: &mut LeafState) -> Result<()> {
         if state.node.is_none() {
@@ -303,7 +304,7 @@ impl Tree {
                     return Ok(None);
                 }
                 self.load_leaf(leaf, &mut state)?;
-                // At once, before somebody drops it again: a cache may be small.
+                // At once, before another thread evicts it: a cache may be small.
                 Ok(state.node.as_ref().and_then(|node| Some(f.take()?(&state, node))))
             })?;
             if let Some(result) = found {
@@ -341,8 +342,8 @@ impl Tree {
         self.read_leaf(key, |_, node| node.search(key).ok().map(|i| f(node.value(i))))
     }
 
-    /// Changes the entry of `key` as `decide`, called with its present value, says; it may be
-    /// called again when the leaf has to be split first. Returns whether anything changed.
+    /// Changes the entry of `key` as `decide` tells from its current value. `decide` may be called
+    /// again if the leaf must be split first. Returns whether anything changed.
     pub fn update<'v>(
         &self,
         key: Key,
@@ -398,25 +399,25 @@ impl Tree {
                 state.touch(epoch, self);
                 let Some(node) = &mut state.node else { return Outcome::Unchanged };
                 node.remove(i);
-                // Looked at now and then only: a merge that finds its neighbours full is in vain.
+                // Only now and then: a merge whose neighbours are full is wasted.
                 let sparse = node.used() < MERGE_BELOW && node.count().is_multiple_of(16);
                 if sparse { Outcome::Sparse } else { Outcome::Changed }
             }
         }
     }
 
-    /// Puts `value` under `key`, whatever was there.
+    /// Sets the value of `key`, replacing any other.
     pub fn put(&self, key: Key, value: &[u8], epoch: Epoch) -> Result<()> {
         self.update(key, epoch, &mut |_| Action::Put(value)).map(|_| ())
     }
-    /// Removes `key`; returns whether it was there.
+    /// Removes `key`. Returns whether it existed.
     pub fn delete(&self, key: Key, epoch: Epoch) -> Result<bool> {
         self.update(key, epoch, &mut |_| Action::Delete)
     }
 }
 
 impl Drop for Tree {
-    /// The cache outlives its trees: what they had of its budget goes back.
+    /// Returns the tree's memory to the cache, which outlives it.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -455,7 +456,7 @@ impl Tree {
     }
 }
 
-/// What became of a change in a leaf.
+/// The result of a change in a leaf.
 enum Outcome {
     Unchanged,
     Changed,

@@ -1,5 +1,5 @@
-//! The cache's budget holds for everything that a tree keeps in memory, and a tree of which little
-//! fits agrees with a `BTreeMap`.
+//! The cache's budget holds for everything that a tree keeps in memory, and a tree that is mostly
+//! not in memory behaves like a `BTreeMap`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,12 +16,12 @@ use std::sync::Arc;
 const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
 const ID: NodeId = NodeId { volume: 5, root: RootId(0), tree: TreeId::Dirents };
 const NODE: u64 = 16 << 10;
-/// A leaf cell with its place in the array, at least.
+/// Minimum bytes of a leaf cell with its entry in the array.
 const CELL: u64 = 128;
-/// What calls in flight may have in hand: an array of 371 cells and a leaf or two.
+/// Memory that calls in flight may hold: an array of 371 cells and a leaf or two.
 const IN_HAND: u64 = 371 * 200 + 2 * NODE;
 
-/// Places nodes, and uses again what the image before needed.
+/// Places nodes, and reuses the space of the previous image.
 struct Writer {
     device: Arc<MemDevice>,
     next: u64,
@@ -52,7 +52,7 @@ impl Writer {
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
         let addr = self.free.pop().unwrap_or_else(|| {
-            // Any node fits where one has been.
+            // Any node fits in the space of another.
             assert!(len <= NODE_SIZE);
             self.next += NODE_SIZE as u64;
             self.next - NODE_SIZE as u64
@@ -75,7 +75,7 @@ fn value(n: u64) -> Vec<u8> {
     n.to_le_bytes().repeat(250)
 }
 
-/// A tree on the device with the keys `0..entries` (times 10), seven to a leaf; nothing in memory.
+/// A tree on the device with the keys `0..entries` (times 10), seven per leaf; nothing in memory.
 fn large(entries: u64) -> (Tree, Arc<NodeCache>, Writer) {
     let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
     let mut writer = Writer::new(&device);
@@ -89,10 +89,10 @@ fn large(entries: u64) -> (Tree, Arc<NodeCache>, Writer) {
     (Tree::open(ID, device, GEOMETRY, cache.clone(), root), cache, writer)
 }
 
-/// The cache says what there is, and it is not too much.
+/// Checks that the cache's count matches the memory, and is within the budget.
 fn assert_in_budget(tree: &Tree, cache: &NodeCache) {
     let (census, used) = (tree.census(), cache.used_bytes());
-    // The root's cell is the tree's own.
+    // The root's cell belongs to the tree.
     let seen = census.nodes as u64 * NODE + (census.leaves + census.inners - 1) as u64 * CELL;
     assert!(seen <= used, "{census:?}, but {used} bytes counted");
     assert!(used <= seen * 2 + IN_HAND, "{census:?}, but {used} bytes counted");
@@ -114,7 +114,7 @@ fn a_walk_of_a_large_tree_stays_in_the_budget() {
     assert_eq!(seen, leaves * 7);
     // All of its cells would be as large as the whole cache.
     assert!(most < 4 * 371, "{most} leaf cells were in memory");
-    // In no order, and with changes.
+    // In random order, and with changes.
     for (n, epoch) in (0..4000).zip((2..).flat_map(|e| [e; 20])) {
         let at = n * 7919 % (leaves * 7);
         let found = tree.get(Key::new(at * 10, 0), <[u8]>::to_vec).unwrap();
@@ -152,7 +152,7 @@ enum Op {
 const ENTRIES: u64 = 6000;
 
 fn op() -> impl Strategy<Value = Op> {
-    // Far apart, so that everything is in and out of memory all the time.
+    // Far apart, so that everything is loaded and evicted all the time.
     let key = 0..ENTRIES * 10;
     prop_oneof![
         6 => (key.clone(), any::<u8>()).prop_map(|(k, v)| Op::Put(k, v)),
@@ -251,7 +251,7 @@ proptest! {
     }
 }
 
-/// What a range of keys needs is read level by level, each node once, whoever reads it.
+/// A range of keys is read level by level, each node once, whoever reads it.
 #[test]
 fn what_is_missing_is_found_without_reading_and_read_once() {
     let (tree, cache, _writer) = large(500);

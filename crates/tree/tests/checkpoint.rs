@@ -1,4 +1,5 @@
-//! What a checkpoint of a tree looks at: the way to what changed, not what is in memory.
+//! The cells that a checkpoint of a tree visits: the paths to the changes, not everything in
+//! memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
 const ID: NodeId = NodeId { volume: 5, root: RootId(0), tree: TreeId::Dirents };
 
-/// Places nodes one after another.
+/// Places nodes in sequence.
 struct Writer {
     device: Arc<MemDevice>,
     next: u64,
@@ -40,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// A tree of this many entries, seven to a leaf, all in memory and on the device.
+    /// A tree of this many entries, seven per leaf, all in memory and on the device.
     fn new(entries: u64) -> World {
         let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
         let counters = Arc::new(Counters::default());
@@ -57,7 +58,7 @@ impl World {
     fn put(&self, n: u64) {
         self.tree.put(Key::new(n, 0), &[self.epoch as u8; 2000], self.epoch).unwrap();
     }
-    /// Returns how many cells were looked at, and how many nodes written.
+    /// Returns the number of cells visited and of nodes written.
     fn checkpoint(&mut self) -> (u64, u64) {
         let before = (self.counters.get(Counter::CheckpointCells), self.writer.written);
         self.cache.writing(self.epoch);
@@ -95,7 +96,7 @@ fn what_changes_during_a_checkpoint_is_left_for_the_next() {
     let mut world = World::new(2_000);
     world.put(5);
     world.put(700);
-    // The epoch ends; before its checkpoint begins, transactions of the next one go on.
+    // The epoch ends; before its checkpoint begins, transactions of the next one run.
     world.tree.put(Key::new(700, 0), &[9; 2000], world.epoch + 1).unwrap();
     world.tree.put(Key::new(1_400, 0), &[9; 2000], world.epoch + 1).unwrap();
     let leaf = 16 << 10;

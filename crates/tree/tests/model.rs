@@ -21,7 +21,7 @@ struct Writer {
 
 impl NodeWriter for Writer {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
-        // Nodes lie apart, so that none crosses the end of a segment.
+        // Nodes are placed apart, so that none crosses the end of a segment.
         let (wanted, len) = (len, len.next_multiple_of(16 << 10));
         self.next += len as u64;
         if self.next >= GEOMETRY.bytes() {
@@ -65,7 +65,7 @@ fn run(seed: u64, steps: usize, space: u64) {
     let mut tree = Tree::create(ID, device.clone(), GEOMETRY, cache());
     let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
     let (mut rng, mut epoch) = (seed * 0x9E37_79B9 + 1, 1);
-    // A snapshot taken at the end of an epoch and written later must show that epoch.
+    // An image of the end of an epoch that is written later must show that epoch.
     for step in 0..steps {
         let phase = (step / 4000) % 3;
         let key = Key::new(random(&mut rng) % space, random(&mut rng) % 50);
@@ -88,7 +88,7 @@ fn run(seed: u64, steps: usize, space: u64) {
             }
         }
         if step % 997 == 996 {
-            // The end of an epoch: later changes must not reach its image.
+            // The end of an epoch: later changes must not be in its image.
             let at_end = model.clone();
             for _ in 0..300 {
                 let key = Key::new(random(&mut rng) % space, random(&mut rng) % 50);

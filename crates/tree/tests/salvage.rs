@@ -1,4 +1,4 @@
-//! What is left of a tree when nodes of it are lost: everything else.
+//! Salvage of a tree with lost nodes: all other entries are recovered.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Nodes that one root has written, reached through another: read as its own, and its own when it
-//! writes them.
+//! Nodes that one subvolume has written, reached through another: they are readable there, and
+//! belong to it once it writes them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -62,7 +62,7 @@ fn nodes_of_another_root_are_read_and_become_their_writers() {
         let found = second.get(Key::new(n, 0), |raw| raw == n.to_le_bytes()).unwrap();
         assert_eq!(found, Some(true), "{n}");
     }
-    // One leaf, which splits, and the node above: by the root that changes them.
+    // One leaf, which splits, and the node above: written by the subvolume that changes them.
     for n in 0..600 {
         second.put(Key::new(1000, n + 1), &[1; 20], 2).unwrap();
     }

@@ -1,105 +1,198 @@
 //! The checkpoint: open, quiesce, sync (after ZFS's transaction groups).
 //!
-//! | step | what | when it fails or the machine stops here |
+//! | step | action | if it fails or the machine stops here |
 //! | --- | --- | --- |
-//! | 1 | close the gate: calls in flight finish | nothing has changed |
-//! | 2 | note the LSN, freeze the live counts, copy the orphans, raise the epoch; open the gate | the old checkpoint and the journal are whole |
+//! | 1 | quiesce transactions: those in flight finish | nothing has changed |
+//! | 2 | note the LSN, freeze the live counts, copy the orphans, increment the epoch; resume transactions | the old checkpoint and the journal are intact |
 //! | 3 | write inode blocks, `imap`, the other trees, root pages (`root_pages.rs`), orphan blocks, open intents to new addresses | the same: nothing old was overwritten |
 //! | 4 | flush the journal up to the LSN, so that the next batch begins there | the same |
-//! | 5 | write what has changed of the usage table (`usage_pages.rs`), the checkpoint record, a spare superblock behind it; flush the device | the same |
-//! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy names the old checkpoint |
-//! | 7 | free the segments that only the old checkpoint used | the new checkpoint is whole |
+//! | 5 | write the changes of the usage table (`usage_pages.rs`), the checkpoint record, and a backup superblock after it; flush the device | the same |
+//! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy points to the old checkpoint |
+//! | 7 | free the segments that only the old checkpoint used | the new checkpoint is complete |
 //!
 //! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried
 //! as if it had succeeded.
 
-use crate::begin::{BEHIND, DUE};
 use crate::image::Image;
 use crate::orphans::disk;
+use crate::pressure::{BEHIND, DUE};
 use crate::root_pages::{RootDone, RootMoment};
 use crate::store::{Published, Store};
-use crate::usage_pages::{Plan, UsageImage};
+use crate::usage_image::UsageImage;
+use crate::usage_pages::Plan;
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
-use shoal_format::superblock::{self, Superblock, spare_of, twin_of};
+use shoal_format::superblock::{self, Superblock, backup_copy_of, backup_superblock_at};
 use shoal_format::usage::root_len;
 use shoal_journal::JournalPos;
 use shoal_tree::NodeWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-/// Which records a checkpoint covers.
+/// The records that a checkpoint covers.
 #[derive(Clone, Copy)]
-pub(crate) enum Cut {
-    /// All that are staged.
+pub(crate) enum Boundary {
+    /// All staged records.
     Staged,
-    /// Those before this place, all of which are replayed: the journal of a session that ended in a
-    /// crash, while there is no other (`recover.rs`).
+    /// The records before this position, all of which are replayed: the journal of a session that
+    /// ended in a crash, while there is no other (`recover.rs`).
     Replayed(JournalPos),
 }
 
-/// What was noted while the gate was closed.
+/// The state noted under quiesce.
 struct Moment {
     epoch: Epoch,
     lsn: Lsn,
     orphans: disk::Slots,
-    /// Open intents: only between a recovery and their completion.
+    /// Open intents. They exist only between a recovery and their completion.
     intents: Vec<Vec<u8>>,
     prealloc: u64,
     floor: u32,
-    /// The roots in which something has changed.
+    /// The subvolumes with changes.
     roots: Vec<RootMoment>,
 }
 
 impl Moment {
-    /// To be called with the gate closed.
+    /// Notes the state. Must be called under quiesce.
     fn now(store: &Store, lsn: Lsn) -> Moment {
         Moment {
             epoch: store.epoch(),
             lsn,
             orphans: store.orphans.freeze(),
-            intents: store.encode_intents(),
-            prealloc: store.prealloc.load(Ordering::Relaxed).max(0) as u64,
-            floor: store.floor.load(Ordering::Relaxed),
+            intents: store.intents.encode(store.volume),
+            prealloc: store.promises.bytes(),
+            floor: store.generation_floor(),
             roots: store.root_moments(store.epoch()),
         }
     }
 }
 
+/// The checkpoints of a volume: [`Store::checkpoints`].
+#[derive(Clone, Copy)]
+pub struct Checkpoints<'s> {
+    store: &'s Store,
+}
+
 impl Store {
-    /// Writes a checkpoint. Other calls go on meanwhile, except for the moment of step 1.
-    pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_as(false, Cut::Staged, || true)
+    /// Returns the calls for checkpoints.
+    #[inline]
+    pub fn checkpoints(&self) -> Checkpoints<'_> {
+        Checkpoints { store: self }
     }
+}
 
-    /// Writes a checkpoint in the midst of a replay: a crash from here on replays only what is
-    /// behind it.
+impl Checkpoints<'_> {
+    /// Writes a checkpoint. Other calls continue meanwhile, except during the quiesce.
+    pub fn write(self) -> Result<()> {
+        self.store.checkpoint_as(false, Boundary::Staged, || true)
+    }
+    /// Writes the last checkpoint before closing. Its superblock says that there is nothing to
+    /// replay.
+    pub fn write_clean(self) -> Result<()> {
+        self.store.checkpoint_as(true, Boundary::Staged, || true)
+    }
+    /// Returns whether a checkpoint is due.
+    pub fn is_due(self) -> bool {
+        self.store.checkpoint_is_due()
+    }
+    /// Requests a checkpoint from the background thread.
+    pub fn request(self) {
+        self.store.request_checkpoint();
+    }
+    /// For the background thread: waits, at most `at_most`, until a checkpoint is requested.
+    /// Returns whether it was.
+    pub fn wait_for_request(self, at_most: Duration) -> bool {
+        self.store.wait_for_request(at_most)
+    }
+    /// Metadata bytes that the next checkpoints must write, an upper estimate.
+    pub fn dirty_bytes(self) -> u64 {
+        self.store.dirty_bytes()
+    }
+    /// The newest checkpoint.
+    pub fn newest(self) -> Arc<Image> {
+        self.store.newest_checkpoint()
+    }
+    /// LSN of the newest checkpoint.
+    pub fn newest_lsn(self) -> Lsn {
+        self.store.checkpoint_lsn()
+    }
+    /// Number of the newest checkpoint.
+    pub fn newest_epoch(self) -> Epoch {
+        self.store.published.lock().image.checkpoint.epoch
+    }
+    /// Returns an epoch that has ended, and an LSN: records from this LSN on are of later epochs.
+    pub fn ended(self) -> (Epoch, Lsn) {
+        // In this order. It synchronizes with the checkpoint that has begun the current epoch.
+        let ended = self.store.epoch.load(Ordering::Acquire).saturating_sub(1);
+        (ended, self.store.lsn())
+    }
+    /// The superblock as last written.
+    pub fn superblock(self) -> Superblock {
+        self.store.published.lock().superblock
+    }
+    /// Runs `f` with the newest checkpoint. Everything that it points to stays unchanged meanwhile.
+    /// Calls continue, but the next checkpoint waits before it frees space, so `f` must be short.
+    pub fn with_newest<R>(self, f: impl FnOnce(&Image) -> R) -> R {
+        let published = self.store.published.lock();
+        let _stays = self.store.images.read();
+        let image = published.image.clone();
+        drop(published);
+        f(&image)
+    }
+    /// Runs `f` with the newest checkpoint, while no transaction and no checkpoint is in flight.
+    /// `f` must not begin any.
+    pub fn quiesced<R>(self, f: impl FnOnce(&Image) -> R) -> R {
+        let published = self.store.published.lock();
+        let _quiesced = self.store.quiesce.begin();
+        f(&published.image)
+    }
+    /// Unpins bytes after the checkpoint of this epoch. Records of this epoch point to them again,
+    /// so their segment must not be reused before that checkpoint is durable.
+    pub fn unpin_after(self, epoch: Epoch, addr: Addr, len: u32) {
+        self.store.unpins.lock().push((epoch, addr, len));
+    }
+    /// For the cleaner: makes the next checkpoint write page `number` of the root table elsewhere,
+    /// if one of its copies is still at `addr`.
+    pub fn rewrite_root_page(self, number: u16, addr: Addr) {
+        self.store.rewrite_root_page(number, addr);
+    }
+    /// For the cleaner: if `raw`, found at `addr`, begins like a page or an index page of the usage
+    /// table, and that is still there, makes the next checkpoint write it elsewhere.
+    pub fn rewrite_usage_page(self, raw: &[u8], addr: Addr) {
+        self.store.rewrite_usage_page(raw, addr);
+    }
+}
+
+impl Store {
+    /// Writes a checkpoint during a replay: after a later crash only the records after it are
+    /// replayed.
     pub(crate) fn checkpoint_replayed(&self, replayed: JournalPos) -> Result<()> {
-        self.checkpoint_as(false, Cut::Replayed(replayed), || true)
+        self.checkpoint_as(false, Boundary::Replayed(replayed), || true)
     }
 
-    /// Writes a checkpoint if `wanted` still says so when no other is being written.
+    /// Writes a checkpoint if `wanted` still returns `true` when no other is in progress.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
-        self.checkpoint_as(false, Cut::Staged, wanted)
+        self.checkpoint_as(false, Boundary::Staged, wanted)
     }
 
-    /// The last checkpoint before closing: the superblock says that there is nothing to replay.
-    pub fn checkpoint_clean(&self) -> Result<()> {
-        self.checkpoint_as(true, Cut::Staged, || true)
-    }
-
-    fn checkpoint_as(&self, clean: bool, cut: Cut, wanted: impl Fn() -> bool) -> Result<()> {
+    fn checkpoint_as(
+        &self,
+        clean: bool,
+        boundary: Boundary,
+        wanted: impl Fn() -> bool,
+    ) -> Result<()> {
         let mut published = self.published.lock();
         self.writable()?;
         if !wanted() {
             return Ok(());
         }
         let careful = self.careful("a checkpoint was written");
-        let done = self.checkpoint_steps(&mut published, clean, cut);
+        let done = self.checkpoint_steps(&mut published, clean, boundary);
         drop(careful);
         if let Err(e) = &done {
             self.poison(&format!("checkpoint failed: {e}"));
@@ -109,18 +202,23 @@ impl Store {
         done
     }
 
-    fn checkpoint_steps(&self, published: &mut Published, clean: bool, cut: Cut) -> Result<()> {
-        let closed = self.gate.close();
-        let lsn = match cut {
-            Cut::Staged => self.journal()?.cut(),
-            Cut::Replayed(pos) => pos.lsn,
+    fn checkpoint_steps(
+        &self,
+        published: &mut Published,
+        clean: bool,
+        boundary: Boundary,
+    ) -> Result<()> {
+        let quiesced = self.quiesce.begin();
+        let lsn = match boundary {
+            Boundary::Staged => self.journal()?.mark_boundary(),
+            Boundary::Replayed(pos) => pos.lsn,
         };
         let moment = Moment::now(self, lsn);
-        let frozen = self.space.freeze();
-        self.epoch.store(moment.epoch + 1, Ordering::Relaxed);
-        self.cut_lsn.store(moment.lsn.0, Ordering::Relaxed);
+        let frozen = self.space.checkpointing().freeze();
+        self.epoch.store(moment.epoch + 1, Ordering::Release);
+        self.boundary_lsn.store(moment.lsn.0, Ordering::Relaxed);
         self.pressure.fetch_and(!DUE, Ordering::Relaxed);
-        drop(closed);
+        drop(quiesced);
 
         self.cache.writing(moment.epoch);
         let mut writer = MetaWriter::new(self, frozen, moment.epoch);
@@ -136,7 +234,7 @@ impl Store {
         let written = self.write_roots(moment.roots, moment.epoch, &mut writer, &mut next.pages)?;
         let orphan_blocks;
         (next.orphan_lists, orphan_blocks) =
-            disk::write(self.volume, &moment.orphans, &mut writer)?;
+            disk::write(self.volume, &moment.orphans, &mut |raw| writer.place(raw))?;
         for open in &moment.intents {
             next.intents.push(writer.place(open)?);
         }
@@ -144,15 +242,15 @@ impl Store {
             let message = "more changes are open than a checkpoint can hold: 'shoal fsck --repair'";
             return Err(Error::refused(Code::NoSpace, message));
         }
-        let pos = match cut {
-            Cut::Staged => self.journal()?.flush_cut(moment.lsn)?,
-            Cut::Replayed(pos) => pos,
+        let pos = match boundary {
+            Boundary::Staged => self.journal()?.flush_boundary(moment.lsn)?,
+            Boundary::Replayed(pos) => pos,
         };
         next.journal = pos.addr;
         let (superblock, usage) = self.write_record(&mut writer, &mut next, published, clean)?;
         let ptr = superblock.checkpoint;
         if !planted::is(Defect::CheckpointFlush) {
-            self.space.close_sectors();
+            self.space.sectors().close();
             self.device.flush()?;
         }
         write_superblock(self, &superblock)?;
@@ -162,9 +260,9 @@ impl Store {
         self.cache.written();
         written.into_iter().for_each(RootDone::finish);
         let _none = self.images.write();
-        self.space.committed(writer.frozen);
+        self.space.checkpointing().committed(writer.frozen);
         self.unpin(moment.epoch);
-        if let Cut::Staged = cut {
+        if let Boundary::Staged = boundary {
             self.space.release_journal_segments(&self.journal()?.segments_before(pos));
         }
         self.discard_here();
@@ -174,11 +272,11 @@ impl Store {
         Ok(())
     }
 
-    /// Step 5: retires the previous record and what only it named, then writes what has changed of
-    /// the usage table, whose own bytes and those of the record are counted in it, and the record.
-    /// Returns where the table is, and the superblock that names the record, of which a spare copy
-    /// lies behind it, and then a second copy of the record; in the same segment, so that they stay
-    /// as long as the record does, though nothing counts them.
+    /// Step 5: frees the previous record and the objects that only it points to, then writes the
+    /// changes of the usage table, which account for the table and the record themselves, and the
+    /// record. Returns the table's location and the superblock for the record. A backup superblock
+    /// follows the record, and then a backup copy of the record, all in one segment, so that they
+    /// live as long as the record does, although they do not count as live.
     fn write_record(
         &self,
         writer: &mut MetaWriter<'_>,
@@ -204,14 +302,14 @@ impl Store {
             ..before.superblock
         };
         let mut raw = record.clone();
-        raw.resize((spare_of(at) - at.addr.0) as usize, 0);
+        raw.resize((backup_superblock_at(at) - at.addr.0) as usize, 0);
         raw.extend_from_slice(&superblock.encode());
-        if let Some(twin) = twin_of(at) {
-            raw.resize((twin.addr.0 - at.addr.0) as usize, 0);
+        if let Some(backup) = backup_copy_of(at) {
+            raw.resize((backup.addr.0 - at.addr.0) as usize, 0);
             raw.extend_from_slice(&record);
         }
         objects.push((at.addr, raw));
-        // What lies together is written together; first what goes on where the last write ended.
+        // Adjacent objects are written together; first the one that continues the last write.
         let here = self.geometry.segment_of(writer.at());
         let place = |addr: Addr| (self.geometry.segment_of(addr) != here, addr);
         objects.sort_unstable_by_key(|(addr, _)| place(*addr));
@@ -223,15 +321,17 @@ impl Store {
     }
 }
 
-/// A record of `len` bytes at address 0, and the bytes that it takes with what lies behind it.
+/// Returns a record of `len` bytes at address 0, and its length with the backup superblock and the
+/// backup copy.
 fn extent_of(len: usize) -> (Ptr, usize) {
     let at = Ptr::place(Addr(0), len as u32);
-    let twin = twin_of(at).map(|twin| twin.addr.0 + u64::from(twin.len));
-    (at, twin.unwrap_or(spare_of(at) + superblock::SIZE as u64) as usize)
+    let backup = backup_copy_of(at).map(|backup| backup.addr.0 + u64::from(backup.len));
+    (at, backup.unwrap_or(backup_superblock_at(at) + superblock::SIZE as u64) as usize)
 }
 
 impl Store {
-    /// Writes the other copy of the superblock too: neither may name what came before this mount.
+    /// Writes the other copy of the superblock too: neither may point to the time before this
+    /// mount.
     pub(crate) fn write_other_copy(&self) -> Result<()> {
         let mut published = self.published.lock();
         let sequence = published.superblock.sequence + 1;
@@ -249,19 +349,9 @@ pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
     store.device.write_at(&raw, copy)?;
     if !planted::is(Defect::SuperblockFlush) {
-        store.space.close_sectors();
+        store.space.sectors().close();
         store.device.flush()?;
     }
     store.counters.add(Counter::Flushes, 2);
     Ok(())
-}
-
-impl Store {
-    /// Runs `f` with the newest checkpoint, while no transaction and no checkpoint is in flight.
-    /// `f` must begin none.
-    pub fn quiesced<R>(&self, f: impl FnOnce(&Image) -> R) -> R {
-        let published = self.published.lock();
-        let _closed = self.gate.close();
-        f(&published.image)
-    }
 }

@@ -1,90 +1,25 @@
-//! The image of the volume that the newest checkpoint made: its record, and what that leads to
-//! beside the trees. One list of those objects, by which checks and repairs count and read them.
+//! The image of the volume made by the newest checkpoint: its record, and the objects that it
+//! points to, except the trees. One list of those objects, by which checks and repairs count and
+//! read them.
 
-use crate::open::read_object;
+use crate::object::ObjectKind;
 use crate::orphans;
-use crate::root_pages;
-use crate::usage_pages::{OnLoss, UsageImage};
+use crate::read::{read_object, read_root_page};
+use crate::usage_image::{OnLoss, UsageImage};
 use shoal_base::{Addr, Result};
 use shoal_device::Device;
 use shoal_format::checkpoint::{Checkpoint, RootRecord};
-use shoal_format::root::{PagePtr, ROOTS, RootPage};
+use shoal_format::root::{PagePtr, ROOTS};
 use shoal_format::superblock::Superblock;
-use shoal_format::usage::{Expected, UsageIndex, UsagePage, UsageRoot};
-use shoal_format::{Geometry, Ptr, intent, orphan};
+use shoal_format::usage::Expected;
+use shoal_format::{Geometry, Ptr, orphan};
 
-/// What an object of a checkpoint is, other than a node of a tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ObjectKind {
-    /// The record itself.
-    Record,
-    /// The root of the segment usage table.
-    Usage,
-    /// An index page of it, by number.
-    UsageIndex(u32),
-    /// A page of it, by number.
-    UsagePage(u32),
-    /// A page of the root table.
-    RootPage,
-    /// The second copy of a page.
-    RootPageCopy,
-    /// A list of orphan blocks.
-    OrphanList,
-    /// A block of the orphan table.
-    OrphanBlock,
-    /// Open intents.
-    Intents,
-}
-
-impl ObjectKind {
-    /// For messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            ObjectKind::Record => "checkpoint",
-            ObjectKind::Usage => UsageRoot::NAME,
-            ObjectKind::UsageIndex(_) => "usage index",
-            ObjectKind::UsagePage(_) => "usage page",
-            ObjectKind::RootPage => "root page",
-            ObjectKind::RootPageCopy => "root page's second copy",
-            ObjectKind::OrphanList => "orphan list",
-            ObjectKind::OrphanBlock => "orphan block",
-            ObjectKind::Intents => "open intents",
-        }
-    }
-
-    /// For messages: which one of its kind, too, as far as it has a number.
-    pub fn describe(self, geometry: &Geometry) -> String {
-        match self {
-            ObjectKind::UsageIndex(number) => UsageIndex::name(geometry, number),
-            ObjectKind::UsagePage(number) => UsagePage::name(geometry, number),
-            _ => self.name().to_owned(),
-        }
-    }
-
-    /// Whether `raw`, whose checksum has been verified, is one; of the checkpoint of that epoch.
-    pub fn verify(self, raw: &[u8], ptr: Ptr, of: &Expected<'_>) -> Result<()> {
-        let (addr, volume) = (ptr.addr, of.volume);
-        match self {
-            ObjectKind::Record => Ok(()),
-            ObjectKind::Usage => UsageRoot::decode(raw, addr, of).map(drop),
-            ObjectKind::UsageIndex(n) => UsageIndex::decode(raw, addr, n, of).map(drop),
-            ObjectKind::UsagePage(n) => UsagePage::decode(raw, addr, n, of).map(drop),
-            ObjectKind::RootPage | ObjectKind::RootPageCopy => {
-                RootPage::decode(raw, addr, volume).map(drop)
-            }
-            ObjectKind::OrphanList => orphan::decode_list(raw, addr, volume).map(drop),
-            ObjectKind::OrphanBlock => orphan::decode(raw, addr, volume).map(drop),
-            ObjectKind::Intents => intent::decode_open(raw, addr, volume).map(drop),
-        }
-    }
-}
-
-/// A checkpoint and what its record leads to beside the trees.
+/// A checkpoint and the objects that its record points to, except the trees.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     /// Its record.
     pub checkpoint: Checkpoint,
-    /// Where the record is.
+    /// Pointer to the record.
     pub at: Ptr,
     /// The blocks of the orphan table.
     pub orphan_blocks: Vec<Ptr>,
@@ -93,8 +28,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the orphan lists of a checkpoint, and root and index pages of its usage table; `lost`
-    /// is told of each that cannot be read.
+    /// Reads the orphan lists of a checkpoint, and root and index pages of its usage table. `lost`
+    /// is called for each unreadable one.
     pub fn read(
         device: &dyn Device,
         sb: &Superblock,
@@ -116,8 +51,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Calls `visit` with everything on the device that is part of the checkpoint, but for the
-    /// nodes of trees and what they lead to. Null pointers are left out.
+    /// Calls `visit` with every object on the device that belongs to the checkpoint, except nodes
+    /// of trees and what they point to. Null pointers are skipped.
     pub fn for_each_object(&self, visit: &mut dyn FnMut(ObjectKind, Ptr)) {
         let mut visit = |kind: ObjectKind, ptr: Ptr| {
             if !ptr.is_null() {
@@ -132,8 +67,8 @@ impl Image {
         }
     }
 
-    /// The same, but only what each checkpoint writes anew: not the pages of its tables. Null
-    /// pointers too.
+    /// As [`Image::for_each_object`], but only the objects that each checkpoint writes again, not
+    /// the pages of its tables. Includes null pointers.
     pub(crate) fn for_each_own(&self, visit: &mut dyn FnMut(ObjectKind, Ptr)) {
         let c = &self.checkpoint;
         visit(ObjectKind::Record, self.at);
@@ -143,13 +78,13 @@ impl Image {
         c.intents.iter().for_each(|ptr| visit(ObjectKind::Intents, *ptr));
     }
 
-    /// Numbers below this may have a root.
+    /// One past the largest number that a subvolume may have.
     pub fn roots(&self) -> usize {
         self.checkpoint.pages.len() * ROOTS
     }
 
-    /// Reads the records of up to [`ROOTS`] roots, from number `page * ROOTS` on, without those of
-    /// which nothing is left. Of a damaged page the second copy is taken.
+    /// Reads the records of up to [`ROOTS`] subvolumes, from number `page * ROOTS` on, except
+    /// vacant ones without trees. Uses the backup copy of a damaged page.
     pub fn read_roots(
         &self,
         device: &dyn Device,
@@ -157,12 +92,11 @@ impl Image {
         page: usize,
     ) -> Result<Vec<RootRecord>> {
         let ptr = self.checkpoint.pages.get(page).copied().unwrap_or(PagePtr::NULL);
-        let read = root_pages::read(device, geometry, self.checkpoint.volume, page, ptr)?;
+        let read = read_root_page(device, geometry, self.checkpoint.volume, page, ptr)?;
         Ok(read.page.roots)
     }
 
-    /// Drops pointers that cannot be right: what is not there is not given back by the next
-    /// checkpoint.
+    /// Drops impossible pointers: the next checkpoint must not free what is not there.
     pub(crate) fn retain(&mut self, may_be: &dyn Fn(Ptr) -> bool) {
         self.orphan_blocks.retain(|ptr| orphans::disk::is_block(*ptr) && may_be(*ptr));
         self.checkpoint.orphan_lists.retain(|ptr| may_be(*ptr));

@@ -1,50 +1,85 @@
 //! Transactions over the trees and the inode table of a volume.
 //!
-//! A call begins a transaction, changes nodes and inodes in memory under its locks, gathers the
+//! A call begins a transaction, changes nodes and inodes in memory under its locks, collects the
 //! same changes as items, and commits: the items become one journal record, numbered while the
-//! locks are held. A checkpoint closes the gate for the moment in which calls in flight finish,
-//! raises the epoch, and writes the image of the epoch that ended while new calls run.
+//! locks are held. A checkpoint quiesces transactions for a moment, increments the epoch, and
+//! writes the image of the epoch that ended while new calls run.
 //!
-//! Where is...? The order of a checkpoint: `checkpoint.rs`. What opening a volume reads: `open.rs`.
-//! How the journal is replayed: `recover.rs`; a record of it: `replay.rs`; what is read for it
-//! ahead: `prefetch.rs`. The roots, and their pages on the device: `roots.rs`, `root_pages.rs`. The
-//! pages of the segment usage table: `usage_pages.rs`.
-//! What can be read of a damaged volume: `salvage.rs`; of lost root pages: `lost_pages.rs`; without
-//! a superblock: `spare.rs`. What a call waits for: `begin.rs`; how much room there is: `room.rs`.
+//! Modules bottom-up; each uses only those above it in this list (and the crates below). First the
+//! parts of a [`Store`], then the store, then its work: free space ([`Room`]), checkpoints
+//! ([`Checkpoints`]), transactions ([`Txn`]), recovery, reading a damaged volume.
+//!
+//! Files: the steps of a checkpoint: `checkpoint.rs`; when one is due: `pressure.rs`. The order of
+//! reading in an open: `open.rs`. Replay of the journal: `recover.rs`; of one record: `replay.rs`;
+//! reading ahead for it: `prefetch.rs`. Subvolumes and their pages on the device: `roots.rs`,
+//! `root_pages.rs`. The pages of the segment usage table: `usage_image.rs`, `usage_pages.rs`.
+//! Reading a damaged volume: `salvage.rs`; with lost root pages: `lost_pages.rs`; without a
+//! superblock: `backup_superblock.rs`. Space accounting: `room.rs`. Removed names: `removed.rs`.
 
-mod begin;
-mod checkpoint;
-mod discard;
-mod gate;
-mod image;
-mod intents;
-mod lost_pages;
-mod open;
-mod orphans;
-mod prefetch;
+mod helpers;
+mod object;
+mod promises;
+mod quiesce;
+mod read;
 mod record;
-mod recover;
-mod replay;
-mod room;
-mod root_pages;
+mod removed;
+
+mod backup_superblock;
+mod intents;
+mod orphans;
 mod roots;
-mod salvage;
-mod scan;
-mod spare;
+mod usage_image;
+
+mod held;
+mod image;
 mod store;
-mod usage_pages;
+
+mod extents;
+mod parts;
+mod room;
 mod writer;
 
+mod discard;
+mod pressure;
+mod root_pages;
+mod undo;
+mod usage_pages;
+
+mod checkpoint;
+
+mod begin;
+
+mod prefetch;
+mod replay;
+mod rollback;
+
+mod recover;
+
+mod lost_pages;
+mod open;
+mod scan;
+
+mod salvage;
+
+pub use backup_superblock::{backup_superblock, find_superblocks};
 pub use begin::{Need, Txn};
-pub use gate::Gate;
-pub use image::{Image, ObjectKind};
+pub use checkpoint::Checkpoints;
+pub use extents::{ExtentChange, fork_extents, remote_extents};
+pub use held::Held;
+pub use image::Image;
 pub use intents::Intents;
-pub use open::{Opened, Recovered, create, open, read_checkpoint, read_object, read_superblock};
+pub use object::ObjectKind;
+pub use open::{Opened, create, open};
 pub use orphans::{OrphanSlot, Orphans};
+pub use prefetch::ReadAhead;
+pub use promises::Promises;
+pub use quiesce::Quiesce;
+pub use read::{read_checkpoint, read_object, read_superblock, superblock_copies};
 pub use record::RecordKind;
-pub use replay::{ExtentChange, fork_extents, remote_extents};
+pub use recover::Recovered;
+pub use removed::{CHUNK_MAX, CHUNKS, RemovedChunk, RemovedHeader, RemovedName, RemovedNames};
+pub use room::Room;
 pub use roots::{Root, RootTrees, Roots};
-pub use salvage::{Held, Loss, Lost, Salvaged, salvage, superblock_copies};
-pub use spare::{find_superblocks, spare_superblock};
+pub use salvage::{LostKind, LostObject, Salvaged, salvage};
 pub use store::{Store, StoreOptions};
-pub use usage_pages::{UsageImage, with_remedy};
+pub use usage_image::{UsageImage, with_remedy};

@@ -1,17 +1,16 @@
-//! Pages of the root table of which neither copy can be read: which roots there were, and what is
-//! left of them.
+//! Recovery of subvolumes from pages of the root table of which both copies are unreadable.
 //!
-//! | wanted | found by |
+//! | needed | source |
 //! | --- | --- |
-//! | which roots live, and their names | the entries of the volume's top directory; if not all of those can be read: an older version of the page found on the device, or the inode of the root's top if it is younger than that |
+//! | live subvolumes and their names | the entries of the volume's top directory; if not all of those are readable: an older version of the page found on the device, or the inode of the subvolume's top directory if it is newer than that |
 //! | inode blocks | on the device, the newest of each number |
 //! | extents, attributes | on the device: leaves of the trees (`scan.rs`) |
-//! | names in the root | the parent pointers of its inodes, by the repair |
+//! | names in the subvolume | the parent pointers of its inodes, by the repair |
 //!
-//! A root without a witness is vacant: what was in it is space again.
+//! A subvolume without any such evidence is vacant, and its space is free.
 
-use crate::open::read_around;
-use crate::salvage::Held;
+use crate::held::Held;
+use crate::read::read_around;
 use crate::store::Store;
 use shoal_base::limits::ALIGN;
 use shoal_base::{Addr, Ino, Result, RootId, SegNo};
@@ -23,29 +22,29 @@ use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::{Geometry, Ptr};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where an inode block was found.
+/// An inode block found on the device.
 #[derive(Clone, Copy)]
 struct FoundBlock {
     epoch: u64,
     ptr: Ptr,
-    /// Its second inode, the top of a root if it is the first block, is in use.
+    /// Its second inode, which in the first block is the subvolume's top directory, is in use.
     top: bool,
 }
 
-/// What was found on the device of lost pages.
+/// The result of searching the device for lost pages.
 pub(crate) struct Search {
     /// The newest version of each page.
     pages: BTreeMap<u16, RootPage>,
-    /// The newest inode blocks, by root and number.
+    /// The newest inode blocks, by subvolume and number.
     blocks: BTreeMap<(RootId, u64), FoundBlock>,
-    /// Names of roots, by their numbers, that stand in the top directory; and whether all of its
-    /// entries can be read.
+    /// Names of subvolumes found in the top directory, by number; and whether all of its entries
+    /// are readable.
     named: BTreeMap<RootId, Vec<u8>>,
     all_named: bool,
 }
 
 impl Search {
-    /// Looks for `lost` pages on the whole device.
+    /// Searches the whole device for `lost` pages.
     pub fn of(store: &Store, lost: &BTreeSet<usize>, held: &Held) -> Result<Search> {
         let mut search = Search {
             pages: BTreeMap::new(),
@@ -101,8 +100,8 @@ impl Search {
         self.blocks.insert(key, FoundBlock { epoch: place.epoch, ptr, top });
     }
 
-    /// Notes which roots the top directory names, once root 0 has been entered. `whole`: its page
-    /// could be read.
+    /// Notes the subvolumes named by the top directory, once subvolume 0 has been added. `whole`:
+    /// its page is readable.
     pub fn name_roots(&mut self, store: &Store, whole: bool) -> Result<()> {
         let Some(root) = store.roots.get(RootId(0)) else { return Ok(()) };
         let (mut named, mut all) = (BTreeMap::new(), whole);
@@ -121,12 +120,12 @@ impl Search {
         Ok(())
     }
 
-    /// The record that stands in for that of root `id`, whose trees are lost; a vacant one if
-    /// there is no such root, as far as anything tells.
+    /// Returns a record to replace that of subvolume `id`, whose trees are lost. The record is
+    /// vacant if there is no evidence of such a subvolume.
     pub fn stand_in(&self, id: RootId) -> RootRecord {
         let page = self.pages.get(&(id.0 / ROOTS as u16));
         let old = page.and_then(|page| page.roots.iter().find(|root| root.id == id));
-        // A root that the old page lacks may have been created after that page was written.
+        // A subvolume missing in the old page may have been created after that page was written.
         let since = page.map_or(0, |page| page.epoch);
         let top = |block: &FoundBlock| block.top && block.epoch > since;
         let witness = old.is_some_and(|old| old.state == RootState::Live)
@@ -146,14 +145,14 @@ impl Search {
         }
     }
 
-    /// One past the last root of a lost page that there may have been.
+    /// One past the last subvolume of a lost page that may have existed.
     pub fn end(&self, number: usize) -> usize {
         let ids = number * ROOTS..(number + 1) * ROOTS;
         let live = |id: &usize| self.stand_in(RootId(*id as u16)).state == RootState::Live;
         ids.rev().find(live).map_or(number * ROOTS, |last| last + 1)
     }
 
-    /// The inode blocks of a root.
+    /// The inode blocks of a subvolume.
     pub fn blocks_of(&self, id: RootId) -> impl Iterator<Item = (u64, Ptr)> {
         let blocks = self.blocks.range((id, 0)..=(id, u64::MAX));
         blocks.map(|((_, number), block)| (*number, block.ptr))

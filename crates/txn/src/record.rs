@@ -1,21 +1,22 @@
-//! How large a record can be: every kind of transaction says so before it begins, so that no change
-//! is ever made whose record the journal cannot take. The engine's `records.rs` has the kinds.
+//! Limits for record sizes: every kind of transaction declares its largest record before it begins,
+//! so that no change is made whose record the journal cannot take. The engine's `records.rs` has
+//! the kinds.
 
 use shoal_base::limits::RECORD_MAX;
 use shoal_base::sync::AtomicU32;
 use shoal_format::batch::RECORD_HEADER;
 use std::sync::atomic::Ordering;
 
-/// Bytes that a record of so many takes in the journal.
+/// Bytes in the journal of a record of `record` bytes.
 pub(crate) fn framed(record: usize) -> u64 {
     (RECORD_HEADER + record) as u64
 }
 
-/// A kind of transaction, by the largest record that it makes: known before it begins, so that no
-/// change is ever made whose record the journal cannot take.
+/// A kind of transaction, with the size of its largest record. It is known before the transaction
+/// begins, so that no change is made whose record the journal cannot take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordKind {
-    /// Place in the volume's statistics, below [`RecordKind::COUNT`].
+    /// Index in the volume's statistics, below [`RecordKind::COUNT`].
     pub index: u8,
     /// Name in messages and statistics.
     pub name: &'static str,
@@ -24,11 +25,11 @@ pub struct RecordKind {
 }
 
 impl RecordKind {
-    /// Kinds there can be.
+    /// Maximum number of kinds.
     pub const COUNT: usize = 32;
 
-    /// A kind whose records have at most so many bytes. Refuses to compile when the journal of the
-    /// smallest volume could not take such a record.
+    /// Makes a kind whose records have at most `bytes_max` bytes. Does not compile if the journal
+    /// of the smallest volume could not take such a record.
     pub const fn new(index: u8, name: &'static str, bytes_max: usize) -> RecordKind {
         assert!(bytes_max <= RECORD_MAX, "a record that does not fit in a batch");
         assert!((index as usize) < RecordKind::COUNT);
@@ -46,8 +47,8 @@ impl Default for Largest {
 }
 
 impl Largest {
-    /// Notes the size of a record. Writes only when it is the largest of its kind, so that threads
-    /// share the cache line for reading.
+    /// Notes the size of a record. Writes only if it is the largest of its kind, so that threads
+    /// can share the cache line for reading.
     #[inline]
     pub fn note(&self, kind: RecordKind, bytes: usize) {
         let largest = &self.0[kind.index as usize];

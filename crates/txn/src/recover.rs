@@ -1,44 +1,47 @@
-//! Recovery: the journal of a session that ended in a crash is replayed, in the memory that the
-//! cache may take.
+//! Recovery: replays the journal of a session that ended in a crash, within the memory of the
+//! cache.
 //!
-//! | step | what | when it fails or the machine stops here |
+//! | step | action | if it fails or the machine stops here |
 //! | --- | --- | --- |
-//! | 1 | batches are read in order; their records gather in a window | nothing has changed |
-//! | 2 | the window is full: what its records touch is read ahead (`prefetch.rs`), then they are applied in order | the same |
-//! | 3 | much has still to be written: a checkpoint *on the way* covers what is replayed | the next recovery begins there |
-//! | 4 | the end: a checkpoint of the next incarnation, the other copy of the superblock | the next recovery replays the same again |
-//! | 5 | the segments of the journal are free | |
+//! | 1 | read batches in order; collect their records in a window | nothing has changed |
+//! | 2 | when the window is full, read ahead the objects that its records use (`prefetch.rs`), then apply them in order | the same |
+//! | 3 | if much must be written, write an *intermediate* checkpoint that covers the replayed records | the next recovery begins there |
+//! | 4 | at the end, write a checkpoint of the next incarnation, and the other copy of the superblock | the next recovery replays the same records |
+//! | 5 | free the segments of the journal | |
 //!
-//! # A checkpoint on the way
+//! # Intermediate checkpoints
 //!
-//! Replay makes dirty what the crashed session had made dirty, which may be more than this opener's
-//! cache. What is dirty can leave memory only when a checkpoint has written it. One between two
-//! batches names the old incarnation and the place of the next batch, so to the next recovery it is
-//! a checkpoint of the crashed session, made at that moment. What could be wrong with that, and why
-//! it is not:
+//! Problem: replay makes the same objects dirty as the crashed session, possibly more than this
+//! opener's cache can hold. Dirty objects can be evicted only after a checkpoint has written them.
 //!
-//! 1. *It overwrites what records behind it need.* The usage table does not know yet what they
-//!    point to: to it, those segments are free. So before the first one the rest of the journal is
-//!    read to its end; all segments of the journal and all that a record points into are claimed,
-//!    and held until recovery ends. What is free then was free for the crashed session all the time
-//!    since its last checkpoint, or holds an unfinished one.
-//! 2. *It overwrites what the checkpoint before it needs.* No more than any checkpoint does: its
-//!    nodes go to free segments, and what the older one used is freed when this one is durable.
-//! 3. *Damage that is found later.* Damage of the journal is found by that first reading to its
-//!    end, before anything is written. Damaged metadata may be met later; what was written by then
-//!    is the state that a session would have had on its device at that moment.
-//! 4. *It takes room that the last checkpoint needs.* It is written only while what it writes is a
-//!    quarter of the free segments at most. Without that much, replay goes on in memory: then dirty
-//!    metadata is bounded by what the crashed session let gather, which is at most half of the
-//!    space that was free, or three quarters of *its* cache ([`Store::begin`]).
-//! 5. *Open intents and orphans.* They are part of every checkpoint, as of the last record
-//!    replayed.
+//! Rule: a checkpoint between two batches records the old incarnation and the position of the next
+//! batch. To the next recovery it is a checkpoint that the crashed session made at that moment.
 //!
-//! A volume that is opened read-only cannot be written to: its replay stays in memory, within the
-//! bound of 4.
+//! Proof, by the possible objections:
+//!
+//! 1. *It overwrites what later records need.* The usage table does not yet know the targets of
+//!    those records: it says that their segments are free. So before the first intermediate
+//!    checkpoint the rest of the journal is read to its end; all segments of the journal and all
+//!    targets of its records are claimed, and held until recovery ends. A segment that is free then
+//!    was free for the crashed session all the time since its last checkpoint, or holds an
+//!    unfinished one.
+//! 2. *It overwrites what the previous checkpoint needs.* No more than any checkpoint does: its
+//!    nodes go to free segments, and segments used by the older one are freed when this one is
+//!    durable.
+//! 3. *Damage is found later.* Damage of the journal is found by the first reading to its end,
+//!    before anything is written. Damaged metadata may be found later; what was written by then is
+//!    the state that a session would have had on its device at that moment.
+//! 4. *It uses space that the last checkpoint needs.* It is written only if its writes take at most
+//!    a quarter of the free segments. Otherwise replay continues in memory. Dirty metadata is then
+//!    bounded by what the crashed session allowed: at most half of the space that was free, or
+//!    three quarters of *its* cache ([`Store::begin`]).
+//! 5. *Open intents and orphans.* They are part of every checkpoint, as of the last replayed
+//!    record.
+//!
+//! A volume opened read-only cannot be written to: its replay stays in memory, within the bound of
+//! 4.
 
-use crate::open::Recovered;
-use crate::prefetch::{Room, Wanted};
+use crate::prefetch::{ReadMax, Wanted};
 use crate::replay::{Replay, for_each_extent};
 use crate::store::Store;
 use shoal_base::{Lsn, Result, SegNo};
@@ -47,11 +50,26 @@ use shoal_format::usage::SegKind;
 use shoal_journal::{JournalPos, Scanner, StartAt};
 use shoal_space::Hold;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
-/// Bytes of records in a window, at most.
+/// Maximum bytes of records in a window.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// A volume that was not closed: replay, then a checkpoint of the next incarnation.
+/// The result of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recovered {
+    /// The volume was not closed cleanly.
+    pub needed: bool,
+    /// Records replayed.
+    pub records: u64,
+    /// Bytes of journal read.
+    pub bytes: u64,
+    /// Description of the torn tail, if there was one.
+    pub torn: Option<String>,
+}
+
+/// Recovers a volume that was not closed cleanly: replay, then a checkpoint of the next
+/// incarnation.
 pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
     let scanner = |from: JournalPos| {
         let incarnation = sb.incarnation;
@@ -76,32 +94,33 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
     let recovered =
         Recovered { needed: true, records: end.records, bytes: end.bytes, torn: end.torn };
     if store.options.read_only {
+        store.replayed.store(end.end.lsn.0, Ordering::Relaxed);
         return Ok(recovered);
     }
     for seg in &end.segments {
-        store.space.claim(*seg, SegKind::Journal)?;
+        store.space.recovery().claim(*seg, SegKind::Journal)?;
     }
     // Journal batches of the old incarnation stay readable until the new checkpoint is published:
-    // should the machine stop before, they are replayed again.
+    // if the machine stops before, they are replayed again.
     let incarnation = sb.incarnation.wrapping_add(1);
     store.start_journal(incarnation, StartAt::Fresh { lsn: end.end.lsn })?;
     store.published.lock().superblock.incarnation = incarnation;
-    store.checkpoint()?;
+    store.checkpoints().write()?;
     store.write_other_copy()?;
     store.space.release_journal_segments(&end.segments);
     Ok(recovered)
 }
 
 impl Store {
-    /// Whether replay has made so much dirty that it should be written.
+    /// Returns whether replay has made so much dirty that it should be written.
     fn replay_is_large(&self) -> bool {
         let large = self.dirty_held() > self.options.cache_bytes * 3 / 8;
-        large && !self.options.read_only && self.has_ample_room()
+        large && !self.options.read_only && self.room().is_ample()
     }
 }
 
-/// Claims the segments of the journal, and what its records from `rest` on point into, for as long
-/// as what is returned exists.
+/// Claims the segments of the journal, and the targets of its records from `rest` on, until the
+/// result is dropped.
 fn claim_rest<'s>(
     store: &'s Store,
     scanned: &Scanner<'_>,
@@ -110,7 +129,7 @@ fn claim_rest<'s>(
     let mut data = BTreeMap::new();
     let mut note = |_: Lsn, record: &[u8]| {
         for_each_extent(record, &mut |extent| {
-            // What is nowhere on the volume is found when it is replayed.
+            // A target outside the volume is reported when the record is replayed.
             if !extent.is_prealloc() && store.geometry.contains(extent.ptr.addr, 1) {
                 data.insert(store.geometry.segment_of(extent.ptr.addr), extent.ptr.addr);
             }
@@ -119,23 +138,23 @@ fn claim_rest<'s>(
     };
     while rest.step(&mut note)? {}
     for seg in scanned.segments().iter().chain(rest.segments()) {
-        store.space.claim(*seg, SegKind::Journal)?;
+        store.space.recovery().claim(*seg, SegKind::Journal)?;
     }
     let hold = |(seg, addr): (SegNo, _)| {
-        store.space.claim(seg, SegKind::Data)?;
+        store.space.recovery().claim(seg, SegKind::Data)?;
         Ok(store.space.hold(addr))
     };
     data.into_iter().map(hold).collect()
 }
 
-/// Records that have been read and not yet applied.
+/// Records that have been read and not applied yet.
 struct Window<'s> {
     store: &'s Store,
     replay: Replay<'s>,
-    room: Room,
+    read_max: ReadMax,
     wanted: Wanted,
     bytes: Vec<u8>,
-    /// The number just past each record, and where it ends in `bytes`.
+    /// For each record, the LSN just after it and its end in `bytes`.
     records: Vec<(Lsn, usize)>,
     bytes_max: usize,
 }
@@ -145,7 +164,7 @@ impl<'s> Window<'s> {
         Window {
             store,
             replay: Replay::new(store),
-            room: Room::of(store),
+            read_max: ReadMax::of(store),
             wanted: Wanted::default(),
             bytes: Vec::new(),
             records: Vec::new(),
@@ -157,21 +176,21 @@ impl<'s> Window<'s> {
         self.wanted.note(record);
         self.bytes.extend_from_slice(record);
         self.records.push((lsn, self.bytes.len()));
-        match self.bytes.len() >= self.bytes_max || self.wanted.is_full(self.room) {
+        match self.bytes.len() >= self.bytes_max || self.wanted.is_full(self.read_max) {
             true => self.apply(),
             false => Ok(()),
         }
     }
 
     fn apply(&mut self) -> Result<()> {
-        self.wanted.read(self.store, self.room);
+        self.wanted.read(self.store, self.read_max);
         let mut start = 0;
         for (lsn, end) in self.records.drain(..) {
             self.replay.record(lsn, &self.bytes[start..end])?;
             start = end;
         }
         self.bytes.clear();
-        self.room = Room::of(self.store);
+        self.read_max = ReadMax::of(self.store);
         Ok(())
     }
 

@@ -1,19 +1,21 @@
-//! Replaying records: every item is applied as it stands, in order, to the image of the checkpoint.
-//! Doing it twice changes nothing.
+//! Replaying records: items are applied in order to the image of the checkpoint. Replay is
+//! idempotent.
 //!
-//! Space is not in the journal: what an item makes of a file's extents is compared with what was
-//! there, and the difference is added to and taken from the segments' live bytes.
+//! The journal has no space accounting: the extents of a file before and after an item are
+//! compared, and the difference is added to and subtracted from the segments' live bytes.
 
+use crate::extents::{ExtentChange, fork_extents, remote_extents};
 use crate::orphans::OrphanSlot;
 use crate::record::framed;
+use crate::removed::{RemovedName, inodes_named};
 use crate::roots::Root;
 use crate::store::Store;
 use shoal_base::planted::{self, Defect};
-use shoal_base::{Addr, Code, Error, Ino, Lsn, Result, RootId};
-use shoal_format::attr::{Attr, Attrs, Link, has_remote, parent_bytes};
+use shoal_base::{Addr, Code, Error, Generation, Ino, Lsn, Result, RootId};
+use shoal_format::attr::{Attr, Link, parent_bytes};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::RootState;
-use shoal_format::dirent;
+use shoal_format::dirent::{self, Dirent};
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::{Core, Form, Inode};
 use shoal_format::intent::Intent;
@@ -22,57 +24,9 @@ use shoal_format::node::{Key, TreeId};
 use shoal_format::usage::SegKind;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::Ordering;
 
-/// Whether an extent record appears or goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExtentChange {
-    /// It is now in use.
-    Appears,
-    /// It is not any more.
-    Goes,
-}
-
-/// The extent records in a data fork of form [`Form::Extents`]; `None`: broken.
-pub fn fork_extents(fork: &[u8]) -> Option<Vec<Extent>> {
-    let mut r = Reader::new(fork);
-    let mut extents = Vec::with_capacity(fork.len() / shoal_format::extent::INLINE_MIN);
-    while !r.is_empty() {
-        extents.push(Extent::decode_inline(&mut r)?);
-    }
-    Some(extents)
-}
-
-/// The data objects of the values in an attribute fork.
-pub fn remote_extents(fork: &[u8]) -> impl Iterator<Item = Extent> {
-    let fork = if has_remote(fork) { fork } else { &[] };
-    Attrs::new(fork).filter_map(|attr| attr?.value.extent())
-}
-
-impl Store {
-    /// Counts an extent's bytes as live, or no longer.
-    #[inline]
-    pub fn account(&self, extent: &Extent, change: ExtentChange) {
-        let len = extent.len;
-        match (extent.is_prealloc(), change) {
-            (true, ExtentChange::Appears) => {
-                self.prealloc.fetch_add(i64::from(len), Ordering::Relaxed);
-            }
-            (true, ExtentChange::Goes) => {
-                self.prealloc.fetch_sub(i64::from(len), Ordering::Relaxed);
-            }
-            (false, ExtentChange::Appears) => {
-                self.space.add_live(extent.data_addr(), extent.stored_len());
-            }
-            (false, ExtentChange::Goes) => {
-                self.space.sub_live(extent.data_addr(), extent.stored_len());
-            }
-        }
-    }
-}
-
-/// Calls `each` with the extents that a record brings into use. What cannot be decoded is left to
-/// [`Replay::record`], which says so.
+/// Calls `each` with the extents that a record brings into use. Items that cannot be decoded are
+/// left to [`Replay::record`], which reports them.
 pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
     let of_intent = |body: &[u8]| Intent::decode(body).and_then(|i| i.to_set()?.value.extent());
     let mut r = Reader::new(record);
@@ -99,21 +53,23 @@ pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
     }
 }
 
-/// A replay under way.
+/// A replay in progress.
 pub(crate) struct Replay<'s> {
     store: &'s Store,
-    /// End of the record.
+    /// End of the current record.
     lsn: Lsn,
-    /// Its own LSN.
+    /// LSN of the current record.
     start: u64,
-    /// Where each orphan stands in the table.
+    /// The slot of each orphan.
     orphans: HashMap<Ino, OrphanSlot>,
+    /// Names that the current record removes.
+    removed: Vec<RemovedName>,
 }
 
 impl<'s> Replay<'s> {
     pub fn new(store: &'s Store) -> Replay<'s> {
         let orphans = store.orphans.by_ino();
-        Replay { store, lsn: Lsn(0), start: 0, orphans }
+        Replay { store, lsn: Lsn(0), start: 0, orphans, removed: Vec::new() }
     }
 
     /// Applies one record.
@@ -128,13 +84,21 @@ impl<'s> Replay<'s> {
             let item = Item::decode(&mut r).ok_or_else(|| self.broken("item of unknown shape"))?;
             self.item(&item)?;
         }
+        if !self.removed.is_empty() {
+            let named = inodes_named(record);
+            for mut removed in self.removed.drain(..) {
+                removed.moved = named.contains(&removed.ino);
+                self.store.removed_names.add(&removed);
+            }
+        }
         Ok(())
     }
 
-    /// The end of the journal: numbers that are free can be given out.
+    /// Ends the replay: frees claimed numbers that are not in use.
     pub fn finish(self) {
         let live = self.store.roots.iter().filter(|root| root.state() == RootState::Live);
-        live.filter_map(|root| root.used()).for_each(|trees| trees.table.give_back_unused());
+        live.filter_map(|root| root.used())
+            .for_each(|trees| trees.table.numbers().give_back_unused());
     }
 
     fn broken(&self, rule: &str) -> Error {
@@ -171,14 +135,14 @@ impl<'s> Replay<'s> {
                 Ok(())
             }
             Item::Root { ino, state, floor, name } => {
-                self.store.claim_root(ino.root())?.set(state, name);
-                self.store.floor.fetch_max(floor, Ordering::Relaxed);
+                self.store.roots.claim(ino.root())?.set(state, name);
+                self.store.raise_generation_floor(floor);
                 Ok(())
             }
             Item::IntentLog { id, body } | Item::IntentProgress { id, body } => {
                 self.intent(id, body)
             }
-            // As a rule done already: see `close_intents`.
+            // Usually closed already: see `close_intents`.
             Item::IntentDone { id } => self.close_intent(id),
             Item::Named { dir, generation, lo, ref entry } => {
                 let mut value = Vec::with_capacity(dirent::HEADER + entry.name.len());
@@ -188,8 +152,9 @@ impl<'s> Replay<'s> {
                 let fork = parent_bytes(entry.child.root(), link, entry.name);
                 self.attr_fork(entry.child, Form::Inline, fork)
             }
-            Item::Unnamed { dir, lo, .. } => {
+            Item::Unnamed { dir, generation, lo, ref entry } => {
                 let key = Key::of(dir, lo);
+                self.name_removed(dir, generation, entry.child, entry.name);
                 self.delete(dir.root(), TreeId::Dirents, key, key.next())
             }
         }
@@ -207,7 +172,7 @@ impl<'s> Replay<'s> {
 
     fn edit(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) -> Result<()> {
         let root = self.store.root(ino).map_err(|_| self.broken("inode of a missing root"))?;
-        let inode = root.table.claim(ino)?;
+        let inode = root.table.numbers().claim(ino)?;
         let mut locked = inode.write();
         let before = locked.inode().core.in_use();
         let inode = locked.edit(&root.table, self.store.epoch());
@@ -217,7 +182,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// What an item of the core does ([`Core::lsn`]).
+    /// Applies an item of the core ([`Core::lsn`]).
     fn edit_core(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) -> Result<()> {
         let lsn = self.start;
         self.edit(ino, |inode| {
@@ -259,7 +224,7 @@ impl<'s> Replay<'s> {
             inode.core.data_form = form;
             inode.data = bytes.into();
         })?;
-        // What goes is taken off first: parts of one object must not count twice.
+        // Subtract first: parts of one object must not count twice.
         for extent in before.ok_or_else(|| self.broken("extent records it replaces"))? {
             self.store.account(&extent, ExtentChange::Goes);
         }
@@ -278,8 +243,8 @@ impl<'s> Replay<'s> {
         after.iter().try_for_each(|extent| self.appears(extent))
     }
 
-    /// Closes the intents that this record says are done. They are taken off first: the same record
-    /// puts their values where they belong, and those must not count twice.
+    /// Closes the intents that this record closes. This is done first: the same record stores their
+    /// values in the right place, and those must not count twice.
     fn close_intents(&self, record: &[u8]) -> Result<()> {
         let mut r = Reader::new(record);
         while !r.is_empty() {
@@ -295,7 +260,7 @@ impl<'s> Replay<'s> {
         self.intent_changes(self.store.intents.done(id), ExtentChange::Goes)
     }
 
-    /// An intent is open. It holds the value that it is to set.
+    /// Opens or replaces an intent. The intent holds the value that it will set.
     fn intent(&mut self, id: u64, body: &[u8]) -> Result<()> {
         let intent = Intent::decode(body).ok_or_else(|| self.broken("intent"))?;
         let before = self.store.intents.note(id, intent.clone());
@@ -315,7 +280,8 @@ impl<'s> Replay<'s> {
         }
     }
 
-    /// An extent comes into use: its segment may have been free at the checkpoint.
+    /// Accounts for an extent that comes into use. Its segment may have been free at the
+    /// checkpoint.
     fn appears(&self, extent: &Extent) -> Result<()> {
         if !extent.is_prealloc() {
             let (ptr, geometry) = (&extent.ptr, &self.store.geometry);
@@ -323,8 +289,8 @@ impl<'s> Replay<'s> {
             if !geometry.contains(header, u64::from(ptr.len) + HEADER as u64) {
                 return Err(self.broken("extent outside any segment"));
             }
-            self.store.space.claim(geometry.segment_of(ptr.addr), SegKind::Data)?;
-            self.store.space.bump(Addr(ptr.addr.0 + u64::from(ptr.len)));
+            self.store.space.recovery().claim(geometry.segment_of(ptr.addr), SegKind::Data)?;
+            self.store.space.recovery().bump(Addr(ptr.addr.0 + u64::from(ptr.len)));
         }
         self.store.account(extent, ExtentChange::Appears);
         if planted::is(Defect::CountedTwice) {
@@ -378,7 +344,42 @@ impl<'s> Replay<'s> {
             let extent = decode(value).ok_or_else(|| self.broken("attribute"))?;
             extent.iter().try_for_each(|extent| self.appears(extent))?;
         }
+        if tree == TreeId::Dirents {
+            self.entry_put(root, key, value)?;
+        }
         root.tree(tree).put(key, value, self.store.epoch())
+    }
+
+    /// Notes a removed name for the change feed. Its inode still has its generation: items that
+    /// free it follow.
+    fn name_removed(&mut self, dir: Ino, generation: u32, ino: Ino, name: &[u8]) {
+        let table = self.store.root(ino).map(|root| &root.table);
+        let known = table.and_then(|table| table.look(ino, |inode| inode.core.generation));
+        self.removed.push(RemovedName {
+            lsn: Lsn(self.start),
+            dir,
+            dir_generation: Generation(generation),
+            ino,
+            generation: Generation(known.unwrap_or(0)),
+            moved: false,
+            name: name.to_vec(),
+        });
+    }
+
+    /// Notes for the change feed the name of an inode that another one gets, without an item that
+    /// removes it: two inodes exchange their names.
+    fn entry_put(&mut self, root: &Root, key: Key, value: &[u8]) -> Result<()> {
+        let Some(entry) = Dirent::decode(root.id, value) else { return Ok(()) };
+        let loses = |raw: &[u8]| {
+            let was = Dirent::decode(root.id, raw)?;
+            (was.name == entry.name && was.child != entry.child).then_some(was.child)
+        };
+        if let Some(loser) = root.dirents.get(key, loses)?.flatten() {
+            let dir = key.ino(root.id);
+            let generation = root.table.look(dir, |inode| inode.core.generation).unwrap_or(0);
+            self.name_removed(dir, generation, loser, entry.name);
+        }
+        Ok(())
     }
 
     fn delete(&mut self, root: RootId, tree: TreeId, from: Key, to: Key) -> Result<()> {

@@ -1,175 +1,204 @@
-//! How much room there is, for who asks and for who takes.
+//! Space accounting for callers that report free space and for calls that use it.
 //!
-//! Two answers, from the same counts:
+//! There are two answers, from the same counts:
 //!
-//! | | counts as room | who asks |
+//! | | counts as available | caller |
 //! | --- | --- | --- |
-//! | [`Store::available`] | all that is neither live, pinned, promised nor kept | `statfs` |
-//! | [`Store::room`] | of that, free segments and the rest of open ones | a call that begins |
+//! | [`Room::available`] | everything that is neither live, pinned, promised nor reserved | `statfs` |
+//! | [`Room::bytes`] | of that, free segments and the rest of open ones | a call that begins |
 //!
-//! What is kept from ordinary calls: the reserve, which a checkpoint, a removal and the cleaner may
+//! Reserved from ordinary calls: the reserve, which a checkpoint, a removal and the cleaner may
 //! use; two segments of the journal, which every checkpoint leaves, and the open one of metadata;
 //! and a *slack* of dead space, without which the cleaner would move fifty bytes to gain one, and a
-//! removal find no place for the nodes that it changes.
+//! removal would find no place for the nodes that it changes.
 //!
-//! Metadata that is dirty is written to new places by the next checkpoint and lies in both until
-//! that is durable: all of it counts against `room`. Against `available` counts only what it grows
-//! by, which nobody knows before; half of it is between a volume on which files are made and one on
-//! which they change.
+//! The next checkpoint writes dirty metadata to new places, and it exists twice until that
+//! checkpoint is durable: all of it counts against `bytes`. Against `available` counts only its
+//! growth, which is not known in advance; half of it is a compromise between a volume on which
+//! files are made and one on which they change.
 
 use crate::store::Store;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Result};
-use std::sync::atomic::Ordering;
 
-/// Bytes that a call takes beside its own: the record, nodes that split.
+/// Bytes that a call uses in addition to its own: the record, nodes that split.
 const BESIDE: u64 = 4096;
-/// Segments that are neither free nor of use to ordinary calls: the one that the journal writes,
-/// the next, and the open one of metadata.
+/// Segments that are neither free nor usable by ordinary calls: the one that the journal writes,
+/// the next one, and the open one of metadata.
 const OPEN: u32 = 3;
-/// Journal bytes that may be staged and not yet written.
+/// Journal bytes that may be staged and not written yet.
 const UNWRITTEN: u64 = 8 << 20;
-/// Segments that are kept allocated on the host beside those for what is known to be written.
+/// Segments kept allocated on the host in addition to those for known writes.
 const BACKED: u64 = 3;
 
+/// Free space of a volume: [`Store::room`].
+#[derive(Clone, Copy)]
+pub struct Room<'s> {
+    pub(crate) store: &'s Store,
+}
+
 impl Store {
-    /// Whether ordinary calls may take `bytes` more, at once.
+    /// Returns the calls for free space.
     #[inline]
-    pub fn has_room(&self, bytes: u64) -> bool {
-        let spare = self.space.free_segments().saturating_sub(self.kept_segments());
+    pub fn room(&self) -> Room<'_> {
+        Room { store: self }
+    }
+}
+
+impl Room<'_> {
+    /// Returns whether ordinary calls may use `bytes` more, at once.
+    #[inline]
+    pub fn has(self, bytes: u64) -> bool {
+        let usable = self.store.space.counts().free_segments().saturating_sub(self.kept_segments());
         let wanted = bytes.saturating_add(BESIDE + self.to_write() + self.promised());
         let wanted = wanted.saturating_add(self.meta_slack());
-        // Live bytes lie in segments that are not free: so much is available whatever they are.
-        let much = u64::from(spare) * self.geometry.segment_size >= wanted;
-        (much && self.is_backed()) || self.has_room_in_all(bytes)
+        // Live bytes are in segments that are not free, so this much is available in any case.
+        let much = u64::from(usable) * self.store.geometry.segment_size >= wanted;
+        (much && self.is_backed()) || self.has_in_all(bytes)
     }
 
-    /// The same, when room is short: everything counts.
+    /// As [`Room::has`], if space is short: counts everything exactly.
     #[cold]
-    fn has_room_in_all(&self, bytes: u64) -> bool {
+    fn has_in_all(self, bytes: u64) -> bool {
         let wanted = bytes.saturating_add(BESIDE);
         let available = self.available().saturating_sub(self.growth());
-        let there = self.room() >= wanted && available >= wanted && self.back().is_ok();
+        let there = self.bytes() >= wanted && available >= wanted && self.back().is_ok();
         there || planted::is(Defect::ReserveIgnored)
     }
 
-    /// Bytes that ordinary calls may take at once.
-    pub fn room(&self) -> u64 {
-        // An ordinary call takes a segment only if more than the reserve is free after that. When
-        // checkpoints have used some of it, that comes first: what is left in open segments of data
-        // is of no use to the metadata that every call writes.
-        let kept = self.space.reserve_segments() + 1;
-        let Some(spare) = self.space.free_segments().checked_sub(kept) else { return 0 };
-        let free = u64::from(spare) * self.geometry.segment_size + self.space.open_rest().data;
+    /// Bytes that ordinary calls may use at once.
+    pub fn bytes(self) -> u64 {
+        // An ordinary call allocates a segment only if more than the reserve remains free. If
+        // checkpoints have used some of it, that is restored first: free space in open data
+        // segments is useless for the metadata that every call writes.
+        let kept = self.store.space.counts().reserve_segments() + 1;
+        let Some(usable) = self.store.space.counts().free_segments().checked_sub(kept) else {
+            return 0;
+        };
+        let free = u64::from(usable) * self.store.geometry.segment_size
+            + self.store.space.counts().open_rest().data;
         free.saturating_sub(self.to_write() + self.promised())
     }
 
-    /// Bytes that ordinary calls can get, if need be by a checkpoint and cleaning.
-    pub fn available(&self) -> u64 {
-        let segments = self.geometry.segments.saturating_sub(1 + self.kept_segments());
-        let all = u64::from(segments) * self.geometry.segment_size;
-        let space = &self.space;
-        let used = space.live_bytes() + space.pinned_bytes();
+    /// Bytes available to ordinary calls, if necessary after a checkpoint and cleaning.
+    pub fn available(self) -> u64 {
+        let segments = self.store.geometry.segments.saturating_sub(1 + self.kept_segments());
+        let all = u64::from(segments) * self.store.geometry.segment_size;
+        let space = &self.store.space;
+        let used = space.counts().live_bytes() + space.counts().pinned_bytes();
         all.saturating_sub(used + self.promised() + self.meta_slack())
     }
 
-    /// The same, for people: less what metadata is about to grow by, and no more than the host has.
-    pub fn available_shown(&self) -> u64 {
+    /// As [`Room::available`], for reports: minus the expected growth of metadata, and no more
+    /// than the host has.
+    pub fn available_shown(self) -> u64 {
         let shown = self.available().saturating_sub(self.growth());
-        let Some(room) = self.device.room() else { return shown };
-        let backed = u64::from(self.space.backed_free()) * self.geometry.segment_size;
-        let here = (backed + self.space.open_rest().data).saturating_sub(self.pool());
+        let Some(room) = self.store.device.room() else { return shown };
+        let backed =
+            u64::from(self.store.space.host().backed_free()) * self.store.geometry.segment_size;
+        let here =
+            (backed + self.store.space.counts().open_rest().data).saturating_sub(self.pool());
         shown.min(room + here)
     }
 
     /// Segments that ordinary calls never get, whether they are free or not.
-    fn kept_segments(&self) -> u32 {
-        let slack = self.geometry.segments / 32;
-        self.space.reserve_segments() + 1 + OPEN + slack
+    fn kept_segments(self) -> u32 {
+        let slack = self.store.geometry.segments / 32;
+        self.store.space.counts().reserve_segments() + 1 + OPEN + slack
     }
 
-    /// What dirty metadata may grow by when it is written.
-    fn growth(&self) -> u64 {
-        self.dirty_bytes() / 2
+    /// Expected growth of dirty metadata when it is written.
+    fn growth(self) -> u64 {
+        self.store.dirty_bytes() / 2
     }
 
-    /// The slack of metadata, a quarter of it: removals on a full volume rewrite nodes all over it.
-    fn meta_slack(&self) -> u64 {
-        self.space.meta_bytes() / 4
+    /// The slack for metadata, a quarter of it: removals on a full volume rewrite nodes all over
+    /// it.
+    fn meta_slack(self) -> u64 {
+        self.store.space.counts().meta_bytes() / 4
     }
 
-    /// Bytes that the next checkpoint writes, at most about: nodes are written whole and with their
-    /// parents; inode blocks trimmed.
-    fn to_write(&self) -> u64 {
-        let dirty = self.dirty_bytes();
+    /// Bytes that the next checkpoint writes, an upper estimate: nodes are written whole and with
+    /// their parents, inode blocks trimmed.
+    fn to_write(self) -> u64 {
+        let dirty = self.store.dirty_bytes();
         dirty + dirty / 4
     }
 
-    /// Whether a checkpoint that need not be written now leaves plenty for one that must.
-    pub(crate) fn has_ample_room(&self) -> bool {
-        let free = u64::from(self.sure_segments()) * self.geometry.segment_size;
+    /// Returns whether an optional checkpoint now leaves ample space for a required one.
+    pub(crate) fn is_ample(self) -> bool {
+        let free = u64::from(self.sure_segments()) * self.store.geometry.segment_size;
         self.to_write().saturating_mul(4) <= free
     }
 
-    /// The same, when much is dirty: no more than there is metadata, and what it has grown by,
-    /// which is in the journal.
-    pub fn likely_to_write(&self) -> u64 {
-        let grown = self.lsn().0.saturating_sub(self.checkpoint_lsn().0);
-        let all = self.space.meta_bytes() + 2 * grown;
+    /// As `to_write`, with a tighter bound if much is dirty: no more than the existing metadata and
+    /// its growth, which is in the journal.
+    pub fn likely_to_write(self) -> u64 {
+        let grown = self.store.lsn().0.saturating_sub(self.store.checkpoint_lsn().0);
+        let all = self.store.space.counts().meta_bytes() + 2 * grown;
         self.to_write().min(all + all / 4)
     }
 
-    fn promised(&self) -> u64 {
-        let promised = self.prealloc.load(Ordering::Relaxed).max(0) as u64;
-        promised + self.reserved.load(Ordering::Relaxed)
+    fn promised(self) -> u64 {
+        self.store.promises.with_reserved()
     }
 
-    /// Bytes of free segments to be kept allocated on the host: neither a checkpoint nor the
-    /// journal may find that it has no room.
-    fn pool(&self) -> u64 {
-        self.to_write() + UNWRITTEN + BACKED * self.geometry.segment_size
+    /// Bytes of free segments to keep allocated on the host: neither a checkpoint nor the journal
+    /// may find the host out of space.
+    fn pool(self) -> u64 {
+        self.to_write() + UNWRITTEN + BACKED * self.store.geometry.segment_size
     }
 
-    fn is_backed(&self) -> bool {
-        u64::from(self.space.backed_free()) * self.geometry.segment_size >= self.pool()
+    fn is_backed(self) -> bool {
+        u64::from(self.store.space.host().backed_free()) * self.store.geometry.segment_size
+            >= self.pool()
     }
 
-    /// Makes the host allocate what is to be kept; `ENOSPC` when it has no room.
-    pub fn back(&self) -> Result<()> {
+    /// Makes the host allocate the segments to keep.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the host has no space.
+    pub fn back(self) -> Result<()> {
         if self.is_backed() {
             return Ok(());
         }
-        // On a small or full volume there are no more.
-        match self.space.ensure_backed(self.backed_wanted().min(self.space.free_segments())) {
+        // A small or full volume has no more.
+        match self
+            .store
+            .space
+            .host()
+            .ensure_backed(self.backed_wanted().min(self.store.space.counts().free_segments()))
+        {
             Err(e) if e.code() == Code::NoSpace => Err(Error::Code(Code::NoSpace)),
             other => other,
         }
     }
 
-    /// Free segments to be kept allocated on the host.
-    pub(crate) fn backed_wanted(&self) -> u32 {
-        self.pool().div_ceil(self.geometry.segment_size) as u32
+    /// Number of free segments to keep allocated on the host.
+    pub(crate) fn backed_wanted(self) -> u32 {
+        self.pool().div_ceil(self.store.geometry.segment_size) as u32
     }
 
-    /// Segments that what must succeed can still take.
-    pub fn sure_segments(&self) -> u32 {
-        match self.space.host_is_short() {
-            true => self.space.backed_free(),
-            false => self.space.free_segments(),
+    /// Number of segments that allocations which must succeed can still take.
+    pub fn sure_segments(self) -> u32 {
+        match self.store.space.host().is_short() {
+            true => self.store.space.host().backed_free(),
+            false => self.store.space.counts().free_segments(),
         }
     }
 
-    /// Whether calls that may use the reserve have used so much of it that segments must be cleaned
-    /// before they go on.
+    /// Returns whether calls that may use the reserve have used so much of it that segments must be
+    /// cleaned before they continue.
     #[inline]
-    pub fn is_tight(&self) -> bool {
-        self.space.free_segments() < self.space.reserve_segments() * 3 / 4
-            || (self.space.host_is_short() && self.is_backed_tight())
+    pub fn is_tight(self) -> bool {
+        self.store.space.counts().free_segments()
+            < self.store.space.counts().reserve_segments() * 3 / 4
+            || (self.store.space.host().is_short() && self.is_backed_tight())
     }
 
     #[cold]
-    fn is_backed_tight(&self) -> bool {
-        let least = self.to_write() + 2 * self.geometry.segment_size;
-        u64::from(self.space.backed_free()) * self.geometry.segment_size < least
+    fn is_backed_tight(self) -> bool {
+        let least = self.to_write() + 2 * self.store.geometry.segment_size;
+        u64::from(self.store.space.host().backed_free()) * self.store.geometry.segment_size < least
     }
 }

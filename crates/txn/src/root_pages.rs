@@ -1,85 +1,35 @@
-//! The root table on the device, and what a checkpoint does about the roots.
+//! The root table on the device, and the checkpoint's work for subvolumes.
 //!
-//! A checkpoint must not cost more for each root that there is, only for each that has changed:
+//! The cost of a checkpoint must depend on the number of changed subvolumes, not on that of all:
 //!
-//! | when | what | cost |
+//! | when | action | cost |
 //! | --- | --- | --- |
-//! | a transaction changes something in a root | the root is marked ([`TouchedRoots`](shoal_base::TouchedRoots)) | a look at a bit |
-//! | the gate is closed | the marks are taken, and the moment of each marked root noted | the marked roots |
-//! | the gate is open again | the trees of those are written, then the pages in which a record changed | the same |
+//! | a transaction changes a subvolume | mark the subvolume ([`TouchedRoots`](shoal_base::TouchedRoots)) | a test of a bit |
+//! | quiesce | take the marks, and note the state of each marked subvolume | the marked subvolumes |
+//! | after the quiesce | write their trees, then the pages with a changed record | the same |
 //!
-//! A page is written twice, so that damage to one place loses no root: first all pages of a batch,
-//! then a gap, then all of them again. What a page was before is retired. The record names both
-//! copies of each page.
+//! A page is written twice, so that damage to one place loses no subvolume: first all pages of a
+//! batch, then a gap, then all of them again. The previous copies are freed. The record points to
+//! both copies of each page.
 
-use crate::open::read_object;
 use crate::roots::{Root, Roots, WrittenRoot};
 use crate::store::Store;
 use crate::writer::MetaWriter;
-use shoal_base::limits::NAME_MAX;
-use shoal_base::{Addr, Epoch, Error, Result, RootId};
-use shoal_device::Device;
+use shoal_base::{Addr, Epoch, Result, RootId};
+use shoal_format::Ptr;
 use shoal_format::checkpoint::RootState;
-use shoal_format::root::{PagePtr, ROOTS, RootPage, RootRecord};
-use shoal_format::superblock::TWIN_GAP;
-use shoal_format::{Geometry, Ptr};
+use shoal_format::root::{PagePtr, ROOTS, RootPage};
+use shoal_format::superblock::BACKUP_GAP;
 use shoal_itable::Written;
 use shoal_tree::NodeWriter;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Bytes of pages after which their second copies are written.
+/// Bytes of pages after which their backup copies are written.
 const BATCH: usize = 256 << 10;
 
-/// A page as it was read.
-pub(crate) struct ReadPage {
-    pub page: RootPage,
-    /// What is wrong with one of its copies: the next checkpoint shall write both anew.
-    pub damage: Option<Error>,
-}
-
-/// Reads page `number` of the root table, from its second copy if need be. A null page has no
-/// roots.
-pub(crate) fn read(
-    device: &dyn Device,
-    geometry: &Geometry,
-    volume: u64,
-    number: usize,
-    ptr: PagePtr,
-) -> Result<ReadPage> {
-    if ptr.first.is_null() {
-        return Ok(ReadPage { page: RootPage::default(), damage: None });
-    }
-    let read = |ptr: Ptr, what: &str| {
-        let raw = read_object(device, geometry, ptr, what)?;
-        let page = RootPage::decode(&raw, ptr.addr, volume)?;
-        match usize::from(page.number) == number {
-            true => Ok(page),
-            false => {
-                let rule = format!("number {}, expected {number}", page.number);
-                Err(Error::corrupt(what, Some(ptr.addr.0), rule))
-            }
-        }
-    };
-    let error = match read(ptr.first, "root page") {
-        Ok(page) => return Ok(ReadPage { page, damage: None }),
-        Err(e) if e.is_damage() => e,
-        Err(e) => return Err(e),
-    };
-    match read(ptr.copy(), "root page's second copy") {
-        Ok(page) => Ok(ReadPage { page, damage: Some(error) }),
-        Err(e) if e.is_damage() => Err(error),
-        Err(e) => Err(e),
-    }
-}
-
 impl Roots {
-    /// Bytes that writing a page with its copy takes, about.
-    pub(crate) fn page_bytes(&self) -> u64 {
-        (2 * self.count().min(ROOTS) * (RootRecord::SIZE + NAME_MAX)) as u64
-    }
-
-    /// Enters the roots of a page, and vacant ones for the other numbers before `end`.
+    /// Adds the subvolumes of a page, and vacant ones for the other numbers before `end`.
     pub(crate) fn push_page(&self, page: &RootPage, end: usize) -> Result<()> {
         let mut records = page.roots.iter().peekable();
         while self.count() < end {
@@ -90,14 +40,14 @@ impl Roots {
     }
 }
 
-/// A root at the moment of a checkpoint.
+/// The state of a subvolume at the moment of a checkpoint.
 pub(crate) struct RootMoment {
     id: RootId,
     state: RootState,
     name: Arc<[u8]>,
     next_block: u64,
     inodes: u64,
-    /// This checkpoint is the one that sweeps a root which has become vacant.
+    /// This checkpoint sweeps the subvolume, which has become vacant.
     sweep: bool,
 }
 
@@ -113,7 +63,7 @@ impl RootMoment {
     }
 }
 
-/// A root that a checkpoint has written: its inode blocks, and whether it was swept.
+/// A subvolume written by a checkpoint: its inode blocks, and whether it was swept.
 pub(crate) struct RootDone<'s> {
     root: &'s Root,
     blocks: Option<Written>,
@@ -121,7 +71,7 @@ pub(crate) struct RootDone<'s> {
 }
 
 impl RootDone<'_> {
-    /// The checkpoint is durable.
+    /// Notes that the checkpoint is durable.
     pub fn finish(self) {
         if let Some(blocks) = self.blocks {
             self.root.table.finish(blocks);
@@ -133,15 +83,15 @@ impl RootDone<'_> {
 }
 
 impl Store {
-    /// The roots that this checkpoint has to visit, as they are now. To be called with the gate
-    /// closed.
+    /// Returns the current state of the subvolumes that this checkpoint must visit. Must be called
+    /// under quiesce.
     pub(crate) fn root_moments(&self, epoch: Epoch) -> Vec<RootMoment> {
         let touched = self.cache.touched_roots().take(epoch);
         touched.into_iter().filter_map(|id| self.roots.get(id)).map(RootMoment::of).collect()
     }
 
-    /// Step 3 of a checkpoint: writes the trees of these roots, then the pages that change by it,
-    /// and enters where they are in `pages`.
+    /// Step 3 of a checkpoint: writes the trees of these subvolumes, then the pages that change
+    /// thereby, and enters their addresses in `pages`.
     pub(crate) fn write_roots<'s>(
         &'s self,
         moments: Vec<RootMoment>,
@@ -170,7 +120,7 @@ impl Store {
             }
             done.push(RootDone { root, blocks, swept: sweep });
         }
-        // What writing itself has marked: nothing that it has not written.
+        // The marks made by the writing itself, all of which is written.
         let _own = self.cache.touched_roots().take(epoch);
         self.write_pages(&due, epoch, writer, pages)?;
         Ok(done)
@@ -218,14 +168,14 @@ impl Store {
     }
 }
 
-/// Writes the second copies of the pages that were written last, behind a gap.
+/// Writes the backup copies of the pages written last, after a gap.
 fn write_copies(
     batch: &mut Vec<(usize, Vec<u8>)>,
     writer: &mut MetaWriter<'_>,
     pages: &mut [PagePtr],
 ) -> Result<()> {
     if !batch.is_empty() {
-        writer.gap(TWIN_GAP)?;
+        writer.gap(BACKUP_GAP)?;
     }
     for (number, raw) in batch.drain(..) {
         pages[number].second = writer.place(&raw)?.addr;
@@ -233,7 +183,7 @@ fn write_copies(
     Ok(())
 }
 
-/// Step 3 for one root: its inode blocks and its trees.
+/// Step 3 for one subvolume: its inode blocks and its trees.
 fn write_trees(
     root: &Root,
     epoch: Epoch,
@@ -250,9 +200,8 @@ fn write_trees(
 }
 
 impl Store {
-    /// For the cleaner: page `number` of the root table, if one of its copies is still at `addr`,
-    /// is written elsewhere by the next checkpoint.
-    pub fn rewrite_root_page(&self, number: u16, addr: Addr) {
+    /// See [`Checkpoints::rewrite_root_page`](crate::Checkpoints::rewrite_root_page).
+    pub(crate) fn rewrite_root_page(&self, number: u16, addr: Addr) {
         let image = self.newest_checkpoint();
         let page = image.checkpoint.pages.get(usize::from(number)).copied().unwrap_or_default();
         if !page.first.is_null() && (page.first.addr == addr || page.second == addr) {

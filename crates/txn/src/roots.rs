@@ -1,20 +1,22 @@
-//! The roots of a volume by number: each has its own inode numbers, trees and inode table.
+//! The subvolumes of a volume by number. Each has its own inode numbers, trees and inode table.
 //!
-//! | state | means | leaves it by |
+//! | state | meaning | next state |
 //! | --- | --- | --- |
-//! | live | it has a name under the volume's top | a record that takes the name away |
-//! | deleted | nobody enters any more; the engine frees what is in it | a record, when no inode is left |
-//! | vacant | the number is free | the next checkpoint sweeps what is left of its inode blocks; then the number may be given out again |
+//! | live | it has a name in the volume's top directory | deleted, by a record that removes the name |
+//! | deleted | inaccessible; the engine frees its contents | vacant, by a record, when no inode is left |
+//! | vacant | the number is unused | the next checkpoint sweeps the rest of its inode blocks; then the number can be reused |
 //!
-//! Finding a root takes no lock, and nothing that one root does takes a lock of another. A root's
-//! place in memory, once made, stays until the volume is closed and serves the number's next owner.
+//! Finding a subvolume takes no lock, and no operation in one subvolume takes a lock of another. A
+//! subvolume's object in memory stays until the volume is closed, and serves the next owner of the
+//! number.
 
-use crate::store::Store;
 use shoal_base::counters::Counters;
+use shoal_base::limits::NAME_MAX;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, Mutex};
 use shoal_base::{Code, Epoch, Error, Ino, Result, RootId, RootSet};
 use shoal_device::Device;
 use shoal_format::checkpoint::{RootRecord, RootState};
+use shoal_format::root::ROOTS;
 use shoal_format::{Geometry, Ptr};
 use shoal_itable::{Budget, InodeTable, TableConfig};
 use shoal_tree::{NodeCache, NodeId, Survey, Tree, TreeId};
@@ -23,26 +25,26 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// Roots that share a chunk of the directory of roots.
+/// Subvolumes per chunk of the directory of subvolumes.
 const CHUNK: usize = 256;
 
-/// A root (subvolume): its own numbers, trees and table. Those are made when they are first used,
-/// from what the newest checkpoint has of the root: a volume may have many roots that nobody uses.
+/// A subvolume: its own numbers, trees and table. Those are made at the first use, from the state
+/// in the newest checkpoint: a volume may have many unused subvolumes.
 pub struct Root {
     /// Its number.
     pub id: RootId,
-    /// Held by renames across its directories, one at a time: the tree's shape above them must
-    /// stand still.
+    /// Held by renames across its directories, one at a time: the directory tree above them must
+    /// not change.
     pub rename: Mutex<()>,
     name: Mutex<Arc<[u8]>>,
     state: AtomicU8,
-    /// What the newest checkpoint says of it, or the one being written.
+    /// Its state in the newest checkpoint, or in the one being written.
     written: Mutex<WrittenRoot>,
     trees: OnceLock<Box<RootTrees>>,
     parts: Arc<RootParts>,
 }
 
-/// The trees and the inode table of a root.
+/// The trees and the inode table of a subvolume.
 pub struct RootTrees {
     /// Inodes.
     pub table: Arc<InodeTable>,
@@ -54,7 +56,7 @@ pub struct RootTrees {
     pub extents: Tree,
 }
 
-/// A root as a checkpoint records it.
+/// A subvolume as recorded by a checkpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct WrittenRoot {
     pub state: RootState,
@@ -108,7 +110,7 @@ impl Root {
         })
     }
 
-    /// One of the four trees.
+    /// One of its four trees.
     pub fn tree(&self, id: TreeId) -> &Tree {
         match id {
             TreeId::Dirents => &self.dirents,
@@ -117,7 +119,7 @@ impl Root {
             TreeId::Imap => self.table.imap(),
         }
     }
-    /// Its trees, if they have been used since the volume was opened.
+    /// Its trees, if they were used since the volume was opened.
     pub(crate) fn used(&self) -> Option<&RootTrees> {
         self.trees.get().map(|trees| &**trees)
     }
@@ -132,23 +134,23 @@ impl Root {
             None => self.written.lock().inodes,
         }
     }
-    /// Inode blocks from this number on have never been used.
+    /// First number of the inode blocks that were never used.
     pub fn next_block(&self) -> u64 {
         match self.used() {
             Some(trees) => trees.table.next_block(),
             None => self.written.lock().next_block,
         }
     }
-    /// Whether it lives, is being freed, or is free.
+    /// Its state: live, deleted or vacant.
     #[inline]
     pub fn state(&self) -> RootState {
         RootState::from_number(self.state.load(Ordering::Acquire)).unwrap_or_default()
     }
-    /// Its name under the volume's top; empty for root 0 and for roots without one.
+    /// Its name in the volume's top directory; empty for subvolume 0 and for those without a name.
     pub fn name(&self) -> Arc<[u8]> {
         self.name.lock().clone()
     }
-    /// Changes state and name, as a record of the transaction under way says.
+    /// Sets state and name, as in a record of the current transaction.
     pub fn set(&self, state: RootState, name: &[u8]) {
         *self.name.lock() = name.into();
         self.parts.free.remove(self.id.0);
@@ -159,27 +161,28 @@ impl Root {
         }
         self.parts.cache.touched_roots().mark_any(self.id);
     }
-    /// Whether the number can be given to a new root: it is vacant, and a checkpoint has written
-    /// it empty.
+    /// Returns whether the number can be given to a new subvolume: it is vacant, and a checkpoint
+    /// has written it empty.
     pub fn is_free(&self) -> bool {
         self.parts.free.has(self.id.0)
     }
-    /// A checkpoint has written it empty: the number is free.
+    /// Notes that a checkpoint has written it empty: the number is free.
     pub(crate) fn swept(&self) {
         self.parts.free.insert(self.id.0);
     }
-    /// Notes how the checkpoint under way records it. Returns whether that is news.
+    /// Notes its record in the current checkpoint. Returns whether it differs from the previous
+    /// one.
     pub(crate) fn note_written(&self, now: WrittenRoot) -> bool {
         let mut written = self.written.lock();
         let news = *written != now;
         *written = now;
         news
     }
-    /// Its trees as the newest checkpoint has them, or the one being written.
+    /// Its trees in the newest checkpoint, or in the one being written.
     pub(crate) fn written_trees(&self) -> [Ptr; 4] {
         self.written.lock().trees
     }
-    /// The record of it in its page; `None` when nothing is left of it.
+    /// Its record for its page; `None` if it is vacant and has no trees.
     pub(crate) fn record(&self) -> Option<RootRecord> {
         let WrittenRoot { state, name, trees, next_block, inodes } = self.written.lock().clone();
         let name = name.to_vec();
@@ -188,7 +191,7 @@ impl Root {
     }
 }
 
-/// What roots are made from, and sets of them.
+/// The parts shared by all subvolumes, and sets of subvolumes.
 pub(crate) struct RootParts {
     pub device: Arc<dyn Device>,
     pub geometry: Geometry,
@@ -196,11 +199,11 @@ pub(crate) struct RootParts {
     pub cache: Arc<NodeCache>,
     pub budget: Arc<Budget>,
     pub counters: Arc<Counters>,
-    /// Numbers that can be given out.
+    /// Numbers that can be given to new subvolumes.
     pub free: RootSet,
-    /// Roots without a name, in which there may be something to be freed.
+    /// Deleted subvolumes, which may have contents to free.
     pub deleted: RootSet,
-    /// Roots whose trees have been used.
+    /// Subvolumes whose trees have been used.
     pub used: RootSet,
     /// Inodes in use in all others.
     pub unused_inodes: AtomicI64,
@@ -211,7 +214,7 @@ impl RootParts {
         NodeId { volume: self.volume, root, tree }
     }
 
-    /// The trees and table of a root, with trees from `tree`.
+    /// Makes the trees and the table of a subvolume, with trees made by `tree`.
     fn trees<E>(
         &self,
         root: RootId,
@@ -238,7 +241,7 @@ impl RootParts {
         })
     }
 
-    /// A root as a checkpoint recorded it, or a vacant one.
+    /// Makes a subvolume as recorded by a checkpoint, or a vacant one.
     fn root(self: &Arc<Self>, id: RootId, record: Option<&RootRecord>) -> Root {
         let written = record.map_or_else(WrittenRoot::vacant, WrittenRoot::of);
         match written.state {
@@ -261,15 +264,15 @@ impl RootParts {
 
 type Chunk = Box<[OnceLock<Root>]>;
 
-/// The directory of roots.
+/// The directory of subvolumes.
 pub struct Roots {
     chunks: Box<[OnceLock<Chunk>]>,
-    /// Numbers below this have a root.
+    /// One past the largest number with a subvolume.
     count: AtomicU32,
     parts: Arc<RootParts>,
-    /// Pages to be written by the next checkpoint whatever has changed in them.
+    /// Pages that the next checkpoint must write even if unchanged.
     pub(crate) pages_due: RootSet,
-    /// Held while a root is entered.
+    /// Held while a subvolume is added.
     entering: Mutex<()>,
 }
 
@@ -284,35 +287,57 @@ impl Roots {
             entering: Mutex::default(),
         }
     }
-    /// The root of this number, whatever its state.
+    /// The subvolume with this number, in any state.
     #[inline]
     pub fn get(&self, id: RootId) -> Option<&Root> {
         self.chunks[id.0 as usize / CHUNK].get()?[id.0 as usize % CHUNK].get()
     }
-    /// All of them, by number, whatever their state.
+    /// All subvolumes, by number, in any state.
     pub fn iter(&self) -> impl Iterator<Item = &Root> {
         (0..self.count.load(Ordering::Acquire)).filter_map(|n| self.get(RootId(n as u16)))
     }
-    /// Numbers below this have a root.
+    /// One past the largest number with a subvolume.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire) as usize
     }
-    /// Deleted roots, by number: there may be something in them to be freed.
+    /// Deleted subvolumes, by number. They may have contents to free.
     pub fn deleted(&self) -> impl Iterator<Item = &Root> {
         let known = self.parts.deleted.iter().filter_map(|n| self.get(RootId(n)));
         known.filter(|root| root.state() == RootState::Deleted)
     }
-    /// Numbers that can be given to new roots.
+    /// Subvolumes whose numbers can be reused.
     fn free(&self) -> impl Iterator<Item = &Root> {
         self.parts.free.iter().filter_map(|n| self.get(RootId(n)))
     }
-    /// Inodes in use, in all roots.
-    pub(crate) fn inodes(&self) -> u64 {
+    /// Inodes in use, in all subvolumes.
+    pub fn inodes(&self) -> u64 {
         let unused = self.parts.unused_inodes.load(Ordering::Relaxed).max(0) as u64;
         let trees = self.parts.used.iter().filter_map(|n| self.get(RootId(n))?.used());
         trees.fold(unused, |sum, trees| sum.saturating_add(trees.table.inodes()))
     }
-    /// Enters the next root as a checkpoint recorded it, or a vacant one.
+    /// Returns a vacant subvolume for reuse that is not `spared`. Only one caller at a time.
+    ///
+    /// # Errors
+    /// `ENOSPC` if all 65,536 numbers are in use.
+    pub fn vacant(&self, spared: impl Fn(RootId) -> bool) -> Result<&Root> {
+        match self.free().find(|root| !spared(root.id)) {
+            Some(root) => Ok(root),
+            None => self.push(None),
+        }
+    }
+    /// For replay: returns the subvolume with this number, adding it and all before it if
+    /// necessary.
+    pub(crate) fn claim(&self, id: RootId) -> Result<&Root> {
+        while self.get(id).is_none() {
+            self.push(None)?;
+        }
+        self.get(id).ok_or(Error::Code(Code::Stale))
+    }
+    /// Approximate bytes for writing a page of the root table with its backup copy.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        (2 * self.count().min(ROOTS) * (RootRecord::SIZE + NAME_MAX)) as u64
+    }
+    /// Adds the next subvolume as recorded by a checkpoint, or a vacant one.
     pub(crate) fn push(&self, record: Option<&RootRecord>) -> Result<&Root> {
         let _one = self.entering.lock();
         let count = self.count.load(Ordering::Acquire);
@@ -321,8 +346,7 @@ impl Roots {
         Ok(self.put(count, root))
     }
 
-    /// Enters the next root as far as it can be read; `each` gets what
-    /// every tree's walk met.
+    /// Adds the next subvolume as far as it is readable. `each` gets the survey of every tree.
     pub(crate) fn push_salvaged(
         &self,
         record: &RootRecord,
@@ -347,7 +371,7 @@ impl Roots {
         Ok(self.put(count, root))
     }
 
-    /// Under the lock of entering.
+    /// Stores a subvolume. Must be called under the lock `entering`.
     fn put(&self, count: u32, root: Root) -> &Root {
         let id = count as usize;
         let empty = || (0..CHUNK).map(|_| OnceLock::new()).collect();
@@ -355,30 +379,5 @@ impl Roots {
         let root = chunk[id % CHUNK].get_or_init(|| root);
         self.count.store(count + 1, Ordering::Release);
         root
-    }
-}
-
-impl Store {
-    /// The root that an inode lives in, whatever its state.
-    #[inline]
-    pub fn root(&self, ino: Ino) -> Result<&Root> {
-        self.roots.get(ino.root()).ok_or(Error::Code(Code::Stale))
-    }
-
-    /// A vacant root to be brought to life, one that is not `spared`;
-    /// `ENOSPC` when all 65,536 numbers are taken. One caller at a time.
-    pub fn vacant_root(&self, spared: impl Fn(RootId) -> bool) -> Result<&Root> {
-        match self.roots.free().find(|root| !spared(root.id)) {
-            Some(root) => Ok(root),
-            None => self.roots.push(None),
-        }
-    }
-
-    /// For replay: the root of this number, entered with those before it if need be.
-    pub(crate) fn claim_root(&self, id: RootId) -> Result<&Root> {
-        while self.roots.get(id).is_none() {
-            self.roots.push(None)?;
-        }
-        self.roots.get(id).ok_or(Error::Code(Code::Stale))
     }
 }

@@ -1,62 +1,63 @@
-//! Opening a damaged volume for a repair: everything that can be read is brought together in
-//! memory, and nothing is written until [`Store::publish_salvaged`].
+//! Opening a damaged volume for a repair: everything readable is collected in memory, and nothing
+//! is written until [`Store::publish_salvaged`].
 //!
-//! | lost | what stands in for it |
+//! | lost | replacement |
 //! | --- | --- |
 //! | a superblock copy | the other one |
-//! | both | the spare one behind the newest checkpoint's record, found on the device (`spare.rs`) |
-//! | the newest checkpoint's record | its second copy |
-//! | that too | the checkpoint that the other superblock names, and the journal behind it |
+//! | both | the backup superblock after the newest checkpoint's record, found on the device (`backup_superblock.rs`) |
+//! | the newest checkpoint's record | its backup copy |
+//! | that too | the checkpoint of the other superblock, and the journal after it |
 //! | a copy of a root page | the other one |
-//! | both | what `lost_pages.rs` finds of its roots: names in the top directory, inode blocks and leaves on the device |
-//! | pages of the usage table, all of it | segments are counted anew in any case |
-//! | a leaf of a tree | the entries of all others, in a new tree; what it held is the engine's to find out |
-//! | an inner node of `extents` or `attrs` | the same, and the leaves found on the device that were below it |
-//! | an inode block | nothing; the newest one found on the device if only `imap` has lost it |
-//! | orphan lists and blocks, open intents | nothing: the engine sees inodes without names |
-//! | the journal from some record on | what is before it |
+//! | both | subvolumes found by `lost_pages.rs`: names in the top directory, inode blocks and leaves on the device |
+//! | pages of the usage table, all of it | segments are counted again in any case |
+//! | a leaf of a tree | the entries of all others, in a new tree; the engine reconstructs the lost ones as far as possible |
+//! | an inner node of `extents` or `attrs` | the same, and the leaves below it that are found on the device |
+//! | an inode block | none; if only `imap` has lost it, the newest one found on the device |
+//! | orphan lists and blocks, open intents | none: the engine finds inodes without names |
+//! | the journal from some record on | the records before it |
 //!
 //! The new image is one checkpoint. It overwrites nothing that the old one or its journal needs:
-//! segments that anything old points to are taken until it is durable. So a crash in the midst of a
-//! repair leaves the damaged volume as it was.
+//! all segments with old data stay allocated until it is durable. So a crash during a repair leaves
+//! the damaged volume as it was.
 
-use crate::image::{Image, ObjectKind};
+use crate::backup_superblock::with_either_record;
+use crate::held::Held;
+use crate::image::Image;
 use crate::intents::Intents;
 use crate::lost_pages::Search;
-use crate::open::{Parts, Recovered, read_checkpoint};
+use crate::object::ObjectKind;
 use crate::orphans::Orphans;
+use crate::parts::Parts;
+use crate::read::{read_checkpoint, read_root_page, superblock_copies};
+use crate::recover::Recovered;
 use crate::replay::Replay;
-use crate::root_pages;
 use crate::roots::Root;
-use crate::spare::with_either_record;
+use crate::scan::{adopt_blocks, adopt_entries};
 use crate::store::{Store, StoreOptions};
-use crate::usage_pages::UsageImage;
-use shoal_base::limits::EXTENT_MAX;
 use shoal_base::{Code, Error, Lsn, Result, RootId, SegNo};
 use shoal_device::Device;
+use shoal_format::Ptr;
 use shoal_format::checkpoint::{Checkpoint, RootRecord, RootState};
-use shoal_format::declare::U48;
 use shoal_format::node::{Key, TreeId};
 use shoal_format::root::{PagePtr, ROOTS};
-use shoal_format::superblock::{self, COPIES, Superblock};
-use shoal_format::usage::{Expected, SegKind, UsageEntry, UsageTable};
-use shoal_format::{Geometry, Ptr};
+use shoal_format::superblock::Superblock;
+use shoal_format::usage::{Expected, SegKind};
 use shoal_journal::{JournalPos, StartAt};
 use shoal_space::Space;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What kind of thing cannot be read.
+/// The type of an unreadable object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lost {
+pub enum LostKind {
     /// A copy of the superblock.
     Superblock,
     /// The record of the newest checkpoint.
     Checkpoint,
     /// A page of the usage table, an index page, its root.
     Usage,
-    /// One copy of a page of the root table, or both.
+    /// One or both copies of a page of the root table.
     RootPage,
     /// A block of the orphan table, or a list of them.
     Orphans,
@@ -70,89 +71,53 @@ pub enum Lost {
     InodeBlock,
 }
 
-/// Something that cannot be read.
+/// An unreadable object.
 #[derive(Clone, Debug)]
-pub struct Loss {
-    /// What.
-    pub what: Lost,
-    /// Root that it is of.
+pub struct LostObject {
+    /// Its type.
+    pub kind: LostKind,
+    /// Its subvolume.
     pub root: RootId,
-    /// Lowest key, or number of the inode block, that it answered for.
+    /// Lowest key, or number of the inode block, that it covered.
     pub low: Key,
-    /// One past the last.
+    /// One past the last key.
     pub high: Key,
-    /// What is wrong, and where.
+    /// The error, with the address.
     pub error: Error,
 }
 
-impl Loss {
-    fn of_volume(what: Lost, error: Error) -> Loss {
-        Loss { what, root: RootId(0), low: Key::MIN, high: Key::MAX, error }
+impl LostObject {
+    fn of_volume(kind: LostKind, error: Error) -> LostObject {
+        LostObject { kind, root: RootId(0), low: Key::MIN, high: Key::MAX, error }
     }
 }
 
-/// Segments of the old image, not to be written before the new one is durable.
-#[derive(Default)]
-pub struct Held {
-    kinds: BTreeMap<u32, SegKind>,
-    /// Segments of which the usage table cannot be read.
-    unknown: Vec<Range<u32>>,
-    journal: BTreeSet<SegNo>,
-}
-
-/// A volume as far as it could be read.
+/// A volume, as far as it is readable.
 pub struct Salvaged {
-    /// The volume; takes changes in memory alone.
+    /// The volume; accepts changes in memory only.
     pub store: Store,
-    /// What the journal held.
+    /// The result of the replay.
     pub recovered: Recovered,
-    /// What is lost, in the order in which it was met.
-    pub losses: Vec<Loss>,
-    /// For [`Store::publish_salvaged`].
+    /// The losses, in the order in which they were found.
+    pub losses: Vec<LostObject>,
+    /// Segments to pass to [`Store::publish_salvaged`].
     pub held: Held,
 }
 
-/// Failures other than damage end a salvage: a device that is gone may come back.
-fn damage<T>(what: Lost, step: Result<T>, losses: &mut Vec<Loss>) -> Result<Option<T>> {
+/// Records damage as a loss. Other failures end a salvage: a missing device may return.
+fn damage<T>(kind: LostKind, step: Result<T>, losses: &mut Vec<LostObject>) -> Result<Option<T>> {
     match step {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_damage() => {
-            losses.push(Loss::of_volume(what, error));
+            losses.push(LostObject::of_volume(kind, error));
             Ok(None)
         }
         Err(e) => Err(e),
     }
 }
 
-/// Every copy of the superblock: what it says, or what is wrong with it. A copy that was never
-/// written is neither.
-pub fn superblock_copies(device: &dyn Device) -> Result<Vec<Result<Superblock>>> {
-    let mut copies = Vec::new();
-    let mut blank = None;
-    for addr in COPIES {
-        let mut raw = vec![0; 4096];
-        if device.capacity() < addr + raw.len() as u64 {
-            continue;
-        }
-        let bad = |rule: &str| Error::corrupt("superblock", Some(addr), rule);
-        match device.read_at(&mut raw, addr).and_then(|()| Superblock::decode(&raw, addr)) {
-            Ok(Some(_)) if raw[superblock::SIZE..].iter().any(|b| *b != 0) => {
-                copies.push(Err(bad("not zero behind its end")));
-            }
-            Ok(Some(sb)) => copies.push(Ok(sb)),
-            Ok(None) if raw.iter().all(|b| *b == 0) => blank = Some(bad("all zero")),
-            Ok(None) => copies.push(Err(bad("magic"))),
-            Err(e) => copies.push(Err(e)),
-        }
-    }
-    // Only mkfs leaves one of them out: the second write is of the other.
-    let written = copies.iter().flatten().any(|sb| sb.sequence > 1);
-    copies.extend(blank.filter(|_| written).map(Err));
-    Ok(copies)
-}
-
-/// Opens what can be opened, by the newest superblock there is, or that which has been found in its
-/// stead. `options` say what holds once it has been published.
+/// Opens everything readable, with the newest superblock, or one found in its place. `options`
+/// apply once it has been published.
 pub fn salvage(
     device: Arc<dyn Device>,
     newest: Superblock,
@@ -165,7 +130,7 @@ pub fn salvage(
     let mut losses = Vec::new();
     let mut superblocks = Vec::new();
     for copy in superblock_copies(&*device)? {
-        superblocks.extend(damage(Lost::Superblock, copy, &mut losses)?);
+        superblocks.extend(damage(LostKind::Superblock, copy, &mut losses)?);
     }
     if !superblocks.iter().any(|sb| sb.sequence == newest.sequence) {
         superblocks.push(newest);
@@ -176,8 +141,8 @@ pub fn salvage(
     let geometry = sb.geometry;
     let of = Expected { geometry: &geometry, volume: sb.volume(), epoch: checkpoint.epoch };
     let mut lost = |kind, e| {
-        let what = if kind == ObjectKind::OrphanList { Lost::Orphans } else { Lost::Usage };
-        losses.push(Loss::of_volume(what, e));
+        let lost = if kind == ObjectKind::OrphanList { LostKind::Orphans } else { LostKind::Usage };
+        losses.push(LostObject::of_volume(lost, e));
         Ok(())
     };
     let mut image = Image::read(&*device, &sb, checkpoint, &mut lost)?;
@@ -187,11 +152,11 @@ pub fn salvage(
     let orphans = orphans_of(&*device, &sb, &image.orphan_blocks, &mut losses)?;
     let (journal, lsn) = (image.checkpoint.journal, image.checkpoint.lsn);
     let intents = Intents::read(&*device, &geometry, sb.volume(), &image.checkpoint.intents);
-    let intents = damage(Lost::Intents, intents, &mut losses)?.unwrap_or_default();
+    let intents = damage(LostKind::Intents, intents, &mut losses)?.unwrap_or_default();
     let start = JournalPos { addr: journal, lsn };
     image.retain(&|ptr| geometry.contains(ptr.addr, u64::from(ptr.len)));
     let pages = root_pages_of(&*device, &sb, &mut image, &mut losses)?;
-    // The next superblock takes the place of the one whose checkpoint is lost, not of the other.
+    // The next superblock replaces the one whose checkpoint is lost, not the other.
     let parity = newest.sequence + u64::from(newest.sequence != sb.sequence);
     let published = Superblock { sequence: parity, ..sb };
     let parts = Parts::new(device, published, StoreOptions { read_only: true, ..options });
@@ -202,11 +167,11 @@ pub fn salvage(
     Ok(Salvaged { store, recovered, losses, held })
 }
 
-/// The newest superblock whose checkpoint can be read, and that.
+/// Returns the newest superblock whose checkpoint is readable, and that checkpoint.
 fn checkpoint_of(
     device: &dyn Device,
     superblocks: &[Superblock],
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<(Superblock, Checkpoint)> {
     let mut error = Error::corrupt("superblock", None, "no copy can be read");
     for sb in superblocks {
@@ -214,7 +179,7 @@ fn checkpoint_of(
             match read_checkpoint(device, &sb) {
                 Ok(checkpoint) => return Ok((sb, checkpoint)),
                 Err(e) if e.is_damage() => {
-                    losses.push(Loss::of_volume(Lost::Checkpoint, e.clone()));
+                    losses.push(LostObject::of_volume(LostKind::Checkpoint, e.clone()));
                     error = e;
                 }
                 Err(e) => return Err(e),
@@ -224,20 +189,26 @@ fn checkpoint_of(
     Err(error)
 }
 
-/// The pages of the root table: their roots; `None`: neither copy can be read. Such a page is no
-/// part of the image.
+/// Returns the subvolumes of each page of the root table; `None` if both copies are unreadable.
+/// Such a page is removed from the image.
 fn root_pages_of(
     device: &dyn Device,
     sb: &Superblock,
     image: &mut Image,
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<Vec<Option<Vec<RootRecord>>>> {
     let mut pages = Vec::new();
     for (number, ptr) in image.checkpoint.pages.iter_mut().enumerate() {
-        let read = root_pages::read(device, &sb.geometry, sb.volume(), number, *ptr);
+        let read = read_root_page(device, &sb.geometry, sb.volume(), number, *ptr);
         let root = RootId((number * ROOTS) as u16);
         let mut lost = |error| {
-            losses.push(Loss { what: Lost::RootPage, root, low: Key::MIN, high: Key::MAX, error });
+            losses.push(LostObject {
+                kind: LostKind::RootPage,
+                root,
+                low: Key::MIN,
+                high: Key::MAX,
+                error,
+            });
         };
         pages.push(match read {
             Ok(read) => {
@@ -255,12 +226,12 @@ fn root_pages_of(
     Ok(pages)
 }
 
-/// Enters all roots.
+/// Adds all subvolumes.
 fn push_roots(
     store: &Store,
     pages: &[Option<Vec<RootRecord>>],
     held: &mut Held,
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<()> {
     let lost = pages.iter().enumerate().filter(|(_, page)| page.is_none());
     let lost: BTreeSet<usize> = lost.map(|(number, _)| number).collect();
@@ -297,23 +268,24 @@ fn orphans_of(
     device: &dyn Device,
     sb: &Superblock,
     blocks: &[Ptr],
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<Orphans> {
     let orphans = Orphans::default();
     for ptr in blocks {
         let read = orphans.read_block(device, &sb.geometry, sb.volume(), *ptr);
-        damage(Lost::Orphans, read, losses)?;
+        damage(LostKind::Orphans, read, losses)?;
     }
     Ok(orphans)
 }
 
-/// One root: its trees, then its inode blocks. `search`: its page is lost, and so its trees are.
+/// Adds one subvolume: its trees, then its inode blocks. `search`: its page is lost, and therefore
+/// its trees.
 fn push_root(
     store: &Store,
     record: &RootRecord,
     search: Option<&Search>,
     held: &mut Held,
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<()> {
     let (epoch, geometry, id) = (store.epoch(), store.geometry, record.id);
     let mut lost_ranges = Vec::new();
@@ -325,10 +297,10 @@ fn push_root(
                 lost_ranges.push(node.low.hi..node.high.hi);
             }
             let (low, high, error) = (node.low, node.high, node.error);
-            // Names have better witnesses than leaves that nothing points to.
+            // For names there are better sources than unreferenced leaves.
             let far = matches!(tree, TreeId::Extents | TreeId::Attrs);
             beheaded.extend((far && node.level != Some(0)).then_some((tree, low..high)));
-            losses.push(Loss { what: Lost::Node(tree), root: id, low, high, error });
+            losses.push(LostObject { kind: LostKind::Node(tree), root: id, low, high, error });
         }
     })?;
     if let Some(search) = search.filter(|_| record.state == RootState::Live) {
@@ -337,57 +309,64 @@ fn push_root(
             beheaded.push((tree, Key::MIN..Key::MAX));
         }
     }
-    for block in root.table.drop_unreadable(epoch)? {
+    for block in root.table.salvage().drop_unreadable(epoch)? {
         held.pointer(&geometry, block.ptr, SegKind::Meta);
         let (low, high) = (Key::new(block.number, 0), Key::new(block.number + 1, 0));
-        losses.push(Loss { what: Lost::InodeBlock, root: id, low, high, error: block.error });
+        losses.push(LostObject {
+            kind: LostKind::InodeBlock,
+            root: id,
+            low,
+            high,
+            error: block.error,
+        });
     }
     root.table.for_each_block(&mut |_, ptr, _| {
         held.pointer(&geometry, ptr, SegKind::Meta);
         Ok(true)
     })?;
     if record.state != RootState::Vacant && !lost_ranges.is_empty() {
-        crate::scan::adopt_blocks(store, root, &lost_ranges, held)?;
+        adopt_blocks(store, root, &lost_ranges, held)?;
     }
     for tree in [TreeId::Extents, TreeId::Attrs] {
         let ranges = beheaded.iter().filter(|(of, _)| *of == tree).map(|(_, r)| r.clone());
         let ranges: Vec<Range<Key>> = ranges.collect();
         if record.state == RootState::Live && !ranges.is_empty() {
-            crate::scan::adopt_entries(store, root.tree(tree), &ranges, held)?;
+            adopt_entries(store, root.tree(tree), &ranges, held)?;
         }
     }
     Ok(())
 }
 
-/// A root whose page is lost: its trees are too, and the inode blocks that were found are its.
+/// Recovers a subvolume whose page is lost: its trees are lost too, and it gets the inode blocks
+/// that were found.
 fn adopt_root(
     store: &Store,
     root: &Root,
     search: &Search,
     held: &mut Held,
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<()> {
     for tree in TreeId::ALL {
-        let rule = format!("root node of root {} is lost with its page", root.id.0);
+        let rule = format!("root node of subvolume {} is lost with its page", root.id.0);
         let error = Error::corrupt(format!("{} tree", tree.name()), None, rule);
-        let (what, low, high) = (Lost::Node(tree), Key::MIN, Key::MAX);
-        losses.push(Loss { what, root: root.id, low, high, error });
+        let (kind, low, high) = (LostKind::Node(tree), Key::MIN, Key::MAX);
+        losses.push(LostObject { kind, root: root.id, low, high, error });
     }
     for (number, ptr) in search.blocks_of(root.id) {
-        if root.table.adopt(number, ptr, store.epoch())? {
+        if root.table.salvage().adopt(number, ptr, store.epoch())? {
             held.pointer(&store.geometry, ptr, SegKind::Meta);
         }
     }
     Ok(())
 }
 
-/// The journal behind the checkpoint, up to its end or to what is wrong with it.
+/// Replays the journal after the checkpoint, up to its end or to the first error.
 fn replay(
     store: &Store,
     sb: &Superblock,
     start: JournalPos,
     held: &mut Held,
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<LostObject>,
 ) -> Result<Recovered> {
     held.journal.insert(store.geometry.segment_of(start.addr));
     store.salvaged_lsn(start.lsn);
@@ -403,7 +382,7 @@ fn replay(
     let (device, volume) = (&*store.device, store.volume);
     let ended =
         shoal_journal::scan(device, &store.geometry, volume, sb.incarnation, start, &mut each);
-    let ended = damage(Lost::Journal, ended, losses)?;
+    let ended = damage(LostKind::Journal, ended, losses)?;
     replay.finish();
     store.salvaged_lsn(ended.as_ref().map_or(last, |end| end.end.lsn));
     let mut recovered = Recovered { needed: true, records, ..Recovered::default() };
@@ -414,80 +393,28 @@ fn replay(
     Ok(recovered)
 }
 
-impl Held {
-    /// What the old usage table says is in use, as far as it can be read.
-    fn used(&mut self, usage: &UsageImage, table: &UsageTable) {
-        self.unknown.clone_from(&usage.lost);
-        for (n, entry) in table.entries.iter().enumerate() {
-            if entry.kind.holds_objects() {
-                self.kinds.insert(n as u32, entry.kind);
-            } else if entry.kind == SegKind::Journal {
-                self.journal.insert(SegNo(n as u32));
-            }
-        }
-    }
-    /// Something old is there.
-    pub(crate) fn pointer(&mut self, geometry: &Geometry, ptr: Ptr, kind: SegKind) {
-        if !ptr.is_null() && geometry.contains(ptr.addr, u64::from(ptr.len)) {
-            self.kinds.entry(geometry.segment_of(ptr.addr).0).or_insert(kind);
-        }
-    }
-    /// Whether a segment may hold metadata.
-    pub(crate) fn may_hold_metadata(&self, seg: u32) -> bool {
-        match self.kinds.get(&seg) {
-            Some(kind) => *kind == SegKind::Meta,
-            None => {
-                let unknown = self.unknown.iter().any(|segments| segments.contains(&seg));
-                unknown && !self.journal.contains(&SegNo(seg))
-            }
-        }
-    }
-
-    /// The segments of the new image, of which `live` says what points into each: bytes of data,
-    /// bytes of metadata.
-    fn entries(&self, geometry: &Geometry, live: &[(u64, u64)]) -> Vec<UsageEntry> {
-        let most = geometry.segment_size * EXTENT_MAX as u64;
-        let entry = |(n, (data, meta)): (u32, &(u64, u64))| {
-            let before = self.kinds.get(&n).copied();
-            let kind = match (data, meta) {
-                _ if n == 0 => return UsageEntry { kind: SegKind::Super, ..Default::default() },
-                (0, 0) if self.journal.contains(&SegNo(n)) => SegKind::Journal,
-                (0, 0) => before.unwrap_or_default(),
-                (0, _) => SegKind::Meta,
-                (_, 0) => SegKind::Data,
-                // Two things cannot live in one segment: one of the pointers is wrong.
-                _ => before.unwrap_or(SegKind::Meta),
-            };
-            let objects = matches!(kind, SegKind::Meta | SegKind::Data);
-            let live = if objects { (data + meta).min(most) } else { 0 };
-            UsageEntry { live: U48::new(live), kind, sealed: objects }
-        };
-        (0..).zip(live).map(entry).collect()
-    }
-}
-
 impl Store {
-    /// The journal of the new image begins here or later.
+    /// Sets a lower bound for the start of the new image's journal.
     fn salvaged_lsn(&self, lsn: Lsn) {
         self.checkpoint_lsn.fetch_max(lsn.0, std::sync::atomic::Ordering::Relaxed);
-        self.cut_lsn.fetch_max(lsn.0, std::sync::atomic::Ordering::Relaxed);
+        self.boundary_lsn.fetch_max(lsn.0, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Publishes a salvaged volume as it is now in memory: one checkpoint, then both superblocks.
-    /// `live` says, for each segment, how many bytes of data and of metadata something in the
-    /// volume points to.
+    /// Publishes a salvaged volume in its current state: one checkpoint, then both superblocks.
+    /// `live` has, for each segment, the bytes of data and of metadata that something in the volume
+    /// points to.
     pub fn publish_salvaged(&mut self, held: &Held, live: &[(u64, u64)]) -> Result<()> {
         let entries = held.entries(&self.geometry, live);
-        self.space.recount(&entries);
+        self.space.recovery().recount(&entries);
         self.options.read_only = false;
-        let incarnation = self.superblock().incarnation.wrapping_add(1);
+        let incarnation = self.checkpoints().superblock().incarnation.wrapping_add(1);
         self.start_journal(incarnation, StartAt::Fresh { lsn: self.checkpoint_lsn() })?;
         {
             let superblock = &mut self.published.lock().superblock;
             superblock.incarnation = incarnation;
             superblock.clean = false;
         }
-        self.checkpoint()?;
+        self.checkpoints().write()?;
         self.write_other_copy()?;
         let journal = entries.iter().zip(0..).filter(|(entry, _)| entry.kind == SegKind::Journal);
         let journal: Vec<SegNo> = journal.map(|(_, n)| SegNo(n)).collect();

@@ -1,17 +1,16 @@
-//! Finding what nothing points to any more.
+//! Finding unreferenced objects.
 //!
-//! Inode blocks without `imap`: each says which block of which root it is, of which volume, where
-//! it was written and in which epoch. The newest that no later checkpoint could have written is the
-//! one that `imap` named.
+//! Inode blocks without `imap`: each records its number, subvolume, volume, address and epoch. The
+//! newest one that no later checkpoint could have written is the one that `imap` pointed to.
 //!
-//! Leaves without the inner nodes above them: they say the same, and the lowest key that they
-//! answer for, but not where their range ends. So a leaf is taken to answer for its keys from the
-//! lowest to the last, and where two do, the newer one does. An entry that was the last of its leaf
-//! when it was removed may come back by this; that is the price of not losing all others.
+//! Leaves without the inner nodes above them: they record the same, and the lowest key that they
+//! cover, but not the end of their range. So a leaf is assumed to cover the keys from its lowest to
+//! its last, and where two overlap, the newer one is used. An entry that was the last of its leaf
+//! when it was removed may thereby reappear; that is the cost of not losing all others.
 
-use crate::open::read_around;
+use crate::held::Held;
+use crate::read::read_around;
 use crate::roots::Root;
-use crate::salvage::Held;
 use crate::store::Store;
 use shoal_base::limits::ALIGN;
 use shoal_base::{Addr, Result, SegNo};
@@ -25,13 +24,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A leaf that was found.
+/// A leaf found on the device.
 struct Leaf {
     epoch: u64,
     node: Node,
 }
 
-/// Ranges of keys, ends included, none of which overlap.
+/// Non-overlapping ranges of keys, ends included.
 #[derive(Default)]
 struct Taken(BTreeMap<Key, Key>);
 
@@ -50,8 +49,8 @@ impl Taken {
     }
 }
 
-/// Looks on the whole device for leaves of a tree that were below lost inner nodes, which answered
-/// for `ranges`, and enters what is in them.
+/// Searches the whole device for leaves of a tree that were below lost inner nodes, which covered
+/// `ranges`, and inserts their entries.
 pub(crate) fn adopt_entries(
     store: &Store,
     tree: &Tree,
@@ -60,7 +59,7 @@ pub(crate) fn adopt_entries(
 ) -> Result<()> {
     let mut leaves = leaves_of(store, tree, held)?;
     leaves.sort_by_key(|leaf| Reverse(leaf.epoch));
-    // From the lowest key to the last, of the leaves that came before: newer ones.
+    // From the lowest key to the last, of the earlier leaves, which are newer.
     let mut taken = Taken::default();
     for Leaf { node, .. } in &leaves {
         let Some(last) = node.count().checked_sub(1).map(|i| node.key(i)) else { continue };
@@ -84,7 +83,7 @@ pub(crate) fn adopt_entries(
     Ok(())
 }
 
-/// The bytes that an extent record leads to are that file's.
+/// Returns whether the target of an extent record belongs to that file.
 fn is_its_own(store: &Store, id: NodeId, key: Key, value: &[u8]) -> Result<bool> {
     if id.tree != TreeId::Extents {
         return Ok(true);
@@ -118,7 +117,7 @@ fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
             let place = (tree.id(), Some(0), Addr(start.0 + at as u64));
             let Ok(node) = Node::decode_found(here, Node::frame(), place) else { continue };
             let epoch = node.epoch();
-            // A leaf of another root may have the same keys.
+            // A leaf of another subvolume may have the same keys.
             if node.root() == tree.id().root && epoch < store.epoch() {
                 leaves.push(Leaf { epoch, node });
             }
@@ -127,8 +126,8 @@ fn leaves_of(store: &Store, tree: &Tree, held: &mut Held) -> Result<Vec<Leaf>> {
     Ok(leaves)
 }
 
-/// Looks on the whole device for the inode blocks of `root` whose numbers are in `ranges`, and
-/// enters those that are found in `imap`.
+/// Searches the whole device for the inode blocks of `root` whose numbers are in `ranges`, and
+/// enters them in `imap`.
 pub(crate) fn adopt_blocks(
     store: &Store,
     root: &Root,
@@ -137,7 +136,7 @@ pub(crate) fn adopt_blocks(
 ) -> Result<()> {
     let geometry = store.geometry;
     let mut raw = vec![0; geometry.segment_size as usize];
-    // By number: the epoch, and where.
+    // By number: epoch and pointer.
     let mut found: BTreeMap<u64, (u64, Ptr)> = BTreeMap::new();
     for seg in (1..geometry.segments).filter(|seg| held.may_hold_metadata(*seg)) {
         let start = geometry.start_of(SegNo(seg));
@@ -160,7 +159,7 @@ pub(crate) fn adopt_blocks(
         }
     }
     for (number, (_, ptr)) in found {
-        if root.table.adopt(number, ptr, store.epoch())? {
+        if root.table.salvage().adopt(number, ptr, store.epoch())? {
             held.pointer(&geometry, ptr, SegKind::Meta);
         }
     }

@@ -1,14 +1,17 @@
-//! The open volume below POSIX: trees, inode tables, space, journal, and what holds them together.
+//! The open volume below POSIX: trees, inode tables, space, journal, and their connection.
 
-use crate::gate::Gate;
+use crate::helpers::Helpers;
 use crate::image::Image;
 use crate::intents::Intents;
 use crate::orphans::Orphans;
+use crate::promises::Promises;
+use crate::quiesce::Quiesce;
 use crate::record::{Largest, RecordKind};
-use crate::roots::Roots;
+use crate::removed::RemovedNames;
+use crate::roots::{Root, Roots};
 use shoal_base::counters::Counters;
-use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
-use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result, SegNo};
+use shoal_base::sync::{AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
+use shoal_base::{Addr, Code, Epoch, Error, Ino, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Compression, Geometry};
@@ -19,106 +22,169 @@ use shoal_tree::NodeCache;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// What an open volume may use and when it checkpoints.
+/// Limits of an open volume, and when it checkpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Write nothing.
+    /// Never write.
     pub read_only: bool,
-    /// Bytes for nodes and inode blocks together.
+    /// Memory for nodes and inode blocks together, in bytes.
     pub cache_bytes: u64,
-    /// Longest time that a record stays only in memory, in milliseconds.
+    /// Longest time that a record stays in memory only, in milliseconds.
     pub commit_interval_ms: u64,
     /// Journal bytes after which a checkpoint is due.
     pub checkpoint_bytes: u64,
-    /// A thread writes the journal in the background.
+    /// Write the journal in a background thread.
     pub background: bool,
-    /// Free segments are discarded.
+    /// Discard free segments.
     pub discard: bool,
-    /// The journal is written between transactions that follow each other in one pass of the gate
-    /// (a testing aid: only so can a crash come between them).
+    /// Write the journal between consecutive transactions of one call (a testing aid: only then can
+    /// a crash come between them).
+    #[cfg(feature = "lab")]
     pub flush_rolls: bool,
 }
 
-/// The newest checkpoint and the superblock that names it; held by whoever writes the next.
+/// The newest checkpoint and its superblock; locked while the next one is written.
 pub(crate) struct Published {
     pub superblock: Superblock,
     pub image: Arc<Image>,
 }
 
 /// An open volume.
+///
+/// Calls for free space are in [`Store::room`], calls for checkpoints in [`Store::checkpoints`].
 pub struct Store {
-    /// Where the bytes are.
-    pub device: Arc<dyn Device>,
-    /// Shape.
-    pub geometry: Geometry,
-    /// Low half of the volume id; seed of name hashes.
-    pub volume: u64,
-    /// Codec of new objects.
-    pub compression: Compression,
-    /// Segments.
-    pub space: Arc<Space>,
-    /// Nodes in memory.
-    pub cache: Arc<NodeCache>,
-    /// Counters.
-    pub counters: Arc<Counters>,
-    /// Roots by number.
-    pub roots: Roots,
-    /// Inodes made from now on have at least this generation.
-    pub floor: AtomicU32,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) volume: u64,
+    pub(crate) compression: Compression,
+    pub(crate) space: Arc<Space>,
+    pub(crate) cache: Arc<NodeCache>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) roots: Roots,
+    pub(crate) generation_floor: AtomicU32,
     pub(crate) budget: Arc<Budget>,
-    /// Inodes that a crash must not leave half removed.
-    pub orphans: Orphans,
-    /// Blocks of the orphan table that could not be read, in words.
-    pub orphan_damage: Vec<String>,
-    /// What calls have promised and not yet done: found by recovery, completed by the engine.
-    pub intents: Intents,
-    /// Bytes promised to preallocated extents.
-    pub prealloc: AtomicI64,
-    /// Bytes kept for calls that are about to turn them into promises, step by step.
-    pub reserved: AtomicU64,
+    pub(crate) orphans: Orphans,
+    pub(crate) intents: Intents,
+    pub(crate) promises: Promises,
     /// Pins that end with the checkpoint of an epoch.
     pub(crate) unpins: Mutex<Vec<(Epoch, Addr, u32)>>,
-    /// What it was opened with.
-    pub options: StoreOptions,
+    pub(crate) options: StoreOptions,
     pub(crate) journal: OnceLock<Arc<Journal>>,
-    pub(crate) gate: Gate,
+    pub(crate) quiesce: Quiesce,
     pub(crate) epoch: AtomicU64,
     pub(crate) failed: OnceLock<Arc<str>>,
     pub(crate) published: Mutex<Published>,
     /// LSN of the newest checkpoint.
     pub(crate) checkpoint_lsn: AtomicU64,
-    /// Held for reading while somebody reads the newest checkpoint's image, for writing when what
-    /// an older one needed is given out.
+    /// Locked for reading while the newest checkpoint's image is read, for writing while space of
+    /// an older one is freed.
     pub(crate) images: RwLock<()>,
     pub(crate) checkpoints: Mutex<u64>,
     pub(crate) checkpoint_done: Condvar,
-    /// LSN at which the newest checkpoint, running or done, closed the gate.
-    pub(crate) cut_lsn: AtomicU64,
-    /// `begin::DUE`, `begin::BEHIND`.
+    /// LSN at the quiesce of the newest checkpoint, in progress or done.
+    pub(crate) boundary_lsn: AtomicU64,
+    /// `pressure::DUE`, `pressure::BEHIND`.
     pub(crate) pressure: AtomicU8,
     pub(crate) wake: (Mutex<bool>, Condvar),
     /// Largest record of each kind so far.
     pub(crate) records: Largest,
+    /// Threads that read for listings.
+    pub(crate) helpers: Helpers,
+    /// Names that were removed, for the change feed.
+    pub removed_names: RemovedNames,
+    /// End of the journal that was replayed by an open that cannot write.
+    pub(crate) replayed: AtomicU64,
 }
 
 impl Store {
-    /// The journal; `EROFS` on a volume opened read-only.
+    /// The device.
+    #[inline]
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+    /// Layout parameters.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    /// Low half of the volume id; seed of name hashes.
+    #[inline]
+    pub fn volume(&self) -> u64 {
+        self.volume
+    }
+    /// Codec of new objects.
+    #[inline]
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+    /// The options with which it was opened.
+    #[inline]
+    pub fn options(&self) -> &StoreOptions {
+        &self.options
+    }
+    /// Segments and space accounting.
+    #[inline]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+    /// Counters.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+    /// Subvolumes by number.
+    #[inline]
+    pub fn roots(&self) -> &Roots {
+        &self.roots
+    }
+    /// Inodes that a crash must not leave half removed.
+    #[inline]
+    pub fn orphans(&self) -> &Orphans {
+        &self.orphans
+    }
+    /// Open intents: found by recovery, completed by the engine.
+    #[inline]
+    pub fn intents(&self) -> &Intents {
+        &self.intents
+    }
+    /// Bytes promised to preallocated extents, or reserved for calls that will promise them.
+    #[inline]
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+    /// Lowest generation of inodes made from now on.
+    #[inline]
+    pub fn generation_floor(&self) -> u32 {
+        self.generation_floor.load(Ordering::Relaxed)
+    }
+    /// Raises the lowest generation of inodes made from now on to at least `generation`. Returns
+    /// the result.
+    pub fn raise_generation_floor(&self, generation: u32) -> u32 {
+        let before = self.generation_floor.fetch_max(generation, Ordering::Relaxed);
+        before.max(generation)
+    }
+    /// The subvolume of an inode, in any state.
+    #[inline]
+    pub fn root(&self, ino: Ino) -> Result<&Root> {
+        self.roots.get(ino.root()).ok_or(Error::Code(Code::Stale))
+    }
+    /// Returns the journal; `EROFS` on a volume opened read-only.
     #[inline]
     pub fn journal(&self) -> Result<&Arc<Journal>> {
         self.journal.get().ok_or(Error::Code(Code::ReadOnly))
     }
-    /// The current epoch; stable inside a transaction.
+    /// The current epoch. Stable inside a transaction.
     #[inline]
     pub fn epoch(&self) -> Epoch {
         self.epoch.load(Ordering::Relaxed)
     }
-    /// Why the volume is read-only, if it is.
+    /// The reason why the volume is read-only, if it is.
     pub fn failure(&self) -> Option<Arc<str>> {
         let opened = || self.options.read_only.then(|| Arc::from("opened read-only"));
         let journal = || self.journal.get().and_then(|j| j.poisoned());
         self.failed.get().cloned().or_else(journal).or_else(opened)
     }
-    /// Makes the volume read-only for this reason; the first reason stays.
+    /// Makes the volume read-only. The first reason is kept.
     #[cold]
     pub fn poison(&self, reason: &str) {
         let _ = self.failed.set(Arc::from(reason));
@@ -127,13 +193,13 @@ impl Store {
         }
         self.checkpoint_done.notify_all();
     }
-    /// Whatever happens until this is dropped: a panic, that is a check that failed, makes the
-    /// volume read-only. What is in memory may be half of a change, and must not be written.
+    /// Guards `work` until the result is dropped: a panic (a failed check) makes the volume
+    /// read-only. Memory may then have half of a change, which must not be written.
     pub fn careful(&self, work: &'static str) -> Careful<'_> {
         Careful { store: self, work }
     }
-    /// Fails with `EROFS` and the reason when the volume takes no changes. The journal is asked as
-    /// well: a flush fails for who waits for it, and the next call must not get as far as memory.
+    /// Fails with `EROFS` and the reason if the volume accepts no changes. Checks the journal too:
+    /// a failed flush is reported to its caller, and later calls must not change memory.
     #[inline]
     pub fn writable(&self) -> Result<()> {
         match self.failed.get() {
@@ -149,40 +215,26 @@ impl Store {
     pub fn lsn(&self) -> Lsn {
         match self.journal.get() {
             Some(journal) => journal.staged_lsn(),
-            None => Lsn(self.checkpoint_lsn.load(Ordering::Relaxed)),
+            None => {
+                let replayed = self.replayed.load(Ordering::Relaxed);
+                Lsn(self.checkpoint_lsn.load(Ordering::Relaxed).max(replayed))
+            }
         }
     }
     /// LSN of the newest checkpoint.
-    pub fn checkpoint_lsn(&self) -> Lsn {
+    pub(crate) fn checkpoint_lsn(&self) -> Lsn {
         Lsn(self.checkpoint_lsn.load(Ordering::Acquire))
     }
-    /// Number of the newest checkpoint.
-    pub fn checkpoint_epoch(&self) -> Epoch {
-        self.published.lock().image.checkpoint.epoch
-    }
-    /// The superblock as last written.
-    pub fn superblock(&self) -> Superblock {
-        self.published.lock().superblock
-    }
     /// The newest checkpoint.
-    pub fn newest_checkpoint(&self) -> Arc<Image> {
+    pub(crate) fn newest_checkpoint(&self) -> Arc<Image> {
         self.published.lock().image.clone()
     }
-    /// Runs `f` with the newest checkpoint. What it points to stays as it is meanwhile; calls go
-    /// on, but the next checkpoint waits before it gives anything out, so be brief.
-    pub fn with_image<R>(&self, f: impl FnOnce(&Image) -> R) -> R {
-        let published = self.published.lock();
-        let _stays = self.images.read();
-        let image = published.image.clone();
-        drop(published);
-        f(&image)
-    }
-    /// Metadata bytes that the next checkpoints have to write, at most about this many.
-    pub fn dirty_bytes(&self) -> u64 {
+    /// Metadata bytes that the next checkpoints must write, an upper estimate.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
         let pages = self.cache.touched_roots().groups() * self.roots.page_bytes();
         self.cache.to_write() + self.budget.dirty_bytes() + pages
     }
-    /// Bytes of memory that cannot be given up before the next checkpoints.
+    /// Bytes in memory that cannot be freed before the next checkpoints.
     pub(crate) fn dirty_held(&self) -> u64 {
         self.cache.dirty_bytes() + self.budget.dirty_held()
     }
@@ -190,12 +242,7 @@ impl Store {
     pub fn cache_bytes(&self) -> u64 {
         self.cache.used_bytes() + self.budget.used_bytes()
     }
-    /// Pinned bytes to which records of this epoch point again: their segment must not be given
-    /// out before these records are of the past, whatever becomes of the bytes.
-    pub fn unpin_after_checkpoint(&self, epoch: Epoch, addr: Addr, len: u32) {
-        self.unpins.lock().push((epoch, addr, len));
-    }
-    /// The checkpoint of this epoch is durable.
+    /// Unpins bytes, because the checkpoint of this epoch is durable.
     pub(crate) fn unpin(&self, epoch: Epoch) {
         self.unpins.lock().retain(|(of, addr, len)| {
             if *of <= epoch {
@@ -208,13 +255,9 @@ impl Store {
     pub fn record_largest(&self, kind: RecordKind) -> u32 {
         self.records.of(kind)
     }
-    /// Inodes in use.
-    pub fn inodes(&self) -> u64 {
-        self.roots.inodes()
-    }
 }
 
-/// Journal segments come from the volume's space.
+/// The source of journal segments: the volume's space.
 pub(crate) struct JournalSegments(pub Arc<Space>);
 
 impl SegmentSource for JournalSegments {
@@ -223,7 +266,7 @@ impl SegmentSource for JournalSegments {
     }
 
     fn before_flush(&self) {
-        self.0.close_sectors();
+        self.0.sectors().close();
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a checkpoint writes goes to the metadata stream of the space, gathered into large writes of
-//! whole sectors: none of them has bytes of an earlier checkpoint, or of an earlier write.
+//! The checkpoint's writer: writes to the metadata stream of the space, in large writes of whole
+//! sectors. No sector has bytes of an earlier checkpoint, or of an earlier write.
 
 use crate::store::Store;
 use shoal_base::counters::{Counter, Counters};
@@ -14,14 +14,14 @@ use shoal_space::{Class, Frozen, Stream};
 use shoal_tree::{Helpers, NodeWriter};
 use std::sync::Arc;
 
-/// Bytes gathered before they are written.
+/// Bytes collected before they are written.
 const GATHER: usize = 1 << 20;
 
 /// Writer of one checkpoint.
 pub(crate) struct MetaWriter<'s> {
     pub store: &'s Store,
     pub frozen: Frozen,
-    /// Epoch of the checkpoint: the birth of what it writes.
+    /// Epoch of the checkpoint, which is the birth of its objects.
     pub epoch: Epoch,
     at: Addr,
     gathered: Vec<u8>,
@@ -31,17 +31,17 @@ impl<'s> MetaWriter<'s> {
     pub fn new(store: &'s Store, frozen: Frozen, epoch: Epoch) -> MetaWriter<'s> {
         let gathered = Vec::with_capacity(GATHER + (64 << 10));
         if !planted::is(Defect::CheckpointUnaligned) {
-            store.space.align_meta();
+            store.space.sectors().align_meta();
         }
         MetaWriter { store, frozen, epoch, at: Addr(0), gathered }
     }
 
-    /// Address of what has been gathered.
+    /// Address of the collected bytes.
     pub fn at(&self) -> Addr {
         self.at
     }
 
-    /// Writes what has been gathered, to the end of its last sector.
+    /// Writes the collected bytes, to the end of their last sector.
     pub fn flush(&mut self) -> Result<()> {
         if !planted::is(Defect::CheckpointUnaligned) {
             let end = self.gathered.len().next_multiple_of(SECTOR as usize);
@@ -59,7 +59,7 @@ impl<'s> MetaWriter<'s> {
         Ok(())
     }
 
-    /// Leaves bytes out between two objects, so that no damaged sector has both.
+    /// Leaves a gap between two objects, so that no damaged sector contains both.
     pub fn gap(&mut self, len: usize) -> Result<()> {
         let addr = self.alloc(len)?;
         self.write(addr, &vec![0; len])?;
@@ -67,7 +67,7 @@ impl<'s> MetaWriter<'s> {
         Ok(())
     }
 
-    /// Places and writes an object; returns the pointer to it.
+    /// Allocates an address for an object and writes it. Returns the pointer to it.
     pub fn place(&mut self, bytes: &[u8]) -> Result<Ptr> {
         let addr = self.alloc(bytes.len())?;
         self.write(addr, bytes)?;
@@ -84,7 +84,7 @@ fn write(device: &dyn Device, counters: &Counters, at: Addr, bytes: &[u8]) -> Re
 impl NodeWriter for MetaWriter<'_> {
     fn alloc(&mut self, len: usize) -> Result<Addr> {
         let addr = self.store.space.alloc(Stream::Meta, len as u32, Class::Reserved)?;
-        self.store.space.meta_add(&mut self.frozen, addr, len as u32);
+        self.store.space.checkpointing().meta_add(&mut self.frozen, addr, len as u32);
         Ok(addr)
     }
 
@@ -94,7 +94,7 @@ impl NodeWriter for MetaWriter<'_> {
         if !follows {
             self.flush()?;
             let may = addr.0.is_multiple_of(SECTOR) || planted::is(Defect::CheckpointUnaligned);
-            invariant!(may, "a checkpoint goes on at {}, inside a sector", addr.0);
+            invariant!(may, "a checkpoint continues at {}, inside a sector", addr.0);
             self.at = addr;
         } else if self.gathered.len() >= GATHER {
             self.write_gathered(GATHER)?;
@@ -109,17 +109,17 @@ impl NodeWriter for MetaWriter<'_> {
     }
     fn align(&mut self) -> Result<()> {
         self.flush()?;
-        self.store.space.align_meta();
+        self.store.space.sectors().align_meta();
         Ok(())
     }
 
     fn retire(&mut self, ptr: Ptr) {
         if !ptr.is_null() {
-            self.store.space.meta_sub(&mut self.frozen, ptr.addr, ptr.len);
+            self.store.space.checkpointing().meta_sub(&mut self.frozen, ptr.addr, ptr.len);
         }
     }
 
-    /// None without background threads: what happens then must not depend on the machine.
+    /// None without background threads: the result must not depend on the machine.
     fn helpers(&self) -> Option<Helpers> {
         let threads = processors();
         if !self.store.options.background || threads < 2 {

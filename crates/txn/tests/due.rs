@@ -1,4 +1,5 @@
-//! When a checkpoint is due: for what has gathered since the newest one, running or done, began.
+//! When a checkpoint is due: because of what accumulated since the newest one, in progress or done,
+//! began.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,10 +19,10 @@ const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode
 /// Journal bytes after which a checkpoint is due.
 const DUE: u64 = 256 << 10;
 const KIND: RecordKind = RecordKind::new(0, "test", 4096);
-/// Bytes that a record brings.
+/// Bytes of a record.
 const RECORD: usize = 1000;
 
-/// A device whose flushes take a while when asked to: every checkpoint waits for some.
+/// A device whose flushes can be made slow. Every checkpoint waits for some.
 struct Slow {
     memory: MemDevice,
     flush_ms: AtomicU64,
@@ -76,7 +77,7 @@ fn store() -> (Arc<Slow>, Store) {
         discard: true,
     };
     let store = shoal_txn::create(device.clone(), superblock, options).unwrap();
-    store.checkpoint().unwrap();
+    store.checkpoints().write().unwrap();
     (device, store)
 }
 
@@ -92,7 +93,7 @@ fn commit_until_due(store: &Store) {
     let most = 2 * DUE / RECORD as u64;
     assert!((0..most).any(|_| {
         commit(store);
-        store.checkpoint_is_due()
+        store.checkpoints().is_due()
     }));
 }
 
@@ -105,7 +106,7 @@ fn a_commit_during_a_checkpoint_asks_for_no_other() {
     let cut = store.epoch();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            store.checkpoint().unwrap();
+            store.checkpoints().write().unwrap();
             done.store(true, Ordering::Release);
         });
         while store.epoch() == cut {
@@ -114,16 +115,16 @@ fn a_commit_during_a_checkpoint_asks_for_no_other() {
         while !done.load(Ordering::Acquire) {
             commit(&store);
             during.fetch_add(1, Ordering::Relaxed);
-            assert!(!store.checkpoint_is_due());
+            assert!(!store.checkpoints().is_due());
             std::thread::sleep(Duration::from_millis(5));
         }
     });
     let during = during.into_inner();
     assert!(during > 1 && during * (RECORD as u64 + 100) < DUE, "{during} commits");
-    assert!(!store.checkpoint_is_due());
-    // It is due again when as much has gathered as for the first.
+    assert!(!store.checkpoints().is_due());
+    // It is due again when as much has accumulated as for the first.
     let mut more = 0;
-    while !store.checkpoint_is_due() {
+    while !store.checkpoints().is_due() {
         commit(&store);
         more += 1;
     }
@@ -136,14 +137,14 @@ fn steady_load_makes_as_many_checkpoints_as_it_fills() {
     const FILLS: u64 = 6;
     let (device, store) = store();
     device.flush_ms.store(20, Ordering::Relaxed);
-    let before = store.counters.get(Counter::Checkpoints);
+    let before = store.counters().get(Counter::Checkpoints);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
-                store.wait_for_work(Duration::from_millis(50));
-                if store.checkpoint_is_due() {
-                    store.checkpoint().unwrap();
+                store.checkpoints().wait_for_request(Duration::from_millis(50));
+                if store.checkpoints().is_due() {
+                    store.checkpoints().write().unwrap();
                 }
             }
         });
@@ -156,7 +157,7 @@ fn steady_load_makes_as_many_checkpoints_as_it_fills() {
         }
         stop.store(true, Ordering::Release);
     });
-    let made = store.counters.get(Counter::Checkpoints) - before;
+    let made = store.counters().get(Counter::Checkpoints) - before;
     assert!((1..=FILLS + 1).contains(&made), "{made} checkpoints for {FILLS} fills");
 }
 
@@ -164,27 +165,27 @@ fn steady_load_makes_as_many_checkpoints_as_it_fills() {
 fn beginning_while_a_checkpoint_is_due_wakes_nobody() {
     let (_device, store) = store();
     commit_until_due(&store);
-    assert!(store.wait_for_work(Duration::ZERO), "the edge wakes once");
+    assert!(store.checkpoints().wait_for_request(Duration::ZERO), "the edge wakes once");
     for _ in 0..10 {
         drop(store.begin(Need::Release, KIND).unwrap());
         commit(&store);
-        assert!(store.checkpoint_is_due());
-        assert!(!store.wait_for_work(Duration::ZERO), "woken again");
+        assert!(store.checkpoints().is_due());
+        assert!(!store.checkpoints().wait_for_request(Duration::ZERO), "woken again");
     }
-    store.checkpoint().unwrap();
-    assert!(!store.checkpoint_is_due());
+    store.checkpoints().write().unwrap();
+    assert!(!store.checkpoints().is_due());
     commit_until_due(&store);
-    assert!(store.wait_for_work(Duration::ZERO), "the next edge wakes again");
+    assert!(store.checkpoints().wait_for_request(Duration::ZERO), "the next edge wakes again");
 }
 
-/// Nobody checkpoints in the background: calls do it themselves before memory is full.
+/// Without background threads, calls write checkpoints themselves before memory is full.
 #[test]
 fn who_is_far_ahead_of_the_checkpoints_waits() {
     let (_device, store) = store();
-    let before = store.counters.get(Counter::Checkpoints);
+    let before = store.counters().get(Counter::Checkpoints);
     for _ in 0..20 * DUE / RECORD as u64 {
         commit(&store);
-        assert!(store.lsn().0 - store.checkpoint_lsn().0 < 5 * DUE);
+        assert!(store.lsn().0 - store.checkpoints().newest_lsn().0 < 5 * DUE);
     }
-    assert!(store.counters.get(Counter::Checkpoints) >= before + 3);
+    assert!(store.counters().get(Counter::Checkpoints) >= before + 3);
 }

@@ -1,7 +1,6 @@
-//! What the calls cost, in batches of thousands: `cargo bench -p shoal-xarray`.
+//! The cost of the calls, in batches of thousands: `cargo bench -p shoal-xarray`.
 //!
-//! For single operations with their percentiles, and other structures beside, see
-//! `shoal bench inode-index`.
+//! For single operations with percentiles, and for other structures, see `shoal bench inode-index`.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use shoal_xarray::{Mark, Value, XArray};
@@ -23,7 +22,7 @@ fn filled(stride: u64) -> XArray<Value> {
     array
 }
 
-/// Indexes in an order that nothing can foresee.
+/// Indexes in an unpredictable order.
 fn scattered() -> impl Iterator<Item = u64> {
     let mut state = 1u64;
     (0..BATCH).map(move |_| {

@@ -1,8 +1,8 @@
-//! The one failure an array knows: no memory for a node. Tests can make it happen.
+//! The one failure of an array: no memory for a node. Tests can inject it.
 
 use std::fmt;
 
-/// There was no memory for a node. The array is as it was before the call.
+/// No memory for a node. The array is as it was before the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllocError;
 
@@ -14,7 +14,8 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-/// Lets allocations fail, for tests: of this crate, and of others by the feature `fail-alloc`.
+/// Injects allocation failures: for tests of this crate, and of others through the feature
+/// `fail-alloc`.
 #[cfg(any(test, feature = "fail-alloc"))]
 pub mod fail {
     use std::cell::Cell;
@@ -23,12 +24,13 @@ pub mod fail {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// From now on this thread gets `nodes` more nodes and then none; `None`: as many as it wants.
+    /// From now on this thread can allocate `nodes` more nodes and then none. `None` removes the
+    /// limit.
     pub fn after(nodes: Option<u64>) {
         LEFT.set(nodes);
     }
 
-    /// Whether the next allocation of a node may be tried; counts it.
+    /// Returns whether the next node may be allocated, and counts the attempt.
     pub(crate) fn permits() -> bool {
         match LEFT.get() {
             None => true,

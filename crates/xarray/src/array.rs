@@ -1,15 +1,14 @@
-//! The array: one entry at a time, by index.
+//! The array: access to one entry at a time, by index.
 
 use crate::alloc::AllocError;
 use crate::entry::{Counted, Entry};
 use crate::epoch::{Domain, Pin};
-use crate::guard::Guard;
 use crate::node::{Node, offset};
 use crate::tree::Tree;
 use std::fmt;
 use std::sync::Arc;
 
-/// A map from `u64` to [`Entry`]: an array that takes memory where it has entries.
+/// A map from `u64` to [`Entry`]: a sparse array that uses memory only where it has entries.
 ///
 /// See the [crate's description](crate). All methods take `&self`; share it by reference or `Arc`.
 /// *Height* is the number of levels, one for each six bits of the largest index in use: 1 up to 63,
@@ -19,19 +18,19 @@ pub struct XArray<E: Entry> {
     pub(crate) domain: Domain,
 }
 
-/// The array held something else than [`XArray::compare_exchange`] was told.
+/// The array did not hold the entry that [`XArray::compare_exchange`] expected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch<E> {
-    /// What it held.
+    /// The entry found.
     pub current: Option<E>,
-    /// What was to be put in, given back.
+    /// The new entry, returned to the caller.
     pub new: Option<E>,
 }
 
-/// Why [`XArray::compare_exchange`] has changed nothing.
+/// The reason why [`XArray::compare_exchange`] changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExchangeError<E> {
-    /// The array holds something else.
+    /// The array holds a different entry.
     Mismatch(Mismatch<E>),
     /// No memory for a node.
     Alloc(AllocError),
@@ -49,16 +48,8 @@ impl<E: Entry> XArray<E> {
         XArray { tree: Tree::new(), domain: Domain::default() }
     }
 
-    /// Pins this thread, so that many reads share the cost of it (some 5 ns) and can look at
-    /// entries without counting themselves. What leaves any array meanwhile is not freed before the
-    /// guard is dropped, or [repinned](Guard::repin). O(1).
-    #[inline]
-    pub fn pin(&self) -> Guard<'_, E> {
-        Guard { array: self, pin: self.domain.pin() }
-    }
-
-    /// The entry at an index, as one more owner of it. O(height); no lock, and no store to memory
-    /// that other threads use but the entry's own count.
+    /// Returns the entry at an index, as an additional owner. O(height). Takes no lock; the only
+    /// shared memory written is the entry's own count.
     ///
     /// ```
     /// # use {shoal_xarray::XArray, std::sync::Arc};
@@ -75,19 +66,19 @@ impl<E: Entry> XArray<E> {
         leaf.get(offset(index, 0), &pin)
     }
 
-    /// Whether there is an entry at an index. O(height), no lock.
+    /// Returns whether there is an entry at an index. O(height), no lock.
     #[inline]
     pub fn contains(&self, index: u64) -> bool {
         self.pin().get(index).is_some()
     }
 
-    /// Whether there is no entry at all. O(height) mostly, no lock.
+    /// Returns whether the array has no entries. Usually O(height), no lock.
     pub fn is_empty(&self) -> bool {
         self.pin().range(..).next().is_none()
     }
 
-    /// Puts an entry at an index and returns what was there; the marks stay. O(height), locks the
-    /// leaf; allocates the nodes that are missing, and if it cannot, changes nothing.
+    /// Stores an entry at an index and returns the previous one; marks are kept. O(height), locks
+    /// the leaf. Allocates the missing nodes; if that fails, nothing changes.
     #[inline]
     pub fn insert(&self, index: u64, entry: E) -> Result<Option<E>, AllocError> {
         self.insert_pinned(index, entry, &self.domain.pin())
@@ -107,8 +98,8 @@ impl<E: Entry> XArray<E> {
         Ok(left.map(|left| left.into_entry(pin)))
     }
 
-    /// What the array holds at an index, which is `entry` if it held nothing. O(height), locks the
-    /// leaf; allocates the nodes that are missing, and if it cannot, changes nothing.
+    /// Returns the entry at an index; if there is none, stores and returns `entry`. O(height),
+    /// locks the leaf. Allocates the missing nodes; if that fails, nothing changes.
     pub fn get_or_insert(&self, index: u64, entry: E) -> Result<E, AllocError> {
         let pin = self.domain.pin();
         let leaf = self.tree.lock_or_make(index, &pin)?;
@@ -122,9 +113,9 @@ impl<E: Entry> XArray<E> {
         Ok(entry)
     }
 
-    /// What the array holds at an index; if it holds nothing, what `make` returns. `make` runs
-    /// without a lock, so with several threads it may run in vain. Otherwise like
-    /// [`get_or_insert`](XArray::get_or_insert).
+    /// Returns the entry at an index; if there is none, stores and returns the result of `make`.
+    /// `make` runs without a lock, so with several threads its result may be discarded. Otherwise
+    /// like [`get_or_insert`](XArray::get_or_insert).
     pub fn get_or_insert_with(
         &self,
         index: u64,
@@ -136,9 +127,9 @@ impl<E: Entry> XArray<E> {
         }
     }
 
-    /// Puts `new` at an index if it holds exactly `current` (the same `Arc`, not an equal one), and
-    /// returns what was there. O(height), locks the leaf. Allocates only to put an entry where
-    /// there is none; if it cannot, changes nothing.
+    /// Stores `new` at an index if it holds exactly `current` (the same `Arc`, not an equal one),
+    /// and returns the previous entry. O(height), locks the leaf. Allocates only to store an entry
+    /// where there is none; if that fails, nothing changes.
     pub fn compare_exchange(
         &self,
         index: u64,
@@ -170,21 +161,21 @@ impl<E: Entry> XArray<E> {
         Ok(left.map(|left| left.into_entry(&pin)))
     }
 
-    /// Takes out whatever is at an index, with its marks. O(height), locks the leaf; frees nodes
-    /// that are empty then.
+    /// Removes the entry at an index, with its marks. O(height), locks the leaf; frees nodes that
+    /// become empty.
     ///
-    /// The array's share in an `Arc` goes when no reader can be looking at it any more: until then
-    /// its strong count is one more than it will be.
+    /// The array's reference to an `Arc` is dropped when no reader can be looking at it any more.
+    /// Until then the strong count is one higher than its final value.
     pub fn remove(&self, index: u64) -> Option<E> {
         self.remove_when(index, |_| true)
     }
 
-    /// Takes out the entry at an index if it still is this one (the same `Arc`, not an equal one).
+    /// Removes the entry at an index if it is still this one (the same `Arc`, not an equal one).
     ///
-    /// To be preferred to [`remove`](XArray::remove) by whoever holds an entry and wants it gone:
-    /// another one may have come to the index since. btrfs, which tracks open inodes in an XArray
-    /// since 2024 (Filipe Manana, Linux commit 310b2f5d5a94), erased by key when it evicted an
-    /// inode, and later found that this took out the new inode that had reused the slot.
+    /// Prefer this to [`remove`](XArray::remove) if you hold the entry: another one may have been
+    /// stored at the index since. btrfs tracks open inodes in an XArray since 2024 (Filipe Manana,
+    /// Linux commit 310b2f5d5a94). It erased by key when it evicted an inode, which sometimes
+    /// removed the new inode that had reused the slot.
     ///
     /// O(height), locks the leaf.
     pub fn remove_if(&self, index: u64, entry: &E) -> bool {
@@ -200,9 +191,9 @@ impl<E: Entry> XArray<E> {
         left.map(|left| left.retire(&pin)).is_some()
     }
 
-    /// Takes out the entry at an index if the predicate says so, which runs under the leaf's lock:
-    /// it must be short and must not use this array. Readers may hold the entry nevertheless; see
-    /// [`remove_if_unused`](XArray::remove_if_unused). O(height).
+    /// Removes the entry at an index if the predicate returns `true`. The predicate runs under the
+    /// leaf's lock: it must be short and must not use this array. Readers may still hold the entry;
+    /// see [`remove_if_unused`](XArray::remove_if_unused). O(height).
     pub fn remove_when(&self, index: u64, gone: impl FnOnce(E::Ref<'_>) -> bool) -> Option<E> {
         let pin = self.domain.pin();
         let leaf = self.tree.lock(index, &pin)?;
@@ -216,20 +207,20 @@ impl<E: Entry> XArray<E> {
         left.map(|left| left.into_entry(&pin))
     }
 
-    /// Takes out the entry at an index if it still is this one, nobody holds it but the array and
-    /// the caller, by this one reference, and `unused` agrees. Whether it did. O(height), locks the
-    /// leaf.
+    /// Removes the entry at an index if it is still this one, only the array and the caller (by
+    /// this one reference) hold it, and `unused` returns `true`. Returns whether it was removed.
+    /// O(height), locks the leaf.
     ///
-    /// It is true only if no [`get`](XArray::get) that returned the entry still has it, and no
-    /// later one returns it: a `get` at the same time either keeps the entry in the array or does
-    /// not find it. What a [`Guard`] looks at does not count, nor do weak references. It may be
-    /// false for other passing reasons: somebody was about to count himself, or the entry was in
-    /// an array before, and that array's share waits for readers.
+    /// Returns `true` only if no [`get`](XArray::get) that returned the entry still holds it and no
+    /// later `get` returns it: a concurrent `get` either keeps the entry in the array or does not
+    /// find it. Looks through a [`Guard`](crate::Guard) and weak references do not count. It may
+    /// return `false` for transient reasons: a reader was about to increment the count, or the
+    /// entry was in an array before and that array's reference is not dropped yet.
     ///
-    /// `unused` sees what earlier holders did before they let go. It runs under the leaf's lock, so
-    /// it must be short and must not use this array.
+    /// `unused` sees everything that earlier holders did before they dropped their reference. It
+    /// runs under the leaf's lock, so it must be short and must not use this array.
     ///
-    /// The protocol is described, with the argument for it, in `node/locked.rs`.
+    /// The protocol and its proof are in `node/locked.rs`.
     pub fn remove_if_unused(
         &self,
         index: u64,
@@ -247,22 +238,22 @@ impl<E: Entry> XArray<E> {
         left.map(|left| left.retire(&pin)).is_some()
     }
 
-    /// Takes out everything. O(nodes).
+    /// Removes all entries. O(nodes).
     pub fn clear(&mut self) {
         self.tree = Tree::new();
     }
 
-    /// Bytes of all nodes, without the entries themselves. O(nodes); for statistics.
+    /// Returns the bytes of all nodes, without the entries themselves. O(nodes); for statistics.
     ///
-    /// A node has 64 slots and takes 576 bytes: 9.2 bytes for an entry if indexes are dense, with
-    /// all levels; 576 and more if no two entries share a leaf.
+    /// A node has 64 slots and takes 576 bytes. With dense indexes an entry takes 9.2 bytes, all
+    /// levels included; if no two entries share a leaf, 576 bytes or more.
     pub fn memory_bytes(&self) -> usize {
         self.tree.count_nodes(&self.domain.pin()) * size_of::<Node<E>>()
     }
 }
 
 impl<T: Send + Sync + 'static> XArray<Arc<T>> {
-    /// [`get`](XArray::get) by a name that says what comes.
+    /// [`get`](XArray::get) with the return type spelled out.
     #[inline]
     pub fn get_arc(&self, index: u64) -> Option<Arc<T>> {
         self.get(index)

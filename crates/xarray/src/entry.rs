@@ -1,14 +1,14 @@
-//! What may be an entry: something that fits into a pointer, told apart from a node by two bits.
+//! Entries: values that fit into a pointer, distinguished from a node by two bits.
 //!
 //! | low bits of a slot | it holds |
 //! | --- | --- |
 //! | all zero | nothing |
 //! | `00` | a pointer entry |
-//! | `01` | a pointer entry that is leaving: see [`Counted`] |
+//! | `01` | a pointer entry that may be removed: see [`Counted`] |
 //! | `01`, where entries are values | a value |
 //! | `10` | a node, one level down |
 //!
-//! A type of entry is either a pointer or a value, so the two uses of `01` do not meet.
+//! An entry type is either a pointer or a value, so the two meanings of `01` never collide.
 
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
@@ -16,48 +16,48 @@ use std::sync::Arc;
 /// A slot's content.
 pub(crate) type Raw = *mut ();
 
-/// Set in a slot whose entry a remover wants to take out if nobody uses it.
+/// Set in a slot while a remover decides whether its entry is unused.
 pub(crate) const LEAVING: usize = 0b01;
 /// Set in a slot that holds a node.
 pub(crate) const NODE: usize = 0b10;
 
-/// Something that an [`XArray`](crate::XArray) can hold: an [`Arc`] or a [`Value`].
+/// A type that an [`XArray`](crate::XArray) can hold: an [`Arc`] or a [`Value`].
 ///
 /// # Safety
 ///
-/// * `into_raw` returns neither null nor anything that is not recognised as an entry: the low bits
-///   are `00` if `COUNTED`, and `01` if not.
-/// * `as_raw` returns what `into_raw` would, and two entries are the same exactly if it does.
+/// * `into_raw` must return neither null nor a pointer that is not recognised as an entry: the low
+///   bits are `00` if `COUNTED`, and `01` if not.
+/// * `as_raw` must return what `into_raw` would; entries are the same exactly if their `as_raw` is.
 /// * `clone_raw`, `borrow_raw` and `drop_raw` may be called from several threads on a pointer from
 ///   `into_raw` until `drop_raw` has been called on it once.
 pub unsafe trait Entry: Clone + Send + Sync + 'static {
-    /// What a reader sees without taking part in the ownership: `&T` for an `Arc<T>`.
+    /// The view that a reader gets without ownership: `&T` for an `Arc<T>`.
     type Ref<'a>: Copy;
 
-    /// Whether clones share something that is counted. If so, the two low bits are free.
+    /// `true` if clones share a reference count. The two low bits are then free.
     const COUNTED: bool;
 
-    /// The entry as a pointer that owns it.
+    /// Converts the entry into a pointer that owns it.
     fn into_raw(self) -> *mut ();
 
-    /// The pointer by which this entry is known.
+    /// The pointer that identifies this entry.
     fn as_raw(&self) -> *mut ();
 
-    /// Another entry, the same as that behind the pointer.
+    /// Clones the entry behind the pointer.
     ///
     /// # Safety
     ///
     /// `raw` is from `into_raw` and `drop_raw` has not been called on it.
     unsafe fn clone_raw(raw: *mut ()) -> Self;
 
-    /// A look at the entry behind the pointer.
+    /// Borrows the entry behind the pointer.
     ///
     /// # Safety
     ///
     /// `raw` is from `into_raw` and `drop_raw` is not called on it during `'a`.
     unsafe fn borrow_raw<'a>(raw: *mut ()) -> Self::Ref<'a>;
 
-    /// Gives back what the pointer owns.
+    /// Drops the entry that the pointer owns.
     ///
     /// # Safety
     ///
@@ -65,17 +65,18 @@ pub unsafe trait Entry: Clone + Send + Sync + 'static {
     unsafe fn drop_raw(raw: *mut ());
 }
 
-/// An entry that knows how many hold it, so that it can be removed if nobody does.
+/// An entry with a reference count, so that it can be removed if nobody else holds it.
 ///
 /// # Safety
 ///
-/// The count returned by `holders` is changed by nothing but `clone_raw` and `clone` (one more, at
-/// once) and dropping or `drop_raw` (one less, with release ordering).
+/// The count returned by `holders` must be changed only by `clone_raw` and `clone` (incremented at
+/// once) and by dropping or `drop_raw` (decremented, with release ordering).
 pub unsafe trait Counted: Entry {
-    /// Holders at some moment after the call began. Weak ones do not count. Relaxed.
+    /// Number of holders at some moment after the call began. Weak references do not count.
+    /// Relaxed.
     fn holders(&self) -> usize;
 
-    /// A look at the entry.
+    /// Borrows the entry.
     fn look(&self) -> Self::Ref<'_>;
 }
 
@@ -88,8 +89,8 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     #[inline]
     fn into_raw(self) -> *mut () {
         let raw = Arc::into_raw(self).cast_mut().cast::<()>();
-        // Counters stand before the value and their size is a multiple of 8: so it is for every
-        // `T`, if not by a promise of the standard library.
+        // The counters stand before the value and their size is a multiple of 8, so the
+        // assertion holds for every `T`, although the standard library does not promise it.
         assert!(raw.addr() & (LEAVING | NODE) == 0, "an Arc at {raw:?}");
         raw
     }
@@ -103,8 +104,8 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     #[inline]
     unsafe fn clone_raw(raw: *mut ()) -> Arc<T> {
         let value = raw.cast_const().cast::<T>();
-        // SAFETY: the pointer is from `Arc::into_raw` and has not been dropped, says our caller;
-        // the count added here belongs to the Arc that is made of it.
+        // SAFETY: the caller promises that the pointer is from `Arc::into_raw` and was not
+        // dropped. The count added here belongs to the new Arc.
         unsafe {
             Arc::increment_strong_count(value);
             Arc::from_raw(value)
@@ -114,15 +115,16 @@ unsafe impl<T: Send + Sync + 'static> Entry for Arc<T> {
     // SAFETY: as the trait says.
     #[inline]
     unsafe fn borrow_raw<'a>(raw: *mut ()) -> &'a T {
-        // SAFETY: the pointer is from `Arc::into_raw` and the array's count is not dropped during
-        // 'a, says our caller.
+        // SAFETY: the caller promises that the pointer is from `Arc::into_raw` and that the
+        // array's count is not dropped during 'a.
         unsafe { &*raw.cast_const().cast::<T>() }
     }
 
     // SAFETY: as the trait says.
     #[inline]
     unsafe fn drop_raw(raw: *mut ()) {
-        // SAFETY: the pointer is from `Arc::into_raw`, and this is the one time, says our caller.
+        // SAFETY: the caller promises that the pointer is from `Arc::into_raw` and dropped only
+        // here.
         drop(unsafe { Arc::from_raw(raw.cast_const().cast::<T>()) });
     }
 }
@@ -140,7 +142,7 @@ unsafe impl<T: Send + Sync + 'static> Counted for Arc<T> {
     }
 }
 
-/// A number in place of a pointer, two bits shorter than it (after Linux's `xa_mk_value`).
+/// A number in place of a pointer, two bits shorter (after Linux's `xa_mk_value`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Value(usize);
 
@@ -176,19 +178,19 @@ unsafe impl Entry for Value {
         without_provenance_mut(self.0 << 2 | LEAVING)
     }
 
-    // SAFETY: asks for nothing.
+    // SAFETY: has no requirements.
     #[inline]
     unsafe fn clone_raw(raw: *mut ()) -> Value {
         Value(raw.addr() >> 2)
     }
 
-    // SAFETY: asks for nothing.
+    // SAFETY: has no requirements.
     #[inline]
     unsafe fn borrow_raw<'a>(raw: *mut ()) -> Self::Ref<'a> {
         Value(raw.addr() >> 2)
     }
 
-    // SAFETY: asks for nothing.
+    // SAFETY: has no requirements.
     #[inline]
     unsafe fn drop_raw(_raw: *mut ()) {}
 }

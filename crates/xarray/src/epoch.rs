@@ -1,22 +1,22 @@
-//! When memory that a lock-free reader may still look at is given back.
+//! Deferred freeing of memory that a lock-free reader may still look at.
 //!
-//! Epoch-based reclamation (Keir Fraser, "Practical lock-freedom", 2004) as `crossbeam-epoch` does
-//! it: a reader announces itself by *pinning*, a store to a word of its own thread; what is retired
-//! while anybody is pinned who could have seen it stays until they are gone.
+//! Epoch-based reclamation (Keir Fraser, "Practical lock-freedom", 2004) as in `crossbeam-epoch`. A
+//! reader announces itself by *pinning*: a store to a word of its own thread. Retired memory is not
+//! freed while any thread is pinned that could have seen it.
 //!
-//! Retiring may run the destructors of whatever was retired earlier, here or in other arrays: never
-//! do it with a node's lock held.
+//! Retiring may run destructors of anything retired earlier, in this or other arrays. Never retire
+//! while a node's lock is held.
 
 use std::marker::PhantomData;
 
-/// Where an array's garbage goes: to the process-wide collector.
+/// The collector of an array's garbage: the process-wide one.
 #[derive(Default)]
 pub(crate) struct Domain {
     #[cfg(loom)]
     garbage: Garbage,
 }
 
-/// While it lives, nothing that could be reached through it is freed.
+/// A pin. Nothing reachable through it is freed while it lives.
 pub(crate) struct Pin<'a> {
     #[cfg(not(loom))]
     epoch: crossbeam_epoch::Guard,
@@ -39,19 +39,19 @@ impl Domain {
 
 #[cfg(not(loom))]
 impl Pin<'_> {
-    /// Runs `free` when nobody can look at what it frees any more.
+    /// Runs `free` when no thread can look any more at the memory that it frees.
     ///
     /// # Safety
     ///
     /// `free` may run on another thread, at any time after all threads that are pinned now are
-    /// unpinned: what it frees must be out of reach of those that pin later.
+    /// unpinned. Threads that pin later must not be able to reach the memory that it frees.
     #[inline]
     pub unsafe fn defer(&self, free: impl FnOnce() + Send + 'static) {
-        // SAFETY: as our caller promises; `Send` and `'static` are asked for by the type.
+        // SAFETY: our caller's promise; the types demand `Send` and `'static`.
         unsafe { self.epoch.defer_unchecked(free) }
     }
 
-    /// Lets the collector advance past what was seen so far.
+    /// Lets the collector free what this thread could see so far.
     pub fn repin(&mut self) {
         self.epoch.repin();
     }
@@ -66,7 +66,7 @@ impl Domain {
 
 #[cfg(loom)]
 impl Pin<'_> {
-    /// Runs `free` when nobody can look at what it frees any more.
+    /// Runs `free` when no thread can look any more at the memory that it frees.
     ///
     /// # Safety
     ///
@@ -75,7 +75,7 @@ impl Pin<'_> {
         self.garbage.lock().expect("no thread panics with it").push(Box::new(free));
     }
 
-    /// Nothing to do in the model.
+    /// Does nothing in the model.
     pub fn repin(&mut self) {}
 }
 

@@ -1,4 +1,4 @@
-//! Using many entries while pinned once; reading without counting.
+//! Reading many entries under one pin, without touching their counts.
 
 use crate::alloc::AllocError;
 use crate::array::XArray;
@@ -6,19 +6,29 @@ use crate::entry::Entry;
 use crate::epoch::Pin;
 use crate::node::offset;
 
-/// A thread that is pinned, and may look at entries: they live as long as this guard's borrow.
+/// A pinned thread, which may look at entries. They live as long as this guard's borrow.
 ///
-/// It stays with its thread. While it lives, memory that leaves any array is not freed: do not keep
-/// one while waiting for something.
+/// A guard cannot leave its thread. While it lives, memory that leaves any array is not freed, so
+/// never keep a guard while waiting.
 pub struct Guard<'a, E: Entry> {
     pub(crate) array: &'a XArray<E>,
     pub(crate) pin: Pin<'a>,
 }
 
+impl<E: Entry> XArray<E> {
+    /// Pins this thread, so that many reads share the cost of pinning (about 5 ns) and can look at
+    /// entries without touching their counts. Nothing that leaves any array is freed before the
+    /// guard is dropped or [repinned](Guard::repin). O(1).
+    #[inline]
+    pub fn pin(&self) -> Guard<'_, E> {
+        Guard { array: self, pin: self.domain.pin() }
+    }
+}
+
 impl<'a, E: Entry> Guard<'a, E> {
-    /// A look at the entry at an index: `&T` for an `Arc<T>`. It may leave the array meanwhile, and
-    /// this look does not keep [`XArray::remove_if_unused`] from taking it out. O(height); no lock,
-    /// no store.
+    /// Borrows the entry at an index: `&T` for an `Arc<T>`. The entry may leave the array
+    /// meanwhile, and this borrow does not prevent [`XArray::remove_if_unused`]. O(height); no
+    /// lock, no store.
     ///
     /// ```
     /// # use {shoal_xarray::XArray, std::sync::Arc};
@@ -36,39 +46,39 @@ impl<'a, E: Entry> Guard<'a, E> {
         leaf.peek(offset(index, 0), &self.pin)
     }
 
-    /// The entry at an index, as one more owner of it; like [`XArray::get`].
+    /// Returns the entry at an index as an additional owner; like [`XArray::get`].
     #[inline]
     pub fn get_owned(&self, index: u64) -> Option<E> {
         let leaf = self.array.tree.leaf(index, &self.pin)?;
         leaf.get(offset(index, 0), &self.pin)
     }
 
-    /// A use of the entry at an index, which `use_it` makes of a look at it: like
-    /// [`get_owned`](Guard::get_owned), but counted where the caller likes, for instance in
-    /// a cache line of his own. While the use lives, [`XArray::remove_if_unused`] must be told by
-    /// its predicate that the entry is used. So `use_it` must note the use in a word that the
-    /// predicate reads, and dropping the use must take that back, with release ordering.
+    /// Uses the entry at an index: like [`get_owned`](Guard::get_owned), but counted by the caller,
+    /// for instance in its own cache line. `use_it` makes the use from a borrow of the entry. While
+    /// a use lives, the predicate passed to [`XArray::remove_if_unused`] must report the entry as
+    /// used. Therefore `use_it` must record the use in a word that the predicate reads, and
+    /// dropping the use must undo that with release ordering.
     ///
-    /// `use_it` may run several times, and what it returns be dropped at once. O(height), no lock.
+    /// `use_it` may run several times, and its result may be dropped at once. O(height), no lock.
     #[inline]
     pub fn get_as<'g, U>(&'g self, index: u64, use_it: impl Fn(E::Ref<'g>) -> U) -> Option<U> {
         let leaf = self.array.tree.leaf(index, &self.pin)?;
         leaf.get_as(offset(index, 0), &self.pin, use_it)
     }
 
-    /// Puts an entry at an index and returns what was there, like [`XArray::insert`], for who has
-    /// many of them.
+    /// Stores an entry at an index and returns the previous one, like [`XArray::insert`], for
+    /// callers with many entries.
     #[inline]
     pub fn insert(&self, index: u64, entry: E) -> Result<Option<E>, AllocError> {
         self.array.insert_pinned(index, entry, &self.pin)
     }
 
-    /// The array.
+    /// The array of this guard.
     pub fn array(&self) -> &'a XArray<E> {
         self.array
     }
 
-    /// Lets go of what was seen so far, so that it can be freed, and pins anew. O(1).
+    /// Unpins, so that memory seen so far can be freed, and pins again. O(1).
     pub fn repin(&mut self) {
         self.pin.repin();
     }

@@ -1,8 +1,8 @@
-//! Entries in the order of their indexes, while others change the array.
+//! Iteration in index order, concurrently with writers.
 //!
-//! No iterator holds a lock. What all of them keep: indexes ascend; an entry that is in the array
-//! during the whole iteration is met exactly once; one that comes or goes meanwhile may be met. So
-//! removing while iterating is fine, also by the one who iterates.
+//! No iterator holds a lock. All guarantee: indexes ascend; an entry that is in the array during
+//! the whole iteration is returned exactly once; an entry added or removed meanwhile may be
+//! returned. Removing entries while iterating is allowed, also by the iterating thread.
 
 use crate::array::XArray;
 use crate::entry::Entry;
@@ -11,7 +11,7 @@ use crate::marks::Mark;
 use crate::node::{Node, Select, offset};
 use std::ops::{Bound, RangeBounds};
 
-/// First and last index of a range; `None` if there is none in it.
+/// Returns the first and last index of a range; `None` if it is empty.
 pub(crate) fn limits(range: impl RangeBounds<u64>) -> Option<(u64, u64)> {
     let from = match range.start_bound() {
         Bound::Included(from) => *from,
@@ -27,23 +27,25 @@ pub(crate) fn limits(range: impl RangeBounds<u64>) -> Option<(u64, u64)> {
 }
 
 impl<E: Entry> XArray<E> {
-    /// Every entry, by ascending index; see [`range`](XArray::range).
+    /// Iterates over all entries by ascending index; see [`range`](XArray::range).
     pub fn iter(&self) -> Iter<'_, E> {
         self.range(..)
     }
 
-    /// The entries of a range, by ascending index, each as one more owner of it. Pins for each step
-    /// only, so it may be kept as long as needed. O(height) for an entry.
+    /// Iterates over the entries of a range by ascending index, each returned as an additional
+    /// owner. Pins only during a step, so the iterator may be kept as long as needed. O(height) per
+    /// entry.
     pub fn range(&self, range: impl RangeBounds<u64>) -> Iter<'_, E> {
         Iter { array: self, rest: limits(range), select: Select::Present }
     }
 
-    /// The entries of a range that have a mark; otherwise like [`range`](XArray::range).
+    /// Iterates over the entries of a range that have a mark; otherwise like
+    /// [`range`](XArray::range).
     pub fn range_marked(&self, range: impl RangeBounds<u64>, mark: Mark) -> Iter<'_, E> {
         Iter { array: self, rest: limits(range), select: mark.select() }
     }
 
-    /// The first entry from `from` to `to` that `select` means.
+    /// Returns the first entry from `from` to `to` that matches `select`.
     pub(crate) fn next_owned(&self, mut from: u64, to: u64, select: Select) -> Option<(u64, E)> {
         let pin = self.domain.pin();
         loop {
@@ -65,10 +67,10 @@ impl<'a, E: Entry> IntoIterator for &'a XArray<E> {
     }
 }
 
-/// Entries of an array, owned.
+/// An iterator over entries, owned.
 pub struct Iter<'a, E: Entry> {
     array: &'a XArray<E>,
-    /// First and last index that are still to be looked at.
+    /// First and last index still to visit.
     rest: Option<(u64, u64)>,
     select: Select,
 }
@@ -87,8 +89,8 @@ impl<E: Entry> Iterator for Iter<'_, E> {
 impl<E: Entry> std::iter::FusedIterator for Iter<'_, E> {}
 
 impl<E: Entry> Guard<'_, E> {
-    /// A look at the entries of a range, by ascending index. O(1) for an entry, where indexes are
-    /// dense.
+    /// Iterates over the entries of a range by ascending index, borrowed. O(1) per entry where
+    /// indexes are dense.
     ///
     /// ```
     /// # use shoal_xarray::{Value, XArray};
@@ -104,23 +106,24 @@ impl<E: Entry> Guard<'_, E> {
         Looks { guard: self, rest: limits(range), select: Select::Present, leaf: None }
     }
 
-    /// A look at the entries of a range that have a mark; otherwise like [`range`](Guard::range).
+    /// Iterates over the entries of a range that have a mark, borrowed; otherwise like
+    /// [`range`](Guard::range).
     pub fn range_marked(&self, range: impl RangeBounds<u64>, mark: Mark) -> Looks<'_, E> {
         Looks { guard: self, rest: limits(range), select: mark.select(), leaf: None }
     }
 }
 
-/// Entries of an array, looked at while pinned.
+/// An iterator over entries, borrowed under a pin.
 pub struct Looks<'g, E: Entry> {
     guard: &'g Guard<'g, E>,
     rest: Option<(u64, u64)>,
     select: Select,
-    /// The leaf that `rest` begins in, if it is known.
+    /// The leaf in which `rest` begins, if known.
     leaf: Option<&'g Node<E>>,
 }
 
 impl<'g, E: Entry> Looks<'g, E> {
-    /// The next slot in the leaf where we are, or in a later one.
+    /// Returns the next matching slot, in the current leaf or a later one.
     #[inline]
     fn slot(&mut self, from: u64, to: u64) -> Option<(u64, &'g Node<E>)> {
         if let Some(leaf) = self.leaf {

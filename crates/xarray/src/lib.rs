@@ -1,9 +1,9 @@
 //! A general XArray: a map from `u64` to shared entries that is read without locks.
 //!
 //! After the XArray of Linux (Matthew Wilcox, 2018), its interface rather than its code: a tree of
-//! nodes with 64 slots, as high as the largest index needs, with marks, reservations and allocation
-//! of indexes. Otherwise than there, writers in different leaves do not exclude each other, and an
-//! entry can be removed exactly if nobody uses it.
+//! nodes with 64 slots, as high as the largest index requires, with marks, reservations and
+//! allocation of indexes. Unlike there, writers in different leaves do not exclude each other, and
+//! an entry can be removed exactly if nobody uses it.
 //!
 //! ```
 //! use shoal_xarray::{Mark, XArray};
@@ -13,20 +13,20 @@
 //! inodes.insert(256, Arc::new("root".into()))?;
 //! let root = inodes.get(256).expect("just inserted");
 //!
-//! // Marks: which entries have something to be done.
+//! // Marks: entries that need some work.
 //! inodes.set_mark(256, Mark::A);
 //! assert_eq!(inodes.next_marked(0, Mark::A), Some((256, root.clone())));
 //!
-//! // Memory first, so that what follows cannot fail.
+//! // Allocate first, so that the store cannot fail.
 //! let place = inodes.reserve(257)?;
 //! place.store(Arc::new("file".into()));
 //!
-//! // Many reads, pinned once, without counting.
+//! // Many reads under one pin, without counting.
 //! let guard = inodes.pin();
 //! assert_eq!(guard.range(..).map(|(index, name)| (index, name.len())).last(), Some((257, 4)));
 //! drop(guard);
 //!
-//! // Removal: only this entry, and only if nobody else has it.
+//! // Removal: only this entry, and only if nobody else holds it.
 //! let user = root.clone();
 //! assert!(!inodes.remove_if_unused(256, &root, |_| true));
 //! drop(user);
@@ -34,7 +34,7 @@
 //! # Ok::<(), shoal_xarray::AllocError>(())
 //! ```
 //!
-//! # What it costs
+//! # Cost
 //!
 //! | | work | locks | memory |
 //! | --- | --- | --- | --- |
@@ -44,26 +44,26 @@
 //!
 //! Height is 1 for indexes up to 63, 4 up to 16 million, at most 11.
 //!
-//! # What is promised while others write
+//! # Guarantees with concurrent writers
 //!
-//! Every call that is about one index takes effect at one moment between its beginning and its end
-//! (it is linearisable). Iteration is described in [`Iter`], removal of unused entries in
+//! Every call on one index is linearisable: it takes effect at one moment between its beginning and
+//! its end. For iteration see [`Iter`], for the removal of unused entries
 //! [`XArray::remove_if_unused`].
 //!
 //! An entry that has left the array is dropped when no reader can be looking at it, by epoch-based
-//! reclamation; so entries must be `'static`. An entry's destructor may use arrays.
+//! reclamation. Entries must therefore be `'static`. An entry's destructor may use arrays.
 //!
 //! # Modules, bottom-up
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `sync` | atomics and the nodes' lock, or their models |
-//! | `epoch` | when memory is given back |
-//! | `entry` | what may be an entry |
-//! | `alloc` | running out of memory |
+//! | `epoch` | deferred freeing |
+//! | `entry` | types of entries |
+//! | `alloc` | allocation failures |
 //! | `node` | nodes and the root: the invariants, and the protocol of removal |
-//! | `tree` | finding, making and removing leaves; what parents know of them |
-//! | `array`, `guard`, `marks`, `reserve`, `iter` | the interface |
+//! | `tree` | finding, making and removing leaves; summaries of children in their parents |
+//! | `array`, `guard`, `marks`, `iter`, `reserve` | the interface |
 
 mod sync;
 
@@ -78,9 +78,11 @@ mod node;
 mod tree;
 
 mod array;
+
 mod guard;
-mod iter;
 mod marks;
+
+mod iter;
 mod reserve;
 
 #[cfg(test)]

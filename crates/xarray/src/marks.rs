@@ -1,15 +1,15 @@
-//! Three marks for each entry, and finding the entries that have one.
+//! Three marks per entry, and search for marked entries.
 //!
-//! A mark is kept with the entry in its leaf, and in each node above: whether there is one below.
-//! So looking for marked entries skips what has none. Linux's XArray uses its marks for dirty
+//! A mark is stored with the entry in its leaf. Each node above stores for each child whether there
+//! is one below, so a search skips subtrees without marks. Linux's XArray uses its marks for dirty
 //! pages, for pages under writeback, and for free indexes (Matthew Wilcox, "The XArray data
-//! structure", 2018); here free indexes have bits of their own.
+//! structure", 2018); here free indexes have their own bits.
 
 use crate::array::XArray;
 use crate::entry::Entry;
 use crate::node::{Select, offset};
 
-/// One of the marks of an entry. What they mean is up to the user.
+/// One of the marks of an entry. Their meaning is up to the user.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mark {
     /// The first.
@@ -21,7 +21,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// All of them.
+    /// All marks.
     pub const ALL: [Mark; 3] = [Mark::A, Mark::B, Mark::C];
 
     pub(crate) fn select(self) -> Select {
@@ -30,20 +30,20 @@ impl Mark {
 }
 
 impl<E: Entry> XArray<E> {
-    /// Marks the entry at an index; whether there is one. An index without entry, also a reserved
-    /// one, has no marks. When this has returned, whoever looks for the mark finds it. O(height),
-    /// locks the leaf, and the nodes above as far as they had no such mark.
+    /// Marks the entry at an index. Returns whether there is one; an index without an entry, also a
+    /// reserved one, has no marks. After the return every search finds the mark. O(height); locks
+    /// the leaf, and the nodes above that had no such mark.
     pub fn set_mark(&self, index: u64, mark: Mark) -> bool {
         self.change_mark(index, mark, true).is_some()
     }
 
-    /// Takes a mark off the entry at an index; whether it had it. O(height), locks the leaf, and
-    /// the nodes above as far as it was the last one.
+    /// Clears a mark of the entry at an index. Returns whether it was set. O(height); locks the
+    /// leaf, and the nodes above for which it was the last one.
     pub fn clear_mark(&self, index: u64, mark: Mark) -> bool {
         self.change_mark(index, mark, false).unwrap_or(false)
     }
 
-    /// Whether it had the mark before; `None` without an entry.
+    /// Returns the mark before the change; `None` if there is no entry.
     fn change_mark(&self, index: u64, mark: Mark, on: bool) -> Option<bool> {
         let pin = self.domain.pin();
         let leaf = self.tree.lock(index, &pin)?;
@@ -56,22 +56,22 @@ impl<E: Entry> XArray<E> {
         Some(had)
     }
 
-    /// Whether the entry at an index has the mark. O(height), no lock.
+    /// Returns whether the entry at an index has the mark. O(height), no lock.
     pub fn has_mark(&self, index: u64, mark: Mark) -> bool {
         let pin = self.domain.pin();
         let leaf = self.tree.leaf(index, &pin);
         leaf.is_some_and(|leaf| leaf.slots(mark.select()) >> offset(index, 0) & 1 == 1)
     }
 
-    /// The first entry at or after `from` that has the mark. O(height) if nothing changes
-    /// meanwhile, no lock.
+    /// Returns the first entry at or after `from` that has the mark. O(height) without concurrent
+    /// changes; no lock.
     pub fn next_marked(&self, from: u64, mark: Mark) -> Option<(u64, E)> {
         self.next_owned(from, u64::MAX, mark.select())
     }
 
     /// Calls `each` for every entry that has the mark, in order, without a lock: `each` may use the
-    /// array as it likes. An entry that has the mark all the time is met; one that gets or loses it
-    /// meanwhile may be.
+    /// array freely. An entry that has the mark during the whole call is visited; one that gains or
+    /// loses it meanwhile may be.
     pub fn for_each_marked(&self, mark: Mark, mut each: impl FnMut(u64, &E)) {
         let mut from = Some(0);
         while let Some((index, entry)) = from.and_then(|from| self.next_marked(from, mark)) {

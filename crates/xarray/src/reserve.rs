@@ -1,4 +1,4 @@
-//! Memory first, entry later: reservations, and the allocation of free indexes.
+//! Reservations (allocate memory now, store the entry later), and allocation of free indexes.
 
 use crate::alloc::AllocError;
 use crate::array::XArray;
@@ -8,19 +8,20 @@ use crate::node::{Locked, offset};
 use std::fmt;
 use std::ops::RangeBounds;
 
-/// The right to store an entry at an index without needing memory for it.
+/// The right to store an entry at an index without allocating memory.
 ///
-/// The index looks empty as long as there is nothing at it. [`XArray::alloc`] does not give it to
-/// anybody else; inserting there by index is possible. Dropped unused, it gives back what it kept.
+/// The index looks empty until something is stored there. [`XArray::alloc`] does not allocate it to
+/// anybody else; inserting there by index is possible. Dropping the reservation unused releases it.
 #[must_use = "a reservation that is dropped is given back"]
 pub struct Reservation<'a, E: Entry> {
     array: &'a XArray<E>,
     index: u64,
-    /// Not so if there was another reservation of the same index: that one keeps it from `alloc`.
+    /// `false` if another reservation of the same index existed: that one keeps the index from
+    /// `alloc`.
     owner: bool,
 }
 
-/// Why no index was allocated.
+/// The reason why no index was allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexError {
     /// All indexes of the range are in use or reserved.
@@ -47,8 +48,7 @@ impl From<AllocError> for IndexError {
 }
 
 impl<E: Entry> XArray<E> {
-    /// Allocates every node that an entry at this index needs, or none of them. O(height), locks
-    /// the leaf.
+    /// Allocates all nodes that an entry at this index needs, or none. O(height), locks the leaf.
     ///
     /// ```
     /// # use {shoal_xarray::XArray, std::sync::Arc};
@@ -73,7 +73,8 @@ impl<E: Entry> XArray<E> {
     }
 
     /// Reserves the lowest index of the range that is neither in use nor reserved: at some moment
-    /// of the call, none below it was free. O(height), and as much for each thread that is faster.
+    /// of the call, no lower one was free. O(height), and again for each concurrent thread that is
+    /// faster.
     pub fn reserve_free(
         &self,
         range: impl RangeBounds<u64>,
@@ -90,8 +91,8 @@ impl<E: Entry> XArray<E> {
         }
     }
 
-    /// Puts an entry at the lowest free index of the range and returns the index. Like
-    /// [`reserve_free`](XArray::reserve_free), with the entry stored at once.
+    /// Stores an entry at the lowest free index of the range and returns the index. Like
+    /// [`reserve_free`](XArray::reserve_free) followed by a store.
     ///
     /// ```
     /// # use {shoal_xarray::{IndexError, XArray}, std::sync::Arc};
@@ -114,8 +115,8 @@ impl<E: Entry> Reservation<'_, E> {
         self.index
     }
 
-    /// Puts an entry at the index and returns what was there: nothing, unless others insert there
-    /// by index. Cannot fail. O(height), locks the leaf.
+    /// Stores an entry at the index and returns the previous one (`None` unless others insert there
+    /// by index). Cannot fail. O(height), locks the leaf.
     pub fn store(self, entry: E) -> Option<E> {
         let (pin, place) = (self.array.domain.pin(), offset(self.index, 0));
         let leaf = self.leaf(&pin);
@@ -127,7 +128,7 @@ impl<E: Entry> Reservation<'_, E> {
         left.map(|left| left.into_entry(&pin))
     }
 
-    /// What the array holds at the index, which is `entry` if it held nothing. Cannot fail.
+    /// Returns the entry at the index; if there is none, stores and returns `entry`. Cannot fail.
     /// O(height), locks the leaf.
     pub fn get_or_store(self, entry: E) -> E {
         let (pin, place) = (self.array.domain.pin(), offset(self.index, 0));

@@ -1,7 +1,7 @@
-//! Atomics, fences and the lock of a node, or their models where the model checker runs.
+//! Atomics, fences and the lock of a node, or their models under the model checker.
 //!
-//! A node's lock guards no data in Rust's sense: every field of a node is atomic, because readers
-//! look at them without the lock. It decides who may *write* them.
+//! A node's lock does not guard data in Rust's sense: every field of a node is atomic, because
+//! readers access it without the lock. The lock decides which thread may *write*.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -14,11 +14,11 @@ pub(crate) use lock::{Lock, LockGuard};
 mod lock {
     use super::{AtomicU32, Ordering};
 
-    /// Spins before the thread gives its processor away.
+    /// Spins before the thread yields its processor.
     const SPINS: u32 = 64;
 
-    /// Held for some ten instructions, so that waiting in the kernel would cost more than it saves;
-    /// a waiter yields, because the holder may have lost its processor.
+    /// A spin lock, held for about ten instructions, so that waiting in the kernel would cost more
+    /// than it saves. A waiter yields, because the holder may have lost its processor.
     #[derive(Default)]
     pub(crate) struct Lock(AtomicU32);
 
@@ -62,7 +62,7 @@ mod lock {
 
 #[cfg(loom)]
 mod lock {
-    /// The model's own, which does not make it explore every turn of a spinning loop.
+    /// The model's own lock, so that it does not explore every turn of a spinning loop.
     #[derive(Default)]
     pub(crate) struct Lock(loom::sync::Mutex<()>);
 

@@ -1,18 +1,18 @@
-//! The tree: finding a leaf, making it, and letting go of nodes that are empty.
+//! The tree: finding and making leaves, and removing empty nodes.
 //!
-//! Going down takes no lock. Whoever writes locks the leaf, looks whether it is dead (then it
-//! starts again), changes it, and *settles*: if what the leaf's parent has to know has changed, it
-//! locks the parent, and so on upwards as far as something changes, and keeps all of it locked
-//! until that is done. So a mark whose setting has returned can be found from the root, and one
-//! that is being cleared cannot take along one that another thread sets meanwhile: both hold the
-//! leaf's lock, or the lock of the node where their paths meet.
+//! Descending takes no lock. A writer locks the leaf, checks that it is not dead (otherwise it
+//! starts again), changes it, and *settles*: if the leaf's summary has changed, it locks the
+//! parent, and so on upwards as far as summaries change, and keeps all of them locked until it is
+//! done. So a mark is reachable from the root once setting it has returned, and clearing a mark
+//! cannot remove one that another thread sets meanwhile: both threads hold the leaf's lock, or the
+//! lock of the node where their paths meet.
 //!
-//! Writers in different leaves exclude each other only for such a step: with dense indexes for one
-//! in 64.
+//! Writers in different leaves exclude each other only during such a step: with dense indexes in
+//! one write of 64.
 //!
-//! The tree grows by a node above the topmost, with that one locked, and shrinks by the opposite,
-//! with both locked. A reader that still sees the old topmost node finds what there was when it
-//! began.
+//! The tree grows by a node above the topmost one, with that one locked, and shrinks by the
+//! opposite, with both locked. A reader that still uses the old topmost node finds the state at its
+//! start.
 
 use crate::alloc::AllocError;
 use crate::entry::Entry;
@@ -27,27 +27,27 @@ pub(crate) struct Tree<E: Entry> {
     root: Root<E>,
 }
 
-/// How far the way to an index leads.
+/// The result of descending to an index.
 enum Way<'g, E: Entry> {
-    /// To its leaf.
+    /// The leaf.
     Leaf(&'g Node<E>),
-    /// To a node of this level whose slot for the index is empty.
+    /// A node of this level, whose slot for the index is empty.
     Missing(&'g Node<E>, usize),
-    /// Nowhere: the topmost node, of this level, does not reach so far.
+    /// The topmost node, of this level, does not reach the index.
     Short(&'g Node<E>, usize),
-    /// Nowhere: there is no node.
+    /// There is no node.
     Empty,
 }
 
 impl<E: Entry> Tree<E> {
-    /// No node.
+    /// A tree without nodes.
     pub fn new() -> Tree<E> {
         Tree { root: Root::new() }
     }
 
     #[inline]
     fn way<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Way<'g, E> {
-        // The way of every lookup, so by shifts rather than levels.
+        // The path of every lookup, so by shifts rather than levels.
         let Some((mut node, mut shift)) = self.root.top(pin) else { return Way::Empty };
         if !reaches_from(shift, index) {
             return Way::Short(node, (shift / BITS) as usize);
@@ -61,7 +61,7 @@ impl<E: Entry> Tree<E> {
         Way::Leaf(node)
     }
 
-    /// The leaf that an index belongs to, if there is one. O(height), no lock.
+    /// Returns the leaf of an index, if there is one. O(height), no lock.
     #[inline]
     pub fn leaf<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
         match self.way(index, pin) {
@@ -70,7 +70,7 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// The same, locked and alive.
+    /// Returns the leaf of an index, locked and alive, if there is one.
     #[inline]
     pub fn lock<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Option<Locked<'g, E>> {
         loop {
@@ -81,7 +81,7 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// The same, made if there is none.
+    /// Returns the leaf of an index, locked and alive; makes it if there is none.
     #[inline]
     pub fn lock_or_make<'g>(
         &self,
@@ -111,7 +111,8 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// Makes all that an index out of reach needs, and sets it on top of the tree at once.
+    /// Makes all nodes for an index beyond the tree's reach, and puts them on top of the tree at
+    /// once.
     fn raise(
         &self,
         top: &Node<E>,
@@ -128,14 +129,14 @@ impl<E: Entry> Tree<E> {
         }
         spine.adopt(branch(index, height - 1)?);
         let top = top.lock();
-        // If not, then somebody was faster: the next look will tell.
+        // Otherwise another thread was faster; the next round sees it.
         if !top.is_dead() && self.root.is(&top) {
             self.root.raise(&top, spine, pin);
         }
         Ok(())
     }
 
-    /// To be called with a leaf that was changed, and the summary of it before.
+    /// Propagates a change of a leaf to the nodes above. `before` is its summary before the change.
     #[inline]
     pub fn settle(&self, leaf: Locked<'_, E>, before: Summary, pin: &Pin<'_>) {
         if leaf.summary().differs(before) {
@@ -143,8 +144,8 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// The same where an entry was put in and nothing else: the parent can only have to know that
-    /// the leaf has become full.
+    /// The same after an entry was stored and nothing else: the only possible news for the parent
+    /// is that the leaf became full.
     #[inline]
     pub fn settle_put(&self, leaf: Locked<'_, E>, was_full: bool, pin: &Pin<'_>) {
         if leaf.is_full() != was_full {
@@ -158,7 +159,7 @@ impl<E: Entry> Tree<E> {
         let mut dead: [Option<Dead<E>>; LEVELS] = [const { None }; LEVELS];
         let mut held: [Option<Locked<'g, E>>; LEVELS] = [const { None }; LEVELS];
         let mut node = leaf;
-        let mut spare = false;
+        let mut may_lower = false;
         for (dead, held) in dead.iter_mut().zip(&mut held) {
             let summary = node.summary();
             if !summary.differs(before) {
@@ -173,20 +174,20 @@ impl<E: Entry> Tree<E> {
             let parent = parent.lock();
             before = parent.summary();
             *dead = parent.note(&node, summary);
-            spare = dead.is_some() && parent.is_spare();
+            may_lower = dead.is_some() && parent.has_only_first_child();
             *held = Some(std::mem::replace(&mut node, parent));
         }
-        // From here on no lock is held: what is retired may run anything.
+        // From here on no lock is held: retiring may run any destructor.
         drop((node, held));
         for dead in dead.into_iter().flatten() {
             dead.retire(pin);
         }
-        if spare {
+        if may_lower {
             self.lower(pin);
         }
     }
 
-    /// Takes off topmost nodes that have only their first child.
+    /// Removes topmost nodes that have only their first child.
     fn lower(&self, pin: &Pin<'_>) {
         loop {
             let Some((top, level)) = self.root.load(pin) else { return };
@@ -195,8 +196,13 @@ impl<E: Entry> Tree<E> {
             }
             let Some(child) = top.child(0, pin) else { return };
             let (child, top) = (child.lock(), top.lock());
-            // Whoever changed it meanwhile will come here, or has put something into it.
-            if child.is_dead() || top.is_dead() || !top.is_spare() || !self.root.is(&top) {
+            // A thread that changed it meanwhile will come here itself, or has stored something
+            // in it.
+            if child.is_dead()
+                || top.is_dead()
+                || !top.has_only_first_child()
+                || !self.root.is(&top)
+            {
                 return;
             }
             let dead = self.root.lower(&top, &child);
@@ -207,8 +213,8 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// The first slot at or after `from`, and not after `to`, that `select` means: its index, leaf
-    /// and place. O(height) for each node that is looked at; no lock.
+    /// Returns the first slot from `from` to `to` that matches `select`, as index and leaf.
+    /// O(height) for each node visited; no lock.
     pub fn next<'g>(
         &self,
         from: u64,
@@ -248,8 +254,8 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// The lowest index from `from` to `to` that looks free. O(height) for each node on whose way
-    /// something changes, no lock.
+    /// Returns the lowest index from `from` to `to` that looks free. O(height) for each node on
+    /// whose path something changes, no lock.
     pub fn next_free(&self, from: u64, to: u64, pin: &Pin<'_>) -> Option<u64> {
         let mut index = from;
         'again: while index <= to {
@@ -281,7 +287,7 @@ impl<E: Entry> Tree<E> {
         None
     }
 
-    /// Nodes, from the topmost down. O(nodes); what changes meanwhile may be counted or not.
+    /// Number of nodes. O(nodes); nodes added or removed meanwhile may be counted or not.
     pub fn count_nodes(&self, pin: &Pin<'_>) -> usize {
         self.root.load(pin).map_or(0, |(top, _)| count_below(top, pin))
     }
@@ -292,12 +298,12 @@ fn count_below<E: Entry>(node: &Node<E>, pin: &Pin<'_>) -> usize {
     1 + below.map(|child| count_below(child, pin)).sum::<usize>()
 }
 
-/// The lowest level of a topmost node that reaches the index.
+/// The lowest level at which a topmost node reaches the index.
 fn height_for(index: u64) -> usize {
     (0..LEVELS).find(|level| reaches(*level, index)).unwrap_or(LEVELS - 1)
 }
 
-/// An empty leaf for an index, and nodes above it up to a level.
+/// Makes an empty leaf for an index, and nodes above it up to a level.
 fn branch<E: Entry>(index: u64, level: usize) -> Result<NewNode<E>, AllocError> {
     let place = |level| if level + 1 < LEVELS { offset(index, level + 1) } else { 0 };
     let mut node = NewNode::try_new(0, place(0))?;
@@ -309,11 +315,11 @@ fn branch<E: Entry>(index: u64, level: usize) -> Result<NewNode<E>, AllocError> 
     Ok(node)
 }
 
-/// Makes what is missing between a node and the leaf of an index, and hangs it there at once.
+/// Makes the missing nodes between a node and the leaf of an index, and attaches them at once.
 fn hang<E: Entry>(parent: &Node<E>, level: usize, index: u64) -> Result<(), AllocError> {
     let branch = branch(index, level - 1)?;
     let parent = parent.lock();
-    // If not, then somebody was faster: the next look will tell.
+    // Otherwise another thread was faster; the next round sees it.
     if !parent.is_dead() && parent.is_vacant(offset(index, level)) {
         parent.adopt(offset(index, level), branch);
     }

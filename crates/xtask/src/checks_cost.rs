@@ -1,10 +1,10 @@
-//! What the checks of our own code cost: `shoal bench create` with them and without, in turns.
+//! Cost of the checks of our own code: `shoal bench create` with them and without, in turns.
 
 use std::path::Path;
 use std::process::Command;
 
 /// Rounds, unless told: many short ones, of which a shared machine disturbs only some.
-const ROUNDS: usize = 41;
+pub const ROUNDS: usize = 41;
 /// Files that each round makes.
 const FILES: &str = "500000";
 
@@ -17,12 +17,7 @@ struct Cost {
 
 /// Builds the command twice and runs both in turns; prints the figures of each round, and the
 /// medians of the rounds' ratios. That of processor time is the quieter one on a shared machine.
-pub fn run(root: &Path, words: &[String]) -> Result<(), String> {
-    let rounds = match words {
-        [] => ROUNDS,
-        [flag, n] if flag == "--rounds" => n.parse().map_err(|e| format!("--rounds {n}: {e}"))?,
-        _ => return Err("checks-cost takes --rounds N".into()),
-    };
+pub fn run(root: &Path, rounds: usize) -> Result<(), String> {
     let on = build(root, "target", "")?;
     let off = build(root, "target/unchecked", "--cfg shoal_unchecked -Coverflow-checks=off")?;
     let mut all = Vec::new();

@@ -13,7 +13,7 @@ use std::path::Path;
 /// The document.
 pub const PATH: &str = "docs/on-disk-format.md";
 
-/// What stands between the markers of a name.
+/// Text between the markers of a name.
 struct Part {
     name: &'static str,
     text: String,

@@ -56,7 +56,7 @@ impl Ladder {
         text
     }
 
-    /// What a crate uses, lowest level first.
+    /// Returns the crates that a crate uses, lowest level first.
     fn uses(&self, row: &Crate, crates: &[Crate]) -> String {
         let used = crates.iter().filter(|c| row.uses.contains(&c.name));
         let mut names: Vec<String> = used.map(Crate::short_name).collect();

@@ -1,34 +1,89 @@
 //! `cargo xtask …`: one command for everything that a contributor runs beside `cargo` itself.
 
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use xtask::{checks_cost, format_doc, ladder, mutate, repository::Repository, rules};
+use xtask::{api, checks_cost, format_doc, ladder, mutate, repository::Repository, rules};
 
-const HELP: &str = "\
-cargo xtask COMMAND
+/// Everything that a contributor runs beside cargo itself
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
 
-  tidy                     check the house rules (also run by cargo test)
-  ladder [--check]         write, or check, the ladder of crates in ARCHITECTURE.md
-  format-doc [--check]     write, or check, the byte tables in docs/on-disk-format.md
-  freeze [--check]         make the frozen images of this version of the format; with --check, only
-                           see that each comes out the same twice
-  mutate-format [--step N] change every declaration of the format in one place, or every N-th, and
-                           see whether the golden bytes notice
-  sim --seed N [...]       run the simulation in release mode; further options go to it
-  sim --scheduled [...]    run whole volumes with threads under a scheduler: --seed, --seeds,
-                           --seconds; or --test, what the tests run of it
-  exhaustive [...]         run every short sequence of operations, crashed everywhere
-  linear [...]             histories of several threads on the same names have an order
-  soak [--minutes N] [...] use a mount, kill its server, check, compare; again and again
-  checks-cost [--rounds N] time creates with the checks of our own code and without
-  tour [...]               run scripts/tour.sh
-  ci                       run .ci/run
-";
+#[derive(Subcommand)]
+enum Task {
+    /// Check the house rules (also run by cargo test)
+    Tidy,
+    /// Write the ladder of crates in ARCHITECTURE.md
+    Ladder(Check),
+    /// Write the byte tables in docs/on-disk-format.md
+    FormatDoc(Check),
+    /// Write the public API of the library in docs/public-api.txt
+    Api(Check),
+    /// Make the frozen images of this version of the format; with --check, only see that each comes
+    /// out the same twice
+    Freeze(Check),
+    /// Change every declaration of the format in one place, and see whether the golden bytes notice
+    MutateFormat {
+        /// Only every N-th change
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        step: usize,
+    },
+    /// Run the simulation in release mode
+    Sim(Sim),
+    /// Run every short sequence of operations, crashed everywhere
+    Exhaustive(Rest),
+    /// Look for an order of what several threads do to the same names
+    Linear(Rest),
+    /// Use a mount, kill its server, check, compare; again and again
+    Soak(Rest),
+    /// Run shoal bench with studies that no release has
+    Lab(Rest),
+    /// Time creates with the checks of our own code and without
+    ChecksCost {
+        /// Rounds of both
+        #[arg(long, value_name = "N", default_value_t = checks_cost::ROUNDS)]
+        rounds: usize,
+    },
+    /// Run scripts/tour.sh
+    Tour(Rest),
+    /// Run .ci/run, or the stages that are named
+    Ci(Rest),
+}
+
+#[derive(Args)]
+struct Check {
+    /// Change nothing, and fail if something would
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Args)]
+struct Rest {
+    /// Arguments of the program that is run; `-- --help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    rest: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct Sim {
+    /// Run whole volumes with their threads under a scheduler
+    #[arg(long)]
+    scheduled: bool,
+    /// Run what the tests run of that
+    #[arg(long, requires = "scheduled")]
+    test: bool,
+    #[command(flatten)]
+    rest: Rest,
+}
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(&words) {
+    match run(Cli::parse().task) {
         Ok(code) => code,
         Err(message) => {
             eprintln!("xtask: {message}");
@@ -37,16 +92,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(words: &[String]) -> Result<ExitCode, String> {
+fn run(task: Task) -> Result<ExitCode, String> {
     let repository = Repository::find()?;
     let root = repository.root();
-    let (command, rest) = match words.split_first() {
-        Some((command, rest)) => (command.as_str(), rest),
-        None => ("help", words),
-    };
-    let check = rest.iter().any(|word| word == "--check");
-    match command {
-        "tidy" => {
+    match task {
+        Task::Tidy => {
             let problems = rules::check_all(&repository)?;
             let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
             text.push_str(&format!("tidy: {} problems\n", problems.len()));
@@ -54,84 +104,67 @@ fn run(words: &[String]) -> Result<ExitCode, String> {
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(ExitCode::from(u8::from(!problems.is_empty())))
         }
-        "ladder" => done("ARCHITECTURE.md", ladder::refresh(&repository, check)?),
-        "format-doc" => done(format_doc::PATH, format_doc::refresh(&repository, check)?),
-        "freeze" => freeze(root, check),
-        "mutate-format" => {
-            let step = match rest {
-                [] => 1,
-                [word, n] if word == "--step" => n.parse().map_err(|e| format!("{n}: {e}"))?,
-                _ => return Err("mutate-format takes --step N".into()),
-            };
+        Task::Ladder(Check { check }) => {
+            done("ARCHITECTURE.md", ladder::refresh(&repository, check)?)
+        }
+        Task::FormatDoc(Check { check }) => {
+            done(format_doc::PATH, format_doc::refresh(&repository, check)?)
+        }
+        Task::Api(Check { check }) => done(api::PATH, api::refresh(&repository, check)?),
+        Task::Freeze(Check { check }) => freeze(root, check),
+        Task::MutateFormat { step } => {
             Ok(ExitCode::from(u8::from(!mutate::run(&repository, step)?)))
         }
-        "sim" if rest.first().is_some_and(|word| word == "--scheduled") => {
-            scheduled(root, &rest[1..])
-        }
-        "sim" => simulator(root, &[], rest),
-        "exhaustive" => simulator(root, &["exhaustive"], rest),
-        "linear" => simulator(root, &["linear"], rest),
-        "soak" => {
+        Task::Sim(Sim { scheduled: true, test, rest }) => scheduled(root, test, &rest),
+        Task::Sim(Sim { rest, .. }) => simulator(root, "", &rest),
+        Task::Exhaustive(rest) => simulator(root, "exhaustive", &rest),
+        Task::Linear(rest) => simulator(root, "linear", &rest),
+        Task::Soak(rest) => {
             // The workers are the simulator's, the mount is that of the command.
-            let code = cargo(root, &["build", "--quiet", "--release", "--package", "shoal-cli"])?;
-            if code == ExitCode::SUCCESS { simulator(root, &["soak"], rest) } else { Ok(code) }
+            let build = "build --quiet --release --package shoal-cli";
+            match cargo(root, build, &Rest { rest: Vec::new() })? {
+                ExitCode::SUCCESS => simulator(root, "soak", &rest),
+                code => Ok(code),
+            }
         }
-        "checks-cost" => checks_cost::run(root, rest).map(|()| ExitCode::SUCCESS),
-        "tour" => {
-            start(root, "scripts/tour.sh", &rest.iter().map(String::as_str).collect::<Vec<_>>())
+        Task::Lab(rest) => {
+            let lab =
+                "run --quiet --release --package shoal-bench --features lab --bin shoal-lab --";
+            cargo(root, lab, &rest)
         }
-        "ci" => start(root, ".ci/run", &[]),
-        "help" | "--help" | "-h" => {
-            print!("{HELP}");
-            Ok(ExitCode::SUCCESS)
-        }
-        other => Err(format!("no command '{other}'; cargo xtask help lists them")),
+        Task::ChecksCost { rounds } => checks_cost::run(root, rounds).map(|()| ExitCode::SUCCESS),
+        Task::Tour(rest) => start(root, "scripts/tour.sh", &rest),
+        Task::Ci(rest) => start(root, ".ci/run", &rest),
     }
 }
 
 /// Makes the frozen images: the ignored test of the program that reads them.
 fn freeze(root: &Path, check: bool) -> Result<ExitCode, String> {
     let words = "test --quiet --package shoal-sim --test frozen -- --ignored --nocapture";
-    let mut command = Command::new(cargo_program());
-    command.args(words.split(' ')).current_dir(root);
+    let mut command = cargo_command(root, words);
     command.env("FROZEN", if check { "check" } else { "write" });
-    finish("cargo", command)
+    finish(command)
 }
 
 /// Runs the simulator, which is of use only with optimisation.
-fn simulator(root: &Path, first: &[&str], rest: &[String]) -> Result<ExitCode, String> {
-    let mut words: Vec<&str> = "run --quiet --release --package shoal-sim --".split(' ').collect();
-    words.extend(first);
-    words.extend(rest.iter().map(String::as_str));
-    cargo(root, &words)
+fn simulator(root: &Path, kind: &str, rest: &Rest) -> Result<ExitCode, String> {
+    cargo(root, &format!("run --quiet --release --package shoal-sim -- {kind}"), rest)
 }
 
 /// Runs the simulator, or its tests, with a scheduler's locks, atomics and threads in place of the
 /// real ones: another build of nearly everything, in a folder of its own.
-fn scheduled(root: &Path, rest: &[String]) -> Result<ExitCode, String> {
-    let (first, rest) = match rest.split_first() {
-        Some((word, rest)) if word == "--test" => {
-            ("test --quiet --profile scheduled --package shoal-sim --test scheduled --", rest)
-        }
-        _ => ("run --quiet --profile scheduled --package shoal-sim -- scheduled", rest),
+fn scheduled(root: &Path, test: bool, rest: &Rest) -> Result<ExitCode, String> {
+    let words = match test {
+        true => "test --quiet --profile scheduled --package shoal-sim --test scheduled --",
+        false => "run --quiet --profile scheduled --package shoal-sim -- scheduled",
     };
-    let mut words: Vec<&str> = first.split(' ').collect();
-    words.extend(rest.iter().map(String::as_str));
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     flags.push_str(" --cfg shoal_shuttle");
-    let mut command = Command::new(cargo_program());
-    command.args(&words).env("RUSTFLAGS", flags.trim_start());
-    command.env("CARGO_TARGET_DIR", target.join("shuttle")).current_dir(root);
-    finish("cargo", command)
-}
-
-fn cargo_program() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
-}
-
-fn cargo(root: &Path, words: &[&str]) -> Result<ExitCode, String> {
-    start(root, &cargo_program(), words)
+    let mut command = cargo_command(root, words);
+    command.args(&rest.rest).env("RUSTFLAGS", flags.trim_start());
+    command.env("CARGO_TARGET_DIR", target.join("shuttle"));
+    finish(command)
 }
 
 /// Says whether a generated document was fresh; a stale one fails a check.
@@ -147,14 +180,75 @@ fn done(path: &str, fresh: Result<bool, String>) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(root: &Path, program: &str, words: &[&str]) -> Result<ExitCode, String> {
-    let program = if program.contains('/') { root.join(program) } else { program.into() };
-    let mut command = Command::new(&program);
-    command.args(words).current_dir(root);
-    finish(&program.display().to_string(), command)
+fn cargo_command(root: &Path, words: &str) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words.split_whitespace()).current_dir(root);
+    command
 }
 
-fn finish(program: &str, mut command: Command) -> Result<ExitCode, String> {
+fn cargo(root: &Path, words: &str, rest: &Rest) -> Result<ExitCode, String> {
+    let mut command = cargo_command(root, words);
+    command.args(&rest.rest);
+    finish(command)
+}
+
+fn start(root: &Path, program: &str, rest: &Rest) -> Result<ExitCode, String> {
+    let mut command = Command::new(root.join(program));
+    command.args(&rest.rest).current_dir(root);
+    finish(command)
+}
+
+fn finish(mut command: Command) -> Result<ExitCode, String> {
+    let program = command.get_program().display().to_string();
     let status = command.status().map_err(|e| format!("{program}: {e}"))?;
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn read(line: &str) -> Result<Task, clap::Error> {
+        let words = line.split_whitespace();
+        Cli::try_parse_from(std::iter::once("xtask").chain(words)).map(|cli| cli.task)
+    }
+
+    #[test]
+    fn what_follows_goes_to_the_program() {
+        Cli::command().debug_assert();
+        for (line, is_scheduled, is_test, expected) in [
+            ("sim --seed 1 --seeds 100", false, false, "--seed 1 --seeds 100"),
+            ("sim --profile adversary --help", false, false, "--profile adversary --help"),
+            ("sim -- --help", false, false, "--help"),
+            ("sim --scheduled --seed 1 --seconds 60", true, false, "--seed 1 --seconds 60"),
+            ("sim --scheduled --test --nocapture", true, true, "--nocapture"),
+            ("sim --scheduled --test", true, true, ""),
+        ] {
+            let Ok(Task::Sim(sim)) = read(line) else { panic!("{line}") };
+            assert_eq!((sim.scheduled, sim.test), (is_scheduled, is_test), "{line}");
+            assert_eq!(sim.rest.rest.join(" ".as_ref()), *expected, "{line}");
+        }
+        for line in
+            ["exhaustive --threads 2", "soak --minutes 2", "lab create --sample 1", "tour -x"]
+        {
+            read(line).expect(line);
+        }
+    }
+
+    #[test]
+    fn other_options_are_errors() {
+        for line in ["tidy --check", "tidy x", "ladder --chekc", "mutate-format --step x", "api x"]
+        {
+            assert!(read(line).is_err(), "{line}");
+        }
+        for line in ["", "nothing", "sim --test", "checks-cost --rounds", "freeze --step 3"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+        for line in
+            ["ladder --check", "mutate-format --step 50", "checks-cost --rounds 3", "ci lints"]
+        {
+            read(line).expect(line);
+        }
+    }
 }

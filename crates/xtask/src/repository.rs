@@ -16,7 +16,7 @@ pub struct Repository {
 pub struct Crate {
     /// Name in `Cargo.toml`.
     pub name: String,
-    /// What it is for, from `Cargo.toml`.
+    /// Its purpose, from `Cargo.toml`.
     pub description: String,
     /// Folder, relative to the root.
     pub folder: PathBuf,
@@ -107,7 +107,8 @@ impl Repository {
         let mut uses: Vec<String> = dependencies
             .iter()
             .filter_map(|d| d["name"].as_str())
-            .filter(|name| names.contains(name))
+            // A crate's tests may use the crate itself with other features.
+            .filter(|name| names.contains(name) && package["name"] != **name)
             .map(String::from)
             .collect();
         uses.sort();

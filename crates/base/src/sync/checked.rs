@@ -1,5 +1,5 @@
-//! The same interfaces on top of `shuttle`, whose scheduler may go on with another thread wherever
-//! one of them is used. Usable only by threads that it runs.
+//! The same interfaces on top of `shuttle`, whose scheduler may switch threads at every use. Usable
+//! only in threads that `shuttle` runs.
 
 #[allow(clippy::duplicate_mod, reason = "its locks are those of the module it is part of")]
 #[path = "crew.rs"]
@@ -16,33 +16,32 @@ use std::time::Duration;
 pub use inner::{RwLockReadGuard, RwLockWriteGuard};
 pub use std::sync::atomic::fence;
 
-/// Two threads may meet in one.
+/// Number of shards. Two, so that threads also meet in one shard.
 pub const SHARDS: usize = 2;
 
-/// The calling thread's shard: by its number in the run, so that a run can be repeated.
+/// The calling thread's shard, derived from its number in the run, so that a run can be repeated.
 pub fn shard() -> usize {
     usize::from(shuttle::current::me()) % SHARDS
 }
 
 thread_local! {
     // All threads of a run are one thread of the system.
-    /// A lock that the scheduler does not know is held: a thread that was let in now would wait for
-    /// it for ever.
+    /// A lock unknown to the scheduler is held. A switch to another thread now could deadlock.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Another thread may go on here.
+/// A point at which the scheduler may switch threads.
 pub fn turn() {
     if !INSIDE.get() {
-        // Which to `shuttle` is a change of threads, and nothing more.
+        // For `shuttle` this is a thread switch and nothing more.
         shuttle::thread::sleep(Duration::ZERO);
     }
 }
 
-/// Runs `f`, which uses atomics and [`Brief`] locks of this module while a lock is held that the
-/// scheduler does not know: no other thread goes on meanwhile.
+/// Runs `f` without thread switches. For code that uses atomics and [`Brief`] locks of this module
+/// while it holds a lock unknown to the scheduler.
 pub fn atomically<R>(f: impl FnOnce() -> R) -> R {
-    /// Also after a panic: the next run begins on the same thread of the system.
+    /// Restores the flag, also after a panic: the next run uses the same system thread.
     struct Out(bool);
     impl Drop for Out {
         fn drop(&mut self) {
@@ -53,17 +52,17 @@ pub fn atomically<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Something real, before each use of which another thread may go on.
+/// A real object, before each use of which the scheduler may switch threads.
 #[derive(Default)]
 pub struct Step<T>(T);
 
-/// The same, from what it is about.
+/// Wraps `inner`.
 pub const fn step<T>(inner: T) -> Step<T> {
     Step(inner)
 }
 
 impl<T> Step<T> {
-    /// The same, from what that is made of.
+    /// Wraps a value converted to `T`.
     pub fn new<V>(value: V) -> Step<T>
     where
         T: From<V>,
@@ -80,8 +79,8 @@ impl<T> Deref for Step<T> {
     }
 }
 
-/// As the standard library's, but that each use is a step. Sequentially consistent, whatever is
-/// asked for: weaker orders are for `loom`.
+/// As the standard library's, with a thread switch possible before each use. Always sequentially
+/// consistent; weaker orderings are checked by `loom`.
 pub type AtomicBool = Step<atomic::AtomicBool>;
 /// As [`AtomicBool`].
 pub type AtomicI64 = Step<atomic::AtomicI64>;
@@ -94,7 +93,7 @@ pub type AtomicU64 = Step<atomic::AtomicU64>;
 /// As [`AtomicBool`].
 pub type AtomicUsize = Step<atomic::AtomicUsize>;
 
-/// A lock that is never held from one step to the next.
+/// A lock that is never held across a possible thread switch.
 pub type Brief<T> = Step<parking_lot::Mutex<T>>;
 
 /// As `parking_lot`'s: never poisoned.
@@ -150,7 +149,7 @@ impl<T> RwLock<T> {
     pub const fn new(value: T) -> RwLock<T> {
         RwLock(inner::RwLock::new(value))
     }
-    /// As `parking_lot`'s, but that to lock twice is an error also when nobody waits.
+    /// As `parking_lot`'s, except that locking twice is always an error.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,15 +167,15 @@ impl<T> RwLock<T> {
     }
 }
 
-/// As `parking_lot`'s. A wait with an end ends whenever the scheduler pleases.
+/// As `parking_lot`'s. A wait with a timeout ends whenever the scheduler chooses.
 #[derive(Default)]
 pub struct Condvar(inner::Condvar);
 
-/// Whether a wait came to its end.
+/// The result of a wait with a timeout.
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// It did.
+    /// Returns whether the wait timed out.
     pub fn timed_out(&self) -> bool {
         self.0
     }
@@ -192,8 +191,8 @@ impl Condvar {
         let held = guard.1.take().expect("it does not wait");
         guard.1 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
-    /// As `parking_lot`'s. Woken or not, it looks again after others had their turn: who waits with
-    /// an end has to bear that.
+    /// As `parking_lot`'s. Returns after other threads had their turn, notified or not: callers of
+    /// a wait with a timeout must tolerate that.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) -> WaitTimeoutResult {
         guard.1 = None;
         shuttle::thread::yield_now();
@@ -216,7 +215,7 @@ impl Condvar {
 
 /// As the standard library's.
 pub mod hint {
-    /// Others go on: what is waited for is theirs to do.
+    /// Switches threads: the condition that the caller spins on is another thread's to change.
     pub fn spin_loop() {
         shuttle::thread::yield_now();
     }
@@ -226,13 +225,13 @@ pub mod hint {
 pub mod thread {
     pub use shuttle::thread::{Builder, JoinHandle, Scope, scope, spawn, yield_now};
 
-    /// Others go on, for as long as they please.
+    /// Switches threads; the duration is ignored.
     pub fn sleep(_: std::time::Duration) {
         yield_now();
     }
 }
 
-/// Processors that a run pretends to have.
+/// Number of processors that a run pretends to have.
 fn available_parallelism() -> usize {
     3
 }
@@ -242,21 +241,21 @@ fn spawn_in<'scope>(scope: &'scope thread::Scope<'scope, '_>, work: impl FnOnce(
     scope.spawn(work);
 }
 
-/// A moment on the clock of the run, which every step moves on by a microsecond: behaviour that
-/// depends on time depends on the seed.
+/// A moment on the clock of the run, which advances by a microsecond with every step. Behaviour
+/// that depends on time therefore depends on the seed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// This moment.
+    /// The current moment.
     pub fn now() -> Instant {
         Instant(Duration::from_micros(shuttle::current::context_switches() as u64))
     }
-    /// Since the run began.
+    /// Time since the run began.
     pub fn since_start(self) -> Duration {
         self.0
     }
-    /// Time since then.
+    /// Time since this moment.
     pub fn elapsed(self) -> Duration {
         Instant::now() - self
     }

@@ -1,20 +1,20 @@
-//! Work spread over threads, a part of which is done in order: a checkpoint encodes and writes on
-//! all processors, and gives out addresses in the order of what it writes.
+//! Work spread over threads, with one step done in order: a checkpoint encodes and writes on all
+//! processors, but allocates addresses in the order of the pieces.
 //!
-//! Part of `plain` and of `checked`: its locks and threads are theirs.
+//! Compiled as part of both `plain` and `checked`, with the locks and threads of each.
 
 use super::{Condvar, Mutex, spawn_in, thread};
 
-/// Threads that one piece of work is spread over, at most.
+/// Largest number of threads for one piece of work.
 const THREADS_MAX: usize = 16;
 
-/// Number of threads that work is worth to be spread over.
+/// Number of threads over which work should be spread.
 pub fn processors() -> usize {
     super::available_parallelism().min(THREADS_MAX)
 }
 
-/// Calls `work` once on the calling thread and, if `threads` is more than one, on as many others as
-/// can be started. Returns when all calls have.
+/// Calls `work` once on the calling thread and, if `threads` is more than one, once on each further
+/// thread that can be started. Returns when all calls have returned.
 fn on_threads(threads: usize, work: impl Fn() + Copy + Send) {
     if threads > 1 {
         thread::scope(|scope| {
@@ -28,8 +28,8 @@ fn on_threads(threads: usize, work: impl Fn() + Copy + Send) {
     }
 }
 
-/// Calls `work` with every item, in no order, on the calling thread and, if `threads` is more than
-/// one, on as many others as can be started: for reads, of which a device does many at a time.
+/// Calls `work` with every item, in no particular order, on up to `threads` threads. For reads,
+/// many of which a device serves at a time.
 pub fn for_each<T: Sync>(threads: usize, items: &[T], work: impl Fn(&T) + Sync) {
     let next = Mutex::new(0);
     let take = || {
@@ -44,29 +44,29 @@ pub fn for_each<T: Sync>(threads: usize, items: &[T], work: impl Fn(&T) + Sync) 
     });
 }
 
-/// What is done with each piece of work, in four steps.
+/// The four steps applied to each piece of work.
 pub struct Steps<Take, Prepare, Place, Finish> {
-    /// Returns the next piece, `None` at the end. One call at a time.
+    /// Returns the next piece, `None` at the end. Never called concurrently.
     pub take: Take,
     /// Runs in parallel.
     pub prepare: Prepare,
-    /// One call at a time, in the order in which the pieces were taken.
+    /// Never called concurrently; called in the order in which the pieces were taken.
     pub place: Place,
     /// Runs in parallel.
     pub finish: Finish,
 }
 
-/// Whose turn it is.
+/// State of the ordered step.
 struct Turns<Place, E> {
     place: Place,
-    /// Number of the piece that is placed next.
+    /// Number of the next piece to place.
     next: u64,
-    /// A step has failed or panicked: no piece is begun or placed any more.
+    /// A step has failed or panicked. No further piece is begun or placed.
     stopped: bool,
     failed: Option<E>,
 }
 
-/// Ends the work of all when a thread panics, so that none waits for its turn for ever.
+/// Stops all threads when one panics, so that none waits for its turn forever.
 struct Watch<'c, Place, E> {
     turns: &'c Mutex<Turns<Place, E>>,
     moved: &'c Condvar,
@@ -81,11 +81,10 @@ impl<Place, E> Drop for Watch<'_, Place, E> {
     }
 }
 
-/// Does the work on the calling thread and, if `threads` is more than one, on as many others as can
-/// be started. Returns when all is done.
+/// Applies the steps to all pieces on up to `threads` threads. Returns when all are done.
 ///
 /// # Errors
-/// The first error of a step: then some pieces are not finished.
+/// The first error of a step. Some pieces are then not finished.
 pub fn in_order<T, P, E, Take, Prepare, Place, Finish>(
     threads: usize,
     steps: Steps<Take, Prepare, Place, Finish>,
@@ -101,7 +100,7 @@ where
     let source = Mutex::new((take, 0));
     let turns = Mutex::new(Turns { place, next: 0, stopped: false, failed: None });
     let moved = Condvar::new();
-    // A piece; `false`: there is none, or the work has ended.
+    // Processes one piece. `false`: there is none left, or the work was stopped.
     let piece = || -> Result<bool, E> {
         let (taken, number) = {
             let (take, count) = &mut *source.lock();

@@ -1,25 +1,25 @@
 //! Locks, atomics, threads and time, in one place, so that everything between the device and the
 //! calls can run under a scheduler.
 //!
-//! By default these are re-exports of `parking_lot`'s and the standard library's, nothing more.
-//! Built with `--cfg shoal_shuttle` they are `checked`: every use of one is a point at which the
-//! scheduler of `shuttle` may go on with another thread, and nothing waits, sleeps or looks at a
-//! clock that the scheduler does not know. So a whole volume with its threads runs on one thread of
-//! the system, in an order that a seed decides (`cargo xtask sim --scheduled`). It is a cfg and not
-//! a feature because features are unified: no dependency can switch it on for a release.
+//! By default these are re-exports from `parking_lot` and the standard library. With `--cfg
+//! shoal_shuttle` they are `checked`: at every use the scheduler of `shuttle` may switch threads,
+//! and nothing waits, sleeps or reads a clock unknown to the scheduler. A whole volume with its
+//! threads then runs on one system thread, in an order determined by a seed (`cargo xtask sim
+//! --scheduled`). This is a cfg and not a feature because features are unified: no dependency can
+//! enable it for a release.
 //!
-//! Unit tests that model single structures choose `checked` by the feature `models` of this
+//! Unit tests that model single structures use `checked` through the feature `models` of this
 //! crate, which only adds the module.
 //!
 //! `crew` spreads work over threads with either.
 //!
-//! What holds for code that uses this:
+//! Rules for code that uses this module:
 //!
-//! 1. Who waits in a loop says so in it, by [`hint::spin_loop`], [`thread::yield_now`] or
-//!    [`thread::sleep`]: nobody else runs until then.
-//! 2. What has locks of its own, which the scheduler does not know (an XArray, the device), never
-//!    holds one while it calls back into something that uses this. It is wrapped in a [`Step`], or
-//!    used inside [`atomically`].
+//! 1. A loop that waits must call [`hint::spin_loop`], [`thread::yield_now`] or [`thread::sleep`]:
+//!    no other thread runs until then.
+//! 2. A structure with its own locks, unknown to the scheduler (an XArray, the device), must never
+//!    hold one while it calls back into something that uses this module. Wrap it in a [`Step`], or
+//!    use it inside [`atomically`].
 
 #[cfg(any(shoal_shuttle, feature = "models"))]
 pub mod checked;

@@ -1,10 +1,9 @@
-//! The real ones.
+//! The production versions: `parking_lot` and the standard library.
 
 #[allow(clippy::duplicate_mod, reason = "its locks are those of the module it is part of")]
 #[path = "crew.rs"]
 pub mod crew;
 
-pub use crate::shard::shard;
 pub use parking_lot::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
 };
@@ -15,33 +14,56 @@ pub use std::sync::atomic::{
 pub use std::thread;
 pub use std::time::Instant;
 
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
 /// Number of shards of every sharded structure (a power of two).
 pub const SHARDS: usize = 64;
 
-/// Processors that this process may use.
+static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Returns the calling thread's shard, in `0..SHARDS`. It never changes during the thread's life.
+#[inline]
+pub fn shard() -> usize {
+    SHARD.with(|cell| {
+        let known = cell.get();
+        if known != usize::MAX {
+            return known;
+        }
+        let fresh = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        cell.set(fresh);
+        fresh
+    })
+}
+
+/// Number of processors that this process may use.
 fn available_parallelism() -> usize {
     static KNOWN: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *KNOWN.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Starts a thread in a scope. A machine that has no thread left does the work with fewer.
+/// Starts a thread in a scope. If no thread can be started, fewer threads do the work.
 fn spawn_in<'scope>(scope: &'scope thread::Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
     let _ = thread::Builder::new().name("shoal-crew".into()).spawn_scoped(scope, work);
 }
 
-/// Something with locks of its own, a call of which is one step.
+/// An object with its own locks, each call of which is one step for the scheduler.
 pub type Step<T> = T;
-/// A lock that is never held from one step to the next.
+/// A lock that is never held across a possible thread switch.
 pub type Brief<T> = Mutex<T>;
 
-/// The same, from what it is about.
+/// Wraps `inner`.
 #[inline(always)]
 pub fn step<T>(inner: T) -> Step<T> {
     inner
 }
 
-/// Runs `f`, which uses things of this module while a lock is held that the scheduler does not
-/// know.
+/// Runs `f` without thread switches (under the scheduler; here it only calls `f`). For code that
+/// uses this module while it holds a lock unknown to the scheduler.
 #[inline(always)]
 pub fn atomically<R>(f: impl FnOnce() -> R) -> R {
     f()

@@ -1,4 +1,4 @@
-//! Arguments of the commands about extended attributes and about where files have their names.
+//! Arguments of the commands about extended attributes and about the names of files.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = XATTR_AFTER, disable_help_subcommand = true)]
 pub struct XattrArgs {
-    /// What to do
+    /// Command to run
     #[command(subcommand)]
     pub command: XattrCommand,
 }
@@ -43,13 +43,13 @@ pub enum XattrCommand {
     Rm(XattrRmArgs),
 }
 
-/// The file whose attributes are meant.
+/// File argument of the commands about attributes.
 #[derive(Args, Debug)]
 pub struct XattrPlace {
     /// File, as VOLUME:/path
     #[arg(value_name = "VOLUME:/PATH", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
-    /// Take a symlink itself, not what it leads to
+    /// Take a symlink itself, not its target
     #[arg(short = 'P', long)]
     pub no_dereference: bool,
 }
@@ -173,7 +173,7 @@ pub struct XattrRmArgs {
 
 const PATH_AFTER: &str = "\
 OUTPUT:
-  Each path on a line of its own: all hard links of a file, from the top of what is looked at. If
+  Each path on a line of its own: all hard links of a file, from the top of the volume or mount. If
   several inodes are asked for, the number and a tab stand before each. With --json, one object a
   line for each inode:
 
@@ -183,7 +183,7 @@ OUTPUT:
 
 EXIT STATUS:
   0   Every inode has a path.
-  1   Some have none: no such inode, or a file that is only still open.
+  1   Some have none: no such inode, or an open file without a name.
   2   Wrong usage, or the volume cannot be used: missing, damaged, in use, or made without parent
       pointers.
 
@@ -194,8 +194,8 @@ EXAMPLES:
 
 /// Print the paths of inodes
 ///
-/// Every file knows where it has its names, so nothing is searched. A mounted volume is asked
-/// through its mount; only the superuser and the user who mounted it may do so.
+/// Every file knows its names, so nothing is searched. A mounted volume is asked through its mount;
+/// only the superuser and the user who mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = PATH_AFTER)]
 pub struct PathArgs {
@@ -233,9 +233,9 @@ EXAMPLES:
     shoal parents /mnt/a/b
 ";
 
-/// Show where files have their names: every hard link
+/// Show the names of files: every hard link
 ///
-/// A file in a mounted volume is asked for through the mount; only the superuser and the user who
+/// A file in a mounted volume is looked up through the mount; only the superuser and the user who
 /// mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = PARENTS_AFTER)]

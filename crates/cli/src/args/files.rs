@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 
 const EXIT_STATUS: &str = "\
 EXIT STATUS:
@@ -12,7 +12,7 @@ EXIT STATUS:
 ";
 
 /// The fields of a file in JSON, and the exit statuses.
-const JSON_FILE: &str = "\
+pub const JSON_FILE: &str = "\
 JSON:
   One object a line for each file:
 
@@ -39,44 +39,14 @@ EXIT STATUS:
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
 ";
 
-/// List directories of a volume
-///
-/// Prints one name a line, sorted by bytes. Owners are shown as numbers and times in UTC, because
-/// a volume may come from another machine.
-#[derive(Args, Debug)]
-#[command(after_long_help = JSON_FILE)]
-pub struct LsArgs {
-    /// What to list, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
-    pub places: Vec<OsString>,
-    /// Show type, mode, links, owner, group, size and time of each file
-    #[arg(short)]
-    pub long: bool,
-    /// List the directories below, too
-    #[arg(short = 'R', long)]
-    pub recursive: bool,
-    /// Show names that start with a dot, too
-    #[arg(short, long)]
-    pub all: bool,
-    /// Show a directory itself, not what is in it
-    #[arg(short, long)]
-    pub directory: bool,
-    /// Do not sort: starts at once and needs no memory, however large the directory
-    #[arg(short = 'U')]
-    pub unsorted: bool,
-    /// Print JSON, one object a line for each file
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Show what is known of files in a volume
+/// Show the attributes of files in a volume
 #[derive(Args, Debug)]
 #[command(after_long_help = JSON_FILE)]
 pub struct StatArgs {
-    /// Files, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Files, in a mount or as VOLUME:/path
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
-    /// Show what a symlink leads to, not the symlink
+    /// Show the target of a symlink, not the symlink
     #[arg(short = 'L', long)]
     pub dereference: bool,
     /// Print JSON, one object a line for each file
@@ -85,68 +55,24 @@ pub struct StatArgs {
 }
 
 /// Write files of a volume to standard output
+///
+/// With --token, the one file that a token opens (shoal share), from a volume that is not mounted;
+/// on a mount, read the file .shoal-open/TOKEN in its top directory.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
 pub struct CatArgs {
-    /// Files, as VOLUME:/path
+    /// Files, as VOLUME:/path; with --token the volume alone
     #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
-}
-
-/// Find files in a volume
-///
-/// Walks the trees below the given places and prints the path of each file that passes all tests,
-/// in the order of the directories. The options may also be spelled as find(1) does: -name, -type.
-#[derive(Args, Debug)]
-#[command(after_long_help = JSON_FILE)]
-pub struct FindArgs {
-    /// Where to start, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
-    pub places: Vec<OsString>,
-    /// Only files whose name matches: * ? [a-z] [!a-z]
-    #[arg(long, value_name = "PATTERN")]
-    pub name: Option<OsString>,
-    /// Only files of this type
-    #[arg(long = "type", value_name = "TYPE")]
-    pub kind: Option<TypeFilter>,
-    /// End each path with a zero byte instead of a new line
-    #[arg(short = '0', long, conflicts_with = "json")]
-    pub null: bool,
-    /// Print JSON, one object a line for each file
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// The types as find(1) writes them.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TypeFilter {
-    /// Regular files
-    #[value(name = "f")]
-    Regular,
-    /// Directories
-    #[value(name = "d")]
-    Directory,
-    /// Symbolic links
-    #[value(name = "l")]
-    Symlink,
-    /// Named pipes
-    #[value(name = "p")]
-    Fifo,
-    /// Sockets
-    #[value(name = "s")]
-    Socket,
-    /// Character devices
-    #[value(name = "c")]
-    CharDevice,
-    /// Block devices
-    #[value(name = "b")]
-    BlockDevice,
+    /// Write the file of this token
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
 }
 
 const CP_AFTER: &str = "\
 WHAT IS KEPT:
   Mode, times, symlinks, hard links among the files copied, holes of sparse files, device files,
-  pipes and sockets; the owner if root does it; extended attributes and access control lists. In
+  pipes and sockets; the owner if run by root; extended attributes and access control lists. In
   this it is like 'cp -a' also without -r; but without -r a symlink given on the command line is
   followed. An attribute that the other side refuses is left out: that is said once, and is no
   failure.
@@ -173,7 +99,7 @@ EXAMPLES:
     shoal cp vol.img:/mail/inbox/1 .
     shoal cp -r vol.img:/mail vol.img:/mail.old
 
-  Copy what is in a directory, not the directory:
+  Copy the contents of a directory, not the directory:
     shoal cp -r ~/mail/. vol.img:/backup
 ";
 
@@ -184,16 +110,16 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = CP_AFTER)]
 pub struct CpArgs {
-    /// What to copy
+    /// Files and directories to copy
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
-    /// Where to
+    /// Destination
     #[arg(value_name = "DESTINATION", required = true, value_hint = ValueHint::AnyPath)]
     pub destination: OsString,
     /// Copy directories with everything in them
     #[arg(short, long)]
     pub recursive: bool,
-    /// Accepted for those who are used to it: the same as -r
+    /// Accepted out of habit: the same as -r
     #[arg(short, long)]
     pub archive: bool,
     /// Copy to DESTINATION itself, also if it is a directory
@@ -211,16 +137,16 @@ pub struct CpArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
 pub struct MvArgs {
-    /// What to move, as VOLUME:/path
+    /// Files to move, as VOLUME:/path
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
-    /// Where to, in the same volume
+    /// Destination, in the same volume
     #[arg(value_name = "DESTINATION", required = true, value_hint = ValueHint::AnyPath)]
     pub destination: OsString,
     /// Fail instead of replacing a file
     #[arg(short, long)]
     pub no_clobber: bool,
-    /// Swap the two
+    /// Swap the two files
     #[arg(long, conflicts_with = "no_clobber")]
     pub exchange: bool,
     /// Rename to DESTINATION itself, also if it is a directory
@@ -230,27 +156,26 @@ pub struct MvArgs {
 
 const RM_AFTER: &str = "\
 TREES:
-  With -r a directory goes with everything below it as one change, however much that is: a reader
-  sees all of it or nothing, and so does who looks after a crash. Its space is freed behind that,
-  and the command waits for it, unless the volume is mounted or --no-wait is given; what is left is
-  freed whenever the volume is next in use. A file that has names elsewhere keeps them; what is open
-  stays usable.
+  With -r a directory goes with everything below it as one change, however large: a reader sees all
+  of it or nothing, and so does a mount after a crash. Its space is freed in the background, and the
+  command waits for that, unless the volume is mounted or --no-wait is given; the rest is freed when
+  the volume is next in use. A file that has names elsewhere keeps them; open files stay usable.
 
-WHO MAY:
-  In a mounted volume, whoever could do it with rm -rf: change the directory that the tree is in;
+PERMISSIONS:
+  In a mounted volume, those that rm -rf needs: to change the directory that the tree is in; to
   list, search and change each directory below that is not empty; and where the sticky bit is set,
-  own the directory or what is in it. But while rm -rf goes as far as it can, here nothing is
-  removed unless all of it may be. For the superuser nothing has to be looked at. With --top-only
-  nothing but the tree's own name is looked at; only the superuser may ask for that.
+  to own the directory or the files in it. But while rm -rf goes as far as it can, here nothing is
+  removed unless all of it may be. The superuser skips the checks. With --top-only only the tree's
+  own name is checked; only the superuser may ask for that.
 
-  In a volume that is not mounted nothing is looked at, as whoever may write the volume's file may
-  do everything with what is in it.
+  In a volume that is not mounted nothing is checked, as a user who can write the volume's file can
+  do everything with its contents.
 
 OUTPUT:
   With --verbose, a line for each argument that was removed. With --json, an object:
 
-    place      what was removed, a string; place_bytes as in shoal ls --json
-    files      inodes that were freed while the command waited; only with -r and not mounted
+    place      the argument, a string; place_bytes as in shoal ls --json
+    files      inodes freed while the command waited; only with -r and not mounted
     waiting    true: some of its space is still to be freed
 
 EXIT STATUS:
@@ -271,7 +196,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = RM_AFTER)]
 pub struct RmArgs {
-    /// What to remove: in a mounted volume, or as VOLUME:/path
+    /// Files to remove: in a mounted volume, or as VOLUME:/path
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Remove directories with everything in them
@@ -283,7 +208,7 @@ pub struct RmArgs {
     /// Do not wait until the space of trees is free
     #[arg(long, requires = "recursive")]
     pub no_wait: bool,
-    /// Look at the permission for the tree's own name only (superuser)
+    /// Check the permission for the tree's own name only (superuser)
     #[arg(long, requires = "recursive")]
     pub top_only: bool,
     /// Print each argument that was removed
@@ -295,7 +220,7 @@ pub struct RmArgs {
     /// Remove empty directories
     #[arg(short, long)]
     pub dir: bool,
-    /// Say nothing of files that do not exist
+    /// Ignore files that do not exist
     #[arg(short, long)]
     pub force: bool,
 }

@@ -38,7 +38,7 @@ pub struct HelperArgs {
     /// Mount options, separated by commas
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// Ignore options that are not known
+    /// Ignore unknown options
     #[arg(short)]
     pub sloppy: bool,
     /// Do everything but mount
@@ -47,7 +47,7 @@ pub struct HelperArgs {
     /// Accepted and ignored: there is no mtab to leave alone
     #[arg(short)]
     pub no_mtab: bool,
-    /// Say what is done
+    /// Print the steps
     #[arg(short)]
     pub verbose: bool,
     /// Accepted and ignored: the type, as mount(8) passes it on

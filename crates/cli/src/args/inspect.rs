@@ -6,21 +6,20 @@ use clap::{Args, ValueHint};
 
 const STATS_AFTER: &str = "\
 OUTPUT:
-  One row for each counter: its name, its value, what it counts. First what has happened since the
-  volume was mounted; then, of some things, how much there is now. A volume that is not mounted is
-  opened, and what that took is shown. With --json, one object; with --every, one a line:
+  One row for each counter: name, value, description. First the counters of events since the volume
+  was mounted, then the gauges. A volume that is not mounted is opened, and the counters of that are
+  shown. With --json, one object; with --every, one a line:
 
-    counters    {name: value}, what has happened
-    now         {name: value}, how much there is now
+    counters    {name: value}, events
+    now         {name: value}, gauges
 
-  With --every each further table shows what was added since the one before, and how much there is
-  now.
+  With --every each further table shows the increase since the one before, and the gauges.
 
-HOW FILES WITHOUT A NAME ARE COUNTED:
+FILES WITHOUT A NAME:
   orphan_slots counts each slot taken in the orphan table, on the disk: for a file that one
-  transaction cannot free, a tree that was removed, a file whose tail is cut off. detached counts
-  files that were unlinked in use and freed on the disk at once, living on in memory alone: they
-  take no slot. detached_back counts those of them that grew and took a slot after all.
+  transaction cannot free, a removed tree, a large truncate. detached counts files that were
+  unlinked while open and freed on the disk at once, living on in memory alone: they take no slot.
+  detached_back counts those of them that grew and took a slot after all.
 
 EXIT STATUS:
   0   Done.
@@ -31,9 +30,9 @@ EXAMPLES:
     shoal stats /mnt --every 1
 ";
 
-/// Show what a volume counts
+/// Show the counters of a volume
 ///
-/// A mounted volume is asked through its mount, by anybody who may look into it.
+/// A mounted volume is asked through its mount, by anybody who can open it.
 #[derive(Args, Debug)]
 #[command(after_long_help = STATS_AFTER)]
 pub struct StatsArgs {
@@ -49,20 +48,20 @@ pub struct StatsArgs {
 }
 
 const TRIM_AFTER: &str = "\
-WHAT IT DOES:
-  Tells the device, or the file system that holds the volume's file, that the free space of the
-  volume is not needed: a sparse file gets holes and takes less room, a solid-state disk has less to
-  keep. A mounted volume does so by itself, a while after something has been removed, unless it is
-  mounted with -o nodiscard; shoal trim does it for all free space at once. Some 20 MiB stay
-  allocated, so that something can be removed when what stores the volume is full.
+DISCARD:
+  Discards the volume's free space on the device, or in the file system that holds its file: a
+  sparse file gets holes and takes less room, a solid-state disk has less to keep. A mounted volume
+  does so by itself, some time after a removal, unless it is mounted with -o nodiscard; shoal trim
+  does it for all free space at once. Some 20 MiB stay allocated, so that files can be removed when
+  the file system below is full.
 
 OUTPUT:
-  How many bytes were discarded, whether or not the device held something there. With --json, one
-  object: bytes.
+  The number of bytes discarded, whether or not the device held data there. With --json, one object:
+  bytes.
 
 EXIT STATUS:
-  0   Done; also where the device cannot do it.
-  1   The mount does not do it for this user.
+  0   Done; also where the device cannot discard.
+  1   The mount refuses this user.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
 
 EXAMPLES:
@@ -70,7 +69,7 @@ EXAMPLES:
     shoal trim /mnt
 ";
 
-/// Give the free space of a volume back to the device or file that stores it
+/// Return the free space of a volume to the device or file that stores it
 ///
 /// A mounted volume is asked through its mount and stays in use; only the superuser and the user
 /// who mounted it may do so.
@@ -91,15 +90,15 @@ OUTPUT:
 
     INODE   its number
     KIND    unlinked, it has lost its last name; tree, a directory removed with everything below
-            it; cut, a file whose tail is being freed; root, a deleted root; broken, what should
-            not be there (see shoal fsck)
-    IN      slot, of the orphan table on the disk; memory, where it lives on alone
-    HELD    yes: somebody has it open, or the kernel knows it; it goes when they let go of it
-    SIZE    bytes of a file; of a tree, entries left in its top; of a root, inodes left in it
-    BYTES   bytes of data that it keeps
-    PATH    where it was last, if that directory is still there
+            it; truncated, a file being truncated; subvolume, a deleted one; broken, an entry that
+            should not exist (see shoal fsck)
+    IN      slot, of the orphan table on the disk; memory, where alone it lives on
+    HELD    yes: it is open, or known to the kernel; it is freed when they release it
+    SIZE    bytes of a file; of a tree, entries left in its top; of a subvolume, inodes left
+    BYTES   bytes of its data
+    PATH    its last path, if that directory still exists
 
-  What is held by nobody is freed in the background while the volume is in use. With --json, one
+  Inodes that are not held are freed in the background while the volume is in use. With --json, one
   object a line:
 
     ino, kind, slot, held, size, bytes
@@ -107,7 +106,7 @@ OUTPUT:
 
 EXIT STATUS:
   0   Done; also if there are none.
-  1   The mount does not say it to this user.
+  1   The mount refuses this user.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
 
 EXAMPLES:
@@ -115,11 +114,11 @@ EXAMPLES:
     shoal orphans /mnt --json
 ";
 
-/// List what has no name but is still there: unlinked files, removed trees, deleted roots
+/// List inodes without a name: unlinked files, removed trees, deleted subvolumes
 ///
-/// Of a volume that is not mounted it shows what the next mount will free; nothing is changed. A
-/// mounted volume is asked through its mount; only the superuser and the user who mounted it may do
-/// so.
+/// Of a volume that is not mounted it shows those that the next mount will free; nothing is
+/// changed. A mounted volume is asked through its mount; only the superuser and the user who
+/// mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = ORPHANS_AFTER)]
 pub struct OrphansArgs {
@@ -133,26 +132,26 @@ pub struct OrphansArgs {
 
 const SCRUB_AFTER: &str = "\
 OUTPUT:
-  Each problem is one line, when it is found: the short name of the rule that is broken, then what
-  is wrong, where, and of which file. A summary follows. With --json, one object at the end:
+  Each problem is one line, when it is found: the short name of the broken rule, then the damage,
+  its place and its file. A summary follows. With --json, one object at the end:
 
     volume        as it was given; volume_bytes as in shoal ls --json
     clean         true if everything has been read and there is no problem
     problems      list of {rule, message}
-    left_out      how many more there are, too many in one place to be told
+    left_out      number of further problems, too many in one place to be listed
     blocks, objects, bytes
-                  what was read: blocks of metadata, data objects, bytes of both
+                  numbers read: blocks of metadata, data objects, bytes of both
     live_bytes    bytes in use; a scrub that was not stopped has read about all of them
-    seconds       how long it took
-    stopped       why it did not get to the end, only if so
+    seconds       duration
+    stopped       the reason why it stopped before the end, if it did
 
-WHAT IS READ:
-  What the newest checkpoint points to: every block of metadata and all file data, from the device,
-  even if it is in memory. Each is compared with the checksum that belongs to it. The scrub of a
-  mount begins with a checkpoint; what is written later comes with the next scrub. Of a volume that
-  was not closed, what is in its journal alone is left out: the summary says which share was read.
-  What has to stand still to be compared (names with link counts, space with what uses it) is left
-  to shoal fsck, which repairs, too.
+COVERAGE:
+  Everything that the newest checkpoint points to: every block of metadata and all file data, from
+  the device, even if it is in memory. Each is compared with its checksum. The scrub of a mount
+  begins with a checkpoint; later writes are read by the next scrub. Of a volume that was not
+  closed, changes in its journal alone are left out: the summary says which share was read. Checks
+  that need a volume at rest (names against link counts, space against its use) are left to shoal
+  fsck, which repairs, too.
 
   Neither reads nor writes wait for a scrub of a mount, but they share the device with it: --rate
   leaves them most of it.
@@ -161,7 +160,7 @@ EXIT STATUS:
   0   There is no problem.
   4   Problems were found. They are left as they are.
   8   The scrub could not be made, or not to its end: no such file, not a volume, in use, a read
-      error, or the mount does not do it for this user.
+      error, or the mount refuses this user.
   16  Wrong usage.
 
 EXAMPLES:
@@ -169,11 +168,11 @@ EXAMPLES:
     shoal scrub /mnt --rate 20M --quiet
 ";
 
-/// Read everything on a volume and compare it with its checksums, also while it is mounted
+/// Read everything on a volume and verify its checksums, also while it is mounted
 ///
-/// Finds what the device has lost or changed, and names the files. Nothing is written. A mounted
-/// volume stays in use and is asked through its mount, step by step; only the superuser and the
-/// user who mounted it may do so.
+/// Finds data that the device has lost or changed, and names the files. Nothing is written. A
+/// mounted volume stays in use and is asked through its mount, step by step; only the superuser and
+/// the user who mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = SCRUB_AFTER)]
 pub struct ScrubArgs {

@@ -11,8 +11,8 @@ MOUNT OPTIONS:
     ro, rw            change nothing; or allow changes (default)
     noatime           do not update access times
     discard, nodiscard
-                      give the space of what is removed back to the file or device that holds the
-                      volume (default), or not; see shoal-trim(1)
+                      return freed space to the file or device that holds the volume (default), or
+                      not; see shoal-trim(1)
     cache=SIZE        as --cache
     threads=N         as --threads
     force             as --force
@@ -29,9 +29,9 @@ MOUNT OPTIONS:
                       and the option dev is refused, since devices would be open to everybody
     suid, nosuid, dev, nodev, exec, noexec, sync, dirsync
                       as in mount(8); nosuid, nodev and exec are the default
-    fsname=NAME       what lists of mounts show as the source, instead of the volume's path
+    fsname=NAME       source in lists of mounts, instead of the volume's path
     writeback         let the kernel collect small writes before it passes them on
-    root=NAME         show only this root of the volume (see shoal-root(1))
+    subvolume=NAME    show only this subvolume (see shoal-subvolume(1))
     xattr, no_xattr   extended attributes and access control lists. The kernel does not remember
                       that a file has none: it asks twice for each file that 'ls -l' shows, and
                       once before the first write to it, a chown or a chmod. Where they are not
@@ -43,22 +43,23 @@ MOUNT OPTIONS:
                       switches it on if need be, which only root can; it stays on then, for all of
                       the machine, until
                         echo N > /sys/module/fuse/parameters/enable_uring
-    open, no_open     pass each open(2) on, or not; chosen by who checks permissions
+    open, no_open     pass each open(2) on, or not; the default depends on who checks permissions;
+                      with open, files are opened by tokens too (see shoal share --help)
 
   Options that only mount(8) and fstab(5) understand (defaults, auto, noauto, user, nofail,
   _netdev, x-...) are ignored. An unknown option is refused by name.
 
 DURABILITY:
-  What a call has changed is on disk after at most five seconds. fsync(2) and fdatasync(2) wait
-  for the disk and mean it; as changes become durable in the order in which they were made,
-  everything acknowledged before is durable too.
+  Every change is on disk after at most five seconds. fsync(2) and fdatasync(2) wait for the disk;
+  as changes become durable in the order in which they were made, everything acknowledged before is
+  durable too.
 
   sync(2), and so the command sync, does not reach a filesystem that is served by a process on
   current kernels. Use fsync(2), or 'shoal sync DIR' for the whole volume.
 
   'shoal umount DIR' returns when everything is on disk and the volume is released; umount(8)
-  returns earlier. If the serving process is killed, its callers get an error at once, what had
-  been synced is kept, and the next mount recovers by itself.
+  returns earlier. If the serving process is killed, its callers get an error at once, synced
+  changes are kept, and the next mount recovers by itself.
 
 SIGNALS:
   SIGTERM and SIGINT unmount and close the volume. If files are in use, the mount leaves the tree
@@ -89,9 +90,9 @@ EXAMPLES:
 
 /// Mount a volume on a directory
 ///
-/// Returns when the mount is usable; a process in the background serves it until it is unmounted.
-/// A volume that was not closed properly is recovered first, which takes time in proportion to
-/// what was in flight, never to the size of the volume.
+/// Returns when the mount is usable; a process in the background serves it until it is unmounted. A
+/// volume that was not closed properly is recovered first, which takes time in proportion to the
+/// journal, never to the size of the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MOUNT_AFTER)]
 pub struct MountArgs {
@@ -121,17 +122,17 @@ pub struct MountArgs {
     /// Mount although another process has a claim on the volume
     ///
     /// For a copy of a volume in use, or when the process is known to be dead. If it is not, it
-    /// stops writing as soon as it notices, and loses what it has not synced; what it had given to
-    /// its kernel before may still be written, and destroy the volume.
+    /// stops writing as soon as it notices, and loses its unsynced changes; writes that it had
+    /// passed to its kernel before may still be done, and destroy the volume.
     #[arg(long)]
     pub force: bool,
-    /// File that the log is appended to
+    /// File to append the log to
     ///
     /// Without it a mount in the background logs to the system log, and one in the foreground to
     /// standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
-    /// How much is logged
+    /// Least severity that is logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
     /// Report on standard output when the mount is usable, to the process that started this one
@@ -139,7 +140,7 @@ pub struct MountArgs {
     pub report_ready: bool,
 }
 
-/// How much is logged.
+/// Least severity that is logged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
     /// Only what needs attention at once
@@ -158,7 +159,8 @@ const UMOUNT_AFTER: &str = "\
 EXIT STATUS:
   0   Unmounted; everything is on disk and the volume is closed. With --lazy: detached.
   1   Not unmounted: DIR is not a mount of Shoal, or is busy. Or unmounted, but its server could
-      not close the volume, or had ended before: why is said, and what had been synced is kept.
+      not close the volume, or had ended before: the reason is printed, and synced changes are
+      kept.
   2   Wrong usage.
 ";
 
@@ -190,7 +192,7 @@ EXIT STATUS:
   2   Wrong usage.
 ";
 
-/// Bring everything of a mounted volume onto the disk
+/// Write everything of a mounted volume to the disk
 #[derive(Args, Debug)]
 #[command(after_long_help = SYNC_AFTER)]
 pub struct SyncArgs {

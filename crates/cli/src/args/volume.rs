@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use shoal::Compression;
+use shoal::raw::Compression;
 
 const MKFS_AFTER: &str = "\
 EXIT STATUS:
@@ -22,9 +22,9 @@ EXAMPLES:
 /// Make a volume
 ///
 /// VOLUME is a new file, an existing file or a block device. A file is sparse: it takes disk space
-/// only as the volume fills. Whatever looks like a filesystem already is left alone unless --force
-/// is given. The top directory belongs to the user who runs the command. A new file gets mode 600:
-/// whoever may read it may read every file in the volume.
+/// only as the volume fills. Anything that looks like a filesystem already is left alone unless
+/// --force is given. The top directory belongs to the user who runs the command. A new file gets
+/// mode 600: any user who can read it can read every file in the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MKFS_AFTER)]
 pub struct MkfsArgs {
@@ -40,23 +40,22 @@ pub struct MkfsArgs {
     #[arg(long, value_name = "BYTES", default_value = "512")]
     #[arg(value_parser = inode_size)]
     pub inode_size: u32,
-    /// Bytes of a segment, a power of two from 1M to 64M [default: chosen by the size]
+    /// Bytes of a segment, a power of two from 1M to 64M [default: depends on the size]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub segment_size: Option<u64>,
     /// Keep for each name a pointer from the file to its directory
     ///
     /// Without them a volume has no shoal path and shoal parents, and fsck checks less. They cost
-    /// next to nothing: off is for measuring that.
+    /// almost nothing: off is for measuring that.
     #[arg(long, value_name = "WHETHER", default_value = "on")]
     pub parent: Switch,
-    /// Compress what is stored: none, lz4, zstd, or zstd:LEVEL from 1 to 19
+    /// Compress metadata and data: none, lz4, zstd, or zstd:LEVEL from 1 to 19
     ///
     /// Metadata is compressed block by block, and the data of a file where that saves an eighth of
-    /// it. What is overwritten a few KiB at a time in large files is read and written in units of
-    /// up to 128K.
+    /// it. Overwrites of a few KiB in large files read and write units of up to 128K.
     #[arg(long, value_name = "CODEC", default_value = "none")]
     pub compress: Compression,
-    /// Overwrite what looks like a filesystem or is not empty
+    /// Overwrite a file or device that looks like a filesystem or is not empty
     #[arg(long, short)]
     pub force: bool,
     /// Print the result as JSON: the object that info --json prints
@@ -73,7 +72,7 @@ pub enum Switch {
     Off,
 }
 
-/// The inode sizes that the format has.
+/// Parses an inode size that the format has.
 fn inode_size(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(size @ (256 | 512 | 1024 | 2048)) => Ok(size),
@@ -83,49 +82,49 @@ fn inode_size(text: &str) -> Result<u32, String> {
 
 const FSCK_AFTER: &str = "\
 OUTPUT:
-  Each problem is one line: the short name of the rule that is broken, then what is wrong, where,
-  and of which files. A summary follows. With --json, one object:
+  Each problem is one line: the short name of the broken rule, then the damage, its place and its
+  files. A summary follows. With --json, one object:
 
     volume        path of the volume
     clean         true if there is no problem
     problems      list of {rule, message}
     inodes, directories, dirents, extents, blocks, data_bytes
-                  what was checked
-    recovery      what the volume's journal held when it was opened: {needed, records, bytes,
+                  numbers checked
+    recovery      contents of the volume's journal when it was opened: {needed, records, bytes,
                   orphans, intents, torn, seconds}; replayed in memory only
     repair        with --repair: {written, actions, left, inodes, seconds, log}; actions is a list
                   of {pass, message}, left one of problems that could not be repaired
 
-  Without --json, and without --repair, what a repair would do is listed too.
+  Without --json, and without --repair, the changes that a repair would make are listed too.
 
 REPAIR:
-  What is recorded in two places is restored from the one that is left: names of a lost directory
-  from the files that were in it, hard links included; where files are from directories; counts and
-  free space by counting. What nothing else knows of is given up, and said by path. What has no
-  name any more gets one in lost+found.
+  Facts that are recorded in two places are restored from the one that is left: names of a lost
+  directory from the files that were in it, hard links included; parents of files from directories;
+  counts and free space by counting. Data without a second record is given up, and reported by
+  path. Files that have lost their names get new ones in lost+found.
 
-  Everything is worked out in memory first, shown, and written in one step if you agree. A crash
-  meanwhile leaves the volume as it was. What is done is appended to a log: VOLUME.fsck.log, for a
+  All changes are prepared in memory first, shown, and written in one step if you agree. A crash
+  meanwhile leaves the volume as it was. The changes are appended to a log: VOLUME.fsck.log, for a
   device in the current directory.
 
   That takes memory: some 250 bytes for each inode, and 16 KiB for each leaf of a tree that has to
-  be made anew. If it is likely to take more than the machine has available, or than --memory says,
+  be rebuilt. If it is likely to take more than the machine has available, or than --memory allows,
   the repair is refused with both figures before it begins, and a check without --repair says that
-  it has not looked what a repair would do.
+  it has not planned a repair.
 
   Contents of files and large values of attributes are recorded once, so damaged ones cannot be
   repaired. They are named, by path and range of bytes, here and in the log. Reading that range
   fails with EIO, before the repair and after it; the rest of the file can be read. Every further
   fsck names them again, with exit status 4, and every further --repair says that there is nothing
-  to repair, until the range is written anew or the file is removed: restore it from a copy.
+  to repair, until the range is overwritten or the file is removed: restore it from a copy.
 
-  A place that the device fails to read counts as damaged. Where it was is said, and what was there
-  is lost; the repair goes on with the rest. A device that is gone ends it, before anything has been
-  written.
+  A place that the device fails to read counts as damaged. It is reported, and its contents are
+  lost; the repair goes on with the rest. A device that is gone ends the repair, before anything has
+  been written.
 
-  A volume without any superblock is found again by the spare one behind its newest checkpoint, for
-  which the whole device is read. Before you agree, see that it is the volume you mean: its id and
-  when it was made are shown.
+  A volume without any superblock is found again by the backup superblock behind its newest
+  checkpoint, for which the whole device is read. Before you agree, see that it is the volume you
+  mean: its id and the time at which it was made are shown.
 
 EXIT STATUS:
   0   The volume is clean.
@@ -141,19 +140,19 @@ EXAMPLES:
     shoal fsck --repair --yes --log /var/log/shoal.log vol.img
 ";
 
-/// Check a volume; repair it if asked to
+/// Check a volume, and repair it with --repair
 ///
 /// Reads all metadata and file data, verifies every checksum and compares everything that is
 /// recorded in two places. The volume must not be mounted. If it was not closed properly, its
-/// journal is replayed in memory, and what the next mount would see is checked. Without --repair
-/// nothing is written.
+/// journal is replayed in memory, and the result, which the next mount would see, is checked.
+/// Without --repair nothing is written.
 #[derive(Args, Debug)]
 #[command(after_long_help = FSCK_AFTER)]
 pub struct FsckArgs {
     /// The volume's file or device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
-    /// Repair what can be repaired; asks before anything is written
+    /// Repair damage; asks before anything is written
     #[arg(long, short)]
     pub repair: bool,
     /// Do not ask
@@ -162,20 +161,20 @@ pub struct FsckArgs {
     /// Go on although another process has a claim on the volume
     ///
     /// For a copy of a volume in use, or when the process is known to be dead. If it is not, a
-    /// check finds damage that is none, and a repair destroys the volume.
+    /// check reports damage that does not exist, and a repair destroys the volume.
     #[arg(long)]
     pub force: bool,
     /// Threads that check [default: one for each processor]
     ///
-    /// What is found does not depend on it.
+    /// The result does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Memory that a repair may take, as 8G [default: what the machine has available]
+    /// Memory that a repair may take, as 8G [default: the machine's available memory]
     ///
-    /// A repair that takes more is refused before it begins. How much it takes is an estimate.
+    /// A repair that takes more is refused before it begins. The amount is an estimate.
     #[arg(long, value_name = "SIZE", value_parser = super::some_size)]
     pub memory: Option<u64>,
-    /// Append what is done to this file
+    /// Append the repair's changes to this file
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
     /// Print the result as one JSON object
@@ -191,12 +190,12 @@ OUTPUT:
     size, free, available, live_bytes        bytes
     segment_size, segments, segments_free
     inode_size, inodes, inodes_free, orphans
-    roots, roots_deleted                     beside the volume's own; those still being freed
+    subvolumes, subvolumes_deleted           their numbers; deleted: those still being freed
     checkpoint, checkpoint_lsn, lsn          newest checkpoint, and positions in the journal
     cache_bytes
     claim                                    the process that had it open and has ended without
                                              closing it, if any
-    read_only                                why, only if it is damaged or failing
+    read_only                                the reason, only if it is damaged or failing
     recovery                                 {needed, records, bytes, orphans, intents, torn,
                                              seconds}
     counters                                 {name: value}, since the volume was opened
@@ -204,8 +203,8 @@ OUTPUT:
   Of a mounted volume, one object:
 
     mount, size, free, available             bytes
-    read_only                                why, only if it takes no changes
-    now                                      {name: value}: what there is of some things
+    read_only                                the reason, only if it takes no changes
+    now                                      {name: value}, gauges
 
 EXIT STATUS:
   0   Done.
@@ -214,7 +213,7 @@ EXIT STATUS:
 
 /// Show a volume's geometry, usage and features
 ///
-/// Nothing is changed. Of a mounted volume name the mount: its server tells what it can.
+/// Nothing is changed. For a mounted volume name the mount: its server answers.
 #[derive(Args, Debug)]
 #[command(after_long_help = INFO_AFTER)]
 pub struct InfoArgs {
@@ -228,14 +227,14 @@ pub struct InfoArgs {
 
 const LOGDUMP_AFTER: &str = "\
 OUTPUT:
-  First where the journal starts and what is open there. Then each record, which is one transaction:
-  its LSN, how many bytes and items it has, and the items below it. An item that is about an intent
-  ends in the state that the intent is in from there on: logged, spread, removed or done. At last,
-  where the journal ends, and each intent that the next mount has to carry out.
+  First the start of the journal and the intents open there. Then each record, which is one
+  transaction: its LSN, its numbers of bytes and items, and the items below it. An item about an
+  intent ends in the state of the intent from there on: logged, spread, removed or done. Last, the
+  end of the journal, and each intent that the next mount has to carry out.
 
   With --json, one object a line, told apart by their first field:
 
-    checkpoint    {checkpoint, clean, lsn, incarnation, open}: where it starts
+    checkpoint    {checkpoint, clean, lsn, incarnation, open}: the start
     record        {record, bytes, items}: record is the LSN; each item is {kind, text}, and
                   {intent, state} if it is about one
     end           {end, records, bytes, items, intents_logged, intents_done, open, torn}
@@ -249,8 +248,8 @@ EXIT STATUS:
 
 /// Print the journal of a volume that is not mounted
 ///
-/// Shows what a volume that was not closed has in its journal since its newest checkpoint, which is
-/// what the next mount replays. Nothing is replayed and nothing is changed.
+/// Shows the records since the newest checkpoint of a volume that was not closed, which the next
+/// mount replays. Nothing is replayed and nothing is changed.
 #[derive(Args, Debug)]
 #[command(after_long_help = LOGDUMP_AFTER)]
 pub struct LogdumpArgs {
@@ -265,7 +264,7 @@ pub struct LogdumpArgs {
 /// Write the man pages or shell completions
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// What to write
+    /// Kind of files to write
     #[arg(value_name = "WHAT")]
     pub what: GenerateWhat,
     /// Directory to write the files into
@@ -273,7 +272,7 @@ pub struct GenerateArgs {
     pub directory: PathBuf,
 }
 
-/// What `generate` can write.
+/// Kinds of files that `generate` can write.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GenerateWhat {
     /// Man pages: one for the command, one for each subcommand, one for the mount helper

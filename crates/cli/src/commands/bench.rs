@@ -9,13 +9,13 @@ pub fn run(args: &shoal_bench::Args) -> Result<u8> {
     let mut out = Watched { out: io::stdout().lock(), closed: false };
     match shoal_bench::run_into(args, &mut out) {
         Ok(()) => Ok(OK),
-        // The benchmark's errors are lines of text; only the writer knows of a closed pipe.
+        // The benchmark's errors are lines of text; only the writer knows that a pipe was closed.
         Err(_) if out.closed => Err(Failure::BrokenPipe),
         Err(error) => Err(Failure::Line { line: error.to_string(), status: SOME_FAILED }),
     }
 }
 
-/// A writer that remembers whether its reader has gone away.
+/// A writer that remembers that its reader has gone away.
 struct Watched<W> {
     out: W,
     closed: bool,

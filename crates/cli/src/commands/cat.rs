@@ -1,9 +1,9 @@
 //! `shoal cat`.
 
-use shoal::{Code, FileKind, Ino};
+use shoal::raw::{Code, FileKind, Ino, Rights, Token};
 
 use crate::args::CatArgs;
-use crate::failure::{Reason, Result};
+use crate::failure::{Failure, Reason, Result};
 use crate::location::Location;
 use crate::output::Out;
 use crate::progress::Progress;
@@ -14,6 +14,9 @@ const PIECE: usize = 1 << 20;
 
 /// Writes files to standard output.
 pub fn run(args: &CatArgs) -> Result<u8> {
+    if let Some(text) = &args.token {
+        return by_token(args, text);
+    }
     Sessions::run(Access::Read, |sessions| {
         let mut out = Out::new();
         let mut progress = Progress::counting();
@@ -31,8 +34,35 @@ pub fn run(args: &CatArgs) -> Result<u8> {
     })
 }
 
-/// Finds a file that has contents.
-fn regular(session: &Session, location: &Location) -> shoal::Result<Ino> {
+/// Writes the file of a token.
+fn by_token(args: &CatArgs, text: &str) -> Result<u8> {
+    let [place] = &args.places[..] else {
+        return Err(Failure::usage("--token", "opens one file: name one volume"));
+    };
+    let location = Location::parse(place);
+    if location.path != b"/" {
+        return Err(Failure::usage(location.label(), "is no volume: the token has no path"));
+    }
+    let refused = |error| Failure::failed("--token", Reason::Volume(error));
+    let token: Token = text.parse().map_err(refused)?;
+    // One to write is refused by a volume that cannot be written, as in a mount.
+    let writes = token.rights().contains(Rights::WRITE);
+    let access = if writes { Access::Write } else { Access::Read };
+    Sessions::run(access, |sessions| {
+        let session = sessions.get(&location)?;
+        let ino = session.volume.tokens().redeem(&token).map_err(refused)?.ino;
+        if !token.rights().contains(Rights::READ) {
+            return Err(refused(Code::Access.into()));
+        }
+        let (mut out, mut progress) = (Out::new(), Progress::counting());
+        copy(&session, ino, &location, &mut out, &mut progress, &mut vec![0; PIECE])?;
+        out.flush()?;
+        Ok(progress.finish())
+    })
+}
+
+/// Finds a file with contents.
+fn regular(session: &Session, location: &Location) -> shoal::raw::Result<Ino> {
     let entry = session.find(&location.path, true)?;
     match entry.kind {
         FileKind::Regular => Ok(entry.ino),
@@ -51,7 +81,7 @@ fn copy(
 ) -> Result<()> {
     let mut offset = 0;
     loop {
-        match session.volume.read(ino, offset, buffer) {
+        match session.volume.files().read(ino, offset, buffer) {
             Ok(0) => return Ok(()),
             Ok(read) => {
                 out.bytes(&buffer[..read])?;

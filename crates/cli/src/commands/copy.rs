@@ -1,6 +1,6 @@
 //! `shoal cp`: between a local tree and a volume, or within and between volumes.
 //!
-//! Both ends stand behind a small trait (`side`), implemented by `local` and `involume`; the copier
+//! Both ends stand behind one trait (`side`), implemented by `local` and `involume`; the copier
 //! knows neither. So every rule about what is kept and what is overwritten exists once.
 
 mod attributes;
@@ -25,7 +25,7 @@ use crate::session::{Access, Session, Sessions};
 use copier::{Copier, Destination, Options};
 use involume::InVolume;
 use local::Local;
-use side::{Id, Target};
+use side::{Id, Side};
 
 /// Copies files.
 pub fn run(args: &CpArgs) -> Result<u8> {
@@ -83,7 +83,7 @@ fn open_sources(places: &[Place], sessions: &mut Sessions) -> Result<Vec<Opened>
     places.iter().map(open).collect()
 }
 
-fn copy_all<T: Target>(
+fn copy_all<T: Side>(
     args: &CpArgs,
     sources: &[Opened],
     target: &T,

@@ -1,12 +1,12 @@
-//! How a mount's server ended, told to whoever waits for that.
+//! How a mount's server reports its end.
 //!
-//! A mount ends outside the process that ends it, and only a parent learns an exit status. So a
-//! server listens on a socket with an abstract name that has its process number in it. It answers
-//! nobody until it ends: `shoal umount` connects before it unmounts, and finds the one line there
-//! when the server has gone. No line means that the server has not closed the volume.
+//! A mount ends outside the process that unmounts it, and only a parent learns an exit status. So a
+//! server listens on a socket with an abstract name that contains its process number. It accepts no
+//! connection until it ends: `shoal umount` connects before it unmounts, and reads one line when
+//! the server has gone. No line means that the server has not closed the volume.
 //!
 //! The line goes only to the superuser and to the user who mounted. A stranger can take the name
-//! first, or fill the queue; then the end cannot be told, and `shoal umount` says so.
+//! first, or fill the queue; then the end is unknown, and `shoal umount` says so.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,9 +19,9 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
-/// What a server says that has closed its volume.
+/// Line of a server that has closed its volume.
 const CLOSED: &str = "closed";
-/// Longest line that is read.
+/// Longest line that is read, in bytes.
 const LINE_MAX: u64 = 64 << 10;
 /// Longest wait for the line of a server that has ended.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -30,11 +30,11 @@ fn name(pid: u32) -> String {
     format!("shoal-end-{pid}")
 }
 
-/// The server's side.
+/// The server's end of the socket.
 pub struct Teller(Option<UnixListener>);
 
 impl Teller {
-    /// Takes connections from now on.
+    /// Accepts connections from now on.
     pub fn listen() -> Teller {
         let name = name(std::process::id());
         let listen = || {
@@ -51,7 +51,7 @@ impl Teller {
         }
     }
 
-    /// Tells those who wait. `failure`: why the volume could not be closed.
+    /// Reports the end to those who wait. `failure`: why the volume could not be closed.
     pub fn tell(self, failure: Option<&str>) {
         let Some(listener) = self.0 else { return };
         while let Ok((mut waiting, _)) = listener.accept() {
@@ -59,31 +59,31 @@ impl Teller {
             let may_know =
                 socket_peercred(&waiting).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own);
             if may_know {
-                // Who has gone away in the meantime need not be told.
+                // A waiter that has gone away in the meantime need not be told.
                 let _ = waiting.write_all(failure.unwrap_or(CLOSED).as_bytes());
             }
         }
     }
 }
 
-/// How a server ended.
+/// Outcome of a server.
 #[derive(PartialEq, Eq, Debug)]
 pub enum End {
     /// The volume is closed.
     Closed,
     /// It could not be closed, for this reason.
     Failed(String),
-    /// The server was killed, or failed itself.
+    /// The server was killed, or failed.
     Died,
-    /// The server does not tell: it is another program, or out of reach.
+    /// The server does not report: it is another program, or out of reach.
     Unknown,
 }
 
-/// The side of who waits.
+/// The waiter's end of the socket.
 pub enum Waiter {
     /// Connected to the server.
     Connected(UnixStream),
-    /// There is nothing to connect to.
+    /// There is no socket to connect to.
     Deaf,
     /// The queue is full.
     Refused,
@@ -99,14 +99,14 @@ impl Waiter {
         }
     }
 
-    /// How the server ended; to be asked when it has.
+    /// Returns the outcome. Must be called when the server has ended.
     pub fn end(self) -> End {
         let stream = match self {
             Waiter::Connected(stream) => stream,
             Waiter::Deaf | Waiter::Refused => return End::Unknown,
         };
         let mut line = String::new();
-        // It ended: the line is here, or the connection is broken.
+        // It has ended: the line is here, or the connection is broken.
         let _ = stream.set_read_timeout(Some(READ_MAX));
         let _ = stream.take(LINE_MAX).read_to_string(&mut line);
         match &*line {
@@ -154,7 +154,7 @@ mod tests {
         let waiter = Waiter::connect(pid);
         drop(teller);
         assert_eq!(waiter.end(), End::Died);
-        // A queue that somebody has filled makes nobody wait.
+        // Nobody waits for a queue that a stranger has filled.
         let teller = Teller::listen();
         let mut queue = Vec::new();
         loop {

@@ -1,99 +1,191 @@
-//! `shoal find`.
+//! `shoal find`: the walk, and the expression for each file of it.
 
-use std::os::unix::ffi::OsStrExt;
+use shoal::raw::{FileKind, Time};
 
-use shoal::{Attr, FileKind};
-
-use crate::args::{FindArgs, TypeFilter};
-use crate::failure::{Reason, Result};
-use crate::glob;
-use crate::location::{Location, split_last};
-use crate::output::{JsonFile, Out};
+use crate::accounts::Accounts;
+use crate::args::FindArgs;
+use crate::clock;
+use crate::commands::change::times_of;
+use crate::failure::{Failure, Reason, Result};
+use crate::find::{
+    self, Action, Evaluator, File, Flow, Parsed, Reference, Rows, Same, Test, Waiting, World,
+};
+use crate::interrupt;
+use crate::location::Place;
+use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Session, Sessions};
-use crate::walk::{Step, Walk};
+use crate::session::{Access, Found, Sessions};
+use crate::tree::{Operand, Tree};
+use crate::walk::{self, Step, Walk};
 
 /// Finds files.
 pub fn run(args: &FindArgs) -> Result<u8> {
-    Sessions::run(Access::Read, |sessions| {
-        let mut finder = Finder { args, out: Out::new(), progress: Progress::counting() };
-        for place in &args.places {
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            finder.tree(&session, &location)?;
+    let accounts = Accounts::of_this_machine();
+    let mut parsed = find::parse(&args.words, &accounts)?;
+    parsed.options.json |= args.json;
+    parsed.options.null |= args.null;
+    parsed.check()?;
+    let access = if parsed.deletes() { Access::Write } else { Access::Read };
+    Sessions::run(access, |sessions| {
+        let now = clock::now();
+        parsed.expr.tests_mut(&mut |test| look_up(test, sessions, access))?;
+        let mut finder = Finder {
+            parsed: &parsed,
+            accounts: &accounts,
+            now,
+            out: Out::new(),
+            progress: Progress::counting(),
+            rows: Rows::default(),
+            removed: 0,
+            waiting: Waiting::default(),
+        };
+        if parsed.places.iter().any(|place| matches!(Place::parse(place), Place::Volume(_))) {
+            parsed.refuse_commands()?;
         }
+        for place in &parsed.places {
+            match Operand::open(sessions, access, place, false)? {
+                Ok(place) => {
+                    if let Tree::Volume(_) = place.tree {
+                        parsed.refuse_commands()?;
+                    }
+                    if finder.place(&place)? {
+                        break;
+                    }
+                }
+                Err(missing) => {
+                    finder.progress.failure(missing.label, Reason::from(missing.error));
+                }
+            }
+        }
+        finder.finish()?;
         finder.out.flush()?;
         Ok(finder.progress.finish())
     })
 }
 
+/// Looks up the file that a test compares with.
+fn look_up(test: &mut Test, sessions: &mut Sessions, access: Access) -> Result<()> {
+    match test {
+        Test::Newer(_, reference) => {
+            if let Reference::File(place, stamp) = reference {
+                let time = stamp.among(&times_of(place, sessions)?);
+                let unknown = || Failure::usage(place.display(), "has no time of birth");
+                *reference = Reference::Time(time.ok_or_else(unknown)?);
+            }
+        }
+        Test::Same(same) => {
+            if let Same::Place(place) = same {
+                let found = Operand::open(sessions, access, place, false)?.map_err(|missing| {
+                    Failure::usage(missing.label, Reason::from(missing.error))
+                })?;
+                *same = Same::Inode(found.attr.ino);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 struct Finder<'a> {
-    args: &'a FindArgs,
+    parsed: &'a Parsed,
+    accounts: &'a Accounts,
+    now: Time,
     out: Out,
     progress: Progress,
+    rows: Rows,
+    removed: u64,
+    waiting: Waiting,
 }
 
 impl Finder<'_> {
-    fn tree(&mut self, session: &Session, location: &Location) -> Result<()> {
-        let path = &location.path;
-        let top = match session.find(path, false) {
-            Ok(top) => top,
-            Err(error) => {
-                self.progress.failure(location.label(), Reason::from(error));
-                return Ok(());
+    /// Walks the tree below a place; returns whether `-quit` has ended it.
+    fn place(&mut self, place: &Operand) -> Result<bool> {
+        let Operand { tree, path, attr } = place;
+        let options = self.parsed.options;
+        let world = World { tree, accounts: self.accounts, now: self.now };
+        let mut top = Found::with_attributes(Box::default(), *attr);
+        top.attr = top.attr.filter(|_| !self.parsed.changes());
+        let (start, depth, dir) = (path.as_slice(), 0, None);
+        let file = File::of(&top, start, start, depth, dir);
+        if !options.contents_first {
+            let flow = self.file(&file, &world)?;
+            if flow.quit || flow.prune {
+                return Ok(flow.quit);
             }
-        };
-        self.file(session, path, split_last(path).name, &top)?;
-        if top.kind != FileKind::Directory {
-            return Ok(());
         }
-        let mut walk = Walk::new(session, top.ino, path);
+        if attr.kind == FileKind::Directory {
+            let walk_options = walk::Options {
+                // A removal changes attributes of other files, which are read when they are needed.
+                names_only: self.parsed.changes()
+                    || !options.json && !self.parsed.expr.needs_attributes(),
+                leaving: options.contents_first,
+                one_subvolume: options.one_subvolume,
+                depth_max: options.depth_max,
+            };
+            let top = (top.clone(), start);
+            if Walk::through(tree.source(), top, walk_options, |walk| {
+                self.walk(walk, start, &world)
+            })? {
+                return Ok(true);
+            }
+        }
+        Ok(options.contents_first && self.file(&file, &world)?.quit)
+    }
+
+    /// Runs the commands that files still wait for.
+    fn finish(&mut self) -> Result<()> {
+        self.parsed.expr.actions(&mut |action| match action {
+            Action::Exec(exec) => exec.finish(&mut self.waiting, &mut self.out, &mut self.progress),
+            _ => Ok(()),
+        })
+    }
+
+    fn walk(&mut self, walk: &mut Walk<'_>, start: &[u8], world: &World<'_>) -> Result<bool> {
+        let contents_first = self.parsed.options.contents_first;
         while let Some(step) = walk.step() {
-            match step {
-                Step::Found(entry) => {
-                    self.file(session, walk.path(), &entry.name, &entry.attr)?;
+            let (found, is_whole) = match step {
+                Step::Found(found) => {
+                    let is_whole = !contents_first || found.kind != FileKind::Directory;
+                    (found, is_whole)
                 }
+                Step::Left(found) => (found, true),
                 Step::Failed(error) => {
-                    self.progress.failure(session.label(walk.path()), Reason::from(error));
+                    let label = world.tree.label(walk.path());
+                    self.progress.failure(label, Reason::from(error));
+                    continue;
                 }
+            };
+            if !is_whole {
+                continue;
+            }
+            let file = File::of(&found, walk.path(), start, walk.depth(), walk.dir());
+            let flow = self.file(&file, world)?;
+            if flow.quit {
+                return Ok(true);
+            }
+            // Behind its contents it is too late.
+            if flow.prune && !contents_first {
+                walk.skip();
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    fn file(&mut self, session: &Session, path: &[u8], name: &[u8], attr: &Attr) -> Result<()> {
-        let type_fits = self.args.kind.is_none_or(|filter| kind(filter) == attr.kind);
-        // The top directory has no name of its own.
-        let name = if name.is_empty() { b"/" } else { name };
-        let name_fits =
-            self.args.name.as_ref().is_none_or(|pattern| glob::matches(pattern.as_bytes(), name));
-        if !type_fits || !name_fits {
-            return Ok(());
+    fn file(&mut self, file: &File<'_>, world: &World<'_>) -> Result<Flow> {
+        if file.depth < self.parsed.options.depth_min {
+            return Ok(Flow::default());
         }
-        if self.args.json {
-            let target = session.target(attr).unwrap_or_else(|error| {
-                self.progress.failure(session.label(path), Reason::from(error));
-                None
-            });
-            return self.out.json(&JsonFile::new(path, name, attr, target.as_deref()));
-        }
-        if self.args.null {
-            self.out.bytes(path)?;
-            return self.out.bytes(b"\0");
-        }
-        self.out.name(path)?;
-        self.out.line("")
-    }
-}
-
-fn kind(filter: TypeFilter) -> FileKind {
-    match filter {
-        TypeFilter::Regular => FileKind::Regular,
-        TypeFilter::Directory => FileKind::Directory,
-        TypeFilter::Symlink => FileKind::Symlink,
-        TypeFilter::Fifo => FileKind::Fifo,
-        TypeFilter::Socket => FileKind::Socket,
-        TypeFilter::CharDevice => FileKind::CharDevice,
-        TypeFilter::BlockDevice => FileKind::BlockDevice,
+        let removed = self.removed;
+        interrupt::check(|| format!("{removed} files removed"))?;
+        let mut evaluator = Evaluator {
+            out: &mut self.out,
+            progress: &mut self.progress,
+            json: self.parsed.options.json,
+            null: self.parsed.options.null,
+            rows: &mut self.rows,
+            removed: &mut self.removed,
+            waiting: &mut self.waiting,
+        };
+        evaluator.file(&self.parsed.expr, file, world)
     }
 }

@@ -1,7 +1,7 @@
-//! `shoal fsck`: checks a volume that nobody uses, and repairs it if asked to.
+//! `shoal fsck`: checks a volume that nobody uses, and repairs it with `--repair`.
 //!
-//! Damage that already keeps the volume from being opened is a problem found, not a failure to
-//! look: exit status 4. Only what keeps us from looking at all is 8.
+//! Damage that keeps the volume from being opened is a problem found, not a failure to check: exit
+//! status 4. Status 8 is for errors that prevent the check.
 
 use std::fs::OpenOptions as LogOptions;
 use std::io::{IsTerminal, Write};
@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use serde::Serialize;
-use shoal::{Action, OpenOptions, Problem, RepairReport, Volume};
+use shoal::raw::{Action, OpenOptions, Problem, RepairReport, Volume};
 
 use crate::args::FsckArgs;
-use crate::commands::info::JsonRecovery;
+use crate::commands::info::json_recovery;
 use crate::failure::{Failure, OK, Result};
-use crate::output::{Out, json_name, printable};
+use crate::json::Object;
+use crate::output::Out;
 use crate::progress::{Progress, eprint_line_over_bar};
 use crate::size::human;
+use crate::text::printable;
 
 /// Problems were found and corrected.
 pub const CORRECTED: u8 = 1;
@@ -57,7 +58,7 @@ pub fn run(args: &FsckArgs) -> Result<u8> {
         Some(log) => repair(args, &options, log, &mut out)?,
     };
     if args.json {
-        out.json(&JsonCheck::new(args, &report, log.as_deref()))?;
+        out.json(json(args, &report, log.as_deref()))?;
     } else {
         print(&mut out, args, &report, log.as_deref())?;
     }
@@ -86,7 +87,7 @@ fn status(report: &RepairReport) -> u8 {
     }
 }
 
-/// A bar on a terminal; elsewhere a line now and then, of what lasts.
+/// Shows a bar on a terminal; elsewhere a line now and then, if the work lasts.
 fn progress(args: &FsckArgs) -> Progress {
     if args.json { Progress::share() } else { Progress::share_in_lines(&args.volume.display()) }
 }
@@ -99,7 +100,7 @@ fn inspect(args: &FsckArgs, options: &OpenOptions) -> Result<RepairReport> {
     report.map_err(|e| failed(&args.volume, &e))
 }
 
-fn failed(volume: &Path, error: &shoal::Error) -> Failure {
+fn failed(volume: &Path, error: &shoal::raw::Error) -> Failure {
     Failure::volume(volume.display(), error).with_status(OPERATIONAL)
 }
 
@@ -139,13 +140,13 @@ fn repair(
     Ok(report)
 }
 
-/// First line of a repair in the log.
+/// Returns the first line of a repair in the log.
 fn head(args: &FsckArgs) -> String {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("repair of {} at {} s", args.volume.display(), seconds.as_secs())
 }
 
-/// Shows what would be done and asks; what was agreed to is in the log before it is done.
+/// Shows the planned changes and asks; approved ones are in the log before they are made.
 fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> Result<bool> {
     if !args.yes {
         problems(out, &report.found)?;
@@ -175,7 +176,7 @@ fn append(log: &Path, lines: impl Iterator<Item = String>) -> Result<()> {
         text.extend_from_slice(printable(line.as_bytes()).to_string().as_bytes());
         text.push(b'\n');
     }
-    // It has names from the volume in it.
+    // It contains names from the volume.
     let file = LogOptions::new().create(true).append(true).mode(0o600).open(log);
     file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all())).map_err(|e| {
         let reason = format!("the log cannot be written: {e} (choose another place with --log)");
@@ -183,7 +184,8 @@ fn append(log: &Path, lines: impl Iterator<Item = String>) -> Result<()> {
     })
 }
 
-/// Beside a volume in a file; for a device in the current directory.
+/// Returns the default path of the log: beside a volume in a file; for a device in the current
+/// directory.
 fn log_beside(volume: &Path) -> PathBuf {
     let is_file = std::fs::metadata(volume).is_ok_and(|m| m.is_file());
     let place = if is_file { volume.as_os_str() } else { volume.file_name().unwrap_or_default() };
@@ -267,80 +269,31 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     Ok(())
 }
 
-/// The result in JSON.
-#[derive(Serialize)]
-struct JsonCheck<'a> {
-    volume: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    volume_bytes: Option<String>,
-    clean: bool,
-    problems: Vec<JsonProblem<'a>>,
-    inodes: u64,
-    directories: u64,
-    dirents: u64,
-    extents: u64,
-    blocks: u64,
-    data_bytes: u64,
-    recovery: JsonRecovery<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repair: Option<JsonRepair<'a>>,
-}
-
-/// What was done, in JSON.
-#[derive(Serialize)]
-struct JsonRepair<'a> {
-    written: bool,
-    actions: Vec<JsonAction<'a>>,
-    left: Vec<JsonProblem<'a>>,
-    inodes: u64,
-    seconds: f64,
-    log: String,
-}
-
-/// A problem in JSON.
-#[derive(Serialize)]
-struct JsonProblem<'a> {
-    rule: &'a str,
-    message: &'a str,
-}
-
-/// A change in JSON.
-#[derive(Serialize)]
-struct JsonAction<'a> {
-    pass: &'a str,
-    message: &'a str,
-}
-
-fn json_problems(problems: &[Problem]) -> Vec<JsonProblem<'_>> {
-    problems.iter().map(|p| JsonProblem { rule: p.rule, message: &p.message }).collect()
-}
-
-impl<'a> JsonCheck<'a> {
-    fn new(args: &FsckArgs, report: &'a RepairReport, log: Option<&Path>) -> JsonCheck<'a> {
-        let (volume, volume_bytes) = json_name(args.volume.as_os_str().as_encoded_bytes());
-        let action = |a: &'a Action| JsonAction { pass: a.pass, message: &a.message };
-        let repair = log.map(|log| JsonRepair {
-            written: report.written,
-            actions: report.actions.iter().map(action).collect(),
-            left: json_problems(&report.left),
-            inodes: report.inodes,
-            seconds: report.seconds,
-            log: json_name(log.as_os_str().as_encoded_bytes()).0,
-        });
-        let checked = &report.checked;
-        JsonCheck {
-            volume,
-            volume_bytes,
-            clean: report.found.is_empty() && report.left.is_empty(),
-            problems: json_problems(&report.found),
-            inodes: checked.inodes,
-            directories: checked.directories,
-            dirents: checked.dirents,
-            extents: checked.extents,
-            blocks: checked.blocks,
-            data_bytes: checked.data_bytes,
-            recovery: (&report.recovery).into(),
-            repair,
-        }
-    }
+fn json(args: &FsckArgs, report: &RepairReport, log: Option<&Path>) -> Object {
+    let problems = |problems: &[Problem]| {
+        let object = |p: &Problem| Object::new().put("rule", p.rule).put("message", &p.message);
+        problems.iter().map(object).collect::<Vec<_>>().into_iter()
+    };
+    let action = |a: &Action| Object::new().put("pass", a.pass).put("message", &a.message);
+    let checked = &report.checked;
+    let object = Object::new()
+        .put_name("volume", args.volume.as_os_str().as_encoded_bytes())
+        .put("clean", report.found.is_empty() && report.left.is_empty())
+        .put_list("problems", problems(&report.found))
+        .put("inodes", checked.inodes)
+        .put("directories", checked.directories)
+        .put("dirents", checked.dirents)
+        .put("extents", checked.extents)
+        .put("blocks", checked.blocks)
+        .put("data_bytes", checked.data_bytes)
+        .put_object("recovery", json_recovery(&report.recovery));
+    let Some(log) = log else { return object };
+    let repair = Object::new()
+        .put("written", report.written)
+        .put_list("actions", report.actions.iter().map(action))
+        .put_list("left", problems(&report.left))
+        .put("inodes", report.inodes)
+        .put("seconds", report.seconds)
+        .put_name("log", log.as_os_str().as_encoded_bytes());
+    object.put_object("repair", repair)
 }

@@ -14,7 +14,7 @@ use clap_mangen::Man;
 use crate::args::{Cli, GenerateArgs, GenerateWhat, HelperArgs};
 use crate::failure::{Failure, OK, Reason, Result};
 
-/// Title of the manual in the pages' heads.
+/// Title of the manual in the heads of the pages.
 const MANUAL: &str = "Shoal Manual";
 
 /// Writes man pages or completions.
@@ -105,7 +105,7 @@ fn sections(text: &str) -> String {
     roff
 }
 
-/// Whether a line is a row of a table of exit statuses: `  16  Wrong usage.`
+/// Returns whether a line is a row of a table of exit statuses: `  16  Wrong usage.`
 fn starts_row(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     !word.is_empty()
@@ -114,7 +114,7 @@ fn starts_row(line: &str) -> bool {
         && line[2 + word.len()..].starts_with("  ")
 }
 
-/// A line of text with what roff takes for its own made harmless.
+/// Escapes a line of text for roff.
 fn escape(line: &str) -> String {
     let escaped = line.replace('\\', "\\e").replace('-', "\\-");
     match escaped.starts_with(['.', '\'']) {
@@ -154,8 +154,8 @@ mod tests {
         for file in [
             "shoal.1",
             "shoal-fsck.1",
-            "shoal-root.1",
-            "shoal-root-create.1",
+            "shoal-subvolume.1",
+            "shoal-subvolume-create.1",
             "mount.shoal.8",
             "shoal.bash",
             "_shoal",

@@ -1,16 +1,16 @@
-//! `shoal info`: what a volume is and how it is used.
+//! `shoal info`: geometry and usage of a volume.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
-use shoal::{RecoveryReport, RootInfo, StatFs, VolumeInfo};
+use shoal::raw::{RecoveryReport, RootInfo, StatFs, VolumeInfo};
 use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
-use crate::failure::{Failure, OK, Reason, Result};
+use crate::failure::{OK, Result};
+use crate::json::Object;
 use crate::mounted;
-use crate::output::{Out, json_name};
+use crate::output::Out;
 use crate::session::{Access, Session};
 use crate::size::human;
 
@@ -25,16 +25,15 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
     if args.volume.is_dir() {
         return mount(args);
     }
-    let session = Session::open(&args.volume, Access::Read)?;
-    let info = session.volume.info();
-    let usage = session.volume.statfs();
-    let roots = Roots::of(&session.volume.root_list());
-    session.close()?;
+    let (info, usage, subvolumes) = Session::with(&args.volume, Access::Read, |session| {
+        let volume = &session.volume;
+        Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
+    })?;
     let mut out = Out::new();
     if args.json {
-        out.json(&JsonInfo::new(&args.volume, &info, &roots, Some(&usage)))?;
+        out.json(json(&args.volume, &info, &subvolumes, Some(&usage)))?;
     } else {
-        for (name, value) in rows(&args.volume, &info, &roots, &usage) {
+        for (name, value) in rows(&args.volume, &info, &subvolumes, &usage) {
             out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
         }
         for (name, value) in info.counters.iter().filter(|(_, value)| *value != 0) {
@@ -45,31 +44,32 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
     Ok(OK)
 }
 
-/// What a mounted volume's server can tell of it, and the kernel of the mount.
+/// Describes a mounted volume, as far as its server and the kernel know it.
 fn mount(args: &InfoArgs) -> Result<u8> {
     let path = &args.volume;
-    let opened = mounted::open(path)?;
-    let stats = stats_of(&opened).map_err(|error| mounted::refused(path, error))?;
-    let reason = read_only_reason_of(&opened).map_err(|error| mounted::refused(path, error))?;
-    let space = rustix::fs::fstatvfs(&opened).map_err(|error| {
-        Failure::failed(path.display(), Reason::from(std::io::Error::from(error)))
+    let (stats, reason, space) = mounted::ask(path, |mount| {
+        Ok((stats_of(mount)?, read_only_reason_of(mount)?, rustix::fs::fstatvfs(mount)?))
     })?;
-    let gauges = stats.iter().filter(|stat| stat.gauge);
-    let (mount, mount_bytes) = json_name(path.as_os_str().as_encoded_bytes());
-    let info = JsonMount {
-        mount,
-        mount_bytes,
-        size: space.f_blocks * space.f_frsize,
-        free: space.f_bfree * space.f_frsize,
-        available: space.f_bavail * space.f_frsize,
-        read_only: reason.as_deref(),
-        now: gauges.map(|stat| (&*stat.name, stat.value)).collect(),
-    };
+    let now: BTreeMap<&str, u64> =
+        stats.iter().filter(|stat| stat.gauge).map(|stat| (&*stat.name, stat.value)).collect();
+    let (size, available) = (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize);
     let mut out = Out::new();
     if args.json {
-        out.json(&info)?;
+        out.json(
+            Object::new()
+                .put_name("mount", path.as_os_str().as_encoded_bytes())
+                .put("size", size)
+                .put("free", space.f_bfree * space.f_frsize)
+                .put("available", available)
+                .put_some("read_only", reason)
+                .put("now", now),
+        )?;
     } else {
-        for (name, value) in info.rows() {
+        let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
+        let mut rows = vec![("size", bytes(size)), ("available", bytes(available))];
+        rows.extend(now.iter().map(|(name, value)| (*name, value.to_string())));
+        rows.extend(reason.map(|why| ("read-only", why)));
+        for (name, value) in rows {
             out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
         }
     }
@@ -77,35 +77,11 @@ fn mount(args: &InfoArgs) -> Result<u8> {
     Ok(OK)
 }
 
-/// A mounted volume in JSON.
-#[derive(Serialize)]
-struct JsonMount<'a> {
-    mount: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mount_bytes: Option<String>,
-    size: u64,
-    free: u64,
-    available: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    read_only: Option<&'a str>,
-    now: BTreeMap<&'a str, u64>,
-}
-
-impl JsonMount<'_> {
-    fn rows(&self) -> Vec<(&str, String)> {
-        let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
-        let mut rows = vec![("size", bytes(self.size)), ("available", bytes(self.available))];
-        rows.extend(self.now.iter().map(|(name, value)| (*name, value.to_string())));
-        rows.extend(self.read_only.map(|why| ("read-only", why.to_owned())));
-        rows
-    }
-}
-
-/// What is shown to a reader.
+/// Returns the rows of the table.
 fn rows(
     path: &Path,
     info: &VolumeInfo,
-    roots: &Roots,
+    subvolumes: &Subvolumes,
     usage: &StatFs,
 ) -> Vec<(&'static str, String)> {
     let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
@@ -124,11 +100,15 @@ fn rows(
         ("inodes", format!("{} of {} bytes", info.inodes, info.inode_size)),
         ("compression", info.compression.clone()),
         ("orphans", info.orphans.to_string()),
-        ("roots", roots.to_string()),
+        ("subvolumes", subvolumes.to_string()),
         ("checkpoint", format!("{} at LSN {}", info.checkpoint, info.checkpoint_lsn)),
         ("newest LSN", info.lsn.to_string()),
         ("closed", closed(&info.recovery)),
     ];
+    if info.tree_changes > 0 {
+        let parts = format!("in {} parts, continued when opened for writing", info.tree_changes);
+        rows.push(("changes of trees", parts));
+    }
     rows.extend(info.claim.iter().map(|owner| ("claim", format!("{owner}; it has ended"))));
     if let Some(why) = damage(info) {
         rows.push(("read-only", why.to_owned()));
@@ -136,19 +116,19 @@ fn rows(
     rows
 }
 
-/// How many roots there are besides the volume's own, and what is left of deleted ones.
+/// Numbers of live and deleted subvolumes.
 #[derive(Default)]
-pub struct Roots {
+pub struct Subvolumes {
     live: usize,
     deleted: usize,
     /// Inodes in the deleted ones.
     inodes: u64,
 }
 
-impl Roots {
-    fn of(list: &[RootInfo]) -> Roots {
+impl Subvolumes {
+    fn of(list: &[RootInfo]) -> Subvolumes {
         let deleted = || list.iter().filter(|root| root.deleted);
-        Roots {
+        Subvolumes {
             live: list.len() - deleted().count(),
             deleted: deleted().count(),
             inodes: deleted().map(|root| root.inodes).sum(),
@@ -156,7 +136,7 @@ impl Roots {
     }
 }
 
-impl std::fmt::Display for Roots {
+impl std::fmt::Display for Subvolumes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.deleted {
             0 => write!(f, "{}", self.live),
@@ -165,12 +145,12 @@ impl std::fmt::Display for Roots {
     }
 }
 
-/// Why the volume can only be read, unless it is because we opened it so.
+/// Returns why the volume can only be read, unless this command opened it so.
 fn damage(info: &VolumeInfo) -> Option<&str> {
     info.read_only.as_deref().filter(|why| *why != OUR_CHOICE)
 }
 
-/// How the volume was left, in words.
+/// Describes how the volume was closed.
 pub fn closed(recovery: &RecoveryReport) -> String {
     if !recovery.needed {
         return "yes".into();
@@ -192,111 +172,54 @@ pub fn closed(recovery: &RecoveryReport) -> String {
     text
 }
 
-/// The volume in JSON.
-#[derive(Serialize)]
-pub struct JsonInfo<'a> {
-    volume: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    volume_bytes: Option<String>,
-    id: &'a str,
-    version: u32,
-    features: &'a [&'static str],
-    size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    free: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    available: Option<u64>,
-    live_bytes: u64,
-    segment_size: u64,
-    segments: u32,
-    segments_free: u32,
-    inode_size: u32,
-    compression: &'a str,
-    inodes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inodes_free: Option<u64>,
-    orphans: u64,
-    roots: usize,
-    roots_deleted: usize,
-    checkpoint: u64,
-    checkpoint_lsn: u64,
-    lsn: u64,
-    cache_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    claim: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    read_only: Option<&'a str>,
-    recovery: JsonRecovery<'a>,
-    counters: BTreeMap<&'static str, u64>,
+/// Describes the volume at `path` in JSON.
+pub fn json(
+    path: &Path,
+    info: &VolumeInfo,
+    subvolumes: &Subvolumes,
+    usage: Option<&StatFs>,
+) -> Object {
+    let geometry = u64::from(info.segments) * info.segment_size;
+    Object::new()
+        .put_name("volume", path.as_os_str().as_encoded_bytes())
+        .put("id", &info.id)
+        .put("version", info.version)
+        .put("features", &info.features)
+        .put("size", usage.map_or(geometry, |usage| usage.bytes_total))
+        .put_some("free", usage.map(|usage| usage.bytes_free))
+        .put_some("available", usage.map(|usage| usage.bytes_available))
+        .put("live_bytes", info.live_bytes)
+        .put("segment_size", info.segment_size)
+        .put("segments", info.segments)
+        .put("segments_free", info.segments_free)
+        .put("inode_size", info.inode_size)
+        .put("compression", &info.compression)
+        .put("inodes", info.inodes)
+        .put_some("inodes_free", usage.map(|usage| usage.inodes_free))
+        .put("orphans", info.orphans)
+        .put("tree_changes", info.tree_changes)
+        .put("subvolumes", subvolumes.live)
+        .put("subvolumes_deleted", subvolumes.deleted)
+        .put("checkpoint", info.checkpoint)
+        .put("checkpoint_lsn", info.checkpoint_lsn)
+        .put("lsn", info.lsn)
+        .put("cache_bytes", info.cache_bytes)
+        .put_some("claim", info.claim.as_deref())
+        .put_some("read_only", damage(info))
+        .put_object("recovery", json_recovery(&info.recovery))
+        .put("counters", info.counters.iter().copied().collect::<BTreeMap<_, _>>())
 }
 
-impl<'a> JsonInfo<'a> {
-    /// Describes the volume at `path`.
-    pub fn new(
-        path: &Path,
-        info: &'a VolumeInfo,
-        roots: &Roots,
-        usage: Option<&StatFs>,
-    ) -> JsonInfo<'a> {
-        let (volume, volume_bytes) = json_name(path.as_os_str().as_encoded_bytes());
-        let geometry = u64::from(info.segments) * info.segment_size;
-        JsonInfo {
-            volume,
-            volume_bytes,
-            id: &info.id,
-            version: info.version,
-            features: &info.features,
-            size: usage.map_or(geometry, |usage| usage.bytes_total),
-            free: usage.map(|usage| usage.bytes_free),
-            available: usage.map(|usage| usage.bytes_available),
-            live_bytes: info.live_bytes,
-            segment_size: info.segment_size,
-            segments: info.segments,
-            segments_free: info.segments_free,
-            inode_size: info.inode_size,
-            compression: &info.compression,
-            inodes: info.inodes,
-            inodes_free: usage.map(|usage| usage.inodes_free),
-            orphans: info.orphans,
-            roots: roots.live,
-            roots_deleted: roots.deleted,
-            checkpoint: info.checkpoint,
-            checkpoint_lsn: info.checkpoint_lsn,
-            lsn: info.lsn,
-            cache_bytes: info.cache_bytes,
-            claim: info.claim.as_deref(),
-            read_only: damage(info),
-            recovery: JsonRecovery::from(&info.recovery),
-            counters: info.counters.iter().copied().collect(),
-        }
-    }
-}
-
-/// What recovery did, in JSON.
-#[derive(Serialize)]
-pub struct JsonRecovery<'a> {
-    needed: bool,
-    records: u64,
-    bytes: u64,
-    orphans: u64,
-    intents: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    torn: Option<&'a str>,
-    seconds: f64,
-}
-
-impl<'a> From<&'a RecoveryReport> for JsonRecovery<'a> {
-    fn from(report: &'a RecoveryReport) -> JsonRecovery<'a> {
-        JsonRecovery {
-            needed: report.needed,
-            records: report.records,
-            bytes: report.bytes,
-            orphans: report.orphans,
-            intents: report.intents,
-            torn: report.torn.as_deref(),
-            seconds: report.seconds,
-        }
-    }
+/// Describes the result of recovery in JSON.
+pub fn json_recovery(report: &RecoveryReport) -> Object {
+    Object::new()
+        .put("needed", report.needed)
+        .put("records", report.records)
+        .put("bytes", report.bytes)
+        .put("orphans", report.orphans)
+        .put("intents", report.intents)
+        .put_some("torn", report.torn.as_deref())
+        .put("seconds", report.seconds)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use shoal::{Code, FileKind};
+use shoal::raw::{Code, FileKind};
 
 use crate::args::LnArgs;
 use crate::failure::{Failure, OK, Reason, Result};
@@ -49,17 +49,17 @@ fn make(session: &Session, target: &[u8], link: &[u8], args: &LnArgs) -> Result<
             return Ok(());
         }
         if old.kind == FileKind::Directory {
-            return Err(shoal::Error::Code(Code::IsDirectory).into());
+            return Err(shoal::raw::Error::Code(Code::IsDirectory).into());
         }
-        volume.unlink(&session.who, slot.dir, &slot.name)?;
+        volume.namespace().unlink(&session.who, slot.dir, &slot.name)?;
     }
     match linked {
         Some(linked) if linked.ino.root() != slot.dir.root() => {
-            let text = "a hard link cannot lead from one root to another (use -s, or copy it)";
+            let text = "a hard link cannot lead from one subvolume to another (use -s, or copy it)";
             return Err(Reason::Text(text.into()));
         }
-        Some(linked) => volume.link(&session.who, linked.ino, slot.dir, &slot.name)?,
-        None => volume.symlink(&session.who, slot.dir, &slot.name, target)?,
+        Some(linked) => volume.namespace().link(&session.who, linked.ino, slot.dir, &slot.name)?,
+        None => volume.namespace().symlink(&session.who, slot.dir, &slot.name, target)?,
     };
     Ok(())
 }

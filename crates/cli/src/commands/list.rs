@@ -3,122 +3,185 @@
 //! A listing is sorted, for which one directory is held in memory; with `-U` it is written batch
 //! by batch as the directory is read.
 
-use std::rc::Rc;
+use std::io::IsTerminal;
+use std::sync::Arc;
 
-use shoal::{Attr, Entry, FileKind, Ino};
+use shoal::raw::{Attr, FileKind, Ino, Time};
 
-use crate::args::LsArgs;
-use crate::failure::Result;
-use crate::location::{Location, join, split_last};
-use crate::output::{JsonFile, Out, device_numbers, mode_text};
+use crate::ahead::{Ahead, Job};
+use crate::args::{LsArgs, When};
+use crate::clock;
+use crate::failure::{Failure, Reason, Result};
+use crate::json;
+use crate::location::{join, split_last};
+use crate::ls::{Colors, Columns, Style, indicator, order, quoted};
+use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Cursor, Listed, Session, Sessions};
-use crate::{clock, failure::Reason};
+use crate::session::{Access, Cursor, Found, Listed, Sessions};
+use crate::source::{Batch, DirId};
+use crate::tree::{Operand, Tree};
 
 /// Lists directories.
 pub fn run(args: &LsArgs) -> Result<u8> {
+    let style = if args.full_time { "full-iso" } else { &args.time_style };
+    let style = Style::parse(style).map_err(|what| Failure::usage("--time-style", what))?;
     Sessions::run(Access::Read, |sessions| {
-        let mut lister =
-            Lister { args, out: Out::new(), progress: Progress::counting(), headed: false };
+        let mut lister = Lister {
+            args,
+            style: &style,
+            now: clock::now(),
+            colors: colors(args.color),
+            out: Out::new(),
+            progress: Progress::counting(),
+            headed: false,
+        };
         for place in &args.places {
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            lister.operand(&session, &location)?;
+            let follow = !args.is_long() && !args.directory;
+            match Operand::open(sessions, Access::Read, place, follow)? {
+                Ok(place) => lister.operand(&place)?,
+                Err(missing) => {
+                    lister.progress.failure(missing.label, Reason::from(missing.error));
+                }
+            }
         }
         lister.out.flush()?;
         Ok(lister.progress.finish())
     })
 }
 
+fn colors(when: When) -> Option<Colors> {
+    let is_on = match when {
+        When::Always => true,
+        When::Auto => std::io::stdout().is_terminal(),
+        When::Never => false,
+    };
+    is_on.then(|| Colors::parse(&std::env::var("LS_COLORS").unwrap_or_default()))
+}
+
 struct Lister<'a> {
     args: &'a LsArgs,
+    style: &'a Style,
+    now: Time,
+    colors: Option<Colors>,
     out: Out,
     progress: Progress,
     /// A heading has been written, so that the next is set apart by an empty line.
     headed: bool,
 }
 
+/// A directory to be listed.
+struct Dir {
+    path: Vec<u8>,
+    id: DirId,
+    job: Arc<Job>,
+}
+
+impl Dir {
+    fn of(path: Vec<u8>, attr: &Attr) -> Dir {
+        let id = DirId { ino: attr.ino, generation: attr.generation };
+        Dir { path, id, job: Arc::new(Job::new(id)) }
+    }
+}
+
 impl Lister<'_> {
-    fn operand(&mut self, session: &Rc<Session>, location: &Location) -> Result<()> {
-        let path = &location.path;
-        let entry = match session.find(path, !self.args.long && !self.args.directory) {
-            Ok(entry) => entry,
-            Err(error) => {
-                self.progress.failure(location.label(), Reason::from(error));
-                return Ok(());
-            }
-        };
-        if entry.kind != FileKind::Directory || self.args.directory {
-            return self.file(session, path, entry);
+    fn operand(&mut self, place: &Operand) -> Result<()> {
+        let Operand { tree, path, attr } = place;
+        if attr.kind != FileKind::Directory || self.args.directory {
+            return self.file(tree, path, *attr);
         }
         let headings = self.args.recursive || self.args.places.len() > 1;
-        // Directories still to list; the next is the last.
-        let mut waiting = vec![(path.clone(), entry.ino)];
-        while let Some((path, ino)) = waiting.pop() {
-            if headings && !self.args.json {
-                self.heading(session, &path)?;
+        Ahead::run(tree.source(), false, |ahead| {
+            // Directories still to list; the next is the last.
+            let mut waiting = vec![Dir::of(path.clone(), attr)];
+            while let Some(dir) = waiting.pop() {
+                let first = ahead.first(&dir.job);
+                if let Err(error) = first.entries {
+                    self.progress.failure(tree.label(&dir.path), Reason::from(error));
+                    continue;
+                }
+                if headings && !self.args.json {
+                    self.heading(tree, &dir.path)?;
+                }
+                let below = self.directory(tree, ahead, &dir, first)?;
+                ahead.want(below.iter().map(|dir| dir.job.clone()).collect());
+                waiting.extend(below.into_iter().rev());
             }
-            let below = self.directory(session, &path, ino)?;
-            waiting.extend(below.into_iter().rev());
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn heading(&mut self, session: &Session, path: &[u8]) -> Result<()> {
+    fn heading(&mut self, tree: &Tree, path: &[u8]) -> Result<()> {
         if self.headed {
             self.out.line("")?;
         }
         self.headed = true;
-        self.out.bytes(session.path.as_os_str().as_encoded_bytes())?;
-        self.out.bytes(b":")?;
+        if let Tree::Volume(session) = tree {
+            self.out.bytes(session.path.as_os_str().as_encoded_bytes())?;
+            self.out.bytes(b":")?;
+        }
         self.out.name(path)?;
         self.out.line(":")
     }
 
-    /// Lists one directory; returns those in it that `-R` goes on to.
+    /// Lists one directory; returns its subdirectories if `-R` lists them.
     fn directory(
         &mut self,
-        session: &Session,
-        path: &[u8],
-        dir: Ino,
-    ) -> Result<Vec<(Vec<u8>, Ino)>> {
+        tree: &Tree,
+        ahead: &Ahead<'_>,
+        dir: &Dir,
+        first: Batch,
+    ) -> Result<Vec<Dir>> {
+        let path = &dir.path[..];
         let mut below = Vec::new();
-        let mut held = self.dots(session, path, dir);
-        let mut cursor = Cursor::After(0);
-        while cursor != Cursor::End {
-            let batch = match session.list(dir, &mut cursor) {
-                Ok(batch) => batch,
+        let mut held = self.dots(tree, path, dir.id.ino);
+        let mut batch = Some(first);
+        while let Some(Batch { entries, next }) = batch.take() {
+            let entries = match entries {
+                Ok(entries) => entries,
                 Err(error) => {
-                    self.progress.failure(session.label(path), Reason::from(error));
+                    self.progress.failure(tree.label(path), Reason::from(error));
                     break;
                 }
             };
-            held.extend(batch.into_iter().filter(|it| self.args.all || it.name[0] != b'.'));
-            if self.args.unsorted {
-                self.entries(session, path, &held, &mut below)?;
+            if next != Cursor::End {
+                batch = Some(ahead.list(dir.id, next));
+            }
+            let shows_all = self.args.all || self.args.almost_all;
+            let shown = entries.into_iter().filter(|it| shows_all || it.name[0] != b'.');
+            held.extend(
+                shown.filter_map(|Found { name, attr, .. }| Some(Listed { name, attr: attr? })),
+            );
+            if self.args.unsorted && !self.args.has_total() {
+                self.entries(tree, path, &held, &mut below)?;
                 held.clear();
             }
         }
-        held.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        self.entries(session, path, &held, &mut below)?;
+        if !self.args.unsorted {
+            held.sort_unstable_by(|a, b| order(self.args, a, b));
+            if self.args.reverse {
+                held.reverse();
+            }
+        }
+        if self.args.has_total() {
+            let columns = Columns::of(self.args, self.style, self.now, &held);
+            self.out.line(&columns.total(&held))?;
+        }
+        self.entries(tree, path, &held, &mut below)?;
         Ok(below)
     }
 
-    /// The entries `.` and `..`, if asked for.
-    fn dots(&mut self, session: &Session, path: &[u8], dir: Ino) -> Vec<Listed> {
+    /// Returns the entries `.` and `..`, if asked for.
+    fn dots(&mut self, tree: &Tree, path: &[u8], dir: Ino) -> Vec<Listed> {
         if !self.args.all {
             return Vec::new();
         }
-        let volume = &session.volume;
-        let attrs =
-            volume.getattr(dir).and_then(|own| Ok((own, volume.getattr(volume.parent_of(dir)?)?)));
-        match attrs {
-            Ok((own, parent)) => vec![
+        match tree.dots(path, dir) {
+            Ok([own, parent]) => vec![
                 Listed { name: Box::from(&b"."[..]), attr: own },
                 Listed { name: Box::from(&b".."[..]), attr: parent },
             ],
             Err(error) => {
-                self.progress.failure(session.label(path), Reason::from(error));
+                self.progress.failure(tree.label(path), Reason::from(error));
                 Vec::new()
             }
         }
@@ -126,110 +189,102 @@ impl Lister<'_> {
 
     fn entries(
         &mut self,
-        session: &Session,
+        tree: &Tree,
         path: &[u8],
         entries: &[Listed],
-        below: &mut Vec<(Vec<u8>, Ino)>,
+        below: &mut Vec<Dir>,
     ) -> Result<()> {
-        let widths = Widths::of(entries);
+        let columns = Columns::of(self.args, self.style, self.now, entries);
         for Listed { name, attr } in entries {
             let is_dot = **name == *b"." || **name == *b"..";
             if self.args.recursive && attr.kind == FileKind::Directory && !is_dot {
-                below.push((join(path, name), attr.ino));
+                below.push(Dir::of(join(path, name), attr));
             }
-            // A file's whole path is needed only where it is shown.
-            let full = if self.args.json { join(path, name) } else { Vec::new() };
-            self.entry(session, &full, name, attr, &widths)?;
+            self.entry(tree, &|| join(path, name), name, attr, &columns)?;
         }
         Ok(())
     }
 
-    /// An operand that is no directory, under the name it was given by.
-    fn file(&mut self, session: &Session, path: &[u8], attr: Entry) -> Result<()> {
+    /// Shows an operand that is no directory, under the name it was given by.
+    fn file(&mut self, tree: &Tree, path: &[u8], attr: Attr) -> Result<()> {
         let name: Box<[u8]> = if self.args.json {
             split_last(path).name.into()
         } else {
-            session.label(path).into_bytes().into()
+            match tree {
+                Tree::Volume(session) => session.label(path).into_bytes().into(),
+                Tree::Mount(_) => path.into(),
+            }
         };
         let listed = [Listed { name, attr }];
-        let widths = Widths::of(&listed);
-        self.entry(session, path, &listed[0].name, &attr, &widths)
+        let columns = Columns::of(self.args, self.style, self.now, &listed);
+        self.entry(tree, &|| path.to_vec(), &listed[0].name, &attr, &columns)
     }
 
+    /// Shows an entry; `path` makes its whole path, which is seldom needed.
     fn entry(
         &mut self,
-        session: &Session,
-        path: &[u8],
+        tree: &Tree,
+        path: &dyn Fn() -> Vec<u8>,
         name: &[u8],
         attr: &Attr,
-        widths: &Widths,
+        columns: &Columns<'_>,
     ) -> Result<()> {
-        let target = if self.args.json || self.args.long {
-            session.target(attr).unwrap_or_else(|error| {
-                self.progress.failure(session.label(path), Reason::from(error));
+        let args = self.args;
+        let shows_target = attr.kind == FileKind::Symlink && (args.json || args.is_long());
+        let target = match shows_target {
+            true => tree.target(&path(), attr).unwrap_or_else(|error| {
+                self.progress.failure(tree.label(&path()), Reason::from(error));
                 None
-            })
-        } else {
-            None
+            }),
+            false => None,
         };
-        if self.args.json {
-            return self.out.json(&JsonFile::new(path, name, attr, target.as_deref()));
+        if args.json {
+            return self.out.json(json::file(&path(), name, attr, target.as_deref()));
         }
-        if self.args.long {
-            self.out.bytes(widths.columns(attr).as_bytes())?;
-        }
-        self.out.name(name)?;
-        if let Some(target) = target {
-            self.out.bytes(b" -> ")?;
-            self.out.name(&target)?;
+        let leads_to = self.leads_to(tree, path, attr);
+        self.out.bytes(columns.row(attr).as_bytes())?;
+        let around = match &mut self.colors {
+            Some(colors) => colors.name(name, attr.mode, attr.nlink, leads_to),
+            None => Default::default(),
+        };
+        self.name(name, around)?;
+        match target {
+            None => self.indicator(attr.mode)?,
+            Some(target) => {
+                self.out.bytes(b" -> ")?;
+                let around = match &mut self.colors {
+                    Some(colors) => colors.target(&target, leads_to),
+                    None => Default::default(),
+                };
+                self.name(&target, around)?;
+                leads_to.map_or(Ok(()), |mode| self.indicator(mode))?;
+            }
         }
         self.out.line("")
     }
-}
 
-/// Widths of the columns of a long listing.
-#[derive(Default)]
-struct Widths {
-    nlink: usize,
-    uid: usize,
-    gid: usize,
-    size: usize,
-}
+    /// Returns the mode of what a symlink leads to, if that is shown and there is something.
+    fn leads_to(&self, tree: &Tree, path: &dyn Fn() -> Vec<u8>, attr: &Attr) -> Option<u32> {
+        let is_long = self.args.is_long();
+        let by_color = self.colors.as_ref().is_some_and(|colors| colors.need_targets(is_long));
+        let is_needed = attr.kind == FileKind::Symlink && (by_color || self.args.classify);
+        is_needed.then(|| tree.find(&path(), true).ok().map(|found| found.mode)).flatten()
+    }
 
-impl Widths {
-    fn of(entries: &[Listed]) -> Widths {
-        let digits = |number: u64| number.checked_ilog10().map_or(1, |log| log as usize + 1);
-        let mut widths = Widths::default();
-        for Listed { attr, .. } in entries {
-            widths.nlink = widths.nlink.max(digits(attr.nlink.into()));
-            widths.uid = widths.uid.max(digits(attr.uid.into()));
-            widths.gid = widths.gid.max(digits(attr.gid.into()));
-            widths.size = widths.size.max(size_column(attr).len());
+    fn name(&mut self, name: &[u8], [before, behind]: [String; 2]) -> Result<()> {
+        self.out.bytes(before.as_bytes())?;
+        match self.args.quote_name {
+            true => self.out.name(&quoted(name))?,
+            false => self.out.name(name)?,
         }
-        widths
+        self.out.bytes(behind.as_bytes())
     }
 
-    fn columns(&self, attr: &Attr) -> String {
-        format!(
-            "{} {:>nlink$} {:>uid$} {:>gid$} {:>size$} {} ",
-            mode_text(attr),
-            attr.nlink,
-            attr.uid,
-            attr.gid,
-            size_column(attr),
-            clock::minutes(attr.mtime),
-            nlink = self.nlink,
-            uid = self.uid,
-            gid = self.gid,
-            size = self.size,
-        )
-    }
-}
-
-/// The size, or a device's numbers.
-fn size_column(attr: &Attr) -> String {
-    match device_numbers(attr) {
-        Some([major, minor]) => format!("{major}, {minor}"),
-        None => attr.size.to_string(),
+    fn indicator(&mut self, mode: u32) -> Result<()> {
+        let is_shown = self.args.classify || self.args.slash;
+        match indicator(mode, self.args.classify).filter(|_| is_shown) {
+            Some(character) => self.out.bytes(&[character]),
+            None => Ok(()),
+        }
     }
 }

@@ -3,22 +3,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
-use shoal::{
+use shoal::raw::{
     ClaimOptions, FileDevice, JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent,
     OpenMode,
 };
 
 use crate::args::LogdumpArgs;
 use crate::failure::{Failure, OK, Result};
-use crate::output::{Out, printable};
+use crate::json::Object;
+use crate::output::Out;
 use crate::progress::eprint_line;
 use crate::size::human;
+use crate::text::printable;
 
 /// Prints the journal.
 pub fn run(args: &LogdumpArgs) -> Result<u8> {
     let path = &args.volume;
-    let unusable = |error: shoal::Error| Failure::volume(path.display(), &error);
+    let unusable = |error: shoal::raw::Error| Failure::volume(path.display(), &error);
     let claim = ClaimOptions { notice: eprint_line, ..ClaimOptions::default() };
     let device = FileDevice::open_with(path, OpenMode::ReadOnly, &claim).map_err(unusable)?;
     let dump = JournalDump::find(&device).map_err(unusable)?;
@@ -35,7 +36,7 @@ pub fn run(args: &LogdumpArgs) -> Result<u8> {
     if let Some(failure) = failed {
         return Err(failure);
     }
-    // What came before damage is shown, then the damage is told.
+    // Records before damage are shown, then the damage is reported.
     printer.out.flush()?;
     if let Some(end) = end.map_err(unusable)? {
         printer.end(&end)?;
@@ -44,7 +45,7 @@ pub fn run(args: &LogdumpArgs) -> Result<u8> {
     Ok(OK)
 }
 
-/// What has been seen.
+/// Numbers of records printed.
 #[derive(Default)]
 struct Counts {
     items: u64,
@@ -63,13 +64,14 @@ impl Printer<'_> {
     fn head(&mut self, dump: &JournalDump<'_>) -> Result<()> {
         let lsn = dump.start().0;
         if self.json {
-            return self.out.json(&JsonHead {
-                checkpoint: dump.checkpoint,
-                clean: dump.clean,
-                lsn,
-                incarnation: dump.incarnation,
-                open: json_open(dump.open()),
-            });
+            return self.out.json(
+                Object::new()
+                    .put("checkpoint", dump.checkpoint)
+                    .put("clean", dump.clean)
+                    .put("lsn", lsn)
+                    .put("incarnation", dump.incarnation)
+                    .put_list("open", json_open(dump.open())),
+            );
         }
         let state = match dump.clean {
             true => "closed: there is nothing to replay",
@@ -87,8 +89,12 @@ impl Printer<'_> {
             self.counts.done += u64::from(item.kind == "intent_done");
         }
         if self.json {
-            let items = record.items.iter().map(JsonItem::new).collect();
-            return self.out.json(&JsonRecord { record: record.lsn.0, bytes: record.bytes, items });
+            return self.out.json(
+                Object::new()
+                    .put("record", record.lsn.0)
+                    .put("bytes", record.bytes)
+                    .put_list("items", record.items.iter().map(json_item)),
+            );
         }
         let count = counted(record.items.len() as u64, "item");
         self.out.line(&format!("LSN {}: {} bytes, {count}", record.lsn.0, record.bytes))?;
@@ -103,16 +109,17 @@ impl Printer<'_> {
     fn end(&mut self, end: &JournalEnd) -> Result<()> {
         let Counts { items, logged, done } = self.counts;
         if self.json {
-            return self.out.json(&JsonEnd {
-                end: end.lsn.0,
-                records: end.records,
-                bytes: end.bytes,
-                items,
-                intents_logged: logged,
-                intents_done: done,
-                open: json_open(&end.open),
-                torn: end.torn.as_deref(),
-            });
+            return self.out.json(
+                Object::new()
+                    .put("end", end.lsn.0)
+                    .put("records", end.records)
+                    .put("bytes", end.bytes)
+                    .put("items", items)
+                    .put("intents_logged", logged)
+                    .put("intents_done", done)
+                    .put_list("open", json_open(&end.open))
+                    .put_some("torn", end.torn.as_deref()),
+            );
         }
         self.out.line(&format!(
             "end at LSN {}: {} ({}), {}; {} logged, {done} done, {} open",
@@ -142,66 +149,17 @@ fn counted(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-fn json_open(open: &BTreeMap<u64, OpenIntent>) -> Vec<JsonIntent<'_>> {
-    open.iter()
-        .map(|(id, it)| JsonIntent { intent: *id, state: it.state, text: &it.text })
-        .collect()
+fn json_open(open: &BTreeMap<u64, OpenIntent>) -> impl Iterator<Item = Object> {
+    open.iter().map(|(id, it)| {
+        Object::new().put("intent", id).put("state", it.state).put("text", &it.text)
+    })
 }
 
-/// Where the journal starts, in JSON.
-#[derive(Serialize)]
-struct JsonHead<'a> {
-    checkpoint: u64,
-    clean: bool,
-    lsn: u64,
-    incarnation: u32,
-    open: Vec<JsonIntent<'a>>,
-}
-
-/// A record in JSON.
-#[derive(Serialize)]
-struct JsonRecord<'a> {
-    record: u64,
-    bytes: u64,
-    items: Vec<JsonItem<'a>>,
-}
-
-/// An item in JSON.
-#[derive(Serialize)]
-struct JsonItem<'a> {
-    kind: &'a str,
-    text: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    intent: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<&'a str>,
-}
-
-impl<'a> JsonItem<'a> {
-    fn new(item: &'a JournalItem) -> JsonItem<'a> {
-        let (intent, state) = item.intent.unzip();
-        JsonItem { kind: item.kind, text: &item.text, intent, state }
-    }
-}
-
-/// An open intent in JSON.
-#[derive(Serialize)]
-struct JsonIntent<'a> {
-    intent: u64,
-    state: &'a str,
-    text: &'a str,
-}
-
-/// Where the journal ends, in JSON.
-#[derive(Serialize)]
-struct JsonEnd<'a> {
-    end: u64,
-    records: u64,
-    bytes: u64,
-    items: u64,
-    intents_logged: u64,
-    intents_done: u64,
-    open: Vec<JsonIntent<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    torn: Option<&'a str>,
+fn json_item(item: &JournalItem) -> Object {
+    let (intent, state) = item.intent.unzip();
+    Object::new()
+        .put("kind", item.kind)
+        .put("text", &item.text)
+        .put_some("intent", intent)
+        .put_some("state", state)
 }

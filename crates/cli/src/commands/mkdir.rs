@@ -1,6 +1,6 @@
 //! `shoal mkdir`.
 
-use shoal::{Caller, Code, FileKind, Ino, SetAttr};
+use shoal::raw::{Caller, Code, FileKind, Ino, SetAttr};
 
 use crate::args::MkdirArgs;
 use crate::failure::{Reason, Result};
@@ -9,7 +9,7 @@ use crate::location::{Location, Split, split_last};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 
-/// Write and search for the owner, which every directory above a new one must have.
+/// Mode bits of the owner, write and search, which every directory above a new one must have.
 const OWNER_WRITE_SEARCH: u32 = 0o300;
 
 /// Makes directories.
@@ -36,9 +36,9 @@ pub fn run(args: &MkdirArgs) -> Result<u8> {
 fn make_one(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Reason> {
     let Split { parent, name, .. } = split_last(path);
     if name.is_empty() || name == b"." || name == b".." {
-        return Err(shoal::Error::Code(Code::Exists).into());
+        return Err(shoal::raw::Error::Code(Code::Exists).into());
     }
-    let dir = session.volume.resolve(&session.who, Ino::ROOT, parent, true)?;
+    let dir = session.volume.namespace().resolve(&session.who, Ino::ROOT, parent, true)?;
     make(session, dir.ino, name, mode)?;
     Ok(())
 }
@@ -57,8 +57,8 @@ fn make_all(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Rea
         // Resolved from the top each time: a component may be a symlink or `..`.
         match session.find(&path[..end], true) {
             Ok(found) if found.kind == FileKind::Directory => continue,
-            Ok(_) if is_last => return Err(shoal::Error::Code(Code::Exists).into()),
-            Ok(_) => return Err(shoal::Error::Code(Code::NotDirectory).into()),
+            Ok(_) if is_last => return Err(shoal::raw::Error::Code(Code::Exists).into()),
+            Ok(_) => return Err(shoal::raw::Error::Code(Code::NotDirectory).into()),
             Err(error) if error.is(Code::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
@@ -68,27 +68,27 @@ fn make_all(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Rea
         if !is_last && made.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH {
             let mode = Some((made.mode & 0o7777) | OWNER_WRITE_SEARCH);
             let set = SetAttr { mode, ..SetAttr::default() };
-            session.volume.setattr(&session.who, made.ino, &set)?;
+            session.volume.attributes().setattr(&session.who, made.ino, &set)?;
         }
     }
     Ok(())
 }
 
-/// Makes one directory; a given mode is not cut by the umask.
+/// Makes one directory; the umask does not change a given mode.
 fn make(
     session: &Session,
     dir: Ino,
     name: &[u8],
     mode: Option<u32>,
-) -> shoal::Result<shoal::Entry> {
+) -> shoal::raw::Result<shoal::raw::Entry> {
     let umask = if mode.is_some() { 0 } else { session.who.umask };
     let who = Caller { umask, ..session.who.clone() };
-    let made = session.volume.mkdir(&who, dir, name, mode.unwrap_or(0o777))?;
+    let made = session.volume.namespace().mkdir(&who, dir, name, mode.unwrap_or(0o777))?;
     match mode {
-        // mkdir takes no set-id bits from the caller, as mkdir(2) does not.
+        // mkdir takes no set-id bits from the caller, like mkdir(2).
         Some(mode) if made.mode & 0o7777 != mode => {
             let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            session.volume.setattr(&who, made.ino, &set)
+            session.volume.attributes().setattr(&who, made.ino, &set)
         }
         _ => Ok(made),
     }

@@ -1,7 +1,7 @@
 //! `shoal mkfs`.
 
 use rustix::process::{getegid, geteuid};
-use shoal::MkfsOptions;
+use shoal::raw::MkfsOptions;
 
 use crate::args::{MkfsArgs, Switch};
 use crate::commands::info;
@@ -29,12 +29,12 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         compression: args.compress,
         ..MkfsOptions::default()
     };
-    let made =
-        shoal::mkfs(&args.volume, &options).map_err(|error| Failure::volume(&volume, &error))?;
+    let made = shoal::raw::mkfs(&args.volume, &options)
+        .map_err(|error| Failure::volume(&volume, &error))?;
     session::warn_if_readable(&args.volume, eprint_line);
     let mut out = Out::new();
     if args.json {
-        out.json(&info::JsonInfo::new(&args.volume, &made, &info::Roots::default(), None))?;
+        out.json(info::json(&args.volume, &made, &info::Subvolumes::default(), None))?;
     } else {
         let size = u64::from(made.segments) * made.segment_size;
         out.line(&format!(

@@ -1,10 +1,10 @@
 //! `shoal mount`, `shoal umount`, `shoal sync`, and the helper `mount.shoal`.
 //!
 //! A mount in the background is a second process of this same program, started with `--foreground`
-//! and a pipe as its standard output. It writes one line there when the mount is usable; until then
-//! it shares our standard error, so that it tells the user itself what goes wrong, and its exit
-//! status becomes ours. A process forked off without starting the program anew would be left with
-//! one thread of several, which safe code cannot do.
+//! and a pipe as its standard output. It writes one line there when the mount is usable. Until then
+//! it shares our standard error, so that it reports errors itself, and its exit status becomes
+//! ours. A fork without starting the program again would be left with one thread of several, which
+//! safe code cannot do.
 
 use std::fs;
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -16,7 +16,7 @@ use shoal_fuse::MountOptions;
 
 use crate::args::{HelperArgs, LogLevel, MountArgs, SyncArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
-use crate::commands::serve::{self, READY};
+use crate::commands::serve::{self, Plan, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::progress::eprint_line;
 
@@ -25,27 +25,9 @@ const HELPER_FAILED: u8 = 32;
 /// Exit status of a mount helper that was called wrongly.
 pub const HELPER_USAGE: u8 = 1;
 
-/// What to say when a server has ended without a word.
+/// Message for a server that has ended without a line.
 const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
     not synced is lost, and the next mount recovers the rest";
-
-/// What a mount shall be, from the command line and `-o` together.
-pub struct Plan {
-    /// The volume, as an absolute path.
-    pub volume: PathBuf,
-    /// The mount point, as an absolute path.
-    pub directory: PathBuf,
-    /// Options of the mount and of opening the volume.
-    pub options: MountOptions,
-    /// Those of `-o` that count, as they were written.
-    accepted: Vec<String>,
-    /// Open the volume whoever has a claim on it.
-    pub force: bool,
-    /// Where the log goes; `None` for the default.
-    pub log: Option<PathBuf>,
-    /// How much is logged.
-    pub log_level: LogLevel,
-}
 
 /// Mounts a volume.
 pub fn mount(args: &MountArgs) -> Result<u8> {
@@ -54,7 +36,7 @@ pub fn mount(args: &MountArgs) -> Result<u8> {
     if args.foreground { serve::run(&plan, args.report_ready) } else { background(&plan, args) }
 }
 
-/// Does what mount(8) asks for.
+/// Mounts as mount(8) asks.
 pub fn helper(args: &HelperArgs) -> Result<u8> {
     let mount = MountArgs {
         volume: args.source.clone(),
@@ -84,7 +66,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
     }
 }
 
-/// Unmounts, and waits until the volume is released. Tells how the server ended.
+/// Unmounts, and waits until the volume is released. Reports how the server ended.
 pub fn umount(args: &UmountArgs) -> Result<u8> {
     let directory = &args.directory;
     let failed = |error| Failure::volume(directory.display(), &error).with_status(SOME_FAILED);
@@ -92,7 +74,7 @@ pub fn umount(args: &UmountArgs) -> Result<u8> {
         shoal_fuse::unmount_lazy(directory).map_err(failed)?;
         return Ok(OK);
     }
-    // While it can be asked who it is.
+    // While the mount still says which process serves it.
     let waiter = shoal_fuse::server_pid(directory).map(Waiter::connect);
     shoal_fuse::unmount_and_wait(directory).map_err(failed)?;
     let reason = match waiter {
@@ -120,8 +102,8 @@ pub fn sync(args: &SyncArgs) -> Result<u8> {
 }
 
 impl Plan {
-    /// Puts the options together: those of `-o` in order, then those with a flag of their own.
-    /// `sloppy` ignores the unknown.
+    /// Combines the options: those of `-o` in order, then those with a flag of their own. `sloppy`
+    /// ignores unknown ones.
     fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
         let mut plan = Plan {
             volume: absolute(&args.volume),
@@ -167,15 +149,15 @@ impl Plan {
     }
 }
 
-/// The path from the top, since a server does not stay where it was started. What cannot be
-/// resolved is left to whoever opens it, who says why.
+/// Makes a path absolute, since a server changes its directory. A path that cannot be resolved is
+/// left as it is, and opening it reports why.
 fn absolute(path: &Path) -> PathBuf {
     let resolved = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     resolved.unwrap_or_else(|_| path.to_owned())
 }
 
-/// Refuses a mount point that cannot be one before the volume is opened and perhaps recovered. What
-/// else may be wrong with it, the mounting itself finds.
+/// Refuses a mount point that cannot be one before the volume is opened and perhaps recovered.
+/// Mounting finds any other error.
 fn check_mount_point(directory: &Path) -> Result<()> {
     let reason = match fs::metadata(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -202,7 +184,7 @@ fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
         .map_err(cannot)?;
     let mut line = String::new();
     if let Some(output) = server.stdout.take() {
-        // Unreadable is the same as silent: the exit status tells more.
+        // Unreadable is the same as silent: the exit status says more.
         let _ = BufReader::new(output).read_line(&mut line);
     }
     if line.trim_end() == READY {
@@ -210,7 +192,7 @@ fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
     }
     let status = server.wait().map_err(cannot)?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
-        // It has said why.
+        // It has reported why.
         Some(status @ (SOME_FAILED | UNUSABLE)) => Ok(status),
         _ => Err(Failure::failed(
             plan.directory.display(),
@@ -219,7 +201,7 @@ fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
     }
 }
 
-/// The command line of the server.
+/// Returns the command line of the server.
 fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<std::ffi::OsString> =
         vec!["mount".into(), "--foreground".into(), "--report-ready".into()];

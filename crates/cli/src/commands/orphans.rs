@@ -1,37 +1,31 @@
-//! `shoal orphans`: what has no name but is still there.
+//! `shoal orphans`: lists inodes without a name that are not free yet.
 
-use serde::Serialize;
-use shoal::{OrphanInfo, OrphanState, RootInfo};
+use shoal::raw::{OrphanInfo, OrphanState, RootInfo};
 use shoal_fuse::{Orphans, orphans_of};
 
 use crate::args::OrphansArgs;
 use crate::failure::{OK, Result};
+use crate::json::Object;
 use crate::mounted;
-use crate::output::{Out, json_name};
+use crate::output::Out;
 use crate::session::{Access, Session};
 
 /// Lists the orphans of a volume.
 pub fn run(args: &OrphansArgs) -> Result<u8> {
     let found = match args.volume.is_dir() {
-        true => {
-            let mount = mounted::open(&args.volume)?;
-            orphans_of(&mount).map_err(|error| mounted::refused(&args.volume, error))?
-        }
-        false => {
-            let session = Session::open(&args.volume, Access::Read)?;
-            let mut roots = session.volume.root_list();
+        true => mounted::ask(&args.volume, |mount| orphans_of(mount))?,
+        false => Session::with(&args.volume, Access::Read, |session| {
+            let mut roots = session.volume.subvolumes().list();
             roots.retain(|root| root.deleted);
-            let orphans = Orphans { inodes: session.volume.orphans(), roots };
-            session.close()?;
-            orphans
-        }
+            Ok(Orphans { inodes: session.volume.references().orphan_list(), roots })
+        })?,
     };
     let mut rows: Vec<Row> = found.inodes.iter().map(Row::of_inode).collect();
-    rows.extend(found.roots.iter().map(Row::of_root));
+    rows.extend(found.roots.iter().map(Row::of_subvolume));
     rows.sort_by_key(|row| row.ino);
     let mut out = Out::new();
     if args.json {
-        rows.iter().try_for_each(|row| out.json(&JsonOrphan::new(row)))?;
+        rows.iter().try_for_each(|row| out.json(json(row)))?;
     } else if !rows.is_empty() {
         table(&mut out, &rows)?;
     }
@@ -55,17 +49,18 @@ impl<'a> Row<'a> {
         let kind = match info.state {
             OrphanState::Unlinked => "unlinked",
             OrphanState::Tree => "tree",
-            OrphanState::Cut => "cut",
+            OrphanState::Truncating => "truncated",
+            OrphanState::Changing => "change",
             OrphanState::Broken => "broken",
         };
         let OrphanInfo { ino, slot, held, size, bytes, .. } = *info;
         Row { ino: ino.0, kind, slot, held, size, bytes, path: info.path.as_deref() }
     }
 
-    /// A deleted root has a record of its own, which is as good as a slot.
-    fn of_root(root: &RootInfo) -> Row<'_> {
+    /// Describes a deleted subvolume. It has a record of its own, which serves as a slot.
+    fn of_subvolume(root: &RootInfo) -> Row<'_> {
         let (ino, size) = (root.top.0, root.inodes);
-        Row { ino, kind: "root", slot: true, held: false, size, bytes: 0, path: None }
+        Row { ino, kind: "subvolume", slot: true, held: false, size, bytes: 0, path: None }
     }
 }
 
@@ -74,14 +69,14 @@ fn table(out: &mut Out, rows: &[Row<'_>]) -> Result<()> {
     let head = ("INODE", "KIND", "IN", "HELD", "SIZE", "BYTES", "PATH");
     let (ino, kind, place, held, size, bytes, path) = head;
     out.line(&format!(
-        "{ino:>width$}  {kind:8}  {place:6}  {held:4}  {size:>12}  {bytes:>12}  {path}"
+        "{ino:>width$}  {kind:9}  {place:6}  {held:4}  {size:>12}  {bytes:>12}  {path}"
     ))?;
     for row in rows {
         let Row { ino, kind, slot, held, size, bytes, path } = row;
         let place = if *slot { "slot" } else { "memory" };
         let held = if *held { "yes" } else { "no" };
         let line =
-            format!("{ino:>width$}  {kind:8}  {place:6}  {held:4}  {size:>12}  {bytes:>12}  ");
+            format!("{ino:>width$}  {kind:9}  {place:6}  {held:4}  {size:>12}  {bytes:>12}  ");
         out.bytes(line.as_bytes())?;
         out.name(path.unwrap_or(b"-"))?;
         out.line("")?;
@@ -89,28 +84,17 @@ fn table(out: &mut Out, rows: &[Row<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// An orphan in JSON.
-#[derive(Serialize)]
-struct JsonOrphan {
-    ino: u64,
-    kind: &'static str,
-    slot: bool,
-    held: bool,
-    size: u64,
-    bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
-}
-
-impl JsonOrphan {
-    fn new(row: &Row<'_>) -> JsonOrphan {
-        let (path, path_bytes) = match row.path.map(json_name) {
-            Some((path, bytes)) => (Some(path), bytes),
-            None => (None, None),
-        };
-        let Row { ino, kind, slot, held, size, bytes, .. } = *row;
-        JsonOrphan { ino, kind, slot, held, size, bytes, path, path_bytes }
+fn json(row: &Row<'_>) -> Object {
+    let Row { ino, kind, slot, held, size, bytes, path } = *row;
+    let object = Object::new()
+        .put("ino", ino)
+        .put("kind", kind)
+        .put("slot", slot)
+        .put("held", held)
+        .put("size", size)
+        .put("bytes", bytes);
+    match path {
+        Some(path) => object.put_name("path", path),
+        None => object,
     }
 }

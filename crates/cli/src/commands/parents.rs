@@ -1,24 +1,25 @@
-//! `shoal path` and `shoal parents`: where files have their names, by their parent pointers. A
-//! volume that is not mounted is opened; a mounted one is asked through its mount.
+//! `shoal path` and `shoal parents`: the names of files, by their parent pointers. A volume that is
+//! not mounted is opened; a mounted one is asked through its mount.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
-use serde::Serialize;
-use shoal::{Code, Generation, Ino};
+use shoal::raw::{Code, Ino};
 use shoal_fuse::{Link, Names, names_of};
 
 use crate::args::{ParentsArgs, PathArgs};
 use crate::failure::{Failure, Reason, Result};
+use crate::json::Object;
 use crate::location::{Location, Place, split_last};
 use crate::mounted::{self, NOT_OURS, is_not_ours, open_at};
-use crate::output::{Out, json_name, json_names, printable};
+use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
+use crate::text::printable;
 
-/// What to say of an inode number without an inode.
+/// Message for an inode number without an inode.
 const NO_INODE: &str = "there is no such inode";
 
 /// Prints the paths of inodes.
@@ -27,11 +28,9 @@ pub fn path(args: &PathArgs) -> Result<u8> {
         let mount = mounted::open(&args.volume)?;
         return paths(args, &mut |ino| of_mount(&mount, Some(ino)));
     }
-    let session = Session::open(&args.volume, Access::Read)?;
-    let result = paths(args, &mut |ino| Ok(opened(&session, ino)?));
-    let closed = session.close();
-    let status = result?;
-    closed.map(|()| status)
+    Session::with(&args.volume, Access::Read, |session| {
+        paths(args, &mut |ino| Ok(opened(session, ino)?))
+    })
 }
 
 fn paths(args: &PathArgs, ask: &mut dyn FnMut(Ino) -> Result<Names, Reason>) -> Result<u8> {
@@ -43,7 +42,7 @@ fn paths(args: &PathArgs, ask: &mut dyn FnMut(Ino) -> Result<Names, Reason>) -> 
             Ok(names) if names.links.is_empty() => {
                 progress.failure(object(), "has no name (it is only still open)");
             }
-            Ok(names) if args.json => out.json(&JsonPaths::new(&names))?,
+            Ok(names) if args.json => out.json(json_paths(&names))?,
             Ok(names) => {
                 for link in &names.links {
                     if args.inodes.len() > 1 {
@@ -93,11 +92,11 @@ pub fn parents(args: &ParentsArgs) -> Result<u8> {
 }
 
 fn show(out: &mut Out, names: &Names, json: bool) -> Result<()> {
-    // The top's only path is no name of it.
+    // The only path of the top is not a name.
     for link in names.links.iter().filter(|_| !names.is_top) {
         let name = split_last(&link.path).name;
         if json {
-            out.json(&JsonLink::new(names, link, name))?;
+            out.json(json_link(names, link, name))?;
             continue;
         }
         out.bytes(format!("{}\t{}\t", link.dir.0, link.generation.0).as_bytes())?;
@@ -109,7 +108,7 @@ fn show(out: &mut Out, names: &Names, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reports why one file cannot be shown; ends it all if it is a matter of the volume.
+/// Reports why one file cannot be shown; fails if no other can be shown either.
 fn refuse(
     progress: &mut Progress,
     object: impl std::fmt::Display,
@@ -134,24 +133,24 @@ fn refuse(
     Ok(())
 }
 
-/// The names of an inode of an open volume.
-fn opened(session: &Session, ino: Ino) -> shoal::Result<Names> {
+/// Returns the names of an inode of an open volume.
+fn opened(session: &Session, ino: Ino) -> shoal::raw::Result<Names> {
     let volume = &session.volume;
-    let attr = volume.getattr(ino)?;
-    let paths = volume.paths_of(ino)?;
+    let attr = volume.attributes().getattr(ino)?;
+    let paths = volume.paths().paths_of(ino)?;
     let is_top = ino == Ino::ROOT;
     let links = if is_top {
         vec![Link { dir: ino, generation: attr.generation, path: b"/".to_vec() }]
     } else {
         // Nobody else changes the volume, so both are in the same order.
-        let parents = volume.parents_of(ino)?;
+        let parents = volume.paths().parents_of(ino)?;
         let both = parents.into_iter().zip(paths);
         both.map(|(it, path)| Link { dir: it.dir, generation: it.generation, path }).collect()
     };
     Ok(Names { ino, generation: attr.generation, is_top, links })
 }
 
-/// The names of an inode of a mount, by a file or directory of it.
+/// Returns the names of an inode of a mount, asked through a file or directory of it.
 fn of_mount(opened: &OwnedFd, ino: Option<Ino>) -> Result<Names, Reason> {
     let mut names = names_of(opened, ino)?;
     if names.is_top {
@@ -166,8 +165,8 @@ fn of_location(session: &Session, location: &Location) -> Result<Names, Reason> 
     Ok(opened(session, found.ino)?)
 }
 
-/// The names of a file in a mount. Of what cannot be opened, such as a symlink, the directory that
-/// it is in is asked.
+/// Returns the names of a file in a mount. If it cannot be opened, such as a symlink, its directory
+/// is asked.
 fn of_local(path: &Path) -> Result<Names, Reason> {
     let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_dir = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
@@ -177,7 +176,7 @@ fn of_local(path: &Path) -> Result<Names, Reason> {
     of_mount(&open_at(path)?, None)
 }
 
-/// The directory that holds a file, if it is of the same mount.
+/// Opens the directory that holds a file, if it is of the same mount.
 fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let opened = open_at(dir).ok()?;
@@ -185,53 +184,19 @@ fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
     same.then_some(opened)
 }
 
-/// All paths of an inode in JSON.
-#[derive(Serialize)]
-struct JsonPaths {
-    ino: u64,
-    generation: u32,
-    paths: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    paths_bytes: Option<Vec<String>>,
+fn json_paths(names: &Names) -> Object {
+    Object::new()
+        .put("ino", names.ino.0)
+        .put("generation", names.generation.0)
+        .put_names("paths", names.links.iter().map(|link| link.path.as_slice()))
 }
 
-impl JsonPaths {
-    fn new(names: &Names) -> JsonPaths {
-        let paths = names.links.iter().map(|link| link.path.as_slice());
-        let (paths, paths_bytes) = json_names(paths);
-        JsonPaths { ino: names.ino.0, generation: names.generation.0, paths, paths_bytes }
-    }
-}
-
-/// A hard link in JSON.
-#[derive(Serialize)]
-struct JsonLink {
-    ino: u64,
-    generation: u32,
-    parent: u64,
-    parent_generation: u32,
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
-}
-
-impl JsonLink {
-    fn new(names: &Names, link: &Link, name: &[u8]) -> JsonLink {
-        let Generation(parent_generation) = link.generation;
-        let (name, name_bytes) = json_name(name);
-        let (path, path_bytes) = json_name(&link.path);
-        JsonLink {
-            ino: names.ino.0,
-            generation: names.generation.0,
-            parent: link.dir.0,
-            parent_generation,
-            name,
-            name_bytes,
-            path,
-            path_bytes,
-        }
-    }
+fn json_link(names: &Names, link: &Link, name: &[u8]) -> Object {
+    Object::new()
+        .put("ino", names.ino.0)
+        .put("generation", names.generation.0)
+        .put("parent", link.dir.0)
+        .put("parent_generation", link.generation.0)
+        .put_name("name", name)
+        .put_name("path", &link.path)
 }

@@ -7,20 +7,21 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, fstat, statat, unlinkat};
 use rustix::io::Errno;
-use serde::Serialize;
-use shoal::{Code, FileKind, TreeCheck, VolumeInfo};
+use shoal::raw::{Code, FileKind, TreeCheck, VolumeInfo};
 use shoal_fuse::{is_in_mount, remove_tree};
 
 use crate::args::RmArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
+use crate::json::Object;
 use crate::location::{Location, Place, Split, split_last};
 use crate::mounted::{NOT_OURS, is_not_ours, open_at};
-use crate::output::{Out, json_name, printable};
+use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
+use crate::text::printable;
 
-/// What to say of a directory without -r.
+/// Message for a directory without -r.
 const IS_DIRECTORY: &str = "is a directory (remove it with -r)";
 
 /// Removes files and trees.
@@ -66,18 +67,18 @@ fn label_of(place: &Place) -> String {
     }
 }
 
-/// Whether the user wants it removed.
+/// Asks the user; returns whether the answer is yes.
 fn confirmed(label: &str) -> Result<bool> {
     let failed = |error| Failure::failed("standard input", Reason::from(error));
     let mut terminal = std::io::stderr().lock();
-    // If the question cannot be seen, it is not answered.
+    // A question that cannot be shown is not answered.
     write!(terminal, "shoal: remove {label}? ").map_err(failed)?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
-/// A refusal of a tree tells that it is one of all of it.
+/// Adds to the refusal of a tree that nothing of it was removed, and the remedy.
 fn with_remedy(reason: Reason, args: &RmArgs) -> Reason {
     let is_refusal = reason.is(Code::Access) || reason.is(Code::NotPermitted);
     match is_refusal && args.recursive {
@@ -91,10 +92,10 @@ fn with_remedy(reason: Reason, args: &RmArgs) -> Reason {
     }
 }
 
-/// What has become of an argument.
+/// Result of an argument.
 #[derive(Default)]
 struct Removed {
-    /// Inodes freed behind the removal, if that was waited for.
+    /// Inodes freed after the removal, if `rm` has waited for that.
     files: Option<u64>,
     /// There is more to free.
     waiting: bool,
@@ -111,7 +112,7 @@ impl Remover<'_> {
         if self.args.top_only { TreeCheck::Top } else { TreeCheck::Tree }
     }
 
-    /// In a mounted volume. Who serves it frees the space.
+    /// Removes a file or tree in a mounted volume. Its server frees the space.
     fn in_mount(&self, path: &Path) -> Result<Removed, Reason> {
         let Split { parent, name, slash } = split_last(path.as_os_str().as_bytes());
         if matches!(name, b"" | b"." | b"..") {
@@ -122,7 +123,7 @@ impl Remover<'_> {
         let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
         if slash && !is_directory {
-            return Err(shoal::Error::Code(Code::NotDirectory).into());
+            return Err(shoal::raw::Error::Code(Code::NotDirectory).into());
         }
         if found.st_dev != fstat(&dir)?.st_dev {
             let text = "is where something is mounted (name what is in it, or unmount it first)";
@@ -133,7 +134,7 @@ impl Remover<'_> {
         }
         match remove_tree(&dir, name, self.check()) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-                let text = "is a root (unmount the volume and use shoal root delete)";
+                let text = "is a subvolume (unmount the volume and use shoal subvolume delete)";
                 Err(Reason::Text(text.into()))
             }
             result => {
@@ -154,37 +155,38 @@ impl Remover<'_> {
         Ok(Removed::default())
     }
 
-    /// In a volume that is not mounted.
+    /// Removes a file or tree in a volume that is not mounted.
     fn in_volume(&mut self, session: &Session, location: &Location) -> Result<Removed, Reason> {
         let Split { name, slash, .. } = split_last(&location.path);
         let slot = session.slot(&location.path)?;
         let (volume, who) = (&session.volume, &session.who);
-        let entry = volume.lookup(who, slot.dir, &slot.name)?;
+        let entry = volume.namespace().lookup(who, slot.dir, &slot.name)?;
         if entry.kind != FileKind::Directory {
             if slash && !name.is_empty() {
-                return Err(shoal::Error::Code(Code::NotDirectory).into());
+                return Err(shoal::raw::Error::Code(Code::NotDirectory).into());
             }
-            volume.unlink(who, slot.dir, &slot.name)?;
+            volume.namespace().unlink(who, slot.dir, &slot.name)?;
             return Ok(Removed::default());
         }
         if entry.ino.root() != slot.dir.root() {
             let (volume, name) = (session.path.display(), printable(&slot.name));
-            let text = format!("is a root (delete it with shoal root delete {volume} {name})");
+            let text =
+                format!("is a subvolume (delete it with shoal subvolume delete {volume} {name})");
             return Err(Reason::Text(text));
         }
         if self.args.recursive {
             let before = volume.info();
-            volume.remove_tree(who, slot.dir, &slot.name, self.check())?;
+            volume.namespace().remove_tree(who, slot.dir, &slot.name, self.check())?;
             return self.free(session, &location.path, &before);
         }
         if !self.args.dir {
             return Err(Reason::Text(IS_DIRECTORY.into()));
         }
-        volume.rmdir(who, slot.dir, &slot.name)?;
+        volume.namespace().rmdir(who, slot.dir, &slot.name)?;
         Ok(Removed::default())
     }
 
-    /// Waits until the space of what has been removed is free.
+    /// Waits until the space of the removed trees is free.
     fn free(
         &mut self,
         session: &Session,
@@ -193,8 +195,8 @@ impl Remover<'_> {
     ) -> Result<Removed, Reason> {
         let volume = &session.volume;
         let wait = || !self.args.no_wait && interrupt::pending().is_none();
-        while wait() && volume.is_reaping() {
-            if let Err(error) = volume.reap_some() {
+        while wait() && volume.maintenance().is_reaping() {
+            if let Err(error) = volume.maintenance().reap_some() {
                 let text = format!("removed, but its space could not all be freed now: {error}");
                 return Err(Reason::Text(text));
             }
@@ -204,18 +206,18 @@ impl Remover<'_> {
         }
         let freed = || before.inodes.saturating_sub(volume.info().inodes);
         let files = (!self.args.no_wait).then(freed);
-        Ok(Removed { files, waiting: volume.is_reaping() })
+        Ok(Removed { files, waiting: volume.maintenance().is_reaping() })
     }
 
     fn tell(&mut self, label: &str, place: &Place, removed: &Removed) -> Result<()> {
         if self.args.json {
-            return self.out.json(&JsonRemoved::new(place, removed));
+            return self.out.json(json(place, removed));
         }
         if !self.args.verbose {
             return Ok(());
         }
         let rest = match (removed.files, removed.waiting) {
-            (_, true) => "; its space is freed behind this command",
+            (_, true) => "; its space is freed in the background",
             (Some(_), false) => ", and its space is free",
             (None, false) => "",
         };
@@ -223,27 +225,15 @@ impl Remover<'_> {
     }
 }
 
-/// What was removed, in JSON.
-#[derive(Serialize)]
-struct JsonRemoved {
-    place: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    place_bytes: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    files: Option<u64>,
-    waiting: bool,
-}
-
-impl JsonRemoved {
-    fn new(place: &Place, removed: &Removed) -> JsonRemoved {
-        let bytes = match place {
-            Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
-            Place::Volume(location) => {
-                let volume = location.volume.as_os_str().as_bytes();
-                [volume, b":", &location.path].concat()
-            }
-        };
-        let (place, place_bytes) = json_name(&bytes);
-        JsonRemoved { place, place_bytes, files: removed.files, waiting: removed.waiting }
-    }
+fn json(place: &Place, removed: &Removed) -> Object {
+    let name = match place {
+        Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
+        Place::Volume(location) => {
+            [location.volume.as_os_str().as_bytes(), b":", &location.path].concat()
+        }
+    };
+    Object::new()
+        .put_name("place", &name)
+        .put_some("files", removed.files)
+        .put("waiting", removed.waiting)
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use shoal::{Code, FileKind, RenameFlags};
+use shoal::raw::{Code, FileKind, RenameFlags};
 
 use crate::args::MvArgs;
 use crate::failure::{Failure, Reason, Result};
@@ -43,7 +43,7 @@ pub fn run(args: &MvArgs) -> Result<u8> {
     })
 }
 
-/// The source, which must be in the destination's volume.
+/// Returns the source, which must be in the destination's volume.
 fn same_volume(source: &OsStr, destination: &Location) -> Result<Location> {
     let source = Location::parse(source);
     let real = |location: &Location| location.volume.canonicalize().ok();
@@ -60,7 +60,7 @@ fn rename(session: &Session, from: &[u8], to: &[u8], args: &MvArgs) -> Result<()
     let source = session.slot(from)?;
     let target = session.slot(to)?;
     let flags = RenameFlags { noreplace: args.no_clobber, exchange: args.exchange };
-    let from = session.volume.lookup(&session.who, source.dir, &source.name)?;
+    let from = session.volume.namespace().lookup(&session.who, source.dir, &source.name)?;
     if let Some(found) = session.lookup(target.dir, &target.name)?
         && found.ino == from.ino
         && !args.exchange
@@ -68,7 +68,7 @@ fn rename(session: &Session, from: &[u8], to: &[u8], args: &MvArgs) -> Result<()
         // rename(2) does nothing for two names of one file, which would look like a success.
         return Err(Reason::Text(format!("is the same file as {}", session.label(to))));
     }
-    let renamed = session.volume.rename(
+    let renamed = session.volume.namespace().rename(
         &session.who,
         source.dir,
         &source.name,
@@ -81,11 +81,11 @@ fn rename(session: &Session, from: &[u8], to: &[u8], args: &MvArgs) -> Result<()
             Err(Reason::Text("cannot be moved into itself".into()))
         }
         Err(error) if error.is(Code::CrossRoot) => {
-            let text = "cannot be moved to another root (copy it with cp -r, then remove it)";
+            let text = "cannot be moved to another subvolume (copy it with cp -r, then remove it)";
             Err(Reason::Text(text.into()))
         }
         Err(error) if error.is(Code::Busy) => {
-            Err(Reason::Text("the top of a root cannot be moved or replaced".into()))
+            Err(Reason::Text("the top of a subvolume cannot be moved or replaced".into()))
         }
         result => Ok(result?),
     }

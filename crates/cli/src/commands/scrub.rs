@@ -1,26 +1,26 @@
-//! `shoal scrub`: reads everything on a volume, step by step, mounted or not, and says what is
-//! wrong with it.
+//! `shoal scrub`: reads everything on a volume, step by step, mounted or not, and reports damage.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use shoal::{Error, OpenOptions, ScrubAt, ScrubReport, Volume};
+use shoal::raw::{Error, OpenOptions, ScrubAt, ScrubReport, Volume};
 use shoal_fuse::{ScrubStep, scrub_of, stats_of};
 
 use crate::args::ScrubArgs;
 use crate::commands::fsck::{OPERATIONAL, UNCORRECTED};
 use crate::failure::{Failure, OK, Result};
+use crate::json::Object;
 use crate::mounted;
-use crate::output::{Out, json_name, printable};
+use crate::output::Out;
 use crate::progress::{Progress, eprint_line};
 use crate::size::human;
+use crate::text::printable;
 
-/// Bytes of a step. A mount gives nothing out that was freed while a step is under way, so it is a
-/// matter of milliseconds.
+/// Bytes of a step. A mount reuses no freed space while a step is under way, so a step must take
+/// milliseconds.
 const STEP: u64 = 4 << 20;
-/// Least bytes of a step that is made small for the sake of an even rate.
+/// Least bytes of a step, however low the rate.
 const STEP_MIN: u64 = 64 << 10;
 /// Steps a second, at least, with a rate.
 const STEPS_PER_SECOND: u64 = 4;
@@ -46,15 +46,15 @@ pub fn run(args: &ScrubArgs) -> Result<u8> {
     scrub.finish(stopped)
 }
 
-/// Why there is nothing to ask.
+/// Reason why a volume cannot be opened.
 enum Closed {
-    /// Damage keeps the volume from being opened, which is a problem found: rule and text.
+    /// Damage, which is a problem found: rule and text.
     Damaged((String, String)),
-    /// Something else does.
+    /// Any other reason.
     Refused(Failure),
 }
 
-/// Who is asked.
+/// Volume to scrub.
 enum Place<'a> {
     Volume(Volume, &'a Path),
     Mount(OwnedFd, &'a Path),
@@ -82,7 +82,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Bytes in use, which is about what there is to be read; 0: it does not say.
+    /// Returns the bytes in use, about as many as there are to read; 0: unknown.
     fn bytes(&self) -> u64 {
         match self {
             Place::Volume(volume, _) => volume.info().live_bytes,
@@ -97,7 +97,7 @@ impl<'a> Place<'a> {
         match self {
             Place::Volume(volume, path) => {
                 let mut report = ScrubReport::default();
-                let next = volume.scrub_step(at, bytes, &mut report);
+                let next = volume.maintenance().scrub_step(at, bytes, &mut report);
                 let next = next.map_err(|error| Failure::volume(path.display(), &error))?;
                 let ScrubReport { blocks, objects, bytes, problems } = report;
                 let problems = problems.into_iter().map(|it| (it.rule.to_owned(), it.message));
@@ -111,7 +111,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A scrub under way.
+/// State of a scrub.
 struct Scrub<'a> {
     args: &'a ScrubArgs,
     out: Out,
@@ -119,7 +119,7 @@ struct Scrub<'a> {
     started: Instant,
     /// The sum of all steps.
     found: ScrubStep,
-    /// Bytes in use; 0: not known.
+    /// Bytes in use; 0: unknown.
     live_bytes: u64,
 }
 
@@ -131,15 +131,15 @@ impl Scrub<'_> {
         while let Some(here) = at {
             let step = place.step(here, bytes)?;
             if step.left_out > 0 && bytes > 1 {
-                // A mount has to get them on one page: again, in pieces of which each can tell all
-                // that it finds.
+                // A mount has to fit them on one page: again, in pieces small enough to report all
+                // of theirs.
                 bytes = (bytes / 4).max(1);
                 continue;
             }
             (at, bytes) = (step.next, (bytes * 2).min(whole));
             self.add(step)?;
             if self.live_bytes == 0 {
-                // Behind the first step, which begins with a checkpoint.
+                // After the first step, which begins with a checkpoint.
                 self.live_bytes = place.bytes();
             }
             let total = self.live_bytes;
@@ -170,14 +170,14 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Waits until as much time has gone by as the rate asks for.
+    /// Waits as long as the rate demands.
     fn pause(&mut self) {
         let Some(rate) = self.args.rate else { return };
         let due = Duration::from_secs_f64(self.found.bytes as f64 / rate as f64);
         std::thread::sleep(due.saturating_sub(self.started.elapsed()));
     }
 
-    /// Says what came out, also of a scrub that was stopped.
+    /// Prints the result, also of a scrub that was stopped.
     fn finish(mut self, stopped: Result<()>) -> Result<u8> {
         let seconds = self.started.elapsed().as_secs_f64();
         let line = match stopped {
@@ -187,8 +187,8 @@ impl Scrub<'_> {
         };
         if self.args.json {
             let mut out = std::mem::replace(&mut self.out, Out::new());
-            let result = JsonScrub::new(&self, line.as_deref(), seconds);
-            out.json(&result)?;
+            let result = json(&self, line.as_deref(), seconds);
+            out.json(result)?;
             out.flush()?;
         } else if line.is_none() && !self.args.quiet {
             let summary = summary(&self.args.volume, &self.found, self.live_bytes, seconds);
@@ -204,7 +204,7 @@ impl Scrub<'_> {
 }
 
 fn problems(found: &ScrubStep) -> u64 {
-    found.problems.len() as u64 + u64::from(found.left_out)
+    found.problems.len() as u64 + found.left_out
 }
 
 fn summary(volume: &Path, found: &ScrubStep, live_bytes: u64, seconds: f64) -> String {
@@ -233,48 +233,19 @@ fn summary(volume: &Path, found: &ScrubStep, live_bytes: u64, seconds: f64) -> S
     )
 }
 
-/// The result in JSON.
-#[derive(Serialize)]
-struct JsonScrub<'a> {
-    volume: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    volume_bytes: Option<String>,
-    clean: bool,
-    problems: Vec<JsonProblem<'a>>,
-    left_out: u32,
-    blocks: u64,
-    objects: u64,
-    bytes: u64,
-    live_bytes: u64,
-    seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped: Option<&'a str>,
-}
-
-/// A problem in JSON.
-#[derive(Serialize)]
-struct JsonProblem<'a> {
-    rule: &'a str,
-    message: &'a str,
-}
-
-impl<'a> JsonScrub<'a> {
-    fn new(scrub: &'a Scrub<'_>, stopped: Option<&'a str>, seconds: f64) -> JsonScrub<'a> {
-        let (args, found) = (scrub.args, &scrub.found);
-        let (volume, volume_bytes) = json_name(args.volume.as_os_str().as_encoded_bytes());
-        let told = found.problems.iter().map(|(rule, message)| JsonProblem { rule, message });
-        JsonScrub {
-            volume,
-            volume_bytes,
-            clean: problems(found) == 0 && stopped.is_none(),
-            problems: told.collect(),
-            left_out: found.left_out,
-            blocks: found.blocks,
-            objects: found.objects,
-            bytes: found.bytes,
-            live_bytes: scrub.live_bytes,
-            seconds,
-            stopped,
-        }
-    }
+fn json(scrub: &Scrub<'_>, stopped: Option<&str>, seconds: f64) -> Object {
+    let found = &scrub.found;
+    let listed = found.problems.iter();
+    let listed = listed.map(|(rule, text)| Object::new().put("rule", rule).put("message", text));
+    Object::new()
+        .put_name("volume", scrub.args.volume.as_os_str().as_encoded_bytes())
+        .put("clean", problems(found) == 0 && stopped.is_none())
+        .put_list("problems", listed)
+        .put("left_out", found.left_out)
+        .put("blocks", found.blocks)
+        .put("objects", found.objects)
+        .put("bytes", found.bytes)
+        .put("live_bytes", scrub.live_bytes)
+        .put("seconds", seconds)
+        .put_some("stopped", stopped)
 }

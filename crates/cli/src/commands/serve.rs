@@ -5,46 +5,64 @@
 //! - unmounted by anybody: the server's threads end, the volume is closed;
 //! - SIGTERM or SIGINT: unmount, lazily if files are in use, then the same; a second signal makes
 //!   everything durable and exits without waiting for the last user;
-//! - a panic in any thread: what is in memory cannot be trusted any more, so nothing of it is
-//!   written. The mount is detached and the process exits, as after a crash: callers get an error
-//!   instead of waiting for ever, and the next mount recovers what had been made durable.
+//! - a panic in any thread: memory cannot be trusted any more, so nothing of it is written. The
+//!   mount is detached and the process exits, as after a crash: callers get an error instead of
+//!   waiting for ever, and the next mount recovers the durable state.
 
 use std::fs::File;
 use std::io::Write;
 use std::panic;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::stdio;
-use shoal::{OpenOptions, Volume};
-use shoal_fuse::Mount;
+use shoal::raw::{OpenOptions, Volume};
+use shoal_fuse::{Mount, MountOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::args::LogLevel;
 use crate::commands::end::Teller;
-use crate::commands::mount::Plan;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
 use crate::progress::eprint_line;
 use crate::session;
 
-/// What the server writes to its standard output when the mount is usable.
+/// Configuration of a mount, from the command line and `-o` together.
+pub struct Plan {
+    /// The volume, as an absolute path.
+    pub volume: PathBuf,
+    /// The mount point, as an absolute path.
+    pub directory: PathBuf,
+    /// Options of the mount and of opening the volume.
+    pub options: MountOptions,
+    /// Accepted options of `-o`, as they were written.
+    pub accepted: Vec<String>,
+    /// Open the volume although another process has a claim on it.
+    pub force: bool,
+    /// Destination of the log; `None` for the default.
+    pub log: Option<PathBuf>,
+    /// Least severity that is logged.
+    pub log_level: LogLevel,
+}
+
+/// Line on the server's standard output when the mount is usable.
 pub const READY: &str = "ready";
 
-/// Time for the other threads to let go of the volume after the mount has ended.
+/// Longest wait for the other threads to release the volume after the mount has ended.
 const LET_GO: Duration = Duration::from_secs(5);
-/// Time to detach the mount after a panic before the process exits anyway.
+/// Longest wait for the mount to be detached after a panic, before the process exits anyway.
 const DETACH: Duration = Duration::from_secs(2);
 
 /// Serves a mount until it is unmounted. `report`: standard output is a pipe to the process that
 /// waits for the mount to be usable.
 pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     if report {
-        // A session of its own: the terminal's signals are not meant for it. It fails only if
-        // this has been done already.
+        // A session of its own: the terminal's signals are not for it. It fails only if this has
+        // been done already.
         let _ = rustix::process::setsid();
     }
     logging::start(destination(plan, report)?, plan.log_level);
@@ -64,14 +82,14 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     let teller = Teller::listen();
     tracing::info!(volume = %source, directory = %directory.display(), "mounted");
     if report && !detach_from_starter() {
-        // Nobody waits for this mount any more: it was interrupted while it was being made.
+        // The mount was interrupted while it was being made.
         tracing::warn!("the mount was given up by the process that asked for it");
         drop(mount);
     } else {
         mount.wait();
     }
     if shoal_fuse::server_pid(&directory) == Some(std::process::id()) {
-        // The threads have ended and the mount has not.
+        // The threads have ended but the mount has not.
         leave(&directory);
     }
     let closed = close(volume, plan);
@@ -81,8 +99,8 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     Ok(OK)
 }
 
-/// Where the log goes. In the background standard error is shared with the starter only until
-/// the mount is usable, and may be a pipe that nobody reads after that.
+/// Returns the destination of the log. In the background standard error is shared with the starter
+/// only until the mount is usable, and may be a pipe that nobody reads after that.
 fn destination(plan: &Plan, background: bool) -> Result<Destination> {
     match &plan.log {
         Some(path) => {
@@ -96,7 +114,7 @@ fn destination(plan: &Plan, background: bool) -> Result<Destination> {
 }
 
 /// Opens the volume, which recovers it if need be. `report`: standard error is the starter's, and
-/// the log is not.
+/// the log goes elsewhere.
 fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
     let default = plan.options.open_options();
     let notice = if report { tell_starter } else { default.notice };
@@ -124,7 +142,7 @@ fn tell_starter(notice: &str) {
     eprint_line(notice);
 }
 
-/// Closes the volume once nobody else holds it.
+/// Closes the volume once all other threads have released it.
 fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
     let started = Instant::now();
     let result = loop {
@@ -144,15 +162,15 @@ fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
     })
 }
 
-/// Lets go of everything shared with the starter and tells it that the mount is usable. `false` if
-/// it is gone.
+/// Closes everything shared with the starter and reports that the mount is usable. `false` if the
+/// starter is gone.
 fn detach_from_starter() -> bool {
     let null = File::options().read(true).write(true).open("/dev/null");
     // A pipe kept open would make its reader wait for the end of the mount.
     if let Ok(null) = &null {
         let _ = stdio::dup2_stderr(null);
     }
-    // Nor shall the directory it was started in be kept busy.
+    // The directory it was started in must not stay busy.
     let _ = std::env::set_current_dir("/");
     let mut output = std::io::stdout();
     let told = writeln!(output, "{READY}").and_then(|()| output.flush());
@@ -162,7 +180,7 @@ fn detach_from_starter() -> bool {
     told.is_ok()
 }
 
-/// Detaches the mount, whether it is in use or not.
+/// Detaches the mount, in use or not.
 fn leave(directory: &Path) {
     let left = shoal_fuse::unmount(directory).or_else(|_| shoal_fuse::unmount_lazy(directory));
     if let Err(error) = left {

@@ -1,15 +1,19 @@
 //! `shoal stat`.
 
-use shoal::Attr;
+use shoal::raw::Attr;
 
 use crate::args::StatArgs;
 use crate::clock;
 use crate::commands::xattr;
 use crate::failure::{Reason, Result};
-use crate::location::{Location, split_last};
-use crate::output::{JsonFile, Out, device_numbers, kind_name, mode_text, printable};
+use crate::in_mount::InMount;
+use crate::json;
+use crate::location::split_last;
+use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Session, Sessions};
+use crate::session::{Access, Sessions};
+use crate::text::{device_numbers, kind_name, mode_text, printable};
+use crate::tree::{Operand, Tree};
 
 /// Shows all attributes of files.
 pub fn run(args: &StatArgs) -> Result<u8> {
@@ -17,16 +21,22 @@ pub fn run(args: &StatArgs) -> Result<u8> {
         let mut out = Out::new();
         let mut progress = Progress::counting();
         for place in &args.places {
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            match look(&session, &location, args.dereference) {
-                Ok(seen) if args.json => {
-                    let (path, target) = (&location.path, seen.target.as_deref());
-                    let file = JsonFile::new(path, split_last(path).name, &seen.attr, target);
-                    out.json(&file.with_attributes(&seen.attributes))?;
+            let place = match Operand::open(sessions, Access::Read, place, args.dereference)? {
+                Ok(place) => place,
+                Err(missing) => {
+                    progress.failure(missing.label, Reason::from(missing.error));
+                    continue;
                 }
-                Ok(seen) => out.line(&text(&location.label(), &seen))?,
-                Err(error) => progress.failure(location.label(), Reason::from(error)),
+            };
+            match look(&place) {
+                Ok(seen) if args.json => {
+                    let (path, target) = (&place.path, seen.target.as_deref());
+                    let file = json::file(path, split_last(path).name, &seen.attr, target);
+                    let attributes = seen.attributes.iter().map(Vec::as_slice);
+                    out.json(file.put_names("attributes", attributes))?;
+                }
+                Ok(seen) => out.line(&text(&place.label(), &seen))?,
+                Err(error) => progress.failure(place.label(), Reason::from(error)),
             }
         }
         out.flush()?;
@@ -34,7 +44,7 @@ pub fn run(args: &StatArgs) -> Result<u8> {
     })
 }
 
-/// A file with everything that is shown of it.
+/// A file with all attributes to be shown.
 struct Seen {
     attr: Attr,
     target: Option<Vec<u8>>,
@@ -42,10 +52,14 @@ struct Seen {
     attributes: Vec<Vec<u8>>,
 }
 
-fn look(session: &Session, location: &Location, follow: bool) -> shoal::Result<Seen> {
-    let attr = session.find(&location.path, follow)?;
-    let target = session.target(&attr)?;
-    Ok(Seen { attr, target, attributes: xattr::names(session, attr.ino)? })
+fn look(place: &Operand) -> shoal::raw::Result<Seen> {
+    let Operand { tree, path, attr } = place;
+    let target = tree.target(path, attr)?;
+    let attributes = match tree {
+        Tree::Volume(session) => xattr::names(session, attr.ino)?,
+        Tree::Mount(_) => InMount::attribute_names(path, attr.kind)?,
+    };
+    Ok(Seen { attr: *attr, target, attributes })
 }
 
 fn text(label: &str, seen: &Seen) -> String {

@@ -1,14 +1,13 @@
-//! `shoal stats`: what a volume counts.
+//! `shoal stats`: the counters of a volume.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use serde::Serialize;
 use shoal_fuse::{Stat, stats_of};
 
 use crate::args::StatsArgs;
 use crate::failure::{Failure, OK, Result};
+use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
 use crate::session::{Access, Session};
@@ -21,18 +20,19 @@ pub fn run(args: &StatsArgs) -> Result<u8> {
             let what = "is not mounted, so nothing changes (leave --every out)";
             return Err(Failure::usage(args.volume.display(), what));
         }
-        let session = Session::open(&args.volume, Access::Read)?;
-        let stats = Stat::all(&session.volume.info());
-        session.close()?;
+        let stats = Session::with(&args.volume, Access::Read, |session| {
+            Ok(Stat::all(&session.volume.info()))
+        })?;
         show(&mut out, &stats, args.json)?;
         return Ok(OK);
     }
     let mount = mounted::open(&args.volume)?;
-    let mut stats = ask(&mount, args)?;
+    let ask = || stats_of(&mount).map_err(|error| mounted::refused(&args.volume, error));
+    let mut stats = ask()?;
     show(&mut out, &stats, args.json)?;
     while let Some(seconds) = args.every {
         std::thread::sleep(Duration::from_secs(seconds));
-        let newer = ask(&mount, args)?;
+        let newer = ask()?;
         if !args.json {
             out.line("")?;
         }
@@ -42,11 +42,7 @@ pub fn run(args: &StatsArgs) -> Result<u8> {
     Ok(OK)
 }
 
-fn ask(mount: &OwnedFd, args: &StatsArgs) -> Result<Vec<Stat>> {
-    stats_of(mount).map_err(|error| mounted::refused(&args.volume, error))
-}
-
-/// What has been added to each counter; gauges as they are now.
+/// Returns the increase of each counter; gauges as they are now.
 fn added(before: &[Stat], now: &[Stat]) -> Vec<Stat> {
     let since = |stat: &Stat| match before.iter().find(|it| it.name == stat.name) {
         Some(it) if !stat.gauge => stat.value.saturating_sub(it.value),
@@ -55,9 +51,9 @@ fn added(before: &[Stat], now: &[Stat]) -> Vec<Stat> {
     now.iter().map(|stat| Stat { value: since(stat), ..stat.clone() }).collect()
 }
 
-fn show(out: &mut Out, stats: &[Stat], json: bool) -> Result<()> {
-    if json {
-        out.json(&JsonStats::new(stats))?;
+fn show(out: &mut Out, stats: &[Stat], is_json: bool) -> Result<()> {
+    if is_json {
+        out.json(json(stats))?;
         return out.flush();
     }
     let name_width = stats.iter().map(|stat| stat.name.len()).max().unwrap_or(0);
@@ -69,21 +65,12 @@ fn show(out: &mut Out, stats: &[Stat], json: bool) -> Result<()> {
     out.flush()
 }
 
-/// The counters in JSON.
-#[derive(Serialize)]
-struct JsonStats<'a> {
-    counters: BTreeMap<&'a str, u64>,
-    now: BTreeMap<&'a str, u64>,
-}
-
-impl<'a> JsonStats<'a> {
-    fn new(stats: &'a [Stat]) -> JsonStats<'a> {
-        let of = |gauge| {
-            let some = stats.iter().filter(move |stat| stat.gauge == gauge);
-            some.map(|stat| (&*stat.name, stat.value)).collect()
-        };
-        JsonStats { counters: of(false), now: of(true) }
-    }
+fn json(stats: &[Stat]) -> Object {
+    let of = |gauge| -> BTreeMap<&str, u64> {
+        let some = stats.iter().filter(move |stat| stat.gauge == gauge);
+        some.map(|stat| (&*stat.name, stat.value)).collect()
+    };
+    Object::new().put("counters", of(false)).put("now", of(true))
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! `shoal trim`: gives the free space of a volume back to what stores it.
-
-use serde::Serialize;
+//! `shoal trim`: returns the free space of a volume to the device or file that stores it.
 
 use crate::args::TrimArgs;
 use crate::failure::{Failure, OK, Result};
+use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
 use crate::session::{Access, Session};
@@ -12,29 +11,17 @@ use crate::size::human;
 /// Discards all free segments.
 pub fn run(args: &TrimArgs) -> Result<u8> {
     let bytes = match args.volume.is_dir() {
-        true => {
-            let mount = mounted::open(&args.volume)?;
-            shoal_fuse::trim(&mount).map_err(|error| mounted::refused(&args.volume, error))?
-        }
-        false => {
-            let session = Session::open(&args.volume, Access::Write)?;
-            let trimmed = session.volume.trim(true, u64::MAX);
-            let trimmed = trimmed.map_err(|e| Failure::volume(args.volume.display(), &e));
-            session.close()?;
-            trimmed?
-        }
+        true => mounted::ask(&args.volume, |mount| shoal_fuse::trim(mount))?,
+        false => Session::with(&args.volume, Access::Write, |session| {
+            let trimmed = session.volume.maintenance().trim(true, u64::MAX);
+            trimmed.map_err(|e| Failure::volume(args.volume.display(), &e))
+        })?,
     };
     let mut out = Out::new();
     match args.json {
-        true => out.json(&JsonTrim { bytes })?,
+        true => out.json(Object::new().put("bytes", bytes))?,
         false => out.line(&format!("discarded {bytes} bytes ({})", human(bytes)))?,
     }
     out.flush()?;
     Ok(OK)
-}
-
-/// The result in JSON.
-#[derive(Serialize)]
-struct JsonTrim {
-    bytes: u64,
 }

@@ -6,17 +6,18 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use serde::Serialize;
-use shoal::{Caller, Code, Error, Ino, XattrFlags};
+use shoal::raw::{Caller, Code, Error, Ino, XattrFlags};
 
 use crate::args::{
     XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace, XattrRmArgs, XattrSetArgs,
 };
 use crate::failure::{Failure, OK, Reason, Result};
+use crate::json::Object;
 use crate::location::Location;
-use crate::output::{Out, hex, json_name, printable, unhex};
+use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
+use crate::text::{hex, printable, unhex};
 
 /// Bytes of the longest value.
 const VALUE_MAX: u64 = 65_536;
@@ -31,16 +32,16 @@ pub fn run(args: &XattrArgs) -> Result<u8> {
     }
 }
 
-/// Names of all attributes of a file. Whoever may read the volume may know them all.
-pub fn names(session: &Session, ino: Ino) -> shoal::Result<Vec<Vec<u8>>> {
-    let list = session.volume.listxattr(&Caller::root(), ino)?;
+/// Returns the names of all attributes of a file. A user who can read the volume may see them all.
+pub fn names(session: &Session, ino: Ino) -> shoal::raw::Result<Vec<Vec<u8>>> {
+    let list = session.volume.attributes().listxattr(&Caller::root(), ino)?;
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
     names.sort();
     Ok(names)
 }
 
-/// A file whose attributes are asked for.
+/// A file and its attributes.
 struct File {
     session: Rc<Session>,
     location: Location,
@@ -57,11 +58,11 @@ impl File {
         Ok(File { session, location, ino: entry.ino })
     }
 
-    fn get(&self, name: &[u8]) -> shoal::Result<Vec<u8>> {
-        self.session.volume.getxattr(&Caller::root(), self.ino, name)
+    fn get(&self, name: &[u8]) -> shoal::raw::Result<Vec<u8>> {
+        self.session.volume.attributes().getxattr(&Caller::root(), self.ino, name)
     }
 
-    /// What was tried with an attribute, and why it did not work.
+    /// Failure of an operation on an attribute.
     fn failed(&self, name: &[u8], error: &Error) -> Failure {
         Failure::failed(self.of(name), why(error))
     }
@@ -71,7 +72,7 @@ impl File {
     }
 }
 
-/// An error in words that fit attributes, with what to do.
+/// Returns an error in words that fit attributes, with the remedy.
 fn why(error: &Error) -> String {
     match error.code() {
         Code::NoData => "there is no such attribute".into(),
@@ -96,7 +97,13 @@ fn get(args: &XattrGetArgs) -> Result<u8> {
         let value = file.get(name).map_err(|error| file.failed(name, &error))?;
         let mut out = Out::new();
         if args.json {
-            out.json(&JsonValue::new(&file.location.path, name, &value))?;
+            out.json(
+                Object::new()
+                    .put_name("path", &file.location.path)
+                    .put_name("name", name)
+                    .put("size", value.len())
+                    .put_name("value", &value),
+            )?;
         } else if args.hex {
             out.line(&hex(&value))?;
         } else {
@@ -126,13 +133,13 @@ fn set(args: &XattrSetArgs) -> Result<u8> {
         let flags =
             XattrFlags { create: args.create, replace: args.replace, ..XattrFlags::default() };
         let volume = &file.session.volume;
-        let set = volume.setxattr(&file.session.who, file.ino, name, &value, flags);
+        let set = volume.attributes().setxattr(&file.session.who, file.ino, name, &value, flags);
         set.map_err(|error| file.failed(name, &error))?;
         Ok(OK)
     })
 }
 
-/// Standard input up to its end, or to where it is longer than any value.
+/// Reads standard input up to its end, or until it is longer than any value.
 fn read_value() -> Result<Vec<u8>> {
     let mut value = Vec::new();
     // In hexadecimal, with a new line behind it.
@@ -155,7 +162,7 @@ fn list(args: &XattrLsArgs) -> Result<u8> {
             }
             let size = file.get(&name).map_err(|error| file.failed(&name, &error))?.len();
             if args.json {
-                out.json(&JsonName::new(&name, size))?;
+                out.json(Object::new().put_name("name", &name).put("size", size))?;
             } else {
                 out.bytes(format!("{size:>6} ").as_bytes())?;
                 out.name(&name)?;
@@ -173,54 +180,13 @@ fn remove(args: &XattrRmArgs) -> Result<u8> {
         let mut progress = Progress::counting();
         for name in &args.names {
             let name = name.as_bytes();
-            let removed = file
-                .get(name)
-                .and_then(|_| file.session.volume.removexattr(&file.session.who, file.ino, name));
+            let removed = file.get(name).and_then(|_| {
+                file.session.volume.attributes().removexattr(&file.session.who, file.ino, name)
+            });
             if let Err(error) = removed {
                 progress.failure(file.of(name), why(&error));
             }
         }
         Ok(progress.finish())
     })
-}
-
-/// An attribute with its value, in JSON.
-#[derive(Serialize)]
-struct JsonValue {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    size: usize,
-    value: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value_bytes: Option<String>,
-}
-
-impl JsonValue {
-    fn new(path: &[u8], name: &[u8], value: &[u8]) -> JsonValue {
-        let size = value.len();
-        let (path, path_bytes) = json_name(path);
-        let (name, name_bytes) = json_name(name);
-        let (value, value_bytes) = json_name(value);
-        JsonValue { path, path_bytes, name, name_bytes, size, value, value_bytes }
-    }
-}
-
-/// An attribute in JSON.
-#[derive(Serialize)]
-struct JsonName {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_bytes: Option<String>,
-    size: usize,
-}
-
-impl JsonName {
-    fn new(name: &[u8], size: usize) -> JsonName {
-        let (name, name_bytes) = json_name(name);
-        JsonName { name, name_bytes, size }
-    }
 }

@@ -5,11 +5,12 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Size of the volumes that tests make: the smallest that any segment size allows, and more.
+/// Size of the volumes that tests make: enough for any segment size.
 pub const SIZE: &str = "256M";
 
 /// A directory of its own for each test, removed at the end.
@@ -35,7 +36,22 @@ impl Scratch {
         scratch
     }
 
-    /// The path of something in it.
+    /// Makes the directory, a volume `v` and mount points `m` and `n` in it.
+    pub fn with_mount_points() -> Scratch {
+        let scratch = Scratch::with_volume();
+        for directory in ["m", "n"] {
+            fs::create_dir(scratch.path(directory)).expect("mkdir");
+        }
+        scratch
+    }
+
+    /// The same, if mounts can be tested here; otherwise records a skip.
+    #[track_caller]
+    pub fn to_mount() -> Option<Scratch> {
+        shoal_skip::can_mount().then(Scratch::with_mount_points)
+    }
+
+    /// Returns the path of something in it.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
@@ -57,7 +73,7 @@ impl Scratch {
         Ran { line: format!("{command:?}"), output }
     }
 
-    /// `shoal` in it, not yet running.
+    /// Returns the command `shoal` in it, not yet running.
     pub fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
         command.args(arguments).current_dir(&self.path).stdin(Stdio::null());
@@ -66,17 +82,21 @@ impl Scratch {
 
     /// Runs a line of shell in it; `shoal` is the built command.
     pub fn shell(&self, line: &str) -> Ran {
+        let output = self.shell_command(line).output().expect("run sh");
+        Ran { line: line.to_owned(), output }
+    }
+
+    fn shell_command(&self, line: &str) -> Command {
         let binary = Path::new(env!("CARGO_BIN_EXE_shoal"));
         let mut search = vec![binary.parent().expect("has a directory").to_owned()];
         search.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        let output = Command::new("sh")
+        let mut command = Command::new("sh");
+        command
             .args(["-c", line])
             .current_dir(&self.path)
             .env("PATH", std::env::join_paths(search).expect("a PATH"))
-            .stdin(Stdio::null())
-            .output()
-            .expect("run sh");
-        Ran { line: line.to_owned(), output }
+            .stdin(Stdio::null());
+        command
     }
 }
 
@@ -93,10 +113,38 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether something is mounted there.
+/// Returns whether something is mounted there.
 pub fn is_mount(directory: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(directory))
+}
+
+/// Returns whether GNU tools are on this machine, to compare with; records a skip if not.
+#[track_caller]
+pub fn has_gnu(tools: &[&str]) -> bool {
+    tools.iter().all(|tool| {
+        let asked = Command::new(tool).arg("--version").stdin(Stdio::null()).output();
+        let is_gnu = asked.is_ok_and(|ran| String::from_utf8_lossy(&ran.stdout).contains("GNU"));
+        if !is_gnu {
+            shoal_skip::skipped(&format!("{tool} of GNU is not on this machine"));
+        }
+        is_gnu
+    })
+}
+
+/// Number of an ordinary user, and of a group.
+pub const USER: u32 = 61001;
+
+/// Runs a line of shell as an ordinary user, which must succeed without a message.
+#[track_caller]
+pub fn as_user(scratch: &Scratch, line: &str) -> String {
+    run_as_user(scratch, line).ok()
+}
+
+/// Runs a line of shell as an ordinary user without supplementary groups.
+pub fn run_as_user(scratch: &Scratch, line: &str) -> Ran {
+    let output = scratch.shell_command(line).uid(USER).gid(USER).output().expect("run sh");
+    Ran { line: line.to_owned(), output }
 }
 
 /// A command that has run.
@@ -106,7 +154,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Standard output of a command that must have succeeded without a word of complaint.
+    /// Returns standard output of a command that must have succeeded without a message.
     #[track_caller]
     pub fn ok(&self) -> String {
         assert!(self.output.status.success(), "{self}");
@@ -114,8 +162,8 @@ impl Ran {
         self.stdout()
     }
 
-    /// Standard error of a command that must have failed with `status` and one line that has all
-    /// of `parts` in it.
+    /// Returns standard error of a command that must have failed with `status` and one line that
+    /// contains all of `parts`.
     #[track_caller]
     pub fn fails(&self, status: i32, parts: &[&str]) -> String {
         assert_eq!(self.output.status.code(), Some(status), "{self}");
@@ -128,22 +176,22 @@ impl Ran {
         error
     }
 
-    /// Exit status.
+    /// Returns the exit status.
     pub fn status(&self) -> Option<i32> {
         self.output.status.code()
     }
 
-    /// Standard output.
+    /// Returns standard output.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
-    /// Standard output as it is.
+    /// Returns standard output as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.output.stdout
     }
 
-    /// Standard error.
+    /// Returns standard error.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
@@ -156,7 +204,7 @@ impl std::fmt::Display for Ran {
     }
 }
 
-/// A deterministic stream of bytes that do not compress or repeat.
+/// Returns a deterministic stream of bytes that do not compress or repeat.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -167,18 +215,4 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
             (state >> 32) as u8
         })
         .collect()
-}
-
-/// Whether the tests run as root.
-pub fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
-}
-
-/// Whether mounts can be tested here; says so loudly if not.
-pub fn can_mount(test: &str) -> bool {
-    let can = is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        eprintln!("SKIPPED {test}: it needs root and /dev/fuse");
-    }
-    can
 }

@@ -1,10 +1,11 @@
-//! The claim of a volume that is open for writing: a thread renews it, and whoever writes to the
-//! volume looks that it is still there.
+//! The claim of a volume that is open for writing: a thread renews it, and every write checks that
+//! it still exists.
 //!
-//! The owner must never write after another has taken the volume over. It learns of that when it
-//! renews its claim: each renewal reads the block first. A process that was stopped (by a signal, a
-//! debugger, a hibernating machine, slow storage) may have lost its claim meanwhile. So each write
-//! asks how long ago the last renewal was; after [`LEASE`] intervals it renews the claim itself
+//! The owner must never write after another process has taken the volume over. Each renewal reads
+//! the block first and so detects the loss. A process that was stopped (by a signal, a debugger, a
+//! hibernating machine, slow storage) may have lost its claim meanwhile. Therefore each write
+//! checks the time of the last renewal: after [`LEASE`] intervals it renews the claim itself before
+//! it writes. Data passed to the kernel earlier cannot be recalled.
 //! before it writes. What it had given to the kernel before cannot be called back.
 
 use super::block::{ClaimFile, Page};
@@ -19,20 +20,22 @@ use std::time::Duration;
 
 /// Time between two renewals.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
-/// Time between two renewals just after the opening, when another may have opened at the same time.
+/// Time between two renewals just after the open, when another process may have opened the volume
+/// at the same time.
 pub(crate) const INTERVAL_YOUNG: Duration = Duration::from_millis(40);
-/// How long a claim is young.
+/// Time after the open for which a claim is young.
 pub(crate) const YOUNG: Duration = Duration::from_millis(400);
 /// Intervals after which a write renews the claim itself.
 const LEASE: u32 = 3;
-/// A claim is given up when it stands still for so many times the longest pause between renewals.
+/// A claim is abandoned when it is not renewed for this multiple of the longest pause between
+/// renewals.
 const PATIENCE: u32 = 4;
-/// Attempts to read a claim that is torn: another may be writing it.
+/// Attempts to read a torn claim, which another process may be writing.
 const TORN_MAX: u32 = 4;
 
 type OnLoss = Box<dyn Fn(&str) + Send>;
 
-/// A claim that this process holds. It ends, and the block is cleared, when this is dropped.
+/// A claim held by this process. Dropping it stops the renewals and clears the block.
 pub(crate) struct Held {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -41,39 +44,39 @@ pub(crate) struct Held {
 struct Shared {
     file: ClaimFile,
     name: String,
-    /// By [`uptime`].
+    /// Time of the open, by [`uptime`].
     opened: Duration,
-    state: Mutex<State>,
+    state: Mutex<RenewalState>,
     wake: Condvar,
-    /// When the claim was last renewed, in nanoseconds of [`uptime`].
+    /// Time of the last renewal, in nanoseconds of [`uptime`].
     renewed: AtomicU64,
     lost: OnceLock<Arc<str>>,
     on_loss: Mutex<Option<OnLoss>>,
 }
 
-struct State {
+struct RenewalState {
     claim: OwnerClaim,
     page: Box<Page>,
     stop: bool,
-    /// The last renewal failed, and that has been said.
+    /// The last renewal failed, and the failure has been logged.
     failing: bool,
-    /// The longest pause between two renewals; fades.
+    /// The longest recent pause between two renewals.
     pause_max: Duration,
     written: Duration,
 }
 
-/// Time since the machine was started. It goes on while the machine sleeps, when another host may
-/// take the volume over.
+/// Time since the machine was started. It includes suspend, during which another host may take the
+/// volume over.
 fn uptime() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 impl Held {
-    /// Keeps `claim`, which has been written to `file`.
+    /// Holds and renews `claim`, which has been written to `file`.
     pub fn new(file: ClaimFile, claim: OwnerClaim, name: String) -> Held {
         let now = uptime();
-        let state = State {
+        let state = RenewalState {
             claim,
             page: Page::zero(),
             stop: false,
@@ -95,23 +98,23 @@ impl Held {
         let thread = std::thread::Builder::new().name("shoal-claim".into());
         let thread = thread.spawn(move || of_thread.run());
         if let Err(error) = &thread {
-            // Writes renew it, then.
+            // Then writes renew it.
             tracing::warn!(%error, "no thread to renew the claim of the volume");
         }
         Held { shared, thread: thread.ok() }
     }
 
-    /// Fails if another has taken the volume over. Called before each write.
+    /// Fails if another process has taken the volume over. Must be called before each write.
     pub fn check(&self) -> Result<()> {
         self.shared.check()
     }
 
-    /// The claim as it was last written.
+    /// The owner of the claim as last written, for messages.
     pub fn text(&self) -> String {
         self.shared.state.lock().claim.owner_text()
     }
 
-    /// Ends the thread, as a signal would stop it.
+    /// Stops the thread, as a signal would.
     #[cfg(test)]
     pub fn stop_thread(&mut self) {
         self.shared.state.lock().stop = true;
@@ -121,7 +124,8 @@ impl Held {
         }
     }
 
-    /// Calls `on_loss` with the reason as soon as the claim is lost, at once if it is.
+    /// Sets the function that is called with the reason when the claim is lost; called at once if
+    /// it already is.
     pub fn on_loss(&self, on_loss: OnLoss) {
         let mut place = self.shared.on_loss.lock();
         if let Some(why) = self.shared.lost.get() {
@@ -136,10 +140,10 @@ impl Drop for Held {
         self.shared.state.lock().stop = true;
         self.shared.wake.notify_all();
         if let Some(thread) = self.thread.take()
-            // The thread itself may hold the volume for the last time: it calls `on_loss`.
+            // The thread itself may drop the last reference to the volume, through `on_loss`.
             && thread.thread().id() != std::thread::current().id()
         {
-            // It does not panic; if it did, the panic hook has said so.
+            // It does not panic; if it did, the panic hook has reported it.
             let _ = thread.join();
         }
         self.shared.clear();
@@ -173,7 +177,7 @@ impl Shared {
         let since = now.saturating_sub(self.renewed.load(Ordering::Acquire));
         if Duration::from_nanos(since) > self.interval() * LEASE {
             let mut state = self.state.lock();
-            // Another writer or the thread may have done it while this one waited.
+            // Another writer or the thread may have renewed it while this one waited.
             let renewed = self.renewed.load(Ordering::Acquire);
             if renewed <= now && self.lost.get().is_none() && self.renew(&mut state) {
                 drop(state);
@@ -186,25 +190,26 @@ impl Shared {
         }
     }
 
-    /// Reads the claim and writes it anew. Returns whether it has been lost.
+    /// Reads the claim and renews it. Returns whether it has been lost.
     ///
-    /// A block that cannot be read or written is no loss: it stops nobody from using a volume whose
-    /// other blocks are well. It is said once, and tried again.
-    fn renew(&self, state: &mut State) -> bool {
+    /// A block that cannot be read or written does not count as a loss: it must not stop the use of
+    /// a volume whose other blocks are readable. The failure is logged once, and the renewal is
+    /// tried again.
+    fn renew(&self, state: &mut RenewalState) -> bool {
         match self.read(state) {
             Ok(Some(why)) => {
                 let _ = self.lost.set(why.into());
                 return true;
             }
             Ok(None) => self.write(state),
-            // Not written blindly: it may be another's by now.
+            // Not written blindly: by now it may belong to another process.
             Err(error) => self.failed(state, "read", error),
         }
         self.renewed.store(uptime().as_nanos() as u64, Ordering::Release);
         false
     }
 
-    fn write(&self, state: &mut State) {
+    fn write(&self, state: &mut RenewalState) {
         let pause = uptime().saturating_sub(state.written);
         state.pause_max = pause.max(state.pause_max * 7 / 8);
         let patience = (state.pause_max * PATIENCE).as_millis();
@@ -220,9 +225,9 @@ impl Shared {
         state.written = uptime();
     }
 
-    /// Reads the block. Returns why the claim is lost, if it is. A block that stays torn is no
-    /// other's claim, and is written anew.
-    fn read(&self, state: &mut State) -> Result<Option<String>, rustix::io::Errno> {
+    /// Reads the block. Returns the reason if the claim is lost. A block that stays torn is not
+    /// another process's claim, and is overwritten.
+    fn read(&self, state: &mut RenewalState) -> Result<Option<String>, rustix::io::Errno> {
         for _ in 0..TORN_MAX {
             self.file.read(&mut state.page)?;
             match OwnerClaim::decode(&state.page.0) {
@@ -249,7 +254,7 @@ impl Shared {
     }
 
     #[cold]
-    fn failed(&self, state: &mut State, operation: &str, error: rustix::io::Errno) {
+    fn failed(&self, state: &mut RenewalState, operation: &str, error: rustix::io::Errno) {
         if !std::mem::replace(&mut state.failing, true) {
             let name = &self.name;
             tracing::warn!(volume = %name, operation, %error, "the volume's claim is not renewed");
@@ -259,19 +264,19 @@ impl Shared {
     #[cold]
     fn tell(&self) {
         let Some(why) = self.lost.get() else { return };
-        tracing::error!(volume = %self.name, reason = %why, "the volume is not written any more");
+        tracing::error!(volume = %self.name, reason = %why, "the volume is no longer written");
         if let Some(on_loss) = &*self.on_loss.lock() {
             on_loss(why);
         }
     }
 
-    /// Clears the block, if the claim in it is still this one.
+    /// Clears the block if it still contains this claim.
     fn clear(&self) {
         let mut state = self.state.lock();
         if self.lost.get().is_some() || !matches!(self.read(&mut state), Ok(None)) {
             return;
         }
-        // What stays after a failure is a claim whose process has ended, or soon will.
+        // After a failure the claim stays, but its process has ended, or soon will have.
         let _ = self.file.write(&Page::zero());
     }
 }

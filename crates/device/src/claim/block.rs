@@ -1,21 +1,22 @@
-//! Reading and writing the claim's block so that others see it, whatever their path.
+//! Reading and writing the claim's block so that other openers see it, whatever their path.
 //!
-//! A file and a loop device over it have a page cache each, and so has every host that reaches the
-//! same storage. A write to one cache is not seen through another, nor is a change below a cached
-//! page. Direct I/O passes the cache on both sides:
+//! A file and a loop device over it have separate page caches, and so does every host that accesses
+//! the same storage. A write to one cache is not visible through another, nor is a change below a
+//! cached page. Direct I/O bypasses the caches on both sides:
 //!
-//! - a direct write reaches what lies below at once: the backing file's cache for a loop device (or
+//! - a direct write reaches the layer below at once: the backing file's cache for a loop device (or
 //!   its storage), the server for a network filesystem, the disk for a file. It drops the pages of
-//!   that block which its own side has cached;
-//! - a direct read first writes back what its own side has cached of that block, and then asks
-//!   below.
+//!   that block from its own cache;
+//! - a direct read first writes back the pages of that block in its own cache, and then reads from
+//!   the layer below.
 //!
-//! So the path by which a claim is read does not matter, if owner and reader both use direct I/O.
-//! Nothing is flushed to the medium: a claim has to be seen by others that run, and after a loss of
-//! power its owner does not.
+//! So the path by which a claim is read does not matter if owner and reader both use direct I/O.
+//! Nothing is flushed to the medium: a claim must be visible to running processes only, and after a
+//! power loss its owner does not run.
 //!
-//! Where there is no direct I/O (tmpfs before Linux 6.6, some FUSE filesystems, sectors of more
-//! than 4096 bytes), the write is followed by a flush, and cached pages are dropped before a read.
+//! Where direct I/O is not available (tmpfs before Linux 6.6, some FUSE filesystems, sectors of
+//! more than 4096 bytes), the write is followed by a flush, and cached pages are dropped before a
+//! read.
 
 use rustix::fs::{Advice, OFlags, fadvise, fdatasync, fstat};
 use rustix::io::{Errno, pread, pwrite};
@@ -26,7 +27,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The block in memory, aligned as direct I/O demands.
+/// The block in memory, aligned as direct I/O requires.
 #[repr(align(4096))]
 pub(crate) struct Page(pub [u8; SIZE]);
 
@@ -36,7 +37,7 @@ impl Page {
     }
 }
 
-/// The device as the claim reaches it.
+/// The file or device through which the claim is read and written.
 pub(crate) struct ClaimFile {
     direct: Option<File>,
     cached: File,
@@ -44,7 +45,7 @@ pub(crate) struct ClaimFile {
 }
 
 impl ClaimFile {
-    /// Opens `path` once more, for direct I/O, if that leads to what `file` is.
+    /// Opens `path` again, for direct I/O, if it leads to the same file as `file`.
     pub fn open(file: &File, path: &Path, read_only: bool) -> std::io::Result<ClaimFile> {
         let cached = file.try_clone()?;
         let mut options = OpenOptions::new();
@@ -54,7 +55,7 @@ impl ClaimFile {
         Ok(ClaimFile { direct, cached, use_direct })
     }
 
-    /// Reads the block. What lies beyond the end of a file is zero.
+    /// Reads the block. Bytes beyond the end of a file are zero.
     pub fn read(&self, page: &mut Page) -> Result<(), Errno> {
         let direct = self.by_direct(|file| read_all(file, &mut page.0));
         direct.unwrap_or_else(|| {
@@ -63,7 +64,7 @@ impl ClaimFile {
         })
     }
 
-    /// Writes the block. When this returns, a reader by any path sees it.
+    /// Writes the block. After the return a reader by any path sees it.
     pub fn write(&self, page: &Page) -> Result<(), Errno> {
         let direct = self.by_direct(|file| write_all(file, &page.0));
         direct.unwrap_or_else(|| {
@@ -72,13 +73,13 @@ impl ClaimFile {
         })
     }
 
-    /// Drops what the kernel has cached of the whole device and not to write.
+    /// Drops all clean pages of the device from the kernel's cache.
     pub fn forget_cache(&self) {
-        // A hint: where it does nothing, nothing is lost but what the path of the other lacks.
+        // A hint. Without effect, only changes made through another path may be missed.
         let _ = fadvise(&self.cached, 0, None, Advice::DontNeed);
     }
 
-    /// `None`: there is no direct I/O here.
+    /// Runs `step` with direct I/O. `None` if direct I/O is not available.
     fn by_direct(
         &self,
         step: impl FnOnce(&File) -> Result<(), Errno>,
@@ -94,13 +95,13 @@ impl ClaimFile {
     }
 }
 
-/// Whether two open files are the same file or device.
+/// Returns whether two open files are the same file or device.
 fn is_same(one: &File, two: &File) -> bool {
     let (Ok(one), Ok(two)) = (fstat(one), fstat(two)) else { return false };
     (one.st_dev, one.st_ino, one.st_rdev) == (two.st_dev, two.st_ino, two.st_rdev)
 }
 
-/// One call for the whole block: read in parts it could be that of two writes.
+/// Reads the block in one call: several could return parts of two writes.
 fn read_all(file: &File, buf: &mut [u8; SIZE]) -> Result<(), Errno> {
     loop {
         match pread(file, &mut buf[..], ADDR) {
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::file::tests::TempDir;
 
-    /// What one writes, another open file reads, with direct I/O and without.
+    /// A block written through one open file is read through another, with direct I/O and without.
     #[test]
     fn the_block_is_seen_through_another_open_file() {
         let dir = TempDir::new("claim-block");
@@ -156,7 +157,7 @@ mod tests {
         file.set_len(ADDR + 10).unwrap();
         two.read(&mut page).unwrap();
         assert_eq!((page.0[9], page.0[10]), (3, 0));
-        // Another file under the same name is not taken for it.
+        // A new file under the same name is not mistaken for it.
         std::fs::rename(&path, dir.path().join("w")).unwrap();
         std::fs::write(&path, b"x").unwrap();
         assert!(ClaimFile::open(&file, &path, true).unwrap().direct.is_none());

@@ -1,29 +1,39 @@
-//! This process and its machine as a claim names them, and whether the process of another claim
-//! still exists.
+//! The identity of this process and its machine for a claim, and the test whether the process of
+//! another claim still exists.
 //!
-//! "No such process" proves a death only where process numbers mean the same: on the same boot and
-//! in the same pid namespace. Numbers are used again, so a process is its number and the time when
-//! it was started. Whatever cannot be found out is left unknown; nothing is concluded from it.
+//! "No such process" proves a death only where process ids mean the same: on the same boot and in
+//! the same pid namespace. Ids are reused, so a process is identified by its id and its start time.
+//! A property that cannot be determined is left unknown, and nothing is concluded from it.
 
-use super::table::Process;
 use rustix::process::{Pid, test_kill_process};
 use shoal_format::claim::OwnerClaim;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The longest command line that is kept, in bytes.
+/// Longest command line stored, in bytes.
 const COMMAND_MAX: usize = 2048;
 
-/// This process on its machine.
+/// State of a claim's process on this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Process {
+    /// The process exists.
+    Runs,
+    /// The process provably does not exist.
+    Gone,
+    /// The state cannot be determined from here.
+    Unknown,
+}
+
+/// This process and its machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Here {
     pub machine: [u8; 16],
     pub boot: [u8; 16],
-    /// When the machine was started, in seconds since 1970; `None`: unknown.
+    /// Boot time of the machine, in seconds since 1970; `None` if unknown.
     pub booted: Option<i64>,
     pub pid_namespace: u64,
-    /// Whether `/proc` shows the processes of this pid namespace, with its numbers.
+    /// `true` if `/proc` shows the processes of this pid namespace, with its ids.
     pub proc_is_ours: bool,
 }
 
@@ -39,7 +49,7 @@ impl Here {
         }
     }
 
-    /// Fills in a claim for this process.
+    /// Makes a claim for this process.
     pub fn claim(&self, path: &Path) -> OwnerClaim {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         OwnerClaim {
@@ -55,8 +65,7 @@ impl Here {
         }
     }
 
-    /// Looks for the process of a claim. [`Process::Unknown`] if its number means something else
-    /// here, or nothing.
+    /// Looks for the process of a claim. [`Process::Unknown`] if its id is not valid here.
     pub fn find(&self, claim: &OwnerClaim) -> Process {
         let known = |id: [u8; 16]| id != [0; 16];
         if !known(self.boot) || self.boot != claim.boot {
@@ -68,7 +77,7 @@ impl Here {
         let Some(pid) = i32::try_from(claim.pid).ok().and_then(Pid::from_raw) else {
             return Process::Unknown;
         };
-        // Not by `/proc/PID`, which may hide the processes of other users.
+        // Not through `/proc/PID`, which may hide the processes of other users.
         if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
             return Process::Gone;
         }
@@ -86,13 +95,13 @@ impl Here {
     }
 }
 
-/// Seconds since 1970.
+/// The current time in seconds since 1970.
 pub(crate) fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_secs() as i64
 }
 
-/// The 32 hexadecimal digits in a file, dashes aside.
+/// Parses the 32 hexadecimal digits in a file, ignoring dashes.
 fn id_in(path: &Path) -> Option<[u8; 16]> {
     parse_id(&std::fs::read_to_string(path).ok()?)
 }
@@ -114,8 +123,8 @@ fn boot_time() -> Option<i64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// A procfs mounted in an outer pid namespace shows a process with one number for each namespace
-/// between; ours shows it with one.
+/// Returns whether `/proc` belongs to our pid namespace. A procfs of an outer namespace shows a
+/// process with one id for each namespace in between; ours shows one id.
 fn proc_is_ours() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -123,7 +132,7 @@ fn proc_is_ours() -> bool {
     numbers.next() == Some(&*std::process::id().to_string()) && numbers.next().is_none()
 }
 
-/// What is needed of `/proc/PID/stat`.
+/// The fields needed from `/proc/PID/stat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stat {
     state: char,
@@ -134,7 +143,8 @@ fn stat_of(place: &str) -> Option<Stat> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{place}/stat")).ok()?)
 }
 
-/// `17 (any ) name) S 1 …`: the name may hold anything, so fields count from its last parenthesis.
+/// Parses `17 (any ) name) S 1 …`. The name may contain anything, so fields count from its last
+/// parenthesis.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
@@ -144,8 +154,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat { state, start })
 }
 
-/// A process that was killed stays as a zombie until its parent looks. Its files are closed when
-/// the last of its threads has ended.
+/// Returns whether all threads of a process have ended. A killed process stays as a zombie until
+/// its parent reaps it; its files are closed when its last thread has ended.
 fn all_threads_ended(pid: &str) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let mut states = threads.flatten().filter_map(|thread| {

@@ -1,44 +1,44 @@
 //! One writer, whatever the path: the claim in the volume itself.
 //!
-//! `lock.rs` refuses a second opener that the kernel can tell. It cannot where two openers reach
-//! the same bytes as different files: another host on a network filesystem or a shared disk, device
-//! mapper, a loop device in another mount namespace. Two writers destroy a volume. So a writer
-//! leaves a claim in the volume (`shoal_format::claim`) before it writes anything else, renews it
-//! ([`beat`]), and clears it at the end; and every opener looks for the claim of another first.
+//! `lock.rs` refuses a second opener that the kernel can detect. It cannot detect two openers that
+//! reach the same bytes as different files: another host on a network filesystem or a shared disk,
+//! device mapper, a loop device in another mount namespace. Two writers destroy a volume. So a
+//! writer writes a claim to the volume (`shoal_format::claim`) before anything else, renews it
+//! ([`beat`]), and clears it at the end. Every opener looks for the claim of another process first.
 //!
-//! Opening, step by step:
+//! The steps of an open:
 //!
-//! | step | what | why |
+//! | step | action | reason |
 //! | --- | --- | --- |
 //! | 1 | read the block; decide by the table in [`table`] | |
-//! | 2 | if it must be watched, watch it and decide again | only renewals prove a life elsewhere |
+//! | 2 | if the decision is to watch, watch the block and decide again | only renewals prove that a remote owner is alive |
 //! | 3 | write the own claim | |
-//! | 4 | wait, if another opener may not have met the lock of this one | both may have passed steps 1 and 2 |
-//! | 5 | read the block again: it must still be the own claim | the last writer wins, the other is refused |
-//! | 6 | drop what is cached of the volume, then read it | it may be older than the other's last change |
+//! | 4 | wait, if another opener may not have seen the lock of this one | both may have passed steps 1 and 2 |
+//! | 5 | read the block again: it must still contain the own claim | the last writer wins, the other is refused |
+//! | 6 | drop cached pages of the volume, then read it | they may be older than the other's last change |
 //!
-//! Two openers at once: of any two that the locks do not tell apart, at least one has opened a
-//! block device or a file on a filesystem that is not local, and so waits ([`SETTLE`]) in step 4.
-//! Whoever is overwritten there finds out in step 5, or, if it has not waited, by its first
-//! renewals: a young claim is renewed, and looked at before each write, at shorter intervals than
-//! the other waits. The waiting one has read nothing of the volume until then. So what the loser
-//! has written by then is, to the winner, like the work of a process that was killed.
+//! Two openers at once: of any two that the locks do not separate, at least one has opened a block
+//! device or a file on a filesystem that is not local, and so waits ([`SETTLE`]) in step 4. An
+//! opener whose claim is overwritten detects that in step 5 or, if it has not waited, by its first
+//! renewals: a young claim is renewed, and checked before each write, at shorter intervals than the
+//! other waits. The waiting opener has read nothing of the volume until then. So anything that the
+//! loser wrote is, to the winner, like the work of a process that was killed.
 //!
-//! An opener that dawdles between steps 1 and 3 may overwrite the claim of one that is open
-//! already. It waits longer in step 4, until the other has noticed; so does one that opens by
-//! force ([`settle`]).
+//! An opener that is delayed between steps 1 and 3 may overwrite the claim of a process that
+//! already has the volume open. It waits longer in step 4, until the other has detected the loss;
+//! so does an opener with `force` ([`settle`]).
 //!
-//! A volume without a readable superblock gets no claim: nobody knows what else is there.
+//! A volume without a readable superblock gets no claim: its other contents are unknown.
 
 mod beat;
 mod block;
 mod host;
 mod table;
 
-use crate::Device;
+use crate::device::Device;
 use beat::{Held, INTERVAL, INTERVAL_YOUNG, YOUNG};
 use block::{ClaimFile, Page};
-use host::{Here, now};
+use host::{Here, Process, now};
 use rustix::io::Errno;
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR, ClaimBlock, PATIENCE_MS, SIZE};
@@ -46,39 +46,40 @@ use shoal_format::superblock::{COPIES, Superblock};
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use table::{Decision, Process, Reading, Seen, compare, decide};
+use table::{Decision, Reading, Seen, compare, decide};
 
 pub(crate) use beat::Held as HeldClaim;
 
-/// Wait of an opener whose locks may not be seen by another.
+/// Wait of an opener whose locks may be invisible to another.
 const SETTLE: Duration = Duration::from_millis(200);
-/// Wait until an owner that is well has noticed that its claim is gone.
+/// Wait until a healthy owner has detected the loss of its claim.
 const SETTLE_LONG: Duration = Duration::from_millis(1_500);
-/// Longest time between reading and writing a claim in which another opener cannot have passed
-/// step 5: it has begun later and waits for [`SETTLE`].
+/// Longest time between reading and writing a claim in which another opener cannot have passed step
+/// 5, because it began later and waits for [`SETTLE`].
 const PROMPT: Duration = Duration::from_millis(150);
-/// Longest time in which it may have, but its claim is still young.
+/// Longest time after which another opener may have passed step 5, but its claim is still young.
 const DAWDLING: Duration = Duration::from_millis(400);
-/// A watch that ends sooner than this is not mentioned: the claim has been renewed, or is dead.
+/// A watch shorter than this is not reported: the claim was renewed, or its owner is dead.
 const QUIET: Duration = Duration::from_millis(700);
-/// Longest pause between two looks at a claim that is watched.
+/// Longest pause between two reads of a watched claim.
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-// An overwritten young owner notices before the waiting one reads the volume; any, before that of
-// the long wait.
+// The young owner of an overwritten claim detects that before the waiting opener reads the volume;
+// any owner does before the end of the long wait.
 const _: () = assert!(INTERVAL_YOUNG.as_millis() * 3 < SETTLE.as_millis());
 const _: () = assert!(PROMPT.as_millis() < SETTLE.as_millis());
 const _: () = assert!(DAWDLING.as_millis() <= YOUNG.as_millis());
 const _: () = assert!(INTERVAL.as_millis() * 2 < SETTLE_LONG.as_millis());
 const _: () = assert!(INTERVAL.as_millis() * 4 <= *PATIENCE_MS.start() as u128);
 
-/// How to meet the claim of another opener.
+/// Handling of another opener's claim.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimOptions {
-    /// Take the volume over, whoever has a claim on it. If that process lives, it loses what it has
-    /// not synced, and the volume may lose more: what it gave to its kernel is written later.
+    /// Take the volume over, whoever holds a claim on it. If that process is alive, it loses all
+    /// changes that it has not synced, and the volume may lose more: data passed to its kernel is
+    /// written later.
     pub force: bool,
-    /// Told what the user may want to know while the opening waits.
+    /// Called with messages for the user while the open waits.
     pub notice: fn(&str),
 }
 
@@ -92,17 +93,17 @@ fn log(notice: &str) {
     tracing::warn!("{notice}");
 }
 
-/// The volume that an open device holds.
-pub(crate) struct Place<'a> {
+/// An open device with a volume.
+pub(crate) struct ClaimPlace<'a> {
     pub file: &'a File,
     pub path: &'a Path,
     pub device: &'a dyn Device,
-    /// The locks of this opener are seen by every other one that reaches the bytes as a file.
+    /// `true` if every other opener that reaches the bytes as a file sees the locks of this one.
     pub is_local_file: bool,
 }
 
-/// What a reader or `mkfs` finds.
-pub(crate) fn look(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<String>> {
+/// Checks the claim for a reader or `mkfs`. Returns the owner of a claim whose process has ended.
+pub(crate) fn look(place: &ClaimPlace<'_>, options: &ClaimOptions) -> Result<Option<String>> {
     let Some(volume) = superblock(place.device).map(|sb| sb.id) else { return Ok(None) };
     let file = place.open(true)?;
     let opening = Opening { place, options, volume, here: Here::look() };
@@ -116,9 +117,9 @@ pub(crate) fn look(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<S
     })
 }
 
-/// Claims the volume for a writer. `None`: there is no volume that could be claimed.
-pub(crate) fn take(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<Held>> {
-    // Nothing is written to a volume that this Shoal does not understand.
+/// Claims the volume for a writer. `None` if there is no volume that can be claimed.
+pub(crate) fn take(place: &ClaimPlace<'_>, options: &ClaimOptions) -> Result<Option<Held>> {
+    // Nothing is written to a volume that this Shoal does not support.
     let superblock = superblock(place.device);
     let writable = superblock.filter(Superblock::may_be_written);
     let Some(volume) = writable.map(|sb| sb.id) else { return Ok(None) };
@@ -161,7 +162,7 @@ pub(crate) fn take(place: &Place<'_>, options: &ClaimOptions) -> Result<Option<H
 /// | a local file | short | none | waits itself, and finds this claim in step 5 |
 /// | anything else | short | [`SETTLE`] | finds this claim in step 5, or while its own is young |
 /// | anything | longer | [`SETTLE`] | may be open, with a young claim |
-/// | anything | very long | [`SETTLE_LONG`] | may be open, and renews its claim at leisure |
+/// | anything | very long | [`SETTLE_LONG`] | may be open, and renews its claim at normal intervals |
 /// | by force | any | [`SETTLE_LONG`] | the same |
 fn settle(is_local_file: bool, by_force: bool, between: Duration) -> Duration {
     if by_force || between > DAWDLING {
@@ -173,24 +174,24 @@ fn settle(is_local_file: bool, by_force: bool, between: Duration) -> Duration {
     }
 }
 
-/// The claim was passed, and when the block was read for that.
+/// The volume is free: when the block was read for this decision, and whether `force` was needed.
 struct Free {
     at: Instant,
     by_force: bool,
 }
 
 struct Opening<'a> {
-    place: &'a Place<'a>,
+    place: &'a ClaimPlace<'a>,
     options: &'a ClaimOptions,
     volume: [u8; 16],
     here: Here,
 }
 
-impl Place<'_> {
+impl ClaimPlace<'_> {
     fn open(&self, read_only: bool) -> Result<ClaimFile> {
         ClaimFile::open(self.file, self.path, read_only).map_err(|e| {
             let device = self.path.display().to_string();
-            crate::failure("open", device, ADDR, SIZE as u64, e.raw_os_error().unwrap_or(0))
+            crate::device::failure("open", device, ADDR, SIZE as u64, e.raw_os_error().unwrap_or(0))
         })
     }
 }
@@ -224,7 +225,7 @@ impl Opening<'_> {
                     Ok(Free { at, by_force: false })
                 };
             }
-            // Claims that come and go for so long are of a volume in use.
+            // Claims that come and go for this long belong to a volume in use.
             if begun.elapsed() >= patience * 3 {
                 return Err(self.in_use(&first.owner_text()));
             }
@@ -245,7 +246,7 @@ impl Opening<'_> {
         decide(block, &self.volume, &self.here, process)
     }
 
-    /// A block that the device fails to read may be a claim.
+    /// Reads the block. One that the device cannot read may be a claim.
     fn read(&self, file: &ClaimFile) -> Reading {
         let mut page = Page::zero();
         match file.read(&mut page) {
@@ -278,8 +279,8 @@ impl Opening<'_> {
         Error::refused(Code::Busy, message)
     }
 
-    /// A claim that cannot be written must not keep a volume closed: a volume whose host has no
-    /// space left is opened to remove files. The locks still hold.
+    /// Handles a claim that cannot be written. It must not prevent an open: a volume whose host has
+    /// no space left is opened to remove files. The locks still protect it.
     fn unclaimed(&self, error: Errno) -> Result<Option<Held>> {
         if matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::IO) {
             let path = self.place.path.display();
@@ -290,11 +291,11 @@ impl Opening<'_> {
             return Ok(None);
         }
         let device = self.place.path.display().to_string();
-        Err(crate::failure("write", device, ADDR, SIZE as u64, error.raw_os_error()))
+        Err(crate::device::failure("write", device, ADDR, SIZE as u64, error.raw_os_error()))
     }
 }
 
-/// The newest superblock of the volume on a device, if it is one that can be opened.
+/// Returns the newest superblock of the volume on a device, if the volume can be opened.
 fn superblock(device: &dyn Device) -> Option<Superblock> {
     let fits = |bytes: u64| bytes <= device.capacity();
     let copy = |addr: &u64| {

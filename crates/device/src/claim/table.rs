@@ -1,4 +1,5 @@
-//! What a claim that is found means: pure functions, so that their tables can be read and tested.
+//! The decision about a claim found in the volume: pure functions, so that their tables can be read
+//! and tested.
 //!
 //! | the block holds | known of the owner | decision |
 //! | --- | --- | --- |
@@ -9,38 +10,28 @@
 //! | a claim | anything else | watch; refuse if it is renewed, else open |
 //! | a torn or damaged claim | nothing | watch; refuse if it changes, else open |
 //!
-//! The third row is not fooled by machines that were cloned with their machine id: a clone that
-//! runs renews its claim after this machine was started. A process that runs and does not renew its
-//! claim is stopped, or the volume is a copy of one in use. A stopped process may still have
-//! unwritten pages in the kernel, so the claim is not taken over without `--force`.
+//! The third row is safe for machines cloned with their machine id: a running clone renews its
+//! claim after this machine was started. A process that runs and does not renew its claim is
+//! stopped, or the volume is a copy of one in use. A stopped process may still have unwritten pages
+//! in the kernel, so its claim is not taken over without `--force`.
 
-use super::host::Here;
+use super::host::{Here, Process};
 use shoal_format::claim::{ClaimBlock, OwnerClaim, PATIENCE_MS};
 use std::time::Duration;
 
-/// The process of a claim, as looked for on this machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Process {
-    /// It exists.
-    Runs,
-    /// It provably does not.
-    Gone,
-    /// It cannot be known from here.
-    Unknown,
-}
-
-/// Decision about what was read.
+/// The decision about a reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
-    /// Nobody has the volume open.
+    /// No process has the volume open.
     Open,
     /// The owner is dead, for this reason.
     Dead(&'static str),
-    /// The claim must be watched this long. `runs`: its owner is known to run.
+    /// The claim must be watched for `patience`. `runs`: its owner is known to run.
     Watch { patience: Duration, runs: bool },
 }
 
-/// Decides. `volume` is the id of the volume, `process` what was found of the claim's process.
+/// Decides about `block`. `volume` is the id of the volume, `process` the state of the claim's
+/// process.
 pub(crate) fn decide(
     block: &ClaimBlock,
     volume: &[u8; 16],
@@ -72,14 +63,14 @@ fn was_before_this_boot(claim: &OwnerClaim, here: &Here) -> bool {
     same_machine && other_boot && here.booted.is_some_and(|booted| claim.renewed < booted)
 }
 
-/// Whether a claim was renewed between two readings, or another has come.
+/// The difference between two readings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
-    /// The block is as it was.
+    /// No change.
     Still,
-    /// The same owner has renewed it.
+    /// The same owner has renewed its claim.
     Renewed,
-    /// Something else is there now: the decision must be made anew.
+    /// The block has other contents: decide again.
     Other,
 }
 
@@ -95,7 +86,7 @@ impl Reading {
         Reading { raw: raw.to_vec(), block: OwnerClaim::decode(raw) }
     }
 
-    /// A block that the device fails to read.
+    /// A block that the device cannot read.
     pub fn failed() -> Reading {
         Reading { raw: Vec::new(), block: ClaimBlock::Unreadable("the device cannot read it") }
     }
@@ -103,13 +94,13 @@ impl Reading {
     pub fn owner_text(&self) -> String {
         match &self.block {
             ClaimBlock::Claim(claim) => claim.owner_text(),
-            _ => "a process that cannot be told, for its claim cannot be read".into(),
+            _ => "an unknown process (its claim cannot be read)".into(),
         }
     }
 }
 
-/// Compares two readings of the block. What cannot be read and changes is renewed by somebody:
-/// perhaps by a newer Shoal.
+/// Compares two readings of the block. An unreadable block that changes counts as renewed, perhaps
+/// by a newer Shoal.
 pub(crate) fn compare(before: &Reading, after: &Reading) -> Seen {
     match (&before.block, &after.block) {
         _ if before.raw == after.raw => Seen::Still,

@@ -1,4 +1,4 @@
-//! Openers that meet: each by its own open file, without the locks that would keep them apart.
+//! Concurrent openers, each with its own open file and without the locks that would exclude them.
 
 use super::*;
 use crate::file::tests::TempDir;
@@ -32,7 +32,7 @@ fn superblock_of(id: [u8; 16]) -> Superblock {
     }
 }
 
-/// What looks like a volume to an opener, in a directory of its own.
+/// A directory with a file that looks like a volume to an opener.
 struct World {
     dir: TempDir,
 }
@@ -64,24 +64,24 @@ impl World {
         OwnerClaim::decode(&raw)
     }
 
-    /// Opens for writing as from elsewhere: no lock of another opener is met.
+    /// Opens for writing like a remote opener: sees no lock of another opener.
     fn take(&self, options: &ClaimOptions, is_local_file: bool) -> Result<Option<Held>> {
         let (file, path) = (self.file(), self.path());
         let device = MemDevice::new(BYTES);
         device.write_at(&superblock_of(ID).encode(), 0).unwrap();
-        let place = Place { file: &file, path: &path, device: &device, is_local_file };
+        let place = ClaimPlace { file: &file, path: &path, device: &device, is_local_file };
         take(&place, options)
     }
 }
 
-/// A claim by a process of this machine.
+/// A claim of a process of this machine.
 fn claim_of(pid: u32) -> OwnerClaim {
     let own = Here::look().claim(Path::new("other.img"));
     let command = "shoal mount other.img".into();
     OwnerClaim { volume: ID, owner: [3; 16], pid, patience_ms: 2000, command, ..own }
 }
 
-/// A claim by a process of another machine.
+/// A claim of a process of another machine.
 fn foreign() -> OwnerClaim {
     let host = "far-away".into();
     OwnerClaim { machine: [8; 16], boot: [9; 16], host, process_start: 1, ..claim_of(4711) }
@@ -188,7 +188,7 @@ fn the_claim_of_a_killed_process_is_taken_over_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     drop(held);
     child.wait().unwrap();
-    // Its number now belongs to a process that was started at another time.
+    // Its id now belongs to a process with another start time.
     world.put(&OwnerClaim { process_start: 1, ..claim_of(std::process::id()) });
     let begun = Instant::now();
     drop(world.take(&quiet(), true).unwrap());
@@ -229,12 +229,12 @@ fn a_claim_of_another_host_that_stands_still_is_taken_over_after_the_watch() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("far-away") && told[0].contains("watching for 2 seconds"), "{told:?}");
     drop(held);
-    // A slow owner says how long it may take.
+    // A slow owner states how long it may take.
     world.put(&OwnerClaim { patience_ms: 3000, ..foreign() });
     let begun = Instant::now();
     drop(world.take(&quiet(), true).unwrap());
     assert!(begun.elapsed() >= Duration::from_millis(3000));
-    // Nothing is known of one that is torn.
+    // The owner of a torn claim is unknown.
     let mut torn = foreign().encode();
     torn[1000] ^= 1;
     world.file().write_all_at(&torn, ADDR).unwrap();
@@ -279,7 +279,7 @@ fn who_is_taken_over_by_force_stops_writing_and_names_the_other() {
     first.on_claim_loss(move |why| *place.lock() = why.to_owned());
     first.write_at(b"before", 2 << 20).unwrap();
     let second = world.take(&force(), false).unwrap().unwrap();
-    // It has noticed by itself, before the second one reads anything.
+    // It has detected that itself, before the second one reads anything.
     assert!(told.lock().contains("has been taken over by process"), "{}", told.lock());
     for error in [
         first.write_at(b"after", 2 << 20).unwrap_err(),
@@ -303,7 +303,7 @@ fn a_process_that_was_stopped_looks_before_it_writes() {
     world.put(&claim);
     let open =
         || Held::new(ClaimFile::open(&file, &path, false).unwrap(), claim.clone(), "v".into());
-    // Its thread does not get to run: as after SIGSTOP.
+    // Its thread does not run, as after SIGSTOP.
     let mut held = open();
     held.stop_thread();
     std::thread::sleep(INTERVAL * 4);
@@ -315,7 +315,7 @@ fn a_process_that_was_stopped_looks_before_it_writes() {
     assert!(why.contains("taken over by process 4711 on far-away"), "{why}");
     drop(held);
     assert!(matches!(world.block(), ClaimBlock::Claim(now) if now.pid == 4711));
-    // Another has come and gone.
+    // Another opener has come and gone.
     world.put(&claim);
     let mut held = open();
     held.stop_thread();

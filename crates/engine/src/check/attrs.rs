@@ -15,7 +15,7 @@ use std::collections::HashSet;
 impl Check<'_> {
     /// Checks the attributes in the trees. Attribute forks and flags are checked with the inodes.
     pub(crate) fn attributes(&mut self) -> Result<()> {
-        let roots = self.volume.store.roots.iter();
+        let roots = self.volume.0.store.roots().iter();
         let pieces = Parts::new(self.volume, roots, TreeId::Attrs, LEAVES);
         self.spread(pieces, |worker, census, piece| worker.tree_attrs(census, piece))
     }
@@ -31,7 +31,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The attribute fork of an inode: its form, and what is in it.
+    /// Checks the attribute fork of an inode: its form and its contents.
     fn fork(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let fork = &inode.attr[..];
         let possible = match inode.core.attr_form {
@@ -57,11 +57,11 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Flags of the core against what is there.
+    /// Compares the flags of the core with the attributes.
     fn flags(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let mut flags = 0;
-        self.volume.each_attr(ino, inode, Side::Plain, &mut |attr| {
-            flags |= crate::attributes::flag_of(&attr.id(ino.root()));
+        self.volume.xattrs().each_attr(ino, inode, Side::Plain, &mut |attr| {
+            flags |= crate::permissions::flag_of(&attr.id(ino.root()));
             Ok(true)
         })?;
         let said = inode.core.flags & (FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY);
@@ -71,8 +71,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The entries of an `attrs` tree: of an inode whose attributes are there, under their own key,
-    /// and none twice.
+    /// Checks the entries of an `attrs` tree: the inode has attributes there, the key is right, and
+    /// no name occurs twice.
     fn tree_attrs(&mut self, census: &Census, (root, part): (&Root, Part)) -> Result<()> {
         self.begin(TreeId::Attrs, &part);
         let volume = self.volume;
@@ -83,25 +83,28 @@ impl Worker<'_> {
             let ino = key.ino(root.id);
             if ino != owner {
                 owner = ino;
-                form = match (census.get(ino).is_some(), volume.place_of(ino)) {
+                form = match (census.get(ino).is_some(), volume.0.place_of(ino)) {
                     (true, Ok(inode)) if ino.root() == root.id => inode.read().inode.core.attr_form,
                     _ => Form::Empty,
                 };
             }
             if form != Form::Tree {
-                let message = format!("entry {:#x} of inode {ino}, which has none there", key.lo);
+                let message = format!(
+                    "entry {:#x} of inode {ino}, which has no attributes in the tree",
+                    key.lo
+                );
                 self.problem("attr-owner", message);
             }
             let Some(attr) = Attr::decode_whole(raw) else {
-                self.problem("attr", format!("entry {:#x} of inode {ino}: broken", key.lo));
+                self.problem("attr", format!("entry {:#x} of inode {ino}: invalid", key.lo));
                 return Ok(());
             };
             self.found.report.attributes += 1;
             let text = attr.id(root.id).to_text();
-            if attr.id(root.id).hash(root.id, volume.store.volume) != key.lo & !SUFFIX_MASK {
+            if attr.id(root.id).hash(root.id, volume.0.store.volume()) != key.lo & !SUFFIX_MASK {
                 self.problem("attr-hash", format!("{text} of inode {ino}: wrong key"));
             }
-            // Only attributes of one hash can be the same.
+            // Only attributes with the same hash can have the same name.
             if ids.0 != hash_of(key) {
                 ids = (hash_of(key), HashSet::new());
             }
@@ -119,7 +122,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Returns the attributes of the same hash in the piece before, none if they cannot be read.
+    /// Returns the attributes of the same hash in the piece before; none if they cannot be read.
     fn ids_before(&self, root: &Root, key: Key) -> Ids {
         let mut ids = HashSet::new();
         let mut entry = |_, raw: &[u8]| {
@@ -134,7 +137,7 @@ impl Worker<'_> {
     }
 }
 
-/// Attributes of one hash: its first key, and their names.
+/// Attributes of one hash: the first key, and their names.
 type Ids = (Key, HashSet<Vec<u8>>);
 
 fn hash_of(key: Key) -> Key {

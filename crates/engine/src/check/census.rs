@@ -1,13 +1,13 @@
-//! What a check keeps of the inodes in use, from pass to pass.
+//! The information that a check keeps about inodes in use, from pass to pass.
 //!
-//! Problem: a volume holds more inodes than a hash map of them would fit in memory, and several
-//! threads find names of the same inode.
+//! Problem: a volume has more inodes than a hash map in memory can hold, and several threads find
+//! names of the same inode.
 //!
-//! Rule: one word for each slot of an inode block that exists, found by the block's position among
-//! its subvolume's block numbers. More is kept of few only: of directories, of inodes with many
-//! links, and ([`Bytes`]) of those whose bytes of extents do not add up yet. Inodes are entered by
-//! one thread at a time, in order. Names are counted by all threads concurrently; the counts are
-//! read after the pass, and addition commutes.
+//! Rule: one word for each slot of an existing inode block, found by the block's position among its
+//! subvolume's block numbers. Only a few inodes need more: directories, inodes with many links, and
+//! ([`Bytes`]) those whose bytes of extents do not add up yet. Inodes are entered by one thread at
+//! a time, in order. Names are counted by all threads concurrently. The counts are read after the
+//! pass, and addition commutes.
 
 use super::sync::{AtomicU32, AtomicU64, Mutex, atomically};
 use shoal_base::limits::INODES_PER_BLOCK;
@@ -21,36 +21,35 @@ pub(super) const DIRECTORY: u8 = 4;
 
 /// Inodes of a block.
 const PER_BLOCK: usize = INODES_PER_BLOCK;
-/// In a word: the type; 0: not in use.
+/// In a word: the type, 0 if not in use.
 const KIND: u32 = 0x0f;
-/// In a word: its tail is being removed, says the inode.
+/// In a word: the inode has the flag of a truncate in progress.
 const CUT: u32 = 0x10;
-/// In a word: it has an orphan slot, and no name is wanted.
+/// In a word: the inode has an orphan slot, and must not have a name.
 const ORPHAN: u32 = 0x20;
-/// Where the links that the inode says it has stand in a word; [`MANY`] and more: in
+/// Position in a word of the inode's link count. [`MANY`] means [`MANY`] or more: see
 /// [`Census::links`].
 const LINKS: u32 = 6;
-/// Where the number of names found stands in a word; what is more than [`MANY`]: in
-/// [`Census::names`].
+/// Position in a word of the number of names found. Those beyond [`MANY`] are in [`Census::names`].
 const NAMES: u32 = 19;
-/// Largest number in a word.
+/// Largest count in a word.
 const MANY: u32 = 0x1fff;
 
-/// The inodes of a root.
+/// The inodes of a subvolume.
 struct Root {
     id: RootId,
     /// Numbers of its blocks, ascending.
     blocks: Vec<u64>,
-    /// A word for each slot.
+    /// One word for each slot.
     words: Vec<AtomicU32>,
 }
 
-/// What a check knows of a directory.
+/// Information about a directory.
 pub(super) struct Dir {
     pub ino: Ino,
-    /// The directory that it says it is in.
+    /// Its parent directory, from its inode.
     pub parent: Ino,
-    /// Entries that it says it has.
+    /// Number of entries, from its inode.
     pub size: u64,
     /// Entries found.
     pub entries: AtomicU64,
@@ -66,7 +65,7 @@ impl Dir {
     }
 }
 
-/// What a check knows of an inode in use.
+/// Information about an inode in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub ino: Ino,
@@ -89,8 +88,8 @@ impl Block {
         Block { number, words: [0; PER_BLOCK] }
     }
 
-    /// Enters an inode in use. Returns whether its links must be entered by
-    /// [`Census::many_links`], too.
+    /// Enters an inode in use. Returns whether its links must also be entered with
+    /// [`Census::many_links`].
     pub fn insert(&mut self, ino: Ino, kind: u8, links: u32, cut: bool) -> bool {
         let cut = if cut { CUT } else { 0 };
         let word = u32::from(kind) & KIND | cut | links.min(MANY) << LINKS;
@@ -105,20 +104,21 @@ pub(super) struct Census {
     roots: Vec<Root>,
     /// Ascending.
     dirs: Vec<Dir>,
-    /// Links of those that have many.
+    /// Link counts of the inodes that have many.
     links: HashMap<Ino, u32>,
-    /// Names found of an inode beyond [`MANY`].
+    /// Names found beyond [`MANY`], by inode.
     names: Mutex<HashMap<Ino, u32>>,
 }
 
-/// Reads a word. Not a step for the scheduler of a simulation: passes read all words.
+/// Reads a word. The scheduler of a simulation must not switch threads here, because passes read
+/// all words.
 fn read(word: &AtomicU32) -> u32 {
     atomically(|| word.load(Ordering::Relaxed))
 }
 
 impl Census {
-    /// Enters a block. Calls must come in the order of subvolumes and block numbers. Of blocks with
-    /// one number, which a damaged volume may have, the first counts.
+    /// Enters a block. Calls must be in the order of subvolumes and block numbers. A damaged volume
+    /// may have several blocks with one number; the first counts.
     pub fn enter(&mut self, id: RootId, block: &Block) {
         if self.roots.last().is_none_or(|root| root.id != id) {
             self.roots.push(Root { id, blocks: Vec::new(), words: Vec::new() });
@@ -130,12 +130,12 @@ impl Census {
         }
     }
 
-    /// Enters the links of an inode that has many.
+    /// Enters the link count of an inode with many links.
     pub fn many_links(&mut self, ino: Ino, links: u32) {
         self.links.insert(ino, links);
     }
 
-    /// Enters directories. Calls must come in ascending order.
+    /// Enters directories. Calls must be in ascending order.
     pub fn enter_dirs(&mut self, dirs: Vec<Dir>) {
         self.dirs.extend(dirs);
     }
@@ -154,7 +154,7 @@ impl Census {
         let root = self.roots.binary_search_by_key(&ino.root(), |root| root.id).ok()?;
         let root = &self.roots[root];
         let number = ino.index() / PER_BLOCK as u64;
-        // Mostly there are no gaps.
+        // Usually there are no gaps.
         let block = match root.blocks.get(number as usize) {
             Some(at) if *at == number => number as usize,
             _ => root.blocks.binary_search(&number).ok()?,
@@ -162,7 +162,7 @@ impl Census {
         root.words.get(block * PER_BLOCK + ino.index() as usize % PER_BLOCK)
     }
 
-    /// Looks at an inode that is in use.
+    /// Returns an inode that is in use.
     pub fn get(&self, ino: Ino) -> Option<Seen> {
         self.seen(self.word(ino)?, ino)
     }
@@ -199,22 +199,22 @@ impl Census {
         *self.names.lock().entry(ino).or_insert(0) += 1;
     }
 
-    /// An inode has an orphan slot: no name is wanted.
+    /// Notes that an inode has an orphan slot and must not have a name.
     pub fn orphan(&self, ino: Ino) {
         if let Some(word) = self.word(ino) {
             word.fetch_or(ORPHAN, Ordering::Relaxed);
         }
     }
 
-    /// The cut of an inode has its orphan slot.
+    /// Notes that a truncate in progress has its orphan slot.
     pub fn cut_known(&self, ino: Ino) {
         if let Some(word) = self.word(ino) {
             word.fetch_and(!CUT, Ordering::Relaxed);
         }
     }
 
-    /// Returns a directory. `last` is the caller's cursor: consecutive entries mostly belong to one
-    /// directory.
+    /// Returns a directory. `last` is the caller's cursor, because consecutive entries usually
+    /// belong to one directory.
     pub fn dir(&self, ino: Ino, last: &mut usize) -> Option<&Dir> {
         if self.dirs.get(*last).is_none_or(|dir| dir.ino != ino) {
             *last = self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()?;
@@ -222,12 +222,12 @@ impl Census {
         self.dirs.get(*last)
     }
 
-    /// All directories, ascending.
+    /// Returns all directories, ascending.
     pub fn dirs(&self) -> &[Dir] {
         &self.dirs
     }
 
-    /// All inodes in use, ascending.
+    /// Returns all inodes in use, ascending.
     pub fn iter(&self) -> impl Iterator<Item = Seen> {
         (0..self.roots.len()).flat_map(|root| self.in_blocks(root, 0..usize::MAX))
     }
@@ -253,14 +253,14 @@ impl Census {
     }
 }
 
-/// Bytes of extents that a core says it has, less those found, while it is not 0. Not of
-/// directories.
+/// Bytes of extents according to the core, minus those found, for each inode where this is not 0.
+/// Without directories.
 #[derive(Default)]
 pub(super) struct Bytes(HashMap<Ino, i128>);
 
 impl Bytes {
-    /// Bytes of extents that an inode says it has (more than 0), or of extents of it that were
-    /// found (less).
+    /// Adds the bytes of an inode according to its core (positive), or of its extents that were
+    /// found (negative).
     pub fn add(&mut self, ino: Ino, bytes: i128) {
         if bytes == 0 {
             return;
@@ -272,7 +272,8 @@ impl Bytes {
         }
     }
 
-    /// Inodes whose bytes do not add up, ascending, each with what was found too little.
+    /// Returns the inodes whose bytes do not add up, ascending, each with the number of missing
+    /// bytes.
     pub fn wrong(&self) -> Vec<(Ino, i128)> {
         let mut wrong: Vec<_> = self.0.iter().map(|(ino, left)| (*ino, *left)).collect();
         wrong.sort_unstable();
@@ -330,14 +331,14 @@ mod tests {
         let mut cut = Block::new(9);
         cut.insert(at(3, 9 * 32), 8, 1, true);
         census.enter(RootId(3), &cut);
-        // A number that a damaged volume has twice.
+        // A number that occurs twice in a damaged volume.
         census.enter(RootId(3), &Block::new(9));
         assert!(census.get(at(3, 9 * 32)).expect("in use").cut);
         census.cut_known(at(3, 9 * 32));
         assert!(!census.get(at(3, 9 * 32)).expect("in use").cut);
     }
 
-    /// The words are those of a model: on the thread of a run.
+    /// Compares the words with a model, on the thread of a run.
     #[test]
     fn what_is_counted_is_told() {
         let mut config = shuttle::Config::new();
@@ -346,8 +347,8 @@ mod tests {
         shuttle::Runner::new(scheduler, config).run(counted);
     }
 
-    /// Three threads count names of one inode and of its neighbour, around the number from which on
-    /// they are kept apart.
+    /// Three threads count names of an inode and its neighbour, around the largest number that fits
+    /// in a word.
     #[test]
     fn names_found_by_several_threads_are_all_counted() {
         shuttle::check_random(

@@ -1,4 +1,4 @@
-//! Where file data is: extents in the inodes' forks and in the trees.
+//! Extents of file data, in the inodes' forks and in the trees.
 
 use super::census::Census;
 use super::work::{LEAVES, Owner, Parts, Worker};
@@ -13,20 +13,20 @@ use shoal_txn::Root;
 impl Check<'_> {
     /// Checks the extents in the trees. Those in data forks are checked with the inodes.
     pub(crate) fn extents(&mut self) -> Result<()> {
-        let roots = self.volume.store.roots.iter();
+        let roots = self.volume.0.store.roots().iter();
         let pieces = Parts::new(self.volume, roots, TreeId::Extents, LEAVES);
         self.spread(pieces, |worker, census, piece| worker.extents(census, piece))?;
         self.sum.end_owner();
         Ok(())
     }
 
-    /// What the inodes say of their bytes.
+    /// Reports inodes whose byte count is wrong.
     pub(super) fn sums(&mut self) {
         let line = |(ino, left): (Ino, i128)| {
-            let place = self.volume.place_of(ino);
+            let place = self.volume.0.place_of(ino);
             let said = place.map_or(0, |inode| inode.read().inode.core.bytes);
             let (hint, found) = (self.volume.path_hint(ino), i128::from(said) - left);
-            format!("inode {ino}{hint}: {found} bytes of extents, says {said}")
+            format!("inode {ino}{hint}: {found} bytes of extents, recorded {said}")
         };
         let wrong = self.sum.bytes.wrong().into_iter().take(PROBLEMS_MAX);
         let mut lines: Vec<String> = wrong.map(line).collect();
@@ -69,7 +69,7 @@ impl Worker<'_> {
 
     /// Returns the totals of a file, before its first record in this piece.
     fn owner(&self, census: &Census, ino: Ino, first: Extent) -> Owner {
-        let form = match self.volume.place_of(ino) {
+        let form = match self.volume.0.place_of(ino) {
             Ok(inode) => inode.read().inode.core.data_form,
             Err(_) => Form::Empty,
         };

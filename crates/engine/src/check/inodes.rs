@@ -1,16 +1,14 @@
 //! Checks all inodes, and the extents, attributes and parent pointers in their forks.
 
 use super::census::{Block, Dir, Seen};
-use super::names::is_dying;
-use super::sum::WORK_INODE;
-use super::work::{Parts, Worker, spread};
-use super::{Check, PROBLEMS_MAX};
-use crate::data::inline_extents;
+use super::work::{Parts, WORK_INODE, Worker, spread};
+use super::{Check, PROBLEMS_MAX, is_dying};
+use crate::objects::inline_extents;
 use crate::types::FileKind;
 use shoal_base::limits::PATH_MAX;
 use shoal_base::{Error, Ino, Result};
 use shoal_format::Ptr;
-use shoal_format::inode::{CORE, FLAG_CUT, Form, Inode};
+use shoal_format::inode::{CORE, FLAG_TRUNCATING, Form, Inode};
 use shoal_format::node::{Key, TreeId};
 use shoal_itable::Visitor;
 use shoal_tree::Part;
@@ -61,7 +59,7 @@ impl Check<'_> {
         let (volume, seed) = (self.volume, self.seed);
         let clean = self.sum.report.problems.is_empty();
         let (census, sum) = (&mut self.census, &mut self.sum);
-        let pieces = Parts::new(volume, volume.store.roots.iter(), TreeId::Imap, LEAVES);
+        let pieces = Parts::new(volume, volume.0.store.roots().iter(), TreeId::Imap, LEAVES);
         let work = |(root, part): (&Root, Part)| {
             let mut worker = Worker::new(volume, seed);
             worker.begin(TreeId::Imap, &part);
@@ -69,7 +67,7 @@ impl Check<'_> {
             root.table.read_part(&part, &mut Blocks { root, worker: &mut worker })?;
             Ok((root.id, worker.finish()?))
         };
-        spread(volume.options.threads, pieces, work, |(root, mut found)| {
+        spread(volume.0.options.threads, pieces, work, |(root, mut found)| {
             for block in std::mem::take(&mut found.blocks) {
                 census.enter(root, &block);
             }
@@ -79,7 +77,7 @@ impl Check<'_> {
             census.enter_dirs(std::mem::take(&mut found.dirs));
             sum.add(found)
         })?;
-        for root in volume.store.roots.iter() {
+        for root in volume.0.store.roots().iter() {
             self.count(root, clean);
         }
         self.orphans();
@@ -91,21 +89,23 @@ impl Check<'_> {
         let (next, found) = self.census.counts(root.id);
         if next > root.table.next_block() {
             let (last, end) = (next - 1, root.table.next_block());
-            let message = format!("root {}: block {last}, but numbers end at {end}", root.id.0);
+            let message =
+                format!("subvolume {}: block {last}, but numbers end at {end}", root.id.0);
             self.problem("next-block", message);
         }
         let said = root.table.inodes();
         if found != said && clean && !self.sum.wrong.contains(&root.id) {
-            let message = format!("root {}: {found} inodes in use, counted {said}", root.id.0);
+            let message =
+                format!("subvolume {}: {found} inodes in use, recorded {said}", root.id.0);
             self.problem("inode-count", message);
         }
     }
 
-    /// Slots name what needs one, and what needs one has one.
+    /// Checks that every orphan slot is needed, and that every inode that needs one has it.
     fn orphans(&mut self) {
         let volume = self.volume;
         let mut before = None;
-        for (ino, _) in volume.store.orphans.all() {
+        for (ino, _) in volume.0.store.orphans().all() {
             if before.replace(ino) == Some(ino) {
                 self.problem("orphan-twice", format!("inode {ino} has two orphan slots"));
                 continue;
@@ -114,15 +114,15 @@ impl Check<'_> {
                 Some(seen) if seen.links == 0 => self.census.orphan(ino),
                 Some(seen) if seen.cut => self.census.cut_known(ino),
                 Some(_) => self.problem("orphan-linked", format!("orphan {ino} has links")),
-                // Whoever held it when its root was deleted clears the slot.
-                // A checkpoint may have left the root, the last one, out of the table.
-                None if volume.store.root(ino).is_err() || is_dying(volume, ino) => {}
+                // If the inode was in use when its subvolume was deleted, releasing it frees the
+                // slot. A checkpoint may have omitted the last subvolume from the table.
+                None if volume.0.store.root(ino).is_err() || is_dying(volume, ino) => {}
                 None => self.problem("orphan-free", format!("orphan {ino} is a free inode")),
             }
         }
         let lost = |seen: Seen| {
             let orphan = seen.links == 0 && !seen.orphan && !is_dying(volume, seen.ino);
-            let what = if orphan { "no links" } else { "a tail that is being removed" };
+            let what = if orphan { "no links" } else { "a truncate in progress" };
             let lost = orphan || seen.cut && !seen.orphan;
             lost.then(|| format!("inode {} has {what}, and no orphan slot", seen.ino))
         };
@@ -143,7 +143,7 @@ impl Worker<'_> {
             return Ok(());
         }
         self.found.report.inodes += 1;
-        let size = self.volume.store.geometry.inode_size as usize;
+        let size = self.volume.0.store.geometry().inode_size as usize;
         if CORE + inode.data.len() + inode.attr.len() > size {
             self.problem("inode-forks", format!("inode {ino}: forks exceed {size} bytes"));
         }
@@ -166,7 +166,7 @@ impl Worker<'_> {
         if !data_ok {
             self.problem("inode-data-fork", format!("inode {ino}: {}", inode.to_text()));
         }
-        let is_cut = core.flags & FLAG_CUT != 0;
+        let is_cut = core.flags & FLAG_TRUNCATING != 0;
         let block = self.found.blocks.last_mut();
         if block.is_some_and(|block| block.insert(ino, core.kind(), core.nlink, is_cut)) {
             self.found.many_links.push((ino, core.nlink));
@@ -192,7 +192,7 @@ impl Worker<'_> {
             }
         }
         if !core.is_dir() {
-            // What the tree has is counted when it is read.
+            // Records in the tree are counted when it is read.
             let found: u64 = list.iter().map(|extent| u64::from(extent.stored_len())).sum();
             let left = i128::from(core.bytes) - i128::from(found);
             self.found.bytes.extend((left != 0).then_some((ino, left)));

@@ -1,14 +1,13 @@
-//! The check behind `shoal fsck`: every invariant of the design that exists so far, over the whole
-//! volume, changing nothing.
+//! The check of `shoal fsck`: all invariants of the design, for the whole volume, without changes.
 //!
-//! Memory: a word for each inode (`census.rs`), directories more; what is sorted goes to a
-//! temporary file when it is much (`spill.rs`). Names and parent pointers are compared by sums, and
-//! one by one only when these differ (`cross.rs`).
+//! Memory: a word for each inode (`census.rs`), more for directories. Large amounts of data to be
+//! sorted go to a temporary file (`spill.rs`). Names and parent pointers are compared by sums, and
+//! one by one only if these differ (`cross.rs`).
 //!
 //! Threads: passes over trees are partitioned (`work.rs`).
 //!
-//! The passes stand in `passes.rs`, beside what a scrub and a repair do for each. Damage is a
-//! problem found, not the end: a walk goes on behind what cannot be read.
+//! The passes are in `passes.rs`, with the functions of a scrub and a repair for each. Damage is
+//! reported as a problem, and the check continues after it.
 
 mod attrs;
 mod census;
@@ -16,10 +15,12 @@ mod cross;
 mod extents;
 mod inodes;
 mod names;
+mod object;
 mod objects;
 mod paths;
 mod pointers;
 pub(crate) mod scrub;
+mod sets;
 mod space;
 mod spill;
 mod sum;
@@ -29,21 +30,49 @@ mod work;
 pub use scrub::{ScrubAt, ScrubReport};
 
 use self::census::Census;
-use self::cross::Seed;
+use self::sets::Seed;
 use self::sum::Sum;
 use self::work::Worker;
+use crate::directories::Directories;
+use crate::objects::Objects;
+use crate::paths::Paths;
+use crate::state::room;
 use crate::types::{CheckReport, Progress};
-use crate::volume::Inner;
-use shoal_base::{Result, sync};
+use crate::xattr::Xattrs;
+use shoal_base::{Ino, Result, sync};
+use shoal_format::checkpoint::RootState;
 use shoal_format::superblock::Superblock;
 use shoal_txn::Image;
 
-/// Problems after which a check stops counting details.
+/// Maximum number of problems that a check reports.
 const PROBLEMS_MAX: usize = 10_000;
 
-/// A check under way.
+room! {
+    /// Reading everything, and finding what is wrong.
+    pub(crate) struct Inspection {
+        directories: Directories,
+        objects: Objects,
+        paths: Paths,
+        xattrs: Xattrs,
+    }
+}
+
+/// Returns whether an inode is in a deleted subvolume. Its names, or the names in it, may have been
+/// removed already.
+fn is_dying(volume: Inspection<'_>, ino: Ino) -> bool {
+    volume.0.store.root(ino).is_ok_and(|root| root.state() != RootState::Live)
+}
+
+/// Returns whether a directory may have an entry for this inode: both are in one subvolume, or the
+/// inode is the top of another one.
+fn may_name(volume: Inspection<'_>, dir: Ino, child: Ino) -> bool {
+    let is_top = || child.index() == Ino::ROOT.index() && !is_dying(volume, child);
+    child.root() == dir.root() || dir == Ino::ROOT && is_top()
+}
+
+/// A check in progress.
 pub(crate) struct Check<'v> {
-    volume: &'v Inner,
+    volume: Inspection<'v>,
     /// The newest checkpoint.
     image: &'v Image,
     superblock: Superblock,
@@ -54,9 +83,9 @@ pub(crate) struct Check<'v> {
 }
 
 impl<'v> Check<'v> {
-    /// Of a volume that nothing changes meanwhile.
+    /// Begins a check. Nothing may change the volume meanwhile.
     pub(crate) fn new(
-        volume: &'v Inner,
+        volume: Inspection<'v>,
         superblock: Superblock,
         image: &'v Image,
         progress: Progress<'v>,
@@ -86,7 +115,7 @@ impl<'v> Check<'v> {
 }
 
 impl Check<'_> {
-    /// Runs `work` for each piece, with a worker of its own, and merges the results.
+    /// Runs `work` for each piece, with a separate worker, and merges the results.
     fn spread<P: Send>(
         &mut self,
         pieces: impl Iterator<Item = Result<P>> + Send,
@@ -98,7 +127,7 @@ impl Check<'_> {
             work(&mut worker, census, piece)?;
             worker.finish()
         };
-        work::spread(volume.options.threads, pieces, piece, |found| self.sum.add(found))
+        work::spread(volume.0.options.threads, pieces, piece, |found| self.sum.add(found))
     }
 }
 

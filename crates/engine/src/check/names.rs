@@ -1,12 +1,10 @@
-//! Entries against inodes, both ways; link and entry counts; directories that lie within
-//! themselves.
+//! Entries against inodes in both directions, link and entry counts, directories below themselves.
 
 use super::census::{Census, DIRECTORY, Dir};
-use super::sum::{Sum, WORK_ENTRY, follows};
-use super::work::{LEAVES, Parts, Worker};
-use super::{Check, PROBLEMS_MAX};
-use crate::dir::CHAINED;
-use crate::volume::Inner;
+use super::sum::{Sum, follows};
+use super::work::{LEAVES, Parts, WORK_ENTRY, Worker};
+use super::{Check, PROBLEMS_MAX, is_dying, may_name};
+use crate::directories::CHAINED;
 use shoal_base::{Ino, Result, RootId};
 use shoal_format::attr::Link;
 use shoal_format::checkpoint::RootState;
@@ -15,19 +13,6 @@ use shoal_format::node::{Key, TreeId};
 use shoal_tree::Part;
 use shoal_txn::Root;
 use std::sync::atomic::Ordering;
-
-/// Whether an inode is in a root that has been deleted: it may have lost its names, or the names in
-/// it, already.
-pub(super) fn is_dying(volume: &Inner, ino: Ino) -> bool {
-    volume.store.root(ino).is_ok_and(|root| root.state() != RootState::Live)
-}
-
-/// Returns whether a directory may have an entry for this inode: both are in one subvolume, or the
-/// inode is the top of another one.
-pub(super) fn may_name(volume: &Inner, dir: Ino, child: Ino) -> bool {
-    let is_top = || child.index() == Ino::ROOT.index() && !is_dying(volume, child);
-    child.root() == dir.root() || dir == Ino::ROOT && is_top()
-}
 
 /// Checks the entries of one piece.
 struct Names<'n, 'v> {
@@ -44,9 +29,9 @@ struct Names<'n, 'v> {
 impl Check<'_> {
     pub(crate) fn names(&mut self) -> Result<()> {
         let volume = self.volume;
-        // What is in others is being freed: names may already lead nowhere.
+        // The others are being freed: their entries may name free inodes.
         let live = |root: &&Root| root.state() == RootState::Live;
-        let roots = volume.store.roots.iter().filter(live);
+        let roots = volume.0.store.roots().iter().filter(live);
         let pieces = Parts::new(volume, roots, TreeId::Dirents, LEAVES);
         let unreadable = self.sum.lost.clone();
         self.spread(pieces, |worker, census, (root, part): (&Root, Part)| {
@@ -83,20 +68,22 @@ impl Names<'_, '_> {
         self.chain(key, entry.kind & CHAINED != 0);
         let (volume, census) = (self.worker.volume, self.census);
         let name = || String::from_utf8_lossy(entry.name).into_owned();
-        if name_hash(volume.store.volume, entry.name) != key.lo & !SUFFIX_MASK {
+        if name_hash(volume.0.store.volume(), entry.name) != key.lo & !SUFFIX_MASK {
             self.problem("dirent-hash", format!("{:?} in directory {dir}: wrong key", name()));
         }
-        // No lookup finds an entry whose key names a directory of another root.
+        // A lookup never finds an entry whose key is of a directory in another subvolume.
         let within = census.dir(dir, &mut self.dir_at).filter(|_| dir.root() == self.root);
         match within {
             Some(found) => drop(found.entries.fetch_add(1, Ordering::Relaxed)),
-            None => {
-                self.problem("dirent-dir-missing", format!("{:?} in {dir}, no directory", name()))
-            }
+            None => self.problem(
+                "dirent-dir-missing",
+                format!("{:?} in inode {dir}, not a directory", name()),
+            ),
         }
         let kind = entry.kind & 0x7f;
         if !may_name(volume, dir, entry.child) {
-            let message = format!("{:?} in {dir}: inode {} of another root", name(), entry.child);
+            let message =
+                format!("{:?} in {dir}: inode {} of another subvolume", name(), entry.child);
             return self.problem("dirent-root", message);
         }
         let Some(child) = census.get(entry.child) else {
@@ -124,7 +111,7 @@ impl Names<'_, '_> {
     fn subdirectory(&mut self, within: Option<&Dir>, dir: Ino, child: Ino) {
         let parent = self.census.dir(child, &mut self.child_at).map(|child| child.parent);
         if let Some(parent) = parent.filter(|parent| *parent != dir) {
-            let message = format!("directory {child} says {parent}, its name is in {dir}");
+            let message = format!("directory {child}: parent {parent}, but its name is in {dir}");
             self.problem("dir-parent", message);
         }
         if let Some(within) = within {
@@ -149,21 +136,24 @@ impl Names<'_, '_> {
 }
 
 impl Check<'_> {
-    /// Every root is where its name says, and only there.
+    /// Checks that every subvolume has the recorded name.
     pub(crate) fn root_tops(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in volume.store.roots.iter().skip(1).filter(|r| r.state() == RootState::Live) {
+        for root in volume.0.store.roots().iter().skip(1).filter(|r| r.state() == RootState::Live) {
             let name = root.name();
-            let found = volume.find_entry(Ino::ROOT, &name);
+            let found = volume.directories().find_entry(Ino::ROOT, &name);
             if !matches!(found, Ok(Some(f)) if f.child == root.top()) {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                self.problem("root-name", format!("root {}: {name:?} does not name it", root.id.0));
+                self.problem(
+                    "root-name",
+                    format!("subvolume {}: {name:?} does not name it", root.id.0),
+                );
             }
         }
         Ok(())
     }
 
-    /// What inodes say of themselves and others know better: links, entries, bytes.
+    /// Checks the counts in inodes: links, entries, bytes.
     pub(crate) fn counts(&mut self) -> Result<()> {
         self.links();
         self.sums();
@@ -212,17 +202,17 @@ impl Check<'_> {
             problems.push(("dir-links", message));
         }
         if dir.size != entries {
-            let message = format!("directory {ino}: {entries} entries, says {}", dir.size);
+            let message = format!("directory {ino}: {entries} entries, recorded {}", dir.size);
             problems.push(("dir-size", message));
         }
     }
 
-    /// Every directory leads to the top.
+    /// Checks that the parents of every directory lead to the top.
     pub(crate) fn loops(&mut self) -> Result<()> {
         let dirs = self.census.dirs();
         let rank = |ino: Ino| dirs.binary_search_by_key(&ino, |dir| dir.ino).ok();
         let is_orphan = |ino| self.census.get(ino).is_some_and(|seen| seen.orphan);
-        // A walk that came by here: which, from 1 on. Every later one ends here.
+        // Number of the walk that visited the directory, from 1 on. Later walks end here.
         let mut walked = vec![0u32; dirs.len()];
         let mut problems = Vec::new();
         for (walk, dir) in (1..).zip(dirs) {
@@ -230,7 +220,7 @@ impl Check<'_> {
                 continue;
             }
             let mut at = dir.ino;
-            // To the top, or to that of a removed tree.
+            // To the top, or to the top of a removed tree.
             while at != Ino::ROOT && !is_orphan(at) {
                 match rank(at) {
                     Some(here) if walked[here] == 0 => {

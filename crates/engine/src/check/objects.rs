@@ -1,84 +1,35 @@
 //! Verifies data objects: contents of files, and large values of attributes.
 //!
-//! Problem: small objects are adjacent on the device, and cost one read each.
+//! Problem: small objects are adjacent on the device, and each would cost a separate read.
 //!
-//! Rule: objects are gathered, sorted by address, and read in runs. If a run cannot be read, its
+//! Rule: objects are collected, sorted by address, and read in runs. If a run cannot be read, its
 //! objects are read one by one.
 
-use super::sum::WORK_KIB;
-use super::work::Worker;
-use crate::volume::Inner;
+use super::object::{DATA, Object, Wrong, data_of, part, value_of};
+use super::work::{WORK_KIB, Worker};
+use crate::check::Inspection;
 use shoal_base::{Addr, Ino, Result};
 use shoal_format::Ptr;
-use shoal_format::attr::KEY_HIGH;
 use shoal_format::extent::{DataHeader, Extent, HEADER};
-use shoal_format::sums::{PIECE, Sums};
+use shoal_format::sums::PIECE;
 use std::ops::Range;
 
-/// Maximum bytes of gathered objects.
+/// Maximum bytes of collected objects.
 const GATHER: u64 = 8 << 20;
-/// Maximum number of gathered objects.
+/// Maximum number of collected objects.
 const GATHER_MAX: usize = 16 << 10;
-/// Size of the windows of the device that runs begin in, in bytes.
+/// Size in bytes of the device windows in which runs begin.
 const RUN: u64 = 1 << 20;
 /// Maximum gap between two objects of a run, in bytes.
 const GAP: u64 = 16 << 10;
 
-/// Rules that an object can break: address, readable, owner, checksum.
-type Rules = [&'static str; 4];
-const DATA: Rules = ["extent-address", "data-unreadable", "data-header", "data-checksum"];
-const VALUE: Rules = ["value-address", "value-unreadable", "value-header", "value-checksum"];
-
-/// Problems of an object: rule and message.
-type Wrong = Vec<(&'static str, String)>;
-
-/// A pointer to an object.
-#[derive(Clone)]
-struct Object {
-    ptr: Ptr,
-    ino: Ino,
-    /// Range of the file in bytes; `None` for a value of an attribute.
-    data: Option<(u64, u64)>,
-    /// Length of the part that is pointed to, in bytes.
-    len: u32,
-    /// The pieces of it whose sums the extent has, and those.
-    pieces: Range<usize>,
-    sums: Sums,
-}
-
-impl Object {
-    /// Returns its range on the device, header included.
-    fn span(&self) -> Range<u64> {
-        let start = self.ptr.addr.0.saturating_sub(HEADER as u64);
-        start..start.saturating_add(HEADER as u64 + u64::from(self.ptr.len))
-    }
-    fn rules(&self) -> Rules {
-        if self.data.is_some() { DATA } else { VALUE }
-    }
-    fn is_mine(&self, h: DataHeader) -> bool {
-        // No two roots share objects: its origin is the root that points to it.
-        let is_data = h.offset & KEY_HIGH == 0;
-        // Data may have grown since its header was written.
-        let fits = h.may_be_of(&self.ptr) && (is_data || h.len.get() == self.ptr.len);
-        h.ino() == self.ino && fits && is_data == self.data.is_some()
-    }
-}
-
-/// Gathered objects.
-#[derive(Default)]
-pub(super) struct Objects {
-    list: Vec<Object>,
-    bytes: u64,
-    raw: Vec<u8>,
-}
-
 impl Worker<'_> {
-    /// Gathers the object of an extent.
+    /// Adds the object of an extent.
     pub fn object(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
         self.gather(data_of(ino, extent))
     }
 
-    /// Gathers the object of an attribute's value.
+    /// Adds the object of an attribute's value.
     pub fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
         self.add_data(extent);
         self.born(&extent.ptr);
@@ -95,7 +46,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads and verifies the gathered objects.
+    /// Reads and verifies the collected objects.
     pub fn read_objects(&mut self) -> Result<()> {
         let objects = &mut self.objects;
         if objects.list.is_empty() {
@@ -108,10 +59,10 @@ impl Worker<'_> {
         list.sort_by_key(|object| object.ptr.addr);
         let runs = list.chunk_by(|a, b| {
             let (a, b) = (a.span(), b.span());
-            // Windows bound the length of a run.
+            // The windows limit the length of a run.
             b.start <= a.end.saturating_add(GAP) && a.start / RUN == b.start / RUN
         });
-        let device = &*self.volume.store.device;
+        let device = self.volume.0.store.device();
         for run in runs.clone().filter(|run| self.span_of(run).is_some()) {
             let span = self.span_of(run).unwrap_or_default();
             device.will_read(span.start, span.end - span.start);
@@ -124,9 +75,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Returns the range of a run on the device; `None` if an object lies outside any segment.
+    /// Returns the range of a run on the device; `None` if an object is outside any segment.
     fn span_of(&self, run: &[Object]) -> Option<Range<u64>> {
-        let geometry = &self.volume.store.geometry;
+        let geometry = self.volume.0.store.geometry();
         let possible = |object: &Object| {
             let span = object.span();
             geometry.contains(Addr(span.start), span.end - span.start)
@@ -143,7 +94,7 @@ impl Worker<'_> {
                 let len = (span.end - span.start) as usize;
                 // Never shrinks, so that only new bytes are zeroed.
                 raw.resize(raw.len().max(len), 0);
-                match self.volume.store.device.read_at(&mut raw[..len], span.start) {
+                match self.volume.0.store.device().read_at(&mut raw[..len], span.start) {
                     Err(e) if e.is_damage() => false,
                     read => read.map(|()| true)?,
                 }
@@ -183,64 +134,51 @@ impl Worker<'_> {
     }
 }
 
-fn data_of(ino: Ino, extent: &Extent) -> Object {
-    let data = Some((extent.offset, extent.end()));
-    Object {
-        ptr: extent.ptr,
-        ino,
-        data,
-        len: extent.len,
-        pieces: extent.pieces(),
-        sums: extent.sums,
-    }
-}
-
-fn value_of(ino: Ino, ptr: Ptr) -> Object {
-    Object { ptr, ino, data: None, len: ptr.logical.get(), pieces: 0..0, sums: Sums::NONE }
-}
-
-impl Inner {
+impl Inspection<'_> {
     /// Returns the problems of the object that an extent of this file points to.
-    pub(super) fn object_problems(&self, ino: Ino, extent: &Extent) -> Result<Wrong> {
+    pub(super) fn object_problems(self, ino: Ino, extent: &Extent) -> Result<Wrong> {
         self.look_at_object(&data_of(ino, extent))
     }
 
-    /// Returns the problems of the object that a value of one of its attributes is in.
-    pub(super) fn value_problems(&self, ino: Ino, ptr: Ptr) -> Result<Wrong> {
+    /// Returns the problems of the object with a value of the inode's attributes.
+    pub(super) fn value_problems(self, ino: Ino, ptr: Ptr) -> Result<Wrong> {
         self.look_at_object(&value_of(ino, ptr))
     }
 
-    fn look_at_object(&self, object: &Object) -> Result<Wrong> {
+    fn look_at_object(self, object: &Object) -> Result<Wrong> {
         let (span, [address, unreadable, ..]) = (object.span(), object.rules());
         let len = span.end - span.start;
-        if !self.store.geometry.contains(Addr(span.start), len) {
+        if !self.0.store.geometry().contains(Addr(span.start), len) {
             let text =
                 format!("{}object at byte {} is outside any segment", part(object), span.start);
             return Ok(vec![(address, text)]);
         }
         let mut raw = vec![0; len as usize];
-        match self.store.device.read_at(&mut raw, span.start) {
+        match self.0.store.device().read_at(&mut raw, span.start) {
             Err(e) if e.is_damage() => Ok(vec![(unreadable, format!("{}{e}", part(object)))]),
             read => read.map(|()| self.wrong_with(object, &raw)),
         }
     }
 
     /// Returns the problems of an object that has been read.
-    fn wrong_with(&self, object: &Object, raw: &[u8]) -> Wrong {
+    fn wrong_with(self, object: &Object, raw: &[u8]) -> Wrong {
         let ([_, _, foreign, checksum], mut wrong) = (object.rules(), Vec::new());
-        let header = DataHeader::decode(raw, self.store.volume);
+        let header = DataHeader::decode(raw, self.0.store.volume());
         if !header.is_some_and(|header| object.is_mine(header)) {
             let at = object.span().start;
-            wrong.push((foreign, format!("{}object at byte {at} is another's", part(object))));
+            wrong.push((
+                foreign,
+                format!("{}object at byte {at} has a wrong or damaged header", part(object)),
+            ));
         }
         let payload = &raw[HEADER..];
         let (pieces, at) = (object.pieces.clone(), object.ptr.addr.0);
         let sound = match object.ptr.verify_payload(payload, "data object") {
             Ok(_) if object.ptr.is_coded() => {
-                self.decode(&object.ptr, payload, "data object").map(drop)
+                self.objects().decode(&object.ptr, payload, "data object").map(drop)
             }
             Ok(sums) if sums.only(pieces.clone()) == object.sums => Ok(()),
-            // The extent has other sums than the pointer: say for which piece.
+            // The extent and the pointer have different checksums: find the piece.
             Ok(_) => {
                 let touched = pieces.start * PIECE..(pieces.end * PIECE).min(payload.len());
                 object.sums.verify(pieces.start, &payload[touched], at, "data object")
@@ -252,9 +190,4 @@ impl Inner {
         }
         wrong
     }
-}
-
-/// Returns the range of the file, for messages.
-fn part(object: &Object) -> String {
-    object.data.map_or(String::new(), |(from, to)| format!("bytes {from} to {to}: "))
 }

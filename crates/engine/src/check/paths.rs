@@ -1,22 +1,23 @@
-//! Saying which files damage is about: by path, from parent pointers.
+//! Paths of the files affected by damage, from parent pointers.
 
-use crate::volume::Inner;
+use crate::check::Inspection;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Code, Error, Ino, Result, RootId};
 use shoal_format::inode::{Form, Inode};
 use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
 
-/// Paths named of one inode, at most.
+/// Maximum number of paths listed for one inode.
 const PATHS_MAX: usize = 4;
-/// Directories on a path, at most.
+/// Maximum number of directories on a path.
 const DEPTH_MAX: usize = 4096;
 
-impl Inner {
-    /// ` (/a/b, /c)`: the paths of an inode as far as its parent pointers lead, or nothing. For
-    /// messages, of a volume that may be damaged: nobody may change it meanwhile.
-    pub(crate) fn path_hint(&self, ino: Ino) -> String {
-        let Ok(inode) = self.place_of(ino) else { return String::new() };
+impl Inspection<'_> {
+    /// Returns ` (/a/b, /c)`: the paths of an inode as far as its parent pointers lead; empty if
+    /// there are none. For messages about a volume that may be damaged. Nothing may change the
+    /// volume meanwhile.
+    pub(crate) fn path_hint(self, ino: Ino) -> String {
+        let Ok(inode) = self.0.place_of(ino) else { return String::new() };
         let slot = inode.read();
         let Ok(parents) = self.parents_if_any(ino, &slot.inode) else { return String::new() };
         drop(slot);
@@ -27,16 +28,16 @@ impl Inner {
         if paths.is_empty() { String::new() } else { format!(" ({})", paths.join(", ")) }
     }
 
-    /// The path of a name in a directory. A directory that does not say where it is, is named by
+    /// Returns the path of a name in a directory. A directory without a parent pointer is shown by
     /// its number.
-    pub(crate) fn path_below(&self, dir: Ino, name: &[u8]) -> String {
+    pub(crate) fn path_below(self, dir: Ino, name: &[u8]) -> String {
         let mut path = format!("/{}", name.escape_ascii());
         let mut at = dir;
         for _ in 0..DEPTH_MAX {
             if at == Ino::ROOT {
                 return path;
             }
-            let above = self.place_of(at).and_then(|inode| {
+            let above = self.0.place_of(at).and_then(|inode| {
                 let slot = inode.read();
                 self.parents_if_any(at, &slot.inode)
             });
@@ -49,9 +50,9 @@ impl Inner {
         format!("...{path}")
     }
 
-    /// `; of inode 7 (/a/b)`, `; of inodes 32 (/a) to 63`: whose entries those of a tree from key
-    /// `low` to before `high` are.
-    pub(crate) fn whose(&self, root: RootId, tree: TreeId, low: Key, high: Key) -> String {
+    /// Describes the inodes of a tree's entries in `[low, high)`: `; of inode 7 (/a/b)` or `; of
+    /// inodes 32 (/a) to 63`.
+    pub(crate) fn whose(self, root: RootId, tree: TreeId, low: Key, high: Key) -> String {
         let (first, end) = match tree {
             TreeId::Imap => {
                 let at = |number: u64| number.saturating_mul(INODES_PER_BLOCK as u64);
@@ -74,10 +75,10 @@ impl Inner {
         }
     }
 
-    /// A line for each inode whose entries in a tree may be among those from `low` to before
-    /// `high`, which are lost. Not of `imap`: those inodes are named by their entries.
+    /// Calls `each` with a message for each inode that may have entries among the lost ones of a
+    /// tree in `[low, high)`. Not for `imap`, whose inodes are found by their directory entries.
     pub(crate) fn affected(
-        &self,
+        self,
         root: &Root,
         tree: TreeId,
         low: Key,
@@ -88,7 +89,7 @@ impl Inner {
             TreeId::Imap => return,
             TreeId::Dirents => ("entries-lost", "some of its names cannot be read"),
             TreeId::Attrs => ("attributes-lost", "some of its attributes cannot be read"),
-            TreeId::Extents => ("extents-lost", "where some of its data is cannot be read"),
+            TreeId::Extents => ("extents-lost", "some of its extent records cannot be read"),
         };
         let per_block = INODES_PER_BLOCK as u64;
         let wanted = |inode: &Inode| match tree {
@@ -98,7 +99,7 @@ impl Inner {
         };
         let in_range = |ino: Ino| Key::of(ino, u64::MAX) >= low && Key::of(ino, 0) < high;
         let mut next = root.table.next_in_use(low.hi / per_block);
-        // What `imap` has lost is told with the inodes.
+        // Damage of `imap` is reported with the inodes.
         while let Ok(Some(number)) = next {
             if number * per_block > high.hi {
                 break;
@@ -118,11 +119,11 @@ impl Inner {
         }
     }
 
-    fn parents_if_any(&self, ino: Ino, inode: &Inode) -> Result<Vec<(Ino, Vec<u8>)>> {
+    fn parents_if_any(self, ino: Ino, inode: &Inode) -> Result<Vec<(Ino, Vec<u8>)>> {
         if !inode.core.in_use() {
             return Err(Error::Code(Code::Stale));
         }
-        let parents = self.parents_in(ino, inode)?;
+        let parents = self.paths().parents_in(ino, inode)?;
         Ok(parents.into_iter().map(|parent| (parent.dir, parent.name)).collect())
     }
 }

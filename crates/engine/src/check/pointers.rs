@@ -1,11 +1,10 @@
-//! Compares parent pointers and directory entries one by one. Needed only when their sums differ
-//! (`cross.rs`), or when the check has found another problem.
+//! Compares parent pointers and directory entries one by one. Needed only if their sums differ
+//! (`cross.rs`), or if the check has found another problem.
 
-use super::Check;
 use super::census::Census;
-use super::names::{is_dying, may_name};
 use super::work::{LEAVES, Parts, Worker};
-use crate::parent::NameIn;
+use super::{Check, is_dying, may_name};
+use crate::name::NameIn;
 use shoal_base::{Ino, Result};
 use shoal_format::attr::Link;
 use shoal_format::checkpoint::RootState;
@@ -16,7 +15,7 @@ use shoal_tree::Part;
 use shoal_txn::Root;
 use std::ops::Range;
 
-/// Inode blocks of a piece.
+/// Inode blocks in a piece.
 const BLOCKS: usize = if cfg!(debug_assertions) { 4 } else { 256 };
 
 impl Check<'_> {
@@ -35,7 +34,7 @@ impl Check<'_> {
     pub(super) fn names_against_pointers(&mut self) -> Result<()> {
         let volume = self.volume;
         let live = |root: &&Root| root.state() == RootState::Live;
-        let roots = volume.store.roots.iter().filter(live);
+        let roots = volume.0.store.roots().iter().filter(live);
         let pieces = Parts::new(volume, roots, TreeId::Dirents, LEAVES);
         self.spread(pieces, |worker, census, (root, part): (&Root, Part)| {
             let mut entry = |key: Key, value: &[u8]| {
@@ -59,10 +58,10 @@ impl Worker<'_> {
     fn pointers(&mut self, census: &Census, (root, blocks): (usize, Range<usize>)) -> Result<()> {
         let volume = self.volume;
         for seen in census.in_blocks(root, blocks).filter(|seen| !is_dying(volume, seen.ino)) {
-            let Ok(inode) = volume.place_of(seen.ino) else { continue };
+            let Ok(inode) = volume.0.place_of(seen.ino) else { continue };
             let slot = inode.read();
             match self.parents(seen.ino, &slot.inode) {
-                // What is wrong with its attributes has been said where they were looked at.
+                // Damaged attributes have been reported by their own pass.
                 Err(e) if e.is_damage() => {}
                 checked => checked?,
             }
@@ -70,9 +69,10 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Each pointer leads to an entry that names this inode, and there are as many as links.
+    /// Checks that each pointer has an entry that names this inode, and that there are as many as
+    /// links.
     fn parents(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
-        let parents = self.volume.parents_in(ino, inode)?;
+        let parents = self.volume.paths().parents_in(ino, inode)?;
         let wanted = self.pointers_wanted(ino, inode);
         if parents.len() != wanted {
             let who = self.who(ino);
@@ -87,7 +87,7 @@ impl Worker<'_> {
                 self.problem("parent-dir", line("no such directory of that generation"));
                 continue;
             }
-            match self.volume.find_entry(parent.dir, &parent.name) {
+            match self.volume.directories().find_entry(parent.dir, &parent.name) {
                 Ok(Some(found)) if found.child == ino => {}
                 Ok(Some(found)) => {
                     self.problem("parent-entry", line(&format!("names inode {}", found.child)));
@@ -105,28 +105,29 @@ impl Worker<'_> {
     }
 
     fn generation_of(&self, dir: Ino) -> Option<u32> {
-        let inode = self.volume.place_of(dir).ok()?;
+        let inode = self.volume.0.place_of(dir).ok()?;
         let core = inode.read().inode.core;
         (core.in_use() && core.is_dir()).then_some(core.generation)
     }
 
-    /// An entry's child has the parent pointer.
+    /// Checks that an entry's child has the parent pointer.
     pub(super) fn pointed_back(&mut self, dir: Ino, name: &[u8], child: Ino) {
-        if !self.volume.parents {
+        if !self.volume.0.parents {
             return;
         }
         let Some(generation) = self.generation_of(dir) else { return };
-        let Ok(inode) = self.volume.place_of(child) else { return };
+        let Ok(inode) = self.volume.0.place_of(child) else { return };
         let here = NameIn { link: Link { dir, generation }, name };
         let slot = inode.read();
-        match self.volume.has_parent(child, &slot.inode, &here) {
+        match self.volume.paths().has_parent(child, &slot.inode, &here) {
             Ok(true) => {}
             Ok(false) => {
                 let name = name.escape_ascii();
-                let message = format!("{name} in directory {dir}: inode {child} does not say so");
+                let message =
+                    format!("{name} in directory {dir}: inode {child} has no such parent pointer");
                 self.problem("parent-missing", message);
             }
-            // They say no path themselves; so this does.
+            // The message of the error has no path, so it is added here.
             Err(e) if e.is_damage() => {
                 let path = self.volume.path_below(dir, name);
                 let message = format!("{path}: attributes of inode {child} cannot be read");

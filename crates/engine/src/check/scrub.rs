@@ -1,20 +1,20 @@
-//! The scrub: a check of a volume that is in use. It reads from the device what the newest
-//! checkpoint points to, cached or not, and looks whether it is what was written.
+//! The scrub: a check of a volume in use. It reads everything that the newest checkpoint points to
+//! from the device, cached or not, and verifies it.
 //!
-//! What is read of which tree stands in `passes.rs`, beside the same passes of `fsck`. What needs
-//! the whole volume to stand still (link counts, sums of live bytes, overlaps) is left to that.
+//! The objects of each pass are in `passes.rs`, with the same passes of `fsck`. Checks that need a
+//! volume without changes (link counts, sums of live bytes, overlaps) are left to fsck.
 //!
-//! In steps: each takes the newest checkpoint anew and goes on at the key where the last one
-//! stopped. Only for the time of a step nothing is given out that its checkpoint points to. What
-//! moved on behind a step was written, and its checksum made, after it was looked for.
+//! A scrub has steps. Each uses the newest checkpoint, and continues at the key where the last one
+//! stopped. While a step runs, nothing that its checkpoint points to is reused. Objects that move
+//! to a place already passed were written, with a new checksum, after the scrub began.
 //!
-//! Inode blocks come before names: so the names of inodes that cannot be read are told, which those
-//! inodes themselves cannot tell any more.
+//! Inode blocks precede names. So the scrub can report the names of unreadable inodes, whose own
+//! parent pointers are lost.
 
-use crate::data::inline_extents;
+use crate::check::Inspection;
+use crate::objects::inline_extents;
 use crate::types::Problem;
-use crate::volume::Inner;
-use shoal_base::limits::{INODES_PER_BLOCK, NODE_SIZE};
+use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Error, Ino, Result, RootId};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
@@ -26,31 +26,29 @@ use shoal_format::node::{Key, TreeId};
 use shoal_format::root::ROOTS;
 use shoal_tree::{LostNode, Met};
 use shoal_txn::{Image, Root, remote_extents};
-use std::collections::HashSet;
-use std::ops::Range;
 
-/// Problems after which a step ends, so that who asks for it has room for what it tells.
+/// Problems after which a step ends, so that the caller's buffer is large enough.
 pub(crate) const PROBLEMS_MAX: usize = 100;
 
-/// Where a scrub goes on. Of use to nothing else, and good as long as the volume is open.
+/// Position of a scrub. Opaque, and valid as long as the volume is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubAt {
-    /// 0: what the volume has one of; then four stages for each root.
+    /// 0 for the structures that exist once per volume; then four stages for each subvolume.
     pub stage: u64,
     /// Key in the tree of the stage.
     pub key: (u64, u64),
 }
 
-/// What a scrub has read and found.
+/// Results of a scrub.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubReport {
     /// Blocks of metadata read.
     pub blocks: u64,
     /// Data objects read.
     pub objects: u64,
-    /// Bytes read, of both.
+    /// Bytes read, of both kinds.
     pub bytes: u64,
-    /// What is wrong.
+    /// Problems found.
     pub problems: Vec<Problem>,
 }
 
@@ -62,7 +60,7 @@ impl ScrubReport {
         self.blocks += 1;
         self.bytes += u64::from(len);
     }
-    /// Damage is found, not met: the scrub goes on behind it.
+    /// Turns damage into a problem, so that the scrub continues after it.
     pub(super) fn damage<T>(&mut self, rule: &'static str, step: Result<T>) -> Result<Option<T>> {
         match step {
             Ok(value) => Ok(Some(value)),
@@ -75,46 +73,22 @@ impl ScrubReport {
     }
 }
 
-/// Inodes that a scrub could not read, whose names it tells when it comes to them: they themselves
-/// cannot say where they are.
-#[derive(Default, Debug)]
-pub(crate) struct Unread {
-    /// Blocks of inodes, from one number to before another, of a root.
-    pub blocks: Vec<(RootId, Range<u64>)>,
-    /// Inodes whose attributes are lost.
-    pub attrs: HashSet<Ino>,
-    /// The page of the root table that was read last: of which checkpoint, which page.
-    page: Option<((u64, usize), Vec<RootRecord>)>,
-}
+/// Function for an entry of a tree.
+pub(crate) type Entry = fn(Inspection<'_>, &Root, Key, &[u8], &mut ScrubReport) -> Result<()>;
 
-impl Unread {
-    /// What of an inode cannot be read, if anything.
-    pub(crate) fn of(&self, ino: Ino) -> Option<&'static str> {
-        let number = ino.index() / INODES_PER_BLOCK as u64;
-        let mut blocks = self.blocks.iter();
-        match blocks.any(|(root, range)| *root == ino.root() && range.contains(&number)) {
-            true => Some("inode"),
-            false => self.attrs.contains(&ino).then_some("attributes of inode"),
-        }
-    }
-}
-
-/// What is looked at of an entry of a tree.
-pub(crate) type Entry = fn(&Inner, &Root, Key, &[u8], &mut ScrubReport) -> Result<()>;
-
-impl Inner {
-    /// The record of a root in the checkpoint; `None`: its number is vacant, or its page cannot be
-    /// read, which the tables have told.
+impl Inspection<'_> {
+    /// Returns the record of a subvolume in the checkpoint. `None` if its number is vacant, or if
+    /// its root page is unreadable, which has been reported.
     pub(crate) fn scrub_root(
-        &self,
+        self,
         image: &Image,
         number: usize,
         report: &mut ScrubReport,
     ) -> Result<Option<RootRecord>> {
-        let mut unread = self.unread.lock();
+        let mut unread = self.0.unread.lock();
         let key = (image.checkpoint.epoch, number / ROOTS);
         if unread.page.as_ref().is_none_or(|(of, _)| *of != key) {
-            let (device, geometry) = (&*self.store.device, &self.store.geometry);
+            let (device, geometry) = (self.0.store.device(), self.0.store.geometry());
             let roots = match image.read_roots(device, geometry, number / ROOTS) {
                 Err(e) if e.is_damage() => Vec::new(),
                 roots => roots?,
@@ -127,23 +101,23 @@ impl Inner {
         Ok(roots.filter(live).find(|root| usize::from(root.id.0) == number).cloned())
     }
 
-    /// One step through a tree of the checkpoint. Returns where to go on in it.
+    /// Performs a step in a tree of the checkpoint. Returns the key to continue from.
     pub(crate) fn scrub_tree(
-        &self,
+        self,
         record: &RootRecord,
         (id, entry): (TreeId, Entry),
         from: Key,
         enough: u64,
         report: &mut ScrubReport,
     ) -> Result<Option<Key>> {
-        let root = self.store.root(Ino::new(record.id, 0))?;
+        let root = self.0.store.root(Ino::new(record.id, 0))?;
         let most = report.problems.len() + PROBLEMS_MAX;
         let (tree, at) = (root.tree(id), record.trees[id as usize]);
         tree.read_image(at, from, &mut |met| {
             match met {
                 Met::Node(ptr) => {
                     report.block(ptr.len);
-                    // A step gets beyond the nodes that lead to where it begins.
+                    // A step must get beyond the nodes above its first key.
                     return Ok(true);
                 }
                 Met::Lost(LostNode { error, low, high, .. }) => {
@@ -152,12 +126,12 @@ impl Inner {
                     report.problem(id.name(), format!("{error}{whose}"));
                     self.affected(root, id, low, high, &mut |ino, rule, text| {
                         if id == TreeId::Attrs {
-                            self.unread.lock().attrs.insert(ino);
+                            self.0.unread.lock().attrs.insert(ino);
                         }
                         report.problem(rule, text);
                     });
                     if id == TreeId::Imap {
-                        self.unread.lock().blocks.push((record.id, low.hi..high.hi));
+                        self.0.unread.lock().blocks.push((record.id, low.hi..high.hi));
                     }
                 }
                 Met::Entry(key, raw) => entry(self, root, key, raw, report)?,
@@ -166,9 +140,9 @@ impl Inner {
         })
     }
 
-    /// An entry of a directory, and whether its inode could be read.
+    /// Checks a directory entry, and whether its inode was readable.
     pub(crate) fn scrub_name(
-        &self,
+        self,
         root: &Root,
         key: Key,
         raw: &[u8],
@@ -178,7 +152,7 @@ impl Inner {
             report.problem("dirent", broken(root.id, TreeId::Dirents, key, "not an entry"));
             return Ok(());
         };
-        let lost = self.unread.lock().of(entry.child);
+        let lost = self.0.unread.lock().of(entry.child);
         if let Some(what) = lost {
             let path = self.path_below(key.ino(root.id), entry.name);
             let message = format!("{path}: {what} {} cannot be read", entry.child);
@@ -187,9 +161,9 @@ impl Inner {
         Ok(())
     }
 
-    /// An attribute in the tree, and the value that it points to.
+    /// Checks an attribute in the tree and its value.
     pub(crate) fn scrub_attr(
-        &self,
+        self,
         root: &Root,
         key: Key,
         raw: &[u8],
@@ -208,9 +182,9 @@ impl Inner {
         Ok(())
     }
 
-    /// A record of an extent, and the data that it points to.
+    /// Checks an extent record and its data.
     pub(crate) fn scrub_extent(
-        &self,
+        self,
         root: &Root,
         key: Key,
         raw: &[u8],
@@ -223,9 +197,9 @@ impl Inner {
         Ok(())
     }
 
-    /// An inode block, and what its inodes themselves point to.
+    /// Checks an inode block, and the data and values to which its inodes point directly.
     pub(crate) fn scrub_inodes(
-        &self,
+        self,
         root: &Root,
         key: Key,
         raw: &[u8],
@@ -239,7 +213,7 @@ impl Inner {
         report.block(ptr.len);
         let inodes: Vec<Inode> = match root.table.read_block(number, ptr) {
             Err(e) if e.is_damage() => {
-                self.unread.lock().blocks.push((root.id, number..number.saturating_add(1)));
+                self.0.unread.lock().blocks.push((root.id, number..number.saturating_add(1)));
                 let (low, high) = (Key::new(number, 0), Key::new(number.saturating_add(1), 0));
                 let whose = self.whose(root.id, TreeId::Imap, low, high);
                 report.problem("inode-block", format!("{e}{whose}"));
@@ -262,7 +236,7 @@ impl Inner {
         Ok(())
     }
 
-    fn scrub_object(&self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
+    fn scrub_object(self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
         if extent.is_prealloc() {
             return Ok(());
         }
@@ -274,7 +248,7 @@ impl Inner {
         Ok(())
     }
 
-    fn scrub_value(&self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
+    fn scrub_value(self, ino: Ino, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
         report.objects += 1;
         report.bytes += u64::from(extent.ptr.len);
         for (rule, what) in self.value_problems(ino, extent.ptr)? {
@@ -301,7 +275,7 @@ mod tests {
     fn scrub(volume: &Volume, piece: u64) -> ScrubReport {
         let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));
         while let Some(here) = at {
-            at = volume.scrub_step(here, piece, &mut report).unwrap();
+            at = volume.maintenance().scrub_step(here, piece, &mut report).unwrap();
         }
         report
     }
@@ -314,19 +288,22 @@ mod tests {
         let who = Caller::root();
         for n in 0..700u32 {
             let name = format!("a name of some length {n}");
-            let file = volume.create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap();
+            let file = volume.namespace().create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap();
             let data =
                 vec![n as u8; [0, 100, 5000, 300_000][n as usize % 4].min(9000 + n as usize)];
-            volume.write(file.ino, 0, &data, false).unwrap();
+            volume.files().write(file.ino, 0, &data, false).unwrap();
             if n.is_multiple_of(50) {
                 let flags = XattrFlags::default();
-                volume.setxattr(&who, file.ino, b"user.v", &[7; 20_000], flags).unwrap();
+                volume
+                    .attributes()
+                    .setxattr(&who, file.ino, b"user.v", &[7; 20_000], flags)
+                    .unwrap();
                 for i in 0..30 {
-                    volume.write(file.ino, i * 200_000, b"apart", false).unwrap();
+                    volume.files().write(file.ino, i * 200_000, b"apart", false).unwrap();
                 }
             }
         }
-        volume.checkpoint().unwrap();
+        volume.maintenance().checkpoint().unwrap();
         (device, volume)
     }
 
@@ -339,25 +316,25 @@ mod tests {
         for piece in [1, 20_000, 300_000] {
             let pieces = scrub(&volume, piece);
             assert_eq!(pieces.objects, whole.objects, "steps of {piece} bytes");
-            // Inner nodes are read again by each step.
+            // Each step reads inner nodes again.
             assert!(pieces.problems.is_empty() && pieces.blocks >= whole.blocks);
         }
     }
 
-    /// Every block that the checkpoint points to, damaged in turn: found, although all of it is in
-    /// memory.
+    /// Damages every block that the checkpoint points to in turn. Each must be found, although all
+    /// are in memory.
     #[test]
     fn each_damaged_place_is_found() {
         let (device, volume) = volume();
         let mut places = Vec::new();
-        volume.store.with_image(|image| {
+        volume.state.store.checkpoints().with_newest(|image| {
             image.for_each_object(&mut |_, ptr| places.push(ptr));
         });
         for id in TreeId::ALL {
-            let tree = volume.store.root(Ino::ROOT).unwrap().tree(id);
+            let tree = volume.state.store.root(Ino::ROOT).unwrap().tree(id);
             tree.for_each_node(&mut |ptr| places.push(ptr)).unwrap();
         }
-        let table = &volume.store.root(Ino::ROOT).unwrap().table;
+        let table = &volume.state.store.root(Ino::ROOT).unwrap().table;
         let mut blocks = |_, ptr, _| {
             places.push(ptr);
             Ok(true)
@@ -377,7 +354,7 @@ mod tests {
         assert!(scrub(&volume, 1 << 20).problems.is_empty());
     }
 
-    /// With calls and checkpoints at work, which give out what they no longer need.
+    /// Concurrently with calls and checkpoints, which reuse space.
     #[test]
     fn a_volume_in_use() {
         let (_, volume) = volume();
@@ -387,14 +364,15 @@ mod tests {
                 let who = Caller::root();
                 let mut n = 0u64;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    // Written out of place: what was there before is given out again.
+                    // Written out of place: the old space is reused.
                     let name = format!("b{}", n % 50);
-                    let made = volume.create(&who, Ino::ROOT, name.as_bytes(), 0o600);
-                    let file = made.or_else(|_| volume.lookup(&who, Ino::ROOT, name.as_bytes()));
+                    let made = volume.namespace().create(&who, Ino::ROOT, name.as_bytes(), 0o600);
+                    let file = made
+                        .or_else(|_| volume.namespace().lookup(&who, Ino::ROOT, name.as_bytes()));
                     let data = vec![n as u8; 70_000];
-                    volume.write(file.unwrap().ino, 0, &data, false).unwrap();
+                    volume.files().write(file.unwrap().ino, 0, &data, false).unwrap();
                     if n.is_multiple_of(20) {
-                        volume.checkpoint().unwrap();
+                        volume.maintenance().checkpoint().unwrap();
                     }
                     n += 1;
                 }

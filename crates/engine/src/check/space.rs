@@ -1,17 +1,16 @@
-//! The segments' live bytes against everything that points into them.
+//! Compares the segments' live bytes with everything that points into them.
 
 use super::work::future;
 use super::{Check, PROBLEMS_MAX};
-use crate::volume::Inner;
+use crate::check::Inspection;
 use shoal_base::Result;
 use shoal_format::Ptr;
 use shoal_format::node::TreeId;
 use shoal_format::usage::SegKind;
-use std::sync::atomic::Ordering;
 
 /// Adds metadata to the sums of the segments.
-fn add_meta(volume: &Inner, live: &mut [(u64, u64)], ptr: Ptr) {
-    let seg = volume.store.geometry.segment_of(ptr.addr).0 as usize;
+fn add_meta(volume: Inspection<'_>, live: &mut [(u64, u64)], ptr: Ptr) {
+    let seg = volume.0.store.geometry().segment_of(ptr.addr).0 as usize;
     if let Some((_, meta)) = live.get_mut(seg) {
         *meta += u64::from(ptr.len);
     }
@@ -20,9 +19,9 @@ fn add_meta(volume: &Inner, live: &mut [(u64, u64)], ptr: Ptr) {
 impl Check<'_> {
     pub(crate) fn space(&mut self) -> Result<()> {
         let volume = self.volume;
-        let store = &volume.store;
+        let store = &volume.0.store;
         let epoch = store.epoch();
-        for root in store.roots.iter() {
+        for root in store.roots().iter() {
             for id in TreeId::ALL {
                 let sum = &mut self.sum;
                 let mut node = |ptr: Ptr| {
@@ -33,7 +32,7 @@ impl Check<'_> {
                     }
                 };
                 match root.tree(id).for_each_node(&mut node) {
-                    // It has been named where its entries were looked at.
+                    // It has been reported by the pass of its tree.
                     Err(e) if e.is_damage() => self.sum.broken = true,
                     walked => walked?,
                 }
@@ -46,16 +45,16 @@ impl Check<'_> {
             problem.into_iter().for_each(|p| sum.problem("birth", p));
         });
         self.overlaps()?;
-        let said = store.prealloc.load(Ordering::Relaxed);
-        // What points to the rest may be in what cannot be read.
+        let said = store.promises().counted();
+        // Pointers to the rest may be in unreadable blocks.
         if !self.sum.broken {
             self.live();
         }
         if !self.sum.broken && said != self.sum.prealloc as i64 {
-            let message = format!("{} bytes preallocated, counted {said}", self.sum.prealloc);
+            let message = format!("{} bytes preallocated, recorded {said}", self.sum.prealloc);
             self.problem("prealloc", message);
         }
-        match store.space.accounting_errors() {
+        match store.space().counts().accounting_errors() {
             0 => {}
             n => self.problem("accounting", format!("{n} counts of live bytes went out of range")),
         }
@@ -76,8 +75,8 @@ impl Check<'_> {
     }
 
     fn live(&mut self) {
-        let store = &self.volume.store;
-        for (seg, kind, live, _) in store.space.usage() {
+        let store = &self.volume.0.store;
+        for (seg, kind, live, _) in store.space().usage() {
             let (data, meta) = self.sum.live[seg.0 as usize];
             let wanted = match kind {
                 SegKind::Data => (data, meta == 0),

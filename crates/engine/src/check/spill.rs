@@ -1,5 +1,5 @@
-//! Where extents lie, to be looked at in the order of the device: more than fit in memory are
-//! sorted in runs, which go to a temporary file and are merged from there.
+//! Sorting the places of extents by address. If they do not fit in memory, they are sorted in runs,
+//! which are written to a temporary file and merged.
 
 use shoal_base::{Error, Result};
 use std::cmp::Reverse;
@@ -8,20 +8,20 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Extents in memory: 64 MiB.
+/// Maximum number of extents in memory: 64 MiB.
 const RUN: usize = if cfg!(test) { 100 } else { 4 << 20 };
-/// Bytes of one in the file.
+/// Bytes of an extent in the file.
 const ENTRY: usize = 12;
-/// Extents that are read of a run at once.
+/// Extents that are read from a run at a time.
 const READ: usize = if cfg!(test) { 7 } else { 16 << 10 };
 
 /// Extents: address and length.
 #[derive(Default)]
 pub(super) struct Spill {
     here: Vec<(u64, u32)>,
-    /// Without a name, so that it goes with the process.
+    /// Unlinked, so that it is freed with the process.
     file: Option<File>,
-    /// Where the runs in the file end.
+    /// Ends of the runs in the file.
     ends: Vec<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Spill {
     }
 }
 
-/// A run in the file; what has been read of it stands backwards.
+/// A run in the file. The extents read from it are in reverse order.
 struct Run {
     at: u64,
     end: u64,

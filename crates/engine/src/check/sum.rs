@@ -2,37 +2,32 @@
 
 use super::PROBLEMS_MAX;
 use super::census::{Bytes, DIRECTORY};
-use super::cross::Set;
+use super::sets::Set;
 use super::spill::Spill;
-use super::work::{Found, Owner};
+use super::work::{Found, Owner, WORK_ENTRY, WORK_INODE, WORK_KIB};
+use crate::check::Inspection;
 use crate::types::{CheckReport, Problem, Progress};
-use crate::volume::Inner;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Ino, Result, RootId};
 use shoal_format::dirent::SUFFIX_MASK;
 use shoal_format::node::Key;
 use std::collections::BTreeSet;
 
-/// Processor time of a check for an inode, a directory entry, and a KiB of data, in nanoseconds.
-/// Only the estimate of the time left depends on them.
-pub(super) const WORK_INODE: u64 = 300;
-pub(super) const WORK_ENTRY: u64 = 350;
-pub(super) const WORK_KIB: u64 = 400;
 /// Work between two calls of the progress callback, in nanoseconds.
 const TELL: u64 = 5_000_000;
 
 /// Totals of a check.
 pub(super) struct Sum<'v> {
-    volume: &'v Inner,
+    volume: Inspection<'v>,
     pub report: CheckReport,
     /// Subvolumes with problems in their inodes.
     pub wrong: BTreeSet<RootId>,
     /// Names, and parent pointers, as sets.
     pub names: Set,
     pub pointers: Set,
-    /// Some pointer could not be read, or their number is not that of the links.
+    /// A parent pointer was unreadable, or their number differs from the link count.
     pub doubt: bool,
-    /// Some block of metadata cannot be read: sums cannot be compared.
+    /// A metadata block is unreadable, so sums cannot be compared.
     pub broken: bool,
     /// Unreadable inode blocks: subvolume, first, one past the last.
     pub lost: Vec<(RootId, u64, u64)>,
@@ -44,9 +39,9 @@ pub(super) struct Sum<'v> {
     pub bytes: Bytes,
     /// Subvolume of the last directory entry, and the key that must follow it, if it is chained.
     chained: (RootId, Option<Key>),
-    /// File of the last extent record; the next piece may have more of its records.
+    /// File of the last extent record. The next piece may have more of its records.
     owner: Option<Owner>,
-    /// Name of the running pass, for progress.
+    /// Name of the current pass, for progress.
     pub stage: String,
     progress: Progress<'v>,
     done: u64,
@@ -55,10 +50,10 @@ pub(super) struct Sum<'v> {
 }
 
 impl<'v> Sum<'v> {
-    pub fn new(volume: &'v Inner, is_random: bool, progress: Progress<'v>) -> Sum<'v> {
-        let space = &volume.store.space;
-        let data = space.live_bytes().saturating_sub(space.meta_bytes());
-        let inodes = volume.store.inodes().saturating_mul(WORK_INODE + WORK_ENTRY);
+    pub fn new(volume: Inspection<'v>, is_random: bool, progress: Progress<'v>) -> Sum<'v> {
+        let space = volume.0.store.space();
+        let data = space.counts().live_bytes().saturating_sub(space.counts().meta_bytes());
+        let inodes = volume.0.store.roots().inodes().saturating_mul(WORK_INODE + WORK_ENTRY);
         Sum {
             volume,
             report: CheckReport::default(),
@@ -69,7 +64,7 @@ impl<'v> Sum<'v> {
             broken: false,
             lost: Vec::new(),
             data: Spill::default(),
-            live: vec![(0, 0); volume.store.geometry.segments as usize],
+            live: vec![(0, 0); volume.0.store.geometry().segments as usize],
             prealloc: 0,
             bytes: Bytes::default(),
             chained: (RootId(0), None),
@@ -141,7 +136,7 @@ impl<'v> Sum<'v> {
         }
     }
 
-    /// Ends the chain of the subvolume before, if `root` is another one.
+    /// Ends the chain of the previous subvolume, if `root` is another one.
     pub fn chain_root(&mut self, root: RootId) {
         if self.chained.0 != root {
             self.chain(Key::MIN);
@@ -187,7 +182,10 @@ impl<'v> Sum<'v> {
         let Owner { ino, records, .. } = owner;
         if owner.is_wrong {
             let who = self.who(ino);
-            self.problem("extent-owner", format!("{records} records of {who}"));
+            self.problem(
+                "extent-owner",
+                format!("{who}: {records} unexpected records in the tree"),
+            );
         }
         if owner.kind.is_some_and(|kind| kind != DIRECTORY) {
             self.bytes.add(ino, -i128::from(owner.bytes));
@@ -208,9 +206,9 @@ impl<'v> Sum<'v> {
     }
 }
 
-/// Checks the chain of entries with one hash: they follow each other without a gap, and all but the
-/// last are marked as chained. `next` is the key that must come now, if the entry before is
-/// chained. Returns the problem, if any.
+/// Checks the chain of entries with one hash: they must be consecutive, and all but the last marked
+/// as chained. `next` is the required key, if the entry before is chained. Returns the problem, if
+/// any.
 pub(super) fn follows(root: RootId, next: Option<Key>, key: Key) -> Result<(), String> {
     let good = match next {
         Some(next) => key == next,
@@ -218,6 +216,6 @@ pub(super) fn follows(root: RootId, next: Option<Key>, key: Key) -> Result<(), S
     };
     let at = next.unwrap_or(key);
     let dir = at.ino(root);
-    let said = || format!("entry {:#x} of directory {dir} and those before it", at.lo);
+    let said = || format!("chain of entries broken at {:#x} in directory {dir}", at.lo);
     if good { Ok(()) } else { Err(said()) }
 }

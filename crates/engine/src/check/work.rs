@@ -1,26 +1,27 @@
 //! Parallel execution of a check's passes.
 //!
-//! Problem: one thread with one read in flight keeps neither the processors nor the device busy.
-//! But the report must not depend on the number of threads.
+//! Problem: one thread with one read in progress leaves processors and device idle. But the report
+//! must not depend on the number of threads.
 //!
 //! Rule: a pass is partitioned into pieces: runs of adjacent leaves of a tree, with the inode
-//! blocks that they point to. The partition depends on the volume alone. A [`Worker`] processes one
+//! blocks that they point to. The partition depends only on the volume. A [`Worker`] processes one
 //! piece and keeps its results. The results are merged in the order of the pieces (`sum.rs`), which
-//! also checks what only shows where two pieces meet. While a pass runs, the workers share the
-//! volume, which nothing changes, and the census, in which they increment counters.
+//! also checks the boundaries between pieces. During a pass, the workers share the volume, which
+//! does not change, and the census, in which they increment counters.
 //!
-//! Proof: the result of a piece depends on the volume and on what earlier passes left in the
-//! census. Counters of the census are read after the pass, and addition commutes. One thread
-//! processes the same pieces, so it reports the same problems in the same order.
+//! Proof: the result of a piece depends only on the volume and on the census of earlier passes.
+//! Counters of the census are read after the pass, and addition commutes. One thread processes the
+//! same pieces, so it reports the same problems in the same order.
 //!
-//! Cost: a thread whose piece is finished early waits until the pieces before it are merged. The
-//! device is told of the leaves of the next pieces, so that it reads while the threads compute.
+//! Cost: a thread that finishes its piece early waits until the pieces before it are merged. The
+//! leaves of the next pieces are announced to the device, so that it reads while the threads
+//! compute.
 
-use super::cross::{Seed, Set};
-use super::objects::Objects;
+use super::object::Objects;
+use super::sets::{Seed, Set};
 use super::{PROBLEMS_MAX, census::Block, census::Dir};
+use crate::check::Inspection;
 use crate::types::{CheckReport, Problem};
-use crate::volume::Inner;
 use shoal_base::sync::crew::{Steps, in_order};
 use shoal_base::{Addr, Epoch, Error, Ino, Result, RootId};
 use shoal_device::Device;
@@ -33,17 +34,23 @@ use std::collections::VecDeque;
 
 /// Maximum leaves of a piece: 1 MiB. Two in tests, so that small volumes have many pieces.
 pub(super) const LEAVES: usize = if cfg!(debug_assertions) { 2 } else { 64 };
-/// Pieces per thread that the device is told of before a thread takes them.
+/// Pieces per thread that are announced to the device in advance.
 const AHEAD: usize = 2;
-/// Maximum gap between two nodes that the device is told of together, in bytes.
+/// Maximum gap in bytes between two nodes that are announced together.
 const GAP: u64 = 64 << 10;
+
+/// Processor time of a check for an inode, a directory entry, and a KiB of data, in nanoseconds.
+/// Only the estimate of the time left depends on them.
+pub(super) const WORK_INODE: u64 = 300;
+pub(super) const WORK_ENTRY: u64 = 350;
+pub(super) const WORK_KIB: u64 = 400;
 
 /// Consecutive extent records of one file in a piece.
 pub(super) struct Owner {
     pub ino: Ino,
     /// Type of the inode; `None` if it is free.
     pub kind: Option<u8>,
-    /// The inode's core says that the file has no extents in the tree.
+    /// The inode's core has no extents in the tree.
     pub is_wrong: bool,
     pub first: Extent,
     /// End of the last extent in the file, in bytes.
@@ -67,10 +74,10 @@ pub(super) struct Found {
     /// Live bytes by segment: segment, data, metadata.
     pub live: Vec<(usize, u64, u64)>,
     pub prealloc: u64,
-    /// Bytes of extents by inode: those its core says it has, less those found.
+    /// Bytes of extents by inode: those in its core, minus those found.
     pub bytes: Vec<(Ino, i128)>,
     pub owners: Vec<Owner>,
-    /// Key of the first directory entry, and the key that must follow the last one, if that is
+    /// Key of the first directory entry, and the key required after the last one, if that is
     /// chained.
     pub chain: Option<(RootId, Key, Option<Key>)>,
     /// Results of the inode pass: blocks, inodes with many links, directories.
@@ -83,7 +90,7 @@ pub(super) struct Found {
 
 /// Processes one piece.
 pub(super) struct Worker<'v> {
-    pub volume: &'v Inner,
+    pub volume: Inspection<'v>,
     pub seed: Seed,
     pub found: Found,
     /// Data objects still to be read.
@@ -93,7 +100,7 @@ pub(super) struct Worker<'v> {
 }
 
 impl<'v> Worker<'v> {
-    pub fn new(volume: &'v Inner, seed: Seed) -> Worker<'v> {
+    pub fn new(volume: Inspection<'v>, seed: Seed) -> Worker<'v> {
         let (found, objects) = (Found::default(), Objects::default());
         Worker { volume, seed, found, objects, buffer: Vec::new() }
     }
@@ -125,8 +132,8 @@ impl<'v> Worker<'v> {
         }
     }
 
-    /// Turns damage of an inode's data or attributes into a problem. Returns other errors: a device
-    /// that is gone ends the check.
+    /// Turns damage of an inode's data or attributes into a problem. Returns other errors: a
+    /// missing device ends the check.
     pub fn damage_of<T>(
         &mut self,
         ino: Ino,
@@ -148,31 +155,31 @@ impl<'v> Worker<'v> {
         format!("inode {ino}{}", self.volume.path_hint(ino))
     }
 
-    /// Counts data that something points to.
+    /// Adds an extent of data to the sums.
     pub fn add_data(&mut self, extent: &Extent) {
         let (addr, share) = (extent.data_addr(), extent.share());
         self.add_live(addr, u64::from(extent.stored_len()), 0);
-        // Of a part of a compressed object, no stored byte may be its own.
+        // A part of a compressed object may have no stored byte of its own.
         if !share.is_empty() {
             self.found.data.push((addr.0, share.end - share.start));
         }
     }
 
-    /// Counts metadata that something points to.
+    /// Adds a metadata object to the sums.
     pub fn add_meta(&mut self, ptr: Ptr) {
         self.add_live(ptr.addr, 0, u64::from(ptr.len));
         self.born(&ptr);
     }
 
-    /// Checks that an object was not written in the future: incremental readers trust its birth.
+    /// Checks that an object's birth is not in the future, because incremental readers rely on it.
     pub fn born(&mut self, ptr: &Ptr) {
-        if let Some(problem) = future(ptr, self.volume.store.epoch()) {
+        if let Some(problem) = future(ptr, self.volume.0.store.epoch()) {
             self.problem("birth", problem);
         }
     }
 
     fn add_live(&mut self, addr: Addr, data: u64, meta: u64) {
-        let seg = self.volume.store.geometry.segment_of(addr).0 as usize;
+        let seg = self.volume.0.store.geometry().segment_of(addr).0 as usize;
         match self.found.live.last_mut() {
             Some(last) if last.0 == seg => *last = (seg, last.1 + data, last.2 + meta),
             _ => self.found.live.push((seg, data, meta)),
@@ -180,11 +187,11 @@ impl<'v> Worker<'v> {
     }
 }
 
-/// Returns the problem of a pointer whose birth is later than `epoch`, if it is.
+/// Returns the problem if a pointer's birth is later than `epoch`.
 pub(super) fn future(ptr: &Ptr, epoch: Epoch) -> Option<String> {
     (ptr.birth > epoch).then(|| {
         let (birth, addr) = (ptr.birth, ptr.addr.0);
-        format!("object at byte {addr}: written in epoch {birth}, and this is {epoch}")
+        format!("object at byte {addr}: birth {birth}, but the current epoch is {epoch}")
     })
 }
 
@@ -219,8 +226,9 @@ pub(super) struct Parts<'v, R> {
 
 impl<'v, R: Iterator<Item = &'v Root>> Parts<'v, R> {
     /// Returns parts of at most `leaves` leaves each.
-    pub fn new(volume: &'v Inner, roots: R, tree: TreeId, leaves: usize) -> Parts<'v, R> {
-        let (device, ahead_max) = (&*volume.store.device, AHEAD * volume.options.threads.max(1));
+    pub fn new(volume: Inspection<'v>, roots: R, tree: TreeId, leaves: usize) -> Parts<'v, R> {
+        let (device, ahead_max) =
+            (volume.0.store.device(), AHEAD * volume.0.options.threads.max(1));
         Parts { roots, tree, leaves, device, next: None, ahead: VecDeque::new(), ahead_max }
     }
 
@@ -251,7 +259,7 @@ impl<'v, R: Iterator<Item = &'v Root>> Iterator for Parts<'v, R> {
     }
 }
 
-/// Tells the device which nodes will be read.
+/// Announces to the device which nodes will be read.
 fn announce(device: &dyn Device, nodes: &[Ptr]) {
     let mut span = 0..0;
     for ptr in nodes {

@@ -1,27 +1,27 @@
-//! Looking names and paths up.
+//! Lookup of names and paths.
 
 use super::names_itself;
-use crate::attr::attr_of;
+use crate::namei::Namespace;
+use crate::stat::attr_of;
 use crate::types::{Attr, Caller, Entry, FileKind, Handle};
-use crate::volume::Inner;
 use shoal_base::cold::Section;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 
-impl Inner {
-    /// Looks `name` up in `dir`; "." and ".." too.
-    pub fn lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
-        self.reading_first(|| self.try_lookup(who, dir, name))
+impl Namespace<'_> {
+    /// Looks up `name` in `dir`, including "." and "..".
+    pub fn lookup(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
+        self.0.reading_first(|| self.try_lookup(who, dir, name))
     }
 
     #[inline]
-    fn try_lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
-        let table = &self.root(dir)?.table;
+    fn try_lookup(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
+        let table = &self.0.root(dir)?.table;
         let pin = table.pin();
         let inode = table.borrow(&pin, dir)?;
-        // Nothing is read under the directory's lock: whoever changes the directory waits for it
-        // inside the gate.
+        // Nothing is read from the device under the directory's lock: a transaction that changes
+        // the directory may be waiting for it.
         let _section = Section::begin();
         let slot = inode.read();
         let core = &slot.inode.core;
@@ -34,41 +34,41 @@ impl Inner {
             b".." => {
                 let parent = Ino(core.parent_or_rdev);
                 drop(slot);
-                return match self.getattr(parent) {
-                    // A removed directory that is still held outlives it.
+                return match self.0.attr(parent) {
+                    // The parent has been freed, and this unlinked directory is still in use.
                     Err(Error::Code(Code::Stale)) => Err(Error::Code(Code::NotFound)),
                     other => other,
                 };
             }
             _ => {}
         }
-        // The directory stays locked: what has the name has it still when it is looked at.
-        match self.find_entry(dir, name)? {
+        // The directory stays locked, so the entry cannot change before its inode is read.
+        match self.directories().find_entry(dir, name)? {
             Some(found) if found.child == dir => Err(names_itself(dir)),
             Some(found) if planted::is(Defect::LookupUnlocked) => {
                 drop(slot);
                 let gone = |e: Error| if e.is(Code::Stale) { Code::NotFound.into() } else { e };
-                self.getattr(found.child).map_err(gone)
+                self.0.attr(found.child).map_err(gone)
             }
-            Some(found) => self.getattr(found.child),
+            Some(found) => self.0.attr(found.child),
             None => Err(Error::Code(Code::NotFound)),
         }
     }
 
-    /// Resolves a handle: `ESTALE` when the inode is gone, waits to be freed, or its number was
-    /// used again.
-    pub fn by_handle(&self, handle: Handle) -> Result<Attr> {
-        let attr = self.getattr(handle.ino)?;
-        let gone = attr.nlink == 0 && !self.holds.is_held(handle.ino);
+    /// Resolves a handle. `ESTALE` if the inode is free or unlinked and not in use, or its number
+    /// was reused.
+    pub fn by_handle(self, handle: Handle) -> Result<Attr> {
+        let attr = self.0.attr(handle.ino)?;
+        let gone = attr.nlink == 0 && !self.0.holds.is_held(handle.ino);
         match attr.generation == handle.generation && !gone {
             true => Ok(attr),
             false => Err(Error::Code(Code::Stale)),
         }
     }
 
-    /// Walks `path` from `start` (from the top if it begins with `/`), following symlinks in the
-    /// middle always and at the end if `follow`. Checks search permission.
-    pub fn resolve(&self, who: &Caller, start: Ino, path: &[u8], follow: bool) -> Result<Entry> {
+    /// Walks `path` from `start` (from the top if it begins with `/`). Always follows symlinks in
+    /// the middle of the path; at the end only if `follow`. Checks search permission.
+    pub fn resolve(self, who: &Caller, start: Ino, path: &[u8], follow: bool) -> Result<Entry> {
         if path.len() > PATH_MAX {
             return Err(Error::Code(Code::NameTooLong));
         }
@@ -79,7 +79,7 @@ impl Inner {
     }
 
     fn walk(
-        &self,
+        self,
         who: &Caller,
         start: Ino,
         path: &[u8],
@@ -87,7 +87,7 @@ impl Inner {
         links: usize,
     ) -> Result<Entry> {
         let mut at = if path.first() == Some(&b'/') { Ino::ROOT } else { start };
-        // A trailing slash asks for a directory, behind a link if need be.
+        // A trailing slash requires a directory, and follows a symlink.
         let must_be_dir = path.last() == Some(&b'/');
         let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).peekable();
         let mut entry = None;
@@ -112,13 +112,13 @@ impl Inner {
         }
         match entry {
             Some(entry) => Ok(entry),
-            None => self.getattr(at),
+            None => self.0.attr(at),
         }
     }
 
-    /// Target of a symlink.
-    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let attr = self.getattr(ino)?;
+    /// Returns the target of a symlink.
+    pub fn readlink(self, ino: Ino) -> Result<Vec<u8>> {
+        let attr = self.0.attr(ino)?;
         if attr.kind != FileKind::Symlink {
             return Err(Error::Code(Code::Invalid));
         }
@@ -127,7 +127,7 @@ impl Inner {
             return Err(Error::corrupt(format!("inode {ino}"), None, rule));
         }
         let mut target = vec![0; attr.size as usize];
-        let len = self.read_any(ino, 0, &mut target)?;
+        let len = self.files().read_any(ino, 0, &mut target)?;
         target.truncate(len);
         Ok(target)
     }

@@ -1,57 +1,81 @@
 //! The namespace: one file for each kind of call.
 //!
-//! Locks: a directory before its children; two directories of a rename without waiting for the
-//! second while holding the first; children of a rename directories first, then by number.
+//! Lock order: a directory before its children. Of the two directories of a rename, the second must
+//! be acquired without waiting while the first is held. Of the children of a rename, directories
+//! first, then by number.
 
-mod create;
+pub(crate) mod beneath;
+pub(crate) mod birth;
+pub(crate) mod create;
 mod link;
 mod lookup;
+mod moving;
 mod remove_tree;
-mod rename;
-mod roots;
+pub(crate) mod rename;
 mod unlink;
 
 pub(crate) use unlink::Loss;
 
-use crate::perm;
-use crate::types::Caller;
-use crate::volume::Inner;
+use crate::directories::{Directories, Found};
+use crate::files::Files;
+use crate::intents::Intents;
+use crate::objects::Objects;
+use crate::orphans::Orphans;
+use crate::paths::Paths;
+use crate::permissions::{self, Permissions};
+use crate::state::room;
+use crate::types::{Caller, FileKind};
+use crate::xattr::Xattrs;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::{InodeTable, Locked};
 use shoal_txn::Txn;
 
-/// Bytes that a call which makes a name is taken to want: its share of nodes and inode blocks.
-const NAME_COST: u64 = 1024;
+/// Estimated bytes that a new name needs in nodes and inode blocks.
+pub(crate) const NAME_COST: u64 = 1024;
 
-impl Inner {
+room! {
+    /// Names: lookups, and all calls that add, remove or move a name.
+    pub struct Namespace {
+        directories: Directories,
+        files: Files,
+        intents: Intents,
+        objects: Objects,
+        orphans: Orphans,
+        paths: Paths,
+        permissions: Permissions,
+        xattrs: Xattrs,
+    }
+}
+
+impl Namespace<'_> {
     /// Checks that entries of this directory may be added or removed.
     #[inline]
-    fn check_change(&self, who: &Caller, dir: Ino, inode: &Inode) -> Result<()> {
+    fn check_change(self, who: &Caller, dir: Ino, inode: &Inode) -> Result<()> {
         check_dir(&inode.core)?;
         if inode.core.nlink == 0 {
             return Err(Error::Code(Code::NotFound));
         }
-        self.permit(who, dir, inode, perm::WRITE | perm::EXEC)
+        self.permissions().permit(who, dir, inode, permissions::WRITE | permissions::EXEC)
     }
 
-    /// Checks that names may be looked up in it: before anything is said of the name, as Linux
-    /// does.
+    /// Checks search permission. Must be called before any statement about a name, as in Linux.
     #[inline]
-    fn check_search(&self, who: &Caller, dir: Ino, inode: &Inode) -> Result<()> {
+    pub(crate) fn check_search(self, who: &Caller, dir: Ino, inode: &Inode) -> Result<()> {
         check_dir(&inode.core)?;
-        self.permit(who, dir, inode, perm::EXEC)
+        self.permissions().permit(who, dir, inode, permissions::EXEC)
     }
 }
 
-/// An entry that names the directory it is in: damage, and locking it would never end.
+/// Returns the error for an entry that names its own directory. This is damage, and locking it
+/// would deadlock.
 #[cold]
-fn names_itself(dir: Ino) -> Error {
+pub(crate) fn names_itself(dir: Ino) -> Error {
     Error::corrupt(format!("entry of directory {dir}"), None, "names the directory itself")
 }
 
-/// Checks that it is a directory in use.
+/// Checks that an inode is a directory in use.
 #[inline]
 fn check_dir(core: &Core) -> Result<()> {
     if !core.in_use() {
@@ -63,7 +87,11 @@ fn check_dir(core: &Core) -> Result<()> {
     Ok(())
 }
 
-/// Notes in a directory that its entries changed: counts and times, in memory and in the record.
+fn is_dir(found: &Found) -> bool {
+    found.kind == FileKind::Directory as u8
+}
+
+/// Updates counts and times of a directory whose entries changed, in memory and in the record.
 #[inline]
 pub(crate) fn touch_dir(
     txn: &mut Txn<'_>,
@@ -74,10 +102,12 @@ pub(crate) fn touch_dir(
     stamp: Stamp,
 ) {
     let item = touched(txn, table, dir, entries, links, stamp);
-    txn.log(item);
+    if !txn.dir_touched(dir.ino()) {
+        txn.log(item);
+    }
 }
 
-/// The same in memory; returns the item that must be logged.
+/// As [`touch_dir`], only in memory. Returns the item that must be logged.
 #[inline]
 fn touched(
     txn: &mut Txn<'_>,
@@ -89,7 +119,7 @@ fn touched(
 ) -> Item<'static> {
     txn.will_log_core(dir);
     let ino = dir.ino();
-    let core = &mut dir.edit(table, txn.epoch).core;
+    let core = &mut dir.edit(table, txn.epoch()).core;
     core.size = core.size.wrapping_add_signed(entries);
     core.nlink = (i64::from(core.nlink) + links) as u32;
     core.mtime = stamp;
@@ -97,7 +127,7 @@ fn touched(
     Item::DirTouch { ino, nlink: core.nlink, size: core.size, stamp }
 }
 
-/// Sets the links of an inode, and its ctime, in memory and in the record.
+/// Sets the link count and ctime of an inode, in memory and in the record.
 fn set_links(
     txn: &mut Txn<'_>,
     table: &InodeTable,
@@ -106,7 +136,7 @@ fn set_links(
     ctime: Stamp,
 ) {
     let ino = inode.ino();
-    let core = &mut inode.edit(table, txn.epoch).core;
+    let core = &mut inode.edit(table, txn.epoch()).core;
     core.nlink = nlink;
     core.ctime = ctime;
     txn.log_core(inode, Item::Links { ino, nlink, ctime });

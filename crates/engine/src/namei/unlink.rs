@@ -1,14 +1,16 @@
-//! Removing names: unlink, rmdir.
+//! Removing names: unlink, rmdir. Lock the directory, find the entry, lock the inode, *check*,
+//! *plan* (the steps that can fail), *apply*, commit. A batch takes the same steps
+//! (`batch/apply.rs`).
 
 use super::{names_itself, set_links, touch_dir, touched};
 use crate::clock::now;
-use crate::dir::Found;
-use crate::orphan::{Left, Size};
-use crate::parent::NameIn;
-use crate::perm;
+use crate::directories::Found;
+use crate::name::NameIn;
+use crate::namei::Namespace;
+use crate::orphans::{Left, Size};
+use crate::permissions;
 use crate::records;
 use crate::types::{Caller, FileKind};
-use crate::volume::Inner;
 use crate::xattr::{Pending, Plan};
 use shoal_base::limits::NAME_MAX;
 use shoal_base::planted::{self, Defect};
@@ -18,17 +20,17 @@ use shoal_format::item::size;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
 
-/// What a file loses with a name, planned.
+/// The planned effect of removing a name on the file.
 #[derive(Debug)]
 pub(crate) enum Loss {
-    /// One of several names: its parent pointer.
+    /// One of several names: its parent pointer is removed.
     Name(Plan),
-    /// The last, and with it all.
+    /// The last name: the whole file is removed.
     Last(Size),
 }
 
 impl Loss {
-    /// Bytes of record, at most, that the change of attributes takes.
+    /// Maximum bytes of the record for the change of attributes.
     pub(crate) fn record_bytes(&self, inode: &Inode) -> usize {
         match self {
             Loss::Name(plan) => plan.record_bytes(inode),
@@ -37,15 +39,15 @@ impl Loss {
     }
 }
 
-impl Inner {
-    /// Removes a name of a file that is not a directory; its last makes the file go, at once or
-    /// when nothing holds it any more.
-    pub fn unlink(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+impl Namespace<'_> {
+    /// Removes a name of a file other than a directory. After its last name the file is freed, at
+    /// once or when it is no longer in use.
+    pub fn unlink(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
         self.remove(who, dir, name, false)
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+    pub fn rmdir(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
         match name {
             b"." => Err(Error::Code(Code::Invalid)),
             b".." => Err(Error::Code(Code::NotEmpty)),
@@ -53,57 +55,42 @@ impl Inner {
         }
     }
 
-    fn remove(&self, who: &Caller, dir: Ino, name: &[u8], want_dir: bool) -> Result<()> {
-        let left = self.reading_first(|| self.try_remove(who, dir, name, want_dir))?;
-        self.settle(left)
+    fn remove(self, who: &Caller, dir: Ino, name: &[u8], want_dir: bool) -> Result<()> {
+        let left = self.0.reading_first(|| self.try_remove(who, dir, name, want_dir))?;
+        self.orphans().settle(left)
     }
 
     #[inline]
     fn try_remove(
-        &self,
+        self,
         who: &Caller,
         dir: Ino,
         name: &[u8],
         want_dir: bool,
     ) -> Result<Option<Left>> {
-        let mut txn = self.begin(records::UNLINK)?;
-        let root = self.root(dir)?;
+        let mut txn = self.0.begin(records::UNLINK)?;
+        let root = self.0.root(dir)?;
         let pin = root.table.pin();
         let dir_ref = root.table.borrow(&pin, dir)?;
         let mut parent = dir_ref.write();
         let found = self.entry_to_remove(who, &parent, name)?;
-        let is_dir = found.kind == FileKind::Directory as u8;
-        self.check_removable(dir, &found)?;
         let child_ref = root.table.get(found.child)?;
         let mut child = child_ref.write();
-        self.check_child(&found, &child)?;
-        // Permissions before types, as on Linux.
-        perm::check_sticky(who, &parent.inode().core, &child.inode().core)?;
-        match (is_dir, want_dir) {
-            (true, false) => return Err(Error::Code(Code::IsDirectory)),
-            (false, true) => return Err(Error::Code(Code::NotDirectory)),
-            _ => {}
-        }
-        if is_dir && child.inode().core.size != 0 {
-            return Err(Error::Code(Code::NotEmpty));
-        }
-        if found.child == Ino::ROOT {
-            return Err(Error::Code(Code::Busy));
-        }
+        self.check_remove(who, &parent, &child, &found, want_dir)?;
         let here = NameIn::new(dir, &parent.inode().core, name);
         let loss = self.plan_drop(&child, &here)?;
-        self.remove_entry(&mut txn, &found, &here)?;
         let stamp = now();
-        child.leaves(dir);
-        let (left, pending) = self.drop_link(&mut txn, &mut child, loss, stamp)?;
+        let (left, pending) =
+            self.apply_remove(&mut txn, &mut child, &found, &here, loss, stamp)?;
         let gone = if planted::is(Defect::EntriesKept) { 0 } else { -1 };
-        let links = -i64::from(is_dir);
+        let links = -i64::from(want_dir);
         if pending.is_some() {
             touch_dir(&mut txn, &root.table, &mut parent, gone, links, stamp);
-            self.finish(&mut txn, &mut child, pending)?;
+            self.intents().finish(&mut txn, &mut child, pending)?;
             txn.stamp(&mut parent)?;
         } else {
-            // The record lacks but this: its number is all that others in the directory wait for.
+            // Only this item is missing from the record: others that wait for the directory need
+            // only the record's number.
             txn.number(size::DIR_TOUCH)?;
             let touch = touched(&mut txn, &root.table, &mut parent, gone, links, stamp);
             txn.stamp(&mut parent)?;
@@ -115,8 +102,11 @@ impl Inner {
         Ok(left)
     }
 
-    pub(super) fn entry_to_remove(
-        &self,
+    /// Finds the entry to remove from a locked directory. Checks that `who` may change the
+    /// directory, and that the entry can be removed at all.
+    #[inline(always)]
+    pub(crate) fn entry_to_remove(
+        self,
         who: &Caller,
         dir: &Locked<'_>,
         name: &[u8],
@@ -128,14 +118,58 @@ impl Inner {
             _ if name.len() > NAME_MAX => return Err(Error::Code(Code::NameTooLong)),
             _ => {}
         }
-        let found = self.find_entry(dir.ino(), name)?.ok_or(Error::Code(Code::NotFound))?;
+        let found =
+            self.directories().find_entry(dir.ino(), name)?.ok_or(Error::Code(Code::NotFound))?;
         self.check_change(who, dir.ino(), dir.inode())?;
+        self.check_removable(dir.ino(), &found)?;
         Ok(found)
     }
 
-    /// The top of another root is like a mount point: `EBUSY`. And an entry that names its own
-    /// directory is damage, and locking it would never end.
-    pub(super) fn check_removable(&self, dir: Ino, found: &Found) -> Result<()> {
+    /// Checks that `who` may remove this entry, as a directory or as a file. Directory and inode
+    /// must be locked.
+    #[inline(always)]
+    pub(crate) fn check_remove(
+        self,
+        who: &Caller,
+        parent: &Locked<'_>,
+        child: &Locked<'_>,
+        found: &Found,
+        want_dir: bool,
+    ) -> Result<()> {
+        self.check_child(found, child)?;
+        // Permissions before types, as in Linux.
+        permissions::check_sticky(who, &parent.inode().core, &child.inode().core)?;
+        let is_dir = found.kind == FileKind::Directory as u8;
+        match (is_dir, want_dir) {
+            (true, false) => Err(Error::Code(Code::IsDirectory)),
+            (false, true) => Err(Error::Code(Code::NotDirectory)),
+            (true, true) if child.inode().core.size != 0 => Err(Error::Code(Code::NotEmpty)),
+            _ if found.child == Ino::ROOT => Err(Error::Code(Code::Busy)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an entry, and the link of its inode as planned. The caller updates the directory's
+    /// counts and times, and passes the returned rest to [`Namespace::settle`].
+    #[inline(always)]
+    pub(crate) fn apply_remove(
+        self,
+        txn: &mut Txn<'_>,
+        child: &mut Locked<'_>,
+        found: &Found,
+        name: &NameIn<'_>,
+        loss: Loss,
+        stamp: Stamp,
+    ) -> Result<(Option<Left>, Option<Pending>)> {
+        let generation = child.inode().core.generation;
+        self.directories().remove_entry(txn, found, name, generation)?;
+        child.leaves(found.dir);
+        self.drop_link(txn, child, loss, stamp)
+    }
+
+    /// Refuses the top of another subvolume with `EBUSY`, like a mount point. Also refuses an entry
+    /// that names its own directory: this is damage, and locking it would deadlock.
+    pub(crate) fn check_removable(self, dir: Ino, found: &Found) -> Result<()> {
         if found.child.root() != dir.root() {
             return Err(Error::Code(Code::Busy));
         }
@@ -145,8 +179,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What an entry names must be an inode of that type: a damaged volume may say otherwise.
-    pub(super) fn check_child(&self, found: &Found, child: &Locked<'_>) -> Result<()> {
+    /// Checks that an entry names an inode in use of its type. On a damaged volume it may not.
+    pub(crate) fn check_child(self, found: &Found, child: &Locked<'_>) -> Result<()> {
         let core = &child.inode().core;
         if !core.in_use() || core.kind() != found.kind || core.nlink == 0 {
             let object = format!("entry of directory {}", found.dir);
@@ -156,40 +190,41 @@ impl Inner {
         Ok(())
     }
 
-    /// Plans that a locked inode loses this name. Its last takes the parent pointer along.
+    /// Plans the removal of this name of a locked inode. The parent pointer of the last name stays
+    /// in the inode, and is freed with it.
     #[inline]
-    pub(crate) fn plan_drop(&self, child: &Locked<'_>, name: &NameIn<'_>) -> Result<Loss> {
+    pub(crate) fn plan_drop(self, child: &Locked<'_>, name: &NameIn<'_>) -> Result<Loss> {
         let (ino, inode) = (child.ino(), child.inode());
         match links_left(&inode.core) {
-            0 => self.size_of(ino, inode).map(Loss::Last),
+            0 => self.orphans().size_of(ino, inode).map(Loss::Last),
             _ if planted::is(Defect::PointerLeft) => Ok(Loss::Name(Plan::Nothing)),
-            _ => self.plan_parent(ino, inode, Some(name), None).map(Loss::Name),
+            _ => self.paths().plan_parent(ino, inode, Some(name), None).map(Loss::Name),
         }
     }
 
-    /// Takes one link off a locked inode (a directory loses its only name), and its parent pointer
-    /// as planned; with the last, what `orphan.rs` says happens. The caller gives what is left to
-    /// [`Inner::settle`].
+    /// Removes one link of a locked inode (of a directory, its only name), and its parent pointer
+    /// as planned. For the last link see `orphans.rs`. The caller must pass the returned rest to
+    /// [`Namespace::settle`].
     pub(crate) fn drop_link(
-        &self,
+        self,
         txn: &mut Txn<'_>,
         child: &mut Locked<'_>,
         loss: Loss,
         stamp: Stamp,
     ) -> Result<(Option<Left>, Option<Pending>)> {
         match loss {
-            Loss::Last(size) => Ok((self.drop_last_link(txn, child, size, stamp)?, None)),
+            Loss::Last(size) => Ok((self.orphans().drop_last_link(txn, child, size, stamp)?, None)),
             Loss::Name(plan) => {
                 let kept = u32::from(planted::is(Defect::LinksKept));
                 let left = links_left(&child.inode().core) + kept;
-                set_links(txn, self.table(child.ino())?, child, left, stamp);
-                Ok((None, self.apply(txn, child, plan)?))
+                set_links(txn, self.0.table(child.ino())?, child, left, stamp);
+                Ok((None, self.xattrs().apply(txn, child, plan)?))
             }
         }
     }
 }
 
-/// Links that are left when one goes.
+/// Links that remain after one is removed.
 #[inline]
 fn links_left(core: &Core) -> u32 {
     if core.is_dir() { 0 } else { core.nlink - 1 }

@@ -1,17 +1,17 @@
-//! Emptying the directories of a removed tree, some entries in a transaction.
+//! Emptying the directories of a removed tree, some entries per transaction.
 //!
-//! The directory has no name any more, so nothing can be made in it, and what is in it can be
-//! reached only by who was there before. Its children lose their names as by `unlink`: a file with
-//! names elsewhere keeps those, an open one lives on, small ones are freed here, large ones and
-//! subdirectories with entries get slots of their own and wait their turn.
+//! The directory has no name any more, so nothing can be created in it, and only processes already
+//! inside can reach its contents. Its children lose their names as by `unlink`: a file with names
+//! elsewhere keeps those, an open one stays usable, small ones are freed here. Large files and
+//! subdirectories with entries get their own orphan slots and are queued.
 
-use super::Step;
+use super::ReapStep;
 use crate::clock::now;
-use crate::holds::Orphan;
+use crate::name::NameIn;
 use crate::namei::{Loss, touch_dir};
-use crate::parent::NameIn;
+use crate::reap::Reaper;
 use crate::records::{self, CHILD_DROPPED, STEP_ENDED, STEP_RECORDS};
-use crate::volume::Inner;
+use crate::state::Orphan;
 use crate::xattr::Plan;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
@@ -23,23 +23,23 @@ use shoal_itable::{InodeRef, Locked};
 use shoal_tree::Batch;
 use shoal_txn::{OrphanSlot, Root, Txn};
 
-/// Some children of a directory, from its first on: locked, and what each is to lose planned.
+/// The first children of a directory, locked, each with its planned loss of a name.
 struct Children<'c> {
     locked: Vec<Locked<'c>>,
     losses: Vec<Loss>,
 }
 
-impl Inner {
-    pub(super) fn tree_step(&self, ino: Ino, slot: OrphanSlot) -> Result<Step> {
-        let root = self.root(ino)?;
+impl Reaper<'_> {
+    pub(super) fn tree_step(self, ino: Ino, slot: OrphanSlot) -> Result<ReapStep> {
+        let root = self.0.root(ino)?;
         self.read_children(root, ino)?;
-        let mut txn = self.begin(records::REAP_TREE)?;
+        let mut txn = self.0.begin(records::REAP_TREE)?;
         let dir_ref = root.table.get(ino)?;
         let mut dir = dir_ref.write();
         let core = dir.inode().core;
-        let ours = core.is_dir() && core.nlink == 0 && self.store.orphans.has(slot, ino);
+        let ours = core.is_dir() && core.nlink == 0 && self.0.store.orphans().has(slot, ino);
         if !ours {
-            return Ok(Step::Done);
+            return Ok(self.overtaken(ino, slot));
         }
         let mut batch = Batch::default();
         let (from, end) = (Key::of(ino, 0), Key::behind(ino));
@@ -49,7 +49,8 @@ impl Inner {
         let done = whole_chains(&batch, children.locked.len());
         children.locked.truncate(done);
         children.losses.truncate(done);
-        // Attributes outside the inode are read before they go, so not behind other changes.
+        // Attributes outside the inode are read before they are removed, so never after other
+        // changes.
         let apart = done > 0 && core.attr_form == Form::Tree;
         let mut is_last = next.is_none() && done == refs.len() && !apart;
         txn.check_memory()?;
@@ -57,7 +58,7 @@ impl Inner {
         if done > 0 {
             txn.changing();
             self.drop_children(&mut txn, root, &mut dir, &batch, &mut children, &mut left)?;
-        } else if !self.holds.is_held(ino) {
+        } else if !self.0.holds.is_held(ino) {
             is_last = !self.remove_some(&mut txn, &mut dir)?;
         }
         if is_last {
@@ -69,20 +70,20 @@ impl Inner {
         drop((children, dir));
         self.tell_links(refs[..done].iter().map(|child| child.ino).chain([ino]));
         self.count_reaped(left.len() as u64);
-        // Who takes this step takes theirs too.
-        self.let_go(left)?;
-        self.step_done(lsn)?;
-        Ok(if is_last { Step::Done } else { Step::More })
+        // The thread of this step performs the steps of the queued children too.
+        self.orphans().let_go(left)?;
+        self.0.step_done(lsn)?;
+        Ok(if is_last { ReapStep::Done } else { ReapStep::More })
     }
 
-    fn step_records(&self) -> usize {
-        self.options.step_records.clamp(1, STEP_RECORDS)
+    fn step_records(self) -> usize {
+        self.0.options.lab().step_records.clamp(1, STEP_RECORDS)
     }
 
-    /// Brings the next entries and the inodes of their files into memory, outside of a transaction:
-    /// thousands of reads of a cold tree would keep everybody waiting. What is damaged, or goes
-    /// meanwhile, is left to the step.
-    fn read_children(&self, root: &Root, dir: Ino) -> Result<()> {
+    /// Reads the next entries and the inodes of their files into memory, outside of a transaction:
+    /// thousands of reads of a cold tree would delay all other calls. Errors and concurrent
+    /// removals are left to the step.
+    fn read_children(self, root: &Root, dir: Ino) -> Result<()> {
         let mut batch = Batch::default();
         let (from, end) = (Key::of(dir, 0), Key::behind(dir));
         root.dirents.scan(from, end, self.step_records(), &mut batch)?;
@@ -96,10 +97,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Locks as many as can be had at once and for whose removal the record has room: the first, at
-    /// least. Each only if that needs no waiting, because what is locked here has no order.
+    /// Locks the first children for whose removal the record has space; at least one. A further
+    /// child is locked only if that needs no waiting, because there is no lock order here.
     fn lock_children_of<'c>(
-        &self,
+        self,
         dir: &Locked<'_>,
         batch: &Batch,
         refs: &'c [InodeRef],
@@ -107,7 +108,7 @@ impl Inner {
     ) -> Result<Children<'c>> {
         let (ino, core) = (dir.ino(), dir.inode().core);
         let mut children = Children { locked: Vec::new(), losses: Vec::new() };
-        // Kept back for the directory itself.
+        // Reserved for the directory itself.
         let mut room = room.saturating_sub(STEP_ENDED);
         for ((key, raw), child) in batch.iter().zip(refs) {
             let is_first = children.locked.is_empty();
@@ -121,8 +122,8 @@ impl Inner {
             if !inode.core.in_use() || inode.core.nlink == 0 {
                 return Err(broken(ino, key));
             }
-            let loss = self.plan_drop(&locked, &NameIn::new(ino, &core, entry.name))?;
-            // What takes several transactions comes alone.
+            let loss = self.namespace().plan_drop(&locked, &NameIn::new(ino, &core, entry.name))?;
+            // A change of several transactions must be the only one of its step.
             let alone = matches!(loss, Loss::Name(Plan::Intent(_)));
             let cost = CHILD_DROPPED + loss.record_bytes(locked.inode());
             if !is_first && (alone || cost > room) {
@@ -139,13 +140,13 @@ impl Inner {
     }
 
     fn drop_children(
-        &self,
+        self,
         txn: &mut Txn<'_>,
         root: &Root,
         dir: &mut Locked<'_>,
         batch: &Batch,
         children: &mut Children<'_>,
-        left: &mut Vec<crate::orphan::Left>,
+        left: &mut Vec<crate::orphans::Left>,
     ) -> Result<()> {
         let (ino, stamp, count) = (dir.ino(), now(), children.locked.len());
         let from = match planted::is(Defect::EntryLeft) {
@@ -154,12 +155,12 @@ impl Inner {
         };
         let last = batch.iter().nth(count - 1).map_or(Key::of(ino, 0), |(key, _)| key);
         let (from, to) = (Key::of(ino, from), last.next());
-        root.dirents.delete_range(from, to, txn.epoch, &mut |_, _| {})?;
+        root.dirents.delete_range(from, to, txn.epoch(), &mut |_, _| {})?;
         let end = if to.hi == ino.index() { to.lo } else { u64::MAX };
         txn.log(Item::TreeDelRange { root: ino.root(), tree: TreeId::Dirents, key: from, end });
         let mut alone = None;
         for (child, loss) in children.locked.iter_mut().zip(children.losses.drain(..)) {
-            let (free, pending) = self.drop_link(txn, child, loss, stamp)?;
+            let (free, pending) = self.namespace().drop_link(txn, child, loss, stamp)?;
             left.extend(free);
             if let Some(pending) = pending {
                 alone = Some((child, pending));
@@ -167,41 +168,41 @@ impl Inner {
         }
         touch_dir(txn, &root.table, dir, -(count as i64), 0, stamp);
         match alone {
-            Some((child, pending)) => self.finish(txn, child, Some(pending)),
+            Some((child, pending)) => self.intents().finish(txn, child, Some(pending)),
             None => Ok(()),
         }
     }
 
-    /// The directory itself: free, or in memory alone for those who are still in it.
+    /// Frees the directory itself, or keeps it in memory only while it is in use.
     fn drop_empty(
-        &self,
+        self,
         txn: &mut Txn<'_>,
         dir: &mut Locked<'_>,
         slot: OrphanSlot,
-    ) -> Result<Option<crate::orphan::Left>> {
+    ) -> Result<Option<crate::orphans::Left>> {
         let ino = dir.ino();
-        if self.holds.is_held(ino) {
+        if self.0.holds.is_held(ino) {
             let within = dir.inode().core.attr_form != Form::Tree;
-            match within && self.detach(txn, dir)? {
-                true => self.free_slot(txn, slot, ino),
+            match within && self.orphans().detach(txn, dir)? {
+                true => self.orphans().free_slot(txn, slot, ino),
                 false => {
-                    self.holds.orphaned(ino, Orphan::Slot(slot));
+                    self.0.holds.orphaned(ino, Orphan::Slot(slot));
                 }
             }
             return Ok(None);
         }
-        self.free_inode(txn, dir)?;
-        self.free_slot(txn, slot, ino);
-        Ok(Some(crate::orphan::Left::Number(dir.place(self.table(ino)?))))
+        self.orphans().free_inode(txn, dir)?;
+        self.orphans().free_slot(txn, slot, ino);
+        Ok(Some(crate::orphans::Left::Number(dir.place(self.0.table(ino)?))))
     }
 }
 
 fn broken(dir: Ino, key: Key) -> Error {
     let object = format!("entry {:#x} of removed directory {dir}", key.lo);
-    Error::corrupt(object, None, "names no file that has it")
+    Error::corrupt(object, None, "does not match an inode in use")
 }
 
-/// The places of a batch's children, which are of the same root.
+/// Returns the places of a batch's children, which must be in the same subvolume.
 fn children_of(root: &Root, dir: Ino, batch: &Batch) -> Result<Vec<InodeRef>> {
     let place = |(key, raw)| {
         let entry = Dirent::decode(dir.root(), raw).filter(|entry| {
@@ -215,7 +216,8 @@ fn children_of(root: &Root, dir: Ino, batch: &Batch) -> Result<Vec<InodeRef>> {
     batch.iter().map(place).collect()
 }
 
-/// How many of the first `count` entries to remove so that names of one hash go together.
+/// Returns how many of the first `count` entries to remove, so that names of one hash stay
+/// together.
 fn whole_chains(batch: &Batch, count: usize) -> usize {
     let base = |n: usize| batch.iter().nth(n).map(|(key, _)| key.lo & !SUFFIX_MASK);
     let mut whole = count;

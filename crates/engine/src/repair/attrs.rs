@@ -1,6 +1,7 @@
-//! Attributes in the `attrs` tree: records that are none, of nobody, or twice there are removed.
-//! Then the flags in the inodes' cores that say which there are. Parent pointers that are lost come
-//! back later, from the entries; other attributes do not: whose, is said.
+//! Attributes in the `attrs` tree: removes records that are invalid, have no inode or are
+//! duplicates. Then corrects the attribute flags in the inodes' cores. Lost parent pointers are
+//! restored later, from the entries. Other attributes cannot be restored; the affected inodes are
+//! reported.
 
 use super::Repair;
 use crate::xattr::Side;
@@ -12,13 +13,13 @@ use shoal_format::node::{Key, TreeId};
 use shoal_txn::Root;
 use std::collections::HashSet;
 
-/// Flags of a core that say which attributes there are.
+/// Flags of a core that indicate attributes.
 pub(super) const ATTR_FLAGS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL | FLAG_CAPABILITY;
 
 impl Repair<'_> {
     pub(crate) fn attributes(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+        for root in volume.0.store.roots().iter().filter(|r| r.state() == RootState::Live) {
             self.attr_records(root)?;
         }
         let lost = self.lost_ranges(TreeId::Attrs);
@@ -27,8 +28,8 @@ impl Repair<'_> {
             self.flags(ino)?;
             let far = self.nodes.get(&ino).is_some_and(|node| node.far_attrs);
             if far && lost.iter().any(|range| range.may_hold(ino)) {
-                let hint = volume.path_hint(ino);
-                self.did(format!("inode {ino}{hint}: attributes of it may be lost"));
+                let hint = volume.inspection().path_hint(ino);
+                self.did(format!("inode {ino}{hint}: some of its attributes may be lost"));
             }
         }
         Ok(())
@@ -36,7 +37,7 @@ impl Repair<'_> {
 
     fn attr_records(&mut self, root: &Root) -> Result<()> {
         let volume = self.volume;
-        let geometry = &volume.store.geometry;
+        let geometry = volume.0.store.geometry();
         let mut gone = Vec::new();
         let mut base = (0, 0);
         let mut ids: HashSet<String> = HashSet::new();
@@ -52,7 +53,7 @@ impl Repair<'_> {
                 let extent = attr.value.extent();
                 let inside =
                     |ptr: &shoal_format::Ptr| geometry.contains(ptr.addr, u64::from(ptr.len));
-                attr.id(root.id).hash(root.id, volume.store.volume) == base.1
+                attr.id(root.id).hash(root.id, volume.0.store.volume()) == base.1
                     && extent.is_none_or(|extent| inside(&extent.ptr))
                     && ids.insert(attr.id(root.id).to_text())
             });
@@ -64,26 +65,26 @@ impl Repair<'_> {
         for key in gone {
             root.attrs.delete(key, self.epoch)?;
             let ino = key.ino(root.id);
-            self.did(format!("inode {ino}: impossible attribute {:#x} removed", key.lo));
+            self.did(format!("inode {ino}: invalid attribute {:#x} removed", key.lo));
         }
         Ok(())
     }
 
     fn flags(&mut self, ino: Ino) -> Result<()> {
         let volume = self.volume;
-        let place = volume.place_of(ino)?;
+        let place = volume.0.place_of(ino)?;
         let slot = place.read();
         let mut flags = 0;
-        volume.each_attr(ino, &slot.inode, Side::Plain, &mut |attr| {
-            flags |= crate::attributes::flag_of(&attr.id(ino.root()));
+        volume.xattrs().each_attr(ino, &slot.inode, Side::Plain, &mut |attr| {
+            flags |= crate::permissions::flag_of(&attr.id(ino.root()));
             Ok(true)
         })?;
         let said = slot.inode.core.flags;
         drop(slot);
         if said & ATTR_FLAGS != flags {
-            let table = &volume.store.root(ino)?.table;
+            let table = &volume.0.store.root(ino)?.table;
             place.write().edit(table, self.epoch).core.flags = said & !ATTR_FLAGS | flags;
-            self.did(format!("inode {ino}: flags of attributes {flags:#x}, was {said:#x}"));
+            self.did(format!("inode {ino}: attribute flags {flags:#x}, was {said:#x}"));
         }
         Ok(())
     }

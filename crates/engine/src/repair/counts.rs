@@ -1,4 +1,5 @@
-//! What inodes say of themselves and others know better: links, entries, directory above, bytes.
+//! Counts and other fields of inodes that follow from other structures: links, entries, parent
+//! directory, bytes.
 
 use super::{Node, Repair};
 use shoal_base::{Ino, Result};
@@ -9,7 +10,7 @@ impl Repair<'_> {
         let volume = self.volume;
         for ino in self.sorted(|node| !node.agrees()) {
             let Some(node) = self.nodes.get(&ino) else { continue };
-            let place = volume.place_of(ino)?;
+            let place = volume.0.place_of(ino)?;
             let core = place.read().inode.core;
             let orphan = node.names == 0 && ino != Ino::ROOT;
             let mut new = Core { bytes: node.bytes, ..core };
@@ -27,8 +28,12 @@ impl Repair<'_> {
                 new.flags &= !FLAG_TMPFILE;
             }
             if new != core {
-                place.write().edit(&volume.store.root(ino)?.table, self.epoch).core = new;
-                self.did(format!("inode {ino}{}: {}", volume.path_hint(ino), changes(&core, &new)));
+                place.write().edit(&volume.0.store.root(ino)?.table, self.epoch).core = new;
+                self.did(format!(
+                    "inode {ino}{}: {}",
+                    volume.inspection().path_hint(ino),
+                    changes(&core, &new)
+                ));
             }
         }
         Ok(())
@@ -36,7 +41,7 @@ impl Repair<'_> {
 }
 
 impl Node {
-    /// Whether the core says what is so.
+    /// Returns whether the core agrees with the counts.
     fn agrees(&self) -> bool {
         let said = &self.said;
         let counts = match self.is_dir() {
@@ -56,7 +61,7 @@ fn changes(was: &Core, is: &Core) -> String {
         ("links", u64::from(was.nlink), u64::from(is.nlink)),
         ("entries", was.size, is.size),
         ("bytes", was.bytes, is.bytes),
-        ("directory above", was.parent_or_rdev, is.parent_or_rdev),
+        ("parent", was.parent_or_rdev, is.parent_or_rdev),
         ("flags", u64::from(was.flags), u64::from(is.flags)),
     ];
     let changed = fields.iter().filter(|(_, was, is)| was != is);

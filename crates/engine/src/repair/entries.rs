@@ -1,9 +1,9 @@
-//! Entries: each stays if it is one, of a directory that is there, and names an inode in use. A
-//! directory has one name: that which its parent pointer says.
+//! Entries: an entry is kept if it is valid, its directory exists, and it names an inode in use. A
+//! directory keeps only one name, that of its parent pointer.
 
 use super::{Name, Repair};
-use crate::dir::CHAINED;
-use crate::parent::NameIn;
+use crate::directories::CHAINED;
+use crate::name::NameIn;
 use crate::types::check_name;
 use shoal_base::{Ino, Result, RootId};
 use shoal_format::attr::Link;
@@ -12,17 +12,17 @@ use shoal_format::dirent::{AT_KIND, Dirent, HEADER, SUFFIX_MASK, name_hash};
 use shoal_format::node::Key;
 use shoal_tree::Action;
 
-/// What to do with an entry.
+/// Decision about an entry.
 enum Verdict {
-    /// It stays; whether its child has the parent pointer.
+    /// It is kept; `pointed` if its child has the parent pointer.
     Keep { pointed: bool },
-    /// It stays for now: of a directory whose parent pointer does not say so.
+    /// It is kept for now: it names a directory without such a parent pointer.
     Doubt,
-    /// It goes, because.
+    /// It is removed, with the reason.
     Drop(String),
 }
 
-/// An entry without its place.
+/// An entry without its directory and key.
 pub(super) struct Entry {
     pub child: Ino,
     pub kind: u8,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
 impl Repair<'_> {
     pub(crate) fn entries(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+        for root in volume.0.store.roots().iter().filter(|r| r.state() == RootState::Live) {
             let mut group: Vec<(Key, Vec<u8>)> = Vec::new();
             let (mut misplaced, mut foreign) = (Vec::new(), Vec::new());
             root.dirents.for_each(Key::MIN, Key::MAX, &mut |key, raw| {
@@ -53,10 +53,10 @@ impl Repair<'_> {
                 root.dirents.delete(key, self.epoch)?;
                 let dir = key.ino(root.id);
                 let id = root.id.0;
-                self.did(format!("entry in root {id} removed: its key names directory {dir}"));
+                self.did(format!("entry in subvolume {id} removed: its key is of inode {dir}"));
             }
             for (dir, entry) in misplaced {
-                if volume.find_entry(dir, &entry.name)?.is_none() {
+                if volume.directories().find_entry(dir, &entry.name)?.is_none() {
                     self.judge_misplaced(dir, &entry)?;
                 }
             }
@@ -64,7 +64,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// All entries of one hash in one directory.
+    /// Processes all entries of one hash in one directory.
     fn group(
         &mut self,
         root: RootId,
@@ -77,17 +77,17 @@ impl Repair<'_> {
         for (key, raw) in group {
             self.step();
             let Some(found) = Dirent::decode(root, raw) else {
-                self.did(format!("entry {:#x} of directory {dir} removed: broken", key.lo));
+                self.did(format!("entry {:#x} of directory {dir} removed: invalid", key.lo));
                 continue;
             };
             let kind = found.kind & !CHAINED;
             let mut entry = Entry { child: found.child, kind, name: found.name.to_vec() };
-            if name_hash(self.volume.store.volume, found.name) != base {
+            if name_hash(self.volume.0.store.volume(), found.name) != base {
                 misplaced.push((dir, entry));
                 continue;
             }
             if kept.iter().any(|other| other.name == entry.name) {
-                self.dropped(dir, &entry, "the name is there twice");
+                self.dropped(dir, &entry, "duplicate name");
                 continue;
             }
             if self.keeps(dir, &mut entry)? {
@@ -107,7 +107,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Whether an entry stays; corrects its type.
+    /// Returns whether an entry is kept; corrects its type.
     fn keeps(&mut self, dir: Ino, entry: &mut Entry) -> Result<bool> {
         match self.judge(dir, entry)? {
             Verdict::Drop(why) => {
@@ -122,7 +122,7 @@ impl Repair<'_> {
         }
         let kind = self.nodes.get(&entry.child).map_or(entry.kind, |node| node.kind);
         if kind != entry.kind {
-            let path = self.volume.path_below(dir, &entry.name);
+            let path = self.volume.inspection().path_below(dir, &entry.name);
             self.did(format!("{path}: type {kind}, was {}", entry.kind));
             entry.kind = kind;
         }
@@ -132,26 +132,26 @@ impl Repair<'_> {
     fn judge(&self, dir: Ino, entry: &Entry) -> Result<Verdict> {
         let drop = |why: String| Ok(Verdict::Drop(why));
         if check_name(&entry.name).is_err() {
-            return drop("not a name".into());
+            return drop("invalid name".into());
         }
         let Some(above) = self.nodes.get(&dir).filter(|node| node.is_dir()) else {
-            return drop("its directory is not there".into());
+            return drop("its directory does not exist".into());
         };
         let Some(child) = self.nodes.get(&entry.child) else {
-            return drop(format!("inode {} is not there", entry.child));
+            return drop(format!("inode {} is not in use", entry.child));
         };
         if !self.may_be_in(entry.child, dir) {
-            return drop(format!("inode {} cannot be there", entry.child));
+            return drop(format!("inode {} cannot have a name there", entry.child));
         }
         let link = Link { dir, generation: above.generation };
-        let pointed = !self.volume.parents || {
-            let place = self.volume.place_of(entry.child)?;
+        let pointed = !self.volume.0.parents || {
+            let place = self.volume.0.place_of(entry.child)?;
             let slot = place.read();
             let here = NameIn { link, name: &entry.name };
-            self.volume.has_parent(entry.child, &slot.inode, &here)?
+            self.volume.paths().has_parent(entry.child, &slot.inode, &here)?
         };
         if child.is_dir() {
-            let sure = if self.volume.parents { pointed } else { child.parent == dir };
+            let sure = if self.volume.0.parents { pointed } else { child.parent == dir };
             if child.names > 0 {
                 return drop(format!("directory {} has another name", entry.child));
             }
@@ -162,8 +162,8 @@ impl Repair<'_> {
         Ok(Verdict::Keep { pointed })
     }
 
-    /// Whether an inode may have a name in a directory: of the same root, or the top of another in
-    /// the volume's own.
+    /// Returns whether an inode may have a name in a directory: of the same subvolume, or the top
+    /// of another one in the volume's top directory.
     pub(super) fn may_be_in(&self, child: Ino, dir: Ino) -> bool {
         let is_top = child.index() == Ino::ROOT.index();
         match child.root() == dir.root() {
@@ -172,7 +172,7 @@ impl Repair<'_> {
         }
     }
 
-    /// A name is going to be there.
+    /// Counts a name that is kept.
     pub(super) fn accept(&mut self, child: Ino, dir: Ino, name: &[u8], pointed: bool) {
         if !pointed {
             self.missing.push(Name { child, dir, name: name.to_vec() });
@@ -199,7 +199,7 @@ impl Repair<'_> {
         self.did(format!("{path}: entry removed: {why}"));
     }
 
-    /// An entry that stood under another name's key.
+    /// Processes an entry that was under the key of another name.
     fn judge_misplaced(&mut self, dir: Ino, entry: &Entry) -> Result<()> {
         let mut entry = Entry { name: entry.name.clone(), ..*entry };
         if self.keeps(dir, &mut entry)? {
@@ -208,9 +208,9 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Writes the entries of one hash as they should be; `had` are the keys there were.
+    /// Writes the remaining entries of one hash; `had` are the previous keys.
     fn write_group(&self, dir: Ino, base: u64, kept: &[Entry], had: &[Key]) -> Result<()> {
-        let dirents = &self.volume.store.root(dir)?.dirents;
+        let dirents = &self.volume.0.store.root(dir)?.dirents;
         let mut value = Vec::new();
         for (i, entry) in kept.iter().enumerate() {
             let chained = if i + 1 < kept.len() { CHAINED } else { 0 };
@@ -225,13 +225,13 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Inserts an entry whose name is not there.
+    /// Inserts an entry whose name does not exist.
     pub(super) fn insert(&self, dir: Ino, entry: Entry) -> Result<()> {
-        let base = name_hash(self.volume.store.volume, &entry.name);
+        let base = name_hash(self.volume.0.store.volume(), &entry.name);
         let mut value = Vec::with_capacity(HEADER + entry.name.len());
         let Entry { child, kind, name } = &entry;
         Dirent { child: *child, kind: *kind, name }.encode(dir.root(), &mut value);
-        let dirents = &self.volume.store.root(dir)?.dirents;
+        let dirents = &self.volume.0.store.root(dir)?.dirents;
         let put = dirents.update(Key::of(dir, base), self.epoch, &mut |was| match was {
             None => Action::Put(&value),
             Some(_) => Action::Keep,
@@ -244,16 +244,16 @@ impl Repair<'_> {
         self.write_group(dir, base, &kept, &had)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        let base = name_hash(self.volume.store.volume, name);
+        let base = name_hash(self.volume.0.store.volume(), name);
         let (mut kept, had) = self.read_group(dir, base)?;
         kept.retain(|entry| entry.name != name);
         self.write_group(dir, base, &kept, &had)
     }
 
     fn read_group(&self, dir: Ino, base: u64) -> Result<(Vec<Entry>, Vec<Key>)> {
-        let dirents = &self.volume.store.root(dir)?.dirents;
+        let dirents = &self.volume.0.store.root(dir)?.dirents;
         let (mut kept, mut had) = (Vec::new(), Vec::new());
         for suffix in 0..=SUFFIX_MASK {
             let key = Key::of(dir, base | suffix);

@@ -1,8 +1,8 @@
-//! Extents: records that are none, of nobody, outside the volume or on top of others are removed;
-//! what is left is summed. Where a node of records is lost, the file has a hole: whose, is said.
+//! Extents: removes records that are invalid, have no inode, are outside the volume or overlap
+//! others, and sums up the rest. A lost node of records leaves holes in files, which are reported.
 //!
-//! Whether the bytes are those that were written is not looked at here: nothing could bring them
-//! back, and reading them fails as it did before.
+//! Data checksums are not verified: nothing can restore the contents, and reading them fails as
+//! before.
 
 use super::{Node, Repair};
 use shoal_base::{Addr, Ino, Result, RootId};
@@ -10,7 +10,7 @@ use shoal_format::checkpoint::RootState;
 use shoal_format::extent::{Extent, HEADER};
 use shoal_format::inode::Form;
 use shoal_format::node::{Key, TreeId};
-use shoal_txn::{Lost, Root, fork_extents};
+use shoal_txn::{LostKind, Root, fork_extents};
 
 impl Repair<'_> {
     pub(crate) fn extents(&mut self) -> Result<()> {
@@ -18,7 +18,7 @@ impl Repair<'_> {
             self.inline(ino)?;
         }
         let volume = self.volume;
-        for root in volume.store.roots.iter().filter(|r| r.state() == RootState::Live) {
+        for root in volume.0.store.roots().iter().filter(|r| r.state() == RootState::Live) {
             self.records(root)?;
         }
         self.holes();
@@ -26,7 +26,7 @@ impl Repair<'_> {
     }
 
     fn inline(&mut self, ino: Ino) -> Result<()> {
-        let place = self.volume.place_of(ino)?;
+        let place = self.volume.0.place_of(ino)?;
         let slot = place.read();
         if slot.inode.core.data_form != Form::Extents {
             return Ok(());
@@ -47,22 +47,22 @@ impl Repair<'_> {
         if kept.len() < all.len() {
             let mut raw = Vec::new();
             kept.iter().for_each(|extent| extent.encode_inline(&mut raw));
-            let table = &self.volume.store.root(ino)?.table;
+            let table = &self.volume.0.store.root(ino)?.table;
             let mut locked = place.write();
             let inode = locked.edit(table, self.epoch);
             inode.core.data_form = if raw.is_empty() { Form::Empty } else { Form::Extents };
             inode.data = raw.into();
             drop(locked);
             let n = all.len() - kept.len();
-            let hint = self.volume.path_hint(ino);
-            self.did(format!("inode {ino}{hint}: {n} impossible extents removed: now holes"));
+            let hint = self.volume.inspection().path_hint(ino);
+            self.did(format!("inode {ino}{hint}: {n} invalid extents removed: now holes"));
         }
         Ok(())
     }
 
-    /// An extent's object lies in a segment.
+    /// Returns whether an extent's object is in a segment.
     fn is_inside(&self, extent: &Extent) -> bool {
-        let geometry = &self.volume.store.geometry;
+        let geometry = self.volume.0.store.geometry();
         let header = Addr(extent.ptr.addr.0.saturating_sub(HEADER as u64));
         let len = u64::from(extent.ptr.len) + HEADER as u64;
         extent.is_prealloc() || geometry.contains(header, len) && geometry.segment_of(header).0 != 0
@@ -91,13 +91,13 @@ impl Repair<'_> {
         for key in gone {
             root.extents.delete(key, self.epoch)?;
             let ino = key.ino(root.id);
-            let hint = self.volume.path_hint(ino);
-            self.did(format!("inode {ino}{hint}: impossible extent at {} removed", key.lo));
+            let hint = self.volume.inspection().path_hint(ino);
+            self.did(format!("inode {ino}{hint}: invalid extent at {} removed", key.lo));
         }
         Ok(())
     }
 
-    /// Files some of whose records were in lost nodes, perhaps.
+    /// Reports files whose records may have been in lost nodes.
     fn holes(&mut self) {
         let lost = self.lost_ranges(TreeId::Extents);
         for ino in self.sorted(|node| node.far_data && !lost.is_empty()) {
@@ -107,33 +107,33 @@ impl Repair<'_> {
                     let from = if low.hi == ino.index() { low.lo } else { 0 };
                     let end = high.hi == ino.index();
                     let to = if end { format!(" to {}", high.lo) } else { "".into() };
-                    let hint = self.volume.path_hint(ino);
+                    let hint = self.volume.inspection().path_hint(ino);
                     self.did(format!(
-                        "inode {ino}{hint}: where its bytes from {from}{to} are may be lost: \
-                         compare it with a copy; what is lost reads as zeros"
+                        "inode {ino}{hint}: extents of its bytes from {from}{to} may be lost: \
+                         compare it with a backup; lost ranges read as zeros"
                     ));
                 }
             }
         }
     }
 
-    /// Ranges of keys that nodes of a tree answered for and that are lost.
+    /// Returns the key ranges of a tree's lost nodes.
     pub(super) fn lost_ranges(&self, tree: TreeId) -> Vec<LostRange> {
-        let lost = self.losses.iter().filter(|loss| loss.what == Lost::Node(tree));
+        let lost = self.losses.iter().filter(|loss| loss.kind == LostKind::Node(tree));
         lost.map(|loss| LostRange { root: loss.root, low: loss.low, high: loss.high }).collect()
     }
 }
 
-/// Keys of a tree that are lost.
+/// A lost range of keys of a tree.
 pub(super) struct LostRange {
     root: RootId,
     low: Key,
-    /// One past the last.
+    /// One past the last key.
     high: Key,
 }
 
 impl LostRange {
-    /// Whether entries of an inode may be among them.
+    /// Returns whether entries of an inode may be in the range.
     pub fn may_hold(&self, ino: Ino) -> bool {
         self.root == ino.root() && self.low < Key::behind(ino) && Key::of(ino, 0) < self.high
     }

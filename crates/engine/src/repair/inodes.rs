@@ -1,5 +1,4 @@
-//! Inodes: every one in use is noted; what no inode can be is freed, forks of an impossible form
-//! are emptied.
+//! Inodes: notes every inode in use, frees invalid ones, and empties forks of an invalid form.
 
 use super::attrs::ATTR_FLAGS;
 use super::{Node, Repair, Said};
@@ -8,29 +7,29 @@ use shoal_base::limits::{INODES_PER_BLOCK, PATH_MAX};
 use shoal_base::{Code, Error, Ino, Result, RootId};
 use shoal_format::attr::{Attrs, verify_fork};
 use shoal_format::checkpoint::RootState;
-use shoal_format::inode::{FLAG_CUT, FLAG_TMPFILE, Form, Inode};
+use shoal_format::inode::{FLAG_TMPFILE, FLAG_TRUNCATING, Form, Inode};
 use shoal_txn::{Root, fork_extents};
 
 impl Repair<'_> {
     pub(crate) fn inodes(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in volume.store.roots.iter().filter(|r| r.state() != RootState::Vacant) {
+        for root in volume.0.store.roots().iter().filter(|r| r.state() != RootState::Vacant) {
             let (mut next, mut inodes) = (0, 0);
             while let Some(number) = root.table.next_in_use(next)? {
                 inodes += self.block(root, number)?;
                 next = number.saturating_add(1);
             }
-            root.table.raise_next_block(next);
+            root.table.salvage().raise_next_block(next);
             if root.table.inodes() != inodes {
                 let (id, said) = (root.id.0, root.table.inodes());
-                self.did(format!("root {id}: {inodes} inodes in use, not {said}"));
-                root.table.set_inodes(inodes);
+                self.did(format!("subvolume {id}: {inodes} inodes in use, not {said}"));
+                root.table.salvage().set_inodes(inodes);
             }
         }
         Ok(())
     }
 
-    /// Returns how many are in use.
+    /// Returns the number of inodes in use in a block.
     fn block(&mut self, root: &Root, number: u64) -> Result<u64> {
         let mut count = 0;
         for slot in 0..INODES_PER_BLOCK as u64 {
@@ -47,11 +46,11 @@ impl Repair<'_> {
             let mended = mended(ino, &inode.inode);
             drop(inode);
             if let Some((what, inode)) = mended {
-                self.did(format!("inode {ino}{}: {what}", self.volume.path_hint(ino)));
+                self.did(format!("inode {ino}{}: {what}", self.volume.inspection().path_hint(ino)));
                 let in_use = inode.core.in_use();
                 *place.write().edit(&root.table, self.epoch) = inode;
                 if !in_use {
-                    root.table.give_back(&place);
+                    root.table.numbers().give_back(&place);
                     continue;
                 }
             }
@@ -71,7 +70,7 @@ impl Repair<'_> {
             kind: core.kind(),
             generation: core.generation,
             nlink: core.nlink,
-            cut: core.flags & FLAG_CUT != 0,
+            truncating: core.flags & FLAG_TRUNCATING != 0,
             names: 0,
             subdirs: 0,
             entries: 0,
@@ -92,13 +91,13 @@ impl Repair<'_> {
     }
 }
 
-/// The flags of the attributes in a fork of an inode of `root`.
+/// Returns the flags of the attributes in a fork of an inode of `root`.
 fn flags(root: RootId, fork: &[u8]) -> u32 {
     let attrs = Attrs::new(fork).flatten().filter(|attr| !attr.is_parent());
-    attrs.fold(0, |flags, attr| flags | crate::attributes::flag_of(&attr.id(root)))
+    attrs.fold(0, |flags, attr| flags | crate::permissions::flag_of(&attr.id(root)))
 }
 
-/// What to make of an inode that cannot be as it is, and why.
+/// Returns the corrected form of an invalid inode, with a message; `None` if it is valid.
 fn mended(ino: Ino, inode: &Inode) -> Option<(String, Inode)> {
     let core = &inode.core;
     let text = || inode.to_text();
@@ -151,7 +150,7 @@ fn mended(ino: Ino, inode: &Inode) -> Option<(String, Inode)> {
 
 fn empty_data(new: &mut Option<Inode>, inode: &Inode) {
     let whole = new.get_or_insert_with(|| inode.clone());
-    // Records in the tree, if it has any, stay its own.
+    // Records in the tree, if there are any, remain the inode's.
     if inode.core.data_form != Form::Tree {
         whole.core.data_form = Form::Empty;
     }

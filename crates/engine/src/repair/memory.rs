@@ -15,11 +15,11 @@
 //! | problems | message, changed inode block |
 //! | cache | as given |
 //!
-//! It is an estimate: what a lost node held is known only when it has been rebuilt.
+//! This is an estimate: the contents of a lost node are known only once it has been rebuilt.
 
 use super::{Name, Node};
+use crate::repair::Mending;
 use crate::types::{CheckReport, OpenOptions};
-use crate::volume::Inner;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::node::TreeId;
@@ -32,17 +32,17 @@ const NAME: u64 = size_of::<Name>() as u64 + 256;
 /// Bytes of a changed inode block in memory.
 const BLOCK: u64 = 16 << 10;
 
-/// Inodes that the map has room for from the beginning, at most: more may be a wrong count.
+/// Maximum initial capacity of the map of inodes: a larger count may be wrong.
 pub(crate) const INODES_AT_ONCE: u64 = 1 << 24;
 
 /// Need that is not worth a message, in bytes.
 const LITTLE: u64 = 1 << 30;
 
-impl Inner {
-    /// Returns the number of inodes, at most what the metadata has room for: the count of a damaged
-    /// volume may be anything.
-    pub(crate) fn inodes_at_most(&self) -> u64 {
-        inodes_at_most(self.store.inodes(), self.store.space.meta_bytes())
+impl Mending<'_> {
+    /// Returns the number of inodes, limited by the size of the metadata: the count of a damaged
+    /// volume may be wrong.
+    pub(crate) fn inodes_at_most(self) -> u64 {
+        inodes_at_most(self.0.store.roots().inodes(), self.0.store.space().counts().meta_bytes())
     }
 }
 
@@ -50,7 +50,7 @@ fn inodes_at_most(said: u64, meta_bytes: u64) -> u64 {
     said.min(meta_bytes / shoal_format::inode::CORE as u64)
 }
 
-/// Returns the size of the map of inodes in bytes; while it grows, that of its old table, too.
+/// Returns the size in bytes of the map of inodes, including its old table if it must grow.
 fn map_bytes(inodes: u64) -> u64 {
     let buckets = (inodes.saturating_mul(8) / 7).max(4).next_power_of_two();
     let old = if inodes > INODES_AT_ONCE { buckets / 2 } else { 0 };

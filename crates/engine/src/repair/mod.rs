@@ -1,6 +1,6 @@
-//! The passes of a repair, in memory: what is recorded in two places is restored from the one that
-//! is left; what nothing else knows of is given up, and said by path. Their order, beside what a
-//! check does for each, stands in `passes.rs`; what comes before and after them in `fsck.rs`.
+//! The passes of a repair, in memory. Information that exists twice is restored from the remaining
+//! copy. Other losses are accepted and reported by path. The order of the passes is in `passes.rs`,
+//! with the functions of a check for each; the steps before and after them are in `fsck.rs`.
 
 mod attrs;
 mod counts;
@@ -17,40 +17,57 @@ mod spread;
 
 pub use report::{Action, RepairReport};
 
+use crate::check::Inspection;
+use crate::directories::Directories;
+use crate::intents::Intents;
+use crate::paths::Paths;
+use crate::state::room;
 use crate::types::Progress;
-use crate::volume::Inner;
+use crate::xattr::Xattrs;
 use shoal_base::{Epoch, Ino, Result};
-use shoal_txn::Loss;
+use shoal_txn::LostObject;
 use spread::Spread;
 use std::collections::HashMap;
 
-/// What is known of an inode in use.
+room! {
+    /// A salvaged volume that is being repaired.
+    pub(crate) struct Mending {
+        directories: Directories,
+        inspection: Inspection,
+        intents: Intents,
+        paths: Paths,
+        xattrs: Xattrs,
+    }
+}
+
+/// Information about an inode in use.
 struct Node {
     kind: u8,
     generation: u32,
     nlink: u32,
-    /// Its tail is being removed, says the inode.
-    cut: bool,
-    /// Names that it is going to have.
+    /// The inode has the flag of a truncate in progress.
+    truncating: bool,
+    /// Names that are kept.
     names: u32,
-    /// Directory: subdirectories and entries that it is going to have.
+    /// For a directory: subdirectories and entries that are kept.
     subdirs: u32,
     entries: u64,
-    /// Directory: where its name is going to be, as its core says to begin with.
+    /// For a directory: the directory of its kept name; initially its parent from the core.
     parent: Ino,
     /// Bytes of its extents.
     bytes: u64,
-    /// What its core says of links, entries and bytes.
+    /// Values from its core.
     said: Said,
-    /// Its extents are in the inode, or in the tree.
+    /// Its extents are in the inode (`near`), or in the tree (`far`).
     near_data: bool,
     far_data: bool,
-    /// Its attributes are in the tree, or those in the inode are not those that its flags say.
+    /// Its attributes are in the tree; or the flags do not match those in the inode.
     far_attrs: bool,
     wrong_flags: bool,
 }
 
-/// What is in an inode's core that counting may contradict: who agrees is not looked at again.
+/// Fields of an inode's core that the counts may contradict. If they agree, the inode is not
+/// visited again.
 struct Said {
     entries: u64,
     bytes: u64,
@@ -59,7 +76,7 @@ struct Said {
 }
 
 const DIRECTORY: u8 = 4;
-/// Bytes of a directory's path that messages show.
+/// Maximum bytes of a directory's path in messages.
 const PATH_MAX: usize = 512;
 
 impl Node {
@@ -68,51 +85,52 @@ impl Node {
     }
 }
 
-/// A name: of whom, where, which.
+/// A name of an inode: the inode, the directory, the name.
 pub(crate) struct Name {
     child: Ino,
     dir: Ino,
     name: Vec<u8>,
 }
 
-/// A repair under way, in memory.
+/// A repair in progress, in memory.
 pub(crate) struct Repair<'r> {
-    volume: &'r Inner,
+    volume: Mending<'r>,
     epoch: Epoch,
-    losses: &'r [Loss],
+    losses: &'r [LostObject],
     nodes: HashMap<Ino, Node, Spread>,
-    /// Entries of directories whose parent pointers say otherwise: taken if nothing better comes.
+    /// Entries of directories with other parent pointers: used if no better one is found.
     doubtful: Vec<Name>,
     /// Parent pointers to be written.
     missing: Vec<Name>,
-    /// The same, of inodes that have no room before space can be taken.
+    /// As `missing`, for inodes without space in the inode block; written when space can be
+    /// allocated.
     later: Vec<Name>,
     /// Names of directories.
     dir_names: HashMap<Ino, Vec<u8>>,
-    /// Where entries say that lost directories are.
+    /// Parent directory and name of lost directories, from entries.
     lost_names: HashMap<Ino, (Ino, Vec<u8>)>,
-    /// Paths of directories, for messages, as they were when first asked for in this pass.
+    /// Paths of directories for messages, as they were when first needed in this pass.
     paths: HashMap<Ino, String>,
-    /// Name to give to what has none, of each root: the directory for it.
+    /// The `lost+found` directory of each subvolume.
     found: HashMap<u16, Ino>,
     actions: Vec<Action>,
     pass: &'static str,
-    /// Live bytes by segment, and bytes promised, counted when all else is done.
+    /// Live bytes by segment, and promised bytes, counted at the end.
     live: (Vec<(u64, u64)>, u64),
     progress: Progress<'r>,
     done: u64,
     total: u64,
 }
 
-/// The path of a directory, with a slash at its end. Those on the way that are lost, and so do not
-/// say where they were, are known by their entries.
-fn path_of(volume: &Inner, lost: &HashMap<Ino, (Ino, Vec<u8>)>, dir: Ino) -> String {
-    let mut path = volume.path_below(dir, b"");
+/// Returns the path of a directory, with a trailing slash. For lost directories on the path, whose
+/// parent pointers are unknown, the entries are used.
+fn path_of(volume: Mending<'_>, lost: &HashMap<Ino, (Ino, Vec<u8>)>, dir: Ino) -> String {
+    let mut path = volume.inspection().path_below(dir, b"");
     for _ in 0..lost.len() {
         let known = path.strip_prefix("inode ").and_then(|rest| {
             let (number, below) = rest.split_once(':')?;
             let (above, name) = lost.get(&Ino(number.parse().ok()?))?;
-            Some(volume.path_below(*above, name) + below)
+            Some(volume.inspection().path_below(*above, name) + below)
         });
         match known {
             Some(longer) if longer.len() < 2 * PATH_MAX => path = longer,
@@ -122,22 +140,26 @@ fn path_of(volume: &Inner, lost: &HashMap<Ino, (Ino, Vec<u8>)>, dir: Ino) -> Str
     path
 }
 
-/// What the passes leave for the time after.
+/// Results of the passes for the later steps.
 pub(crate) struct Passed {
     pub actions: Vec<Action>,
-    /// Live bytes by segment, of data and of metadata; and bytes promised.
+    /// Live bytes by segment, of data and of metadata; and promised bytes.
     pub live: (Vec<(u64, u64)>, u64),
-    /// Parent pointers for which space has to be taken.
+    /// Parent pointers for which space must be allocated.
     pub later: Vec<Name>,
 }
 
 impl<'r> Repair<'r> {
-    /// Of a salvaged volume, of which `losses` are lost.
-    pub(crate) fn new(volume: &'r Inner, losses: &'r [Loss], progress: Progress<'r>) -> Repair<'r> {
+    /// Begins the repair of a salvaged volume with these losses.
+    pub(crate) fn new(
+        volume: Mending<'r>,
+        losses: &'r [LostObject],
+        progress: Progress<'r>,
+    ) -> Repair<'r> {
         let expected = volume.inodes_at_most().min(memory::INODES_AT_ONCE);
         Repair {
             volume,
-            epoch: volume.store.epoch(),
+            epoch: volume.0.store.epoch(),
             losses,
             nodes: HashMap::with_capacity_and_hasher(expected as usize, Spread),
             paths: HashMap::new(),
@@ -152,7 +174,7 @@ impl<'r> Repair<'r> {
             live: (Vec::new(), 0),
             progress,
             done: 0,
-            total: volume.store.inodes().saturating_mul(3),
+            total: volume.0.store.roots().inodes().saturating_mul(3),
         }
     }
 
@@ -160,7 +182,7 @@ impl<'r> Repair<'r> {
         Passed { actions: self.actions, live: self.live, later: self.later }
     }
 
-    /// Space, counted anew.
+    /// Counts live and promised bytes again.
     pub(crate) fn space(&mut self) -> Result<()> {
         self.live = self.volume.live_bytes_by_segment()?;
         Ok(())
@@ -179,7 +201,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Inodes by number, all that `wanted` says.
+    /// Returns the inodes that `wanted` selects, by number.
     fn sorted(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
         let wanted = self.nodes.iter().filter(|(_, node)| wanted(node));
         let mut inodes: Vec<Ino> = wanted.map(|(ino, _)| *ino).collect();
@@ -187,7 +209,7 @@ impl Repair<'_> {
         inodes
     }
 
-    /// The path of a name, for messages.
+    /// Returns the path of a name, for messages.
     fn path(&mut self, dir: Ino, name: &[u8]) -> String {
         let (volume, lost) = (self.volume, &self.lost_names);
         let above = self.paths.entry(dir).or_insert_with(|| match path_of(volume, lost, dir) {
@@ -197,17 +219,17 @@ impl Repair<'_> {
         format!("{above}{}", name.escape_ascii())
     }
 
-    /// A pass begins.
+    /// Begins a pass.
     pub(crate) fn begin(&mut self, pass: &'static str) {
         self.pass = pass;
         self.paths.clear();
     }
 
-    /// What calls had promised, like any recovery does.
+    /// Completes open intents, as in any recovery.
     pub(crate) fn intents(&mut self) -> Result<()> {
-        match self.volume.complete_intents()? {
+        match self.volume.intents().complete_intents()? {
             0 => {}
-            n => self.did(format!("{n} changes that a crash had cut off completed")),
+            n => self.did(format!("{n} changes interrupted by a crash completed")),
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! What has no name: roots get theirs back, files whose removal had begun become orphans, and
-//! everything else goes to `lost+found` at the top of its root, as `#` and its number.
+//! Inodes without a name: subvolumes get their names back, files with an unfinished removal become
+//! orphans, and all others move to `lost+found` in the top directory of their subvolume, as `#` and
+//! the number.
 
 use super::entries::Entry;
 use super::{DIRECTORY, Repair};
@@ -10,13 +11,12 @@ use shoal_format::checkpoint::RootState;
 use shoal_format::inode::{Core, Inode};
 use shoal_txn::OrphanSlot;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 impl Repair<'_> {
     pub(crate) fn reattach(&mut self) -> Result<()> {
-        let orphans = &self.volume.store.orphans;
+        let orphans = self.volume.0.store.orphans();
         let slots: HashMap<Ino, OrphanSlot> = orphans.all().into_iter().collect();
         for ino in self.sorted(|node| node.names == 0) {
             let Some(node) = self.nodes.get(&ino) else { continue };
@@ -36,20 +36,20 @@ impl Repair<'_> {
                 self.name_it(ino, dir, name)?;
             }
         }
-        for ino in self.sorted(|node| node.cut && node.names > 0) {
+        for ino in self.sorted(|node| node.truncating && node.names > 0) {
             if !slots.contains_key(&ino) {
                 let _ = orphans.take(ino)?;
-                self.did(format!("inode {ino} has a tail that was to go: it will"));
+                self.did(format!("inode {ino} has an unfinished truncate: to be finished"));
             }
         }
         let mut before = None;
         for (ino, slot) in orphans.all() {
-            let dying = self.volume.store.root(ino).is_ok_and(|r| r.state() != RootState::Live);
-            let wanted = |node: &super::Node| node.names == 0 || node.cut;
+            let dying = self.volume.0.store.root(ino).is_ok_and(|r| r.state() != RootState::Live);
+            let wanted = |node: &super::Node| node.names == 0 || node.truncating;
             let stays = dying || self.nodes.get(&ino).is_some_and(wanted);
             if !stays || before.replace(ino) == Some(ino) {
                 orphans.free(slot, ino);
-                self.did(format!("inode {ino} taken out of the orphan table: it is not one"));
+                self.did(format!("inode {ino} removed from the orphan table: not an orphan"));
             }
         }
         self.root_names()
@@ -58,17 +58,17 @@ impl Repair<'_> {
     /// Gives an inode a name.
     fn name_it(&mut self, ino: Ino, dir: Ino, name: Vec<u8>) -> Result<()> {
         let kind = self.nodes.get(&ino).map_or(0, |node| node.kind);
-        self.accept(ino, dir, &name, !self.volume.parents);
-        let path = self.volume.path_below(dir, &name);
-        self.did(format!("inode {ino} had no name: it is {path}"));
+        self.accept(ino, dir, &name, !self.volume.0.parents);
+        let path = self.volume.inspection().path_below(dir, &name);
+        self.did(format!("inode {ino} had no name: now {path}"));
         self.insert(dir, Entry { child: ino, kind, name })
     }
 
-    /// The name itself if it is free, else with a number.
+    /// Returns the name itself if it is free, otherwise with a number.
     fn free_name(&self, dir: Ino, name: String) -> Result<Vec<u8>> {
         let mut found = name.clone().into_bytes();
         let mut n = 0;
-        while self.volume.find_entry(dir, &found)?.is_some() {
+        while self.volume.directories().find_entry(dir, &found)?.is_some() {
             n += 1;
             found = format!("{name}.{n}").into_bytes();
         }
@@ -76,34 +76,34 @@ impl Repair<'_> {
     }
 
     fn name_root(&mut self, top: Ino) -> Result<()> {
-        let name = self.volume.store.root(top)?.name().to_vec();
+        let name = self.volume.0.store.root(top)?.name().to_vec();
         let name = String::from_utf8(name).unwrap_or_else(|_| format!("#root-{}", top.root().0));
         let name = if name.is_empty() { format!("#root-{}", top.root().0) } else { name };
         let name = self.free_name(Ino::ROOT, name)?;
         self.name_it(top, Ino::ROOT, name)
     }
 
-    /// Roots are recorded under the names that their tops have.
+    /// Sets the recorded names of subvolumes to those of their top directories.
     fn root_names(&mut self) -> Result<()> {
         let volume = self.volume;
-        for root in volume.store.roots.iter().skip(1).filter(|r| r.state() == RootState::Live) {
+        for root in volume.0.store.roots().iter().skip(1).filter(|r| r.state() == RootState::Live) {
             let Some(name) = self.dir_names.get(&root.top()).cloned() else { continue };
             if *root.name() != *name {
-                self.did(format!("root {} is called {}", root.id.0, name.escape_ascii()));
+                self.did(format!("subvolume {} is named {}", root.id.0, name.escape_ascii()));
                 root.set(RootState::Live, &name);
             }
         }
         Ok(())
     }
 
-    /// The directory for what has no name, made if need be.
+    /// Returns the directory for inodes without a name; creates it if necessary.
     fn lost_and_found(&mut self, id: RootId) -> Result<Ino> {
         if let Some(dir) = self.found.get(&id.0) {
             return Ok(*dir);
         }
-        let root = self.volume.store.root(Ino::new(id, 1))?;
+        let root = self.volume.0.store.root(Ino::new(id, 1))?;
         let top = root.top();
-        let dir = match self.volume.find_entry(top, LOST_AND_FOUND)? {
+        let dir = match self.volume.directories().find_entry(top, LOST_AND_FOUND)? {
             Some(found) if found.kind == DIRECTORY => found.child,
             _ => self.make_lost_and_found(top)?,
         };
@@ -114,15 +114,15 @@ impl Repair<'_> {
     fn make_lost_and_found(&mut self, top: Ino) -> Result<Ino> {
         let name = String::from_utf8_lossy(LOST_AND_FOUND).into_owned();
         let name = self.free_name(top, name)?;
-        let store = &self.volume.store;
+        let store = &self.volume.0.store;
         let root = store.root(top)?;
-        let place = root.table.allocate(root.table.get(top)?.at(), 0)?;
+        let place = root.table.numbers().allocate(root.table.get(top)?.at(), 0)?;
         let stamp = now();
         let before = place.read().inode.core.generation;
         let core = Core {
             mode: FileKind::Directory.mode_bits() | 0o700,
             nlink: 2,
-            generation: (before + 1).max(store.floor.load(Ordering::Relaxed)).max(1),
+            generation: (before + 1).max(store.generation_floor()).max(1),
             parent_or_rdev: top.0,
             atime: stamp,
             mtime: stamp,
@@ -134,9 +134,9 @@ impl Repair<'_> {
         self.note(place.ino, &inode);
         *place.write().edit(&root.table, self.epoch) = inode;
         root.table.count_inodes(1);
-        let path = self.volume.path_below(top, &name);
-        self.did(format!("{path} made"));
-        self.accept(place.ino, top, &name, !self.volume.parents);
+        let path = self.volume.inspection().path_below(top, &name);
+        self.did(format!("{path} created"));
+        self.accept(place.ino, top, &name, !self.volume.0.parents);
         self.insert(top, Entry { child: place.ino, kind: DIRECTORY, name })?;
         Ok(place.ino)
     }

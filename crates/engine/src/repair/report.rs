@@ -1,82 +1,88 @@
-//! What a repair tells.
+//! The report of a repair.
 
+use crate::repair::Mending;
 use crate::types::{CheckReport, Problem, RecoveryReport};
-use crate::volume::Inner;
 use shoal_base::Ino;
 use shoal_format::node::TreeId;
-use shoal_txn::{Loss, Lost};
+use shoal_txn::{LostKind, LostObject};
 
-/// Something that was done, or would be.
+/// A change that was made, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// The pass that did it.
+    /// The pass of the change.
     pub pass: &'static str,
-    /// What, and to whom.
+    /// Description of the change and of its object.
     pub message: String,
 }
 
 /// Result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct RepairReport {
-    /// What was wrong: as the check found it, then every block that could not be read.
+    /// Problems found by the check, then every unreadable block.
     pub found: Vec<Problem>,
-    /// What was done, or would be, in order.
+    /// Changes that were made, or would be, in order.
     pub actions: Vec<Action>,
-    /// Why the repair was not tried, if so: it needs too much memory.
+    /// Reason why the repair was not attempted: it needs too much memory.
     pub unmended: Option<String>,
-    /// Whether anything was written.
+    /// Something was written.
     pub written: bool,
-    /// What is still wrong after it.
+    /// Problems that remain after the repair.
     pub left: Vec<Problem>,
-    /// What the last check counted.
+    /// Counts of the last check.
     pub checked: CheckReport,
-    /// What the journal held.
+    /// Report of the recovery.
     pub recovery: RecoveryReport,
-    /// Inodes in use when it was mended.
+    /// Inodes in use after the repair.
     pub inodes: u64,
-    /// How long it took to read, mend and write, without the checks before and after.
+    /// Seconds for reading, repairing and writing, without the checks before and after.
     pub seconds: f64,
 }
 
 impl RepairReport {
-    /// Names every loss, and whom it concerns.
-    pub(crate) fn lost(&mut self, volume: &Inner, losses: &[Loss]) {
+    /// Reports every loss, with the affected inodes.
+    pub(crate) fn lost(&mut self, volume: Mending<'_>, losses: &[LostObject]) {
         for loss in losses {
-            let rule = match loss.what {
-                Lost::Superblock => "superblock-copy",
-                Lost::Checkpoint => "lost-checkpoint",
-                Lost::Usage => "lost-usage-table",
-                Lost::RootPage => "lost-root-page",
-                Lost::Orphans => "lost-orphans",
-                Lost::Intents => "lost-intents",
-                Lost::Journal => "lost-journal",
-                Lost::Node(TreeId::Imap) => "lost-imap-node",
-                Lost::Node(TreeId::Dirents) => "lost-dirents-node",
-                Lost::Node(TreeId::Attrs) => "lost-attrs-node",
-                Lost::Node(TreeId::Extents) => "lost-extents-node",
-                Lost::InodeBlock => "lost-inode-block",
+            let rule = match loss.kind {
+                LostKind::Superblock => "superblock-copy",
+                LostKind::Checkpoint => "lost-checkpoint",
+                LostKind::Usage => "lost-usage-table",
+                LostKind::RootPage => "lost-root-page",
+                LostKind::Orphans => "lost-orphans",
+                LostKind::Intents => "lost-intents",
+                LostKind::Journal => "lost-journal",
+                LostKind::Node(TreeId::Imap) => "lost-imap-node",
+                LostKind::Node(TreeId::Dirents) => "lost-dirents-node",
+                LostKind::Node(TreeId::Attrs) => "lost-attrs-node",
+                LostKind::Node(TreeId::Extents) => "lost-extents-node",
+                LostKind::InodeBlock => "lost-inode-block",
             };
             let message = format!("{}{}", loss.error, whose(volume, loss));
             self.found.push(Problem { rule, message });
-            let root = volume.store.root(Ino::new(loss.root, 0));
-            if let (Lost::Node(tree), Ok(root)) = (loss.what, root) {
-                volume.affected(root, tree, loss.low, loss.high, &mut |_, rule, message| {
-                    let problem = Problem { rule, message };
-                    if !self.found.contains(&problem) {
-                        self.found.push(problem);
-                    }
-                });
+            let root = volume.0.store.root(Ino::new(loss.root, 0));
+            if let (LostKind::Node(tree), Ok(root)) = (loss.kind, root) {
+                volume.inspection().affected(
+                    root,
+                    tree,
+                    loss.low,
+                    loss.high,
+                    &mut |_, rule, message| {
+                        let problem = Problem { rule, message };
+                        if !self.found.contains(&problem) {
+                            self.found.push(problem);
+                        }
+                    },
+                );
             }
         }
     }
 }
 
-/// The inodes that a lost block answered for.
-fn whose(volume: &Inner, loss: &Loss) -> String {
-    let tree = match loss.what {
-        Lost::Node(tree) => tree,
-        Lost::InodeBlock => TreeId::Imap,
+/// Describes the inodes that a lost block covers.
+fn whose(volume: Mending<'_>, loss: &LostObject) -> String {
+    let tree = match loss.kind {
+        LostKind::Node(tree) => tree,
+        LostKind::InodeBlock => TreeId::Imap,
         _ => return String::new(),
     };
-    volume.whose(loss.root, tree, loss.low, loss.high)
+    volume.inspection().whose(loss.root, tree, loss.low, loss.high)
 }

@@ -1,6 +1,6 @@
-//! Space, counted anew from everything that points to it.
+//! Counting space again, from everything that points to it.
 
-use crate::volume::Inner;
+use crate::repair::Mending;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Code, Ino, Result};
 use shoal_format::Ptr;
@@ -11,24 +11,24 @@ use shoal_format::inode::{Form, Inode};
 use shoal_format::node::{Key, TreeId};
 use shoal_txn::{Root, fork_extents, remote_extents};
 
-/// Bytes of data and of metadata that live in each segment; and bytes promised.
+/// Live bytes of data and of metadata in each segment; and promised bytes.
 struct Live<'v> {
-    volume: &'v Inner,
+    volume: Mending<'v>,
     segments: Vec<(u64, u64)>,
     prealloc: u64,
 }
 
-impl Inner {
-    /// For each segment, the bytes of data and of metadata that something points to; and the bytes
-    /// of preallocated extents. Of a volume that nothing changes.
-    pub(super) fn live_bytes_by_segment(&self) -> Result<(Vec<(u64, u64)>, u64)> {
-        let segments = vec![(0, 0); self.store.geometry.segments as usize];
+impl Mending<'_> {
+    /// Returns, for each segment, the live bytes of data and of metadata; and the bytes of
+    /// preallocated extents. The volume must not change meanwhile.
+    pub(super) fn live_bytes_by_segment(self) -> Result<(Vec<(u64, u64)>, u64)> {
+        let segments = vec![(0, 0); self.0.store.geometry().segments as usize];
         let mut live = Live { volume: self, segments, prealloc: 0 };
-        for root in self.store.roots.iter() {
+        for root in self.0.store.roots().iter() {
             live.root(root)?;
         }
-        self.store.newest_checkpoint().for_each_object(&mut |_, ptr| live.meta(ptr));
-        for (_, intent) in self.store.intents.all() {
+        self.0.store.checkpoints().newest().for_each_object(&mut |_, ptr| live.meta(ptr));
+        for (_, intent) in self.0.store.intents().all() {
             live.extent(intent.to_set().and_then(|attr| attr.value.extent()));
         }
         Ok((live.segments, live.prealloc))
@@ -37,7 +37,7 @@ impl Inner {
 
 impl Live<'_> {
     fn meta(&mut self, ptr: Ptr) {
-        let seg = self.volume.store.geometry.segment_of(ptr.addr).0 as usize;
+        let seg = self.volume.0.store.geometry().segment_of(ptr.addr).0 as usize;
         if let Some(live) = self.segments.get_mut(seg).filter(|_| !ptr.is_null()) {
             live.1 += u64::from(ptr.len);
         }
@@ -49,7 +49,7 @@ impl Live<'_> {
             self.prealloc += u64::from(extent.len);
             return;
         }
-        let seg = self.volume.store.geometry.segment_of(extent.data_addr()).0 as usize;
+        let seg = self.volume.0.store.geometry().segment_of(extent.data_addr()).0 as usize;
         if let Some(live) = self.segments.get_mut(seg) {
             live.0 += u64::from(extent.stored_len());
         }

@@ -1,8 +1,8 @@
-//! A hash for maps of inodes: a repair looks up each of them a dozen times.
+//! A fast hash for maps of inodes: a repair looks up each inode about a dozen times.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Hashes inode numbers, which nobody chooses to collide, at the cost of a multiplication.
+/// Hashes inode numbers with one multiplication. A user cannot choose them to collide.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Spread;
 

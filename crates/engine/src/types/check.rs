@@ -1,18 +1,18 @@
-//! What a check says.
+//! Results of a check.
 
-/// A problem that a check found.
+/// A problem found by a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Stable short name of the rule: `dirent-child-missing`.
+    /// Stable short name of the rule, for example `dirent-child-missing`.
     pub rule: &'static str,
-    /// What is wrong, and where.
+    /// Description of the problem, with the object and its place.
     pub message: String,
 }
 
 /// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// Inodes seen in use.
+    /// Inodes in use.
     pub inodes: u64,
     /// Directories.
     pub directories: u64,
@@ -28,10 +28,10 @@ pub struct CheckReport {
     pub data_bytes: u64,
     /// Tree nodes and inode blocks read.
     pub blocks: u64,
-    /// Leaves of each kind of tree, in the order of their numbers; fewer, if an inner node cannot
+    /// Leaves of each kind of tree, in the order of their numbers. Too low if an inner node cannot
     /// be read.
     pub leaves: [u64; 4],
-    /// What is wrong; empty: clean.
+    /// Problems found; empty if the volume is clean.
     pub problems: Vec<Problem>,
 }
 

@@ -1,20 +1,20 @@
-//! Changing attributes: `setname`, `removename` and `replacename` are one thing, a [`Change`], with
-//! one contract (after XFS's short-form shortcut, Darrick J. Wong):
+//! Changing attributes: set, remove and replace are one operation, a [`Change`], with one contract
+//! (after XFS's short-form shortcut, Darrick J. Wong):
 //!
-//! * If the attributes are in the inode, or can be, and the result fits, the change happens in the
+//! * If the attributes are in the inode, or can be, and the result fits, the change is part of the
 //!   caller's transaction and no intent is logged. A value of the same length is overwritten in
 //!   place; any other replace is one step as well.
-//! * Otherwise an intent is logged with the caller's other items, and finished in follow-up
+//! * Otherwise an intent is logged with the caller's other items, and completed in follow-up
 //!   transactions (`intents/mod.rs`).
 //!
-//! A change is *planned* first, under the inode's lock: everything that can fail happens there
-//! (reading, finding room, writing a value or contents to the device), and nothing is changed. Then
-//! it is *applied*. So a shortcut that does not work leaves nothing half done.
+//! A change is first *planned* under the inode's lock. All steps that can fail are there (reading,
+//! finding space, writing a value or contents to the device), and nothing changes. Then it is
+//! *applied*. So a shortcut that is impossible leaves no incomplete change.
 
 use super::inline::{self, find, spliced};
 use super::room::Data;
 use crate::records::ATTR_CHANGED;
-use crate::volume::Inner;
+use crate::xattr::Xattrs;
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Ino, Result};
@@ -27,8 +27,8 @@ use shoal_itable::Locked;
 use shoal_txn::{ExtentChange, Txn};
 use std::ops::Range;
 
-/// What shall become of an inode's attributes. One attribute goes, one comes; what comes replaces
-/// what has its name.
+/// A change of an inode's attributes. One attribute is removed, one is set; the latter replaces one
+/// of the same name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change<'a> {
     pub remove: Option<Id<'a>>,
@@ -44,18 +44,18 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Extent of a value that a change adds or removes. Boxed: most changes have none.
+/// Extent of a value that a change adds or removes. Boxed, because most changes have none.
 type Moved = Option<Box<Extent>>;
 
-/// How a change is going to happen.
+/// Planned form of a change.
 #[must_use = "a planned change has to be applied"]
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// It is as it shall be.
+    /// No change is needed.
     Nothing,
-    /// A parent pointer, all that the fork holds, becomes another (`parent.rs`).
+    /// A parent pointer that is the whole fork is replaced by another (`paths/`).
     Sole,
-    /// Bytes of the fork are overwritten by as many others.
+    /// Bytes of the fork are overwritten by the same number of others.
     InPlace { at: Range<usize>, bytes: Vec<u8>, gone: Moved, new: Moved },
     /// The fork is replaced.
     Fork { bytes: Box<[u8]>, data: Data, gone: Moved, new: Moved },
@@ -64,7 +64,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// Whether it changes nothing but the inode itself.
+    /// Returns whether it changes only the inode itself.
     pub(crate) fn is_within(&self) -> bool {
         match self {
             Plan::Nothing | Plan::Sole => true,
@@ -76,7 +76,8 @@ impl Plan {
         }
     }
 
-    /// Bytes of record, at most, that it takes for this inode; of an intent, those of its log.
+    /// Maximum bytes of its items in a record for this inode; for an intent, of the announcing
+    /// item.
     pub(crate) fn record_bytes(&self, inode: &Inode) -> usize {
         match self {
             Plan::Nothing | Plan::Sole | Plan::InPlace { .. } => size::fork(inode.attr.len()),
@@ -87,8 +88,8 @@ impl Plan {
     }
 }
 
-/// A change whose intent is in the record under construction: the chain has to be run when the
-/// record has all that belongs to the call.
+/// A change whose intent is in the record under construction. It must be finished once the record
+/// has everything else of the call.
 #[must_use = "an intent that is not finished waits for the next recovery"]
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -96,16 +97,16 @@ pub(crate) struct Pending {
     pub intent: Intent,
 }
 
-impl Inner {
-    /// Plans a change of an inode whose lock is held.
-    pub(crate) fn plan(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
+impl Xattrs<'_> {
+    /// Plans a change of a locked inode.
+    pub(crate) fn plan(self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
         match inode.core.attr_form {
             Form::Empty | Form::Inline => self.plan_inline(ino, inode, change),
             Form::Tree | Form::Extents => self.plan_intent(ino, inode, change),
         }
     }
 
-    fn plan_inline(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
+    fn plan_inline(self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
         let fork = &inode.attr[..];
         let place = |id: Option<Id<'_>>| match id {
             Some(id) => find(ino, fork, &id),
@@ -114,8 +115,8 @@ impl Inner {
         let old = place(change.remove)?;
         let same = place(change.set.map(|attr| attr.id(ino.root())))?;
         let new = change.set.and_then(|attr| attr.value.extent()).map(Box::new);
-        // With both the old and the new name there already, which no call asks for, two entries
-        // become one: that is left to the general way.
+        // If attributes of both the old and the new name exist, two become one. No call does this,
+        // so the general method is enough.
         let gone = match (&old, &same) {
             (Some(a), Some(b)) if a.range != b.range => {
                 return self.plan_intent(ino, inode, change);
@@ -124,7 +125,7 @@ impl Inner {
             (None, None) if change.set.is_none() => return Ok(Plan::Nothing),
             (None, None) => None,
         };
-        if self.options.attr_intents {
+        if self.0.options.lab().attr_intents {
             return self.plan_intent(ino, inode, change);
         }
         let range = gone.map(|place| place.range.clone());
@@ -142,9 +143,9 @@ impl Inner {
         }
     }
 
-    /// What the intent's chain is going to read is read here, so that it does not fail there.
+    /// Reads everything that the transactions of the intent will read, so that they do not fail.
     #[cold]
-    fn plan_intent(&self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
+    fn plan_intent(self, ino: Ino, inode: &Inode, change: &Change<'_>) -> Result<Plan> {
         for attr in inline::all(ino, &inode.attr)? {
             self.can_put_in_tree(ino, &attr.id(ino.root()))?;
         }
@@ -172,20 +173,20 @@ impl Inner {
         Ok(Plan::Intent(Intent { ino, generation, remove: removed, set }))
     }
 
-    /// Applies a plan, made under the lock that is still held.
+    /// Applies a plan. The lock under which it was made must still be held.
     pub(crate) fn apply(
-        &self,
+        self,
         txn: &mut Txn<'_>,
         locked: &mut Locked<'_>,
         plan: Plan,
     ) -> Result<Option<Pending>> {
-        let table = &self.store.root(locked.ino())?.table;
+        let table = &self.0.store.root(locked.ino())?.table;
         let (gone, new) = match plan {
             Plan::Nothing => return Ok(None),
-            Plan::Sole => unreachable!("a sole pointer is moved by who knows its new name"),
+            Plan::Sole => unreachable!("a sole parent pointer is applied with its new name"),
             Plan::Intent(intent) => return Ok(Some(self.log_intent(txn, intent))),
             Plan::InPlace { at, bytes, gone, new } => {
-                let inode = locked.edit(table, txn.epoch);
+                let inode = locked.edit(table, txn.epoch());
                 inode.attr[at].copy_from_slice(&bytes);
                 let (ino, form) = (locked.ino(), Form::Inline);
                 txn.log(Item::AttrFork { ino, form, bytes: &locked.inode().attr });
@@ -199,19 +200,19 @@ impl Inner {
             }
         };
         if !planted::is(Defect::OldValueCounted) {
-            gone.iter().for_each(|extent| self.store.account(extent, ExtentChange::Goes));
+            gone.iter().for_each(|extent| txn.account(extent, ExtentChange::Goes));
         }
-        new.iter().for_each(|extent| self.store.account(extent, ExtentChange::Appears));
-        self.store.counters.add(Counter::AttrShortcuts, 1);
+        new.iter().for_each(|extent| txn.account(extent, ExtentChange::Appears));
+        self.0.store.counters().add(Counter::AttrShortcuts, 1);
         Ok(None)
     }
 
-    /// Puts an intent into the record under construction.
+    /// Adds an intent to the record under construction.
     #[cold]
-    pub(crate) fn log_intent(&self, txn: &mut Txn<'_>, intent: Intent) -> Pending {
-        let id = self.store.intents.next();
+    pub(crate) fn log_intent(self, txn: &mut Txn<'_>, intent: Intent) -> Pending {
+        let id = self.0.store.intents().next();
         txn.log(Item::IntentLog { id, body: &intent.to_bytes() });
-        self.store.counters.add(Counter::AttrIntents, 1);
+        self.0.store.counters().add(Counter::AttrIntents, 1);
         Pending { id, intent }
     }
 }

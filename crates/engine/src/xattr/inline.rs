@@ -1,5 +1,5 @@
-//! Attributes in the inode: operations on an attribute fork's bytes. None has a side effect; each
-//! makes the fork as it is to be, or says where to overwrite the one there is.
+//! Attributes in the inode: operations on an attribute fork's bytes. None has a side effect: each
+//! returns the new fork, or the range to overwrite in the old one.
 
 use shoal_base::{Error, Ino, Result};
 use shoal_format::attr::{Attr, Attrs, Id};
@@ -8,19 +8,20 @@ use std::ops::Range;
 /// An attribute found in a fork.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'f> {
-    /// Its bytes.
+    /// Range of its encoded bytes in the fork.
     pub range: Range<usize>,
-    /// What is there.
+    /// The attribute.
     pub attr: Attr<'f>,
 }
 
-/// A fork that breaks a rule: `EIO` with the inode's number; other files are as they were.
+/// Returns the error for an invalid fork: `EIO` with the inode's number. Other files are not
+/// affected.
 #[cold]
 pub(crate) fn broken(ino: Ino, rule: impl Into<String>) -> Error {
     Error::corrupt(format!("attributes of inode {ino}"), None, rule)
 }
 
-/// Looks an attribute up.
+/// Looks up an attribute.
 #[inline]
 pub(crate) fn find<'f>(ino: Ino, fork: &'f [u8], id: &Id<'_>) -> Result<Option<Place<'f>>> {
     let mut attrs = Attrs::new(fork);
@@ -28,7 +29,7 @@ pub(crate) fn find<'f>(ino: Ino, fork: &'f [u8], id: &Id<'_>) -> Result<Option<P
     while let Some(attr) = attrs.next() {
         let attr = attr.ok_or_else(|| broken(ino, format!("no attribute at byte {start}")))?;
         let end = attrs.position();
-        // Looked at in the order in which they are most likely to differ.
+        // Compared in the order in which they are most likely to differ.
         if attr.name == id.name && attr.space == id.space && attr.link(ino.root()) == id.link {
             return Ok(Some(Place { range: start..end, attr }));
         }
@@ -37,13 +38,14 @@ pub(crate) fn find<'f>(ino: Ino, fork: &'f [u8], id: &Id<'_>) -> Result<Option<P
     Ok(None)
 }
 
-/// All attributes of a fork.
+/// Decodes all attributes of a fork.
 pub(crate) fn all(ino: Ino, fork: &[u8]) -> Result<Vec<Attr<'_>>> {
     let attrs: Option<Vec<Attr<'_>>> = Attrs::new(fork).collect();
     attrs.ok_or_else(|| broken(ino, "not attributes"))
 }
 
-/// The fork without `gone`, and with `new` in its place, or at the end when there is no such place.
+/// Returns the fork without `gone`, and with `new` in its place, or at the end if nothing is
+/// removed.
 pub(crate) fn spliced(fork: &[u8], gone: Option<&Range<usize>>, new: Option<&Attr<'_>>) -> Vec<u8> {
     let gone = gone.cloned().unwrap_or(fork.len()..fork.len());
     let added = new.map_or(0, Attr::encoded_len);

@@ -1,15 +1,14 @@
-//! Attributes of inodes: how they are kept, and how they change. The calls are in `attributes.rs`,
-//! parent pointers in `parent.rs`.
+//! Attributes of inodes: storage and changes. The calls are in `attributes/`, parent pointers in
+//! `paths/`.
 //!
 //! | form | file | where |
 //! | --- | --- | --- |
 //! | inline | `inline.rs` | packed in the inode's attribute fork |
-//! | tree | `tree.rs` | values of the `attrs` tree, when the fork has no room (`room.rs`) |
+//! | tree | `tree.rs` | values of the `attrs` tree, if the fork has too little space (`room.rs`) |
 //! | remote | `remote.rs` | a value of more than 1 KiB, in a data object; the attribute itself is in one of the other two |
 //!
-//! `change.rs` decides how a change happens; `acl.rs` knows access control lists.
+//! `change.rs` plans and applies a change.
 
-pub(crate) mod acl;
 mod change;
 pub(crate) mod inline;
 mod remote;
@@ -20,15 +19,21 @@ pub(crate) use change::{Change, Pending, Plan};
 pub(crate) use remote::Held;
 pub(crate) use tree::Side;
 
-use crate::volume::Inner;
+use crate::objects::Objects;
+use crate::state::room;
 use shoal_base::{Ino, Result};
 use shoal_format::attr::{Attr, Id};
 use shoal_format::inode::{Form, Inode};
 
-impl Inner {
-    /// Calls `f` with an attribute of an inode whose lock is held; `None`: it has no such.
+room! {
+    /// Stored attributes.
+    pub(crate) struct Xattrs { objects: Objects }
+}
+
+impl Xattrs<'_> {
+    /// Calls `f` with an attribute of a locked inode; `None` if it does not exist.
     pub(crate) fn with_attr<R>(
-        &self,
+        self,
         ino: Ino,
         inode: &Inode,
         id: &Id<'_>,
@@ -43,13 +48,13 @@ impl Inner {
                 Some(found) => Attr::decode_whole(&found.raw).map(|attr| f(&attr)).transpose(),
                 None => Ok(None),
             },
-            Form::Extents => Err(inline::broken(ino, "form of the fork")),
+            Form::Extents => Err(inline::broken(ino, "invalid form of the fork")),
         }
     }
 
     /// Calls `each` with the attributes of one side until it returns `false`.
     pub(crate) fn each_attr(
-        &self,
+        self,
         ino: Ino,
         inode: &Inode,
         side: Side,
@@ -66,7 +71,7 @@ impl Inner {
                 Ok(())
             }
             Form::Tree => self.each_in_tree(ino, side, each),
-            Form::Extents => Err(inline::broken(ino, "form of the fork")),
+            Form::Extents => Err(inline::broken(ino, "invalid form of the fork")),
         }
     }
 }

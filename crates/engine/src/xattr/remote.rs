@@ -1,12 +1,12 @@
-//! Values in data objects of their own: writing, reading, and moving them for the cleaner.
+//! Values in separate data objects: writing, reading, and moving them for the cleaner.
 //!
-//! An object says for which inode it was written and, in the place of the file offset, the hash of
-//! the attribute with the top bit set, which no file offset has. Its space is counted as that of an
-//! extent: it appears when an attribute points to it, and goes when none does any more.
+//! An object's header has the inode and, instead of the file offset, the hash of the attribute with
+//! the top bit set, which no file offset has. Its space is accounted for like an extent's, as long
+//! as an attribute points to it.
 
 use super::inline::{broken, spliced};
 use crate::records;
-use crate::volume::Inner;
+use crate::xattr::Xattrs;
 use shoal_base::{Addr, Code, Error, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::attr::{Attr, Attrs, Id, KEY_HIGH, LOCAL_MAX, VALUE_MAX, Value};
@@ -19,43 +19,45 @@ use shoal_txn::{ExtentChange, Need};
 pub(crate) enum Held<'s> {
     /// Its bytes.
     Here(Vec<u8>),
-    /// Where it is on the device; it stays there as long as it is held.
+    /// Its pointer. The hold keeps its segment.
     There(Ptr, Hold<'s>),
 }
 
-impl Inner {
-    /// The value as it is to be stored: a long one is written to the device. Nobody points to it
-    /// yet.
-    pub(crate) fn store_value<'v>(
-        &self,
+impl<'v> Xattrs<'v> {
+    /// Returns the form in which a value is stored. Writes a long one to the device, as an object
+    /// to which nothing points yet.
+    pub(crate) fn store_value<'a>(
+        self,
         ino: Ino,
         id: &Id<'_>,
-        value: &'v [u8],
-    ) -> Result<Value<'v>> {
+        value: &'a [u8],
+    ) -> Result<Value<'a>> {
         if value.len() <= LOCAL_MAX {
             return Ok(Value::Local(value));
         }
         if value.len() > VALUE_MAX {
             return Err(Error::Code(Code::TooBig));
         }
-        let offset = KEY_HIGH | id.hash(ino.root(), self.store.volume);
-        Ok(Value::Remote(self.write_object(ino, offset, &[value])?.ptr))
+        let offset = KEY_HIGH | id.hash(ino.root(), self.0.store.volume());
+        Ok(Value::Remote(self.objects().write_object(ino, offset, &[value])?.ptr))
     }
 
-    /// The bytes of a value, from wherever they are.
-    pub(crate) fn load_value(&self, ino: Ino, attr: &Attr<'_>) -> Result<Vec<u8>> {
+    /// Returns the bytes of a value, wherever they are.
+    pub(crate) fn load_value(self, ino: Ino, attr: &Attr<'_>) -> Result<Vec<u8>> {
         match self.hold_value(ino, attr)? {
             Held::Here(bytes) => Ok(bytes),
             Held::There(ptr, _hold) => self.read_value(ino, &attr.id(ino.root()), &ptr),
         }
     }
 
-    /// Finds a value of an inode that is locked, to be read when the lock is gone.
-    pub(crate) fn hold_value(&self, ino: Ino, attr: &Attr<'_>) -> Result<Held<'_>> {
+    /// Finds a value of a locked inode, to be read after the lock is released.
+    pub(crate) fn hold_value(self, ino: Ino, attr: &Attr<'_>) -> Result<Held<'v>> {
         match attr.value {
             Value::Local(bytes) => Ok(Held::Here(bytes.to_vec())),
-            Value::Remote(ptr) if self.store.geometry.contains(ptr.addr, u64::from(ptr.len)) => {
-                Ok(Held::There(ptr, self.store.space.hold(ptr.addr)))
+            Value::Remote(ptr)
+                if self.0.store.geometry().contains(ptr.addr, u64::from(ptr.len)) =>
+            {
+                Ok(Held::There(ptr, self.0.store.space().hold(ptr.addr)))
             }
             Value::Remote(_) => {
                 let text = attr.to_text(ino.root());
@@ -65,20 +67,20 @@ impl Inner {
     }
 
     /// Reads a value from the device.
-    pub(crate) fn read_value(&self, ino: Ino, id: &Id<'_>, ptr: &Ptr) -> Result<Vec<u8>> {
+    pub(crate) fn read_value(self, ino: Ino, id: &Id<'_>, ptr: &Ptr) -> Result<Vec<u8>> {
         let mut bytes = vec![0; ptr.len as usize];
-        self.store.device.read_at(&mut bytes, ptr.addr.0)?;
+        self.0.store.device().read_at(&mut bytes, ptr.addr.0)?;
         let object = format_args!("attribute {} of inode {ino}", id.to_text());
         ptr.verify_payload(&bytes, object)?;
-        Ok(self.decode(ptr, &bytes, object)?.into_owned())
+        Ok(self.objects().decode(ptr, &bytes, object)?.into_owned())
     }
 
-    /// For the cleaner: writes the value whose object is at `payload` elsewhere. Returns its
-    /// length, 0 if no attribute points to it.
-    pub(crate) fn move_value(&self, header: &DataHeader, payload: Addr) -> Result<u32> {
+    /// For the cleaner: copies the value whose object is at `payload` to another segment. Returns
+    /// its length, 0 if no attribute points to it.
+    pub(crate) fn move_value(self, header: &DataHeader, payload: Addr) -> Result<u32> {
         let ino = header.ino();
-        let mut txn = self.store.begin(Need::Release, records::CLEAN)?;
-        let inode = self.store.root(ino)?.table.get(ino)?;
+        let mut txn = self.0.store.begin(Need::Release, records::CLEAN)?;
+        let inode = self.0.store.root(ino)?.table.get(ino)?;
         let mut locked = inode.write();
         if !locked.inode().core.in_use() || locked.is_detached() {
             return Ok(0);
@@ -121,14 +123,19 @@ impl Inner {
         txn.commit().map(|_| len)
     }
 
-    fn rewrite_value(&self, header: &DataHeader, attr: &Attr<'_>) -> Result<Extent> {
+    fn rewrite_value(self, header: &DataHeader, attr: &Attr<'_>) -> Result<Extent> {
         let bytes = self.load_value(header.ino(), attr)?;
-        let new = self.write_object_as(header.ino(), header.offset, &[&bytes], Class::Reserved)?;
+        let new = self.objects().write_object_as(
+            header.ino(),
+            header.offset,
+            &[&bytes],
+            Class::Reserved,
+        )?;
         Ok(Extent { offset: 0, ..new })
     }
 
-    fn exchange_extents(&self, old: &Extent, new: &Extent) {
-        self.store.account(old, ExtentChange::Goes);
-        self.store.account(new, ExtentChange::Appears);
+    fn exchange_extents(self, old: &Extent, new: &Extent) {
+        self.0.store.account(old, ExtentChange::Goes);
+        self.0.store.account(new, ExtentChange::Appears);
     }
 }

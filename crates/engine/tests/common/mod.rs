@@ -1,4 +1,5 @@
-//! For tests that damage volumes: where everything is on a device, and what shows of a volume.
+//! For tests that damage volumes: the location of all structures on a device, and the visible
+//! contents of a volume.
 
 #![allow(clippy::unwrap_used, dead_code, reason = "a test fails by panicking; not all use all")]
 
@@ -21,12 +22,12 @@ pub fn open(device: &Arc<MemDevice>) -> Volume {
     Volume::open_on(device.clone(), &options()).unwrap()
 }
 
-/// What is below a volume, which no call uses.
+/// Opens the transaction layer of a volume that is not in use.
 pub fn store(device: &Arc<MemDevice>) -> Store {
     store_as(device, false)
 }
 
-/// The same, to look at alone if `read_only`.
+/// As [`store`]; read-only if `read_only`.
 pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
     let options = StoreOptions {
         read_only,
@@ -40,7 +41,7 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
     shoal_txn::open(device.clone(), options).unwrap().store
 }
 
-/// A copy of a device.
+/// Copies a device.
 pub fn copy(device: &MemDevice) -> Arc<MemDevice> {
     let new = Arc::new(MemDevice::new(device.capacity()));
     let mut piece = vec![0; 256 << 10];
@@ -53,33 +54,33 @@ pub fn copy(device: &MemDevice) -> Arc<MemDevice> {
     new
 }
 
-/// Changes a byte.
+/// Inverts some bits of a byte.
 pub fn flip(device: &MemDevice, at: u64) {
     let mut byte = [0];
     device.read_at(&mut byte, at).unwrap();
     device.write_at(&[byte[0] ^ 0x5a], at).unwrap();
 }
 
-/// Repairs without asking.
+/// Repairs without confirmation.
 pub fn repair(device: &Arc<MemDevice>) -> RepairReport {
     Volume::repair_on(device.clone(), &options(), &mut |_, _, _| {}, &mut |_| true).unwrap()
 }
 
-/// The newest checkpoint of a device.
+/// Reads the newest checkpoint of a device.
 pub fn image(device: &dyn Device) -> Image {
     let sb = shoal_txn::read_superblock(device).unwrap();
     let checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
     Image::read(device, &sb, checkpoint, &mut |_, e| panic!("{e}")).unwrap()
 }
 
-/// Its roots.
+/// Reads the records of its subvolumes.
 pub fn roots(device: &MemDevice) -> Vec<RootRecord> {
     let (image, geometry) = (image(device), shoal_txn::read_superblock(device).unwrap().geometry);
     let pages = 0..image.roots().div_ceil(ROOTS);
     pages.flat_map(|page| image.read_roots(device, &geometry, page).unwrap()).collect()
 }
 
-/// Every block that the newest checkpoint of a device leads to, by kind.
+/// Returns every block to which the newest checkpoint of a device leads, by kind.
 pub fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
     let sb = shoal_txn::read_superblock(device).unwrap();
     let image = image(device);
@@ -120,7 +121,7 @@ fn node(device: &MemDevice, id: NodeId, ptr: Ptr, found: &mut BTreeMap<String, V
     }
 }
 
-/// What shows: by path, the inode, its link count, and its bytes or its target.
+/// Visible contents, by path: the inode, its link count, and its bytes or target.
 pub type Shown = BTreeMap<String, (u64, u32, Vec<u8>)>;
 
 pub fn shown(volume: &Volume) -> Shown {
@@ -135,18 +136,18 @@ fn walk(volume: &Volume, dir: Ino, path: &str, all: &mut Shown) {
         entries.push((String::from_utf8(e.name.to_vec()).unwrap(), e.ino, e.kind));
         true
     };
-    volume.readdir(dir, 2, &mut each).unwrap();
+    volume.directories().readdir(dir, 2, &mut each).unwrap();
     for (name, ino, kind) in entries {
         let path = format!("{path}/{name}");
-        let attr = volume.getattr(ino).unwrap();
+        let attr = volume.attributes().getattr(ino).unwrap();
         let bytes = match kind {
             FileKind::Regular => {
                 let mut bytes = vec![0; attr.size as usize];
-                let read = volume.read(ino, 0, &mut bytes).unwrap();
+                let read = volume.files().read(ino, 0, &mut bytes).unwrap();
                 assert_eq!(read, bytes.len(), "{path}");
                 bytes
             }
-            FileKind::Symlink => volume.readlink(ino).unwrap(),
+            FileKind::Symlink => volume.namespace().readlink(ino).unwrap(),
             _ => Vec::new(),
         };
         all.insert(path.clone(), (ino.0, attr.nlink, bytes));
@@ -156,7 +157,7 @@ fn walk(volume: &Volume, dir: Ino, path: &str, all: &mut Shown) {
     }
 }
 
-/// A device on which so many writes and flushes succeed; all later ones fail with `EIO`.
+/// A device on which this many writes and flushes succeed; all later ones fail with `EIO`.
 pub struct Dying {
     device: Arc<MemDevice>,
     left: AtomicI64,

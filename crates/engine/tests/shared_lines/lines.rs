@@ -1,11 +1,11 @@
 //! Cache lines that move between two processors when two threads create, unlink, stat and look up.
 //!
-//! Every access of two threads that take turns is traced (`trace.rs`), and played on two caches: a
-//! line *moves* when a thread uses what the other one has written since, or writes what the other
-//! one has read since. Lines are named by the source file that writes them. A file of which a line
-//! moves in a quarter of all calls or more must be in the list of the kind of call, and those in
-//! the list must be seen. All moves, also those of what happens now and then (a new inode block, a
-//! leaf that splits), have a bound.
+//! Every access of two threads that take turns is traced (`trace.rs`), and simulated with two
+//! caches. A line *moves* if a thread uses it after the other one has written it, or writes it
+//! after the other one has read it. Lines are identified by the source file that writes them. A
+//! file with a line that moves in at least a quarter of all calls must be in the list for the kind
+//! of call, and every file in the list must be seen. The total of all moves, including those of
+//! infrequent events (a new inode block, a split of a leaf), has a limit.
 //!
 //! `cargo test -p shoal-engine --test shared_lines -- --nocapture` prints every line that moves,
 //! with the code that writes it.
@@ -18,11 +18,11 @@ use std::sync::Arc;
 #[global_allocator]
 static ALLOCATOR: Arena = Arena;
 
-/// Files of each directory: together more leaves than one inner node has.
+/// Files in each directory: together more leaves than fit under one inner node.
 const FILES: u32 = 14_000;
-/// Calls of each kind that are traced, of each thread.
+/// Traced calls of each kind, per thread.
 const CALLS: u32 = 24;
-/// Numbers of files, in the order of calls.
+/// Distance between the file numbers of successive calls.
 const STRIDE: u32 = 97;
 
 /// A kind of call.
@@ -39,15 +39,15 @@ enum Call {
     UnlinkBeside,
 }
 
-/// What may be shared by a kind of call.
+/// Lines that a kind of call may share.
 struct Expected {
     call: Call,
-    /// Files of Shoal of which lines move in every call, or nearly.
+    /// Files of Shoal with lines that move in nearly every call.
     shared: &'static [&'static str],
-    /// Files of which lines may: where names meet in a leaf is chance.
+    /// Files with lines that may move: which names share a leaf is random.
     may: &'static [&'static str],
-    /// Moves of lines a call, all together, at most: also now and then, of a new inode block or a
-    /// leaf that splits.
+    /// Maximum moves of lines per call in total, including infrequent ones for a new inode block or
+    /// a split of a leaf.
     moves_max: f64,
 }
 
@@ -57,8 +57,8 @@ const DIRECTORY: &str = "engine/namei";
 const LEAF: &str = "format/node.rs";
 const TREE: &str = "tree/tree.rs";
 
-/// In different directories the end of the journal is all that two threads share, in one directory
-/// also its inode, and leaves.
+/// In different directories two threads share only the end of the journal; in one directory also
+/// its inode, and leaves.
 const EXPECTED: [Expected; 8] = [
     alone(Call::Stat, &[], 0.25),
     alone(Call::Lookup, &[], 0.5),
@@ -76,35 +76,35 @@ const EXPECTED: [Expected; 8] = [
     },
 ];
 
-/// Moves of the journal's lines a call: the tail once, and in about half of the calls the line in
-/// which a record of one thread ends and one of the other begins.
+/// Maximum moves of the journal's lines per call: the tail once, and in about half of the calls the
+/// line in which a record of one thread ends and one of the other begins.
 const JOURNAL_MAX: f64 = 1.75;
 
 const fn alone(call: Call, shared: &'static [&'static str], moves_max: f64) -> Expected {
     Expected { call, shared, may: &[], moves_max }
 }
 
-/// Share of the calls in which a line of a file moves, from which on it counts as shared.
+/// Fraction of calls from which on a line that moves counts as shared.
 const SHARED: f64 = 0.25;
 
 fn name(n: u32) -> String {
     format!("{n:06}-{}", "n".repeat(200))
 }
 
-/// What a thread works on.
+/// The objects that a thread works on.
 struct Worker {
     volume: Arc<Volume>,
     caller: Caller,
     dir: Ino,
     inodes: Vec<Ino>,
-    /// Another directory, and an inode behind which are its files.
+    /// A directory common to both threads, and the inode before its files.
     common: Ino,
     first: Ino,
 }
 
 impl Worker {
-    /// Directory, name and inode of a call: beside each other they are neighbours in one block of
-    /// inodes and in one directory.
+    /// Returns directory, name and inode of a call. In the common directory those of both threads
+    /// are neighbours in one inode block and in one directory.
     fn what(&self, me: usize, call: Call, n: u32) -> (Ino, String, Ino) {
         let n = n * STRIDE % FILES;
         let beside = call >= Call::StatBeside;
@@ -121,22 +121,27 @@ impl Worker {
     fn call(&self, call: Call, dir: Ino, name: &[u8], ino: Ino) {
         let (v, c) = (&self.volume, &self.caller);
         match call {
-            Call::Stat | Call::StatBeside => v.getattr(ino).map(drop).unwrap(),
-            Call::Lookup | Call::LookupBeside => v.lookup(c, dir, name).map(drop).unwrap(),
-            Call::Create | Call::CreateBeside => v.create(c, dir, name, 0o644).map(drop).unwrap(),
-            Call::Unlink | Call::UnlinkBeside => v.unlink(c, dir, name).unwrap(),
+            Call::Stat | Call::StatBeside => v.attributes().getattr(ino).map(drop).unwrap(),
+            Call::Lookup | Call::LookupBeside => {
+                v.namespace().lookup(c, dir, name).map(drop).unwrap()
+            }
+            Call::Create | Call::CreateBeside => {
+                v.namespace().create(c, dir, name, 0o644).map(drop).unwrap()
+            }
+            Call::Unlink | Call::UnlinkBeside => v.namespace().unlink(c, dir, name).unwrap(),
         }
     }
 }
 
 impl Worker {
-    /// Makes the files, then all calls of each kind in turn with the other thread. Returns the
-    /// accesses of each call.
+    /// Creates the files, then makes all calls of each kind in turn with the other thread. Returns
+    /// the accesses of each call.
     fn work(mut self, me: usize) -> Vec<Vec<Vec<Access>>> {
         in_turn(me, 2, || {
             for n in 0..FILES {
                 let name = name(n);
-                let made = self.volume.create(&self.caller, self.dir, name.as_bytes(), 0o644);
+                let made =
+                    self.volume.namespace().create(&self.caller, self.dir, name.as_bytes(), 0o644);
                 self.inodes.push(made.unwrap().ino);
             }
         });
@@ -151,27 +156,27 @@ impl Worker {
                 });
             }
         }
-        // Until the other is done, too.
+        // Waits until the other thread is done too.
         in_turn(me, 2, || {});
         logs
     }
 }
 
-/// How often a line came from the other thread's cache.
+/// Moves of a line from the other thread's cache.
 #[derive(Default)]
 struct Line {
     moves: u32,
-    /// Calls in which it did.
+    /// Calls in which it moved.
     calls: BTreeSet<usize>,
-    /// Descriptions of its writes, and how often each happened.
+    /// Descriptions of its writes, with their number.
     by: BTreeMap<String, u32>,
 }
 
-/// Plays the accesses of two processors with caches of their own, call by call in turn: a line
-/// moves when one uses what the other has written since, or writes what the other has read since.
+/// Simulates the accesses of two processors with separate caches, in turn for each call. A line
+/// moves if one uses it after the other has written it, or writes it after the other has read it.
 fn moves(logs: &[Vec<Vec<Access>>; 2]) -> BTreeMap<usize, Line> {
     let mut lines: BTreeMap<usize, Line> = BTreeMap::new();
-    // Which processors have a line.
+    // The processors that have a line.
     let mut have: BTreeMap<usize, u8> = BTreeMap::new();
     for n in 0..CALLS as usize {
         for (me, log) in logs.iter().enumerate() {
@@ -196,12 +201,12 @@ fn moves(logs: &[Vec<Vec<Access>>; 2]) -> BTreeMap<usize, Line> {
             *line.by.entry(describe(access)).or_default() += 1;
         }
     }
-    // What nobody wrote in this time may be shared for reading.
+    // Lines without writes may be shared for reading.
     lines.retain(|_, line| !line.by.is_empty());
     lines
 }
 
-/// The innermost functions of Shoal that lead to a write, with their files.
+/// Returns the innermost functions of Shoal that lead to a write, with their files.
 fn describe(access: &Access) -> String {
     let stack = trace::stack(access);
     let short = |f: &trace::Frame| {
@@ -219,8 +224,8 @@ fn describe(access: &Access) -> String {
     format!("{} [{inner}]", ours.join(" < "))
 }
 
-/// The file that writes a line, from its description. Functions of `namei` are inlined into what
-/// calls them, and their frames are lost.
+/// Returns the file that writes a line, from its description. Functions of `namei` are inlined into
+/// their callers, and their frames are lost.
 fn file_of(description: &str) -> String {
     let file = description.split(':').next().unwrap_or("");
     match file {
@@ -230,7 +235,7 @@ fn file_of(description: &str) -> String {
     }
 }
 
-/// Prints the lines that moved, and compares with what is expected. Returns what is wrong.
+/// Prints the lines that moved, and compares them with the expectation. Returns the differences.
 fn judge(expected: &Expected, logs: &[Vec<Vec<Access>>; 2]) -> Vec<String> {
     let Expected { call, shared, may, moves_max } = expected;
     let accesses: usize = logs.iter().flatten().map(Vec::len).sum();
@@ -273,12 +278,12 @@ fn judge(expected: &Expected, logs: &[Vec<Vec<Access>>; 2]) -> Vec<String> {
     wrong
 }
 
-/// Volumes that are tried. Where leaves split depends on the volume's id, by which names are
-/// hashed, and a split among so few calls would be taken for what each of them does; a line that
-/// calls do share moves on all volumes.
+/// Number of volumes tried. Splits of leaves depend on the volume's id, by which names are hashed.
+/// A split among so few calls would look like a property of each call. Lines that calls really
+/// share move on all volumes.
 const VOLUMES: usize = 16;
 
-/// Traces all calls, prints what moves, and panics if it is not what is expected.
+/// Traces all calls, prints the moves, and panics if they are not as expected.
 pub fn run() {
     trace::prepare();
     let mut wrong = Vec::new();
@@ -298,15 +303,15 @@ fn wrong_on_a_volume() -> Vec<String> {
     let options = OpenOptions { background: false, cache_bytes: 1 << 30, ..OpenOptions::default() };
     let volume = Arc::new(Volume::open_on(device, &options).unwrap());
     let root = Caller::root();
-    let common = volume.mkdir(&root, Ino::ROOT, b"common", 0o755).unwrap().ino;
+    let common = volume.namespace().mkdir(&root, Ino::ROOT, b"common", 0o755).unwrap().ino;
     let mut inodes = Vec::new();
     for n in 0..FILES {
-        let entry = volume.create(&root, common, name(n).as_bytes(), 0o644).unwrap();
+        let entry = volume.namespace().create(&root, common, name(n).as_bytes(), 0o644).unwrap();
         inodes.push(entry.ino);
     }
     let first = inodes[0];
     let workers = ["a", "b"].map(|dir| {
-        let dir = volume.mkdir(&root, Ino::ROOT, dir.as_bytes(), 0o755).unwrap().ino;
+        let dir = volume.namespace().mkdir(&root, Ino::ROOT, dir.as_bytes(), 0o755).unwrap().ino;
         Worker {
             volume: volume.clone(),
             caller: Caller::root(),

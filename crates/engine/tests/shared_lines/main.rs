@@ -1,5 +1,5 @@
-//! Counts the cache lines that move between two threads which create, unlink, stat and look up. A
-//! test without the harness, whose own thread would use memory while a trace runs.
+//! Counts the cache lines that move between two threads that create, unlink, stat and look up. A
+//! test without the harness, whose own thread would use memory during a trace.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,6 +1,6 @@
 //! A trace of every access of a thread to the heap and to static variables.
 //!
-//! Problem: a reference count, the word of a lock and a plain field all cost a cache miss when two
+//! Problem: a reference count, the word of a lock and a plain field all cost a cache miss if two
 //! threads write to one line, and no counter in the code sees all of them.
 //!
 //! Method: the heap is an arena of this module. While a trace runs, no page of the arena, nor of
@@ -26,19 +26,19 @@ const PAGE: usize = 4096;
 /// Address of the arena: nothing else is mapped there.
 const ARENA: usize = 0x6100_0000_0000;
 const ARENA_BYTES: usize = 64 << 30;
-/// What the handlers allocate is not traced.
+/// Memory for the handlers' allocations, which is not traced.
 const QUIET: usize = 0x6200_0000_0000;
 const QUIET_BYTES: usize = 16 << 30;
-/// Bytes that a thread takes from the arena at a time, so that threads share no line by chance.
+/// Bytes that a thread takes from the arena at a time, so that threads share no line by accident.
 const CHUNK: usize = 256 << 10;
-/// Largest number of pages that one instruction and its handler open.
+/// Maximum number of pages that one instruction and its handler open.
 const OPEN_MAX: usize = 1024;
 /// Bit of the page fault's error code: the access was a write.
 const FAULT_WRITE: i64 = 2;
 /// Bit of the flags register: the processor stops after one instruction.
 const TRAP_FLAG: i64 = 0x100;
 
-/// An access.
+/// A traced access.
 #[derive(Clone, Copy)]
 pub struct Access {
     /// Address / 64.
@@ -48,7 +48,7 @@ pub struct Access {
     code: usize,
 }
 
-/// Ends of what has been given out, and which of the two is in use.
+/// Ends of the allocated parts, and which of the two areas is in use.
 struct Memory {
     arena: AtomicUsize,
     quiet: AtomicUsize,
@@ -57,7 +57,7 @@ struct Memory {
 
 struct Trace {
     on: Cell<bool>,
-    /// The handler runs: what it accesses itself is not recorded.
+    /// The handler is running: its own accesses are not recorded.
     handling: Cell<bool>,
     /// Pages that the current instruction and its handler have opened.
     open: [Cell<usize>; OPEN_MAX],
@@ -69,11 +69,11 @@ struct Trace {
     stacks: RefCell<BTreeMap<(usize, usize), Backtrace>>,
 }
 
-/// A static variable on pages of its own, which are never closed.
+/// A static variable on separate pages, which are never closed.
 #[repr(align(4096))]
 struct Apart<T>(T);
 
-// SAFETY: used by the one thread that traces; others wait meanwhile.
+// SAFETY: used only by the thread that traces; others wait meanwhile.
 unsafe impl Sync for Trace {}
 
 static MEMORY: Apart<Memory> = Apart(Memory {
@@ -100,11 +100,11 @@ thread_local! {
     static PART: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// The allocator: never gives memory out twice, so that an address names one object.
+/// The allocator: never reuses memory, so that an address identifies one object.
 pub struct Arena;
 
 impl Arena {
-    /// Takes `bytes` off the arena's rest, in whole pages.
+    /// Allocates `bytes` from the rest of the arena, in whole pages.
     fn take(bytes: usize) -> usize {
         if MEMORY.0.arena.load(Ordering::Acquire) == 0 {
             let map = |at: usize, bytes: usize| {
@@ -116,7 +116,7 @@ impl Arena {
                 // SAFETY: a new mapping that replaces no other.
                 unsafe { libc::mmap(at as *mut c_void, bytes, protection, flags, -1, 0) }
             };
-            // The first allocation of the process: there is one thread.
+            // The first allocation of the process: there is only one thread.
             assert!(map(ARENA, ARENA_BYTES) as usize == ARENA, "no address space");
             assert!(map(QUIET, QUIET_BYTES) as usize == QUIET, "no address space");
             MEMORY.0.arena.store(ARENA, Ordering::Release);
@@ -125,7 +125,7 @@ impl Arena {
     }
 }
 
-// SAFETY: every byte of the arena is given out once, aligned as asked.
+// SAFETY: every byte of the arena is allocated once, with the requested alignment.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align().max(16));
@@ -146,9 +146,9 @@ unsafe impl GlobalAlloc for Arena {
         };
         start as *mut u8
     }
-    // SAFETY: nothing is done; memory is never given out again.
+    // SAFETY: does nothing; memory is never reused.
     unsafe fn dealloc(&self, _at: *mut u8, _layout: Layout) {}
-    // SAFETY: as `alloc`, whose memory is fresh from the system and so is zero.
+    // SAFETY: as `alloc`, whose memory is fresh from the system and therefore zero.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
         unsafe { self.alloc(layout) }
@@ -194,7 +194,7 @@ extern "C" fn on_fault(_signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     };
     let trace = &TRACE.0;
     if !trace.on.get() || !trace.covers(at) {
-        // A defect of the program: it ends as it would have.
+        // A defect of the program: it ends as without the handler.
         // SAFETY: sets the default action.
         unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
         return;
@@ -202,7 +202,7 @@ extern "C" fn on_fault(_signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     let write = registers[libc::REG_ERR as usize] & FAULT_WRITE != 0;
     let nested = trace.handling.get();
     let (page, opened) = (at / PAGE * PAGE, trace.opened.get());
-    // An instruction may read and write: after a read the page is closed for writes still.
+    // An instruction may read and write: after a read the page stays closed for writes.
     let writable = if write || nested { libc::PROT_WRITE } else { 0 };
     protect(page, PAGE, libc::PROT_READ | writable);
     trace.open[opened].set(page);
@@ -219,7 +219,7 @@ extern "C" fn on_fault(_signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     trace.handling.set(false);
 }
 
-/// Handles the trap behind the instruction.
+/// Handles the trap after the instruction.
 extern "C" fn on_trap(_signal: c_int, _info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes it, valid during the call.
     let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
@@ -235,7 +235,7 @@ extern "C" fn on_trap(_signal: c_int, _info: *mut siginfo_t, context: *mut c_voi
 pub fn prepare() {
     for (signal, handler) in [(libc::SIGSEGV, on_fault as *const ()), (libc::SIGTRAP, on_trap as _)]
     {
-        // SAFETY: all zero is an empty mask; the handlers are as SA_SIGINFO asks.
+        // SAFETY: all zero is an empty mask; the handlers are as SA_SIGINFO requires.
         let done = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as usize;
@@ -244,7 +244,7 @@ pub fn prepare() {
         };
         assert_eq!(done, 0);
     }
-    // The program's writable mapping from its file, and the zeroed one behind it.
+    // The program's writable mapping from its file, and the zeroed one after it.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let program = std::env::current_exe().unwrap();
     let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -273,7 +273,7 @@ fn own_pages<T>(place: &'static Apart<T>) -> (usize, usize) {
     (start, (start + size_of::<Apart<T>>()).next_multiple_of(PAGE))
 }
 
-/// Ends the process when a thread panics: the others would wait for their turn for ever.
+/// Ends the process if a thread panics: the others would wait forever for their turn.
 struct EndOfAll;
 
 impl Drop for EndOfAll {
@@ -282,8 +282,8 @@ impl Drop for EndOfAll {
     }
 }
 
-/// Runs `f` when it is the turn of thread `me` of `count`, then it is the next one's. A thread that
-/// waits touches nothing that is traced.
+/// Runs `f` when it is the turn of thread `me` of `count`, then passes the turn on. A waiting
+/// thread uses no traced memory.
 pub fn in_turn<R>(me: usize, count: usize, f: impl FnOnce() -> R) -> R {
     while TURN.0.load(Ordering::Acquire) != me {
         std::thread::sleep(Duration::from_micros(20));
@@ -295,7 +295,7 @@ pub fn in_turn<R>(me: usize, count: usize, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `f` on this thread, which must be the only one that runs, and returns its accesses.
+/// Runs `f` on this thread, which must be the only running one, and returns its accesses.
 pub fn traced<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
     let trace = &TRACE.0;
     trace.closed[0].set((ARENA, MEMORY.0.arena.load(Ordering::Relaxed)));
@@ -312,13 +312,13 @@ pub fn traced<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
 /// A function of a call stack.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Frame {
-    /// Its name, without generic arguments; of one that was inlined the last part alone.
+    /// Its name, without generic arguments; of an inlined one only the last part.
     pub name: String,
-    /// The source file, as the compiler was given it, and the line.
+    /// The source file, as given to the compiler, and the line.
     pub place: String,
 }
 
-/// The functions that lead to a write, innermost first.
+/// Returns the functions that lead to a write, innermost first.
 pub fn stack(access: &Access) -> Vec<Frame> {
     let stacks = TRACE.0.stacks.borrow();
     let Some(stack) = stacks.get(&(access.code, access.line)) else { return Vec::new() };
@@ -335,13 +335,13 @@ pub fn stack(access: &Access) -> Vec<Frame> {
             frames.push(Frame { name: plain(name), place: String::new() });
         }
     }
-    // The first ones are the handler's; behind it comes what the kernel returns to.
+    // The first ones are the handler's; after it comes the function to which the kernel returns.
     let handler = frames.iter().rposition(|frame| frame.name.contains("on_fault"));
     frames.drain(..handler.map_or(0, |at| at + 2));
     frames
 }
 
-/// A function's name without generic arguments and hash.
+/// Returns a function's name without generic arguments and hash.
 fn plain(name: &str) -> String {
     let mut depth = 0;
     let mut out = String::new();

@@ -1,17 +1,16 @@
-//! What a field can be: numbers, arrays of them, and the newtypes of `shoal_base`.
+//! Types of fields: integers, arrays of them, and the newtypes of `shoal_base`.
 
-use crate::node::Key;
 use shoal_base::{Addr, Ino, Lsn, RootId};
 
 /// A value of fixed length on disk. Integers are little-endian.
 pub trait Field: Sized {
     /// Bytes on disk.
     const LEN: usize;
-    /// Writes the bytes; `to` has [`Field::LEN`] of them.
+    /// Writes the bytes; `to` must have [`Field::LEN`] bytes.
     fn put(&self, to: &mut [u8]);
-    /// Reads [`Field::LEN`] bytes; `None` when they mean nothing.
+    /// Reads [`Field::LEN`] bytes; `None` if they are invalid.
     fn get(from: &[u8]) -> Option<Self>;
-    /// The value for people.
+    /// The value as text.
     fn text(&self) -> String;
 }
 
@@ -62,7 +61,7 @@ macro_rules! odd_integers {
         pub struct $type($inner);
 
         impl $type {
-            /// The number, without its upper bits if it is too large.
+            /// Makes the number; bits above its length are dropped.
             pub const fn new(number: $inner) -> $type {
                 $type(number & ((1 << (8 * $len)) - 1))
             }
@@ -91,9 +90,9 @@ macro_rules! odd_integers {
     )*};
 }
 odd_integers! {
-    /// A number of three bytes.
+    /// A three-byte number.
     U24(u32) 3;
-    /// A number of six bytes.
+    /// A six-byte number.
     U48(u64) 6;
 }
 
@@ -117,24 +116,7 @@ impl Field for bool {
     }
 }
 
-/// Its upper half, then its lower half.
-impl Field for Key {
-    const LEN: usize = 16;
-    #[inline]
-    fn put(&self, to: &mut [u8]) {
-        self.hi.put(&mut to[..8]);
-        self.lo.put(&mut to[8..]);
-    }
-    #[inline]
-    fn get(from: &[u8]) -> Option<Self> {
-        Some(Key { hi: u64::get(from.get(..8)?)?, lo: u64::get(from.get(8..16)?)? })
-    }
-    fn text(&self) -> String {
-        format!("{:#x}/{:#x}", self.hi, self.lo)
-    }
-}
-
-/// One after another.
+/// The elements in order.
 impl<T: Field + Copy + Default, const N: usize> Field for [T; N] {
     const LEN: usize = N * T::LEN;
     #[inline]

@@ -1,28 +1,27 @@
-//! How a structure on disk is declared: once. From one declaration come the Rust type, its bytes,
-//! its reading with a check of each field, its text, an assertion of every offset, and its table in
-//! `docs/on-disk-format.md`.
+//! Declaration of on-disk structures, each once. One declaration generates the Rust type, its
+//! encoding, its decoding with a check of each field, its text, an assertion of every offset, and
+//! its table in `docs/on-disk-format.md`.
 //!
 //! ```text
 //! layout! {
 //!     /// Header of a thing.
 //!     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-//!     pub struct Head: "thing", 24 of varying, "What a reader of the document must know." {
-//!         0 magic: u32 = MAGIC, "`STH1`";        a constant: written, checked, no field
-//!         4 kind: Kind, "1 small, 2 large";      a field of any type that is `Field`
-//!         6 reserved[2], "zero";                 bytes that are written as zeros and not read
-//!         8 volume: u64, "first half of the volume id";
-//!         16 checksum[8], "of all before";       the same; the structure's code fills them in
-//!         + name: Vec<u8>, "its name";           a field of the type that is not in these bytes
+//!     pub struct Head: "thing", 24 of varying, "Text for readers of the document." { 0 magic: u32
+//!     = MAGIC, "`STH1`";        a constant: written, checked, not a field 4 kind: Kind, "1 small,
+//!     2 large";      a field of any type that implements `Field` 6 reserved[2], "zero";
+//!     bytes written as zeros and not read 8 volume: u64, "first half of the volume id"; 16
+//!     checksum[8], "of all bytes before"; the same; the structure's code fills them in + name:
+//!     Vec<u8>, "its name";           a field of the type that is not in these bytes
 //!     }
 //! }
 //! ```
 //!
 //! `24 of 24` is a structure of that size, `24 of 4096` the head of one that is 4096 bytes long,
-//! `24 of varying` a head with more behind it. What varies in length (names, values, lists) is
-//! encoded by the module of the structure, behind its head.
+//! `24 of varying` a head followed by data of varying length (names, values, lists), which the
+//! module of the structure encodes.
 //!
-//! `numbered!` declares the enumerations whose numbers are on disk, `items!` (`item.rs`) the
-//! journal's items.
+//! `numbered!` declares enumerations with on-disk numbers, `items!` (`item.rs`) the items of the
+//! journal.
 
 mod field;
 mod table;
@@ -30,7 +29,7 @@ mod table;
 pub use field::{Field, U24, U48};
 pub use table::{Row, Table};
 
-/// Whole length of a structure in a declaration: a number, or 0 for `varying`.
+/// Full length of a structure in a declaration: a number, or 0 for `varying`.
 macro_rules! whole {
     (varying) => {
         0
@@ -40,7 +39,7 @@ macro_rules! whole {
     };
 }
 
-/// Declares a structure; see the head of this module.
+/// Declares a structure; see the module documentation.
 macro_rules! layout {
     (
         $(#[$meta:meta])*
@@ -110,9 +109,9 @@ macro_rules! layout {
         }
 
         impl $name {
-            /// Bytes on disk, of what is declared.
+            /// Bytes on disk of the declared part.
             $vis const SIZE: usize = $size;
-            /// Its table in the document. Building it proves every offset.
+            /// Its table in the document. The compiler proves every offset.
             $vis const TABLE: $crate::declare::Table = $crate::declare::Table {
                 name: $word,
                 doc: $doc,
@@ -122,7 +121,7 @@ macro_rules! layout {
                 },)*],
             }
             .proved($size);
-            /// Its bytes; zeros where they are not declared as fields.
+            /// Encodes it. Bytes that are not fields are zero.
             #[inline]
             $vis fn store(&self) -> [u8; $size] {
                 let mut raw = [0; $size];
@@ -137,11 +136,10 @@ macro_rules! layout {
                 )*
                 raw
             }
-            /// Reads its bytes.
+            /// Decodes it.
             ///
             /// # Errors
-            /// The name of the first field whose bytes mean nothing, or of the constant that is
-            /// another one.
+            /// The name of the first field that is invalid, or of a constant that does not match.
             #[inline]
             $vis fn load(raw: &[u8; $size]) -> std::result::Result<$name, &'static str> {
                 $(
@@ -160,15 +158,15 @@ macro_rules! layout {
                     $($extra: Default::default(),)*
                 })
             }
-            /// Appends its bytes.
+            /// Appends the encoding.
             #[inline]
             $vis fn append(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.store());
             }
-            /// Reads it from the start of `raw`, which may be longer.
+            /// Decodes it from the start of `raw`, which may be longer.
             ///
             /// # Errors
-            /// `length` when there are too few bytes; else as [`Self::load`].
+            /// `length` if there are too few bytes; otherwise as [`Self::load`].
             #[inline]
             $vis fn read(raw: &[u8]) -> std::result::Result<$name, &'static str> {
                 Self::load(raw.first_chunk().ok_or("length")?)
@@ -201,8 +199,8 @@ macro_rules! layout {
     };
 }
 
-/// Declares an enumeration whose numbers are on disk: one byte, or as many as its `repr` has. A
-/// number is never used again for anything else.
+/// Declares an enumeration with on-disk numbers: one byte, or as many as its `repr` has. A number
+/// must never be reused.
 macro_rules! numbered {
     (
         $(#[$meta:meta])*
@@ -216,10 +214,10 @@ macro_rules! numbered {
         $vis enum $name { $($(#[$variant_meta])* $variant = $number,)* }
 
         impl $name {
-            /// All of them, by number.
+            /// All variants, by number.
             $vis const ALL: [$name; [$(stringify!($variant)),*].len()] =
                 [$($name::$variant,)*];
-            /// The one of this number on disk.
+            /// The variant with this on-disk number.
             #[inline]
             $vis const fn from_number(number: $repr) -> Option<$name> {
                 match number {

@@ -1,4 +1,4 @@
-//! The table of a structure, from which the document is printed and every offset is proved.
+//! The table of a structure: the document is generated from it, and every offset is proved by it.
 
 /// A row: a field, a constant, or bytes that are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,26 +9,26 @@ pub struct Row {
     pub len: usize,
     /// Its name.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Description for people.
     pub what: &'static str,
 }
 
 /// A structure on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Name, a word.
+    /// Name, one word.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// Description, one sentence.
     pub doc: &'static str,
-    /// Bytes of the whole structure; 0: they vary.
+    /// Bytes of the whole structure; 0 if it varies.
     pub size: usize,
-    /// Rows in the order in which they lie.
+    /// Rows by ascending offset.
     pub rows: &'static [Row],
 }
 
 impl Table {
-    /// Itself, once it is proved that every row begins where the one before ends, and the last ends
-    /// at `size`. It is evaluated by the compiler.
+    /// Returns itself. Compilation fails unless every row begins where the one before ends, and the
+    /// last ends at `size`.
     pub const fn proved(self, size: usize) -> Table {
         let (mut end, mut i) = (0, 0);
         while i < self.rows.len() {
@@ -39,7 +39,7 @@ impl Table {
         assert!(end == size, "the size is not where the last field ends");
         self
     }
-    /// Offset of the row with this name; for code that edits a structure in place.
+    /// Offset of the row with this name, for code that edits a structure in place.
     pub const fn at(&self, name: &str) -> usize {
         let mut i = 0;
         while i < self.rows.len() {

@@ -1,4 +1,4 @@
-//! A structure and an enumeration of each form that a declaration can have.
+//! A structure and an enumeration with every form that a declaration supports.
 
 use super::Field;
 use shoal_base::{Addr, RootId};
@@ -56,7 +56,7 @@ fn a_broken_field_is_named() {
     assert_eq!(broken(0, 5), Err("magic"));
     assert_eq!(broken(4, 2), Err("kind"));
     assert_eq!(broken(20, 2), Err("sealed"));
-    // Bytes that are not declared as fields may come to mean something.
+    // Bytes that are not fields may get a meaning later.
     assert_eq!(broken(6, 1), Ok(THING));
     assert_eq!(Thing::read(&[0; 29]), Err("length"));
 }

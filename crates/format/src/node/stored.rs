@@ -1,5 +1,5 @@
-//! A node on disk: header, then slots and values without the free bytes between them, coded as the
-//! header and the pointer say.
+//! A node on disk: the header, then slots and values without the free bytes between them, encoded
+//! as stated by the header and the pointer.
 
 use super::{AT_ADDR, AT_EPOCH, AT_ROOT, HEADER, Node, NodeHeader, NodeId, SLOT};
 use crate::bytes::set_at;
@@ -7,19 +7,19 @@ use crate::codec::{Codec, Coding, Compression};
 use shoal_base::limits::{ALIGN, NODE_SIZE};
 use shoal_base::{Addr, Error, Result, RootId};
 
-/// Bytes of removed values that are written along rather than squeezed out.
+/// Bytes of removed values that may be written instead of compacting the node.
 const GARBAGE_MAX: usize = 1024;
 
 const AT_LEN: usize = NodeHeader::TABLE.at("len");
 const AT_CODEC: usize = NodeHeader::TABLE.at("codec");
 
-/// Enters the address in a node that was encoded without it.
+/// Sets the address in a node that was encoded without it.
 pub fn stamp_node(stored: &mut [u8], addr: Addr) {
     set_at(stored, AT_ADDR, addr);
 }
 
 impl NodeHeader {
-    /// Returns how the node is coded; `None` if its fields do not agree.
+    /// Returns the coding of the node; `None` if its fields contradict each other.
     pub fn coding(&self) -> Option<Coding> {
         let (slots, heap) = (HEADER + usize::from(self.count) * SLOT, usize::from(self.heap));
         let values = NODE_SIZE.checked_sub(heap).filter(|_| slots <= heap)?;
@@ -30,8 +30,8 @@ impl NodeHeader {
 }
 
 impl Node {
-    /// Appends the node as it goes to the device, written by `root` in `epoch`: without its free
-    /// bytes, and coded. Its address is entered later, by [`stamp_node`].
+    /// Appends the node in its on-disk form, written by `root` in `epoch`: without its free bytes,
+    /// and compressed by `how`. [`stamp_node`] sets the address later.
     pub fn encode(
         &mut self,
         how: Compression,
@@ -66,8 +66,8 @@ impl Node {
         Coding { codec, len: len as u32, logical: logical as u32 }
     }
 
-    /// Decodes a node read from `addr`, whose checksum has been verified, into `frame`, if it obeys
-    /// the rules. Any root may have written it.
+    /// Decodes a node read from `addr`, whose checksum has been verified, into `frame`, and
+    /// verifies its rules. Any subvolume may have written it.
     ///
     /// # Errors
     /// Corruption, with the broken rule.
@@ -90,8 +90,8 @@ impl Node {
         }
     }
 
-    /// Decodes a node that nothing points to and that may begin here: its header says how it is
-    /// coded. Not verified, since nothing has its checksum.
+    /// Decodes a node that nothing points to and that may begin here. Its header gives the coding.
+    /// The checksum cannot be verified, because nothing holds it.
     ///
     /// # Errors
     /// As [`Node::decode`].
@@ -110,7 +110,7 @@ impl Node {
         Node::decode(stored, coding, frame, place)
     }
 
-    /// Fills the frame from the bytes on disk, or returns the rule that they break.
+    /// Fills the frame from the on-disk bytes, or returns the broken rule.
     fn unpack(&mut self, stored: &[u8], coding: Coding) -> std::result::Result<(), String> {
         let Some((head, body)) = stored.split_at_checked(HEADER) else {
             return Err(format!("{} bytes", stored.len()));
@@ -119,7 +119,7 @@ impl Node {
         if header.coding() != Some(coding) || coding.len as usize != stored.len() {
             let NodeHeader { len, codec, count, heap, .. } = header;
             return Err(format!(
-                "{} of {len} bytes, {count} entries, heap at {heap}: not what its pointer says",
+                "{} of {len} bytes, {count} entries, heap at {heap}: does not match its pointer",
                 codec.name()
             ));
         }
@@ -132,7 +132,7 @@ impl Node {
                 self.raw[heap..].copy_from_slice(second);
             }
             codec => {
-                // Side by side at the end of the slots, then the heap moves to its place.
+                // Decode next to the slots, then move the heap to its place.
                 let end = slots + NODE_SIZE - heap;
                 codec.decode(body, &mut self.raw[HEADER..end])?;
                 self.raw.copy_within(slots..end, heap);
@@ -169,7 +169,7 @@ mod tests {
         assert!(read(ID, level, Addr(16384)).is_err());
     }
 
-    /// A leaf with so many entries, some of them removed again.
+    /// A leaf with this number of entries, some of them removed again.
     fn leaf(entries: u64) -> Node {
         let mut node = Node::init(Node::frame(), ID, 0, Key::MIN);
         for n in 0..entries {

@@ -1,19 +1,19 @@
-//! Segment usage: what each segment holds and how many of its bytes are live. A table in pages, of
-//! which a checkpoint writes those that changed.
+//! Segment usage: the kind and the live bytes of each segment. A table in pages, of which a
+//! checkpoint writes the changed ones.
 //!
 //! ```text
 //! checkpoint → root → index pages → pages
 //! ```
 //!
-//! Page `n` answers for the [`PAGE_SEGMENTS`] segments from `n * PAGE_SEGMENTS` on, index page `n`
-//! for the [`INDEX_PAGES`] pages from `n * INDEX_PAGES` on. A null pointer stands for a page, or
-//! for all pages of an index page, whose segments are all free. The geometry decides how many there
-//! are and how long each is.
+//! Page `n` covers the [`PAGE_SEGMENTS`] segments from `n * PAGE_SEGMENTS`, index page `n` the
+//! [`INDEX_PAGES`] pages from `n * INDEX_PAGES`. A null pointer means that all segments of the
+//! page, or of all pages of the index page, are free. The geometry determines the number and the
+//! length of all of them.
 //!
-//! A position is the address at which a stream goes on in its open segment; 0: it has none. A total
-//! is the sum over all segments of one kind, in the order of the kinds' numbers: who needs the sums
-//! does not read the pages. Each pointer carries the checksum of what it points to, so the objects
-//! have none of their own. An object's epoch is never above that of the one that names it.
+//! A position is the address at which a stream continues in its open segment; 0 if it has none. A
+//! total is the sum over all segments of one kind, ordered by the kinds' numbers; it can be used
+//! without reading the pages. Pointers carry the checksums, so the objects themselves have none.
+//! The epoch of an object must never be above that of the object that points to it.
 
 mod pages;
 
@@ -26,9 +26,9 @@ use crate::{Geometry, Ptr};
 use shoal_base::{Addr, Error, Result, invariant, limits};
 use std::ops::Range;
 
-/// Segments that a page answers for.
+/// Segments that a page covers.
 pub const PAGE_SEGMENTS: u32 = 1024;
-/// Pages that an index page names.
+/// Pages that an index page covers.
 pub const INDEX_PAGES: u32 = 256;
 /// Index pages of the largest volume.
 pub const INDEXES_MAX: usize = limits::SEGMENTS_MAX.div_ceil(PAGE_SEGMENTS * INDEX_PAGES) as usize;
@@ -59,7 +59,7 @@ const _: () = assert!(32 * ROOT_MAX as u64 <= limits::SEGMENT_SIZE_MIN);
 const _: () = assert!(limits::SEGMENT_SIZE_MAX <= u32::MAX as u64);
 
 numbered! {
-    /// What a segment holds.
+    /// The contents of a segment.
     #[derive(Default)]
     pub enum SegKind: u8 {
         /// Nothing.
@@ -87,41 +87,41 @@ impl SegKind {
             SegKind::Data => "data",
         }
     }
-    /// Whether segments of this kind hold objects that pointers name.
+    /// Returns whether segments of this kind hold objects to which pointers lead.
     pub fn holds_objects(self) -> bool {
         matches!(self, SegKind::Meta | SegKind::Data)
     }
 }
 
-/// Appending streams whose positions are kept: `Meta`, then `Data` 0 to 3.
+/// Number of append streams whose positions are stored: `Meta`, then `Data` 0 to 3.
 pub const STREAMS: usize = 5;
 
-/// What the segment of a stream holds.
+/// The kind of the segments of a stream.
 pub const fn stream_kind(stream: usize) -> SegKind {
     if stream == 0 { SegKind::Meta } else { SegKind::Data }
 }
 
-/// Number of the page that answers for a segment.
+/// Number of the page that covers a segment.
 pub const fn page_of(segment: u32) -> u32 {
     segment / PAGE_SEGMENTS
 }
 
-/// Pages of a volume.
+/// Number of pages of a volume.
 pub const fn pages(geometry: &Geometry) -> u32 {
     geometry.segments.div_ceil(PAGE_SEGMENTS)
 }
 
-/// Index pages of a volume.
+/// Number of index pages of a volume.
 pub const fn indexes(geometry: &Geometry) -> u32 {
     pages(geometry).div_ceil(INDEX_PAGES)
 }
 
-/// Segments that a page answers for.
+/// Segments that a page covers.
 pub fn segments_of_page(geometry: &Geometry, number: u32) -> Range<u32> {
     rows(number, PAGE_SEGMENTS, geometry.segments)
 }
 
-/// Pages that an index page names.
+/// Pages that an index page covers.
 pub fn pages_of_index(geometry: &Geometry, number: u32) -> Range<u32> {
     rows(number, INDEX_PAGES, pages(geometry))
 }
@@ -146,7 +146,7 @@ pub fn root_len(geometry: &Geometry) -> usize {
     ROOT_FIXED + indexes(geometry) as usize * Ptr::SIZE
 }
 
-/// Bytes of the whole table if nothing in it is null.
+/// Bytes of the whole table if no pointer in it is null.
 pub const fn table_bytes(geometry: &Geometry) -> u64 {
     let (pages, indexes) = (pages(geometry) as u64, indexes(geometry) as u64);
     pages * PAGE_MAX as u64 + indexes * INDEX_MAX as u64 + ROOT_MAX as u64
@@ -156,15 +156,15 @@ layout! {
     /// One segment.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct UsageEntry: "usage-entry", 8 of 8, "A segment in a page." {
-        0 live: U48, "bytes in it that something points to; parts of a coded object count one at \
-                      least, so that there may be more than it has";
+        0 live: U48, "live bytes; each part of a compressed object counts at least one, so this \
+            may exceed the size of the segment";
         6 kind: SegKind, "0 free, 1 super, 2 journal, 3 metadata, 4 data";
-        7 sealed: bool, "1: no stream appends to it any more";
+        7 sealed: bool, "1: no stream appends to it";
     }
 }
 
 impl UsageEntry {
-    /// Which rule the entry of segment `seg` breaks.
+    /// Returns the rule that the entry of segment `seg` breaks.
     fn rule(&self, seg: u32, geometry: &Geometry) -> Option<String> {
         let (kind, live) = (self.kind, self.live.get());
         if (kind == SegKind::Super) != (seg == 0) {
@@ -185,7 +185,7 @@ layout! {
     /// Sum over the segments of one kind.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Total: "usage-total", 16 of 16, "Sum over the segments of one kind." {
-        0 segments: u64, "how many there are";
+        0 segments: u64, "number of segments";
         8 live: u64, "their live bytes";
     }
 }
@@ -199,13 +199,13 @@ impl Totals {
     pub fn of(&self, kind: SegKind) -> Total {
         self.0[kind as usize]
     }
-    /// Counts a segment.
+    /// Adds a segment.
     pub fn add(&mut self, entry: &UsageEntry) {
         let total = &mut self.0[entry.kind as usize];
         total.segments += 1;
         total.live += entry.live.get();
     }
-    /// Takes a segment out that has been counted.
+    /// Subtracts a segment that has been added.
     pub fn sub(&mut self, entry: &UsageEntry) {
         let total = &mut self.0[entry.kind as usize];
         total.segments -= 1;
@@ -213,23 +213,23 @@ impl Totals {
     }
 }
 
-/// The whole table, when all of it has been read.
+/// The whole table in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageTable {
-    /// Where each stream goes on; 0: nowhere yet.
+    /// Position of each stream; 0 if it has no open segment.
     pub positions: [Addr; STREAMS],
     /// One row for each segment.
     pub entries: Vec<UsageEntry>,
 }
 
 impl UsageTable {
-    /// A table of which no page has been read: all segments are free.
+    /// Makes a table in which all segments are free.
     pub fn blank(geometry: &Geometry, positions: [Addr; STREAMS]) -> UsageTable {
         let entries = vec![UsageEntry::default(); geometry.segments as usize];
         UsageTable { positions, entries }
     }
 
-    /// Enters the rows of a page.
+    /// Copies the rows of a page into the table.
     pub fn enter(&mut self, page: &UsagePage) {
         let start = page.number as usize * PAGE_SEGMENTS as usize;
         let rows = self.entries.get_mut(start..start + page.entries.len());
@@ -244,7 +244,7 @@ impl UsageTable {
         totals
     }
 
-    /// Checks every rule that concerns more than one page, and the totals that the root says.
+    /// Verifies every rule that concerns more than one page, and the totals stored in the root.
     pub fn verify(&self, geometry: &Geometry, said: &Totals) -> Result<()> {
         for (seg, entry) in (0..).zip(&self.entries) {
             if let Some(rule) = entry.rule(seg, geometry) {
@@ -270,7 +270,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Each stream goes on in an open segment of its own, and each open segment has a stream.
+    /// Verifies that each stream has its own open segment, and that each open segment has a stream.
     fn streams_rule(&self, geometry: &Geometry) -> Result<()> {
         let mut open = Vec::with_capacity(STREAMS);
         for (stream, position) in self.positions.iter().enumerate().filter(|(_, at)| at.0 != 0) {

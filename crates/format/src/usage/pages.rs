@@ -1,4 +1,4 @@
-//! The objects of the usage table on the device: pages, index pages, the root.
+//! The on-disk objects of the usage table: pages, index pages, the root.
 
 use super::{
     ENTRY, HEADER, INDEX_MAGIC, INDEX_MAX, INDEX_PAGES, INDEXES_MAX, PAGE_MAGIC, PAGE_MAX,
@@ -11,14 +11,14 @@ use crate::{Geometry, Ptr};
 use shoal_base::{Addr, Error, Result, invariant, limits};
 use std::fmt::Write;
 
-/// What a reader expects of a page, an index page or the root: what leads to it says so.
+/// The values that a page, an index page or the root must match.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'g> {
-    /// Shape of the volume.
+    /// Layout parameters of the volume.
     pub geometry: &'g Geometry,
     /// Low half of the volume id.
     pub volume: u64,
-    /// Epoch of what names the object.
+    /// Epoch of the object that points to it.
     pub epoch: u64,
 }
 
@@ -33,27 +33,28 @@ pub struct UsagePage {
     pub entries: Vec<UsageEntry>,
 }
 
-/// An index page: where the pages of one range are.
+/// An index page: pointers to the pages of one range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageIndex {
     /// Number of the index page.
     pub number: u32,
     /// Epoch whose checkpoint wrote it.
     pub epoch: u64,
-    /// Pointers to pages; null: all of a page's segments are free.
+    /// Pointers to pages; null if all segments of a page are free.
     pub pages: Vec<Ptr>,
 }
 
-/// The root: where the index pages are, and what a volume has once. Every checkpoint writes it.
+/// The root: pointers to the index pages, and the state that exists once per volume. Every
+/// checkpoint writes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UsageRoot {
     /// Epoch of the checkpoint that wrote it.
     pub epoch: u64,
-    /// Where each stream goes on; 0: nowhere yet.
+    /// Position of each stream; 0 if it has no open segment.
     pub positions: [Addr; STREAMS],
     /// Sums over all segments.
     pub totals: Totals,
-    /// Pointers to index pages; null: all of their segments are free.
+    /// Pointers to index pages; null if all of their segments are free.
     pub indexes: Vec<Ptr>,
 }
 
@@ -66,7 +67,7 @@ layout! {
         4 count: u32, "number of entries that follow";
         8 volume: u64, "first half of the volume id";
         16 epoch: u64, "number of the checkpoint that wrote it";
-        24 number: u32, "of the page: its first segment divided by 1024";
+        24 number: u32, "number of the page: its first segment divided by 1024";
         28 reserved: u32 = 0, "zero";
     }
 }
@@ -75,13 +76,13 @@ layout! {
     /// Header of an index page.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct IndexHead: "usage-index", 32 of varying,
-    "Index page of the segment usage table; the pointers to at most 256 pages follow. A null one: \
-     all segments of the page are free." {
+    "Index page of the segment usage table; the pointers to at most 256 pages follow. A null \
+     pointer: all segments of the page are free." {
         0 magic: u32 = INDEX_MAGIC, "`SUI1`";
         4 count: u32, "number of pointers that follow";
         8 volume: u64, "first half of the volume id";
         16 epoch: u64, "number of the checkpoint that wrote it";
-        24 number: u32, "of the index page: its first page divided by 256";
+        24 number: u32, "number of the index page: its first page divided by 256";
         28 reserved: u32 = 0, "zero";
     }
 }
@@ -91,26 +92,26 @@ layout! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct RootHead: "usage-root", 152 of varying,
     "Root of the segment usage table; the pointers to its index pages follow, one for each 262,144 \
-     segments. A null one: all of those are free." {
+     segments. A null pointer: all of those are free." {
         0 magic: u32 = ROOT_MAGIC, "`SUR1`";
         4 segments: u32, "number of segments of the volume";
         8 volume: u64, "first half of the volume id";
-        16 epoch: u64, "number of the checkpoint that names it";
+        16 epoch: u64, "number of the checkpoint that points to it";
         24 indexes: u32, "number of pointers that follow";
         28 reserved: u32 = 0, "zero";
         32 positions: [Addr; STREAMS],
-            "where each stream goes on: metadata, data 0 to 3; 0: it has no open segment";
-        72 totals: [Total; SegKind::ALL.len()], "for each kind of segment, by number, their sum";
+            "position of each stream: metadata, data 0 to 3; 0: it has no open segment";
+        72 totals: [Total; SegKind::ALL.len()], "sum for each kind of segment, by number";
     }
 }
 
-// Of an index page they are in the same places.
+// An index page has them at the same offsets.
 const AT_VOLUME: usize = PageHead::TABLE.at("volume");
 const AT_NUMBER: usize = PageHead::TABLE.at("number");
 const _: () = assert!(AT_VOLUME == IndexHead::TABLE.at("volume"));
 const _: () = assert!(AT_NUMBER == IndexHead::TABLE.at("number"));
 
-/// Which rule the volume and the epoch that a header has break.
+/// Returns the rule that the volume and the epoch of a header break.
 fn header_rule(volume: u64, epoch: u64, expected: &Expected<'_>) -> Result<(), String> {
     if volume != expected.volume {
         return Err(format!("volume {volume:#x}, expected {:#x}", expected.volume));
@@ -121,8 +122,8 @@ fn header_rule(volume: u64, epoch: u64, expected: &Expected<'_>) -> Result<(), S
     Ok(())
 }
 
-/// What begins at `raw`, for a search on the device, if it looks like a page or an index page of
-/// this volume: its magic and its number.
+/// Returns magic and number, if `raw` begins like a page or an index page of this volume. For a
+/// search on the device.
 pub fn number_at(raw: &[u8], volume: u64) -> Option<(u32, u32)> {
     let head = raw.get(..HEADER)?;
     let (magic, number) = (u32_at(head, 0), u32_at(head, AT_NUMBER));
@@ -130,7 +131,8 @@ pub fn number_at(raw: &[u8], volume: u64) -> Option<(u32, u32)> {
     known.then_some((magic, number))
 }
 
-/// Pointers that fill the rest. Each is null, or leads to as many bytes as `len` says of its place.
+/// Decodes the pointers that fill the rest. Each must be null or lead to as many bytes as `len`
+/// gives for its index.
 fn pointers(
     r: &mut Reader<'_>,
     geometry: &Geometry,
@@ -156,13 +158,13 @@ fn pointers(
 }
 
 impl UsagePage {
-    /// The name of a page in messages.
+    /// The name of a page, for messages.
     pub fn name(geometry: &Geometry, number: u32) -> String {
         let segments = segments_of_page(geometry, number);
         format!("usage page {number} (segments {} to {})", segments.start, segments.end.max(1) - 1)
     }
 
-    /// The bytes on disk.
+    /// Encodes the page.
     pub fn encode(&self, volume: u64) -> Vec<u8> {
         invariant!(self.entries.len() <= PAGE_SEGMENTS as usize, "rows of a usage page");
         let mut out = Vec::with_capacity(PAGE_MAX);
@@ -172,7 +174,7 @@ impl UsagePage {
         out
     }
 
-    /// Reads and verifies page `number`.
+    /// Decodes and verifies page `number`.
     pub fn decode(raw: &[u8], addr: Addr, number: u32, of: &Expected<'_>) -> Result<UsagePage> {
         UsagePage::fields(raw, number, of).map_err(|rule| {
             Error::corrupt(UsagePage::name(of.geometry, number), Some(addr.0), rule)
@@ -203,7 +205,7 @@ impl UsagePage {
         Ok(UsagePage { number, epoch, entries })
     }
 
-    /// For people: one line for each segment in use.
+    /// The page as text: one line for each segment in use.
     pub fn to_text(&self) -> String {
         let mut out = format!("usage page {} of epoch {}\n", self.number, self.epoch);
         let first = self.number.saturating_mul(PAGE_SEGMENTS);
@@ -222,13 +224,13 @@ impl UsagePage {
 }
 
 impl UsageIndex {
-    /// The name of an index page in messages.
+    /// The name of an index page, for messages.
     pub fn name(geometry: &Geometry, number: u32) -> String {
         let pages = pages_of_index(geometry, number);
         format!("usage index {number} (pages {} to {})", pages.start, pages.end.max(1) - 1)
     }
 
-    /// The bytes on disk.
+    /// Encodes the index page.
     pub fn encode(&self, volume: u64) -> Vec<u8> {
         invariant!(self.pages.len() <= INDEX_PAGES as usize, "rows of a usage index page");
         let mut out = Vec::with_capacity(INDEX_MAX);
@@ -238,7 +240,7 @@ impl UsageIndex {
         out
     }
 
-    /// Reads and verifies index page `number`.
+    /// Decodes and verifies index page `number`.
     pub fn decode(raw: &[u8], addr: Addr, number: u32, of: &Expected<'_>) -> Result<UsageIndex> {
         UsageIndex::fields(raw, number, of).map_err(|rule| {
             Error::corrupt(UsageIndex::name(of.geometry, number), Some(addr.0), rule)
@@ -261,7 +263,7 @@ impl UsageIndex {
         Ok(UsageIndex { number, epoch, pages: pointers(&mut r, of.geometry, len)? })
     }
 
-    /// For people: one line for each page that there is.
+    /// The index page as text: one line for each page that is not null.
     pub fn to_text(&self) -> String {
         let mut out = format!("usage index {} of epoch {}\n", self.number, self.epoch);
         let first = self.number.saturating_mul(INDEX_PAGES);
@@ -273,10 +275,10 @@ impl UsageIndex {
 }
 
 impl UsageRoot {
-    /// Its name in messages.
+    /// Its name, for messages.
     pub const NAME: &'static str = "usage root";
 
-    /// The bytes on disk, of a volume with so many segments.
+    /// Encodes the root of a volume with this number of segments.
     pub fn encode(&self, volume: u64, segments: u32) -> Vec<u8> {
         invariant!(self.indexes.len() <= INDEXES_MAX, "{} usage index pages", self.indexes.len());
         let mut out = Vec::with_capacity(ROOT_FIXED + self.indexes.len() * Ptr::SIZE);
@@ -293,7 +295,7 @@ impl UsageRoot {
         out
     }
 
-    /// Reads and verifies the root that the checkpoint of the expected epoch names.
+    /// Decodes and verifies the root of the checkpoint with the expected epoch.
     pub fn decode(raw: &[u8], addr: Addr, of: &Expected<'_>) -> Result<UsageRoot> {
         UsageRoot::fields(raw, of)
             .map_err(|rule| Error::corrupt(UsageRoot::NAME, Some(addr.0), rule))
@@ -329,7 +331,7 @@ impl UsageRoot {
         Ok(UsageRoot { epoch, positions, totals: Totals(totals), indexes })
     }
 
-    /// For people.
+    /// The root as text.
     pub fn to_text(&self) -> String {
         let mut out = format!("usage root of epoch {}\n", self.epoch);
         for (stream, position) in self.positions.iter().enumerate() {

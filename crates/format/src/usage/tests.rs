@@ -1,4 +1,4 @@
-//! Each structure there and back, and each broken rule by its name.
+//! Each structure encoded and decoded, and each broken rule named.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const GEOMETRY: Geometry = Geometry { segment_size: 1 << 20, segments: 2050, ino
 const OF: Expected<'static> = Expected { geometry: &GEOMETRY, volume: 9, epoch: 7 };
 const DATA: UsageEntry = UsageEntry { live: U48::new(5), kind: SegKind::Data, sealed: false };
 
-/// Page 0, every kind in it.
+/// Page 0, with every kind of segment.
 fn page() -> UsagePage {
     let mut entries = vec![UsageEntry::default(); 1024];
     entries[0].kind = SegKind::Super;
@@ -71,7 +71,7 @@ fn the_largest_volume_has_the_lengths_said() {
     assert_eq!(root_len(&geometry), ROOT_MAX);
     let last = (pages(&geometry) - 1, indexes(&geometry) - 1);
     assert_eq!((page_len(&geometry, last.0), index_len(&geometry, last.1)), (PAGE_MAX, INDEX_MAX));
-    // A number beyond the volume names nothing.
+    // A number beyond the volume has no rows.
     assert_eq!(page_len(&geometry, u32::MAX), HEADER);
 }
 

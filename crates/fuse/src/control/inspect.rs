@@ -1,106 +1,84 @@
-//! What goes on inside a mounted volume, asked for page by page.
+//! Counters, orphans and free space of a mounted volume.
 
-use super::{Page, ask_page};
-use crate::protocol::flags::IOCTL_INSPECT;
-use crate::protocol::inspect::*;
-use crate::protocol::page::{PAGE, Record};
-use crate::protocol::wire::{CounterRecord, InspectHead, OrphanRecord};
+use super::Call;
+use crate::protocol::control::{Entry, GAUGE, HAS_PATH, HAS_SLOT, IS_HELD, Kind, state_of};
 use crate::stats::Stat;
-use shoal::{Ino, OrphanInfo, RootInfo};
+use shoal::raw::{Ino, OrphanInfo, RootInfo};
 use std::io;
 use std::os::fd::AsFd;
-use zerocopy::{FromBytes, IntoBytes};
 
-/// What a mounted volume has without a name.
+/// Unlinked inodes and deleted subvolumes of a mounted volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Orphans {
     /// Inodes, by number.
     pub inodes: Vec<OrphanInfo>,
-    /// Roots that have been deleted, by number.
+    /// Deleted subvolumes, by number.
     pub roots: Vec<RootInfo>,
 }
 
-/// The counters of the mount that `opened` is a file or directory of, since it was mounted.
+/// Returns the counters, since the mount, of the mount that `opened` is in.
 ///
 /// # Errors
 /// `ENOTTY` when this is no mount of Shoal.
 pub fn stats_of(opened: impl AsFd) -> io::Result<Vec<Stat>> {
     let mut stats = Vec::new();
-    list(opened, COUNTERS, &mut |record: CounterRecord, tail| {
-        let (name, what) = tail.split_at(usize::from(record.name_len).min(tail.len()));
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned().into();
-        let (name, what, gauge) = (text(name), text(what), record.gauge != 0);
-        stats.push(Stat { name, value: record.value, what, gauge });
+    Call::new(Kind::Counters, 0).list(opened, &mut |entry| {
+        let [name, what] =
+            entry.texts.map(|text| String::from_utf8_lossy(text).into_owned().into());
+        let ([value, ..], gauge) = (entry.numbers, entry.flags & GAUGE != 0);
+        stats.push(Stat { name, value, what, gauge });
     })?;
     Ok(stats)
 }
 
-/// Why the volume of the mount that `opened` is a file or directory of takes no changes; `None`: it
-/// does.
+/// Returns the reason why the volume of the mount that `opened` is in is read-only; `None`: it is
+/// not.
 ///
 /// # Errors
 /// `ENOTTY` when this is no mount of Shoal.
 pub fn read_only_reason_of(opened: impl AsFd) -> io::Result<Option<String>> {
     let mut reason = None;
-    list(opened, READ_ONLY, &mut |_: CounterRecord, text| {
-        reason = Some(String::from_utf8_lossy(text).into_owned());
+    Call::new(Kind::ReadOnly, 0).list(opened, &mut |entry| {
+        reason = Some(String::from_utf8_lossy(entry.texts[0]).into_owned());
     })?;
     Ok(reason)
 }
 
-/// Discards the free space of the mount that `opened` is a file or directory of. Returns how many
-/// bytes that were.
+/// Discards the free space of the mount that `opened` is in. Returns the number of bytes.
 ///
 /// # Errors
-/// `EPERM` unless the caller is the superuser or the user who mounted, and in a mount of one root;
-/// `EROFS` when the volume takes no changes, `ENOTTY` when this is no mount of Shoal.
+/// `EPERM` unless the caller is the superuser or the user who mounted, and in a mount of one
+/// subvolume; `EROFS` when the volume is read-only, `ENOTTY` when this is no mount of Shoal.
 pub fn trim(opened: impl AsFd) -> io::Result<u64> {
     let mut bytes = 0;
-    list(opened, TRIM, &mut |record: CounterRecord, _| bytes += record.value)?;
+    Call::new(Kind::Trim, 0).list(opened, &mut |entry| bytes += entry.numbers[0])?;
     Ok(bytes)
 }
 
-/// What stands in the orphan table of the mount that `opened` is a file or directory of, or lives
-/// on in memory alone; and which roots have been deleted and are being freed.
+/// Returns the orphans of the mount that `opened` is in, those in memory alone included, and the
+/// deleted subvolumes whose space is being freed.
 ///
 /// # Errors
 /// `EPERM` unless the caller is the superuser or the user who mounted, `ENOTTY` when this is no
 /// mount of Shoal.
 pub fn orphans_of(opened: impl AsFd) -> io::Result<Orphans> {
     let mut orphans = Orphans::default();
-    list(&opened, ORPHANS, &mut |record: OrphanRecord, path| {
+    Call::new(Kind::Orphans, 0).list(&opened, &mut |Entry { numbers, flags, texts }| {
+        let [ino, size, bytes] = numbers;
         orphans.inodes.push(OrphanInfo {
-            ino: Ino(record.ino),
-            state: state_of(record.state),
-            slot: record.flags & HAS_SLOT != 0,
-            held: record.flags & IS_HELD != 0,
-            size: record.size,
-            bytes: record.bytes,
-            path: (record.flags & HAS_PATH != 0).then(|| path.to_vec()),
+            ino: Ino(ino),
+            state: state_of(flags),
+            slot: flags & HAS_SLOT != 0,
+            held: flags & IS_HELD != 0,
+            size,
+            bytes,
+            path: (flags & HAS_PATH != 0).then(|| texts[0].to_vec()),
         });
     })?;
-    list(&opened, ROOTS, &mut |record: OrphanRecord, _| {
-        let top = Ino(record.ino);
-        let (id, name, inodes) = (top.root().0, Vec::new(), record.size);
+    Call::new(Kind::Deleted, 0).list(&opened, &mut |entry| {
+        let [top, inodes, _] = entry.numbers;
+        let (id, name, top) = (Ino(top).root().0, Vec::new(), Ino(top));
         orphans.roots.push(RootInfo { id, name, top, deleted: true, inodes });
     })?;
     Ok(orphans)
-}
-
-/// Asks for a list, page by page.
-fn list<R: Record>(opened: impl AsFd, what: u32, each: &mut dyn FnMut(R, &[u8])) -> io::Result<()> {
-    let mut page = Page([0; PAGE]);
-    let mut cookie = 0;
-    loop {
-        let ask = InspectHead { what, cookie, ..InspectHead::default() };
-        // A page is longer than its head.
-        let _ = ask.write_to_prefix(&mut page.0);
-        ask_page::<IOCTL_INSPECT>(&opened, &mut page)?;
-        let head = InspectHead::read_from_prefix(&page.0).map_or(ask, |(head, _)| head);
-        records(&page.0).for_each(|(record, tail)| each(record, tail));
-        if head.flags & IS_END != 0 || head.cookie <= cookie {
-            return Ok(());
-        }
-        cookie = head.cookie;
-    }
 }

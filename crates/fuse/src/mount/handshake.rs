@@ -1,5 +1,5 @@
-//! INIT, the first request of every connection: the kernel says what it can do, we what we want of
-//! that.
+//! INIT, the first request of every connection: the kernel offers capabilities, the server takes
+//! some.
 
 use super::refused;
 use crate::protocol::init::{Agreed, Wish, negotiate};
@@ -8,12 +8,12 @@ use crate::protocol::wire::{InitIn, InitOut, OutHeader};
 use crate::protocol::{Opcode, Request};
 use crate::transport::device::HEADROOM;
 use rustix::io::Errno as Os;
-use shoal::{Code, Error, Result};
+use shoal::raw::{Code, Error, Result};
 use std::io;
 use std::os::fd::OwnedFd;
 use zerocopy::IntoBytes;
 
-/// The kernel's offer, not answered yet: whoever uses the mount waits until it is.
+/// The kernel's offer, not answered yet: callers on the mount wait until it is.
 pub struct Offer {
     init: InitIn,
     unique: u64,
@@ -37,7 +37,7 @@ impl Offer {
         }
     }
 
-    /// Whether the kernel can do `capability`.
+    /// Returns whether the kernel offers `capability`.
     pub fn has(&self, capability: u64) -> bool {
         self.init.offered() & capability != 0
     }

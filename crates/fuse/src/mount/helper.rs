@@ -1,5 +1,5 @@
-//! Mounting and unmounting without being root: `fusermount3`, which is set-user-id root, does it
-//! for us and passes the open device back through a socket.
+//! Mounting and unmounting without being root: `fusermount3`, which is set-user-id root, mounts and
+//! passes the open device back through a socket.
 
 use super::options::MountOptions;
 use rustix::io::FdFlags;
@@ -14,7 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names of the helper, the better one first, and where it is looked for besides `PATH`.
+/// Names of the helper, the better one first; it is searched for in `PATH` and in these
+/// directories.
 const NAMES: &[&str] = &["fusermount3", "fusermount"];
 const PLACES: &[&str] = &["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin"];
 
@@ -39,7 +40,7 @@ pub fn mount(dir: &Path, source: &str, options: &MountOptions) -> io::Result<Own
     drop(theirs);
     let mut complaint = String::new();
     if let Some(stderr) = child.stderr.as_mut() {
-        // Whatever cannot be read of a message is not worth an error of its own.
+        // A message that cannot be read is not worth an error of its own.
         let _ = stderr.read_to_string(&mut complaint);
     }
     let status = child.wait()?;
@@ -63,7 +64,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::other(last_line(&complaint, "the helper refused")))
 }
 
-/// The descriptor that comes through `socket`.
+/// Receives the descriptor that comes through `socket`.
 fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0u8; 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -76,7 +77,7 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// What the helper is to mount with. In its list a comma or backslash within a value is escaped.
+/// Mount options for the helper. In its list a comma or backslash within a value is escaped.
 fn option_list(source: &str, options: &MountOptions) -> OsString {
     let source = source.replace('\\', "\\\\").replace(',', "\\,");
     let mut list = format!("fsname={source},subtype=shoal,nosuid,nodev");

@@ -1,7 +1,7 @@
 //! Mounting and unmounting by system call, for root.
 
 use super::options::MountOptions;
-use super::table::FS_TYPE;
+use crate::table::FS_TYPE;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::io;
@@ -27,11 +27,11 @@ pub fn mount(device: &OwnedFd, dir: &Path, source: &str, options: &MountOptions)
     Ok(rustix::mount::mount(source, dir, FS_TYPE, flags(options), data.as_c_str())?)
 }
 
-/// The options that every file system has.
+/// Returns the options that every file system has.
 fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
-    // Off unless asked for: the volume may be anybody's file.
+    // Off by default: the volume may be anybody's file.
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NODEV, !options.dev);
     flags.set(MountFlags::NOEXEC, options.noexec);

@@ -1,12 +1,10 @@
-//! A mount from its beginning to its end: attach to a directory, shake hands with the kernel, serve
-//! until unmounted.
+//! Life of a mount: attach to a directory, shake hands with the kernel, serve until unmounted.
 
 mod handshake;
 mod helper;
 pub(crate) mod kernel;
 pub mod options;
 mod rings;
-pub(crate) mod table;
 mod watch;
 
 use crate::dispatch::Worker;
@@ -15,6 +13,7 @@ use crate::protocol::init::{HAS_EXPIRE_ONLY, Wish};
 use crate::protocol::probe::PROBE_NAME;
 use crate::service::Serve;
 use crate::session::{Rules, Session};
+use crate::table;
 use crate::transport::Threads;
 use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
@@ -22,7 +21,7 @@ use handshake::Offer;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
-use shoal::{Code, Error, Ino, Result, Volume};
+use shoal::raw::{Code, Error, Ino, Result, Volume};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -37,8 +36,8 @@ const READ_AHEAD_KIB: u32 = 1024;
 
 /// A volume served at a directory.
 ///
-/// Dropping it unmounts the directory as soon as nobody uses it. [`Mount::wait`] is how to end in
-/// an orderly way.
+/// Dropping it unmounts the directory as soon as nobody uses it. [`Mount::wait`] ends it in an
+/// orderly way.
 #[must_use = "dropping a mount unmounts it"]
 pub struct Mount {
     dir: PathBuf,
@@ -75,8 +74,8 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Mounts whatever `S` answers, instead of a volume: for measurements and tests of the way to
-    /// the kernel and back.
+    /// Mounts a server `S` of any kind instead of a volume, for measurements and tests of the
+    /// transport.
     pub fn serving<S: Serve>(
         shared: Arc<S::Shared>,
         dir: &Path,
@@ -97,20 +96,20 @@ impl Mount {
                 Ok(Mount { dir, threads, ended: false })
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = detach(&dir);
                 Err(error)
             }
         }
     }
 
-    /// Where it is mounted, as an absolute path without symlinks.
+    /// Absolute path of the mount point, without symlinks.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Waits until it is unmounted, by whomever, and the last request has been answered. Then the
-    /// server has let go of the volume, which is the caller's to close.
+    /// Waits until the directory is unmounted and the last request has been answered. The server
+    /// has released the volume then; closing it is up to the caller.
     pub fn wait(mut self) {
         self.threads.wait();
         self.ended = true;
@@ -152,7 +151,7 @@ fn serve<S: Serve>(
         notices.allow_expiry();
     }
     let rings = prepared.map(|prepared| rings::start(prepared, options.io_uring)).transpose()?;
-    // Beside rings the device carries next to nothing.
+    // Beside rings the device carries almost nothing.
     let idle = rings.as_ref().is_some_and(|rings| rings.refused() == 0);
     let readers = if idle { 1 } else { thread_count(options) };
     let task: Task<S> = Task { shared, device, max_write, threads: readers, rings, idle };
@@ -168,16 +167,16 @@ fn thread_count(options: &MountOptions) -> usize {
     }
 }
 
-/// An error of the operating system as one line for people.
+/// Makes an error of the operating system one line for people.
 #[cold]
 pub(crate) fn refused(code: Code, what: &str, error: &io::Error) -> Error {
-    // Ours carry their text only; the system's end with "(os error 13)", which nobody needs.
+    // Our texts stand alone; the system's end with "(os error 13)", which nobody needs.
     let reason = error.to_string();
     let reason = reason.split(" (os error").next().unwrap_or_default();
     Error::refused(code, format!("{what}: {reason}"))
 }
 
-/// The mount point: a directory on which nothing of the kind is mounted yet.
+/// Returns the mount point: a directory on which nothing of the kind is mounted yet.
 fn check_dir(dir: &Path) -> Result<PathBuf> {
     let shown = dir.display();
     let path = table::canonical(dir)
@@ -222,7 +221,7 @@ fn attach(dir: &Path, source: &str, options: &MountOptions) -> Result<OwnedFd> {
     helper::mount(dir, source, options).map_err(|error| refused(Code::NotPermitted, &what, &error))
 }
 
-/// Detaches what was attached to `dir`.
+/// Unmounts a directory that [`attach`] mounted.
 fn detach(dir: &Path) -> io::Result<()> {
     match kernel::unmount(dir, true) {
         Err(error) if Os::from_io_error(&error) == Some(Os::PERM) => helper::unmount(dir, true),
@@ -238,19 +237,19 @@ pub(crate) fn unmount_dir(dir: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// The code that comes closest to an error of the system.
+/// Returns the code that comes closest to an error of the system.
 pub(crate) fn code_of(error: &io::Error) -> Code {
     let errno = error.raw_os_error().unwrap_or(0);
     Code::ALL.iter().copied().find(|code| code.errno() == errno).unwrap_or(Code::Io)
 }
 
-/// The directory that the mount shows as its top.
+/// Returns the directory that the mount shows as its top.
 fn top(volume: &Volume, options: &MountOptions) -> Result<Ino> {
-    let Some(name) = &options.root else { return Ok(Ino::ROOT) };
-    volume.root_top(name.as_bytes()).map_err(|error| match error.is(Code::NotFound) {
+    let Some(name) = &options.subvolume else { return Ok(Ino::ROOT) };
+    volume.subvolumes().top(name.as_bytes()).map_err(|error| match error.is(Code::NotFound) {
         true => {
             let message = format!(
-                "the volume has no root named \"{name}\"; 'shoal root list' shows those it has"
+                "the volume has no subvolume named \"{name}\"; 'shoal subvolume list' shows its own"
             );
             Error::refused(Code::NotFound, message)
         }
@@ -258,31 +257,32 @@ fn top(volume: &Volume, options: &MountOptions) -> Result<Ino> {
     })
 }
 
-/// The kernel is to forget what it believes of files that lose names with a tree: it has not asked
-/// for that itself.
+/// Makes the kernel forget the attributes of files that lose names with a removed tree: it has not
+/// asked for the removal of these names.
 fn forget_links(volume: &Volume, top: Ino, notices: &Arc<Notices>) {
     let notices = notices.clone();
-    volume.watch_links(move |inodes| {
+    volume.references().watch_links(move |inodes| {
         let ours = inodes.iter().filter(|ino| top == Ino::ROOT || ino.root() == top.root());
         notices.give(ours.map(|ino| Notice::Attributes { node: ino.0 }));
     });
 }
 
-/// Who checks what.
+/// Division of permission checks between the kernel and Shoal.
 fn rules(options: &MountOptions) -> Rules {
     let kernel_checks = options.kernel_checks();
-    // Everybody who gets in is root, or has been checked by the kernel: nothing to check at open.
+    // Every caller is root, or was checked by the kernel: nothing to check at open.
     let root_only = !options.allow_other && rustix::process::getuid().is_root();
     let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
     let ask_names = options.allow_other && !kernel_checks;
-    Rules { kernel_checks, no_open: !send_open, no_xattr: options.no_xattr, ask_names }
+    let (no_xattr, tokens) = (options.no_xattr, send_open && !options.writeback);
+    Rules { kernel_checks, no_open: !send_open, no_xattr, ask_names, tokens }
 }
 
-/// Lets the kernel find out that it need not send OPEN.
+/// Lets the kernel learn that it need not send OPEN.
 fn probe(dir: &Path) {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if let Err(error) = rustix::fs::open(dir.join(PROBE_NAME), flags, Mode::empty()) {
-        // It does by itself when somebody opens a file.
+        // It learns by itself when somebody opens a file.
         tracing::debug!(%error, "nothing opened in the new mount");
     }
 }
@@ -342,13 +342,14 @@ mod tests {
     /// last moment at which rings can fail.
     #[test]
     fn refused_rings_leave_the_mount_on_the_device() {
+        if !shoal_skip::can_mount() {
+            return;
+        }
         let Ok(before) = std::fs::read_to_string(rings::SWITCH) else {
-            eprintln!("SKIPPED: no FUSE over io_uring");
-            return;
+            return shoal_skip::skipped("no FUSE over io_uring in this kernel");
         };
-        if !rustix::process::geteuid().is_root() || rings::switch_on(Rings::On).is_err() {
-            eprintln!("SKIPPED: needs root");
-            return;
+        if let Err(error) = rings::switch_on(Rings::On) {
+            return shoal_skip::skipped(&format!("no FUSE over io_uring: {error}"));
         }
         let dir = std::env::temp_dir().join(format!("shoal-refused-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
@@ -381,5 +382,6 @@ mod tests {
         let ours = rules("allow_other,no_default_permissions");
         assert!(!ours.kernel_checks && !ours.no_open && ours.ask_names);
         assert!(!rules("open").no_open && rules("no_open").no_open);
+        assert!(rules("open").tokens && !shared.tokens && !rules("open,writeback").tokens);
     }
 }

@@ -1,6 +1,6 @@
-//! The options of a mount, as they stand after `-o` or in `/etc/fstab`.
+//! Mount options, as given after `-o` or in `/etc/fstab`.
 
-use shoal::{Code, Error, Result};
+use shoal::raw::{Code, Error, Result};
 
 /// How to mount. Parsed from a list, or filled in by a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,35 +10,35 @@ pub struct MountOptions {
     /// `allow_other`: users other than the mounting one may come in. Permissions are then checked
     /// by the kernel, unless `no_default_permissions`.
     pub allow_other: bool,
-    /// `default_permissions`, `no_default_permissions`: whether the kernel checks permissions;
-    /// `None`: it does if `allow_other`. Checking in Shoal saves the kernel a question after each
+    /// `default_permissions`, `no_default_permissions`: the kernel checks permissions, or not;
+    /// `None`: it does if `allow_other`. Checking in Shoal saves the kernel a request after each
     /// change of a directory. With `allow_other` it costs more: the kernel then keeps no names,
-    /// because Shoal is asked for the right to search a directory only when one is looked up. The
-    /// kernel opens FIFOs and sockets without asking: their mode then protects nothing. Devices
+    /// because Shoal is asked for the right to search a directory only when a name is looked up.
+    /// The kernel opens FIFOs and sockets without asking: their mode then protects nothing. Devices
     /// would be the same, so `dev` is refused there.
     pub default_permissions: Option<bool>,
-    /// `noatime`: times of access stay.
+    /// `noatime`: access times do not change.
     pub noatime: bool,
-    /// `nodiscard`: free segments are not given back to what stores the volume.
+    /// `nodiscard`: free segments are not discarded.
     pub no_discard: bool,
     /// `writeback`: the kernel collects small writes before it sends them.
     pub writeback: bool,
-    /// `open`, `no_open`: whether opens are sent to the server; `None`: only where Shoal checks
-    /// permissions and somebody other than root can come in.
+    /// `open`, `no_open`: opens are sent to the server, or not; `None`: only where Shoal checks
+    /// permissions and users other than root can come in.
     pub send_open: Option<bool>,
-    /// `no_xattr`: no extended attributes and access control lists. Spares the kernel a question
-    /// before the first write to a file, and `ls -l` two for each.
+    /// `no_xattr`: no extended attributes and access control lists. Saves the kernel a request
+    /// before the first write to a file, and `ls -l` two for each file.
     pub no_xattr: bool,
-    /// `io_uring=auto|on|off`: whether requests come through rings shared with the kernel.
+    /// `io_uring=auto|on|off`: requests come through rings shared with the kernel.
     pub io_uring: Rings,
-    /// `threads=N`: threads that read requests where they do not come through rings; 0: one for
-    /// each processor, at least two.
+    /// `threads=N`: threads that read requests where there are no rings; 0: one for each processor,
+    /// at least two.
     pub threads: usize,
-    /// `cache=SIZE`: bytes of metadata kept in memory; 0: the volume's choice.
+    /// `cache=SIZE`: bytes of metadata kept in memory; 0: the default of the volume.
     pub cache_bytes: u64,
-    /// `root=NAME`: shows only this root of the volume.
-    pub root: Option<String>,
-    /// `fsname=NAME`: what the list of mounts shows as the source, instead of the volume's path.
+    /// `subvolume=NAME`: shows only this subvolume.
+    pub subvolume: Option<String>,
+    /// `fsname=NAME`: source shown in the list of mounts, instead of the volume's path.
     pub fsname: Option<String>,
     /// `suid`: set-id bits count (root only).
     pub suid: bool,
@@ -52,27 +52,27 @@ pub struct MountOptions {
     pub dirsync: bool,
 }
 
-/// Whether requests come through rings shared with the kernel, which is faster, or are read from
-/// its device one by one.
+/// Use of rings shared with the kernel, which are faster than reading requests from its device one
+/// by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rings {
     /// If the kernel offers it.
     #[default]
     Auto,
-    /// The mount fails without. Root switches them on in the kernel if they are off there.
+    /// The mount fails without rings. Root switches them on in the kernel if they are off there.
     On,
     /// Never.
     Off,
 }
 
-/// Options that a list may contain and that mean nothing to us: for `mount` and `fstab`, defaults,
-/// and what the end of the server does anyway.
+/// Options that are accepted and ignored: those of `mount` and `fstab`, defaults, and behaviour
+/// that the server has anyway.
 const IGNORED: &str = "defaults auto noauto user nouser users nousers group owner _netdev nofail \
     relatime norelatime atime strictatime nostrictatime diratime nodiratime lazytime nolazytime \
     async auto_unmount nonempty loud silent iversion noiversion mand nomand";
 
 impl MountOptions {
-    /// Parses a comma-separated list. An option that is not known is refused by name.
+    /// Parses a comma-separated list. Refuses an unknown option by name.
     pub fn parse(list: &str) -> Result<MountOptions> {
         let mut options = MountOptions::default();
         options.add(list)?;
@@ -90,18 +90,18 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Options for opening the volume that this mount is to serve.
-    pub fn open_options(&self) -> shoal::OpenOptions {
-        shoal::OpenOptions {
+    /// Returns the options for opening the volume that this mount is to serve.
+    pub fn open_options(&self) -> shoal::raw::OpenOptions {
+        shoal::raw::OpenOptions {
             read_only: self.read_only,
             cache_bytes: self.cache_bytes,
             noatime: self.noatime,
             discard: !self.no_discard,
-            ..shoal::OpenOptions::default()
+            ..shoal::raw::OpenOptions::default()
         }
     }
 
-    /// Refuses options that make no sense, or no safe mount, together.
+    /// Refuses options that make no sense, or an unsafe mount, together.
     pub fn check(&self) -> Result<()> {
         if !self.allow_other || self.kernel_checks() {
             return Ok(());
@@ -121,7 +121,7 @@ impl MountOptions {
         Err(Error::refused(Code::Invalid, message))
     }
 
-    /// Whether the kernel is to check permissions.
+    /// Returns whether the kernel checks permissions.
     pub fn kernel_checks(&self) -> bool {
         self.default_permissions.unwrap_or(self.allow_other)
     }
@@ -177,8 +177,9 @@ impl MountOptions {
                     _ => return Err(bad(option, "auto, on or off")),
                 };
             }
-            "root" if !value.is_empty() => self.root = Some(value.to_owned()),
-            "root" => return Err(bad(option, "the name of a root")),
+            // The older name is `root`.
+            "subvolume" | "root" if !value.is_empty() => self.subvolume = Some(value.to_owned()),
+            "subvolume" | "root" => return Err(bad(option, "the name of a subvolume")),
             "fsname" if !value.is_empty() => self.fsname = Some(value.to_owned()),
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.
@@ -190,7 +191,7 @@ impl MountOptions {
     }
 }
 
-/// Most threads that can be asked for.
+/// Largest number of threads.
 const THREADS_MAX: usize = 1024;
 
 #[cold]

@@ -1,5 +1,5 @@
-//! Whether a mount is served through rings shared with the kernel: what the user wants, what the
-//! kernel offers, and what comes of it.
+//! The choice between the device and rings shared with the kernel, from the user's option and the
+//! kernel's offer.
 //!
 //! | the kernel | `auto` | `on` | `off` |
 //! | --- | --- | --- | --- |
@@ -13,11 +13,11 @@ use super::options::Rings;
 use super::refused;
 use crate::protocol::init::OVER_IO_URING;
 use crate::transport::uring::{Live, Prepared};
-use shoal::{Code, Error, Result};
+use shoal::raw::{Code, Error, Result};
 use std::fs;
 use std::io;
 
-/// The kernel's switch. It is for all of the machine, and only means that rings may be asked for.
+/// The kernel's switch for the whole machine; it only allows a mount to ask for rings.
 pub const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Switches rings on in the kernel for a mount that insists on them. They stay on.
@@ -32,7 +32,7 @@ pub fn switch_on(wanted: Rings) -> Result<()> {
     })
 }
 
-/// Whether the switch is on; `None`: there is none.
+/// Returns whether the switch is on; `None`: there is none.
 fn state() -> Option<bool> {
     Some(fs::read_to_string(SWITCH).ok()?.trim() == "Y")
 }
@@ -66,9 +66,9 @@ pub fn prepare(
     }
 }
 
-/// Starts to serve through rings. If the kernel will not have them it uses the device.
+/// Starts to serve through rings, or through the device if the kernel refuses them.
 pub fn start(prepared: Prepared, wanted: Rings) -> Result<Live> {
-    // Some of the queues may wait for slots that do not come, and callers with them: no way back.
+    // Some queues may wait for slots that never come, and callers with them: no way back.
     let live = prepared.start().map_err(|error| refused(Code::Io, "cannot use rings", &error))?;
     match (live.refused(), wanted) {
         (0, _) => tracing::debug!("serving through rings"),

@@ -1,27 +1,27 @@
-//! What a mount does when its volume becomes read-only at work: after a write or flush of the
-//! device that failed, or when damage is met.
+//! Reaction of a mount to a volume that becomes read-only at work, after a failed write or flush of
+//! the device or because of damage.
 //!
-//! The volume refuses changes at once (`EROFS`). A thread here sees it soon after, says so in the
-//! log, with the reason, and makes the mount itself read-only, so that `statvfs`, the list of
-//! mounts, and whoever looks there know it too. The kernel does not do that while a file is open
-//! for writing, so it is tried again, at growing intervals.
+//! The volume refuses changes at once (`EROFS`). A thread here notices it soon after, logs the
+//! reason, and makes the mount itself read-only, so that `statvfs` and the list of mounts show it
+//! too. The kernel refuses that while a file is open for writing, so the thread tries again, at
+//! growing intervals.
 //!
-//! *Why a thread.* The kernel writes back what it has of the mount first, by requests to us. The
-//! thread here answers none.
+//! *Why a thread.* The kernel first writes back its dirty data of the mount, by requests to the
+//! server. The thread here answers none.
 
-use super::table;
 use crate::notices::Notices;
+use crate::table;
 use crate::transport::Threads;
 use rustix::fs::{CWD, Mode, OFlags, major, minor};
 use rustix::io::Errno as Os;
 use rustix::mount::{FsPickFlags, fsconfig_reconfigure, fsconfig_set_flag, fspick};
-use shoal::Volume;
+use shoal::raw::Volume;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the volume is looked at.
+/// Interval at which the volume is polled.
 const EVERY: Duration = Duration::from_millis(500);
 /// Longest interval between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub fn start(
     dir: &Path,
     threads: &Threads,
 ) -> io::Result<()> {
-    // Which mount it is: there may be another one on the same directory by then.
+    // Identifies the mount: there may be another one on the same directory by then.
     let Some(entry) = table::mount_at(dir)? else { return Ok(()) };
     let (dir, device) = (dir.to_owned(), entry.device);
     threads.start("shoal-watch".to_owned(), move || watch(&volume, &notices, &dir, &device))
@@ -78,7 +78,7 @@ fn watch(volume: &Volume, notices: &Notices, dir: &Path, device: &str) {
 
 /// Makes the file system that is mounted on `dir` read-only, wherever else it is mounted too.
 fn make_read_only(dir: &Path, device: &str) -> Result<(), Os> {
-    // By descriptor, so that what is looked at is what is changed.
+    // By descriptor, so that the mount that was checked is the one that changes.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = rustix::fs::openat(CWD, dir, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&top)?.st_dev;

@@ -1,11 +1,11 @@
-//! Attributes of an inode, symlink targets, permission questions, and the volume's figures.
+//! Attributes of an inode, symlink targets, permission checks, and figures of the volume.
 
 use super::{Context, Outcome, kill_set_id, read_attr, set_id_bits};
 use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, put, statx_out};
 use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
 use crate::protocol::{Errno, Request};
-use shoal::{Attr, Caller, Ino, SetAttr, SetTime, Time};
+use shoal::raw::{Attr, Caller, Ino, SetAttr, SetTime, Time};
 
 /// Unit of STATFS in bytes.
 const STATFS_BLOCK: u32 = 4096;
@@ -30,10 +30,10 @@ pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
     let mut attr: Attr = match set == nothing {
         true => without_set_id(cx, request.node())?,
-        false => cx.volume.setattr(cx.who, request.node(), &set)?,
+        false => cx.volume.attributes().setattr(cx.who, request.node(), &set)?,
     };
     if arg.valid & SETATTR_KILL_SUIDGID != 0 && set.mode.is_none() {
-        // A bit that depends on the caller's groups the volume has looked at.
+        // If a bit depends on the caller's groups, the volume has checked it.
         attr = kill_set_id(cx, attr, true)?;
     }
     put(request.body(), 0, &attr_out(&attr))
@@ -41,22 +41,22 @@ pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 /// A SETATTR with nothing to change. The kernel sends it when an unprivileged user writes to a file
 /// with set-id bits, allocates in it or copies into it: the bits must go. It sends the same for a
-/// `chown` that names neither owner nor group, which anybody may call; so they go only for those
-/// who could take them away by a write.
+/// `chown` of neither owner nor group, which anybody may call; so they go only for callers that
+/// could clear them by a write.
 fn without_set_id(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
-    let attr = cx.volume.getattr(ino)?;
+    let attr = cx.volume.attributes().getattr(ino)?;
     let in_group = cx.who.uid == 0 || cx.who.in_group(attr.gid);
     if set_id_bits(attr.mode, in_group) == 0 {
         return Ok(attr);
     }
     let who = Caller { checked: false, ..cx.who.clone() };
-    match who.uid == attr.uid || cx.volume.access(&who, ino, MAY_WRITE).is_ok() {
+    match who.uid == attr.uid || cx.volume.attributes().access(&who, ino, MAY_WRITE).is_ok() {
         true => kill_set_id(cx, attr, in_group),
         false => Ok(attr),
     }
 }
 
-/// What a SETATTR asks for.
+/// Returns the changes that a SETATTR asks for.
 fn wanted(arg: &SetattrIn) -> Result<SetAttr, Errno> {
     let has = |bit: u32| arg.valid & bit != 0;
     let time = |sec: u64, nsec: u32| match nsec {
@@ -95,13 +95,17 @@ fn wanted(arg: &SetattrIn) -> Result<SetAttr, Errno> {
 /// ACCESS; not sent when the kernel checks permissions.
 pub fn access(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: AccessIn = request.arg()?;
-    cx.volume.access(cx.who, request.node(), arg.mask & (MAY_READ | MAY_WRITE | MAY_EXEC))?;
+    cx.volume.attributes().access(
+        cx.who,
+        request.node(),
+        arg.mask & (MAY_READ | MAY_WRITE | MAY_EXEC),
+    )?;
     Ok(0)
 }
 
-/// READLINK. The kernel keeps the target, so the copy here is made once per link.
+/// READLINK. The kernel caches the target, so the copy here is made once per link.
 pub fn readlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let target = cx.volume.readlink(request.node())?;
+    let target = cx.volume.namespace().readlink(request.node())?;
     let room = request.body().get_mut(..target.len()).ok_or(Errno::EIO)?;
     room.copy_from_slice(&target);
     Ok(target.len())

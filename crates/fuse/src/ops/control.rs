@@ -1,9 +1,18 @@
-//! Ioctls: six of our own, each for a function of [`crate::control`], no others.
+//! Ioctls: three of our own, each for functions of [`crate::control`], no others.
+//!
+//! | subject of IOCTL_CONTROL ([`crate::protocol::control`]) | who may ask |
+//! | --- | --- |
+//! | counters, reason for being read-only | everybody: they say nothing of anybody's files |
+//! | removal of a tree | whoever could empty and remove it name by name ([`super::tree`]) |
+//! | a token for a file | whoever has the rights that it shall grant ([`super::share`]) |
+//! | everything else | the superuser and the user whom the server runs as, who can read the volume itself |
+//!
+//! The names of a file are for few, because they include names in directories that the caller need
+//! not be allowed to search. Others get EPERM, also for their own files.
 
-use super::{Context, Outcome};
-use crate::protocol::flags::{
-    IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SCRUB, IOCTL_SERVER_PID, IOCTL_SYNC,
-};
+use super::{Context, Outcome, inspect, parents, scrub, share, tree};
+use crate::protocol::control::{Answer, Kind, PAGE, parse};
+use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{IoctlIn, IoctlOut};
 use crate::protocol::{Errno, Request};
@@ -20,10 +29,44 @@ pub fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
             let end = put(request.body(), 0, &IoctlOut::default())?;
             put(request.body(), end, &std::process::id())
         }
-        IOCTL_PARENTS => super::parents::parents(cx, request),
-        IOCTL_REMOVE_TREE => super::tree::remove(cx, request),
-        IOCTL_INSPECT => super::inspect::inspect(cx, request),
-        IOCTL_SCRUB => super::scrub::scrub(cx, request),
+        IOCTL_CONTROL if (arg.in_size as usize) < PAGE || (arg.out_size as usize) < PAGE => {
+            Err(Errno::EINVAL)
+        }
+        IOCTL_CONTROL => control(cx, request),
         _ => Err(Errno::ENOTTY),
+    }
+}
+
+fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
+    let (kind, head, name) = parse(request.payload())?;
+    if !may_ask(kind, cx.who.uid) {
+        return Err(Errno::EPERM);
+    }
+    let (node, name) = (request.node(), name.to_vec());
+    let start = put(request.body(), 0, &IoctlOut::default())?;
+    let room = request.body().get_mut(start..).ok_or(Errno::EIO)?;
+    let mut answer = Answer::new(room, kind);
+    let next = match kind {
+        Kind::Names => parents::names(cx, node, &head, &mut answer)?,
+        Kind::RemoveTree => tree::remove(cx, node, &head, &name, &mut answer)?,
+        Kind::Counters => inspect::counters(cx, head.cursor[0], &mut answer),
+        Kind::ReadOnly => inspect::reason(cx, &mut answer),
+        Kind::Orphans => inspect::orphans(cx, head.cursor[0], &mut answer)?,
+        Kind::Deleted => inspect::deleted(cx, head.cursor[0], &mut answer),
+        Kind::Trim => inspect::trim(cx, head.cursor[0], &mut answer)?,
+        Kind::Scrub => scrub::scrub(cx, &head, &mut answer)?,
+        Kind::Share => share::share(cx, node, &head, &mut answer)?,
+        Kind::Revoke => share::revoke(cx)?,
+    };
+    Ok(start + answer.finish(next)?)
+}
+
+/// Returns whether a user may ask. For the removal of a tree, and tokens, the volume decides.
+fn may_ask(kind: Kind, uid: u32) -> bool {
+    match kind {
+        Kind::Counters | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
+        Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim | Kind::Scrub | Kind::Revoke => {
+            uid == 0 || uid == rustix::process::geteuid().as_raw()
+        }
     }
 }

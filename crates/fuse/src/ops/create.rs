@@ -1,5 +1,5 @@
-//! New files, directories, links. The umask comes beside the mode, for the volume to apply: a
-//! directory's default ACL takes its place.
+//! New files, directories, links. The umask comes beside the mode, and the volume applies it,
+//! unless the directory has a default ACL.
 
 use super::open::{check_open, truncate_at_open};
 use super::{Context, Outcome, reply_entry, reply_new_entry};
@@ -7,14 +7,15 @@ use crate::protocol::flags::{O_EXCL, O_TRUNC};
 use crate::protocol::reply::{entry, open_out, put};
 use crate::protocol::wire::{CreateIn, LinkIn, MkdirIn, MknodIn};
 use crate::protocol::{Errno, Request};
-use shoal::{Attr, Code, FileKind, Ino};
+use crate::tokens::is_virtual;
+use shoal::raw::{Attr, Code, FileKind, Ino};
 
 /// CREATE: creates and opens.
 pub fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let (dir, name) = (request.node(), request.name()?);
-    let end = match cx.volume.create(cx.who, dir, name, arg.mode & 0o7777) {
+    let end = match cx.volume.namespace().create(cx.who, dir, name, arg.mode & 0o7777) {
         Err(error) if error.is(Code::Exists) && arg.flags & O_EXCL == 0 => {
             let found = open_existing(cx, dir, name, &arg)?;
             cx.session.changed(dir, cx.tid);
@@ -29,10 +30,10 @@ pub fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     put(request.body(), end, &open_out())
 }
 
-/// The name appeared between the kernel's lookup and its CREATE, through the library: opens it.
+/// Opens a file that appeared between the kernel's lookup and its CREATE, through the library.
 #[cold]
 fn open_existing(cx: &Context<'_>, dir: Ino, name: &[u8], arg: &CreateIn) -> Result<Attr, Errno> {
-    let attr = cx.volume.lookup(cx.who, dir, name)?;
+    let attr = cx.volume.namespace().lookup(cx.who, dir, name)?;
     if attr.kind != FileKind::Regular {
         // The kernel must look again: it would open this as a file.
         return Err(Errno::ESTALE);
@@ -44,16 +45,16 @@ fn open_existing(cx: &Context<'_>, dir: Ino, name: &[u8], arg: &CreateIn) -> Res
     }
 }
 
-/// TMPFILE: a file without a name, already held once by the volume. The name in the request means
-/// nothing.
+/// TMPFILE: a file without a name, already held once by the volume. The name in the request is
+/// ignored.
 pub fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
-    let made = cx.volume.tmpfile(cx.who, request.node(), arg.mode & 0o7777)?;
+    let made = cx.volume.namespace().tmpfile(cx.who, request.node(), arg.mode & 0o7777)?;
     let sent =
         put(request.body(), 0, &entry(&made)).and_then(|end| put(request.body(), end, &open_out()));
     if sent.is_err() {
-        cx.volume.release(made.ino, 1);
+        cx.volume.references().release(made.ino, 1);
     }
     sent
 }
@@ -62,7 +63,8 @@ pub fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: MknodIn = request.arg()?;
     cx.who.umask = arg.umask;
-    let made = cx.volume.mknod(cx.who, request.node(), request.name()?, arg.mode, arg.rdev)?;
+    let made =
+        cx.volume.namespace().mknod(cx.who, request.node(), request.name()?, arg.mode, arg.rdev)?;
     cx.session.changed(request.node(), cx.tid);
     reply_new_entry(cx, request, &made)
 }
@@ -71,7 +73,8 @@ pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: MkdirIn = request.arg()?;
     cx.who.umask = arg.umask;
-    let made = cx.volume.mkdir(cx.who, request.node(), request.name()?, arg.mode & 0o7777)?;
+    let made =
+        cx.volume.namespace().mkdir(cx.who, request.node(), request.name()?, arg.mode & 0o7777)?;
     cx.session.changed(request.node(), cx.tid);
     reply_new_entry(cx, request, &made)
 }
@@ -79,7 +82,7 @@ pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// SYMLINK.
 pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (name, target) = request.name_and_target()?;
-    let made = cx.volume.symlink(cx.who, request.node(), name, target)?;
+    let made = cx.volume.namespace().symlink(cx.who, request.node(), name, target)?;
     cx.session.changed(request.node(), cx.tid);
     reply_new_entry(cx, request, &made)
 }
@@ -87,7 +90,12 @@ pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// LINK. The request is about the directory; the inode is its argument.
 pub fn link(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: LinkIn = request.arg()?;
-    let linked = cx.volume.link(cx.who, Ino(arg.oldnodeid), request.node(), request.name()?)?;
+    if is_virtual(Ino(arg.oldnodeid)) {
+        // A token gives no right to name the file.
+        return Err(Errno::EPERM);
+    }
+    let linked =
+        cx.volume.namespace().link(cx.who, Ino(arg.oldnodeid), request.node(), request.name()?)?;
     cx.session.changed(request.node(), cx.tid);
     reply_entry(cx, request, &linked)
 }

@@ -5,9 +5,10 @@ use crate::protocol::flags::*;
 use crate::protocol::reply::put;
 use crate::protocol::wire::*;
 use crate::protocol::{Errno, Opcode, Request};
-use shoal::{Fallocate, Ino, Seek};
+use crate::tokens::is_virtual;
+use shoal::raw::{Fallocate, Ino, Seek};
 
-/// Bytes that one COPY_FILE_RANGE copies at most, so that it cannot keep a thread for minutes; the
+/// Most bytes that one COPY_FILE_RANGE copies, so that it cannot keep a thread for minutes; the
 /// caller goes on from there.
 const COPY_MAX: u64 = 64 << 20;
 
@@ -20,16 +21,16 @@ pub fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     }
     let body = request.body();
     let size = (arg.size as usize).min(body.len());
-    Ok(cx.volume.read(node, arg.offset, &mut body[..size])?)
+    Ok(cx.volume.files().read(node, arg.offset, &mut body[..size])?)
 }
 
-/// WRITE. Also with `O_APPEND` the offset is right as sent: the kernel holds the file's lock and
-/// knows its size, because all writers come through this mount.
+/// WRITE. The offset is right also with `O_APPEND`: the kernel holds the file's lock and knows its
+/// size, because all writers come through this mount.
 pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
     let kill = arg.bits & WRITE_KILL_SUIDGID != 0;
-    let written = cx.volume.write(request.node(), arg.offset, data, kill)?;
+    let written = cx.volume.files().write(request.node(), arg.offset, data, kill)?;
     if arg.bits & BY_LOCK_OWNER != 0 {
         cx.session.written_past_pages(request.node(), arg.offset, written as u64);
     }
@@ -39,12 +40,17 @@ pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// FALLOCATE.
 pub fn fallocate(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: FallocateIn = request.arg()?;
-    cx.volume.fallocate(request.node(), fallocate_mode(arg.mode)?, arg.offset, arg.length)?;
+    cx.volume.files().fallocate(
+        request.node(),
+        fallocate_mode(arg.mode)?,
+        arg.offset,
+        arg.length,
+    )?;
     cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }
 
-/// The modes of `fallocate` that there are.
+/// Decodes the mode of `fallocate`.
 fn fallocate_mode(bits: u32) -> Result<Fallocate, Errno> {
     const PUNCH: u32 = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
     const ZERO_KEEP: u32 = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
@@ -66,7 +72,7 @@ pub fn lseek(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         SEEK_HOLE => Seek::Hole,
         _ => return Err(Errno::EINVAL),
     };
-    let value = cx.volume.seek(request.node(), arg.offset, what)?;
+    let value = cx.volume.files().seek(request.node(), arg.offset, what)?;
     put(request.body(), 0, &OffsetOut { value })
 }
 
@@ -77,8 +83,12 @@ pub fn copy(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         return Err(Errno::EINVAL);
     }
     let (from, to) = (request.node(), Ino(arg.nodeid_out));
+    if is_virtual(to) {
+        // The kernel reads and writes instead, for which the token's rights are checked.
+        return Err(Errno::EOPNOTSUPP);
+    }
     let len = arg.len.min(COPY_MAX);
-    let copied = cx.volume.copy_range(from, arg.off_in, to, arg.off_out, len)?;
+    let copied = cx.volume.files().copy_range(from, arg.off_in, to, arg.off_out, len)?;
     match request.opcode {
         Some(Opcode::CopyFileRange64) => put(request.body(), 0, &OffsetOut { value: copied }),
         _ => put(request.body(), 0, &WriteOut { size: copied as u32, padding: 0 }),

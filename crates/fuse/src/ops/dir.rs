@@ -5,7 +5,7 @@ use crate::protocol::Request;
 use crate::protocol::dirent::{Listing, Node, for_each_node};
 use crate::protocol::reply::fuse_attr;
 use crate::protocol::wire::{EntryOut, ReadIn};
-use shoal::Ino;
+use shoal::raw::Ino;
 
 /// READDIR.
 pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -13,7 +13,7 @@ pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let node = request.node();
     cx.session.listings.is_listed(node);
     let mut listing = Listing::new(room(request, arg.size));
-    cx.volume.readdir(node, arg.offset, &mut |entry| listing.add(&entry))?;
+    cx.volume.directories().readdir(node, arg.offset, &mut |entry| listing.add(&entry))?;
     Ok(listing.len())
 }
 
@@ -25,7 +25,9 @@ pub fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let begun = cx.session.unread.now();
     cx.session.listings.is_listed(node);
     let mut listing = Listing::new(room(request, arg.size));
-    cx.volume.readdirplus(node, arg.offset, &mut |entry, attr| listing.add_plus(&entry, attr))?;
+    cx.volume
+        .directories()
+        .readdirplus(node, arg.offset, &mut |entry, attr| listing.add_plus(&entry, attr))?;
     let len = listing.len();
     let mut losing = Vec::new();
     for_each_node(&mut request.body()[..len], |entry| give(cx, entry, begun, &mut losing))?;
@@ -35,13 +37,13 @@ pub fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     Ok(len)
 }
 
-/// Gives the kernel a node of a listing that was `begun` at that time. What has changed since is
-/// read again: here the attributes were read before it was noted to whom they are given. Those that
-/// it must not keep are added to `losing`.
+/// Decides on the node of an entry in a listing that was `begun` at that time. Changed attributes
+/// are read again, because they were read before the kernel was recorded as their reader. Inodes
+/// whose attributes it must not keep are added to `losing`.
 #[inline]
 fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -> Node {
     let (ino, unread) = (Ino(entry.nodeid), &cx.session.unread);
-    if cx.volume.hold(ino, 1).is_err() {
+    if cx.volume.references().hold(ino, 1).is_err() {
         return Node::Drop;
     }
     unread.give(ino, cx.tid, begun);
@@ -61,18 +63,18 @@ fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -
 
 #[cold]
 fn again(cx: &Context<'_>, entry: &EntryOut) -> Node {
-    match cx.volume.getattr(Ino(entry.nodeid)) {
+    match cx.volume.attributes().getattr(Ino(entry.nodeid)) {
         Ok(now) if u64::from(now.generation.0) == entry.generation => {
             Node::Show(EntryOut { attr: fuse_attr(&now), ..*entry })
         }
         _ => {
-            cx.volume.release(Ino(entry.nodeid), 1);
+            cx.volume.references().release(Ino(entry.nodeid), 1);
             Node::Drop
         }
     }
 }
 
-/// As much of the body as the kernel asked to fill.
+/// Returns the part of the body that the kernel asked to fill.
 fn room<'a>(request: &'a mut Request<'_>, size: u32) -> &'a mut [u8] {
     let body = request.body();
     let size = (size as usize).min(body.len());

@@ -1,14 +1,14 @@
-//! Names to inodes, and the end of the kernel's interest in them.
+//! Names to inodes, and the release of the kernel's references.
 
-use super::{Context, Outcome, reply_entry};
+use super::{Context, Outcome, reply_entry, stream, token};
 use crate::protocol::Request;
 use crate::protocol::probe::{is_probe, probe_entry};
 use crate::protocol::reply::{negative_entry, put};
 use crate::protocol::wire::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne};
-use shoal::{Code, Ino};
+use shoal::raw::{Code, Ino};
 use zerocopy::FromBytes;
 
-/// LOOKUP. "." and ".." come only for inodes that the kernel had forgotten and somebody holds a
+/// LOOKUP. "." and ".." come only for inodes that the kernel has forgotten and a caller has a
 /// handle of: any live number is good, also one never seen since the mount began.
 pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let node = request.node();
@@ -16,13 +16,23 @@ pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         return put(request.body(), 0, &probe_entry());
     }
     let found = match request.name()? {
-        b"." => cx.volume.getattr(node),
-        b".." => cx.volume.parent_of(node).and_then(|parent| cx.volume.getattr(parent)),
-        name => cx.volume.lookup(cx.who, node, name),
+        b"." => cx.volume.attributes().getattr(node),
+        b".." => cx
+            .volume
+            .directories()
+            .parent_of(node)
+            .and_then(|parent| cx.volume.attributes().getattr(parent)),
+        name => cx.volume.namespace().lookup(cx.who, node, name),
     };
     match found {
         Ok(attr) => reply_entry(cx, request, &attr),
         Err(error) if error.is(Code::NotFound) => {
+            if stream::is_control_name(request.name()?) {
+                return stream::reply_control(cx, request);
+            }
+            if token::is_directory(cx, node, request.name()?) {
+                return token::reply_directory(request);
+            }
             let entry_valid = cx.session.rules.names_valid();
             put(request.body(), 0, &EntryOut { entry_valid, ..negative_entry() })
         }

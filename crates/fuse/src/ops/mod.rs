@@ -1,8 +1,8 @@
-//! One handler for each request: takes its arguments from the request, calls the volume, leaves
-//! the reply in the request's body and returns its length.
+//! Handlers, one for each request: each takes its arguments from the request, calls the volume,
+//! leaves the reply in the request's body and returns its length.
 //!
 //! Every reply that names an inode gives the kernel a reference to it, so it is held
-//! ([`shoal::Volume::hold`]) before the reply is sent; FORGET releases it.
+//! ([`shoal::raw::References::hold`]) before the reply is sent; FORGET releases it.
 
 pub mod attr;
 pub mod control;
@@ -16,57 +16,64 @@ pub mod parents;
 pub mod remove;
 pub mod rename;
 pub mod scrub;
+pub mod share;
+pub mod stream;
 pub mod sync;
+pub mod token;
 pub mod tree;
 pub mod xattr;
 
+use crate::protocol::control::Cursor;
 use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
 use crate::protocol::reply::{entry, put};
 use crate::protocol::{Errno, Request};
 use crate::session::Session;
-use shoal::{Attr, Caller, FileKind, Ino, SetAttr, Volume};
+use shoal::raw::{Attr, Caller, FileKind, Ino, SetAttr, Volume};
 
-/// Length of the reply, or why there is none.
+/// Length of the reply, or the error.
 pub type Outcome = Result<usize, Errno>;
 
-/// What handlers work with besides the request.
+/// Start of the next answer; `None` at the end.
+pub type Next = Result<Option<Cursor>, Errno>;
+
+/// Context of a handler besides the request.
 pub struct Context<'a> {
     /// The mount.
     pub session: &'a Session,
     /// Its volume.
     pub volume: &'a Volume,
-    /// Whose request it is.
+    /// Caller of the request.
     pub who: &'a mut Caller,
-    /// The thread that waits for the reply; 0: cannot be seen from here.
+    /// Thread that waits for the reply; 0: in another pid namespace.
     pub tid: u32,
 }
 
-/// Reads attributes to be replied with: what the kernel must not keep of them it is told.
+/// Reads attributes for a reply. Sends the notices that keep the kernel from caching old ones.
 #[inline]
 fn read_attr(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
     let unread = &cx.session.unread;
     unread.give(ino, cx.tid, unread.now());
-    let attr = cx.volume.getattr(ino)?;
+    let attr = cx.volume.attributes().getattr(ino)?;
     if unread.is_losing(ino, cx.tid) {
         cx.session.show_only(&[ino], cx.tid);
     }
     Ok(attr)
 }
 
-/// Replies with `attr` as an entry, and takes the reference that goes with it.
+/// Replies with `attr` as an entry, and takes its reference.
 #[inline]
 fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
     reply_entry_by(cx, request, attr, read_attr)
 }
 
-/// As [`reply_entry`], of an inode that this request has made. Nobody else finds it before the
-/// kernel has taken the reply, because the kernel has its directory locked; so nobody can change
-/// attributes that are under way, and they are not noted as such ([`crate::unread`]). A note for
-/// each new file would share its slot with a directory sooner or later, and have the kernel told of
-/// each change in that directory.
+/// Replies like [`reply_entry`], with an inode that this request has made. Nobody else finds it
+/// before the kernel has taken the reply, because the kernel has its directory locked; so nobody
+/// can change attributes that are under way, and they are not recorded in [`crate::unread`]. A
+/// record for each new file would share its slot with a directory sooner or later, and cost a
+/// notice at each change in that directory.
 #[inline]
 fn reply_new_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
-    reply_entry_by(cx, request, attr, |cx, ino| Ok(cx.volume.getattr(ino)?))
+    reply_entry_by(cx, request, attr, |cx, ino| Ok(cx.volume.attributes().getattr(ino)?))
 }
 
 #[inline]
@@ -76,9 +83,9 @@ fn reply_entry_by(
     attr: &Attr,
     read: impl FnOnce(&Context<'_>, Ino) -> Result<Attr, Errno>,
 ) -> Outcome {
-    cx.volume.hold(attr.ino, 1)?;
-    // Since the name was looked up the inode may have changed, and gone, and its number may have
-    // been used again: what the kernel gets is as it was after the reference was there.
+    cx.volume.references().hold(attr.ino, 1)?;
+    // Since the name was looked up the inode may have changed, or gone, and its number may have
+    // been reused: the kernel gets attributes that were read after the reference was taken.
     let reply = match read(cx, attr.ino) {
         Ok(now) if now.generation == attr.generation => {
             let mut out = entry(&now);
@@ -90,28 +97,28 @@ fn reply_entry_by(
         Err(errno) => Err(errno),
     };
     if reply.is_err() {
-        cx.volume.release(attr.ino, 1);
+        cx.volume.references().release(attr.ino, 1);
     }
     reply
 }
 
-/// The set-id bits that a change by an unprivileged user takes away from `mode`.
+/// Returns the set-id bits that a change by an unprivileged user clears in `mode`.
 fn set_id_bits(mode: u32, in_group: bool) -> u32 {
-    // A set-group-id bit without group execution once meant mandatory locking: who is in the group
-    // keeps it.
+    // A set-group-id bit without group execution once meant mandatory locking: members of the group
+    // keep it.
     let group = if mode & S_IXGRP != 0 || !in_group { S_ISGID } else { 0 };
     mode & (S_ISUID | group)
 }
 
-/// Clears the set-id bits of a file as part of a truncation or change of owner by `who`, who need
-/// not be allowed to change the mode as such.
+/// Clears the set-id bits of a file as part of a truncation or change of owner. The caller need not
+/// be allowed to change the mode as such.
 fn kill_set_id(cx: &Context<'_>, attr: Attr, in_group: bool) -> Result<Attr, Errno> {
     let bits = set_id_bits(attr.mode, in_group);
     if attr.kind != FileKind::Regular || bits == 0 {
         return Ok(attr);
     }
     let set = SetAttr { mode: Some(attr.mode & 0o7777 & !bits), ..SetAttr::default() };
-    Ok(cx.volume.setattr(&Caller::root(), attr.ino, &set)?)
+    Ok(cx.volume.attributes().setattr(&Caller::root(), attr.ino, &set)?)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Opening. There is nothing to remember: a handle is 0, and reads and writes name the inode.
+//! Opening. No state is kept: a handle is 0, and reads and writes name the inode.
 
 use super::{Context, Outcome, kill_set_id};
 use crate::protocol::flags::*;
 use crate::protocol::reply::{open_out, put};
 use crate::protocol::wire::{OpenIn, OpenOut};
 use crate::protocol::{Errno, Request};
-use shoal::{Attr, Ino, SetAttr};
+use shoal::raw::{Attr, Ino, SetAttr};
 
-/// OPEN. Not sent again once refused (see [`crate::session::Rules::no_open`]), which happens to the
-/// first one of all ([`crate::protocol::probe`]).
+/// OPEN. Not sent again once refused (see [`crate::session::Rules::no_open`]), as the first one is
+/// ([`crate::protocol::probe`]).
 pub fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     if cx.session.rules.no_open {
         return Err(Errno::ENOSYS);
@@ -29,21 +29,21 @@ pub fn opendir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     }
     let _: OpenIn = request.arg()?;
     if !cx.who.bypasses() {
-        cx.volume.access(cx.who, request.node(), MAY_READ)?;
+        cx.volume.attributes().access(cx.who, request.node(), MAY_READ)?;
     }
     put(request.body(), 0, &OpenOut::default())
 }
 
-/// Whether the caller may open `ino` with `flags`, unless the kernel has found out already.
+/// Checks that the caller may open `ino` with `flags`, unless the kernel has checked.
 pub fn check_open(cx: &Context<'_>, ino: Ino, flags: u32) -> Result<(), Errno> {
     if cx.who.bypasses() {
         return Ok(());
     }
-    Ok(cx.volume.access(cx.who, ino, access_mask(flags))?)
+    Ok(cx.volume.attributes().access(cx.who, ino, access_mask(flags))?)
 }
 
-/// What must be allowed for an open with `flags`.
-fn access_mask(flags: u32) -> u32 {
+/// Returns the permissions that an open with `flags` needs.
+pub fn access_mask(flags: u32) -> u32 {
     let mask = match flags & O_ACCMODE {
         _ if flags & O_EXEC != 0 => MAY_EXEC,
         O_WRONLY => MAY_WRITE,
@@ -57,10 +57,10 @@ fn access_mask(flags: u32) -> u32 {
 /// `O_TRUNC`. The right to write has been checked.
 pub fn truncate_at_open(cx: &Context<'_>, ino: Ino, open_flags: u32) -> Result<Attr, Errno> {
     let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
-    let attr = cx.volume.setattr(cx.who, ino, &set)?;
+    let attr = cx.volume.attributes().setattr(cx.who, ino, &set)?;
     match open_flags & OPEN_KILL_SUIDGID {
         0 => Ok(attr),
-        // The kernel has not told the caller's groups.
+        // The kernel has not sent the caller's groups.
         _ => kill_set_id(cx, attr, true),
     }
 }

@@ -1,10 +1,11 @@
-//! Names that go away. Their inodes live on until the kernel has forgotten them.
+//! Removal of names. The inodes live on until the kernel has forgotten them.
 
 use super::{Context, Outcome};
 use crate::protocol::Request;
-use shoal::{Attr, FileKind};
+use shoal::raw::{Attr, FileKind};
 
-/// A file is about to lose a name: of its links the kernel then takes one off by itself.
+/// Records that a file is about to lose a name: the kernel then takes one off its link count by
+/// itself.
 #[inline]
 pub(super) fn loses_name(cx: &Context<'_>, attr: &Attr) {
     if attr.nlink > 1 && attr.kind != FileKind::Directory {
@@ -16,10 +17,10 @@ pub(super) fn loses_name(cx: &Context<'_>, attr: &Attr) {
 pub fn unlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (dir, name) = (request.node(), request.name()?);
     // The name means the same until the kernel gets its reply: it has the directory locked.
-    if let Ok(attr) = cx.volume.lookup(cx.who, dir, name) {
+    if let Ok(attr) = cx.volume.namespace().lookup(cx.who, dir, name) {
         loses_name(cx, &attr);
     }
-    cx.volume.unlink(cx.who, dir, name)?;
+    cx.volume.namespace().unlink(cx.who, dir, name)?;
     cx.session.changed(dir, cx.tid);
     Ok(0)
 }
@@ -27,7 +28,7 @@ pub fn unlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// RMDIR.
 pub fn rmdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let dir = request.node();
-    cx.volume.rmdir(cx.who, dir, request.name()?)?;
+    cx.volume.namespace().rmdir(cx.who, dir, request.name()?)?;
     cx.session.changed(dir, cx.tid);
     Ok(0)
 }

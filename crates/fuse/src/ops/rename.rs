@@ -1,11 +1,13 @@
-//! Names that move.
+//! Renames.
 
 use super::remove::loses_name;
+use super::stream::is_control_name;
 use super::{Context, Outcome};
 use crate::protocol::flags::{RENAME_EXCHANGE, RENAME_NOREPLACE};
 use crate::protocol::wire::{Rename2In, RenameIn};
 use crate::protocol::{Errno, Request};
-use shoal::{Ino, RenameFlags};
+use crate::tokens::is_virtual;
+use shoal::raw::{Ino, RenameFlags};
 
 /// RENAME.
 pub fn rename(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -20,15 +22,23 @@ pub fn rename2(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> Outcome {
+    if is_virtual(to) {
+        return Err(Errno::EPERM);
+    }
     let (old, new) = request.names()?;
     let from = request.node();
     // Both names mean the same until the kernel gets its reply: it has the directories locked.
-    let find = |dir, name| cx.volume.lookup(cx.who, dir, name);
+    let find = |dir, name| cx.volume.namespace().lookup(cx.who, dir, name);
     let (moved, there) = (find(from, old), find(to, new));
+    // The kernel has seen a control file there.
+    let is_control = |name, found: bool| !found && is_control_name(name);
+    if is_control(old, moved.is_ok()) || is_control(new, there.is_ok()) {
+        return Err(Errno::EPERM);
+    }
     if let (Ok(attr), false) = (&there, flags.exchange) {
         loses_name(cx, attr);
     }
-    cx.volume.rename(cx.who, from, old, to, new, flags)?;
+    cx.volume.namespace().rename(cx.who, from, old, to, new, flags)?;
     let dirs = if from == to { [Some(from), None] } else { [Some(from), Some(to)] };
     let exchanged = there.ok().filter(|_| flags.exchange);
     let inodes = [moved.ok(), exchanged].map(|attr| attr.map(|attr| attr.ino));
@@ -38,8 +48,8 @@ fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> 
     Ok(0)
 }
 
-/// The flags of `renameat2`. A whiteout is for overlays that keep their upper layer here, which
-/// needs a device file in the same transaction; it is refused like any unknown flag.
+/// Decodes the flags of `renameat2`. A whiteout is for overlays that keep their upper layer here,
+/// which needs a device file in the same transaction; it is refused like any unknown flag.
 fn rename_flags(bits: u32) -> Result<RenameFlags, Errno> {
     let known = RENAME_NOREPLACE | RENAME_EXCHANGE;
     if bits & !known != 0 || bits & known == known {

@@ -1,66 +1,66 @@
-//! The ioctl that removes a tree ([`crate::protocol::tree`]).
+//! Removal of a tree ([`crate::protocol::control`]).
 //!
-//! Who may: whoever could empty and remove the tree name by name; the volume looks at that, on
-//! every mount, because an open directory is all that the kernel has looked at. (It has not looked
-//! whether the mount is a read-only view of one that is writable; a program that hands such views
-//! to others must not rely on them to keep the superuser from this ioctl.)
+//! Permission: the caller must be allowed to empty and remove the tree name by name. The volume
+//! checks that on every mount, because the kernel has checked only that the directory could be
+//! opened. (It has not checked whether the mount is a read-only view of a writable one; a program
+//! that hands such views to others must not rely on them to keep the superuser from this ioctl.)
 //!
-//! The kernel knows nothing of what an ioctl does, and believes its names for ever. So the name is
-//! made to be forgotten ([`crate::notices`]), and the reply waits for that:
+//! The kernel does not interpret an ioctl, and keeps its names for ever. So the top's name is
+//! invalidated ([`crate::notices`]), and the reply waits for that:
 //!
 //! | when | another program | the caller |
 //! | --- | --- | --- |
 //! | before the transaction | sees the tree | waits |
-//! | from then until the name has expired in the kernel | by names that the kernel knows still sees the tree, and reads what is in its cache; the name cannot be made again (`EEXIST`); what asks the server finds less and less, and nothing can be made in the top (`ENOENT`) | waits |
+//! | from then until the name has expired in the kernel | still sees the tree by names that the kernel knows, and reads from its cache; the name cannot be made again (`EEXIST`); requests to the server find less and less, and nothing can be made in the top (`ENOENT`) | waits |
 //! | from then until the name is unhashed | sees no such name, but may have to wait until the kernel has dropped the names below | waits |
 //! | after the reply | sees no such name | the same |
 //!
-//! Only the top's name has to be forgotten: below it nothing can be reached then but by who is
-//! there already. A large directory's name expires, and the names below are dropped in the
+//! Only the top's name has to be invalidated: only those who are already below it can reach
+//! anything there. A large directory's name expires, and the names below are dropped in the
 //! background ([`crate::sweep`]); for a small one, or a kernel before 6.2, dropping the name with
-//! all below it is as quick. If the kernel takes long, because the directory's lock is held, the
-//! reply goes out with a mark, and the client looks until the name is gone.
+//! everything below it is as quick. If the kernel takes long, because the directory's lock is held,
+//! the reply goes out with a flag, and the client polls until the name is gone.
 //!
-//! Files that lose a name with the tree and have another, or are open, do so behind the call; the
-//! volume tells of each that the kernel knows (`watch_links`), and its attributes are to be
-//! forgotten in the same way.
+//! Files that have another name, or are open, lose the one in the tree in the background; the
+//! volume reports each that the kernel knows (`watch_links`), and its attributes are invalidated in
+//! the same way.
 //!
-//! In between somebody may have made the name anew, where the kernel did not know the old one. The
+//! In between somebody may have made the name again, where the kernel did not know the old one. The
 //! notice then hits the new name, which is looked up again at its next use.
 
-use super::{Context, Outcome};
+use super::{Context, Next};
 use crate::notices::Notice;
-use crate::protocol::reply::put;
-use crate::protocol::tree::{SIZE, STILL_SHOWN, TOP_ONLY, question};
-use crate::protocol::wire::{IoctlIn, IoctlOut, TreeHead};
-use crate::protocol::{Errno, Request};
-use shoal::{Attr, FileKind, Ino, TreeCheck};
+use crate::protocol::Errno;
+use crate::protocol::control::{Answer, STILL_SHOWN, TOP_ONLY};
+use crate::protocol::wire::ControlHead;
+use shoal::raw::{Attr, FileKind, Ino, TreeCheck};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long the reply waits for the kernel to forget the name.
+/// Longest wait of the reply for the kernel to forget the name.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Names in a directory that the kernel drops in no time.
+/// Number of names that the kernel drops in no time.
 const SMALL: u64 = 64;
 
-/// IOCTL_REMOVE_TREE.
-pub fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let arg: IoctlIn = request.arg()?;
-    if (arg.in_size as usize) < SIZE || (arg.out_size as usize) < SIZE {
-        return Err(Errno::EINVAL);
-    }
-    let (head, name) = question(request.payload())?;
+/// Answers [`Kind::RemoveTree`](crate::protocol::control::Kind::RemoveTree).
+pub fn remove(
+    cx: &Context<'_>,
+    dir: Ino,
+    head: &ControlHead,
+    name: &[u8],
+    answer: &mut Answer<'_>,
+) -> Next {
     let check = match head.flags & TOP_ONLY {
         0 => TreeCheck::Tree,
         _ if cx.who.uid == 0 => TreeCheck::Top,
         _ => return Err(Errno::EPERM),
     };
-    let (session, dir) = (cx.session, request.node());
-    // Only to be named in what is told: which inode goes is decided in the transaction.
-    let top = cx.volume.lookup(cx.who, dir, name)?;
-    cx.volume.remove_tree(cx.who, dir, name, check)?;
+    let session = cx.session;
+    // Only for the notices and the reply: the transaction decides which inode goes.
+    let top = cx.volume.namespace().lookup(cx.who, dir, name)?;
+    cx.volume.namespace().remove_tree(cx.who, dir, name, check)?;
     let expire = is_large(&top) && session.notices.can_expire();
     let notice = |expire| Notice::Name { dir: session.id(dir), name: name.into(), expire };
     let given = session.notices.give([
@@ -73,9 +73,9 @@ pub fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         let path = path_of(cx, dir, name);
         session.sweeper.sweep(path, &session.notices, notice(false), PATIENCE);
     }
-    let flags = if is_forgotten { 0 } else { STILL_SHOWN };
-    let start = put(request.body(), 0, &IoctlOut::default())?;
-    put(request.body(), start, &TreeHead { ino: top.ino.0, flags, ..head })
+    answer.head.flags = if is_forgotten { 0 } else { STILL_SHOWN };
+    answer.head.numbers[0] = top.ino.0;
+    Ok(None)
 }
 
 /// Returns whether the kernel may know so many names below a directory that dropping them takes
@@ -84,9 +84,9 @@ fn is_large(top: &Attr) -> bool {
     top.kind == FileKind::Directory && (top.nlink > 2 || top.size > SMALL)
 }
 
-/// The path of a name below the mount's top; `None` if its directory has none any more.
+/// Returns the path of a name below the mount's top; `None` if its directory has none any more.
 fn path_of(cx: &Context<'_>, dir: Ino, name: &[u8]) -> Option<PathBuf> {
-    let first = |ino| Some(cx.volume.paths_of(ino).ok()?.into_iter().next()?.to_vec());
+    let first = |ino| Some(cx.volume.paths().paths_of(ino).ok()?.into_iter().next()?.to_vec());
     let mut path = Vec::new();
     if dir != cx.session.top {
         let whole: Vec<u8> = first(dir)?;

@@ -1,16 +1,17 @@
 //! Extended attributes.
 //!
-//! No corner may answer ENOSYS: the kernel would never ask again, on the whole mount. Absent is
-//! ENODATA, a namespace that does not exist EOPNOTSUPP. The kernel asks for `security.capability`
-//! once before the first write to a file it has just come to know, and, because we clear set-id
-//! bits ourselves (HANDLE_KILLPRIV_V2), not before each; `no_xattr` spares that one too.
+//! No path may answer ENOSYS: the kernel would never ask again, on the whole mount. An absent
+//! attribute is ENODATA, a namespace that does not exist EOPNOTSUPP. The kernel asks for
+//! `security.capability` once before the first write to a file that is new to it, and, because
+//! Shoal clears set-id bits itself (HANDLE_KILLPRIV_V2), not before each; `no_xattr` saves that one
+//! too.
 
 use super::{Context, Outcome};
 use crate::protocol::flags::{SETXATTR_ACL_KILL_SGID, XATTR_CREATE, XATTR_REPLACE};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{GetxattrIn, GetxattrOut, SetxattrIn};
 use crate::protocol::{Errno, Request};
-use shoal::XattrFlags;
+use shoal::raw::XattrFlags;
 
 /// SETXATTR.
 pub fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -21,10 +22,10 @@ pub fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let flags = XattrFlags {
         create: arg.flags & XATTR_CREATE != 0,
         replace: arg.flags & XATTR_REPLACE != 0,
-        // Sent where the kernel checks; elsewhere the volume looks at the caller's groups.
+        // Sent where the kernel checks; elsewhere the volume checks the caller's groups.
         clear_set_group_id: arg.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0,
     };
-    cx.volume.setxattr(cx.who, request.node(), name, value, flags)?;
+    cx.volume.attributes().setxattr(cx.who, request.node(), name, value, flags)?;
     cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }
@@ -34,7 +35,7 @@ pub fn get(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let arg: GetxattrIn = request.arg()?;
     let (name, _) = request.xattr_name()?;
-    let value = cx.volume.getxattr(cx.who, request.node(), name)?;
+    let value = cx.volume.attributes().getxattr(cx.who, request.node(), name)?;
     sized(request, arg.size, &value)
 }
 
@@ -42,7 +43,7 @@ pub fn get(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let arg: GetxattrIn = request.arg()?;
-    let names = cx.volume.listxattr(cx.who, request.node())?;
+    let names = cx.volume.attributes().listxattr(cx.who, request.node())?;
     sized(request, arg.size, &names)
 }
 
@@ -50,12 +51,12 @@ pub fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let (name, _) = request.xattr_name()?;
-    cx.volume.removexattr(cx.who, request.node(), name)?;
+    cx.volume.attributes().removexattr(cx.who, request.node(), name)?;
     cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }
 
-/// Under `no_xattr` the kernel is told to stop asking.
+/// Fails under `no_xattr`, so that the kernel stops asking.
 fn supported(cx: &Context<'_>) -> Result<(), Errno> {
     match cx.session.rules.no_xattr {
         true => Err(Errno::ENOSYS),
@@ -63,7 +64,7 @@ fn supported(cx: &Context<'_>) -> Result<(), Errno> {
     }
 }
 
-/// The bytes themselves, or their number when there is no room for them yet.
+/// Replies with the bytes, or with their number if there is no room for them yet.
 fn sized(request: &mut Request<'_>, room: u32, bytes: &[u8]) -> Outcome {
     let len = bytes.len();
     if room == 0 {

@@ -2,7 +2,7 @@
 
 use super::wire::{Dirent, EntryOut};
 use super::{Errno, reply};
-use shoal::{Attr, DirEntry};
+use shoal::raw::{Attr, DirEntry};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of an entry in front of each record of READDIRPLUS.
@@ -18,19 +18,19 @@ pub struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    /// Starts in `room`, which is as large as the kernel asked for.
+    /// Starts a listing in `room`, which is as large as the kernel asked for.
     #[inline]
     pub fn new(room: &'a mut [u8]) -> Listing<'a> {
         Listing { room, used: 0 }
     }
 
-    /// Bytes of the records so far.
+    /// Returns the bytes of the records so far.
     #[inline]
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether there is no record yet.
+    /// Returns whether there is no record yet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.used == 0
@@ -45,8 +45,8 @@ impl<'a> Listing<'a> {
         self.reserve(size) && self.put_dirent(at, entry)
     }
 
-    /// Adds a record of READDIRPLUS; `false` when there is no room for it. The entries "." and
-    /// ".." are given no node: the kernel takes no reference for them.
+    /// Adds a record of READDIRPLUS; `false` when there is no room for it. The entries "." and ".."
+    /// have no node: the kernel takes no reference for them.
     #[inline]
     #[must_use]
     pub fn add_plus(&mut self, entry: &DirEntry<'_>, attr: &Attr) -> bool {
@@ -70,7 +70,7 @@ impl<'a> Listing<'a> {
         true
     }
 
-    /// Writes record and name at `at`, and zeros up to the end of what is used.
+    /// Writes record and name at `at`, and zeros up to the end of the record.
     fn put_dirent(&mut self, at: usize, entry: &DirEntry<'_>) -> bool {
         let record = Dirent {
             ino: entry.ino.0,
@@ -87,19 +87,19 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// Whether the kernel treats `name` as the directory itself or its parent.
+/// Returns whether the kernel treats `name` as the directory itself or its parent.
 #[inline]
 fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// What becomes of the node of a record.
+/// Action for the node of a record.
 pub enum Node {
-    /// It stays as it is.
+    /// Leaves it as it is.
     Keep,
-    /// It goes: the name is still listed, and looked up when needed.
+    /// Removes it: the name is still listed, and looked up when needed.
     Drop,
-    /// It is shown so.
+    /// Replaces it.
     Show(EntryOut),
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::super::reply::tests::sample;
     use super::*;
     use proptest::prelude::*;
-    use shoal::{FileKind, Ino};
+    use shoal::raw::{FileKind, Ino};
 
     fn entry(name: &[u8], cookie: u64) -> DirEntry<'_> {
         DirEntry { name, ino: Ino(0x77), kind: FileKind::Directory, cookie }

@@ -20,11 +20,13 @@ pub const SETATTR_ATIME_NOW: u32 = 1 << 7;
 pub const SETATTR_MTIME_NOW: u32 = 1 << 8;
 /// The change time is to change (only when the kernel owns times).
 pub const SETATTR_CTIME: u32 = 1 << 10;
+/// The request has an owner of locks, which decides nothing here.
+pub const SETATTR_LOCK_OWNER: u32 = 1 << 9;
 /// Set-id bits are to be cleared.
 pub const SETATTR_KILL_SUIDGID: u32 = 1 << 11;
 
-/// `ReadIn::bits`: a read or write past the page cache, by a program; of those for the page cache
-/// the owner of locks is not told.
+/// `ReadIn::bits`: a program's read or write that bypasses the page cache; requests for the page
+/// cache have no owner of locks.
 pub const BY_LOCK_OWNER: u32 = 1 << 1;
 /// `ReadIn::bits` of a write: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -32,9 +34,12 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `OpenIn::open_flags`, `CreateIn::open_flags`: clear set-id bits with `O_TRUNC`.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 
-/// Reply to open: keep what is in the page cache (else each open drops it).
+/// Reply to open: reads and writes bypass the page cache.
+pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
+/// Reply to open: keep the file's page cache (else each open drops it).
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
-/// Reply to open: no FLUSH at close. Writes have reached us by then, so it could report nothing.
+/// Reply to open: no FLUSH at close. Writes have reached the server by then, so it could report
+/// nothing.
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 
 /// `FsyncIn::fsync_flags`: data only.
@@ -42,7 +47,7 @@ pub const FSYNC_DATASYNC: u32 = 1 << 0;
 
 /// `Rename2In::flags`: fail when the target exists.
 pub const RENAME_NOREPLACE: u32 = 1 << 0;
-/// Swap the two.
+/// Swap the two files.
 pub const RENAME_EXCHANGE: u32 = 1 << 1;
 
 /// `FallocateIn::mode`: leave the size.
@@ -57,7 +62,7 @@ pub const SEEK_DATA: u32 = 3;
 /// Next hole.
 pub const SEEK_HOLE: u32 = 4;
 
-/// Bits of open flags that say how a file is accessed.
+/// Bits of open flags that hold the access mode.
 pub const O_ACCMODE: u32 = 3;
 /// For writing only.
 pub const O_WRONLY: u32 = 1;
@@ -67,6 +72,8 @@ pub const O_RDWR: u32 = 2;
 pub const O_EXCL: u32 = 0o200;
 /// Empty it.
 pub const O_TRUNC: u32 = 0o1000;
+/// Each write goes to the end.
+pub const O_APPEND: u32 = 0o2000;
 /// Not in any header: the kernel's own mark of an open for execution.
 pub const O_EXEC: u32 = 0o40;
 
@@ -89,10 +96,10 @@ pub const XATTR_CREATE: u32 = 1;
 /// `setxattr`: fail if it does not exist.
 pub const XATTR_REPLACE: u32 = 2;
 /// `SetxattrIn::setxattr_flags`: the caller is outside the file's group, so an access control list
-/// takes the set-group-ID bit away.
+/// clears the set-group-ID bit.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
-/// Statx mask: what `stat` returns.
+/// Statx mask: the fields of `stat`.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
 /// Statx mask: birth time.
 pub const STATX_BTIME: u32 = 0x800;
@@ -106,6 +113,11 @@ const fn ior(letter: u8, number: u8, size: u32) -> u32 {
     2 << 30 | size << 16 | io(letter, number)
 }
 
+/// Number of an ioctl that takes `size` bytes.
+const fn iow(letter: u8, number: u8, size: u32) -> u32 {
+    1 << 30 | size << 16 | io(letter, number)
+}
+
 /// Number of an ioctl that takes and returns `size` bytes.
 const fn iowr(letter: u8, number: u8, size: u32) -> u32 {
     1 << 30 | ior(letter, number, size)
@@ -117,17 +129,18 @@ const fn iowr(letter: u8, number: u8, size: u32) -> u32 {
 pub const IOCTL_SYNC: u32 = io(b'S', 1);
 /// Shoal's ioctl that returns the process id of the server as a `u32`. `_IOR('S', 2, u32)`.
 pub const IOCTL_SERVER_PID: u32 = ior(b'S', 2, 4);
-/// Shoal's ioctl that tells the names of a file ([`super::parents`]). `_IOWR('S', 3, page)`.
-pub const IOCTL_PARENTS: u32 = iowr(b'S', 3, super::page::PAGE as u32);
-/// Shoal's ioctl on a directory that removes a name in it with all that is below it
-/// ([`super::tree`]). `_IOWR('S', 4, struct)`.
-pub const IOCTL_REMOVE_TREE: u32 = iowr(b'S', 4, super::tree::SIZE as u32);
-/// Shoal's ioctl that lists counters, orphans and deleted roots ([`super::inspect`]).
-/// `_IOWR('S', 5, page)`.
-pub const IOCTL_INSPECT: u32 = iowr(b'S', 5, super::page::PAGE as u32);
-/// Shoal's ioctl that checks a piece of the volume ([`super::scrub`]). `_IOWR('S', 6, page)`.
-pub const IOCTL_SCRUB: u32 = iowr(b'S', 6, super::page::PAGE as u32);
+/// Bytes of a page of [`super::control`]: as many as the number of an ioctl can hold, in eights.
+pub const PAGE: usize = 16_376;
+/// Shoal's ioctl for all other requests to a server ([`super::control`]). `_IOWR('S', 7, page)`; 3
+/// to 6 were in use before.
+pub const IOCTL_CONTROL: u32 = iowr(b'S', 7, PAGE as u32);
 
+/// Bytes of a page of [`super::question`].
+pub const QUESTION: usize = 4096;
+/// Shoal's ioctl on a control file: the question that the file answers when it is read
+/// ([`super::question`]). `_IOW('S', 8, page)`.
+pub const IOCTL_ASK: u32 = iow(b'S', 8, QUESTION as u32);
+
+const _: () = assert!(IOCTL_ASK == 0x5000_5308);
 const _: () = assert!(IOCTL_SYNC == 0x5301 && IOCTL_SERVER_PID == 0x8004_5302);
-const _: () = assert!(IOCTL_PARENTS == 0xfff8_5303 && IOCTL_SCRUB == 0xfff8_5306);
-const _: () = assert!(IOCTL_REMOVE_TREE == 0xc110_5304 && IOCTL_INSPECT == 0xfff8_5305);
+const _: () = assert!(IOCTL_CONTROL == 0xfff8_5307);

@@ -1,27 +1,28 @@
-//! The handshake: every capability the kernel can offer, with the decision and the reason.
+//! The handshake: every capability that the kernel can offer, with the decision and the reason.
 
 use super::flags::{OPEN_KILL_SUIDGID, WRITE_KILL_SUIDGID};
 use super::wire::{InitIn, InitOut};
 
-/// Protocol version that we speak.
+/// Protocol version of the server.
 pub const MAJOR: u32 = 7;
 /// Its revision.
 pub const MINOR: u32 = 45;
-/// Oldest revision that has everything we rely on (`KILLPRIV_V2`, 64-bit flags): kernel 5.17.
+/// Oldest revision with everything that the server needs (`KILLPRIV_V2`, 64-bit flags): kernel
+/// 5.17.
 pub const MINOR_OLDEST: u32 = 36;
 
-/// When a capability is taken.
+/// Condition under which a capability is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Take {
     /// Whenever it is offered.
     Always,
-    /// Unless opens are not sent to us (see [`Wish::no_open`]).
+    /// Unless opens are not sent (see [`Wish::no_open`]).
     UnlessNoOpen,
     /// With the mount option `writeback` only.
     IfWriteback,
-    /// By a transport that can do it.
+    /// If the transport can do it.
     IfRings,
-    /// Where the kernel checks permissions: it must then know access control lists.
+    /// If the kernel checks permissions: it must then know access control lists.
     IfKernelChecks,
     /// Never.
     Never,
@@ -94,7 +95,7 @@ capabilities! {
 const _: () = assert!(WRITE_KILL_SUIDGID == 4 && OPEN_KILL_SUIDGID == 1);
 const _: () = assert!(INIT_EXT == 0x4000_0000 && OVER_IO_URING == 1 << 41);
 
-/// What we would like.
+/// Configuration that the server asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wish {
     /// Largest write, and with it the largest request, in bytes.
@@ -109,7 +110,7 @@ pub struct Wish {
     pub kernel_checks: bool,
 }
 
-/// What was agreed.
+/// Result of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed {
     /// Capabilities taken.
@@ -121,21 +122,21 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// Whether `capability` was taken.
+    /// Returns whether `capability` was taken.
     #[inline]
     pub fn has(&self, capability: u64) -> bool {
         self.capabilities & capability != 0
     }
 }
 
-/// Requests the kernel may have under way in the background.
+/// Most requests that the kernel may have under way in the background.
 const MAX_BACKGROUND: u16 = 64;
 /// Page size of the protocol's `max_pages`.
 const PAGE: u32 = 4096;
 /// Readahead asked for; the kernel's limit for the mount applies as well.
 const MAX_READAHEAD: u32 = 1 << 20;
 
-/// Answers the kernel's offer; an error names what is missing.
+/// Answers the kernel's offer; the error names the missing capability.
 pub fn negotiate(offer: &InitIn, wish: &Wish) -> Result<(InitOut, Agreed), String> {
     if offer.major != MAJOR || offer.minor < MINOR_OLDEST {
         return Err(format!(
@@ -167,14 +168,14 @@ pub fn negotiate(offer: &InitIn, wish: &Wish) -> Result<(InitOut, Agreed), Strin
 }
 
 impl InitIn {
-    /// The capabilities that the kernel has. The high word counts only if announced.
+    /// Returns the capabilities that the kernel offers. The high word counts only if announced.
     pub fn offered(&self) -> u64 {
         let low = u64::from(self.flags);
         if low & INIT_EXT == 0 { low } else { low | u64::from(self.flags2) << 32 }
     }
 }
 
-/// The capabilities that `wish` takes when offered.
+/// Returns the capabilities that `wish` takes when offered.
 fn wanted(wish: &Wish) -> u64 {
     let mut wanted = 0;
     for (bit, _, take, _) in CAPABILITIES {

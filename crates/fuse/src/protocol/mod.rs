@@ -6,31 +6,28 @@
 //! | request codes, a row each | [`opcode`] |
 //! | flag bits | [`flags`] |
 //! | handshake: every capability asked for or refused, with the reason | [`init`] |
-//! | taking a request apart (untrusted bytes) | [`request`] |
-//! | making a reply | [`reply`] |
+//! | parsing requests (untrusted bytes) | [`request`] |
+//! | building replies | [`reply`] |
 //! | directory listings | [`dirent`] |
-//! | messages from us to the kernel | [`notify`] |
-//! | what our ioctls take and give: a file's names; a tree to remove; counters and orphans; a check | [`parents`], [`tree`], [`inspect`], [`scrub`] |
-//! | the pages that they come in | [`page`] |
-//! | how the kernel learns not to send OPEN | [`probe`] |
+//! | notifications to the kernel | [`notify`] |
+//! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
+//! | questions to a control file and its answers (untrusted bytes) | [`question`] |
+//! | the request that makes the kernel stop sending OPEN | [`probe`] |
 //!
 //! Integers are in the host's byte order: both ends are the same machine.
 
+pub mod control;
 pub mod dirent;
 pub mod flags;
 pub mod init;
-pub mod inspect;
 pub mod notify;
 pub mod opcode;
-pub mod page;
-pub mod parents;
 pub mod probe;
+pub mod question;
 pub mod reply;
 pub mod request;
-pub mod scrub;
-pub mod tree;
 pub mod wire;
 
 pub use opcode::Opcode;
 pub use reply::{Errno, Reply};
-pub use request::Request;
+pub use request::{CONTROL, Request, VIRTUAL};

@@ -1,25 +1,25 @@
-//! Messages from us to the kernel: what it has cached is no longer so.
+//! Notifications to the kernel: invalidation of cached entries.
 //!
 //! None is needed while all changes come through the mount. INVAL_ENTRY and DELETE take the
-//! parent's lock in the kernel: never send them from a thread that a create, unlink or lookup in
-//! that directory is waiting for.
+//! parent's lock in the kernel: they must never be sent by a thread that a create, unlink or lookup
+//! in that directory waits for.
 
 use super::Errno;
 use super::reply::put;
 use super::wire::{NotifyDelete, NotifyInvalEntry, NotifyInvalInode, NotifyPrune, OutHeader};
-use shoal::Ino;
+use shoal::raw::Ino;
 
 /// `NotifyInvalEntry::flags`: the name only expires.
 const EXPIRE_ONLY: u32 = 1 << 0;
 
-/// What to tell.
+/// A notification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notification<'a> {
     /// Attributes of an inode, and a range of its data unless `None`.
     InvalInode {
         /// Inode.
         ino: Ino,
-        /// Where the stale data starts, and how long it is; 0: to the end of the file.
+        /// Start and length of the stale data; length 0: to the end of the file.
         range: Option<(u64, u64)>,
     },
     /// A name, positive or negative.
@@ -28,7 +28,7 @@ pub enum Notification<'a> {
         parent: Ino,
         /// Name in it.
         name: &'a [u8],
-        /// The name is kept, with those below it, and asked for at its next use
+        /// The name is kept, with those below it, and looked up at its next use
         /// ([`super::init::HAS_EXPIRE_ONLY`]). Otherwise the kernel drops all of them now.
         expire: bool,
     },
@@ -36,22 +36,22 @@ pub enum Notification<'a> {
     Delete {
         /// Directory.
         parent: Ino,
-        /// What it named.
+        /// Inode that it named.
         child: Ino,
         /// Name.
         name: &'a [u8],
     },
     /// All names of the mount.
     IncEpoch,
-    /// Inodes that the kernel should give up if it does not use them.
+    /// Inodes that the kernel should drop if it does not use them.
     Prune {
-        /// Which.
+        /// The inodes.
         nodes: &'a [Ino],
     },
 }
 
 impl Notification<'_> {
-    /// Code on the wire, in the place of a reply's error.
+    /// Returns the code on the wire, in the place of a reply's error.
     pub const fn code(&self) -> i32 {
         match self {
             Notification::InvalInode { .. } => 2,

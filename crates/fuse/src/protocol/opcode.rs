@@ -1,11 +1,11 @@
 //! Request codes: one row each, with the size of the structure that follows the request header.
 //!
-//! The size matters because a transport may deliver that structure and the payload (names, data)
-//! in two places; whoever splits a contiguous request must cut at the same point.
+//! The size matters because a transport may deliver that structure and the payload (names, data) in
+//! two places; a contiguous request must be split at the same point.
 
 macro_rules! opcodes {
     ($($number:literal $variant:ident $header:literal $doc:literal;)*) => {
-        /// What the kernel asks for.
+        /// Code of a request.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[repr(u32)]
         pub enum Opcode { $(#[doc = $doc] $variant = $number,)* }
@@ -13,17 +13,17 @@ macro_rules! opcodes {
         impl Opcode {
             /// Every code.
             pub const ALL: &'static [Opcode] = &[$(Opcode::$variant,)*];
-            /// From the number in a request header.
+            /// Returns the code with the number in a request header.
             #[inline]
             pub const fn from_number(number: u32) -> Option<Opcode> {
                 match number { $($number => Some(Opcode::$variant),)* _ => None }
             }
-            /// Bytes of the structure after the request header; 0: none.
+            /// Returns the bytes of the structure after the request header; 0: none.
             #[inline]
             pub const fn header_size(self) -> usize {
                 match self { $(Opcode::$variant => $header,)* }
             }
-            /// Name, for messages.
+            /// Returns the name, for messages.
             pub const fn name(self) -> &'static str {
                 match self { $(Opcode::$variant => stringify!($variant),)* }
             }
@@ -86,13 +86,13 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Whether the kernel expects no answer on the ordinary transport.
+    /// Returns whether the kernel expects no answer on the ordinary transport.
     #[inline]
     pub const fn is_silent(self) -> bool {
         matches!(self, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Self::NotifyReply)
     }
 
-    /// Whether the handler may wait for the device or work for long (but see
+    /// Returns whether the handler may wait for the device or work for long (but see
     /// [`super::Request::may_block`]).
     #[inline]
     pub const fn may_block(self) -> bool {

@@ -1,23 +1,24 @@
-//! How the kernel learns not to send OPEN, RELEASE and FLUSH before anybody has opened a file.
+//! An OPEN that fails on purpose, so that the kernel sends no OPEN, RELEASE and FLUSH from the
+//! beginning of the mount on.
 //!
-//! It learns that from an OPEN that is answered with ENOSYS, and from then on sends none of the
-//! three for any file. Until then each file that is *created* costs a RELEASE, and a program that
-//! only creates files never sends an OPEN. So the server opens a file of its own mount once: one
-//! that does not exist, which it makes up for itself alone. Nothing of it stays.
+//! The kernel stops sending all three, for any file, when an OPEN is answered with ENOSYS. Until
+//! then each file that is *created* costs a RELEASE, and a program that only creates files never
+//! sends an OPEN. So the server opens a file of its own mount once: one that does not exist, which
+//! it makes up for itself alone. Nothing of it stays.
 
 use super::reply::TTL_FOREVER;
 use super::wire::{EntryOut, FuseAttr};
 use super::{Opcode, Request};
 use std::path::Path;
 
-/// Name of the file, in the root.
+/// Name of the file, in the top directory.
 pub const PROBE_NAME: &str = ".shoal-probe-open";
 /// Its node, which no inode ever has.
 const PROBE_NODE: u64 = 1 << 62;
-/// Node of the root.
+/// Node of the top directory.
 const ROOT: u64 = 1;
 
-/// Whether `request` is a LOOKUP of the made-up file, by this process and nobody else.
+/// Returns whether `request` is a LOOKUP of the made-up file by this process.
 #[inline]
 pub fn is_probe(request: &Request<'_>) -> bool {
     request.header.nodeid == ROOT
@@ -26,7 +27,7 @@ pub fn is_probe(request: &Request<'_>) -> bool {
         && is_own_thread(request.header.pid)
 }
 
-/// The made-up file: readable, and its name not to be remembered.
+/// Returns the entry of the made-up file: readable, and its name not to be cached.
 pub fn probe_entry() -> EntryOut {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mode = 0o100_400;
@@ -34,7 +35,7 @@ pub fn probe_entry() -> EntryOut {
     EntryOut { nodeid: PROBE_NODE, attr_valid: TTL_FOREVER, attr, ..EntryOut::default() }
 }
 
-/// The kernel tells a caller's thread.
+/// Returns whether a thread is of this process. The request header has the thread of the caller.
 #[cold]
 fn is_own_thread(thread: u32) -> bool {
     Path::new("/proc/self/task").join(thread.to_string()).exists()

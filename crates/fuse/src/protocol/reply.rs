@@ -2,14 +2,14 @@
 
 use super::flags::{FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, STATX_BASIC_STATS, STATX_BTIME};
 use super::wire::{AttrOut, EntryOut, FuseAttr, OpenOut, Statx, StatxOut, SxTime};
-use shoal::{Attr, Time};
+use shoal::raw::{Attr, Time};
 use zerocopy::{Immutable, IntoBytes};
 
-/// How long names and attributes may be cached, in seconds: for ever. All changes come through
-/// this mount, so the kernel knows of each. (The kernel cuts larger values.)
+/// Time for which names and attributes may be cached, in seconds: for ever. All changes come
+/// through this mount, so the kernel knows of each. (The kernel limits larger values.)
 pub const TTL_FOREVER: u64 = u64::MAX / 4;
 
-/// Preferred size of reads and writes in bytes; also what the kernel takes for the block size.
+/// Preferred size of reads and writes in bytes; the kernel also takes it as the block size.
 const BLKSIZE: u32 = 4096;
 
 /// An errno, positive.
@@ -17,12 +17,16 @@ const BLKSIZE: u32 = 4096;
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Not for this caller.
+    /// Not allowed for this caller.
     pub const EPERM: Errno = Errno(1);
     /// Ordinary failure of a lookup.
     pub const ENOENT: Errno = Errno(2);
     /// The request makes no sense, or the server failed.
     pub const EIO: Errno = Errno(5);
+    /// The caller has been interrupted.
+    pub const EINTR: Errno = Errno(4);
+    /// Too many at a time: again later.
+    pub const EAGAIN: Errno = Errno(11);
     /// It exists.
     pub const EEXIST: Errno = Errno(17);
     /// Bad argument.
@@ -33,37 +37,41 @@ impl Errno {
     pub const ENOTTY: Errno = Errno(25);
     /// Name longer than 255 bytes.
     pub const ENAMETOOLONG: Errno = Errno(36);
-    /// The kernel shall never ask this again.
+    /// Not implemented: the kernel must never ask again.
     pub const ENOSYS: Errno = Errno(38);
+    /// A control request of another version.
+    pub const EPROTONOSUPPORT: Errno = Errno(93);
+    /// No such attribute.
+    pub const ENODATA: Errno = Errno(61);
     /// Not in this combination.
     pub const EOPNOTSUPP: Errno = Errno(95);
     /// The inode is gone.
     pub const ESTALE: Errno = Errno(116);
 }
 
-impl From<shoal::Error> for Errno {
+impl From<shoal::raw::Error> for Errno {
     #[inline]
-    fn from(error: shoal::Error) -> Errno {
+    fn from(error: shoal::raw::Error) -> Errno {
         match error {
-            shoal::Error::Code(code) => Errno(code.errno()),
+            shoal::raw::Error::Code(code) => Errno(code.errno()),
             other => report(&other),
         }
     }
 }
 
-impl From<shoal::Code> for Errno {
+impl From<shoal::raw::Code> for Errno {
     #[inline]
-    fn from(code: shoal::Code) -> Errno {
+    fn from(code: shoal::raw::Code) -> Errno {
         Errno(code.errno())
     }
 }
 
-/// A damaged or failing volume: the caller sees an errno only, so the reason goes to the log.
+/// Logs the reason: the volume is damaged or failing, and the caller sees an errno only.
 #[cold]
-fn report(error: &shoal::Error) -> Errno {
+fn report(error: &shoal::raw::Error) -> Errno {
     match error {
-        // Said once by the volume itself; each later write would repeat it.
-        shoal::Error::Poisoned(_) => tracing::debug!(%error, "request refused"),
+        // Logged once by the volume itself; each later write would repeat it.
+        shoal::raw::Error::Poisoned(_) => tracing::debug!(%error, "request refused"),
         _ => tracing::error!(%error, "request failed"),
     }
     Errno(error.errno())
@@ -74,7 +82,7 @@ fn report(error: &shoal::Error) -> Errno {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "the caller waits until this is sent"]
 pub enum Reply {
-    /// Success: so many bytes at the start of the request's body.
+    /// Success: length of the reply, at the start of the request's body.
     Body(usize),
     /// Failure.
     Error(Errno),
@@ -82,7 +90,7 @@ pub enum Reply {
     Silent,
 }
 
-/// Puts `record` at byte `at` of `body`; returns the end.
+/// Puts `record` at byte `at` of `body`; returns its end.
 #[inline]
 pub fn put<T: IntoBytes + Immutable>(
     body: &mut [u8],
@@ -94,7 +102,7 @@ pub fn put<T: IntoBytes + Immutable>(
     Ok(at + size_of::<T>())
 }
 
-/// Attributes for the wire.
+/// Encodes attributes.
 #[inline]
 pub fn fuse_attr(attr: &Attr) -> FuseAttr {
     FuseAttr {
@@ -118,7 +126,7 @@ pub fn fuse_attr(attr: &Attr) -> FuseAttr {
     }
 }
 
-/// An entry whose inode the kernel may keep; the caller has taken the reference.
+/// Returns an entry whose inode the kernel may keep; the caller has taken the reference.
 #[inline]
 pub fn entry(attr: &Attr) -> EntryOut {
     EntryOut {
@@ -132,25 +140,25 @@ pub fn entry(attr: &Attr) -> EntryOut {
     }
 }
 
-/// "There is no such name", which the kernel may remember.
+/// Returns an entry without an inode: there is no such name, which the kernel may cache.
 #[inline]
 pub fn negative_entry() -> EntryOut {
     EntryOut { entry_valid: TTL_FOREVER, ..EntryOut::default() }
 }
 
-/// Reply to GETATTR and SETATTR.
+/// Returns the reply to GETATTR and SETATTR.
 #[inline]
 pub fn attr_out(attr: &Attr) -> AttrOut {
     AttrOut { attr_valid: TTL_FOREVER, attr_valid_nsec: 0, dummy: 0, attr: fuse_attr(attr) }
 }
 
-/// Reply to OPEN, CREATE, TMPFILE. We keep nothing per open file, so the handle is 0.
+/// Returns the reply to OPEN, CREATE, TMPFILE. Open files have no state, so the handle is 0.
 #[inline]
 pub fn open_out() -> OpenOut {
     OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 }
 }
 
-/// Reply to STATX.
+/// Returns the reply to STATX.
 pub fn statx_out(attr: &Attr) -> StatxOut {
     let time = |time: Time| SxTime { sec: time.sec, nsec: time.nsec, reserved: 0 };
     let (rdev_major, rdev_minor) = split_device(attr.rdev);
@@ -178,7 +186,7 @@ pub fn statx_out(attr: &Attr) -> StatxOut {
     }
 }
 
-/// Major and minor number in the kernel's 32-bit encoding.
+/// Splits a device number in the kernel's 32-bit encoding into major and minor.
 fn split_device(rdev: u32) -> (u32, u32) {
     ((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00))
 }
@@ -186,9 +194,9 @@ fn split_device(rdev: u32) -> (u32, u32) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use shoal::{FileKind, Generation, Ino};
+    use shoal::raw::{FileKind, Generation, Ino};
 
-    /// Attributes with a different value in every field.
+    /// Returns attributes with a different value in every field.
     pub(crate) fn sample() -> Attr {
         let time = |sec, nsec| Time { sec, nsec };
         Attr {
@@ -269,8 +277,8 @@ pub(crate) mod tests {
 
     #[test]
     fn errors_fold_to_errnos() {
-        assert_eq!(Errno::from(shoal::Error::Code(shoal::Code::NotEmpty)), Errno(39));
-        assert_eq!(Errno::from(shoal::Error::corrupt("node", None, "x")), Errno::EIO);
+        assert_eq!(Errno::from(shoal::raw::Error::Code(shoal::raw::Code::NotEmpty)), Errno(39));
+        assert_eq!(Errno::from(shoal::raw::Error::corrupt("node", None, "x")), Errno::EIO);
     }
 
     #[test]

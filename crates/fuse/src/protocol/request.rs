@@ -1,19 +1,24 @@
-//! Taking a request apart. Its bytes come from the kernel, but nothing here relies on that: what
-//! is short or malformed gives an errno, never a panic.
+//! Parsing of requests. The bytes come from the kernel, but nothing here relies on that: a short or
+//! malformed request gives an errno, never a panic.
 //!
-//! A request does not know how it was delivered: header, the operation's own structure, and a body
+//! A request is independent of its transport: header, the operation's own structure, and a body
 //! that first holds the rest of the request (names, data) and then receives the reply. One buffer
-//! for both, because that is what a ring offers; handlers take what they need from the body before
-//! they write to it.
+//! serves both, because a ring offers one; handlers take what they need from the body before they
+//! write to it.
 
-use super::flags::{
-    BY_LOCK_OWNER, IOCTL_INSPECT, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_SCRUB, IOCTL_SYNC,
-};
+use super::control;
+use super::flags::{BY_LOCK_OWNER, IOCTL_ASK, IOCTL_CONTROL, IOCTL_SYNC};
 use super::wire::{ExtHeader, InHeader, IoctlIn, ReadIn};
 use super::{Errno, Opcode};
-use shoal::{Code, Ino};
+use shoal::raw::{Code, Ino};
 use std::ffi::CStr;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+/// Bit of the node ids of files that are in no volume: opened by tokens, or control files. Inode
+/// numbers use bits 0 to 61.
+pub const VIRTUAL: u64 = 1 << 63;
+/// Bits of the node ids of control files.
+pub const CONTROL: u64 = VIRTUAL | 1 << 62;
 
 /// Longest name that Shoal stores, in bytes.
 const NAME_MAX: usize = 255;
@@ -27,9 +32,9 @@ const EXT_UNIT: usize = 8;
 pub struct Request<'a> {
     /// Its header.
     pub header: InHeader,
-    /// The inode that it is about.
+    /// The inode of the request.
     node: Ino,
-    /// What it asks for; `None`: a code that we do not know.
+    /// Its code; `None`: an unknown one.
     pub opcode: Option<Opcode>,
     /// The operation's own structure.
     op: &'a [u8],
@@ -42,7 +47,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// From parts: the ring's way. `filled` bytes of `body` belong to the request.
+    /// Builds a request from the parts that a ring delivers. `filled` bytes of `body` belong to it.
     #[inline]
     pub fn from_parts(
         header: InHeader,
@@ -59,7 +64,7 @@ impl<'a> Request<'a> {
         Ok(Request { header, node, opcode, op, body, payload_len: filled - ext, filled })
     }
 
-    /// From one contiguous buffer whose first `filled` bytes were read from the device. Also
+    /// Splits one contiguous buffer whose first `filled` bytes were read from the device. Also
     /// returns where in `buffer` the body starts; there are at least 40 bytes before it, so a
     /// reply's header can be put right in front of the reply.
     #[inline]
@@ -76,17 +81,22 @@ impl<'a> Request<'a> {
         Request::from_parts(header, op, body, filled - start).map(|request| (request, start))
     }
 
-    /// Whether the handler may wait for the device or work for long. A transport with few threads
-    /// must see to it that others are served meanwhile: many callers in `fsync` share one commit
-    /// only if all their requests are taken.
+    /// Returns whether the handler may wait for the device or work for long. A transport with few
+    /// threads must serve others meanwhile: many callers in `fsync` share one commit only if all
+    /// their requests are taken.
     #[inline]
     pub fn may_block(&self) -> bool {
         match self.opcode {
-            // Not the others: every `isatty` is an ioctl.
-            Some(Opcode::Ioctl) => matches!(
-                self.ioctl(),
-                Some(IOCTL_SYNC | IOCTL_PARENTS | IOCTL_REMOVE_TREE | IOCTL_INSPECT | IOCTL_SCRUB)
-            ),
+            // As with a direct write: the inode's own node has pages that must be dropped.
+            Some(Opcode::Open | Opcode::Setattr | Opcode::Write)
+                if self.header.nodeid & VIRTUAL != 0 =>
+            {
+                true
+            }
+            // Lists directories, or counts a tree.
+            Some(Opcode::Read) => self.header.nodeid & CONTROL == CONTROL,
+            // No others: every `isatty` is an ioctl, and a question is only kept.
+            Some(Opcode::Ioctl) => matches!(self.ioctl(), Some(IOCTL_SYNC | IOCTL_CONTROL)),
             // May have to wait until the kernel has dropped pages (`pages.rs`).
             Some(Opcode::Write) => {
                 self.arg::<ReadIn>().is_ok_and(|arg| arg.bits & BY_LOCK_OWNER != 0)
@@ -96,51 +106,63 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Number of the ioctl that it is.
-    pub fn ioctl(&self) -> Option<u32> {
+    /// Returns whether the volume checks permission, whatever the mount options: the kernel checks
+    /// that the ioctl's file is open, and nothing of a tree to be removed, rights to be shared or
+    /// directories to be listed.
+    pub fn is_checked_by_volume(&self) -> bool {
+        if self.ioctl() == Some(IOCTL_ASK) {
+            return true;
+        }
+        let kind = || control::parse(self.payload()).ok().map(|(kind, ..)| kind);
+        let is_checked = |kind| matches!(kind, control::Kind::RemoveTree | control::Kind::Share);
+        self.ioctl() == Some(IOCTL_CONTROL) && kind().is_some_and(is_checked)
+    }
+
+    /// Returns the number of the ioctl, if the request is one.
+    fn ioctl(&self) -> Option<u32> {
         match self.opcode {
             Some(Opcode::Ioctl) => self.arg::<IoctlIn>().ok().map(|arg| arg.cmd),
             _ => None,
         }
     }
 
-    /// The inode that the request is about.
+    /// Returns the inode of the request.
     #[inline]
     pub fn node(&self) -> Ino {
         self.node
     }
 
-    /// Sets the inode that the request is about, when its node id is not the inode's number.
+    /// Sets the inode of the request, when its node id is not the inode's number.
     #[inline]
     pub fn set_node(&mut self, node: Ino) {
         self.node = node;
     }
 
-    /// The operation's own structure.
+    /// Returns the operation's own structure.
     #[inline]
     pub fn arg<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<T, Errno> {
         T::read_from_prefix(self.op).map(|(arg, _)| arg).map_err(|_| Errno::EIO)
     }
 
-    /// Names or data of the request.
+    /// Returns the names or data of the request.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.body[..self.payload_len]
     }
 
-    /// Room for the reply; overwrites the payload.
+    /// Returns the room for the reply; writing to it overwrites the payload.
     #[inline]
     pub fn body(&mut self) -> &mut [u8] {
         self.body
     }
 
-    /// The only name, not empty and not too long.
+    /// Returns the only name, not empty and not too long.
     #[inline]
     pub fn name(&self) -> Result<&[u8], Errno> {
         take_name(self.payload()).map(|(name, _)| name)
     }
 
-    /// The two names of a rename.
+    /// Returns the two names of a rename.
     #[inline]
     pub fn names(&self) -> Result<(&[u8], &[u8]), Errno> {
         let (first, rest) = take_name(self.payload())?;
@@ -148,13 +170,13 @@ impl<'a> Request<'a> {
         Ok((first, second))
     }
 
-    /// Name of an extended attribute, with its namespace, and the value behind it.
+    /// Returns the name of an extended attribute, with its namespace, and the value behind it.
     #[inline]
     pub fn xattr_name(&self) -> Result<(&[u8], &[u8]), Errno> {
         take_string(self.payload())
     }
 
-    /// Name and target of a symlink. The target may be as long as a path.
+    /// Returns name and target of a symlink. The target may be as long as a path.
     #[inline]
     pub fn name_and_target(&self) -> Result<(&[u8], &[u8]), Errno> {
         let (name, rest) = take_name(self.payload())?;
@@ -162,8 +184,8 @@ impl<'a> Request<'a> {
         Ok((name, target))
     }
 
-    /// The first group of a group extension: that of the parent directory, when the caller is in
-    /// it by a supplementary group only.
+    /// Returns the first group of a group extension: that of the parent directory, if the caller is
+    /// in it by a supplementary group only.
     pub fn ext_group(&self) -> Option<u32> {
         let mut rest = self.body.get(self.payload_len..self.filled)?;
         loop {
@@ -179,14 +201,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A string up to its NUL, and what follows.
+/// Splits off a string up to its NUL.
 #[inline]
 fn take_string(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
     let string = CStr::from_bytes_until_nul(bytes).map_err(|_| Errno::EIO)?.to_bytes();
     Ok((string, &bytes[string.len() + 1..]))
 }
 
-/// A name of a directory entry, and what follows. FUSE itself has no limit of 255 bytes.
+/// Splits off the name of a directory entry. FUSE itself has no limit of 255 bytes.
 #[inline]
 fn take_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
     let (name, rest) = take_string(bytes)?;
@@ -300,8 +322,7 @@ mod tests {
 
     #[test]
     fn which_requests_may_block() {
-        let ours = [IOCTL_SYNC, IOCTL_PARENTS, IOCTL_REMOVE_TREE, IOCTL_INSPECT, IOCTL_SCRUB];
-        for (cmd, blocks) in ours.map(|cmd| (cmd, true)).into_iter().chain([(0x5401, false)]) {
+        for (cmd, blocks) in [(IOCTL_SYNC, true), (IOCTL_CONTROL, true), (0x5401, false)] {
             let arg = IoctlIn { cmd, ..IoctlIn::default() };
             let mut bytes = build(39, arg.as_bytes(), &[], 0);
             let len = bytes.len();
@@ -330,7 +351,7 @@ mod tests {
         assert!(Request::split(&mut bytes, 42).is_err(), "extensions longer than the payload");
     }
 
-    /// A plausible header in front of arbitrary bytes, or nothing but those.
+    /// A plausible header in front of arbitrary bytes, or arbitrary bytes alone.
     fn arbitrary_request() -> impl Strategy<Value = Vec<u8>> {
         let codes = prop_oneof![0u32..60, any::<u32>()];
         let bytes = proptest::collection::vec(any::<u8>(), 0..300);

@@ -1,4 +1,4 @@
-//! How many threads read requests: as many as were asked for, also while some of them wait for the
+//! Number of threads that read requests: the configured one, also while some of them wait for the
 //! disk.
 //!
 //! A thread that is about to block (in `fsync`, say) steps out; if fewer than the wanted number are
@@ -8,7 +8,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-/// Spares at most; a request beyond that waits its turn.
+/// Most spares; a request beyond that waits its turn.
 const SPARES_MAX: usize = 128;
 
 /// Bookkeeping of the threads of one mount.
@@ -24,7 +24,7 @@ struct State {
     serving: usize,
     /// Spares asleep.
     parked: usize,
-    /// Wake-ups given and not yet taken.
+    /// Wake-ups sent and not yet received.
     called: usize,
     /// Spares that exist.
     spares: usize,
@@ -32,7 +32,7 @@ struct State {
     closed: bool,
 }
 
-/// What a thread that steps out must do first.
+/// Action that a thread must take before it blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Relief {
@@ -43,13 +43,13 @@ pub enum Relief {
 }
 
 impl Crew {
-    /// For `wanted` threads that are all about to serve.
+    /// Creates a crew of `wanted` threads that are all about to serve.
     pub fn new(wanted: usize) -> Crew {
         let state = State { serving: wanted, ..State::default() };
         Crew { wanted, state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// The calling thread is about to block.
+    /// Called by a thread that is about to block.
     pub fn step_out(&self) -> Relief {
         let mut state = self.state.lock();
         state.serving -= 1;
@@ -70,19 +70,20 @@ impl Crew {
         Relief::Hire
     }
 
-    /// The spare that was to be hired could not be.
+    /// Called when a spare could not be started.
     pub fn hire_failed(&self) {
         let mut state = self.state.lock();
         state.spares -= 1;
         state.serving -= 1;
     }
 
-    /// The calling thread serves again.
+    /// Called by a thread that serves again.
     pub fn step_in(&self) {
         self.state.lock().serving += 1;
     }
 
-    /// For spares between requests: sleeps while enough others serve. `false`: the mount is gone.
+    /// Called by a spare between requests: sleeps while enough others serve. `false`: the mount is
+    /// gone.
     pub fn rest(&self) -> bool {
         let mut state = self.state.lock();
         if state.closed || state.serving <= self.wanted {
@@ -94,12 +95,12 @@ impl Crew {
             self.wake.wait(&mut state);
         }
         state.parked -= 1;
-        // Whoever called has counted this thread as serving.
+        // The thread that sent the wake-up has counted this one as serving.
         state.called = state.called.saturating_sub(1);
         !state.closed
     }
 
-    /// Sends every parked spare home.
+    /// Ends every parked spare.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.wake.notify_all();

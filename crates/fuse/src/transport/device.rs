@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Where the kernel's FUSE client is reached.
+/// Device of the kernel's FUSE client.
 pub const DEVICE: &str = "/dev/fuse";
 /// Room for the header and the operation's structure in front of the largest write.
 pub const HEADROOM: usize = 4096;
-/// How long a FORGET waits beside rings, so that the next read gets many at once instead of one
-/// with a wake-up each. Nobody waits for an answer.
+/// Pause between reads beside rings, so that a read gets many FORGETs at once instead of one with a
+/// wake-up each. Nobody waits for their answer.
 const PAUSE: Duration = Duration::from_millis(2);
 /// `FUSE_DEV_IOC_CLONE`: makes a fresh descriptor serve the connection of another.
 const IOC_CLONE: rustix::ioctl::Opcode = 0x8004_e500;
@@ -35,7 +35,7 @@ pub fn open() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Another descriptor of the same connection.
+/// Opens another descriptor of the same connection.
 fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let new = open()?;
     // SAFETY: the ioctl reads a u32 through its pointer argument, which is what a setter passes.
@@ -45,13 +45,13 @@ fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(new)
 }
 
-/// What a server of this transport is to do.
+/// Configuration of a server of this transport.
 pub struct Task<S: Serve> {
-    /// What its workers share.
+    /// State shared by its workers.
     pub shared: Arc<S::Shared>,
     /// The connection, whose handshake is done.
     pub device: OwnedFd,
-    /// The largest write that was agreed upon.
+    /// The largest write agreed upon.
     pub max_write: u32,
     /// Threads that read requests.
     pub threads: usize,
@@ -61,7 +61,7 @@ pub struct Task<S: Serve> {
     pub idle: bool,
 }
 
-/// What the threads of a mount share.
+/// State shared by the threads of a mount.
 struct Server<S: Serve> {
     task: Task<S>,
     crew: Crew,
@@ -75,7 +75,7 @@ pub fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
     tell_kernel(&server)?;
     for _ in 0..count {
         if let Err(error) = hire(&server, false) {
-            // Those that run end with the connection, when the caller unmounts.
+            // Threads that run already end with the connection, when the caller unmounts.
             server.crew.close();
             server.close_notices();
             return Err(error);
@@ -92,12 +92,12 @@ impl<S: Serve> Server<S> {
     }
 }
 
-/// Starts the thread that tells the kernel what it has to forget.
+/// Starts the thread that delivers notices to the kernel.
 fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
     let Some(notices) = S::notices(&server.task.shared).cloned() else { return Ok(()) };
     let device = server.task.device.try_clone()?;
     notices.open(Box::new(move |message| match send(device.as_fd(), message) {
-        // What the kernel does not know it need not forget.
+        // An entry that the kernel does not know need not be forgotten.
         Ok(()) | Err(Os::NOENT) => {}
         Err(error) => tracing::debug!(%error, code = message[4], "a notice was not taken"),
     }));
@@ -116,14 +116,14 @@ fn hire<S: Serve>(server: &Arc<Server<S>>, spare: bool) -> io::Result<()> {
     server.threads.start(name, move || serve(&inner, &fd, spare))
 }
 
-/// Life of a thread.
+/// Runs a thread.
 fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
     let mut buffer = vec![0u8; server.task.max_write as usize + HEADROOM];
     let mut worker = S::new(server.task.shared.clone());
     while !spare || server.crew.rest() {
         let filled = match rustix::io::read(fd, &mut buffer[..]) {
             Ok(filled) => filled,
-            // A signal; a request that was interrupted before we got it.
+            // A signal, or a request that was interrupted before it was read.
             Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
             Err(Os::NODEV) => break,
             Err(error) => {
@@ -174,7 +174,7 @@ fn serve_one<S: Serve>(
         Reply::Body(len) => (len, 0),
         Reply::Error(errno) => (0, -errno.0),
     };
-    // The reply's header goes right in front of its body, over what came with the request.
+    // The reply's header goes right in front of its body, over the request.
     let head = OutHeader { len: (OUT + len) as u32, error, unique };
     buffer[start - OUT..start].copy_from_slice(head.as_bytes());
     let Err(os) = send(fd, &buffer[start - OUT..start + len]) else { return true };
@@ -194,7 +194,7 @@ fn send(fd: BorrowedFd<'_>, reply: &[u8]) -> Result<(), Os> {
     }
 }
 
-/// Somebody must serve while this thread blocks.
+/// Makes sure that another thread serves while this one blocks.
 fn relieve<S: Serve>(server: &Arc<Server<S>>) {
     if server.crew.step_out() == Relief::Hire
         && let Err(error) = hire(server, true)
@@ -204,7 +204,7 @@ fn relieve<S: Serve>(server: &Arc<Server<S>>) {
     }
 }
 
-/// A reply did not reach its caller. `false` when the mount is gone.
+/// Handles a reply that did not reach its caller. `false` when the mount is gone.
 #[cold]
 fn not_sent(head: &OutHeader, os: Os) -> bool {
     match os {
@@ -219,7 +219,7 @@ fn not_sent(head: &OutHeader, os: Os) -> bool {
     }
 }
 
-/// Answers a request that makes no sense, if it has a number.
+/// Answers a malformed request, if it has a number.
 #[cold]
 fn refuse(fd: BorrowedFd<'_>, buffer: &[u8], filled: usize, errno: Errno) -> bool {
     tracing::error!(bytes = filled, "malformed request");

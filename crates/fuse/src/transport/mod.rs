@@ -1,7 +1,6 @@
-//! How requests arrive and replies leave. A transport reads a request, has a worker
-//! ([`Serve`](crate::service::Serve)) answer it, and sends the
-//! [`Reply`](crate::protocol::Reply). Nothing outside this module knows whether that goes through
-//! reads and writes or shared rings.
+//! Transports: each reads a request, has a worker ([`Serve`](crate::service::Serve)) answer it, and
+//! sends the [`Reply`](crate::protocol::Reply). Nothing outside this module depends on whether that
+//! goes through reads and writes or shared rings.
 
 mod crew;
 pub mod device;
@@ -18,22 +17,22 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts one more.
+    /// Starts one more thread.
     pub fn start(&self, name: String, life: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        // Held over the start, so that whoever waits cannot miss it.
+        // Held over the start, so that a waiter cannot miss the thread.
         let mut running = self.running.lock();
         running.push(Builder::new().name(name).spawn(life)?);
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of threads.
     pub fn count(&self) -> usize {
         self.running.lock().len()
     }
 
     /// Waits until all have ended, which they do after the connection.
     pub fn wait(&self) {
-        // Some start others while they are waited for.
+        // Some start others meanwhile.
         loop {
             let Some(thread) = self.running.lock().pop() else { return };
             // A panic outside the handlers has been printed; there is nothing to add.

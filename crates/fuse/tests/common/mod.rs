@@ -1,20 +1,21 @@
 //! Harness of the mount's tests: a fresh volume, mounted, for each test.
 //!
-//! The server runs in a process of its own (this test program again, entered at `serve_helper`),
-//! so that a test may do anything to the mount without waiting for itself, and can kill it. Tests
-//! need root and `/dev/fuse`; without them they say SKIPPED and pass.
+//! The server runs in a process of its own (this test program again, entered at `serve_helper`), so
+//! that a test never waits for itself, whatever it does to the mount, and can kill it. Tests need
+//! root and `/dev/fuse`; without them they are skipped ([`shoal_skip`]).
 //!
 //! Every test runs twice, on the device and through rings: the "test" `everything_through_rings`
 //! runs the program once more with `SHOAL_TEST_RINGS=1`, which can also be set by hand for a single
-//! test. Where the kernel has no FUSE over io_uring it says SKIPPED.
+//! test. Where the kernel has no FUSE over io_uring it is skipped.
 //!
 //! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own
-//! file system instead: that is how their expectations are checked.
+//! file system instead, which checks their expectations.
 // Each test file uses a part of this; outside a #[test], too, an unwrap is a failed test.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
+pub use shoal_skip::{can_mount, skipped};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -25,12 +26,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// An ordinary user of the tests, and another.
+/// Two ordinary users of the tests.
 pub const USER: u32 = 61001;
 pub const OTHER: u32 = 61002;
 
-/// Where the server is entered, and where the tests run once more on the other transport: each
-/// test file must have these "tests".
+/// Entry of the server, and of the second run of the tests, on the other transport. Each test file
+/// must have these "tests".
 #[macro_export]
 macro_rules! harness {
     () => {
@@ -59,18 +60,21 @@ macro_rules! fails {
     };
 }
 
-/// The kernel's switch for FUSE over io_uring; there where the kernel knows it.
+/// The kernel's switch for FUSE over io_uring; absent if the kernel does not know it.
 pub const RINGS_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether this run is the one through rings.
+/// Returns whether this run is the one through rings.
 pub fn on_rings() -> bool {
     std::env::var_os("SHOAL_TEST_RINGS").is_some()
 }
 
-/// Whether mounts can be served through rings here; says so if not.
+/// Returns whether mounts can be served through rings here; records a skip if not.
 pub fn rings_possible() -> bool {
-    if !rustix::process::geteuid().is_root() || !Path::new(RINGS_SWITCH).exists() {
-        skipped("needs root and a kernel with FUSE over io_uring (Linux 6.14)");
+    if !can_mount() {
+        return false;
+    }
+    if !Path::new(RINGS_SWITCH).exists() {
+        skipped("no FUSE over io_uring in this kernel (Linux 6.14 has it)");
         return false;
     }
     let forbidden = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
@@ -92,7 +96,7 @@ pub fn again_through_rings() {
         .args(["--skip", "everything_through_rings", "--skip", "serve_helper"])
         .env("SHOAL_TEST_RINGS", "1")
         .status();
-    // The mounts have switched them on.
+    // The mounts have switched rings on.
     std::fs::write(RINGS_SWITCH, before.trim()).unwrap();
     let status = status.unwrap();
     assert!(status.success(), "through rings: {status}, see above");
@@ -108,7 +112,7 @@ pub struct TestMount {
     native: bool,
 }
 
-/// Mounts a fresh volume; `None`: cannot be tested here, and has said so.
+/// Mounts a fresh volume; `None`: cannot be tested here, and the skip is recorded.
 pub fn mount(options: &str) -> Option<TestMount> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     rustix::process::umask(Mode::empty());
@@ -117,8 +121,7 @@ pub fn mount(options: &str) -> Option<TestMount> {
     let native = std::env::var_os("SHOAL_TEST_NATIVE");
     let parent = native.clone().map_or_else(std::env::temp_dir, PathBuf::from);
     let base = parent.join(name);
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        skipped("needs root and /dev/fuse");
+    if !can_mount() {
         return None;
     }
     let dir = base.join("mnt");
@@ -135,14 +138,7 @@ pub fn mount(options: &str) -> Option<TestMount> {
     Some(mount)
 }
 
-/// Says so past the test program's capture of what passing tests print.
-pub fn skipped(why: &str) {
-    use std::io::Write;
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
-}
-
-/// For tests of the mount itself, which mean nothing in a native directory.
+/// Mounts for tests of the mount itself, which mean nothing in a native directory.
 pub fn mount_only(options: &str) -> Option<TestMount> {
     if std::env::var_os("SHOAL_TEST_NATIVE").is_some() {
         skipped("not for a native directory");
@@ -151,7 +147,7 @@ pub fn mount_only(options: &str) -> Option<TestMount> {
     mount(options)
 }
 
-/// As [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks.
+/// Mounts like [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks.
 pub fn mount_failing(options: &str) -> Option<TestMount> {
     let mut mount = mount_only(options)?;
     mount.stop();
@@ -160,29 +156,29 @@ pub fn mount_failing(options: &str) -> Option<TestMount> {
     Some(mount)
 }
 
-/// A file that cannot be flushed any more once another file is there.
+/// A file whose flushes fail as soon as another file exists.
 struct Failing {
-    file: shoal::FileDevice,
+    file: shoal::raw::FileDevice,
     switch: PathBuf,
 }
 
-impl shoal::Device for Failing {
+impl shoal::raw::Device for Failing {
     fn capacity(&self) -> u64 {
         self.file.capacity()
     }
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::Result<()> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::raw::Result<()> {
         self.file.read_at(buf, offset)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> shoal::Result<()> {
+    fn write_at(&self, buf: &[u8], offset: u64) -> shoal::raw::Result<()> {
         self.file.write_at(buf, offset)
     }
-    fn flush(&self) -> shoal::Result<()> {
+    fn flush(&self) -> shoal::raw::Result<()> {
         match self.switch.exists() {
-            true => Err(shoal::Error::Code(shoal::Code::Io)),
+            true => Err(shoal::raw::Error::Code(shoal::raw::Code::Io)),
             false => self.file.flush(),
         }
     }
-    fn discard(&self, offset: u64, len: u64) -> shoal::Result<()> {
+    fn discard(&self, offset: u64, len: u64) -> shoal::raw::Result<()> {
         self.file.discard(offset, len)
     }
     fn describe(&self) -> String {
@@ -191,13 +187,13 @@ impl shoal::Device for Failing {
 }
 
 impl TestMount {
-    /// From now on the device cannot be flushed.
+    /// Makes flushes of the device fail from now on.
     pub fn fail_flushes(&self) {
         assert!(self.failing, "mount_failing");
         std::fs::write(self.switch(), b"").unwrap();
     }
 
-    /// The device works again.
+    /// Repairs the device.
     pub fn mend(&mut self) {
         std::fs::remove_file(self.switch()).unwrap();
         self.failing = false;
@@ -207,7 +203,7 @@ impl TestMount {
         self.base.join("flushes-fail")
     }
 
-    /// What the server has said in its log, if the device may fail.
+    /// Returns the log of the server, if the device may fail.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.base.join("log")).unwrap()
     }
@@ -228,7 +224,7 @@ impl TestMount {
         self.native
     }
 
-    /// Process id of the server.
+    /// Returns the process id of the server.
     pub fn server_pid(&self) -> u32 {
         self.server.as_ref().expect("a server").id()
     }
@@ -253,20 +249,20 @@ impl TestMount {
         let mut server = command.spawn().unwrap();
         let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
         let ready = lines.any(|line| line.unwrap().contains("SERVING"));
-        // The server's further words go nowhere, but must not block it.
+        // The server's further output is dropped, but must not block it.
         std::thread::spawn(move || lines.for_each(drop));
         self.server = Some(server);
         assert!(ready, "the server has not started");
     }
 
-    /// Unmounts; the volume has been closed on return.
+    /// Unmounts; on return the volume has been closed.
     pub fn stop(&mut self) {
         let Some(mut server) = self.server.take() else { return };
         let asked = Instant::now();
         let unmounted = loop {
             match shoal_fuse::unmount_and_wait(&self.dir) {
                 // A thread that has just been joined may still hold a file for a moment.
-                Err(error) if error.code() == shoal::Code::Busy => {
+                Err(error) if error.code() == shoal::raw::Code::Busy => {
                     if asked.elapsed() > Duration::from_secs(5) {
                         break Err(error);
                     }
@@ -302,14 +298,14 @@ impl TestMount {
         self.remount();
     }
 
-    /// Kills the server and takes the dead mount away.
+    /// Kills the server and removes the dead mount.
     pub fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
         server.kill().unwrap();
         server.wait().unwrap();
     }
 
-    /// Waits for a server whose mount has been taken away by other means.
+    /// Waits for a server whose mount has ended by other means.
     pub fn wait_for_server(&mut self) -> std::process::ExitStatus {
         self.server.take().expect("a server").wait().unwrap()
     }
@@ -325,8 +321,9 @@ impl TestMount {
 
     /// Checks the unmounted volume.
     fn check(&self) {
-        let options = shoal::OpenOptions { read_only: true, ..shoal::OpenOptions::default() };
-        let volume = shoal::Volume::open(&self.volume(), &options).unwrap();
+        let options =
+            shoal::raw::OpenOptions { read_only: true, ..shoal::raw::OpenOptions::default() };
+        let volume = shoal::raw::Volume::open(&self.volume(), &options).unwrap();
         let report = volume.check(&mut |_, _| {}).unwrap();
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
     }
@@ -344,7 +341,7 @@ impl Drop for TestMount {
     }
 }
 
-/// The server's side: serves what the environment says, if it says something.
+/// Serves the volume that the environment names, if it names one.
 pub fn serve() {
     let Some(path) = std::env::var_os("SHOAL_TEST_SERVE_VOLUME").map(PathBuf::from) else { return };
     let level = std::env::var("SHOAL_TEST_LOG").unwrap_or_else(|_| "warn".to_owned());
@@ -354,21 +351,22 @@ pub fn serve() {
     let options = shoal_fuse::MountOptions::parse(&options).unwrap();
     if !path.exists() {
         let uid = rustix::process::getuid().as_raw();
-        let wish = shoal::MkfsOptions {
+        let wish = shoal::raw::MkfsOptions {
             size: 256 << 20,
             root_uid: uid,
             root_gid: uid,
-            ..shoal::MkfsOptions::default()
+            ..shoal::raw::MkfsOptions::default()
         };
-        shoal::mkfs(&path, &wish).unwrap();
+        shoal::raw::mkfs(&path, &wish).unwrap();
     }
     let failing = std::env::var_os("SHOAL_TEST_SERVE_FAILING").map(PathBuf::from);
     let volume = match &failing {
-        None => shoal::Volume::open(&path, &options.open_options()),
+        None => shoal::raw::Volume::open(&path, &options.open_options()),
         Some(switch) => {
-            let file = shoal::FileDevice::open(&path, shoal::OpenMode::ReadWrite).unwrap();
+            let file =
+                shoal::raw::FileDevice::open(&path, shoal::raw::OpenMode::ReadWrite).unwrap();
             let device = Arc::new(Failing { file, switch: switch.clone() });
-            shoal::Volume::open_on(device, &options.open_options())
+            shoal::raw::Volume::open_on(device, &options.open_options())
         }
     };
     let volume = Arc::new(volume.unwrap());
@@ -415,8 +413,13 @@ pub fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -> T {
 pub type Res<T> = Result<T, Errno>;
 
 pub fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
-    // A server started by another test must not inherit it and keep this mount busy.
+    // A server started by another test must not inherit it, or this mount stays busy.
     rustix::fs::open(path.as_ref(), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a directory.
+pub fn dir(path: impl AsRef<Path>) -> OwnedFd {
+    open(path, OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
 }
 
 pub fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<OwnedFd> {
@@ -479,7 +482,7 @@ pub fn chown(path: impl AsRef<Path>, uid: u32, gid: u32) {
     try_chown(path, Some(uid), Some(gid)).unwrap();
 }
 
-/// Permission bits, with set-id and sticky.
+/// Returns the permission bits, with set-id and sticky.
 pub fn mode(path: impl AsRef<Path>) -> u32 {
     lstat(path).unwrap().st_mode & 0o7777
 }
@@ -495,7 +498,7 @@ pub fn truncate(path: impl AsRef<Path>, size: i64) -> Res<()> {
     }
 }
 
-/// Sorted names in a directory.
+/// Returns the sorted names in a directory.
 pub fn list(path: impl AsRef<Path>) -> Vec<String> {
     let entries = std::fs::read_dir(path).unwrap();
     let mut names: Vec<_> =
@@ -504,12 +507,20 @@ pub fn list(path: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// Makes the kernel forget every inode that nobody uses.
+/// Copies a program that is to be run from `to`. By another process: with a descriptor to write in
+/// this one, a child that another test forks meanwhile has it too until its exec, and to run the
+/// program then fails with ETXTBSY.
+pub fn copy_program(from: &str, to: impl AsRef<Path>) {
+    let done = std::process::Command::new("cp").arg(from).arg(to.as_ref()).status().unwrap();
+    assert!(done.success(), "{from} to {:?}: {done}", to.as_ref());
+}
+
+/// Makes the kernel drop every unused inode from its cache.
 pub fn drop_caches() {
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
-/// A file's contents at a range of offsets.
+/// Returns a file's contents at a range of offsets.
 pub fn pread(fd: &OwnedFd, offset: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len];
     let mut got = 0;
@@ -531,7 +542,7 @@ pub fn pwrite(fd: &OwnedFd, offset: u64, data: &[u8]) {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {

@@ -1,5 +1,5 @@
 //! Calls on an open descriptor: every kind of object, opened in every way, times every call; also
-//! when the name has gone.
+//! after its name was removed.
 
 use crate::Case;
 use crate::common::Res;
@@ -29,7 +29,7 @@ impl Calls {
     }
 }
 
-/// Objects and ways to open them; with `true` the name is removed after that.
+/// Objects and ways to open them; with `true` the name is removed afterwards.
 fn opened() -> Vec<(&'static CStr, &'static str, i32, bool)> {
     use libc::*;
     let mut list = Vec::new();
@@ -61,7 +61,7 @@ fn opened() -> Vec<(&'static CStr, &'static str, i32, bool)> {
     list
 }
 
-/// Every call with every descriptor.
+/// Returns every call with every descriptor.
 pub fn cases() -> Vec<Case> {
     let mut calls = Calls::default();
     reading(&mut calls);
@@ -99,7 +99,7 @@ fn done(outcome: Res<i64>) -> Res<String> {
     outcome.map(|value| value.to_string())
 }
 
-/// Adds what the descriptor looks like now to what a call has returned.
+/// Adds the state of the descriptor to the result of a call.
 fn then(fd: &Fd, outcome: Res<i64>) -> Res<String> {
     let value = outcome?;
     let at = sys!(libc::SYS_lseek, fd.0, 0, libc::SEEK_CUR).unwrap_or(-1);

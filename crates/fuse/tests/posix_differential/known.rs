@@ -1,14 +1,14 @@
-//! What Shoal does differently on purpose, or because the kernel's FUSE does.
+//! Differences on purpose, or because of the kernel's FUSE.
 
 use crate::Outcome;
 
-/// A difference between Shoal and the reference that is meant, or cannot be helped.
+/// A difference between Shoal and the reference that is intended, or cannot be avoided.
 pub struct Difference {
-    /// As `docs/posix.md` says it.
+    /// The words of `docs/posix.md`.
     pub reason: &'static str,
     /// Only where Shoal checks permissions (`no_default_permissions`).
     shoal_checks: bool,
-    /// Whether it explains a case: the call, the reference's outcome and Shoal's.
+    /// Returns whether it explains a case: the call, the reference's outcome and Shoal's.
     applies: fn(&str, &Outcome, &Outcome) -> bool,
 }
 
@@ -85,7 +85,7 @@ impl Outcome {
     }
 }
 
-/// The reason why a case may differ, if there is one.
+/// Returns the reason why a case may differ, if there is one.
 pub fn excuse(
     shoal_checks: bool,
     call: &str,

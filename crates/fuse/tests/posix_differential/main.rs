@@ -1,14 +1,14 @@
 //! The same calls in the same situations on Shoal and on a tmpfs of this kernel, by root and by
 //! two ordinary users: errno, result and effect on the whole tree must agree.
 //!
-//! What Shoal should do is what every Linux program already lives with, so the expectations are
-//! not written down here, they are measured. A case is one call in a tree that is always the same
-//! ([`tree`]); after it both trees are compared, name by name ([`tree::Snapshot`]), and put back.
-//! A failed call must have left nothing behind. What differs on purpose is in [`known`], each with
-//! its reason, and in `docs/posix.md`.
+//! Every Linux program already relies on the behaviour of the kernel's filesystems, so the
+//! expectations are not written down here, they are measured. A case is one call in a tree that is
+//! always the same ([`tree`]); after it both trees are compared, name by name ([`tree::Snapshot`]),
+//! and restored. A failed call must change nothing. Intended differences are in [`known`], each
+//! with its reason, and in `docs/posix.md`.
 //!
-//! There are tens of thousands of cases. A run takes the share given by `SHOAL_POSIX_SHARE` (one in
-//! so many), chosen by `SHOAL_POSIX_SEED`; 1 takes all.
+//! There are tens of thousands of cases. A run takes one in `SHOAL_POSIX_SHARE`, chosen by
+//! `SHOAL_POSIX_SEED`; 1 takes all.
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ use tree::{Snapshot, Tree};
 
 harness!();
 
-/// Who calls.
+/// A caller.
 struct User {
     name: &'static str,
     uid: u32,
@@ -47,13 +47,13 @@ const USERS: [User; 3] = [
 pub struct Case {
     /// The call as a reader would write it.
     pub what: String,
-    /// Whether something is changed before the call, and so even if it fails.
+    /// Something is changed before the call, and so even if it fails.
     pub prepares: bool,
-    /// Makes the call; says in words what it has returned.
+    /// Makes the call; returns its result in words.
     pub run: Box<dyn Fn() -> Res<String> + Sync>,
 }
 
-/// A tmpfs beside the mount, as the kernel's own idea of what is right.
+/// A tmpfs beside the mount, as the reference.
 struct Reference {
     dir: PathBuf,
 }
@@ -75,16 +75,16 @@ impl Drop for Reference {
     }
 }
 
-/// What a case did on one side.
+/// Outcome of a case on one side.
 #[derive(PartialEq, Eq)]
 pub struct Outcome {
     /// The result in words, or the errno.
     pub answer: String,
-    /// What has changed in the tree, name by name.
+    /// Changes in the tree, name by name.
     pub effect: Vec<String>,
 }
 
-/// Both trees, and what has been seen so far.
+/// Both trees, and the results so far.
 struct Comparison {
     sides: [Tree; 2],
     /// Shoal checks permissions, not the kernel.
@@ -158,7 +158,7 @@ impl Comparison {
         }
     }
 
-    /// What has changed in both trees since they were built.
+    /// Returns the changes in both trees since they were built.
     fn effects(&mut self) -> [Vec<String>; 2] {
         self.unchecked.clear();
         [0, 1].map(|side| self.pristine[side].changes_to(&self.sides[side].look()))
@@ -173,7 +173,7 @@ impl Comparison {
     }
 }
 
-/// A difference, for a reader.
+/// Describes a difference.
 fn describe(what: &str, reference: &Outcome, shoal: &Outcome) -> String {
     let mut text = format!("{what}\n    reference {}, shoal {}", reference.answer, shoal.answer);
     if reference.effect != shoal.effect {
@@ -184,19 +184,19 @@ fn describe(what: &str, reference: &Outcome, shoal: &Outcome) -> String {
     text
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
 }
 
-/// Whether a run takes this case.
+/// Returns whether a run takes this case.
 fn taken(user: &User, case: &Case, share: u64) -> bool {
     let mut hasher = DefaultHasher::new();
     (setting("SHOAL_POSIX_SEED", 1), user.uid, &case.what).hash(&mut hasher);
     hasher.finish().is_multiple_of(setting("SHOAL_POSIX_SHARE", share))
 }
 
-/// Compares one in `share` of the cases; on a read-only mount if told so.
+/// Compares one in `share` of the cases, on a read-only mount if `read_only`.
 fn compare(options: &str, read_only: bool, share: u64, cases: &[Case]) {
     let Some(mut m) = mount(options) else { return };
     let reference = Reference::new(&m);

@@ -28,7 +28,7 @@ impl Calls {
     }
 }
 
-/// Paths as they are written in cases; some are too long to be.
+/// Paths of the cases; some are longer than allowed.
 pub fn path_list() -> Vec<(String, CString)> {
     let written = "file shared alice bob bygroup none suid sgid nosgidx one dir open empty alices \
         groups setgid sticky hersticky locked unsearchable hidden readonly fifo socket device \
@@ -64,7 +64,7 @@ pub fn path_list() -> Vec<(String, CString)> {
     list.into_iter().map(|(name, path)| (name, CString::new(path).unwrap())).collect()
 }
 
-/// Every call with every path.
+/// Returns every call with every path.
 pub fn cases() -> Vec<Case> {
     let mut calls = Calls::default();
     opening(&mut calls);
@@ -176,7 +176,7 @@ fn asking(calls: &mut Calls) {
     calls.add("connect", |path| with_socket(path, SYS_connect));
 }
 
-/// A call that names a socket by a path.
+/// Makes a call that names a socket by a path.
 fn with_socket(path: &CStr, number: i64) -> Res<String> {
     // SAFETY: all bits zero are a valid `sockaddr_un`.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };

@@ -75,7 +75,7 @@ pub fn open_at(path: &CStr, flags: i32, mode: u32) -> Res<Fd> {
     sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode).map(Fd)
 }
 
-/// What `fstatat` tells, as far as file systems should agree.
+/// Returns the fields of `fstatat` on which file systems should agree.
 pub fn stat_words(dir: i64, path: &CStr, flags: i32) -> Res<String> {
     let facts = raw_stat(dir, path, flags)?;
     let size = if facts.st_mode & libc::S_IFMT == libc::S_IFDIR { 0 } else { facts.st_size };
@@ -92,17 +92,17 @@ fn raw_stat(dir: i64, path: &CStr, flags: i32) -> Res<libc::stat> {
     Ok(facts)
 }
 
-/// What an open descriptor is.
+/// Describes an open descriptor.
 pub fn describe(fd: &Fd) -> Res<String> {
     stat_words(fd.0, c"", libc::AT_EMPTY_PATH)
 }
 
-/// Times for `utimensat`: seconds and nanoseconds of access and change.
+/// Returns times for `utimensat`: seconds and nanoseconds of access and change.
 pub fn both_times(access: (i64, i64), change: (i64, i64)) -> [libc::timespec; 2] {
     [access, change].map(|(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec })
 }
 
-/// Names in an open directory, sorted.
+/// Returns the names in an open directory, sorted.
 pub fn names(fd: &Fd) -> Res<Vec<String>> {
     let mut found = Vec::new();
     loop {
@@ -122,7 +122,7 @@ pub fn names(fd: &Fd) -> Res<Vec<String>> {
     }
 }
 
-/// `ENOENT` instead of a sentence.
+/// Returns the name of an errno, as `ENOENT`.
 pub fn name(errno: Errno) -> String {
     macro_rules! names {
         ($($name:ident)*) => {

@@ -1,4 +1,4 @@
-//! The tree in which every case is run, and what can be seen of it.
+//! The tree in which every case runs, and snapshots of it.
 
 use crate::User;
 use crate::common::*;
@@ -82,7 +82,7 @@ const SPECIAL: &[(&str, FileType, u32)] = &[
 
 /// One side of the comparison.
 pub struct Tree {
-    /// The parent of the tree, which `..` reaches, and which belongs to what is compared.
+    /// The parent of the tree, which `..` reaches, and which is compared too.
     parent: PathBuf,
 }
 
@@ -134,7 +134,7 @@ impl Tree {
         wait_for_the_clock();
     }
 
-    /// Sets the times of everything, what is inside first.
+    /// Sets the times of everything, bottom-up.
     fn stamp(&self, path: &Path) {
         if lstat(path).unwrap().st_mode & libc::S_IFMT == libc::S_IFDIR {
             for entry in std::fs::read_dir(path).unwrap() {
@@ -156,7 +156,7 @@ impl Tree {
         })
     }
 
-    /// All that can be seen.
+    /// Takes a snapshot.
     pub fn look(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let mut first = BTreeMap::new();
@@ -165,11 +165,11 @@ impl Tree {
     }
 }
 
-/// What a tree looks like.
+/// A snapshot of a tree.
 #[derive(Default)]
 pub struct Snapshot {
     entries: BTreeMap<String, Entry>,
-    /// When each inode was changed last.
+    /// Time of the last change of each inode.
     changes: BTreeMap<u64, (i64, i64)>,
 }
 
@@ -211,12 +211,12 @@ impl Snapshot {
         }
     }
 
-    /// Everything but times of change, which differ between any two trees.
+    /// Returns everything but times of change, which differ between any two trees.
     pub fn facts(&self) -> Vec<(&str, &str)> {
         self.entries.iter().map(|(name, entry)| (&**name, &*entry.facts)).collect()
     }
 
-    /// What has become different.
+    /// Returns the differences.
     pub fn changes_to(&self, later: &Snapshot) -> Vec<String> {
         let names: BTreeSet<_> = self.entries.keys().chain(later.entries.keys()).collect();
         names.into_iter().filter_map(|name| self.change_of(name, later)).collect()
@@ -245,13 +245,13 @@ fn wait_for_the_clock() {
     }
 }
 
-/// Whether a case has set this time of access. Reading moves it on one side or the other, as the
-/// mounts' options and caches have it.
+/// Returns whether a case has set this time of access. A read changes it on one side or the other,
+/// depending on the mounts' options and caches.
 fn is_set_by_hand(time: i64) -> bool {
     (1..1000).contains(&time)
 }
 
-/// A time, if it says something.
+/// Describes a time, if it is significant.
 fn time(seconds: i64) -> String {
     match seconds {
         STAMP => "old".to_owned(),
@@ -260,7 +260,7 @@ fn time(seconds: i64) -> String {
     }
 }
 
-/// What is in a file; of a large one its size only.
+/// Describes a file's contents; of a large one its size only.
 fn contents(path: &Path, size: u64) -> String {
     if size > 1 << 16 {
         return format!(" size {size}");

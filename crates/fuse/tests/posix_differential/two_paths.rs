@@ -5,7 +5,7 @@ use crate::sys;
 use libc::{AT_FDCWD, AT_SYMLINK_FOLLOW, SYS_linkat, SYS_renameat2};
 use std::ffi::CString;
 
-/// `RENAME_NOREPLACE`, `RENAME_EXCHANGE`, `RENAME_WHITEOUT`, and a flag that there is not.
+/// `RENAME_NOREPLACE`, `RENAME_EXCHANGE`, `RENAME_WHITEOUT`, and an unknown flag.
 const FLAGS: [(&str, u32); 7] = [
     ("rename", 0),
     ("rename NOREPLACE", 1),
@@ -31,7 +31,7 @@ fn paths() -> Vec<CString> {
     list.into_iter().map(|path| CString::new(path).unwrap()).collect()
 }
 
-/// Every call with every pair of paths.
+/// Returns every call with every pair of paths.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in paths() {

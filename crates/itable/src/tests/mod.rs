@@ -1,17 +1,18 @@
-//! Models of concurrent use, run under the scheduler of `shuttle`, which picks the thread that goes
-//! on at every lock and atomic (`sync.rs`). The same seed gives the same runs.
+//! Models of concurrent use, run under the scheduler of `shuttle`, which selects the next thread at
+//! every lock and atomic (`sync.rs`). The same seed gives the same runs.
 //!
-//! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=5000 cargo test -p shoal-itable`.
-//! A failure prints its schedule: `SHOAL_MODEL_SCHEDULE=… cargo test -p shoal-itable NAME` replays
+//! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=5000 cargo test -p shoal-itable`. A
+//! failure prints its schedule: `SHOAL_MODEL_SCHEDULE=… cargo test -p shoal-itable NAME` replays
 //! it.
 //!
-//! What is looked at:
+//! Properties checked:
 //!
 //! 1. A checkpoint's image, read by a table of its own, is the state at the end of its epoch.
-//! 2. What is read is what was written last, wherever the block has been meanwhile.
-//! 3. No number is given out twice, and blocks that are mostly free can be given out from again.
-//! 4. When an epoch ends, marks, flags and counts agree; its checkpoint leaves none of its own.
-//! 5. In the end, everything that is clean and not in use can leave memory.
+//! 2. A read returns what was written last, wherever the block has been meanwhile.
+//! 3. No number is allocated twice, and numbers of mostly free blocks can be allocated again.
+//! 4. When an epoch ends, marks, flags and counts match; its checkpoint leaves none of its own.
+//! 5. A scan of all blocks sees every inode that stays as it is, once.
+//! 6. In the end, every clean and unused block can be evicted.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +28,7 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// Runs a model, half of the time with a scheduler that changes threads at few places only.
+/// Runs a model, half of the time with a scheduler that switches threads at few places only.
 fn check(runs: u64, model: impl Fn() + Clone + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
@@ -55,6 +56,9 @@ const PLAN: Plan = Plan {
     failures: 0,
     visits: 0,
     cleans: 0,
+    aheads: 0,
+    scans: 0,
+    searches: 0,
 };
 
 #[test]
@@ -66,7 +70,7 @@ fn numbers_are_given_out_once() {
 
 #[test]
 fn numbers_are_used_again_once() {
-    // Blocks become sparse enough, are listed, taken, filled and left, all at once.
+    // Blocks become sparse enough, are listed, taken, filled and released, all at once.
     let plan = Plan { blocks: 4, used: 9, creates: 4, frees: 5, threads: 3, steps: 30, ..PLAN };
     check(600, move || run(Plan { limit: 2, ..plan }));
     check(300, move || run(Plan { limit: 20, ..plan }));
@@ -85,7 +89,7 @@ fn numbers_of_evicted_blocks_are_given_out_once() {
 
 #[test]
 fn new_blocks_are_begun_once() {
-    // The threads start together where nothing is left.
+    // The threads start together when no number is left.
     let plan = Plan { blocks: 1, used: 32, creates: 10, frees: 0, threads: 3, steps: 2, ..PLAN };
     check(4000, move || run(plan));
 }
@@ -108,7 +112,7 @@ fn a_checkpoint_writes_its_epoch() {
 
 #[test]
 fn a_checkpoint_writes_its_epoch_of_one_inode() {
-    // One for all: each change of it meets those of other epochs.
+    // One inode for all: each change of it meets changes of other epochs.
     let plan = Plan { blocks: 1, used: 2, creates: 0, frees: 0, limit: 9, ..PLAN };
     check(600, move || run(Plan { checkpoints: 4, steps: 25, ..plan }));
 }
@@ -136,13 +140,33 @@ fn evicting_and_writing() {
 }
 
 #[test]
+fn a_scan_misses_no_inode() {
+    let plan = Plan { blocks: 1, used: 32, creates: 10, frees: 0, steps: 4, ..PLAN };
+    check(600, move || run(Plan { scans: 3, visits: 6, checkpoints: 2, ..plan }));
+    check(600, || run(Plan { scans: 3, visits: 5, checkpoints: 2, cleans: 3, limit: 1, ..PLAN }));
+}
+
+#[test]
+fn a_search_misses_no_changed_block() {
+    let plan = Plan { blocks: 3, used: 20, creates: 3, frees: 1, steps: 12, ..PLAN };
+    check(800, move || run(Plan { searches: 5, visits: 6, checkpoints: 4, limit: 1, ..plan }));
+    check(300, move || run(Plan { searches: 5, visits: 3, checkpoints: 3, cleans: 3, ..plan }));
+}
+
+#[test]
 fn evicting_moving_and_writing() {
     check(600, || run(Plan { checkpoints: 3, visits: 5, cleans: 5, limit: 1, ..PLAN }));
 }
 
 #[test]
+fn reading_ahead_what_is_changed_written_and_evicted() {
+    let plan = Plan { blocks: 2, threads: 1, creates: 0, frees: 1, ..PLAN };
+    check(1500, move || run(Plan { checkpoints: 3, visits: 5, aheads: 3, ..plan }));
+}
+
+#[test]
 fn moving_what_nobody_changes() {
-    // Nothing but lookups and the cleaner: blocks are written with nothing changed in them.
+    // Only lookups and the cleaner: blocks are written with nothing changed in them.
     let plan = Plan { blocks: 4, threads: 1, creates: 0, frees: 0, steps: 2, ..PLAN };
     check(600, move || run(Plan { checkpoints: 3, visits: 15, cleans: 8, ..plan }));
 }

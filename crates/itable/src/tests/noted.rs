@@ -1,5 +1,5 @@
-//! Locks and atomics that note which shard writes the cache line they are in, for tests that count
-//! who shares lines. Taking a lock writes its line, also for reading.
+//! Locks and atomics that record which shard writes their cache line, for tests that count shared
+//! lines. Taking a lock writes its line, also for reading.
 
 use shoal_base::sync::checked as inner;
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ fn note<T>(word: &T) {
     });
 }
 
-/// Notes writes from here on.
+/// Records writes from here on.
 pub(super) fn start() {
     WRITERS.set(Some(BTreeMap::new()));
 }

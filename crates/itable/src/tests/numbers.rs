@@ -1,5 +1,5 @@
-//! Which numbers are given out: counts of blocks, which do not depend on time; and who writes which
-//! cache line meanwhile.
+//! The choice of numbers, tested by counts of blocks, which do not depend on time; and the writers
+//! of each cache line.
 
 use super::noted;
 use super::world::{Plan, World};
@@ -13,17 +13,17 @@ use std::sync::Arc;
 
 const PER_BLOCK: u64 = INODES_PER_BLOCK as u64;
 
-/// Runs a model once: what it does has one thread, or threads that do not meet.
+/// Runs a model once: it has one thread, or threads that do not interact.
 fn once(model: impl Fn() + Clone + Send + Sync + 'static) {
     check(2, model);
 }
 
-/// A table with so many blocks on the device, each with so many inodes in use.
+/// A table with `blocks` blocks on the device, each with `used` inodes in use.
 fn aged(blocks: u64, used: u64) -> World {
     World::new(&Plan { blocks, used, limit: 4096, ..PLAN })
 }
 
-/// Directories of a table, by their numbers, with how many entries they have.
+/// Directories of a table, by their numbers, with their entries.
 struct Dirs<'w> {
     world: &'w World,
     children: BTreeMap<u64, Vec<InodeRef>>,
@@ -36,7 +36,8 @@ impl<'w> Dirs<'w> {
     fn create(&mut self, dir: u64) {
         let children = self.children.entry(dir).or_default();
         let parent = self.world.table.get(Ino(dir)).unwrap();
-        let child = self.world.table.allocate(parent.at(), children.len() as u64).unwrap();
+        let child =
+            self.world.table.numbers().allocate(parent.at(), children.len() as u64).unwrap();
         self.world.make(&child);
         children.push(child);
     }
@@ -54,7 +55,7 @@ impl<'w> Dirs<'w> {
     }
 }
 
-/// 64 bits that look random.
+/// 64 pseudo-random bits.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -63,7 +64,7 @@ fn mix(mut x: u64) -> u64 {
 
 #[test]
 fn blocks_with_one_hole_stay_as_they_are() {
-    // It took each of them, and read it: a directory of 1,000 files lay in 900 blocks.
+    // A regression: each of them was used, and read; a directory of 1,000 files was in 900 blocks.
     once(|| {
         let world = aged(900, 31);
         let reads = world.block_reads();
@@ -86,7 +87,7 @@ fn a_directory_fills_its_own_holes() {
         let begun = world.table.next_block();
         for round in 0..20u64 {
             for dir in 1..4 {
-                // Other ones each time, about half.
+                // Different ones each time, about half.
                 dirs.remove(dir, |n| mix(n as u64 ^ dir << 20 ^ round << 40) & 1 == 1);
             }
             for dir in 1..4 {
@@ -110,7 +111,7 @@ fn directories_that_take_turns_have_blocks_of_their_own() {
             (1..7).for_each(|dir| dirs.create(dir));
         }
         for dir in 1..7 {
-            // The first 32 entries lie with those of the others.
+            // The first 32 entries are in blocks shared with the others.
             assert!(dirs.blocks(dir) <= 6 + 9 + 1, "{} blocks", dirs.blocks(dir));
         }
         // Small directories share, so that a block is not begun for each.
@@ -132,7 +133,7 @@ fn blocks_freed_in_an_earlier_session_are_found() {
         assert!(first <= 4, "{first} nodes read for the first one");
         (0..600 * 30).for_each(|_| dirs.create(1));
         let begun = world.table.next_block() - 600;
-        // 32 before each of three searches, of which each but the first is paid for.
+        // 32 before each of three searches; a search that finds something needs none.
         assert!(begun <= 40, "{begun} new blocks while 600 are nearly free");
     });
 }
@@ -142,7 +143,7 @@ fn the_last_numbers_are_given_out() {
     use shoal_base::limits::INODE_BLOCKS_MAX;
     once(|| {
         let world = aged(2, 31);
-        world.table.raise_next_block(INODE_BLOCKS_MAX - 1);
+        world.table.salvage().raise_next_block(INODE_BLOCKS_MAX - 1);
         let mut dirs = Dirs::new(&world);
         (0..5000).for_each(|_| dirs.create(1));
         assert_eq!(world.table.next_block(), INODE_BLOCKS_MAX);
@@ -164,15 +165,15 @@ fn lists_are_bounded() {
         }
         dirs.remove(1, |_| true);
         assert!(world.listed() <= 20, "{} entries", world.listed());
-        // Those that were not listed are searched for.
+        // Those that were not listed are found by a search.
         (0..190 * 31).for_each(|_| dirs.create(2));
         let begun = world.table.next_block() - 200;
         assert!(begun <= 100, "{begun} new blocks while 199 are nearly free");
     });
 }
 
-/// Two threads, each in a directory of its own, make and remove files: the locks and atomics of
-/// this crate that they write lie in different cache lines, but for what is done once for a block.
+/// Two threads, each in its own directory, make and remove files. The locks and atomics of this
+/// crate that they write must be in different cache lines, except those written once per block.
 #[test]
 fn a_create_writes_no_line_that_others_write() {
     once(|| {
@@ -182,7 +183,7 @@ fn a_create_writes_no_line_that_others_write() {
             shuttle::thread::spawn(move || {
                 let parent = world.table.get(Ino(dir * PER_BLOCK)).unwrap();
                 for n in 0..creates {
-                    let child = world.table.allocate(parent.at(), 100).unwrap();
+                    let child = world.table.numbers().allocate(parent.at(), 100).unwrap();
                     world.make(&child);
                     world.table.count_inodes(1);
                     if n % 4 == 3 {
@@ -207,7 +208,7 @@ fn a_create_writes_no_line_that_others_write() {
         let shared: Vec<_> = lines.iter().filter(|(_, by)| by.len() > 1).collect();
         assert!(lines.len() > 20, "{} lines were written", lines.len());
         assert!(shared.is_empty(), "{} of {} lines: {shared:?}", shared.len(), lines.len());
-        // A block is 32 creates: new ones are begun here, so it is seen that sharing is noticed.
+        // A block is 32 creates. New blocks are begun here, which proves that sharing is noticed.
         noted::start();
         both(32);
         let shared = noted::stop().values().filter(|by| by.len() > 1).count();

@@ -1,5 +1,5 @@
-//! The table of a model, what must be in it, and what surrounds it in a volume: the gate, the
-//! writer of checkpoints, the device.
+//! The table of a model, its expected contents, and its environment in a volume: the quiesce lock,
+//! the writer of checkpoints, the device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ use shuttle::sync::RwLock;
 use shuttle::thread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-// Never held from one step of a model to the next.
+// Never held across a step of a model.
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -32,28 +32,31 @@ fn random(below: u64) -> u64 {
     thread_rng().next_u64() % below
 }
 
-/// What a model is about.
+/// The parameters of a model.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// Blocks that are there at the beginning, on the device only, and how many of each one's
-    /// inodes are in use.
+    /// Initial blocks, on the device only, and the number of inodes in use in each.
     pub blocks: u64,
     pub used: u64,
     /// Blocks that may stay in memory.
     pub limit: usize,
-    /// Threads that change and look up, and how often.
+    /// Number of threads that change and look up, and of their steps.
     pub threads: u64,
     pub steps: u64,
-    /// Of ten steps, how many make an inode and how many free one.
+    /// Of ten steps, the number that make an inode and the number that free one.
     pub creates: u64,
     pub frees: u64,
-    /// Whether a thread writes checkpoints, one looks at inodes and evicts, and one moves blocks as
-    /// the cleaner does.
+    /// Numbers of checkpoints, of looks at inodes with evictions, of blocks moved like the cleaner,
+    /// and of times that missing blocks are read ahead; a thread each.
     pub checkpoints: u64,
     /// Checkpoints that fail, instead; at most one.
     pub failures: u64,
     pub visits: u64,
     pub cleans: u64,
+    pub aheads: u64,
+    /// Scans of all blocks, by one more thread, and searches for changed ones, by another.
+    pub scans: u64,
+    pub searches: u64,
 }
 
 type Buffer = Vec<(Addr, Vec<u8>)>;
@@ -64,12 +67,12 @@ struct Writer {
     next: u64,
     /// Addresses of the image being written.
     live: BTreeMap<u64, u32>,
-    /// Not on the device before the end of the checkpoint.
+    /// Written, but not on the device before the end of the checkpoint.
     buffer: Arc<Mutex<Buffer>>,
-    /// Threads that help it, itself included.
+    /// Threads that write, including the calling one.
     threads: usize,
     retired: Vec<Ptr>,
-    /// Blocks and nodes that can still be written.
+    /// Number of blocks and nodes that can still be written.
     room: u64,
 }
 
@@ -79,7 +82,8 @@ impl Writer {
             self.device.write_at(&bytes, addr.0).unwrap();
         }
     }
-    /// The published image needs them no more: who still does reads nonsense.
+    /// Reuses space that the published image does not need. A later reader of it would read
+    /// garbage.
     fn reuse(&mut self) {
         for ptr in self.retired.drain(..) {
             self.device.write_at(&vec![0xEE; ptr.len as usize], ptr.addr.0).unwrap();
@@ -87,7 +91,8 @@ impl Writer {
     }
 }
 
-/// Others may go on while a block is written; while a node is, the tree has locks of its own.
+/// Lets other threads run while a block is written, but not while a node is: the tree has locks of
+/// its own.
 fn pause(bytes: &[u8]) {
     if NodeHeader::read(bytes).is_err() {
         thread::yield_now();
@@ -128,23 +133,23 @@ impl NodeWriter for Writer {
     }
 }
 
-/// The table, what must be in it, and what surrounds it in a volume.
+/// The table, its expected contents, and its environment in a volume.
 pub(super) struct World {
     pub table: Arc<InodeTable>,
     budget: Arc<Budget>,
     cache: Arc<NodeCache>,
     device: Arc<MemDevice>,
     counters: Arc<Counters>,
-    /// The gate: changes hold it for reading, the end of an epoch for writing.
+    /// The quiesce lock: changes hold it for reading, the end of an epoch for writing.
     epoch: RwLock<Epoch>,
-    /// Every inode that was ever made; changed under the inode's own lock.
+    /// Every inode ever made. Changed under the inode's own lock.
     model: Mutex<BTreeMap<u64, Inode>>,
-    /// Numbers that somebody has.
+    /// Numbers that are allocated.
     taken: Mutex<BTreeSet<u64>>,
     writer: shuttle::sync::Mutex<Writer>,
     /// Root of `imap` in the published image.
     image: Mutex<Ptr>,
-    /// What the cleaner asked to be moved, and in which epoch.
+    /// Addresses that the cleaner asked to move, with the epoch.
     moved: Mutex<BTreeMap<u64, Epoch>>,
 }
 
@@ -189,11 +194,11 @@ impl World {
         world
     }
 
-    /// The inodes of the beginning, on the device only.
+    /// Makes the initial inodes, on the device only.
     fn preload(&mut self, plan: &Plan) {
         for number in 0..plan.blocks {
             for slot in u64::from(number == 0)..plan.used {
-                let at = self.table.claim(Ino(number * PER_BLOCK + slot)).unwrap();
+                let at = self.table.numbers().claim(Ino(number * PER_BLOCK + slot)).unwrap();
                 self.taken.lock().insert(at.ino.0);
                 self.change(&mut at.write(), 1, inode(1, slot));
             }
@@ -207,7 +212,7 @@ impl World {
         self.budget.enter(&self.table);
     }
 
-    /// What a locked inode must be.
+    /// The expected contents of a locked inode.
     fn expected(&self, ino: Ino) -> Inode {
         self.model.lock().get(&ino.0).cloned().unwrap_or_default()
     }
@@ -221,10 +226,10 @@ impl World {
 
     fn free(&self, at: &InodeRef) {
         assert!(self.taken.lock().remove(&at.ino.0));
-        self.table.give_back(at);
+        self.table.numbers().give_back(at);
     }
 
-    /// Some inode that was in use a moment ago.
+    /// An inode that was in use a moment ago.
     fn some_inode(&self) -> Option<Ino> {
         let used: Vec<u64> = {
             let model = self.model.lock();
@@ -233,23 +238,23 @@ impl World {
         (!used.is_empty()).then(|| Ino(used[random(used.len() as u64) as usize]))
     }
 
-    /// For tests of one thread: a number becomes an inode.
+    /// For tests with one thread: makes an inode with this number.
     pub fn make(&self, at: &InodeRef) {
-        let gate = self.epoch.read().unwrap();
-        assert!(self.taken.lock().insert(at.ino.0), "{} was given out twice", at.ino);
+        let current = self.epoch.read().unwrap();
+        assert!(self.taken.lock().insert(at.ino.0), "{} was allocated twice", at.ino);
         let mut locked = at.write();
         let generation = locked.inode().core.generation;
-        self.change(&mut locked, *gate, inode(generation + 1, 0));
+        self.change(&mut locked, *current, inode(generation + 1, 0));
     }
 
-    /// For tests of one thread: an inode loses its last name, in `dir`.
+    /// For tests with one thread: removes the last name of an inode, in `dir`.
     pub fn unmake(&self, at: &InodeRef, dir: Ino) {
-        let gate = self.epoch.read().unwrap();
+        let current = self.epoch.read().unwrap();
         let mut locked = at.write();
         let generation = locked.inode().core.generation;
         locked.leaves(dir);
-        self.change(&mut locked, *gate, Inode::free(generation));
-        drop((gate, locked));
+        self.change(&mut locked, *current, Inode::free(generation));
+        drop((current, locked));
         self.free(at);
     }
 
@@ -261,12 +266,12 @@ impl World {
     pub fn node_reads(&self) -> u64 {
         self.counters.get(Counter::NodeReads)
     }
-    /// Entries in the lists of blocks to use again.
+    /// Entries in the lists of reusable blocks.
     pub fn listed(&self) -> usize {
         self.budget.listed()
     }
 
-    /// Takes a number for a child of some directory, a small one or a large one.
+    /// Allocates a number for a child of some directory, a small one or a large one.
     fn allocate(&self) -> InodeRef {
         let home = Ino(1 + random(3));
         // A model without inodes has no directories either.
@@ -274,26 +279,26 @@ impl World {
             let inodes = vec![Inode::default(); INODES_PER_BLOCK];
             InodeRef { block: InodeBlock::new(0, inodes, Ptr::NULL, &self.budget), ino: home }
         });
-        self.table.allocate(dir.at(), random(2) * 1000).unwrap()
+        self.table.numbers().allocate(dir.at(), random(2) * 1000).unwrap()
     }
 
     /// Makes an inode, or fails to once it has a number.
     fn create(&self, stamp: u64) {
-        let gate = self.epoch.read().unwrap();
+        let current = self.epoch.read().unwrap();
         let at = self.allocate();
-        assert!(self.taken.lock().insert(at.ino.0), "{} was given out twice", at.ino);
+        assert!(self.taken.lock().insert(at.ino.0), "{} was allocated twice", at.ino);
         if random(8) == 0 {
             return self.free(&at);
         }
         let mut locked = at.write();
         let before = locked.inode().core;
         assert!(!before.in_use(), "{} is in use", at.ino);
-        self.change(&mut locked, *gate, inode(before.generation + 1, stamp));
+        self.change(&mut locked, *current, inode(before.generation + 1, stamp));
     }
 
     /// Changes or frees some inode.
     fn edit(&self, stamp: u64, free: bool) {
-        let gate = self.epoch.read().unwrap();
+        let current = self.epoch.read().unwrap();
         let Some(ino) = self.some_inode() else { return };
         let pin = self.table.pin();
         let borrowed = self.table.borrow(&pin, ino).unwrap();
@@ -307,16 +312,17 @@ impl World {
         if free {
             locked.leaves(Ino(1 + random(3)));
         }
-        self.change(&mut locked, *gate, new);
-        // As in `unlink`: the transaction ends, then the lock, and then the number is free.
-        drop(gate);
+        self.change(&mut locked, *current, new);
+        // As in `unlink`: the transaction ends, then the lock is released, then the number is
+        // freed.
+        drop(current);
         drop(locked);
         if free {
             self.free(&at);
         }
     }
 
-    /// Looks at an inode.
+    /// Reads an inode.
     fn look(&self, ino: Ino) {
         let (pin, at);
         let (held, slot);
@@ -331,8 +337,8 @@ impl World {
         assert_eq!(slot.inode, self.expected(ino), "inode {ino}");
     }
 
-    /// Looks at an inode without a reference to its block, which may leave memory meanwhile, come
-    /// back and be changed: what is seen was there at some moment.
+    /// Reads an inode without a reference to its block, which may be evicted meanwhile, read again
+    /// and changed: the contents seen existed at some moment.
     fn glance(&self, ino: Ino) {
         let before = self.expected(ino);
         let seen = self.table.look(ino, Inode::clone).unwrap();
@@ -341,12 +347,53 @@ impl World {
         }
     }
 
-    /// Looks at some inode, or makes room as another table does that has none.
+    /// Reads what is not in memory in runs, after other threads may have read, changed, written and
+    /// evicted it.
+    fn read_ahead(&self) {
+        let runs = self.table.cold_runs(0..self.table.next_block());
+        (0..random(50)).for_each(|_| thread::yield_now());
+        for run in runs {
+            self.table.read_ahead(&run);
+        }
+    }
+
+    /// Reads some inode, or evicts blocks like another table that needs space.
     fn visit(&self) {
         match self.some_inode() {
             Some(ino) if random(4) == 0 => self.glance(ino),
             Some(ino) if random(2) == 0 => self.look(ino),
             _ => self.table.shrink(),
+        }
+    }
+
+    /// Reads all blocks: an inode that stays as it is meanwhile is seen, once.
+    fn scan(&self) {
+        let before = self.model.lock().clone();
+        let mut seen = BTreeMap::new();
+        for number in self.table.blocks_in_use(0..u64::MAX).unwrap() {
+            let mut see = |ino: Ino, inode: &Inode| {
+                assert!(seen.insert(ino.0, inode.clone()).is_none(), "inode {ino} is seen twice");
+            };
+            self.table.with_view(number, |block| block.for_each(&mut see)).unwrap();
+        }
+        let after = self.model.lock().clone();
+        for (ino, inode) in before.iter().filter(|(_, inode)| inode.core.in_use()) {
+            if after.get(ino) == Some(inode) {
+                assert_eq!(seen.get(ino), Some(inode), "inode {ino}");
+            }
+        }
+    }
+
+    /// Searches the blocks that have changed in the current epoch or later: those with a change
+    /// that was made before the search are found.
+    fn search(&self) {
+        let since = *self.epoch.read().unwrap();
+        let before = self.model.lock().clone();
+        (0..random(40)).for_each(|_| thread::yield_now());
+        let then = self.model.lock().clone();
+        let found = self.table.blocks_changed(0..u64::MAX, since).unwrap();
+        for (ino, _) in then.iter().filter(|(ino, inode)| before.get(ino) != Some(inode)) {
+            assert!(found.contains(&(ino / PER_BLOCK)), "inode {ino} since epoch {since}");
         }
     }
 
@@ -357,7 +404,7 @@ impl World {
         }
     }
 
-    /// What must hold with the gate closed at the end of `epoch`, whose checkpoint is to come.
+    /// Checks the state under quiesce at the end of `epoch`, before its checkpoint.
     fn assert_marked(&self, epoch: Epoch) {
         let (this, other) = (epoch as usize % 2, (epoch as usize + 1) % 2);
         let (mut dirty, mut blocks) = (0, 0);
@@ -369,7 +416,7 @@ impl World {
             dirty += block.bytes.counted_dirty();
             blocks += u64::from(marked(this));
         }
-        // Locks are let go behind the gate, and what has changed is counted then.
+        // Locks are released after the quiesce, and changed bytes are counted then.
         let off = self.budget.dirty_held().abs_diff(dirty as u64);
         assert!(off <= 4096, "{off} bytes more or less are counted as dirty");
         let longest = u64::from(GEOMETRY.inode_size + 4) * PER_BLOCK;
@@ -380,11 +427,11 @@ impl World {
         // Held all the time: one at a time.
         let mut writer = self.writer.lock().unwrap();
         let (epoch, model, next_block) = {
-            let mut gate = self.epoch.write().unwrap();
-            self.assert_marked(*gate);
-            *gate += 1;
+            let mut current = self.epoch.write().unwrap();
+            self.assert_marked(*current);
+            *current += 1;
             let model = self.model.lock().clone();
-            (*gate - 1, model, self.table.next_block())
+            (*current - 1, model, self.table.next_block())
         };
         self.cache.writing(epoch);
         // One, two, three, one: the first checkpoint only prepares.
@@ -402,7 +449,7 @@ impl World {
         }
     }
 
-    /// What is on the device is the state at the end of the epoch.
+    /// Checks that the device has the state at the end of the epoch.
     fn assert_image(&self, epoch: Epoch, root: Ptr, model: BTreeMap<u64, Inode>, next_block: u64) {
         let cache = NodeCache::new(0, self.counters.clone());
         let imap = Tree::open(ID, self.device.clone(), GEOMETRY, cache, root);
@@ -424,37 +471,38 @@ impl World {
         assert_eq!(found, model, "image of epoch {epoch}");
     }
 
-    /// A checkpoint that fails, after some blocks or when all is written: the volume is read-only
-    /// from now on, and nothing of the checkpoint need be on the device.
+    /// A checkpoint that fails, after some blocks or when everything is written. The volume is
+    /// read-only from then on, and nothing of the checkpoint need be on the device.
     fn fail(&self) {
         let mut writer = self.writer.lock().unwrap();
         let epoch = {
-            let mut gate = self.epoch.write().unwrap();
-            *gate += 1;
-            *gate - 1
+            let mut current = self.epoch.write().unwrap();
+            *current += 1;
+            *current - 1
         };
         writer.room = random(8);
         writer.threads = 1 + random(3) as usize;
         drop(self.table.checkpoint(epoch, &mut *writer));
     }
 
-    /// Moves some block, and now and then `imap`, as the cleaner does.
+    /// Moves some block, and now and then `imap`, like the cleaner.
     fn clean(&self) {
         let Some(ino) = self.some_inode() else { return };
-        let gate = self.epoch.read().unwrap();
+        let current = self.epoch.read().unwrap();
         let number = ino.0 / PER_BLOCK;
         let addr = self.table.block(number).unwrap().disk.lock().addr;
-        self.moved.lock().insert(addr.0, *gate);
-        self.table.rewrite_block(number, addr, *gate).unwrap();
+        self.moved.lock().insert(addr.0, *current);
+        self.table.rewrite_block(number, addr, *current).unwrap();
         let root = self.image.lock().addr;
         if random(3) == 0 && root.0 != 0 {
-            self.moved.lock().insert(root.0, *gate);
+            self.moved.lock().insert(root.0, *current);
             self.table.rewrite_imap_node(Key::MIN, 0, root);
         }
     }
 
-    /// When all threads are done: what is in memory, what can be given out, what can leave.
+    /// Checks, when all threads are done, memory, free numbers, and evictable blocks.
     fn finish(&self) {
+        self.assert_inodes();
         self.assert_numbers();
         self.checkpoint();
         self.checkpoint();
@@ -476,30 +524,34 @@ impl World {
             assert_eq!(block.flags.load(Ordering::SeqCst), 0);
         }
         drop(blocks);
-        self.table.forget_cursors();
+        self.table.numbers().forget_cursors();
         (0..8).for_each(|_| self.table.shrink());
         let stay = self.table.blocks.iter().filter(|b| !b.1.disk.lock().is_null()).count();
         assert!(stay <= self.budget.limit_blocks(), "{stay} blocks cannot leave");
         for (number, block) in self.table.blocks.iter() {
             assert!(self.table.blocks.remove_if(number, &block));
         }
-        // Nodes that somebody has reserved stay.
+        // Nodes with a reservation stay.
         let bare = shoal_xarray::XArray::<Arc<InodeBlock>>::new().memory_bytes();
         assert_eq!(self.table.blocks.memory_bytes(), bare, "a reservation was not given back");
     }
 
-    /// The same of a volume that has become read-only: what was not written cannot leave.
+    /// The same for a volume that has become read-only: unwritten blocks cannot be evicted.
     fn finish_failed(&self) {
         (0..8).for_each(|_| self.table.shrink());
+        self.assert_inodes();
+    }
+
+    fn assert_inodes(&self) {
         let all: Vec<u64> = self.model.lock().keys().copied().collect();
         all.into_iter().for_each(|ino| self.look(Ino(ino)));
     }
 
-    /// Each number is somebody's or free, and what is free will be found.
+    /// Checks that each number is either allocated or free, and that every free one will be found.
     fn assert_numbers(&self) {
         let next_block = self.table.next_block();
         assert!(self.table.block(next_block).is_err());
-        let known = self.table.alloc_candidates();
+        let known = self.table.numbers().candidates();
         let taken = self.taken.lock().clone();
         for number in 0..next_block {
             // Otherwise skipped before a crash.
@@ -517,22 +569,22 @@ impl World {
     }
 }
 
-/// The journal names an inode behind blocks of which it says nothing: all numbers up to there are
-/// given out, each once, before many new blocks are begun.
+/// The journal names an inode after blocks without any record: all numbers up to it must be
+/// allocated, each once, before many new blocks are begun.
 pub(super) fn claim_and_fill(plan: Plan) {
     let world = World::new(&plan);
-    let at = world.table.claim(Ino(5 * PER_BLOCK + 7)).unwrap();
+    let at = world.table.numbers().claim(Ino(5 * PER_BLOCK + 7)).unwrap();
     let mut taken = world.taken.lock();
     taken.insert(at.ino.0);
     let low = |taken: &BTreeSet<u64>| taken.range(..6 * PER_BLOCK).count() as u64;
-    // The last block first; a search comes after 32 new blocks.
+    // The last block first; a search follows after 32 new blocks.
     let first = world.allocate().ino.0;
     assert_eq!(first / PER_BLOCK, 5);
     assert!(taken.insert(first));
     while low(&taken) < 6 * PER_BLOCK {
         let ino = world.allocate().ino.0;
         assert!(ino < 40 * PER_BLOCK, "{ino} of a new block, {} below are free", low(&taken));
-        assert!(taken.insert(ino), "{ino} is given out twice");
+        assert!(taken.insert(ino), "{ino} is allocated twice");
     }
 }
 
@@ -554,7 +606,8 @@ fn table(
     Arc::new(InodeTable::new(config, imap, next_block, 0))
 }
 
-/// The end of a checkpoint alone, while others make room, and one perhaps changes what was written.
+/// The end of a checkpoint only, while other threads evict blocks, and possibly one changes a
+/// written block.
 pub(super) fn run_end_of_checkpoint(plan: Plan) {
     let world = Arc::new(World::new(&plan));
     world.edit(1, false);
@@ -599,6 +652,9 @@ pub(super) fn run(plan: Plan) {
     spawn(plan.failures, Box::new(|world, _| world.fail()));
     spawn(plan.visits, Box::new(|world, _| world.visit()));
     spawn(plan.cleans, Box::new(|world, _| world.clean()));
+    spawn(plan.aheads, Box::new(|world, _| world.read_ahead()));
+    spawn(plan.scans, Box::new(|world, _| world.scan()));
+    spawn(plan.searches, Box::new(|world, _| world.search()));
     threads.into_iter().for_each(|t| t.join().unwrap());
     match plan.failures {
         0 => world.finish(),

@@ -1,5 +1,6 @@
-//! Crashes at any moment, with any part of what was not flushed lost: what `commit` acknowledged is
-//! there, the rest is a prefix, and data is there before the records that point to it.
+//! Crashes at any moment, with any part of the unflushed writes lost. Everything acknowledged by
+//! `commit` must survive, the rest must be a prefix, and data must survive with the records that
+//! point to it.
 
 use super::support::*;
 use crate::ScanEnd;
@@ -10,11 +11,11 @@ use shoal_format::Geometry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each thread has a page of data slots of this size in segment 1.
+/// Size of a data slot. Each thread has a page of them in segment 1.
 const SLOT: u64 = 512;
 const GEOMETRY: Geometry = Geometry { segment_size: 64 << 10, segments: 120, inode_size: 512 };
 
-/// What a crash does to one sector of one unflushed write.
+/// Decides the fate of one sector of one unflushed write in a crash.
 fn fate(mode: u64, cut: u64, random: &mut Random, sequence: u64, sector: usize) -> bool {
     match mode {
         0 => false,
@@ -27,7 +28,7 @@ fn fate(mode: u64, cut: u64, random: &mut Random, sequence: u64, sector: usize) 
     }
 }
 
-/// Records are `tag`, number of the data slot, value in it.
+/// Checks a crash image. Records are `tag`, number of the data slot, value in it.
 fn check(image: &MemDevice, rig: &Rig, acked: Lsn) -> ScanEnd {
     let (found, end) = collect(image, &rig.geometry, rig.start).unwrap();
     assert!(end.end.lsn >= acked, "acknowledged {}, found {}", acked.0, end.end.lsn.0);

@@ -7,16 +7,16 @@ use shoal_base::{Addr, Code, Lsn, SegNo};
 use shoal_device::{Device, MemDevice};
 use shoal_format::batch::{BatchHeader, BatchKind};
 
-/// A journal of `batches` batches of one record each, every one flushed; and their addresses.
+/// A journal of `batches` batches of one record each, every one flushed; with their positions.
 fn sample(batches: u64, len: usize) -> (Rig, Vec<JournalPos>) {
     let rig = Rig::new(SMALL, quiet());
     let mut places = Vec::new();
     for n in 0..batches {
-        places.push(rig.journal.flush_cut(rig.journal.cut()).unwrap());
+        places.push(rig.journal.flush_boundary(rig.journal.mark_boundary()).unwrap());
         let lsn = rig.journal.stage(&body(n, len)).unwrap();
         rig.journal.commit(lsn).unwrap();
     }
-    places.push(rig.journal.flush_cut(rig.journal.cut()).unwrap());
+    places.push(rig.journal.flush_boundary(rig.journal.mark_boundary()).unwrap());
     (rig, places)
 }
 
@@ -58,7 +58,7 @@ fn case_f_a_damaged_batch_before_an_acknowledged_one_is_corruption() {
 #[test]
 fn case_f_is_found_through_a_lost_link_too() {
     let (rig, places) = sample(30, 4000);
-    // Where the link is, a cut has been noted: the batch that did not fit was to begin there.
+    // A boundary was noted at the link: the batch that did not fit was to begin there.
     let second = SMALL.start_of(SegNo(3)).0;
     let before = places.iter().rposition(|p| p.addr.0 < second).unwrap();
     let link = places[before].addr;
@@ -170,7 +170,7 @@ fn pieces() -> impl Strategy<Value = Vec<(u8, u64, u32, u64, u8)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is on the device, a scan ends, and delivers only what fits together.
+    /// Whatever is on the device, a scan ends, and delivers only consistent records.
     #[test]
     fn arbitrary_bytes_never_panic_or_loop(pieces in pieces(), start in 0..40u64) {
         let geometry = shoal_format::Geometry { segments: 6, ..SMALL };
@@ -207,8 +207,8 @@ proptest! {
         let _ = scan(&device, &geometry, VOLUME, INCARNATION, pos, each);
     }
 
-    /// One damaged byte in a flushed journal: what is delivered is a prefix of what was written,
-    /// and only damage in the last batch (or in padding) goes unreported.
+    /// One damaged byte in a flushed journal: a prefix of the written records is delivered, and
+    /// only damage in the last batch (or in padding) goes unreported.
     #[test]
     fn one_damaged_byte_is_found(at in 0..(30u64 * 4096), bit in 0..8u8) {
         let (rig, places) = sample(30, 700);

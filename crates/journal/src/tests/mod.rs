@@ -1,5 +1,5 @@
-//! Tests of the journal as a whole: staging, commit, cuts, poisoning. Crashes are in `crash`,
-//! reading back damaged journals in `damage`, speed in `speed`.
+//! Tests of the journal as a whole: staging, commit, boundaries, poisoning. Crashes are in `crash`,
+//! damaged journals in `damage`, speed in `speed`.
 
 mod crash;
 mod damage;
@@ -77,7 +77,7 @@ fn many_threads_share_flushes() {
 fn a_full_ring_makes_stagers_write() {
     let geometry = shoal_format::Geometry { segments: 400, ..SMALL };
     let rig = Arc::new(Rig::new(geometry, quiet()));
-    // 16 MiB through a ring of 64 KiB, nobody commits.
+    // 16 MiB through a ring of 64 KiB, without commits.
     run_threads(4, |thread| {
         for n in 0..1000 {
             rig.journal.stage(&body(thread * 10_000 + n, 4096)).unwrap();
@@ -106,21 +106,21 @@ fn stagers_blocked_by_a_full_ring_and_committers_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_cut_is_a_boundary_while_staging_goes_on() {
+fn a_boundary_is_exact_while_staging_goes_on() {
     let rig = Arc::new(Rig::new(SMALL, quiet()));
     let done = AtomicBool::new(false);
-    // The gate is what the engine's quiesce is: a cut is made while nobody stages.
-    let gate = parking_lot::RwLock::new(());
+    // The lock stands for the engine's quiesce: a boundary is made while nobody stages.
+    let quiesce = parking_lot::RwLock::new(());
     let mut released = 0;
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
-            let (rig, done, gate) = (&rig, &done, &gate);
+            let (rig, done, quiesce) = (&rig, &done, &quiesce);
             scope.spawn(move || {
                 for n in 0.. {
                     if done.load(Ordering::Relaxed) {
                         return;
                     }
-                    let open = gate.read();
+                    let open = quiesce.read();
                     let lsn = rig.journal.stage(&body(thread << 32 | n, 200)).unwrap();
                     drop(open);
                     if n % 20 == 0 {
@@ -130,16 +130,16 @@ fn a_cut_is_a_boundary_while_staging_goes_on() {
                 }
             });
         }
-        // However slow the others are: until a segment is no more needed.
+        // Until a segment is no longer needed, however slow the other threads are.
         let mut rounds = 0;
         while rounds < 30 || released == 0 {
             rounds += 1;
-            let closed = gate.write();
-            let cut = rig.journal.cut();
+            let closed = quiesce.write();
+            let boundary = rig.journal.mark_boundary();
             drop(closed);
-            let pos = rig.journal.flush_cut(cut).unwrap();
-            assert_eq!((pos.lsn, rig.journal.flush_cut(cut).unwrap()), (cut, pos));
-            assert!(rig.journal.durable_lsn() >= cut);
+            let pos = rig.journal.flush_boundary(boundary).unwrap();
+            assert_eq!((pos.lsn, rig.journal.flush_boundary(boundary).unwrap()), (boundary, pos));
+            assert!(rig.journal.durable_lsn() >= boundary);
             let upto = rig.journal.staged_lsn();
             rig.journal.commit(upto).unwrap();
             // An image: reading while others write would find batches newer than the gap before
@@ -148,7 +148,7 @@ fn a_cut_is_a_boundary_while_staging_goes_on() {
             let (found, end) = collect(&image, &SMALL, pos).unwrap();
             assert!(end.end.lsn >= upto);
             let first = found.first().map(|(lsn, r)| lsn.0 - r.len() as u64 - 4);
-            assert_eq!(first.unwrap_or(cut.0), cut.0);
+            assert_eq!(first.unwrap_or(boundary.0), boundary.0);
             let unneeded = rig.journal.segments_before(pos);
             rig.source.give_back(&unneeded);
             released += unneeded.len();
@@ -156,17 +156,17 @@ fn a_cut_is_a_boundary_while_staging_goes_on() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    let unknown = rig.journal.flush_cut(START);
+    let unknown = rig.journal.flush_boundary(START);
     assert!(unknown.unwrap_err().is(Code::Invalid));
 }
 
 #[test]
-fn a_cut_of_an_idle_journal_is_where_it_stands() {
+fn a_boundary_of_an_idle_journal_is_its_end() {
     let rig = Rig::new(SMALL, quiet());
-    let first = rig.journal.flush_cut(rig.journal.cut()).unwrap();
+    let first = rig.journal.flush_boundary(rig.journal.mark_boundary()).unwrap();
     assert_eq!(first, rig.start);
     rig.journal.stage(b"one").unwrap();
-    let second = rig.journal.flush_cut(rig.journal.cut()).unwrap();
+    let second = rig.journal.flush_boundary(rig.journal.mark_boundary()).unwrap();
     assert_eq!(second.addr.0, first.addr.0 + 4096);
     assert_eq!(rig.journal.segments_before(second), []);
     let (found, end) = rig.scan_from(second).unwrap();
@@ -177,7 +177,7 @@ fn a_cut_of_an_idle_journal_is_where_it_stands() {
 fn a_journal_goes_on_at_a_position_with_a_new_incarnation() {
     let rig = Rig::new(SMALL, quiet());
     rig.journal.stage(b"old").unwrap();
-    let pos = rig.journal.flush_cut(rig.journal.cut()).unwrap();
+    let pos = rig.journal.flush_boundary(rig.journal.mark_boundary()).unwrap();
     rig.journal.stage(b"lost").unwrap();
     rig.journal.commit(rig.journal.staged_lsn()).unwrap();
     let second = rig.again(StartAt::At(pos), INCARNATION + 1, quiet()).unwrap();

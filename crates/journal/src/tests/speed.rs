@@ -1,4 +1,4 @@
-//! What staging costs. Run with
+//! The cost of staging. Run with
 //! `cargo test --release -p shoal-journal speed -- --ignored --nocapture --test-threads 1`.
 
 use super::support::run_threads;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Takes everything, keeps nothing.
+/// A device that accepts everything and stores nothing.
 struct Null;
 
 impl Device for Null {

@@ -1,4 +1,4 @@
-//! A journal on a device that remembers what was flushed, and can fail and crash.
+//! A journal on a device that tracks what was flushed, and can fail and crash.
 
 use crate::{Config, Journal, JournalPos, ScanEnd, SegmentSource, StartAt, scan};
 use parking_lot::Mutex;
@@ -15,10 +15,10 @@ use std::time::Duration;
 pub(super) const VOLUME: u64 = 0x5EA1;
 pub(super) const INCARNATION: u32 = 3;
 pub(super) const START: Lsn = Lsn(777);
-/// Small segments, so that links are common. The source gives segments from 2 on.
+/// Small segments, so that links are common. The source allocates segments from 2 on.
 pub(super) const SMALL: Geometry =
     Geometry { segment_size: 64 << 10, segments: 200, inode_size: 512 };
-/// A place in segment 1, which is never the journal's.
+/// A place in segment 1, which never belongs to the journal.
 pub(super) const DATA: u64 = 64 << 10;
 
 /// No background thread, a small ring.
@@ -32,7 +32,7 @@ pub(super) fn quiet() -> Config {
     }
 }
 
-/// A record that says who it is and whose every byte depends on that.
+/// A record that contains its identity and whose every byte depends on it.
 pub(super) fn body(tag: u64, len: usize) -> Vec<u8> {
     let mut bytes = tag.to_le_bytes().to_vec();
     bytes.extend((0..len as u64).map(|n| (tag.wrapping_mul(31) + n) as u8));
@@ -53,7 +53,7 @@ pub(super) fn run_threads(threads: u64, work: impl Fn(u64) + Sync) {
     });
 }
 
-/// Deterministic numbers (xorshift).
+/// Deterministic pseudo-random numbers (xorshift).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -65,7 +65,7 @@ impl Random {
     }
 }
 
-/// Gives the segments that were given back to it, then 2, 3, 4 …
+/// Allocates freed segments first, then 2, 3, 4 …
 pub(super) struct Source {
     returned: Mutex<VecDeque<SegNo>>,
     next: AtomicU32,
@@ -116,7 +116,7 @@ impl Rig {
         Rig { device, source, counters, journal, geometry, start }
     }
 
-    /// Another mount of the same device.
+    /// Mounts the same device again.
     pub(super) fn again(&self, at: StartAt, incarnation: u32, c: Config) -> Result<Arc<Journal>> {
         let parts = (self.device.clone(), self.source.clone(), self.counters.clone());
         start(parts, self.geometry, at, incarnation, c)
@@ -173,17 +173,17 @@ pub(super) enum Op {
     Flush,
 }
 
-/// Fault contract: `flush` makes durable what was written before it was called; a crash keeps any
-/// subset of the rest, by sectors of 512 bytes.
+/// Fault contract: `flush` makes everything durable that was written before the call; a crash keeps
+/// any subset of the rest, by sectors of 512 bytes.
 pub(super) struct CrashDevice {
-    /// What reads see.
+    /// The contents seen by reads.
     now: MemDevice,
     state: Mutex<State>,
 }
 
 struct State {
     durable: Vec<u8>,
-    /// Written, not flushed: sequence number, offset, bytes.
+    /// Written but not flushed: sequence number, offset, bytes.
     pending: VecDeque<(u64, u64, Vec<u8>)>,
     sequence: u64,
     fail: Fail,
@@ -217,7 +217,8 @@ impl CrashDevice {
         self.state.lock().log.iter().filter(|op| **op == Op::Flush).count()
     }
 
-    /// What a crash now might leave. `keep` decides for each sector of each pending write.
+    /// Returns an image that a crash now might leave. `keep` decides for each sector of each
+    /// pending write.
     pub(super) fn crash(&self, mut keep: impl FnMut(u64, usize) -> bool) -> MemDevice {
         let state = self.state.lock();
         let image = MemDevice::new(state.durable.len() as u64);
@@ -286,7 +287,7 @@ impl Device for CrashDevice {
     }
 }
 
-/// Writes a batch by hand; returns where the next one goes.
+/// Writes a batch directly. Returns the address after it.
 pub(super) fn put_batch(
     device: &dyn Device,
     addr: Addr,

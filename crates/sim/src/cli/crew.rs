@@ -20,7 +20,7 @@ pub(super) fn tell(report: &Report) {
 fn heard(line: &str) -> Option<Report> {
     let words = line.strip_prefix(RUN)?.split_whitespace();
     let numbers: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    Some(Report::from_numbers(numbers.try_into().ok()?))
+    Report::from_numbers(&numbers)
 }
 
 /// Starts the processes, prints what they say, and ends the others when one has found something.
@@ -38,7 +38,7 @@ pub(super) fn lead(arguments: Arguments, workers: u64) -> bool {
         });
         child
     };
-    let mut crew: Vec<Child> = (0..workers.min(arguments.seeds)).map(start_one).collect();
+    let mut crew: Vec<Child> = (0..workers.min(arguments.count())).map(start_one).collect();
     drop(says);
     let (mut total, mut runs, mut failed) = (Report::default(), 0, None);
     for (i, line) in hear {
@@ -75,17 +75,16 @@ pub(super) fn lead(arguments: Arguments, workers: u64) -> bool {
 }
 
 fn worker(arguments: Arguments, workers: u64, i: u64) -> Child {
-    let Arguments { seed, seeds, ops, seconds, .. } = arguments;
+    let Arguments { seeds, ops, .. } = arguments;
     let mut command = Command::new(std::env::current_exe().expect("who runs has a path"));
     let mut option = |name: &str, value: u64| {
         command.args([name, &value.to_string()]);
     };
-    // Sets the number of seeds, so it comes before that.
-    if seconds > 0 {
+    if let Some(seconds) = seeds.seconds {
         option("--seconds", seconds);
     }
-    option("--seed", seed.wrapping_add(i));
-    option("--seeds", seeds - i);
+    option("--seed", seeds.seed.wrapping_add(i));
+    option("--seeds", arguments.count() - i);
     option("--ops", ops as u64);
     option("--every", workers);
     if let Some(profile) = arguments.profile {
@@ -101,7 +100,7 @@ mod tests {
     #[test]
     fn reports_are_heard_as_they_were_told() {
         let numbers = [1, 2, 3, 4, 5, 6, 7, 8];
-        let report = Report::from_numbers(numbers);
+        let report = Report::from_numbers(&numbers).expect("as many as there are");
         assert_eq!(report.numbers(), numbers);
         assert_eq!(heard("run: 1 2 3 4 5 6 7 8"), Some(report));
         assert_eq!((heard("run: 1 2"), heard("seed 7 fails")), (None, None));

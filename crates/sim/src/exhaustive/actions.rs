@@ -2,8 +2,10 @@
 //! (write aside and rename, an unnamed file written and linked). Where an operation stands in the
 //! list is its number in a sequence's name: add at the end.
 
-use crate::op::{Data, Op, Place, Target, Who};
-use shoal::{Fallocate, RenameFlags, SetTime, Time, XattrFlags};
+use crate::op::make::{at, place};
+pub use crate::op::make::{path as dir, path as file};
+use crate::op::{Change, Data, Op, Target, Who};
+use shoal::raw::{Fallocate, RenameFlags, SetTime, Time, XattrFlags};
 
 /// The slot of the file that every sequence holds open.
 pub const SLOT_HELD: usize = 0;
@@ -15,25 +17,10 @@ pub const SLOT_UNNAMED: usize = 1;
 pub struct Action {
     /// The calls.
     pub ops: Vec<Op>,
-    /// What an fsync of "the file" behind it means.
+    /// Target of an fsync of "the file" behind it.
     pub object: Option<Target>,
-    /// What an fsync of "the directory" behind it means.
+    /// Target of an fsync of "the directory" behind it.
     pub dir: Option<Target>,
-}
-
-/// A file by path.
-pub fn file(path: &str) -> Target {
-    Target::Path(path.into())
-}
-
-/// A directory by path.
-pub fn dir(path: &str) -> Target {
-    file(path)
-}
-
-fn place(path: &str) -> Place {
-    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-    Place { dir: Target::Path(dir.into()), name: name.into() }
 }
 
 fn parent(path: &str) -> Option<Target> {
@@ -60,7 +47,7 @@ impl Make {
     }
     /// Makes a directory.
     pub fn mkdir(&mut self, dir: &str, name: &str) -> Op {
-        Op::Mkdir { who: ROOT, at: Place { dir: file(dir), name: name.into() }, mode: 0o755 }
+        Op::Mkdir { who: ROOT, at: at(dir, name), mode: 0o755 }
     }
     /// Makes a symlink of so many bytes.
     pub fn symlink(&mut self, dir: &str, name: &str, len: usize) -> Op {
@@ -96,6 +83,7 @@ pub fn all() -> Vec<Action> {
     list.attributes();
     list.others();
     list.idioms();
+    list.batches();
     list.actions
 }
 
@@ -365,5 +353,38 @@ impl List {
         ];
         self.add(root, Some(file("R/file")), Some(dir("R")));
         self.add(vec![Op::RootDelete { who: ROOT, name: b"R".to_vec() }], None, None);
+    }
+
+    /// Changes in both directories as one transaction.
+    fn batches(&mut self) {
+        let file = |make: &mut Make, path: &str, len, replace| {
+            let data = make.data(len);
+            Change::File { path: path.into(), mode: 0o644, data, replace }
+        };
+        let rename = |from: &str, to: &str| {
+            let flags = RenameFlags::default();
+            Change::Rename { from: from.into(), to: to.into(), flags }
+        };
+        let make = &mut self.make;
+        let two_files = vec![file(make, "A/third", 30, false), file(make, "B/foo", 5000, false)];
+        let generation = vec![file(make, "A/foo", 20, true), file(make, "B/bar", 5000, true)];
+        let package = vec![
+            Change::Dir { path: b"B/foo".to_vec(), mode: 0o755 },
+            file(make, "B/foo/file", 5000, false),
+            Change::Link { from: b"A/foo".to_vec(), to: b"B/foo/old".to_vec() },
+            rename("A/bar", "B/foo/bar"),
+        ];
+        let moved = vec![rename("A/foo", "B/foo"), Change::Remove { path: b"B/bar".to_vec() }];
+        let swept = vec![rename("A/dir", "B/foo"), Change::RemoveDir { path: b"B/dir".to_vec() }];
+        for (changes, path) in [
+            (two_files, "B/foo"),
+            (generation, "A/foo"),
+            (package, "B/foo/file"),
+            (moved, "B/foo"),
+            (swept, "B/foo"),
+        ] {
+            let op = Op::Batch { who: ROOT, start: dir(""), changes };
+            self.add(vec![op], Some(self::file(path)), Some(dir("B")));
+        }
     }
 }

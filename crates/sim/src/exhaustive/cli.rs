@@ -8,68 +8,56 @@ use super::sequence::Only;
 use super::start::{Mode, Start};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "\
-usage: exhaustive [--length 1|2] [--sample3 N --seed S] [--seconds N] [--threads N]
-                  [--mode MODE] [--only ID] [--list]
-
-  --length N     all sequences of up to N operations (2); 0: none
-  --sample3 N    and N sequences of three, chosen by --seed
-  --seconds N    stop after N seconds
-  --threads N    threads (1)
-  --mode MODE    plain, intents, small, eager (see `Mode`); otherwise one after the other
-  --only ID      one sequence (12n-40f), or one crash point of it (12n-40f@3)
-  --list         print the operations with their numbers";
-
-/// What to do.
-#[derive(Clone, Debug)]
+/// Options of exhaustive runs.
+#[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
-    wanted: Wanted,
-    modes: Vec<Mode>,
+    /// All sequences of up to N operations; 0: none
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
+    length: u8,
+    /// And N sequences of three, chosen by --seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    sample3: u64,
+    /// Chooses them
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Stop after N seconds
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// plain, intents, small, eager; otherwise one after the other
+    #[arg(long, value_parser = mode)]
+    mode: Option<Mode>,
+    /// One sequence (12n-40f), or one crash point of it (12n-40f@3)
+    #[arg(long, value_name = "ID")]
     only: Option<Only>,
+    /// Print the operations with their numbers
+    #[arg(long)]
     list: bool,
 }
 
-/// Reads the command line.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let wanted = Wanted { length: 2, every: 1, sample: 0, seed: 1, limit: None, threads: 1 };
-    let modes = Mode::EACH.iter().map(|(mode, _)| *mode).collect();
-    let mut arguments = Arguments { wanted, modes, only: None, list: false };
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--list" => arguments.list = true,
-            _ => {
-                let value =
-                    words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
-                set(&mut arguments, &word, &value)?;
-            }
-        }
-    }
-    Ok(arguments)
+fn mode(name: &str) -> Result<Mode, String> {
+    let found = Mode::EACH.iter().find(|(_, known)| *known == name);
+    found.map(|(mode, _)| *mode).ok_or_else(|| "no mode is called that".into())
 }
 
-fn set(arguments: &mut Arguments, word: &str, value: &str) -> Result<(), String> {
-    if word == "--only" {
-        arguments.only = Some(value.parse()?);
-        return Ok(());
+impl Arguments {
+    fn modes(&self) -> Vec<Mode> {
+        self.mode.map_or(Mode::EACH.map(|(mode, _)| mode).into(), |mode| vec![mode])
     }
-    if word == "--mode" {
-        let mode = Mode::EACH.iter().find(|(_, name)| *name == value);
-        let mode = mode.ok_or_else(|| format!("{word} {value}: unknown\n{USAGE}"))?;
-        arguments.modes = vec![mode.0];
-        return Ok(());
+
+    fn wanted(&self, began: Instant) -> Wanted {
+        Wanted {
+            length: usize::from(self.length),
+            every: 1,
+            sample: self.sample3,
+            seed: self.seed,
+            limit: self.seconds.map(|all| Duration::from_secs(all).saturating_sub(began.elapsed())),
+            threads: self.threads,
+        }
     }
-    let number: u64 =
-        value.parse().map_err(|_| format!("{word} {value}: not a number\n{USAGE}"))?;
-    let wanted = &mut arguments.wanted;
-    match word {
-        "--length" if number <= 2 => wanted.length = number as usize,
-        "--sample3" => wanted.sample = number,
-        "--seed" => wanted.seed = number,
-        "--seconds" => wanted.limit = Some(Duration::from_secs(number)),
-        "--threads" => wanted.threads = number as usize,
-        _ => return Err(format!("{word} {value}: unknown\n{USAGE}")),
-    }
-    Ok(())
 }
 
 /// Does it. Returns whether all was well.
@@ -83,10 +71,9 @@ pub fn cli(arguments: &Arguments) -> bool {
     }
     let began = Instant::now();
     let mut all = Found { complete: true, ..Found::default() };
-    for mode in &arguments.modes {
-        let mut wanted = arguments.wanted.clone();
-        wanted.limit = wanted.limit.map(|limit| limit.saturating_sub(began.elapsed()));
-        match of_mode(*mode, &wanted, arguments.only.as_ref()) {
+    let modes = arguments.modes();
+    for mode in &modes {
+        match of_mode(*mode, &arguments.wanted(began), arguments.only.as_ref()) {
             Ok(found) => all.add(found),
             Err(message) => {
                 println!("{message}");
@@ -94,7 +81,7 @@ pub fn cli(arguments: &Arguments) -> bool {
             }
         }
     }
-    if arguments.only.is_none() && arguments.modes.len() > 1 {
+    if arguments.only.is_none() && modes.len() > 1 {
         println!("all modes:\n{}", report::table(&all));
     }
     all.violations.is_empty()
@@ -127,21 +114,4 @@ fn one(start: &Start, only: &Only) -> Found {
     }
     found.elapsed = began.elapsed();
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_read() {
-        let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
-        let read = words("--length 1 --threads 2 --mode small --only 3n-4s@5").unwrap();
-        assert_eq!((read.wanted.length, read.wanted.threads), (1, 2));
-        assert_eq!(read.modes, [Mode::Small]);
-        assert_eq!(read.only.and_then(|only| only.at), Some(5));
-        assert!(words("--length 3").unwrap_err().contains("unknown"));
-        assert!(words("--seed").unwrap_err().contains("missing"));
-        assert!(words("--only x").unwrap_err().contains("not the name"));
-    }
 }

@@ -3,6 +3,7 @@
 
 use super::actions::Action;
 use super::images::Moments;
+pub use super::judge::Counts;
 use super::judge::Judge;
 use super::sequence::{Only, Sequence};
 use super::start::{Start, open, opening};
@@ -11,60 +12,18 @@ use crate::exec::{Lockstep, Step};
 use crate::history::History;
 use crate::op::Op;
 use crate::rng::Rng;
-use crate::runner::{Ack, make_durable, panic_text};
-use shoal::Volume;
+use crate::runner::{Ack, make_durable};
+use crate::text::panic_text;
+use shoal::raw::Volume;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// What was done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Sequences run.
-    pub sequences: u64,
-    /// Sequences left out because an operation in them fails, as the model says.
-    pub failing: u64,
-    /// (sequence, crash point) pairs.
-    pub pairs: u64,
-    /// Those whose crash point lies in the last operation or in what follows it.
-    pub new_pairs: u64,
-    /// Images recovered, checked and compared.
-    pub images: u64,
-    /// Images known to be equal to one recovered before: only compared.
-    pub repeated: u64,
-    /// Of the images, those with a torn write.
-    pub torn: u64,
-    /// Of the images, those with a later write there and an earlier one not.
-    pub reordered: u64,
-    /// Recoveries that were crashed themselves, and done again.
-    pub recoveries_crashed: u64,
-    /// Recovered volumes that were worked with.
-    pub used: u64,
-    /// Intents that recoveries completed.
-    pub intents: u64,
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
-        self.sequences += other.sequences;
-        self.failing += other.failing;
-        self.pairs += other.pairs;
-        self.new_pairs += other.new_pairs;
-        self.images += other.images;
-        self.repeated += other.repeated;
-        self.torn += other.torn;
-        self.reordered += other.reordered;
-        self.recoveries_crashed += other.recoveries_crashed;
-        self.used += other.used;
-        self.intents += other.intents;
-    }
-}
 
 /// Something is wrong with the volume.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Where: a crash point, or without one the run itself.
+    /// Place: a crash point, or without one the run itself.
     pub only: Only,
-    /// What.
+    /// Description of the difference.
     pub message: String,
 }
 

@@ -12,8 +12,8 @@
 //! what was there before (otherwise it equals one of those); holed and mixed when there are two, or
 //! three, such writes. Which sectors and which writes: chosen by the sequence's seed.
 
-use crate::device::{LogOp, SECTOR};
 use crate::image::Image;
+use crate::log::{LogOp, SECTOR};
 use crate::rng::Rng;
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// An image.
 pub struct Candidate {
-    /// What it is.
+    /// Kind of image.
     pub kind: Kind,
     /// Two images with the same number are the same bytes: how many operations are wholly there.
     pub whole: Option<usize>,
@@ -45,11 +45,11 @@ pub struct Candidate {
 /// Goes through the recorded operations of a run.
 pub struct Moments {
     log: std::vec::IntoIter<LogOp>,
-    /// What is there whatever is lost, and how many operations that is.
+    /// Contents that no loss can take, and how many operations those are.
     durable: (Image, usize),
-    /// What is there if nothing is lost, and how many operations that is.
+    /// Contents if nothing is lost, and how many operations those are.
     kept: (Image, usize),
-    /// What was there before the last operation.
+    /// Contents before the last operation.
     before: Image,
     /// Operations since the last flush.
     open: Vec<LogOp>,

@@ -1,18 +1,46 @@
 //! One image of a crash: recovered, checked, found among the permitted states; its recovery crashed
 //! in turn; and the recovered volume used.
 
-use super::explore::Counts;
 use super::images::{Candidate, Kind};
 use super::start::{Start, going_on};
 use crate::checks;
+use crate::counts::counts;
 use crate::exec::{Lockstep, Step};
 use crate::history::History;
 use crate::model::diff;
 use crate::recovery::{Recovered, recover};
 use crate::rng::Rng;
 use crate::walk::walk;
-use shoal::Ino;
+use shoal::raw::Ino;
 use std::collections::HashMap;
+
+counts! {
+    /// Counts of the work done.
+    pub struct Counts {
+        /// Sequences run.
+        pub sequences: u64,
+        /// Sequences left out because an operation in them fails, as the model says.
+        pub failing: u64,
+        /// (sequence, crash point) pairs.
+        pub pairs: u64,
+        /// Those whose crash point lies in the last operation or in what follows it.
+        pub new_pairs: u64,
+        /// Images recovered, checked and compared.
+        pub images: u64,
+        /// Images known to be equal to one recovered before: only compared.
+        pub repeated: u64,
+        /// Of the images, those with a torn write.
+        pub torn: u64,
+        /// Of the images, those with a later write there and an earlier one not.
+        pub reordered: u64,
+        /// Recoveries that were crashed themselves, and done again.
+        pub recoveries_crashed: u64,
+        /// Recovered volumes that were worked with.
+        pub used: u64,
+        /// Intents that recoveries completed.
+        pub intents: u64,
+    }
+}
 
 /// Recovers images and judges what is found.
 pub(super) struct Judge<'a> {

@@ -64,8 +64,8 @@ impl Prefix {
         Some(chosen)
     }
 
-    /// Whether the volume agrees that an action fails here. Asked only where nothing was synced:
-    /// what is durable has no part in it.
+    /// Checks that the volume agrees that an action fails here. Asked only where nothing was
+    /// synced: what is durable has no part in it.
     pub fn agree_on_failure(
         &self,
         start: &Start,
@@ -81,7 +81,7 @@ impl Prefix {
     }
 }
 
-/// What an action leads to.
+/// Continuation of a sequence by an action.
 pub enum Longer {
     /// It fails.
     Fails(usize),

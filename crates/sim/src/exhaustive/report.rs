@@ -1,4 +1,4 @@
-//! What a run found, in words.
+//! Findings of a run, in words.
 
 use super::explore::{Counts, Points, Violation, explore};
 use super::run::Found;

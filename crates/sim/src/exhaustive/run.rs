@@ -20,7 +20,7 @@ const HANG: Duration = Duration::from_secs(120);
 /// Sampled sequences of one task.
 const PIECE: u64 = 100;
 
-/// What to run.
+/// Extent of a run.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Longest sequences, of which all are run.
@@ -37,14 +37,14 @@ pub struct Wanted {
     pub threads: usize,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// By length of the sequences, from 1.
     pub counts: [Counts; 3],
-    /// What is wrong, at most a few.
+    /// Violations, at most a few.
     pub violations: Vec<Violation>,
-    /// Whether all that was wanted has been done.
+    /// Set if all that was wanted has been done.
     pub complete: bool,
     /// How long it took.
     pub elapsed: Duration,
@@ -84,7 +84,7 @@ struct Work<'a> {
     stop: AtomicBool,
     began: Instant,
     found: Mutex<Found>,
-    /// What each thread is at, and since when.
+    /// Sequence under way in each thread, and since when.
     current: Mutex<HashMap<ThreadId, (Sequence, Instant)>>,
 }
 

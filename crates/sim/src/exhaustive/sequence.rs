@@ -8,7 +8,7 @@ use crate::op::Op;
 use std::fmt;
 use std::str::FromStr;
 
-/// What follows an operation.
+/// Durability call behind an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durable {
     /// Nothing.
@@ -56,7 +56,7 @@ impl Durable {
 pub struct Step {
     /// Its number in the list.
     pub action: usize,
-    /// What follows.
+    /// Durability call behind it.
     pub durable: Durable,
 }
 
@@ -139,8 +139,9 @@ pub fn after(run: &Lockstep, action: &Action) -> Option<Lockstep> {
     Some(run)
 }
 
-/// What can follow an action that left the model as `run`: a file that is gone cannot be
-/// synchronised, and a directory that is the file itself is not synchronised twice.
+/// Returns the durability calls that can follow an action that left the model as `run`: a file that
+/// is gone cannot be synchronised, and a directory that is the file itself is not synchronised
+/// twice.
 pub fn durables<'a>(run: &'a Lockstep, action: &'a Action) -> impl Iterator<Item = Durable> + 'a {
     let found = |target: &Option<_>| target.as_ref().and_then(|t| run.resolve(t));
     let (object, dir) = (found(&action.object), found(&action.dir));

@@ -17,7 +17,7 @@ use crate::exec::{Lockstep, Step};
 use crate::image::Image;
 use crate::op::Op;
 use crate::runner::Settings;
-use shoal::{Ino, Volume, mkfs_on};
+use shoal::raw::{Ino, Volume, mkfs_on};
 use shoal_device::Device;
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ impl Mode {
     pub fn settings(self) -> Settings {
         let mut settings = Settings::small(CAPACITY);
         settings.open.cache_bytes = 4 << 20;
-        settings.open.attr_intents = self == Mode::Intents;
-        settings.open.attr_intents_flushed = self == Mode::Intents;
+        settings.open.lab.attr_intents = self == Mode::Intents;
+        settings.open.lab.attr_intents_flushed = self == Mode::Intents;
         if self == Mode::Small {
             settings.mkfs.inode_size = 256;
         }
@@ -101,12 +101,12 @@ fn making() -> Vec<Op> {
     ]
 }
 
-/// What every sequence does first: it holds a file open.
+/// Returns the first operation of every sequence: it holds a file open.
 pub fn opening() -> Op {
     Op::Open { file: file("B/bar"), slot: SLOT_HELD }
 }
 
-/// What is done after every recovery.
+/// Returns the operations after every recovery.
 pub fn going_on() -> Vec<Op> {
     let mut make = Make::default();
     vec![

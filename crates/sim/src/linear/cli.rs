@@ -2,52 +2,24 @@
 
 use super::crew::{self, Crew};
 use super::library::{Tally, run};
+use crate::seeds::Seeds;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
-
-const USAGE: &str = "\
-usage: linear [--seed N] [--seeds COUNT] [--seconds S] [--directory DIR]
-
-  --seed N         first seed (0)
-  --seeds COUNT    number of seeds (10000)
-  --seconds S      stop after S seconds, whatever --seeds says
-  --directory DIR  by system calls of several processes in this directory, not on the library";
+use std::time::Instant;
 
 /// Seeds between two looks at the time.
 const STRIDE: u64 = 4096;
 
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Options of runs of histories.
+#[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
-    seed: u64,
-    seeds: u64,
-    limit: Option<Duration>,
+    /// Seeds, 10000 by default
+    #[command(flatten)]
+    seeds: Seeds,
+    /// By system calls of several processes in this directory, not on the library
+    #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-}
-
-/// Reads the command line.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seed: 0, seeds: 10_000, limit: None, directory: None };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
-        if word == "--directory" {
-            arguments.directory = Some(PathBuf::from(value));
-            continue;
-        }
-        let number: u64 =
-            value.parse().map_err(|_| format!("{word} {value}: not a number\n{USAGE}"))?;
-        match word.as_str() {
-            "--seed" => arguments.seed = number,
-            "--seeds" => arguments.seeds = number,
-            "--seconds" => {
-                (arguments.limit, arguments.seeds) = (Some(Duration::from_secs(number)), u64::MAX);
-            }
-            _ => return Err(format!("{word}: unknown\n{USAGE}")),
-        }
-    }
-    Ok(arguments)
 }
 
 /// Does it. Returns whether all was well.
@@ -81,12 +53,12 @@ fn strides(
     arguments: &Arguments,
     run: &mut dyn FnMut(Range<u64>) -> Result<Tally, String>,
 ) -> bool {
-    let began = Instant::now();
-    let end = arguments.seed.saturating_add(arguments.seeds);
+    let (began, seed) = (Instant::now(), arguments.seeds.seed);
+    let end = seed.saturating_add(arguments.seeds.count(10_000));
     // A mounted directory is slower.
     let stride = if arguments.directory.is_some() { STRIDE / 16 } else { STRIDE };
-    let (mut next, mut total) = (arguments.seed, Tally::default());
-    while next < end && arguments.limit.is_none_or(|limit| began.elapsed() < limit) {
+    let (mut next, mut total) = (seed, Tally::default());
+    while next < end && !arguments.seeds.is_over(began) {
         let seeds = next..end.min(next + stride);
         next = seeds.end;
         match run(seeds) {
@@ -107,28 +79,4 @@ fn strides(
         100.0 * overlapping as f64 / calls.max(1) as f64,
     );
     true
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.histories += other.histories;
-        self.calls += other.calls;
-        self.overlapping += other.overlapping;
-        self.states += other.states;
-        self.early += other.early;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_read() {
-        let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
-        let read = words("--seed 7 --seconds 3").expect("fine");
-        assert_eq!((read.seed, read.limit), (7, Some(Duration::from_secs(3))));
-        assert!(words("--seed").unwrap_err().contains("missing"));
-        assert!(words("--depth 3").unwrap_err().contains("unknown"));
-    }
 }

@@ -5,12 +5,17 @@
 //! which to begin, for which they wait spinning. What they say begins with a mark, because a test
 //! program says other things too.
 
-use super::call::{HANDLES, Program, Reply};
 use super::history::{Event, History};
 use super::library::Tally;
+use super::program::{HANDLES, Program, making, paths};
+use super::reply::{Reply, Seen};
 use super::search::check;
-use super::system::{Handles, now};
-use std::io::{BufRead, BufReader, Lines, Write};
+use crate::exec::Answer;
+use crate::op::{Op, Target};
+use crate::system::{Entry, Files, is_dir};
+use rustix::fs::Stat;
+use rustix::time::{ClockId, clock_gettime};
+use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -22,7 +27,7 @@ const SPIN: u64 = 4_000;
 /// Nanoseconds from the order to begin until the beginning.
 const AHEAD: u64 = 60_000;
 const MARK: &str = "@linear ";
-/// Where the directory is passed on.
+/// Environment variable with the directory.
 const DIRECTORY: &str = "SHOAL_LINEAR_DIRECTORY";
 const THREAD: &str = "SHOAL_LINEAR_THREAD";
 
@@ -36,6 +41,54 @@ struct Member {
     process: Child,
     orders: Option<ChildStdin>,
     words: Lines<BufReader<ChildStdout>>,
+}
+
+/// Nanoseconds of a clock that all processes share.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Makes what a history begins with; returns the numbers of the handles.
+fn make(top: &Path) -> io::Result<[u64; HANDLES]> {
+    std::fs::create_dir(top)?;
+    let mut files = Files::below(top);
+    for op in making(false) {
+        files.call(&op)?;
+    }
+    let mut inos = [0; HANDLES];
+    for (ino, path) in inos.iter_mut().zip(paths(false)) {
+        *ino = files.stat(&Target::Path(path.into()))?.st_ino;
+    }
+    Ok(inos)
+}
+
+/// Opens the handles.
+fn open(top: &Path) -> io::Result<Files> {
+    let mut files = Files::below(top);
+    files.open_paths(&paths(false))?;
+    Ok(files)
+}
+
+/// Makes a call.
+fn call(files: &mut Files, op: &Op) -> Reply {
+    let seen = |stat: &Stat| Seen { dir: is_dir(stat), ino: stat.st_ino, age: 0 };
+    let reply = match op {
+        Op::Readdir { dir, .. } => files.list(dir).map(|entries| {
+            let seen = |e: Entry| (e.name, Seen { dir: e.dir, ino: e.ino, age: 0 });
+            Reply::of_list(entries.into_iter().map(seen))
+        }),
+        _ => files.call(op).map(|(answer, stat)| match (answer, stat) {
+            (Answer::Bytes(bytes), _) => Reply::of_bytes(&bytes),
+            (Answer::Node(_), Some(stat)) => Reply::Found(seen(&stat)),
+            (_, Some(stat)) => {
+                let entries = if is_dir(&stat) { stat.st_size as u64 } else { 0 };
+                Reply::Attrs { links: stat.st_nlink as u32, entries }
+            }
+            _ => Reply::Done,
+        }),
+    };
+    reply.unwrap_or_else(|e| Reply::Failed(e.raw_os_error().unwrap_or(0)))
 }
 
 fn text(e: impl std::fmt::Display) -> String {
@@ -88,9 +141,8 @@ impl Crew {
     fn one(&mut self, seed: u64) -> Result<(History, usize), String> {
         let program = Program::draw(seed, false, SPIN);
         let top = self.directory.join(seed.to_string());
-        Handles::make(&top).map_err(text)?;
-        let handles = Handles::open(&top).map_err(text)?;
-        let inos = handles.inos().map_err(text)?;
+        let inos = make(&top).map_err(text)?;
+        let mut handles = open(&top).map_err(text)?;
         let members = &mut self.members[..program.threads.len()];
         members.iter_mut().try_for_each(|member| member.order(&format!("seed {seed}")))?;
         members.iter_mut().try_for_each(|member| member.answer().map(drop))?;
@@ -103,16 +155,16 @@ impl Crew {
             if answers.len() != calls.len() {
                 return Err(format!("process {thread} answers '{answer}'"));
             }
-            for ((_, call), answer) in calls.iter().zip(answers) {
+            for ((_, op), answer) in calls.iter().zip(answers) {
                 let (begin, end, reply) = parse(answer).ok_or(format!("answer '{answer}'"))?;
-                events.push(Event { thread, call: *call, reply, begin, end });
+                events.push(Event { thread, op: op.clone(), reply, begin, end });
             }
         }
         let calls = events.len();
-        for call in program.flavour.epilogue() {
+        for op in program.flavour.epilogue() {
             let begin = now();
-            let reply = handles.call(call);
-            events.push(Event { thread: 0, call, reply, begin, end: now() });
+            let reply = call(&mut handles, &op);
+            events.push(Event { thread: 0, op, reply, begin, end: now() });
         }
         drop(handles);
         std::fs::remove_dir_all(&top).map_err(|e| format!("removing {}: {e}", top.display()))?;
@@ -153,7 +205,7 @@ fn parse(answer: &str) -> Option<(u64, u64, Reply)> {
     Some((begin, end, Reply::parse(parts.next()?)?))
 }
 
-/// Whether this process is one of a crew.
+/// Returns whether this process is one of a crew.
 pub fn asked() -> bool {
     std::env::var_os(DIRECTORY).is_some()
 }
@@ -170,7 +222,7 @@ pub fn act() -> Result<(), String> {
         let order = order.map_err(text)?;
         let seed = order.strip_prefix("seed ").ok_or("no seed")?.parse().map_err(text)?;
         let calls = &Program::draw(seed, false, SPIN).threads[thread];
-        let handles = Handles::open(&directory.join(seed.to_string())).map_err(text)?;
+        let mut handles = open(&directory.join(seed.to_string())).map_err(text)?;
         println!("{MARK}ready");
         let order = orders.next().ok_or("no order")?.map_err(text)?;
         let begin: u64 = order.strip_prefix("begin ").ok_or("order")?.parse().map_err(text)?;
@@ -178,10 +230,10 @@ pub fn act() -> Result<(), String> {
             std::hint::spin_loop();
         }
         let mut answers = Vec::with_capacity(HANDLES);
-        for (spin, call) in calls {
+        for (spin, op) in calls {
             (0..*spin).for_each(|_| std::hint::spin_loop());
             let begin = now();
-            let reply = handles.call(*call);
+            let reply = call(&mut handles, op);
             answers.push(format!("{begin};{};{reply}", now()));
         }
         drop(handles);

@@ -1,16 +1,18 @@
-//! What was called and answered, and when.
+//! Operations with their answers and times.
 
-use super::call::{At, Call, DIRS, Flavour, HANDLES, Reply};
+use super::program::{DIRS, Flavour, HANDLES, NAMES, at, lookup};
+use super::reply::Reply;
+use crate::op::{Op, Place, Target};
 use std::fmt;
 
-/// A call that was answered.
-#[derive(Clone, Copy, Debug)]
+/// An operation that was answered.
+#[derive(Clone, Debug)]
 pub struct Event {
     /// Number of the thread or process.
     pub thread: usize,
-    /// What was called.
-    pub call: Call,
-    /// What was answered.
+    /// The operation.
+    pub op: Op,
+    /// The answer.
     pub reply: Reply,
     /// Before the call. If an event's `end` is less than another's `begin`, it was first.
     pub begin: u64,
@@ -19,20 +21,19 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether this call has succeeded, and may have changed the attributes of a handle.
-    fn may_change(&self, handle: u8) -> bool {
-        let is_dir = usize::from(handle) < DIRS;
-        let within = |at: At| is_dir && at.dir == handle;
-        let changes = match self.call {
-            Call::Create(at) | Call::Mkdir(at) => within(at),
-            Call::Unlink(at) => within(at) || !is_dir,
-            Call::Link(file, at) => within(at) || file == handle,
+    /// Returns whether this call has succeeded, and may have changed the attributes of a handle.
+    fn may_change(&self, handle: &Target) -> bool {
+        let is_dir = matches!(handle, Target::Slot(slot) if *slot < DIRS);
+        let within = |at: &Place| at.dir == *handle;
+        let changes = match &self.op {
+            Op::Create { at, .. } | Op::Mkdir { at, .. } => within(at),
+            Op::Unlink { at, .. } => within(at) || !is_dir,
+            Op::Link { from, at, .. } => within(at) || from == handle,
             // It may be what is removed or replaced.
-            Call::Rmdir(_) => is_dir,
-            Call::Rename(..) | Call::RemoveTree(_) => true,
-            Call::Write(file, _) | Call::Cut(file, _) => file == handle,
-            Call::Lookup(_) | Call::List(_) | Call::Probe(_) => false,
-            Call::Stat(_) | Call::Read(_) => false,
+            Op::Rmdir { .. } => is_dir,
+            Op::Rename { .. } | Op::RemoveTree { .. } => true,
+            Op::Write { file, .. } | Op::Truncate { file, .. } => file == handle,
+            _ => false,
         };
         changes && !matches!(self.reply, Reply::Failed(_))
     }
@@ -43,7 +44,7 @@ impl Event {
 pub struct History {
     /// Seed of the program.
     pub seed: u64,
-    /// What it is about.
+    /// Kind of history.
     pub flavour: Flavour,
     /// Numbers of the handles.
     pub inos: [u64; HANDLES],
@@ -60,14 +61,15 @@ impl History {
     /// between the two. What is asked for when the change has ended is not excused, nor what was
     /// answered of any other inode.
     pub fn without_early_attributes(&self) -> History {
-        let early = |stat: &Event, handle: u8| {
+        let early = |stat: &Event, handle: &Target| {
             self.events.iter().any(|change| {
                 let overlap = change.begin <= stat.end && stat.begin <= change.end;
                 overlap && change.thread != stat.thread && change.may_change(handle)
             })
         };
-        let kept = |event: &&Event| !matches!(event.call, Call::Stat(of) if early(event, of));
-        let events = self.events.iter().filter(kept).copied().collect();
+        let kept =
+            |event: &&Event| !matches!(&event.op, Op::Getattr { file } if early(event, file));
+        let events = self.events.iter().filter(kept).cloned().collect();
         History { events, ..self.clone() }
     }
 
@@ -75,14 +77,14 @@ impl History {
     pub fn steps(&self) -> Vec<Event> {
         let mut steps = Vec::with_capacity(self.events.len());
         for event in &self.events {
-            match (event.call, event.reply) {
-                (Call::List(dir), Reply::Listed(entries)) => {
-                    steps.extend(entries.into_iter().enumerate().map(|(name, seen)| {
-                        let call = Call::Probe(At { dir, name: name as u8 });
-                        Event { call, reply: Reply::Probed(seen), ..*event }
+            match (&event.op, event.reply) {
+                (Op::Readdir { dir: Target::Slot(dir), .. }, Reply::Listed(entries)) => {
+                    steps.extend((0..NAMES.len()).zip(entries).map(|(name, seen)| {
+                        let (op, reply) = (lookup(at(*dir, name)), Reply::Probed(seen));
+                        Event { op, reply, ..*event }
                     }));
                 }
-                _ => steps.push(*event),
+                _ => steps.push(event.clone()),
             }
         }
         steps.sort_by_key(|event| (event.begin, event.end));
@@ -95,18 +97,22 @@ impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threads = self.events.iter().map(|event| event.thread + 1).max().unwrap_or(0);
         writeln!(f, "seed {}, {:?}", self.seed, self.flavour)?;
-        writeln!(f, "handles a b c d F G: {:?}", self.inos)?;
+        writeln!(
+            f,
+            "inodes of the open ones, two directories, two in them, two files: {:?}",
+            self.inos
+        )?;
         let mut lines: Vec<(u64, usize, String)> = Vec::new();
         for event in &self.events {
-            lines.push((event.begin, event.thread, event.call.to_string()));
+            lines.push((event.begin, event.thread, event.op.to_string()));
             lines.push((event.end, event.thread, format!("  = {}", event.reply)));
         }
         lines.sort_by_key(|(time, ..)| *time);
         let start = lines.first().map_or(0, |(time, ..)| *time);
         for (time, thread, text) in lines {
-            let before = "                            | ".repeat(thread);
-            let after = " |                           ".repeat(threads - thread - 1);
-            writeln!(f, "{:>9}  {before}{text:<28}{}", time - start, after.trim_end())?;
+            let before = format!("{:40}| ", "").repeat(thread);
+            let after = format!(" |{:39}", "").repeat(threads - thread - 1);
+            writeln!(f, "{:>9}  {before}{text:<40}{}", time - start, after.trim_end())?;
         }
         Ok(())
     }

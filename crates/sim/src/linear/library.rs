@@ -3,13 +3,16 @@
 //! The threads live for many histories, and meet before each at a gate where they spin: woken by
 //! the kernel one after the other, the first would be done before the last began.
 
-use super::call::{Call, Program};
 use super::history::{Event, History};
+use super::program::Program;
 use super::search::check;
 use super::stage::Stage;
+use crate::counts::counts;
 use crate::memory::without_refusals;
-use shoal::{
-    Caller, Error, Ino, MemDevice, MkfsOptions, OpenOptions, Result, TreeCheck, Volume, mkfs_on,
+use crate::op::Op;
+use shoal::raw::{
+    Caller, Error, Ino, Lab, MemDevice, MkfsOptions, OpenOptions, Result, TreeCheck, Volume,
+    mkfs_on,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,20 +27,21 @@ const VOLUME: u64 = 4096;
 /// Bounds the turns that a thread spins before a call: about as long as a call takes.
 const SPIN: u64 = 600;
 
-/// What was seen, for the report.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    /// Histories.
-    pub histories: u64,
-    /// Calls of the threads.
-    pub calls: u64,
-    /// Of these, calls that overlap with one of another thread.
-    pub overlapping: u64,
-    /// States of the search.
-    pub states: u64,
-    /// Histories that have an order only without attributes that showed a change early: on mounts
-    /// only. See `History::without_early_attributes`.
-    pub early: u64,
+counts! {
+    /// Counts for the report.
+    pub struct Tally {
+        /// Histories.
+        pub histories: u64,
+        /// Calls of the threads.
+        pub calls: u64,
+        /// Of these, calls that overlap with one of another thread.
+        pub overlapping: u64,
+        /// States of the search.
+        pub states: u64,
+        /// Histories that have an order only without attributes that showed a change early: on
+        /// mounts only. See `History::without_early_attributes`.
+        pub early: u64,
+    }
 }
 
 impl Tally {
@@ -81,7 +85,7 @@ fn on_a_volume(seeds: Range<u64>, tally: &mut Tally) -> std::result::Result<(), 
         cache_bytes: 32 << 20,
         commit_interval_ms: 5,
         // Where a volume's seeds begin decides: every other one is checkpointed all the time.
-        checkpoint_always: first / VOLUME % 2 == 1,
+        lab: Lab { checkpoint_always: first / VOLUME % 2 == 1, ..Lab::default() },
         noatime: true,
         ..OpenOptions::default()
     };
@@ -138,7 +142,7 @@ impl Scene {
     fn new(volume: &Volume, seed: u64) -> Result<Scene> {
         let program = Program::draw(seed, true, SPIN);
         let name = seed.to_string();
-        let top = volume.mkdir(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o777)?.ino;
+        let top = volume.namespace().mkdir(&Caller::root(), Ino::ROOT, name.as_bytes(), 0o777)?.ino;
         let stage = Stage::make(volume, top, program.flavour.trees)?;
         stage.hold(volume)?;
         Ok(Scene { seed, program, stage, come: AtomicUsize::new(0) })
@@ -154,9 +158,9 @@ impl Scene {
             // There may be fewer processors than threads.
             if turns % 200 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
-        let one = |(spin, call): &(u32, Call)| {
+        let one = |(spin, op): &(u32, Op)| {
             (0..*spin).for_each(|_| std::hint::spin_loop());
-            self.stage.event(volume, clock, thread, *call)
+            self.stage.event(volume, clock, thread, op)
         };
         calls.iter().map(one).collect()
     }
@@ -169,12 +173,12 @@ impl Scene {
         mut events: Vec<Event>,
     ) -> Result<(History, usize)> {
         let (calls, flavour) = (events.len(), self.program.flavour);
-        let look = |call| self.stage.event(volume, clock, 0, call);
+        let look = |op| self.stage.event(volume, clock, 0, &op);
         events.extend(flavour.epilogue().into_iter().map(look));
         let inos = self.stage.inos();
         self.stage.release(volume);
         let (who, name) = (Caller::root(), self.seed.to_string());
-        volume.remove_tree(&who, Ino::ROOT, name.as_bytes(), TreeCheck::Tree)?;
+        volume.namespace().remove_tree(&who, Ino::ROOT, name.as_bytes(), TreeCheck::Tree)?;
         Ok((History { seed: self.seed, flavour, inos, events }, calls))
     }
 }

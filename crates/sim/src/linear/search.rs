@@ -3,9 +3,10 @@
 //! back. Lowe's addition: which calls are done and what the namespace is then decide about all that
 //! follows, so a pair of both that failed once is not tried again.
 
-use super::call::{Call, Reply};
 use super::history::{Event, History};
+use super::reply::Reply;
 use super::space::Space;
+use crate::op::Op;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -15,10 +16,10 @@ pub struct Wrong {
     history: Box<History>,
     /// The longest order that was possible.
     explained: Vec<Event>,
-    /// What may come next then, none of which fits.
+    /// Operations that may come next then, none of which fits.
     stuck: Vec<Event>,
-    /// What was seen after a crash.
-    recovered: Option<Vec<(Call, Reply)>>,
+    /// Answers after a crash.
+    recovered: Option<Vec<(Op, Reply)>>,
     /// Pairs of calls and namespaces that were tried.
     tried: usize,
 }
@@ -28,15 +29,15 @@ impl fmt::Display for Wrong {
         writeln!(f, "not linearisable ({} states tried):\n{}", self.tried, self.history)?;
         writeln!(f, "the longest order that explains what it contains:")?;
         for event in &self.explained {
-            writeln!(f, "  {}: {} = {}", event.thread, event.call, event.reply)?;
+            writeln!(f, "  {}: {} = {}", event.thread, event.op, event.reply)?;
         }
         writeln!(f, "of which none can be next:")?;
         for event in &self.stuck {
-            writeln!(f, "  {}: {} = {}", event.thread, event.call, event.reply)?;
+            writeln!(f, "  {}: {} = {}", event.thread, event.op, event.reply)?;
         }
         if let Some(seen) = &self.recovered {
             writeln!(f, "and no beginning of an order explains what recovery brought back:")?;
-            seen.iter().try_for_each(|(call, reply)| writeln!(f, "  {call} = {reply}"))?;
+            seen.iter().try_for_each(|(op, reply)| writeln!(f, "  {op} = {reply}"))?;
         }
         Ok(())
     }
@@ -47,13 +48,13 @@ pub fn check(history: &History) -> Result<usize, Wrong> {
     explained(history, None)
 }
 
-/// What is there after a crash.
+/// State that recovery brought back.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// What had ended before this time is there.
+    /// Time before which everything that had ended must be there.
     pub durable: u64,
-    /// What is seen, in this order. Of a history that ends with the crash.
-    pub seen: Vec<(Call, Reply)>,
+    /// Answers, in this order. Of a history that ends with the crash.
+    pub seen: Vec<(Op, Reply)>,
 }
 
 /// Looks for an order of which a beginning explains what a recovery brought back.
@@ -64,7 +65,7 @@ pub fn check_recovered(history: &History, recovered: Recovered) -> Result<usize,
 fn explained(history: &History, recovered: Option<Recovered>) -> Result<usize, Wrong> {
     let steps = history.steps();
     assert!(steps.len() < 128, "a bit for each step");
-    let space = Space::new(history.flavour, history.inos, steps.len());
+    let space = Space::new(history.flavour, history.inos);
     let durable = recovered.as_ref().map_or(u64::MAX, |recovered| recovered.durable);
     let needed = steps.iter().enumerate().filter(|(_, step)| step.end < durable);
     let needed = needed.fold(0u128, |needed, (step, _)| needed | 1 << step);
@@ -75,7 +76,7 @@ fn explained(history: &History, recovered: Option<Recovered>) -> Result<usize, W
         return Ok(search.tried.len());
     }
     let done = search.best.iter().fold(0u128, |done, step| done | 1 << step);
-    let event = |step: &usize| search.steps[*step];
+    let event = |step: &usize| search.steps[*step].clone();
     Err(Wrong {
         history: Box::new(history.clone()),
         explained: search.best.iter().map(event).collect(),
@@ -85,19 +86,15 @@ fn explained(history: &History, recovered: Option<Recovered>) -> Result<usize, W
     })
 }
 
-fn recovers(space: &Space, seen: &[(Call, Reply)]) -> bool {
-    let mut space = space.clone();
-    seen.iter().all(|(call, reply)| space.recovers(call, reply))
-}
-
 struct Search {
     steps: Vec<Event>,
     /// Those that must be in the order.
     needed: u128,
-    /// What explains this may leave out the others: it is after a crash.
-    seen: Option<Vec<(Call, Reply)>>,
-    /// What has been tried and leads nowhere.
-    tried: HashSet<(u128, Space)>,
+    /// Answers after a crash, if there was one: an order that explains them may leave out the
+    /// operations that are not needed.
+    seen: Option<Vec<(Op, Reply)>>,
+    /// Sets of operations, with the state after them, that were tried and lead nowhere.
+    tried: HashSet<(u128, u64)>,
     order: Vec<usize>,
     best: Vec<usize>,
 }
@@ -116,18 +113,19 @@ impl Search {
         }
         match &self.seen {
             None if self.order.len() == self.steps.len() => return true,
-            Some(seen) if done & self.needed == self.needed && recovers(space, seen) => {
+            Some(seen) if done & self.needed == self.needed && space.recovers(seen) => {
                 return true;
             }
             _ => {}
         }
         for step in self.next(done) {
-            let (after, Event { call, reply, .. }) = (done | 1 << step, &self.steps[step]);
+            let (after, Event { op, reply, .. }) = (done | 1 << step, &self.steps[step]);
             let mut space = space.clone();
-            if !space.explains(call, reply, step) {
+            if !space.explains(op, reply, step) {
                 continue;
             }
-            if self.tried.contains(&(after, space.clone())) {
+            let key = (after, space.key());
+            if self.tried.contains(&key) {
                 continue;
             }
             self.order.push(step);
@@ -135,7 +133,7 @@ impl Search {
                 return true;
             }
             self.order.pop();
-            self.tried.insert((after, space));
+            self.tried.insert(key);
         }
         false
     }

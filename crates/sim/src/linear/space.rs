@@ -1,373 +1,246 @@
-//! The sequential meaning of the calls: a namespace of a few nodes, small enough to be copied at
-//! each step of the search.
+//! The sequential meaning of the operations of a history: the model, copied at each step of the
+//! search, and what the search learns of numbers on the way.
 //!
-//! Nodes have fixed places: those that the callers have handles of come first, then one place for
-//! each call of the history, for what it makes. So two orders of the same calls that lead to the
-//! same namespace lead to the same value, and the search need not go on from both.
+//! What an operation makes has in the model a number that follows from the operation's place in the
+//! history. So two orders of the same operations that lead to the same state lead to the same
+//! [`Space::key`], and the search need not go on from both.
 
-use super::call::{At, Call, Content, DIRS, Flavour, HANDLES, Kind, Mode, NAMES, Reply, Seen};
-use shoal::Code;
+use super::program::{CHANGES_MAX, DIRS, Flavour, HANDLES, is_held, making, paths};
+use super::reply::{Reply, Seen};
+use crate::exec::{Answer, Lockstep};
+use crate::model::Model;
+use crate::op::{Op, Place, Target};
+use shoal::raw::{Code, FileKind, Ino};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A place; 0 is nobody, place `n` is `nodes[n - 1]`.
-type Place = u8;
+/// The model's number of what the first operation makes.
+const NEW: u64 = 100;
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Node {
-    dir: bool,
-    /// Names of a file; a directory: 1 while it has its own, whatever `stat` shows.
-    links: u8,
-    /// Names in trees that were removed: they go when nobody sees it.
-    fading: u8,
-    entries: [Place; NAMES],
-    /// A directory's parent; stays when its name goes.
-    parent: Place,
-    content: Content,
-    /// What is known of its number; 0: nothing yet.
-    ino: u64,
-    age: u32,
-}
-
-/// The namespace.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// A state of the search.
+#[derive(Clone)]
 pub struct Space {
-    nodes: Vec<Node>,
-    trees: bool,
+    run: Lockstep,
+    /// Number and generation of each inode as far as they are known; generation 0: not yet.
+    known: BTreeMap<Ino, (u64, u32)>,
+    /// Names of the files that have handles in trees that were removed: they go when nobody sees
+    /// it.
+    fading: [u32; HANDLES],
 }
-
-/// Whether there is a handle of the node.
-fn is_held(trees: bool, node: usize) -> bool {
-    node < HANDLES && !(trees && (2..DIRS).contains(&node))
-}
-
-/// What a call that succeeds says.
-enum Said {
-    Nothing,
-    Node(Place),
-    Attrs(Place),
-    Content(Place),
-}
-
-type Outcome = Result<Said, Code>;
 
 impl Space {
-    /// What a history begins with: directories `a` with the file F at x and directory `c` at z, and
-    /// `b` with the file G at x and directory `d` at z. With trees, `d` is in `c` at y, and G has
-    /// another name there, x. `inos` are the numbers of the handles.
-    pub fn new(flavour: Flavour, inos: [u64; HANDLES], calls: usize) -> Space {
-        let mut space =
-            Space { nodes: vec![Node::default(); HANDLES + calls], trees: flavour.trees };
-        for (handle, ino) in inos.into_iter().enumerate() {
-            let node = &mut space.nodes[handle];
-            (node.dir, node.ino, node.links) = (handle < DIRS, ino, 1);
+    /// Returns the state that a history begins with. `inos` are the numbers of the handles.
+    pub fn new(flavour: Flavour, inos: [u64; HANDLES]) -> Space {
+        let mut run = Lockstep::of(Model::new(Ino::ROOT, 0o777, 0, 0));
+        for op in making(flavour.trees) {
+            let made = run.replay(&op, None);
+            assert!(matches!(made, Some(Ok(_))), "{op}: {made:?}");
         }
-        let mut enter = |dir: u8, name: u8, place: Place| {
-            space.set(At { dir, name }, place);
-            space.nodes[usize::from(place) - 1].parent = dir + 1;
-        };
-        enter(0, 0, 5);
-        enter(1, 0, 6);
-        enter(0, 2, 3);
-        if flavour.trees {
-            enter(2, 0, 6);
-            enter(2, 1, 4);
-            space.nodes[5].links = 2;
-        } else {
-            enter(1, 2, 4);
+        let mut known = BTreeMap::new();
+        for ((slot, path), ino) in paths(flavour.trees).iter().enumerate().zip(inos) {
+            let file = run.model.find(path.as_bytes()).expect("made");
+            known.insert(file, (ino, 0));
+            run.slots[slot] = Some(file);
+            if is_held(flavour.trees, slot) {
+                run.model.hold(file).expect("made");
+            }
         }
-        space
+        Space { run, known, fading: [0; HANDLES] }
     }
 
-    /// Whether this call, made here, may be answered so; if it may, it has been made. `new` is the
-    /// number of the call.
-    pub fn explains(&mut self, call: &Call, reply: &Reply, new: usize) -> bool {
-        if let Some(decided) = self.faded(call, reply) {
+    /// A number that says which state this is.
+    pub fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.run.model.digest(), self.fading, &self.known).hash(&mut hasher);
+        // What has no name is not in the digest.
+        for ino in self.run.slots.iter().flatten() {
+            if let Some(node) = self.run.model.node(*ino).filter(|node| node.nlink == 0) {
+                let state = node.state(*ino);
+                (ino, node.parent, state.size, state.content).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// Returns whether this operation, done here, may be answered so; if it may, it has been done.
+    /// `new` is the number of the operation.
+    pub fn explains(&mut self, op: &Op, reply: &Reply, new: usize) -> bool {
+        if let Some(decided) = self.faded(op, reply) {
             return decided;
         }
-        match (self.make(call, new), reply) {
+        let fading = self.names_in(op);
+        // As many numbers for each operation as it can need.
+        let first = NEW + CHANGES_MAX * new as u64;
+        let hint = match op {
+            Op::Batch { .. } => {
+                Answer::Made((0..CHANGES_MAX).map(|nth| Some(Ino(first + nth))).collect())
+            }
+            _ => Answer::Node(Ino(first)),
+        };
+        let is_new = matches!(op, Op::Create { .. } | Op::Mkdir { .. });
+        let Some(outcome) = self.run.replay(op, Some(&hint)) else { return false };
+        if let Op::Link { from, .. } = op
+            && let Some(file) = self.run.resolve(from)
+        {
+            self.run.model.let_link(file, false);
+        }
+        let explained = match (outcome, reply) {
             (Err(code), Reply::Failed(errno)) => code.errno() == *errno,
             (Err(Code::NotFound), Reply::Probed(None)) => true,
-            (Ok(Said::Nothing), Reply::Done) => true,
+            (Ok(Answer::Node(ino)), Reply::Found(seen) | Reply::Probed(Some(seen))) => {
+                self.is(ino, seen)
+            }
+            (Ok(_), Reply::Attrs { links, entries }) if matches!(op, Op::Getattr { .. }) => {
+                self.attrs(op) == (*links, *entries)
+            }
+            (Ok(Answer::Bytes(bytes)), reply @ Reply::Bytes(..)) => {
+                Reply::of_bytes(&bytes) == *reply
+            }
             // Who made it may not have been told its number.
-            (Ok(Said::Node(_)), Reply::Done) => matches!(call, Call::Create(_) | Call::Mkdir(_)),
-            (Ok(Said::Node(place)), Reply::Found(seen) | Reply::Probed(Some(seen))) => {
-                self.is(place, seen)
-            }
-            (Ok(Said::Attrs(place)), Reply::Attrs { links, entries }) => {
-                self.attrs(place) == (*links, *entries)
-            }
-            (Ok(Said::Content(place)), Reply::Content(Some(content))) => {
-                self.node(place).content == *content
-            }
+            (Ok(Answer::Node(_)), Reply::Done) => is_new || matches!(op, Op::Link { .. }),
+            (Ok(Answer::Unit | Answer::Number(_)), Reply::Done) => true,
             _ => false,
-        }
-    }
-
-    /// Whether a volume with this namespace shows this after a crash: nobody holds anything any
-    /// more, and what had no name, or was in a removed tree, is gone.
-    pub fn recovers(&mut self, call: &Call, reply: &Reply) -> bool {
-        self.nodes.iter_mut().for_each(|node| node.fading = 0);
-        let of = match call {
-            Call::Stat(handle) | Call::Read(handle) => *handle,
-            Call::Lookup(at) => at.dir,
-            _ => unreachable!("not asked for after a crash"),
         };
-        match self.nodes[usize::from(of)].links {
-            0 => *reply == Reply::Failed(Code::Stale.errno()),
-            _ => self.explains(call, reply, 0),
+        for (more, fading) in self.fading.iter_mut().zip(fading) {
+            *more += fading;
         }
+        // What nobody can see any more is as if it had never been.
+        self.known.retain(|ino, _| self.run.model.node(*ino).is_some());
+        explained
     }
 
-    fn node(&self, place: Place) -> &Node {
-        &self.nodes[usize::from(place) - 1]
+    /// Returns whether a volume in this state shows this after a crash: nobody holds anything any
+    /// more, and what had no name, or was in a removed tree, is gone.
+    pub fn recovers(&self, seen: &[(Op, Reply)]) -> bool {
+        let mut space = self.clone();
+        space.run.model.drop_holds();
+        space.fading = [0; HANDLES];
+        seen.iter().all(|(op, reply)| space.explains(op, reply, 0))
     }
 
-    fn node_mut(&mut self, place: Place) -> &mut Node {
-        &mut self.nodes[usize::from(place) - 1]
-    }
-
-    fn get(&self, at: At) -> Place {
-        self.nodes[usize::from(at.dir)].entries[usize::from(at.name)]
-    }
-
-    fn set(&mut self, at: At, place: Place) {
-        self.nodes[usize::from(at.dir)].entries[usize::from(at.name)] = place;
-    }
-
-    fn find(&self, at: At) -> Result<Place, Code> {
-        match self.get(at) {
-            0 => Err(Code::NotFound),
-            place => Ok(place),
-        }
-    }
-
-    fn alive(&self, dir: u8) -> Result<(), Code> {
-        match self.nodes[usize::from(dir)].links {
-            0 => Err(Code::NotFound),
-            _ => Ok(()),
-        }
-    }
-
-    fn is_empty(&self, place: Place) -> bool {
-        self.node(place).entries == [0; NAMES]
-    }
-
-    /// Whether what was seen can be this node; what was not known of its number is known then.
-    fn is(&mut self, place: Place, seen: &Seen) -> bool {
-        // The number of what is held is not given out, with or without a name.
-        let held = |at: usize| is_held(self.trees, at);
-        let used = |(at, n): (usize, &Node)| (held(at) || n.links > 0) && n.ino == seen.ino;
-        let node = self.node(place);
-        let new = node.ino == 0;
-        if node.dir != (seen.kind == Kind::Dir) || !new && node.ino != seen.ino {
+    /// Returns whether this inode can be the one that was seen, and learns its number.
+    fn is(&mut self, ino: Ino, seen: &Seen) -> bool {
+        let Some(node) = self.run.model.node(ino) else { return false };
+        let known = self.known.get(&ino).copied();
+        if (node.kind == FileKind::Directory) != seen.dir {
             return false;
         }
-        if new && self.nodes.iter().enumerate().any(used) {
-            return false;
-        }
-        let node = self.node_mut(place);
-        if node.age != 0 && seen.age != 0 && node.age != seen.age {
-            return false;
-        }
-        node.ino = seen.ino;
-        node.age = node.age.max(seen.age);
+        let age = match known {
+            Some((number, age)) => {
+                if number != seen.ino || age != 0 && seen.age != 0 && age != seen.age {
+                    return false;
+                }
+                age
+            }
+            // The number of what is held is not given out, with or without a name.
+            None if self.known.values().any(|(number, _)| *number == seen.ino) => return false,
+            None => 0,
+        };
+        self.known.insert(ino, (seen.ino, age.max(seen.age)));
         true
     }
 
-    fn attrs(&self, place: Place) -> (u32, u64) {
-        let node = self.node(place);
-        if !node.dir {
-            return (u32::from(node.links), 0);
-        }
-        let entries = node.entries.iter().filter(|place| **place != 0);
-        let dirs = entries.clone().filter(|place| self.node(**place).dir).count() as u32;
-        let links = if node.links == 0 { 0 } else { 2 + dirs };
-        (links, entries.count() as u64)
+    /// Links and entries that `stat` shows.
+    fn attrs(&self, op: &Op) -> (u32, u64) {
+        let node = op.targets().first().and_then(|target| self.run.resolve(target));
+        let Some((ino, node)) = node.and_then(|ino| Some((ino, self.run.model.node(ino)?))) else {
+            return (u32::MAX, u64::MAX);
+        };
+        let Ok(entries) = self.run.model.entries(ino) else { return (node.nlink, 0) };
+        let is_dir = |ino: &&Ino| {
+            self.run.model.node(**ino).is_some_and(|node| node.kind == FileKind::Directory)
+        };
+        let dirs = entries.values().filter(is_dir).count() as u32;
+        let links = if node.nlink == 0 { 0 } else { 2 + dirs };
+        (links, entries.len() as u64)
     }
 
-    /// Calls that notice whether names in a removed tree have gone yet, and what may be answered in
-    /// more than one way. `Some`: decided.
-    fn faded(&mut self, call: &Call, reply: &Reply) -> Option<bool> {
-        match (call, reply) {
-            (Call::Stat(handle), Reply::Attrs { links, .. }) => {
-                let node = &mut self.nodes[usize::from(*handle)];
-                let fading = links.checked_sub(u32::from(node.links));
-                if node.fading == 0 || node.dir {
+    /// By handle, how many names a removal of a tree takes from its file.
+    fn names_in(&self, op: &Op) -> [u32; HANDLES] {
+        let mut names = [0; HANDLES];
+        let Op::RemoveTree { at, .. } = op else { return names };
+        let mut queue: Vec<Ino> = self.child(at).into_iter().collect();
+        if queue.first().is_some_and(|top| self.run.model.entries(*top).is_err()) {
+            return names;
+        }
+        while let Some(dir) = queue.pop() {
+            for child in self.run.model.entries(dir).into_iter().flat_map(|all| all.values()) {
+                queue.push(*child);
+                let handle = self.run.slots[DIRS..].iter().position(|slot| *slot == Some(*child));
+                if let Some(handle) = handle {
+                    names[DIRS + handle] += 1;
+                }
+            }
+        }
+        names
+    }
+
+    fn child(&self, at: &Place) -> Option<Ino> {
+        let dir = self.run.resolve(&at.dir)?;
+        self.run.model.entries(dir).ok()?.get(&at.name).copied()
+    }
+
+    /// Operations that notice whether names in a removed tree have gone yet, and what may be
+    /// answered in more than one way. `Some`: decided.
+    fn faded(&mut self, op: &Op, reply: &Reply) -> Option<bool> {
+        match (op, reply) {
+            (Op::Getattr { file: Target::Slot(handle) }, Reply::Attrs { links, .. }) => {
+                let node = self.run.model.node(self.run.slots[*handle]?)?;
+                if self.fading[*handle] == 0 || node.kind == FileKind::Directory {
                     return None;
                 }
-                let possible = fading.filter(|fading| *fading <= u32::from(node.fading));
-                node.fading = possible.unwrap_or(0) as u8;
+                let fading = links.checked_sub(node.nlink);
+                let possible = fading.filter(|fading| *fading <= self.fading[*handle]);
+                self.fading[*handle] = possible.unwrap_or(0);
                 Some(possible.is_some())
+            }
+            // An inode with more attributes and names than it has room for takes one change in a
+            // batch: the model does not know what room there is.
+            (Op::Batch { changes, .. }, Reply::Failed(errno)) if changes.len() > 1 => {
+                (*errno == Code::NotSupported.errno()).then_some(true)
             }
             // Nothing moves into a removed directory. Linux says so first unless it remembers the
             // name, and then that the directory was below what was to move.
-            (Call::Rename(_, to, _), Reply::Failed(errno)) if self.alive(to.dir).is_err() => {
-                (*errno == Code::NotFound.errno()).then_some(true)
+            (Op::Rename { from, to, flags, .. }, Reply::Failed(errno)) => {
+                let dir = self.run.resolve(&to.dir)?;
+                if self.run.model.node(dir)?.nlink > 0 {
+                    return None;
+                }
+                let below = self.child(from).is_some_and(|source| self.was_below(dir, source));
+                let remembered = below && !flags.exchange && *errno == Code::Invalid.errno();
+                (remembered || *errno == Code::NotFound.errno()).then_some(true)
             }
-            (Call::Link(handle, at), Reply::Failed(errno)) => {
-                let free = self.get(*at) == 0;
-                let node = &mut self.nodes[usize::from(*handle)];
-                let gone = node.links == 0 && free && *errno == Code::NotFound.errno();
-                (node.fading > 0 && gone).then(|| {
-                    node.fading = 0;
-                    true
-                })
+            (Op::Link { from: Target::Slot(handle), at, .. }, reply) => {
+                let file = self.run.slots[*handle]?;
+                let unlinked = self.run.model.node(file)?.nlink == 0;
+                if self.fading[*handle] == 0 || !unlinked {
+                    return None;
+                }
+                let gone =
+                    self.child(at).is_none() && *reply == Reply::Failed(Code::NotFound.errno());
+                if gone {
+                    self.fading[*handle] = 0;
+                    return Some(true);
+                }
+                self.run.model.let_link(file, true);
+                None
             }
             _ => None,
         }
     }
 
-    /// Makes the call.
-    fn make(&mut self, call: &Call, new: usize) -> Outcome {
-        match *call {
-            Call::Create(at) => self.create(at, false, new),
-            Call::Mkdir(at) => self.create(at, true, new),
-            Call::Unlink(at) => self.remove(at, false),
-            Call::Rmdir(at) => self.remove(at, true),
-            Call::Rename(from, to, mode) => self.rename(from, to, mode),
-            Call::Link(file, at) => self.link(file, at),
-            Call::Lookup(at) | Call::Probe(at) => self.find(at).map(Said::Node),
-            Call::Stat(handle) => Ok(Said::Attrs(handle + 1)),
-            Call::RemoveTree(at) => self.remove_tree(at),
-            Call::Write(file, value) => Ok(self.change(file, |content| content.written(value))),
-            Call::Cut(file, to_head) => Ok(self.change(file, |content| content.cut(to_head))),
-            Call::Read(file) => Ok(Said::Content(file + 1)),
-            // One that succeeds is taken apart into probes, and nothing explains one that fails.
-            Call::List(dir) => Ok(Said::Attrs(dir + 1)),
-        }
-    }
-
-    fn create(&mut self, at: At, dir: bool, new: usize) -> Outcome {
-        self.alive(at.dir)?;
-        if self.get(at) != 0 {
-            return Err(Code::Exists);
-        }
-        let place = (HANDLES + new + 1) as Place;
-        *self.node_mut(place) = Node { dir, links: 1, parent: at.dir + 1, ..Node::default() };
-        self.set(at, place);
-        Ok(Said::Node(place))
-    }
-
-    fn remove(&mut self, at: At, want_dir: bool) -> Outcome {
-        let place = self.find(at)?;
-        match (self.node(place).dir, want_dir) {
-            (true, false) => return Err(Code::IsDirectory),
-            (false, true) => return Err(Code::NotDirectory),
-            (true, true) if !self.is_empty(place) => return Err(Code::NotEmpty),
-            _ => {}
-        }
-        self.set(at, 0);
-        self.drop_name(place);
-        Ok(Said::Nothing)
-    }
-
-    /// One name less. What nobody can see any more leaves its place as if it had never been.
-    fn drop_name(&mut self, place: Place) {
-        let held = is_held(self.trees, usize::from(place) - 1);
-        let node = self.node_mut(place);
-        node.links -= 1;
-        if node.links == 0 && node.fading == 0 && !held {
-            *node = Node::default();
-        }
-    }
-
-    fn change(&mut self, file: u8, change: impl FnOnce(Content) -> Content) -> Said {
-        let node = &mut self.nodes[usize::from(file)];
-        node.content = change(node.content);
-        Said::Nothing
-    }
-
-    fn link(&mut self, file: u8, at: At) -> Outcome {
-        self.alive(at.dir)?;
-        if self.get(at) != 0 {
-            return Err(Code::Exists);
-        }
-        let node = &mut self.nodes[usize::from(file)];
-        if node.links == 0 && node.fading == 0 {
-            return Err(Code::NotFound);
-        }
-        node.links += 1;
-        let seen = file + 1;
-        self.set(at, seen);
-        Ok(Said::Nothing)
-    }
-
-    fn rename(&mut self, from: At, to: At, mode: Mode) -> Outcome {
-        let source = self.find(from)?;
-        let target = self.get(to);
-        match (target, mode) {
-            (1.., Mode::NoReplace) => return Err(Code::Exists),
-            (0, Mode::Exchange) => return Err(Code::NotFound),
-            _ => {}
-        }
-        let across = from.dir != to.dir;
-        if across && self.is_above(source, to.dir + 1) {
-            return Err(Code::Invalid);
-        }
-        if across && target != 0 && self.is_above(target, from.dir + 1) {
-            return Err(if mode == Mode::Exchange { Code::Invalid } else { Code::NotEmpty });
-        }
-        if source == target {
-            return Ok(Said::Nothing);
-        }
-        self.alive(to.dir)?;
-        if mode == Mode::Exchange {
-            self.set(from, target);
-            self.node_mut(target).parent = from.dir + 1;
-        } else {
-            if target != 0 {
-                match (self.node(source).dir, self.node(target).dir) {
-                    (true, false) => return Err(Code::NotDirectory),
-                    (false, true) => return Err(Code::IsDirectory),
-                    (true, true) if !self.is_empty(target) => return Err(Code::NotEmpty),
-                    _ => {}
-                }
-                self.drop_name(target);
-            }
-            self.set(from, 0);
-        }
-        self.set(to, source);
-        if self.node(source).dir {
-            self.node_mut(source).parent = to.dir + 1;
-        }
-        Ok(Said::Nothing)
-    }
-
-    /// Whether `above` is `dir` or one of the directories that it is below of.
-    fn is_above(&self, above: Place, dir: Place) -> bool {
+    /// Returns whether a directory is, or was when it had a name, below another.
+    fn was_below(&self, dir: Ino, above: Ino) -> bool {
         let mut at = dir;
-        // Not more than there are nodes: a removed directory's parent may be what was moved below
+        // Not more than there are inodes: a removed directory's parent may be what was moved below
         // it since.
-        for _ in 0..self.nodes.len() {
-            if at == above {
-                return true;
+        for _ in 0..self.run.model.len() {
+            match self.run.model.node(at) {
+                _ if at == above => return true,
+                Some(node) if node.parent != at => at = node.parent,
+                _ => return false,
             }
-            if at == 0 {
-                return false;
-            }
-            at = self.node(at).parent;
         }
         false
-    }
-
-    fn remove_tree(&mut self, at: At) -> Outcome {
-        let place = self.find(at)?;
-        self.set(at, 0);
-        if self.node(place).dir {
-            self.fade_below(place);
-        }
-        self.drop_name(place);
-        Ok(Said::Nothing)
-    }
-
-    fn fade_below(&mut self, dir: Place) {
-        let entries = std::mem::take(&mut self.node_mut(dir).entries);
-        for place in entries.into_iter().filter(|place| *place != 0) {
-            if self.node(place).dir {
-                self.fade_below(place);
-            } else {
-                self.node_mut(place).fading += 1;
-            }
-            self.drop_name(place);
-        }
     }
 }

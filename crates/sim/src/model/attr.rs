@@ -1,7 +1,7 @@
 //! Attributes and permissions.
 
 use super::{Body, Change, Model, Outcome, Touch};
-use shoal::{Caller, Code, FileKind, Ino, SetAttr, SetTime};
+use shoal::raw::{Caller, Code, FileKind, Ino, SetAttr, SetTime};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 const SET_UID: u32 = 0o4000;
@@ -11,7 +11,7 @@ const ANY_EXECUTE: u32 = 0o111;
 
 impl Model {
     /// The permission check: `mask` 4 read, 2 write, 1 execute or search.
-    pub fn permit(&self, who: &Caller, ino: Ino, mask: u32) -> Outcome<()> {
+    pub(crate) fn permit(&self, who: &Caller, ino: Ino, mask: u32) -> Outcome<()> {
         let node = self.node(ino).ok_or(Code::Stale)?;
         if who.bypasses() {
             let executable = node.kind == FileKind::Directory || node.perm & ANY_EXECUTE != 0;
@@ -28,7 +28,7 @@ impl Model {
     }
 
     /// Changes attributes. One kind of change at a time is all that the workload makes.
-    pub fn setattr(&mut self, who: &Caller, ino: Ino, set: &SetAttr) -> Outcome<()> {
+    pub(crate) fn setattr(&mut self, who: &Caller, ino: Ino, set: &SetAttr) -> Outcome<()> {
         if !self.nodes.contains_key(&ino) {
             return Err(Code::Stale);
         }
@@ -135,7 +135,7 @@ impl Model {
     }
 }
 
-/// What writing by an ordinary user, and any change of owner, does to the set-id bits. Set-group-id
+/// Drops the set-id bits, as a write by an ordinary user and any change of owner do. Set-group-id
 /// without group execution once meant mandatory locking: who is in the group keeps it.
 pub(super) fn drop_set_ids(perm: &mut u32, in_group: bool) {
     *perm &= !SET_UID;

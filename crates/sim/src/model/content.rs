@@ -82,7 +82,7 @@ impl Content {
         self.size = size;
     }
 
-    /// Whether everything in a range is zero.
+    /// Returns whether everything in a range is zero.
     pub fn is_zero(&self, offset: u64, end: u64) -> bool {
         self.pages.range(offset / PAGE..end.div_ceil(PAGE)).all(|(number, page)| {
             let start = number * PAGE;
@@ -92,8 +92,9 @@ impl Content {
         })
     }
 
-    /// What zeroing `[offset, end)` from its start on leaves on the way: how far it has come, and
-    /// the hash of the contents; as they are first, then with one more byte zero each time.
+    /// Returns the contents on the way while `[offset, end)` is zeroed from its start on: how far
+    /// it has come, and the hash of the contents; as they are first, then with one more byte zero
+    /// each time.
     pub fn zeroed_gradually(&self, offset: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut left = self.clone();
         let places: Vec<u64> = self

@@ -2,17 +2,17 @@
 
 use super::attr::drop_set_ids;
 use super::{Body, Content, Model, Outcome};
-use shoal::{Code, Fallocate, FileKind, Ino, Seek};
+use shoal::raw::{Code, Fallocate, FileKind, Ino, Seek};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 impl Model {
     /// Bytes of a regular file.
-    pub fn read(&self, ino: Ino, offset: u64, len: u64) -> Outcome<Vec<u8>> {
+    pub(crate) fn read(&self, ino: Ino, offset: u64, len: u64) -> Outcome<Vec<u8>> {
         Ok(self.content(ino)?.read(offset, len))
     }
 
     /// The target of a symlink.
-    pub fn readlink(&self, ino: Ino) -> Outcome<&[u8]> {
+    pub(crate) fn readlink(&self, ino: Ino) -> Outcome<&[u8]> {
         match &self.node(ino).ok_or(Code::Stale)?.body {
             Body::Link(target) => Ok(target),
             _ => Err(Code::Invalid),
@@ -20,7 +20,13 @@ impl Model {
     }
 
     /// Writes.
-    pub fn write(&mut self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Outcome<()> {
+    pub(crate) fn write(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        kill_priv: bool,
+    ) -> Outcome<()> {
         self.content(ino)?;
         if data.is_empty() {
             return Ok(());
@@ -33,14 +39,20 @@ impl Model {
     }
 
     /// Writes at the end; returns where.
-    pub fn append(&mut self, ino: Ino, data: &[u8], kill_priv: bool) -> Outcome<u64> {
+    pub(crate) fn append(&mut self, ino: Ino, data: &[u8], kill_priv: bool) -> Outcome<u64> {
         let offset = self.content(ino)?.size();
         self.write(ino, offset, data, kill_priv)?;
         Ok(offset)
     }
 
     /// Allocates, punches or zeroes.
-    pub fn fallocate(&mut self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Outcome<()> {
+    pub(crate) fn fallocate(
+        &mut self,
+        ino: Ino,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Outcome<()> {
         if len == 0 {
             return Err(Code::Invalid);
         }
@@ -64,7 +76,7 @@ impl Model {
     }
 
     /// How many bytes `copy_range` may copy at most; then [`Model::copied`] does it.
-    pub fn copyable(
+    pub(crate) fn copyable(
         &self,
         from: Ino,
         from_offset: u64,
@@ -90,7 +102,14 @@ impl Model {
     }
 
     /// Copies exactly `len` bytes, checked before.
-    pub fn copied(&mut self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) {
+    pub(crate) fn copied(
+        &mut self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    ) {
         let Ok(source) = self.content(from) else { return };
         let data = source.read(from_offset, len);
         if !data.is_empty() {
@@ -98,9 +117,9 @@ impl Model {
         }
     }
 
-    /// Whether `answer` is one of the right answers to a seek: where holes begin is up to the
-    /// volume, but they must read as zeros, and data must not be skipped.
-    pub fn seek_is_right(
+    /// Returns whether `answer` is one of the right answers to a seek: where holes begin is up to
+    /// the volume, but they must read as zeros, and data must not be skipped.
+    pub(crate) fn seek_is_right(
         &self,
         ino: Ino,
         offset: u64,

@@ -1,8 +1,8 @@
 //! Hashes of one node and of one entry. A state's digest is the wrapping sum of both over all that
 //! can be reached, so a change costs the nodes it touches and order does not matter.
 
-use super::state::NodeState;
-use shoal::{Ino, Time};
+use super::node_state::NodeState;
+use shoal::raw::{Ino, Time};
 use shoal_base::checksum;
 
 /// Hash of an inode's attributes and contents (a directory's entries are hashed on their own).

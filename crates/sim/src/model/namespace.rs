@@ -3,7 +3,7 @@
 
 use super::digest::entry_hash;
 use super::{Birth, Body, Content, Model, Name, Node, Outcome, Touch};
-use shoal::{Caller, Code, FileKind, Generation, Ino, RenameFlags};
+use shoal::raw::{Caller, Code, FileKind, Generation, Ino, RenameFlags};
 use shoal_base::limits::{NAME_MAX, PATH_MAX};
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ const STICKY: u32 = 0o1000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Where an operation creates: the directory, checked for existence of the name.
+/// Place of a new name: the directory, checked for existence of the name.
 type At<'a> = (Ino, &'a [u8]);
 
 impl Model {
     /// Looks a name up.
-    pub fn lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<Ino> {
+    pub(crate) fn lookup(&self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<Ino> {
         self.entries(dir)?;
         self.permit(who, dir, SEARCH)?;
         if name.len() > NAME_MAX {
@@ -30,14 +30,26 @@ impl Model {
     }
 
     /// A regular file. `ino` in these calls: the number that the volume chose.
-    pub fn create(&mut self, who: &Caller, at: At, mode: u32, ino: Option<Ino>) -> Outcome<Ino> {
+    pub(crate) fn create(
+        &mut self,
+        who: &Caller,
+        at: At,
+        mode: u32,
+        ino: Option<Ino>,
+    ) -> Outcome<Ino> {
         self.may_make(who, at)?;
         let body = Body::File(Content::default());
         Ok(self.make(who, at, Birth { kind: FileKind::Regular, perm: mode, rdev: 0, body }, ino))
     }
 
     /// A directory.
-    pub fn mkdir(&mut self, who: &Caller, at: At, mode: u32, ino: Option<Ino>) -> Outcome<Ino> {
+    pub(crate) fn mkdir(
+        &mut self,
+        who: &Caller,
+        at: At,
+        mode: u32,
+        ino: Option<Ino>,
+    ) -> Outcome<Ino> {
         self.may_make(who, at)?;
         let body = Body::Dir(BTreeMap::new());
         // Set-id bits are not the caller's to give, only inherited.
@@ -46,7 +58,7 @@ impl Model {
     }
 
     /// Anything but a directory or symlink, by the type bits of `mode`.
-    pub fn mknod(
+    pub(crate) fn mknod(
         &mut self,
         who: &Caller,
         at: At,
@@ -69,7 +81,7 @@ impl Model {
     }
 
     /// A symbolic link.
-    pub fn symlink(
+    pub(crate) fn symlink(
         &mut self,
         who: &Caller,
         at: At,
@@ -94,7 +106,13 @@ impl Model {
     }
 
     /// A file without a name, held once.
-    pub fn tmpfile(&mut self, who: &Caller, dir: Ino, mode: u32, ino: Option<Ino>) -> Outcome<Ino> {
+    pub(crate) fn tmpfile(
+        &mut self,
+        who: &Caller,
+        dir: Ino,
+        mode: u32,
+        ino: Option<Ino>,
+    ) -> Outcome<Ino> {
         // A removed directory will do: it only says on which filesystem, and whose group.
         self.entries(dir)?;
         self.permit(who, dir, WRITE_SEARCH)?;
@@ -106,8 +124,15 @@ impl Model {
         Ok(ino)
     }
 
+    /// An unlinked inode may be linked all the same: it has names in a tree that is being removed.
+    pub(crate) fn let_link(&mut self, ino: Ino, linkable: bool) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.linkable = linkable;
+        }
+    }
+
     /// Another name for an inode.
-    pub fn link(&mut self, who: &Caller, ino: Ino, (dir, name): At) -> Outcome<()> {
+    pub(crate) fn link(&mut self, who: &Caller, ino: Ino, (dir, name): At) -> Outcome<()> {
         if ino.root() != dir.root() {
             return Err(Code::CrossRoot);
         }
@@ -131,7 +156,7 @@ impl Model {
     }
 
     /// Removes a name of anything but a directory.
-    pub fn unlink(&mut self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<()> {
+    pub(crate) fn unlink(&mut self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<()> {
         let victim = self.lookup(who, dir, name)?;
         self.may_delete(who, dir, victim)?;
         if self.nodes[&victim].kind == FileKind::Directory {
@@ -143,7 +168,7 @@ impl Model {
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&mut self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<()> {
+    pub(crate) fn rmdir(&mut self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<()> {
         let victim = self.lookup(who, dir, name)?;
         self.may_delete(who, dir, victim)?;
         if !self.entries(victim)?.is_empty() {
@@ -155,7 +180,13 @@ impl Model {
     }
 
     /// Renames, replacing or swapping as POSIX and Linux' `renameat2` say.
-    pub fn rename(&mut self, who: &Caller, from: At, to: At, flags: RenameFlags) -> Outcome<()> {
+    pub(crate) fn rename(
+        &mut self,
+        who: &Caller,
+        from: At,
+        to: At,
+        flags: RenameFlags,
+    ) -> Outcome<()> {
         if flags.noreplace && flags.exchange {
             return Err(Code::Invalid);
         }
@@ -197,13 +228,13 @@ impl Model {
     }
 
     /// Keeps an inode alive without a name.
-    pub fn hold(&mut self, ino: Ino) -> Outcome<()> {
+    pub(crate) fn hold(&mut self, ino: Ino) -> Outcome<()> {
         self.nodes.get_mut(&ino).ok_or(Code::Stale)?.held += 1;
         Ok(())
     }
 
     /// Ends one hold.
-    pub fn release(&mut self, ino: Ino) {
+    pub(crate) fn release(&mut self, ino: Ino) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.held -= 1;
             self.bury_if_dead(ino);
@@ -268,7 +299,7 @@ impl Model {
         }
     }
 
-    /// Whether `above` is `below` or one of its ancestors.
+    /// Returns whether `above` is `below` or one of its ancestors.
     fn is_above(&self, above: Ino, below: Ino) -> bool {
         let mut at = below;
         while at != above {
@@ -283,7 +314,7 @@ impl Model {
         true
     }
 
-    /// Whether `who` may create `name` in `dir`, which must not have it.
+    /// Returns whether `who` may create `name` in `dir`, which must not have it.
     fn may_make(&self, who: &Caller, (dir, name): At) -> Outcome<()> {
         if name == b"." || name == b".." {
             self.entries(dir)?;
@@ -297,7 +328,7 @@ impl Model {
         }
     }
 
-    /// Whether `who` may add entries to `dir`.
+    /// Returns whether `who` may add entries to `dir`.
     fn may_add(&self, who: &Caller, dir: Ino) -> Outcome<()> {
         if self.nodes[&dir].nlink == 0 {
             return Err(Code::NotFound);
@@ -305,7 +336,7 @@ impl Model {
         self.permit(who, dir, WRITE_SEARCH)
     }
 
-    /// Whether `who` may remove `victim`'s entry from `dir`.
+    /// Returns whether `who` may remove `victim`'s entry from `dir`.
     pub(super) fn may_delete(&self, who: &Caller, dir: Ino, victim: Ino) -> Outcome<()> {
         self.permit(who, dir, WRITE_SEARCH)?;
         not_a_top(dir, victim)?;

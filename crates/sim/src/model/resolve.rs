@@ -1,13 +1,13 @@
 //! Path walking with symlinks, dots and search permission, as `path_resolution(7)` describes it.
 
 use super::{Body, Model, Outcome};
-use shoal::{Caller, Code, Ino};
+use shoal::raw::{Caller, Code, Ino};
 use shoal_base::limits::{PATH_MAX, SYMLOOP_MAX};
 use std::collections::VecDeque;
 
 impl Model {
     /// Every path that leads to an inode, sorted, found by walking everything.
-    pub fn paths_of(&self, ino: Ino) -> Vec<Vec<u8>> {
+    pub(crate) fn paths_of(&self, ino: Ino) -> Vec<Vec<u8>> {
         if ino == self.root() {
             return vec![b"/".to_vec()];
         }
@@ -28,7 +28,13 @@ impl Model {
     }
 
     /// The inode that `path` leads `who` to from `start`.
-    pub fn resolve(&self, who: &Caller, start: Ino, path: &[u8], follow: bool) -> Outcome<Ino> {
+    pub(crate) fn resolve(
+        &self,
+        who: &Caller,
+        start: Ino,
+        path: &[u8],
+        follow: bool,
+    ) -> Outcome<Ino> {
         if path.is_empty() {
             return Err(Code::NotFound);
         }

@@ -2,13 +2,13 @@
 
 use super::digest::entry_hash;
 use super::{Birth, Body, Model, Name, Outcome};
-use shoal::{Caller, Code, FileKind, Ino};
+use shoal::raw::{Caller, Code, FileKind, Ino};
 use shoal_base::limits::NAME_MAX;
 use std::collections::BTreeMap;
 
 impl Model {
     /// A root. `ino`: the number that the volume chose.
-    pub fn root_create(
+    pub(crate) fn root_create(
         &mut self,
         who: &Caller,
         name: &[u8],
@@ -25,7 +25,7 @@ impl Model {
     }
 
     /// Deletes a root: everything in it is gone at once, whoever holds it.
-    pub fn root_delete(&mut self, who: &Caller, name: &[u8]) -> Outcome<()> {
+    pub(crate) fn root_delete(&mut self, who: &Caller, name: &[u8]) -> Outcome<()> {
         check_root_name(who, name)?;
         let top = *self.entries(self.root)?.get(name).ok_or(Code::NotFound)?;
         if top.root() == self.root.root() {
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// The names of the roots.
-    pub fn roots(&self) -> Vec<Name> {
+    pub(crate) fn roots(&self) -> Vec<Name> {
         let entries = self.entries(self.root).into_iter().flatten();
         let roots = entries.filter(|(_, child)| child.root() != self.root.root());
         roots.map(|(name, _)| name.clone()).collect()

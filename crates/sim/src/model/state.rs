@@ -2,46 +2,11 @@
 //! says, and the difference between the two in words.
 
 use super::digest::{entry_hash, node_hash};
+pub use super::node_state::NodeState;
 use super::{Body, Content, Model, Name, Node, Times, Xattrs, xattr_hash};
-use crate::op::elided;
-use shoal::{Attr, FileKind, Generation, Ino, Time};
+use crate::text::elided;
+use shoal::raw::{Attr, FileKind, Generation, Ino};
 use std::collections::BTreeMap;
-
-/// An inode's attributes and the hash of its contents.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NodeState {
-    /// Number.
-    pub ino: Ino,
-    /// Generation.
-    pub generation: Generation,
-    /// Mode with type bits.
-    pub mode: u32,
-    /// Links; of a directory always 1 here (how many `stat` shows is the volume's choice).
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number.
-    pub rdev: u32,
-    /// Size.
-    pub size: u64,
-    /// Hash of a regular file's contents.
-    pub content: u64,
-    /// Hash of the extended attributes.
-    pub xattrs: u64,
-    /// Target of a symlink.
-    pub target: Vec<u8>,
-    /// Times, when they are compared at all.
-    pub times: Option<Times>,
-}
-
-impl NodeState {
-    fn without_ctime(&self) -> NodeState {
-        let times = self.times.map(|times| Times { ctime: Time::default(), ..times });
-        NodeState { times, ..self.clone() }
-    }
-}
 
 impl Node {
     /// The node as data.
@@ -72,7 +37,7 @@ impl Node {
 /// Everything that can be reached from a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State {
-    /// Where it starts.
+    /// Top directory.
     pub root: Ino,
     /// Inodes.
     pub nodes: BTreeMap<Ino, NodeState>,
@@ -81,7 +46,7 @@ pub struct State {
 }
 
 impl State {
-    /// The number that [`Model::digest`] maintains.
+    /// The number that `Model::digest` maintains.
     pub fn digest(&self) -> u64 {
         let nodes = self.nodes.values().map(node_hash);
         let entries =
@@ -102,7 +67,7 @@ impl State {
         self.digest_without_ctimes(&self.nodes.keys().copied().collect::<Vec<_>>())
     }
 
-    /// What can be reached from `dir`.
+    /// Returns the part that can be reached from `dir`.
     pub fn below(&self, dir: Ino) -> State {
         let mut state = State { root: dir, ..State::default() };
         let mut queue = vec![dir];
@@ -142,7 +107,7 @@ impl State {
 
 impl Model {
     /// [`State::digest_without_ctimes`] of the visible state.
-    pub fn digest_without_ctimes(&self, of: &[Ino]) -> u64 {
+    pub(crate) fn digest_without_ctimes(&self, of: &[Ino]) -> u64 {
         let nodes = of.iter().filter_map(|ino| Some(self.node(*ino)?.state(*ino)));
         nodes.fold(self.digest(), |digest, node| {
             digest.wrapping_sub(node_hash(&node)).wrapping_add(node_hash(&node.without_ctime()))
@@ -163,7 +128,7 @@ impl Model {
     }
 }
 
-/// What differs between what is expected and what was found, at most `limit` lines.
+/// Returns the differences between the expected state and the one found, at most `limit` lines.
 pub fn diff(expected: &State, found: &State, limit: usize) -> Vec<String> {
     let (expected_paths, found_paths) = (expected.paths(), found.paths());
     let name_of = |ino: &Ino| {
@@ -269,7 +234,7 @@ pub fn same_attr(expected: &NodeState, attr: &Attr) -> Result<(), String> {
 
 impl Model {
     /// Takes the identity and times of an inode from the volume, unquestioned.
-    pub fn adopt(&mut self, ino: Ino, attr: &Attr) {
+    pub(crate) fn adopt(&mut self, ino: Ino, attr: &Attr) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.generation = attr.generation;
             node.times = Some(Times::of(attr));
@@ -286,7 +251,7 @@ impl Model {
     }
 
     /// The model of a state that was found on a volume: nothing is held.
-    pub fn from_state(
+    pub(crate) fn from_state(
         state: &State,
         contents: &BTreeMap<Ino, Content>,
         xattrs: &BTreeMap<Ino, Xattrs>,

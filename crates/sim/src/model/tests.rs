@@ -1,7 +1,7 @@
 //! The model against itself: rules that are easy to get wrong, and the digest.
 
 use super::*;
-use shoal::{Caller, RenameFlags, SetAttr};
+use shoal::raw::{Caller, RenameFlags, SetAttr};
 
 const TOP: Ino = Ino(1);
 const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };

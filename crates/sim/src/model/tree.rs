@@ -1,7 +1,7 @@
 //! Trees removed whole: gone from the namespace at once, as one change, or refused as one.
 
 use super::{Model, Node, Outcome};
-use shoal::{Caller, Code, FileKind, Ino};
+use shoal::raw::{Caller, Code, FileKind, Ino, SetAttr, TreeChange};
 use std::collections::BTreeSet;
 
 /// To list a directory and to take entries out of it.
@@ -9,7 +9,7 @@ const EMPTY: u32 = 7;
 
 impl Model {
     /// Removes what `name` is, with all that is below: names elsewhere stay, what is held lives on.
-    pub fn remove_tree(&mut self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<()> {
+    pub(crate) fn remove_tree(&mut self, who: &Caller, dir: Ino, name: &[u8]) -> Outcome<()> {
         if matches!(name, b"." | b"..") {
             return Err(Code::Invalid);
         }
@@ -37,8 +37,50 @@ impl Model {
         Ok(())
     }
 
-    /// What is below an inode, itself included; each once.
-    pub fn below(&self, top: Ino) -> impl Iterator<Item = &Node> {
+    /// Changes an inode and everything below it, a directory before its contents. Returns how many
+    /// could be changed, and how many not, with the directories that could not be listed.
+    pub(crate) fn change_tree(
+        &mut self,
+        who: &Caller,
+        top: Ino,
+        change: &TreeChange,
+    ) -> Outcome<(u64, u64)> {
+        let (mut changed, mut failed) = (0, 0);
+        if self.node(top).ok_or(Code::Stale)?.nlink == 0 {
+            return Ok((0, 0));
+        }
+        let mut queue = vec![top];
+        while let Some(ino) = queue.pop() {
+            let (kind, perm) = (self.nodes[&ino].kind, self.nodes[&ino].perm);
+            let is_dir = kind == FileKind::Directory;
+            let mode = change.mode.as_ref().filter(|_| kind != FileKind::Symlink);
+            let set = SetAttr {
+                uid: change.uid,
+                gid: change.gid,
+                mode: mode.map(|mode| mode.apply(perm, is_dir, who.umask)),
+                atime: change.atime,
+                mtime: change.mtime,
+                ..SetAttr::default()
+            };
+            if set != SetAttr::default() {
+                match self.setattr(who, ino, &set) {
+                    Ok(()) => changed += 1,
+                    Err(_) => failed += 1,
+                }
+            }
+            if !is_dir {
+                continue;
+            }
+            match self.permit(who, ino, 5) {
+                Ok(()) => queue.extend(self.entries(ino)?.values()),
+                Err(_) => failed += 1,
+            }
+        }
+        Ok((changed, failed))
+    }
+
+    /// Returns the inodes below an inode, itself included; each once.
+    pub(crate) fn below(&self, top: Ino) -> impl Iterator<Item = &Node> {
         let mut found = BTreeSet::from([top]);
         let mut queue = vec![top];
         while let Some(dir) = queue.pop() {
@@ -48,7 +90,7 @@ impl Model {
         found.into_iter().filter_map(|ino| self.node(ino))
     }
 
-    /// Whether `who` could remove everything in a directory, and so on down.
+    /// Returns whether `who` could remove everything in a directory, and so on down.
     fn may_empty_all(&self, who: &Caller, dir: Ino) -> Outcome<()> {
         let entries = self.entries(dir)?;
         if entries.is_empty() {

@@ -2,7 +2,7 @@
 //! its own (capabilities) are left to tests beside the engine.
 
 use super::{Body, Model, Name, Outcome};
-use shoal::{Caller, Code, FileKind, Ino, XattrFlags};
+use shoal::raw::{Caller, Code, FileKind, Ino, XattrFlags};
 use std::collections::BTreeMap;
 
 /// Names and values.
@@ -20,7 +20,7 @@ pub fn xattr_hash(xattrs: &Xattrs) -> u64 {
 
 impl Model {
     /// The value of an attribute.
-    pub fn getxattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Outcome<&[u8]> {
+    pub(crate) fn getxattr(&self, who: &Caller, ino: Ino, name: &[u8]) -> Outcome<&[u8]> {
         self.check_name(name)?;
         let node = self.node(ino).ok_or(Code::Stale)?;
         self.may_use_xattr(who, ino, name, false)?;
@@ -28,7 +28,7 @@ impl Model {
     }
 
     /// Sets an attribute.
-    pub fn setxattr(
+    pub(crate) fn setxattr(
         &mut self,
         who: &Caller,
         ino: Ino,
@@ -53,7 +53,7 @@ impl Model {
     }
 
     /// Removes an attribute.
-    pub fn removexattr(&mut self, who: &Caller, ino: Ino, name: &[u8]) -> Outcome<()> {
+    pub(crate) fn removexattr(&mut self, who: &Caller, ino: Ino, name: &[u8]) -> Outcome<()> {
         self.check_name(name)?;
         self.may_use_xattr(who, ino, name, true)?;
         let node = self.nodes.get_mut(&ino).ok_or(Code::Stale)?;
@@ -63,7 +63,7 @@ impl Model {
     }
 
     /// Names of the attributes that `who` may know of, sorted.
-    pub fn listxattr(&self, who: &Caller, ino: Ino) -> Outcome<Vec<Name>> {
+    pub(crate) fn listxattr(&self, who: &Caller, ino: Ino) -> Outcome<Vec<Name>> {
         let node = self.node(ino).ok_or(Code::Stale)?;
         let known = |name: &&Name| who.uid == 0 || !name.starts_with(b"trusted.");
         Ok(node.xattrs.keys().filter(known).cloned().collect())

@@ -1,7 +1,8 @@
 //! Operations as text: what a failing run is printed as.
 
-use super::{Op, elided};
+use super::Op;
 use crate::memory::Refusal;
+use crate::text::elided;
 use std::fmt;
 
 impl fmt::Display for Op {
@@ -30,10 +31,17 @@ impl fmt::Display for Op {
             Op::Tmpfile { who, dir, mode, slot } => {
                 write!(f, " in {dir} {mode:#o} as open#{slot} by {who:?}")
             }
+            Op::Batch { who, start, changes } => {
+                write!(f, " of {} in {start} by {who:?}", changes.len())?;
+                changes.iter().try_for_each(|change| write!(f, "; {change}"))
+            }
             Op::Open { file, slot } => write!(f, " {file} as open#{slot}"),
             Op::Close { slot } => write!(f, " open#{slot}"),
             Op::Chmod { who, file, mode } => write!(f, " {file} {mode:#o} by {who:?}"),
             Op::Chown { who, file, uid, gid } => write!(f, " {file} {uid:?}:{gid:?} by {who:?}"),
+            Op::ChangeTree { who, top, change } => {
+                write!(f, " {top} to {change:?} by {who:?}")
+            }
             Op::Utimes { who, file, atime, mtime } => {
                 write!(f, " {file} {atime:?} {mtime:?} by {who:?}")
             }

@@ -2,9 +2,10 @@
 
 use super::{Sim, open};
 use crate::device::FaultyDevice;
-use crate::op::{Op, Place, Target, Who};
+use crate::exec::is_batch_limit;
+use crate::op::{Change, Op, Place, Target, Who};
 use crate::rng::Rng;
-use shoal::{Caller, Code, Error, Fallocate, Ino, Volume, mkfs_on};
+use shoal::raw::{Caller, Code, Error, Fallocate, Ino, Volume, mkfs_on};
 use shoal_base::limits::NODE_SIZE;
 use shoal_device::Device;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ impl Sim {
     /// frees some.
     pub(super) fn judge_refusal(&mut self, op: &Op, error: &Error) -> Result<(), String> {
         self.report.refused += 1;
+        if is_batch_limit(op, error) {
+            return Ok(());
+        }
         if error.code() != Code::NoSpace || self.frees(op) {
             return Err(format!("{op}: {error}"));
         }
@@ -29,6 +33,7 @@ impl Sim {
             Op::Write { data, .. } | Op::Append { data, .. } => u64::from(data.len),
             Op::Fallocate { len, .. } | Op::CopyRange { len, .. } => *len,
             Op::RootCreate { .. } => 8 * NODE_SIZE as u64,
+            Op::Batch { changes, .. } => changes.iter().map(Change::len).sum(),
             Op::SetXattr { data, .. } => u64::from(data.len),
             _ => 0,
         };
@@ -98,18 +103,24 @@ impl Sim {
 /// Writes one file until no more fits, and removes it. Returns how much fitted.
 fn fill(volume: &Volume) -> Result<u64, String> {
     let (who, name) = (Caller::root(), b"fills");
-    let file = volume.create(&who, Ino::ROOT, name, 0o600).map_err(|e| format!("create: {e}"))?;
+    let file = volume
+        .namespace()
+        .create(&who, Ino::ROOT, name, 0o600)
+        .map_err(|e| format!("create: {e}"))?;
     // Of bytes that cannot be compressed: else it would depend on what is left of other objects.
     let mut rng = Rng::new(7);
     let chunk: Vec<u8> = (0..CHUNK).map(|_| rng.next() as u8).collect();
     let mut written = 0;
     loop {
-        match volume.append(file.ino, &chunk, false) {
+        match volume.files().append(file.ino, &chunk, false) {
             Ok((_, more)) => written += more as u64,
             Err(e) if e.is(Code::NoSpace) => break,
             Err(e) => return Err(format!("filling it: {e}")),
         }
     }
-    volume.unlink(&who, Ino::ROOT, name).map_err(|e| format!("unlink when full: {e}"))?;
+    volume
+        .namespace()
+        .unlink(&who, Ino::ROOT, name)
+        .map_err(|e| format!("unlink when full: {e}"))?;
     Ok(written)
 }

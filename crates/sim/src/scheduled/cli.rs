@@ -2,41 +2,10 @@
 //! does it again.
 
 use super::run::{Report, run};
-use std::time::{Duration, Instant};
+use crate::seeds::Seeds;
+use std::time::Instant;
 
-const USAGE: &str = "usage: shoal-sim scheduled [--seed N] [--seeds COUNT] [--seconds S]";
-
-/// What to run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arguments {
-    /// First seed.
-    pub seed: u64,
-    /// Number of seeds.
-    pub seeds: u64,
-    /// Stop after this time, whatever `seeds` says.
-    pub limit: Option<Duration>,
-}
-
-/// Reads the command line.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seed: 0, seeds: 1, limit: None };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
-        let number: u64 =
-            value.parse().map_err(|_| format!("{word} {value}: not a number\n{USAGE}"))?;
-        match word.as_str() {
-            "--seed" => arguments.seed = number,
-            "--seeds" => arguments.seeds = number,
-            "--seconds" => {
-                (arguments.limit, arguments.seeds) = (Some(Duration::from_secs(number)), u64::MAX);
-            }
-            _ => return Err(format!("{word}: unknown\n{USAGE}")),
-        }
-    }
-    Ok(arguments)
-}
-
-/// What many runs did.
+/// Counts of many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Runs.
@@ -49,11 +18,11 @@ pub struct Tally {
 ///
 /// # Errors
 /// Says which seed fails and how, and how to repeat it.
-pub fn run_seeds(arguments: Arguments) -> Result<Tally, String> {
+pub fn run_seeds(seeds: Seeds) -> Result<Tally, String> {
     let begun = Instant::now();
     let mut tally = Tally::default();
-    for seed in (0..arguments.seeds).map(|i| arguments.seed.wrapping_add(i)) {
-        if arguments.limit.is_some_and(|limit| begun.elapsed() >= limit) {
+    for seed in (0..seeds.count(1)).map(|i| seeds.seed.wrapping_add(i)) {
+        if seeds.is_over(begun) {
             break;
         }
         let report = run(seed).map_err(|message| {
@@ -76,9 +45,9 @@ pub fn run_seeds(arguments: Arguments) -> Result<Tally, String> {
 }
 
 /// Does it, and says what was done. Returns whether all was well.
-pub fn cli(arguments: Arguments) -> bool {
+pub fn cli(seeds: Seeds) -> bool {
     let begun = Instant::now();
-    match run_seeds(arguments) {
+    match run_seeds(seeds) {
         Ok(Tally { runs, sum }) => {
             let seconds = begun.elapsed().as_secs_f64();
             println!(

@@ -2,7 +2,7 @@
 
 use crate::device::FaultyDevice;
 use parking_lot::Mutex;
-use shoal::Result;
+use shoal::raw::Result;
 use shoal_base::sync::turn;
 use shoal_device::Device;
 use std::io::IoSlice;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct PacedDevice {
     inner: FaultyDevice,
     clock: Arc<AtomicU64>,
-    /// What the clock showed at each write, flush and discard.
+    /// Time of each write, flush and discard.
     moments: Mutex<Vec<u64>>,
 }
 
@@ -32,8 +32,8 @@ impl PacedDevice {
         &self.inner
     }
 
-    /// What the clock showed at each operation that has a position: `moments[p]` is the time until
-    /// which a crash at position `p` may have come.
+    /// Returns the time of each operation that has a position: `moments[p]` is the time until which
+    /// a crash at position `p` may have come.
     pub fn moments(&self) -> Vec<u64> {
         self.moments.lock().clone()
     }

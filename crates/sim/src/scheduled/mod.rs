@@ -4,7 +4,7 @@
 //! calls, what runs behind them, each change of threads, the clock, the crashes.
 //!
 //! * [`plan`]: what a seed is about: calls of two to four threads, and the work behind them.
-//! * [`dice`]: the scheduler.
+//! * [`scheduler`]: the scheduler, which a seed decides.
 //! * [`device`]: a faulty device whose operations others may come between, and that knows when each
 //!   was.
 //! * [`run`]: a run: the history must have an order, the checkers must be content, and images of
@@ -19,6 +19,6 @@
 
 pub mod cli;
 pub mod device;
-pub mod dice;
 pub mod plan;
 pub mod run;
+pub mod scheduler;

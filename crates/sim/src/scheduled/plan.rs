@@ -1,19 +1,20 @@
-//! What a seed is about.
+//! Plan of a seed: operations, background work, options, crashes.
 
-use crate::linear::call::{Call, Flavour, HANDLES};
+use crate::linear::program::{DIRS, Flavour};
+use crate::op::Op;
 use crate::rng::Rng;
-use shoal::OpenOptions;
+use shoal::raw::{Lab, OpenOptions};
 use std::fmt;
 
-/// What a thread does next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Next step of a thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A call whose answer must have its place in the order.
-    Call(Call),
+    /// An operation whose answer must have its place in the order.
+    Call(Op),
     /// Everything before is durable when it returns.
     Sync,
     /// The same, asked for through a handle.
-    Fsync(u8),
+    Fsync(usize),
 }
 
 /// Work behind the calls.
@@ -29,10 +30,10 @@ pub enum Behind {
     Clean,
 }
 
-/// What a seed is about.
+/// Plan of a seed: operations, background work, options, crashes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the calls are about.
+    /// Kind of history.
     pub flavour: Flavour,
     /// By thread.
     pub threads: Vec<Vec<Step>>,
@@ -55,13 +56,14 @@ impl Plan {
             false => Flavour { dirs: rng.range(1, 2) as u8, names: 2, ..drawn },
         };
         let flavour = Flavour { data: !drawn.replacing && rng.chance(40), ..drawn };
+        let flavour = flavour.with_batches(seed);
         let count = rng.range(2, 4);
         let most = if count == 4 { 6 } else { 8 };
         let syncs = *rng.pick(&[0, 0, 12, 12, 40]);
         let step = |rng: &mut Rng| match rng.chance(syncs) {
             true if rng.chance(50) => Step::Sync,
-            true => Step::Fsync(*rng.pick(&[0, 1, HANDLES as u8 - 2, HANDLES as u8 - 1])),
-            false => Step::Call(flavour.call(rng)),
+            true => Step::Fsync(*rng.pick(&[0, 1, DIRS, DIRS + 1])),
+            false => Step::Call(flavour.op(rng)),
         };
         let thread = |rng: &mut Rng| (0..rng.range(3, most)).map(|_| step(rng)).collect();
         let threads = (0..count).map(|_| thread(&mut rng)).collect();
@@ -93,29 +95,29 @@ impl Plan {
             // On the clock of the run, of which a step takes a microsecond.
             commit_interval_ms: *rng.pick(&[1, 5, 1 << 30]),
             background,
-            checkpoint_always: background && rng.chance(40),
             noatime: true,
-            attr_intents: rng.chance(10),
-            attr_intents_flushed: rng.chance(20),
-            step_records: *rng.pick(&[1, 2, 2048]),
+            lab: Lab {
+                checkpoint_always: background && rng.chance(40),
+                attr_intents: rng.chance(10),
+                attr_intents_flushed: rng.chance(20),
+                step_records: *rng.pick(&[1, 2, 2048]),
+                ..Lab::default()
+            },
             ..OpenOptions::default()
         }
     }
 }
 
-/// What of it a history does not show.
+/// Prints the parts that a history does not show.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, behind) in self.behind.iter().enumerate() {
             writeln!(f, "thread {} behind the calls: {behind:?}", self.threads.len() + number)?;
         }
-        let OpenOptions { background, checkpoint_always, commit_interval_ms, .. } = self.options;
-        let OpenOptions { attr_intents, attr_intents_flushed, step_records, .. } = self.options;
+        let OpenOptions { background, commit_interval_ms, lab, .. } = self.options;
         writeln!(
             f,
-            "threads of the volume: {background}, checkpoints without pause: {checkpoint_always}, \
-             journal every {commit_interval_ms} ms; intents: {attr_intents}, flushed: \
-             {attr_intents_flushed}, records in a step: {step_records}"
+            "threads of the volume: {background}, journal every {commit_interval_ms} ms; {lab:?}"
         )
     }
 }

@@ -1,20 +1,20 @@
 //! A run.
 
 use super::device::PacedDevice;
-use super::dice::{Book, Dice, Trace};
 use super::plan::{Behind, Plan, Step};
+use super::scheduler::{Book, SeededScheduler, Trace};
 use crate::checks;
 use crate::device::FaultyDevice;
 use crate::image::Image;
-use crate::linear::call::Call;
 use crate::linear::history::{Event, History};
 use crate::linear::search::{Recovered, check, check_recovered};
 use crate::linear::stage::Stage;
+use crate::op::Op;
 use crate::recovery::{recover, recover_hard};
 use crate::rng::Rng;
-use crate::runner::panic_text;
+use crate::text::panic_text;
 use crate::walk::walk;
-use shoal::{Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_base::sync::thread;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ const STEPS_MAX: usize = 20_000_000;
 /// Bytes of the stack of a thread.
 const STACK: usize = 1 << 20;
 
-/// What a run did.
+/// Counts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Calls that have their place in an order.
@@ -39,7 +39,7 @@ pub struct Report {
     pub images: u64,
     /// Of these, images in which something acknowledged had to be.
     pub acknowledged: u64,
-    /// What the scheduler chose until all threads had ended.
+    /// Choices of the scheduler until all threads had ended.
     pub trace: Trace,
 }
 
@@ -51,7 +51,7 @@ struct Ack {
     end: u64,
 }
 
-/// What the threads of a run did so far; read also when one of them has panicked or none goes on.
+/// Log of the threads of a run so far; read also when one of them has panicked or none goes on.
 #[derive(Default)]
 struct Log {
     events: Vec<Event>,
@@ -60,7 +60,7 @@ struct Log {
     open: Vec<(usize, u64, String)>,
 }
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 struct World {
     plan: Plan,
     stage: Stage,
@@ -81,9 +81,9 @@ pub fn run(seed: u64) -> Result<Report, String> {
     let plan = Plan::draw(seed);
     let (start, stage) = beginning(plan.flavour.trees)?;
     let (book, log) = (Book::default(), Arc::new(Mutex::new(Log::default())));
-    let dice = Dice::new(seed, book.clone());
+    let scheduler = SeededScheduler::new(seed, book.clone());
     let (told, flavour, about) = (log.clone(), plan.flavour, plan.to_string());
-    let played = scheduled(dice, move || play(seed, &plan, &start, stage, &book, &log));
+    let played = scheduled(scheduler, move || play(seed, &plan, &start, stage, &book, &log));
     played.map_err(|message| {
         let log = locked(&told);
         let history = History { seed, flavour, inos: stage.inos(), events: log.events.clone() };
@@ -100,7 +100,7 @@ pub fn run(seed: u64) -> Result<Report, String> {
 
 /// Runs `body` with the threads that it starts under this scheduler.
 fn scheduled<T: Send + 'static>(
-    dice: Dice,
+    scheduler: SeededScheduler,
     body: impl Fn() -> Result<T, String> + Send + Sync + 'static,
 ) -> Result<T, String> {
     let mut config = Config::new();
@@ -112,7 +112,7 @@ fn scheduled<T: Send + 'static>(
     let result = Arc::new(Mutex::new(None));
     let inner = result.clone();
     let runs = AssertUnwindSafe(move || {
-        Runner::new(dice, config).run(move || *locked(&inner) = Some(body()));
+        Runner::new(scheduler, config).run(move || *locked(&inner) = Some(body()));
     });
     catch_unwind(runs).map_err(|panic| panic_text(&*panic))?;
     let result = locked(&result).take();
@@ -144,15 +144,15 @@ fn beginning(trees: bool) -> Result<(Image, Stage), String> {
                 volume.close()?;
                 Ok(stage)
             };
-            let stage = made().map_err(|e: shoal::Error| format!("the beginning: {e}"))?;
+            let stage = made().map_err(|e: shoal::raw::Error| format!("the beginning: {e}"))?;
             Ok((device.image(), stage))
         };
-        scheduled(Dice::new(0, Book::default()), make)
+        scheduled(SeededScheduler::new(0, Book::default()), make)
     };
     MADE[usize::from(trees)].get_or_init(make).clone()
 }
 
-/// What the first thread does.
+/// Runs a seed: the body of the first thread.
 fn play(
     seed: u64,
     plan: &Plan,
@@ -161,7 +161,7 @@ fn play(
     book: &Book,
     log: &Arc<Mutex<Log>>,
 ) -> Result<Report, String> {
-    let text = |what: &'static str| move |e: shoal::Error| format!("{what}: {e}");
+    let text = |what: &'static str| move |e: shoal::raw::Error| format!("{what}: {e}");
     let clock = Arc::new(AtomicU64::new(1));
     let device = FaultyDevice::from_image(start.clone()).unchecked();
     let device = Arc::new(PacedDevice::new(device, clock.clone()));
@@ -175,8 +175,8 @@ fn play(
     let last = device.inner().position();
     let made = locked(log).events.len();
     let flavour = plan.flavour;
-    for call in flavour.epilogue() {
-        let event = world.stage.event(&world.volume, &world.clock, 0, call);
+    for op in flavour.epilogue() {
+        let event = world.stage.event(&world.volume, &world.clock, 0, &op);
         locked(log).events.push(event);
     }
     let trace = book.trace();
@@ -205,7 +205,7 @@ fn overlaps(event: &Event, events: &[Event]) -> bool {
 /// The volume at rest, with nothing held: every checker is content, and it can be closed.
 fn afterwards(volume: Volume, stage: Stage) -> Result<(), String> {
     stage.release(&volume);
-    checks::wait_for_reaping(&volume)?;
+    crate::call::wait_for_reaping(&volume)?;
     let walked = walk(&volume, Ino::ROOT, true)?;
     checks::all(&volume, &walked)?;
     checks::nothing_waits_to_be_freed(&volume)?;
@@ -233,13 +233,13 @@ impl World {
     /// A thread's part.
     fn act(&self, number: usize) -> Result<(), String> {
         for step in &self.plan.threads[number] {
-            let text = |e: shoal::Error| format!("thread {number}, {step:?}: {e}");
-            match *step {
-                Step::Call(call) => self.call(number, call),
+            let text = |e: shoal::raw::Error| format!("thread {number}, {step:?}: {e}");
+            match step {
+                Step::Call(op) => self.call(number, op),
                 Step::Sync => self.acknowledged(number, || self.volume.sync()).map_err(text)?,
                 Step::Fsync(handle) => {
-                    let ino = self.stage.ino(handle);
-                    let sync = || self.volume.fsync(ino, false);
+                    let ino = self.stage.ino(*handle);
+                    let sync = || self.volume.files().fsync(ino, false);
                     self.acknowledged(number, sync).map_err(text)?;
                 }
             }
@@ -247,17 +247,17 @@ impl World {
         Ok(())
     }
 
-    fn call(&self, thread: usize, call: Call) {
-        self.begins(thread, call.to_string());
-        let event = self.stage.event(&self.volume, &self.clock, thread, call);
+    fn call(&self, thread: usize, op: &Op) {
+        self.begins(thread, op.to_string());
+        let event = self.stage.event(&self.volume, &self.clock, thread, op);
         self.ends(thread).events.push(event);
     }
 
     fn acknowledged(
         &self,
         thread: usize,
-        sync: impl FnOnce() -> shoal::Result<()>,
-    ) -> shoal::Result<()> {
+        sync: impl FnOnce() -> shoal::raw::Result<()>,
+    ) -> shoal::raw::Result<()> {
         self.begins(thread, "sync".into());
         let begin = self.clock.fetch_add(1, Ordering::SeqCst);
         let done = sync();
@@ -273,17 +273,17 @@ impl World {
     fn work(&self, number: usize) -> Result<(), String> {
         let thread = self.plan.threads.len() + number;
         for work in &self.plan.behind[number] {
-            let quietly = |f: &dyn Fn() -> shoal::Result<()>| {
+            let quietly = |f: &dyn Fn() -> shoal::raw::Result<()>| {
                 self.begins(thread, format!("{work:?}"));
                 let done = f();
                 drop(self.ends(thread));
                 done
             };
             let done = match work {
-                Behind::Checkpoint => quietly(&|| self.volume.checkpoint()),
+                Behind::Checkpoint => quietly(&|| self.volume.maintenance().checkpoint()),
                 Behind::Sync => self.acknowledged(thread, || self.volume.sync()),
-                Behind::Reap => quietly(&|| self.volume.reap_some().map(|_| ())),
-                Behind::Clean => quietly(&|| self.volume.clean()),
+                Behind::Reap => quietly(&|| self.volume.maintenance().reap_some().map(|_| ())),
+                Behind::Clean => quietly(&|| self.volume.maintenance().clean()),
             };
             done.map_err(|e| format!("{work:?} behind the calls: {e}"))?;
         }
@@ -338,7 +338,7 @@ fn crashes(
         let image = cursor.image_at(position, rng.next());
         let acks = acks.iter().filter(|ack| ack.end < until);
         let durable = acks.map(|ack| ack.begin).max().unwrap_or(0);
-        let events = history.events[..made].iter().filter(|event| event.begin < until).copied();
+        let events = history.events[..made].iter().filter(|event| event.begin < until).cloned();
         let before = History { events: events.collect(), ..history.clone() };
         report.images += 1;
         report.acknowledged += u64::from(before.events.iter().any(|event| event.end < durable));
@@ -358,13 +358,16 @@ fn recovers(
     stage: Stage,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let options =
-        OpenOptions { background: false, checkpoint_always: false, ..plan.options.clone() };
+    let mut options = OpenOptions { background: false, ..plan.options.clone() };
+    options.lab.checkpoint_always = false;
     let recovered = match rng.chance(20) {
         true => recover_hard(image, &options, rng)?,
         false => recover(image, &options)?,
     };
-    let look = |call| (call, stage.call(&recovered.volume, call));
+    let look = |op: Op| {
+        let reply = stage.call(&recovered.volume, &op);
+        (op, reply)
+    };
     let seen = plan.flavour.epilogue().into_iter().map(look).collect();
     let found = check_recovered(before, Recovered { durable, seen });
     found.map(|_| ()).map_err(|wrong| wrong.to_string())

@@ -11,20 +11,20 @@
 use super::{Facts, Shown, Silent, look};
 use crate::damage::{OF_CONTENTS, open, use_it};
 use crate::device::FaultyDevice;
-use crate::exec::{Lockstep, Step};
+use crate::exec::{Lockstep, Step, is_batch_limit};
 use crate::history::History;
 use crate::image::Image;
 use crate::op::Op;
 use crate::rng::Rng;
-use crate::runner::{Settings, make_durable, panic_text};
-use crate::workload::Workload;
-use shoal::{Code, Ino, OpenOptions, RepairReport, Volume, mkfs_on};
+use crate::runner::{Settings, make_durable};
+use crate::text::panic_text;
+use shoal::raw::{Code, Ino, OpenOptions, RepairReport, Volume, mkfs_on};
 use shoal_device::Device;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// A write went wrong; else the run was over before its turn came.
@@ -67,7 +67,7 @@ fn drive(settings: &Settings, seed: u64, count: usize, wrong: Silent) -> Result<
     facts.learn_one(&run.model, Ino::ROOT);
     let judge = Judge { history, facts, open: settings.open.clone(), last: None };
     let mut betrayed = Betrayed { device, volume, run, judge };
-    let mut workload = Workload::new(seed).without_crashes();
+    let mut workload = settings.workload(seed);
     betrayed.device.inject_silent(wrong);
     for i in 0..count {
         let op = workload.next(&betrayed.run);
@@ -98,7 +98,8 @@ impl Betrayed {
         let stepped = self.run.step(&self.volume, op);
         let known = match stepped {
             Ok(Step::Refused(error)) => {
-                if !self.struck() && error.code() != Code::NoSpace {
+                let foreseen = error.code() == Code::NoSpace || is_batch_limit(op, &error);
+                if !self.struck() && !foreseen {
                     return Err(format!("fails although the device did nothing: {error}"));
                 }
                 false
@@ -153,7 +154,7 @@ impl Betrayed {
             images.push(("after a crash", self.device.crash_now(rng.next()).1));
         }
         for slot in self.run.slots.iter().flatten() {
-            self.volume.release(*slot, 1);
+            self.volume.references().release(*slot, 1);
         }
         let _ = self.volume.close();
         self.run.model.drop_holds();
@@ -177,7 +178,7 @@ impl Betrayed {
     }
 }
 
-/// What there was, and whether what is found is of it.
+/// Record of all states and facts, which judges what is found later.
 struct Judge {
     history: History,
     facts: Facts,

@@ -3,10 +3,10 @@
 
 use crate::model::{Model, NodeState, State, entry_hash};
 use crate::walk::visit_alone;
-use shoal::{Attr, Caller, Error, FileKind, Ino, Volume};
+use shoal::raw::{Attr, Caller, Error, FileKind, Ino, Volume};
 use std::collections::{HashMap, HashSet};
 
-/// What of a volume can be read.
+/// Readable part of a volume.
 #[derive(Default)]
 pub struct Shown {
     /// All that showed without an error.
@@ -20,12 +20,12 @@ pub fn look(volume: &Volume) -> Result<Shown, String> {
     let mut shown =
         Shown { state: State { root: Ino::ROOT, ..State::default() }, ..Shown::default() };
     let mut queue = vec![Ino::ROOT];
-    if let Some(attr) = shown.note(volume.getattr(Ino::ROOT), || "the top".into())? {
+    if let Some(attr) = shown.note(volume.attributes().getattr(Ino::ROOT), || "the top".into())? {
         shown.visit(volume, &attr)?;
     }
     while let Some(dir) = queue.pop() {
         let mut entries = Vec::new();
-        let listed = volume.readdirplus(dir, 0, &mut |entry, attr| {
+        let listed = volume.directories().readdirplus(dir, 0, &mut |entry, attr| {
             entries.push((entry.name.to_vec(), entry.ino, *attr));
             true
         });
@@ -33,7 +33,7 @@ pub fn look(volume: &Volume) -> Result<Shown, String> {
         entries.retain(|(name, ..)| name != b"." && name != b"..");
         for (name, ino, attr) in entries {
             let at = || format!("{} in inode {dir}", name.escape_ascii());
-            let found = shown.note(volume.lookup(&Caller::root(), dir, &name), at)?;
+            let found = shown.note(volume.namespace().lookup(&Caller::root(), dir, &name), at)?;
             if ino != attr.ino || found.is_some_and(|found| found != attr) {
                 return Err(format!("{}: lookup shows {found:?}, readdirplus {attr:?}", at()));
             }
@@ -88,7 +88,7 @@ pub struct Facts {
     entries: HashSet<u64>,
 }
 
-/// What belongs together in an inode. Times, links and the count of entries are left out: what
+/// Facts that belong together in an inode. Times, links and the count of entries are left out: what
 /// a repair mends, or a recovery ends, changes them.
 #[derive(PartialEq, Eq, Hash)]
 enum Part {
@@ -109,14 +109,14 @@ fn parts(node: &NodeState) -> [Part; 3] {
 }
 
 impl Facts {
-    /// What the last call left of what it touched.
+    /// Learns the inodes that the last call touched.
     pub fn learn(&mut self, model: &Model) {
         for ino in model.touched().map(|(ino, _)| ino) {
             self.learn_one(model, ino);
         }
     }
 
-    /// What the model knows of an inode.
+    /// Learns an inode of the model.
     pub fn learn_one(&mut self, model: &Model, ino: Ino) {
         let Some(node) = model.node(ino) else { return };
         self.inodes.entry(ino).or_default().extend(parts(&node.state(ino)));
@@ -125,8 +125,8 @@ impl Facts {
         }
     }
 
-    /// Whether all of it is known. Of inodes in `lost` contents and attributes may be anything, and
-    /// entries may point to or be in inodes that `new` names.
+    /// Returns whether all of it is known. Of inodes in `lost` contents and attributes may be
+    /// anything, and entries may point to or be in inodes that `new` names.
     pub fn all_known(
         &self,
         found: &State,

@@ -3,51 +3,32 @@
 use super::rounds::{Programs, Soak, Tally};
 use super::worker::{Orders, work};
 use crate::mounted;
-use shoal::{MkfsOptions, mkfs};
+use shoal::raw::{MkfsOptions, mkfs};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "\
-usage: soak [--minutes N] [--rounds N] [--seed S] [--directory DIR] [--shoal PROGRAM]
-
-  --minutes N       as long as this (1)
-  --rounds N        as many rounds, however long that takes
-  --seed S          what the processes do, and when they are killed (1)
-  --directory DIR   where the volume and its mount point are made, and removed when all was well
-  --shoal PROGRAM   the command shoal (beside this program)";
-
 const VOLUME: u64 = 512 << 20;
 
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Options of the soak.
+#[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
-    limit: Duration,
+    /// As long as this
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    minutes: u64,
+    /// As many rounds, however long that takes
+    #[arg(long, value_name = "N")]
     rounds: Option<u64>,
+    /// Seed of the operations and of the kills
+    #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    directory: PathBuf,
+    /// Directory of the volume and its mount point, removed when all was well
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The command shoal, if not that beside this program
+    #[arg(long, value_name = "PROGRAM")]
     shoal: Option<PathBuf>,
-}
-
-/// Reads the command line.
-pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let directory = std::env::temp_dir().join(format!("shoal-soak-{}", std::process::id()));
-    let limit = Duration::from_secs(60);
-    let mut arguments = Arguments { limit, rounds: None, seed: 1, directory, shoal: None };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word}: value missing\n{USAGE}"))?;
-        let number = || value.parse().map_err(|_| format!("{word} {value}: not a number\n{USAGE}"));
-        match word.as_str() {
-            "--minutes" => arguments.limit = Duration::from_secs(60 * number()?),
-            "--rounds" => arguments.rounds = Some(number()?),
-            "--seed" => arguments.seed = number()?,
-            "--directory" => arguments.directory = PathBuf::from(value),
-            "--shoal" => arguments.shoal = Some(PathBuf::from(value)),
-            _ => return Err(format!("{word}: unknown\n{USAGE}")),
-        }
-    }
-    Ok(arguments)
 }
 
 /// Does it. Returns whether all was well.
@@ -66,7 +47,10 @@ pub fn cli(arguments: &Arguments) -> bool {
 }
 
 fn soak(arguments: &Arguments) -> Result<(), String> {
-    let Arguments { limit, rounds, seed, directory, .. } = arguments;
+    let Arguments { minutes, rounds, seed, .. } = arguments;
+    let limit = Duration::from_secs(60 * minutes);
+    let own = || std::env::temp_dir().join(format!("shoal-soak-{}", std::process::id()));
+    let directory = &arguments.directory.clone().unwrap_or_else(own);
     if !mounted::possible() {
         return Err("a soak needs root and /dev/fuse".into());
     }
@@ -81,7 +65,7 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     let (began, mut said) = (Instant::now(), Instant::now());
     let more = |tally: &Tally| match rounds {
         Some(rounds) => tally.rounds < *rounds,
-        None => began.elapsed() < *limit,
+        None => began.elapsed() < limit,
     };
     while more(&soak.tally) {
         soak.round().map_err(|message| {
@@ -98,13 +82,14 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
 }
 
 fn report(tally: &Tally, elapsed: Duration) -> String {
-    let Tally { rounds, kills, early_kills, unmounts, deeds, acknowledged, files, working } = tally;
+    let Tally { rounds, kills, early_kills, unmounts, operations, acknowledged, files, working } =
+        tally;
     format!(
         "{rounds} rounds in {:.1} s: {kills} kills at work, {early_kills} in recovery, {unmounts} \
-         unmounts; {deeds} operations ({:.0}/s while mounted for work), {acknowledged} of them \
-         acknowledged; {files} acknowledged files verified",
+         unmounts; {operations} operations ({:.0}/s while mounted for work), {acknowledged} of \
+         them acknowledged; {files} acknowledged files verified",
         elapsed.as_secs_f64(),
-        *deeds as f64 / working.as_secs_f64().max(0.001),
+        *operations as f64 / working.as_secs_f64().max(0.001),
     )
 }
 
@@ -138,19 +123,5 @@ fn fsck(shoal: &Path, volume: &Path) -> Result<(), String> {
     match checked.status.success() {
         true => Ok(()),
         false => Err(format!("fsck:\n{}{}", said(&checked.stdout), said(&checked.stderr))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_read() {
-        let words = |text: &str| parse(text.split_whitespace().map(str::to_string));
-        let read = words("--minutes 2 --rounds 7 --seed 3").expect("fine");
-        let told = (read.limit, read.rounds, read.seed);
-        assert_eq!(told, (Duration::from_secs(120), Some(7), 3));
-        assert!(words("--hours 3").unwrap_err().contains("unknown"));
     }
 }

@@ -1,7 +1,8 @@
 //! Rounds: mount, work, kill, check, mount again and compare.
 
-use super::verify::{self, Notes};
-use super::worker::{HANDS, Orders};
+use super::actor::Actor;
+use super::verify::{self, Notes, Tree};
+use super::worker::{ACTORS, Orders};
 use crate::mounted::Server;
 use crate::rng::Rng;
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ pub struct Programs {
     pub check: Box<Check>,
 }
 
-/// What has been done.
+/// Counts of the soak.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Rounds.
@@ -43,9 +44,9 @@ pub struct Tally {
     pub early_kills: u64,
     /// Unmounted properly.
     pub unmounts: u64,
-    /// Deeds that had ended.
-    pub deeds: u64,
-    /// Of these, deeds that an fsync had acknowledged, or a proper unmount.
+    /// Operations that had ended.
+    pub operations: u64,
+    /// Of these, those that an fsync had acknowledged, or a proper unmount.
     pub acknowledged: u64,
     /// Files whose contents, attributes and names were compared and that were acknowledged.
     pub files: u64,
@@ -53,8 +54,11 @@ pub struct Tally {
     pub working: Duration,
 }
 
-/// A hand's directory as it must stay.
-type Settled = Vec<(String, super::deed::Tree)>;
+/// Directories as they must stay.
+type Settled = Vec<(String, Tree)>;
+
+/// Numbers and names of actors.
+type Actors = Vec<(u64, String)>;
 
 /// The soak.
 pub struct Soak {
@@ -63,7 +67,7 @@ pub struct Soak {
     seed: u64,
     rng: Rng,
     settled: VecDeque<Settled>,
-    /// What was done.
+    /// Counts so far.
     pub tally: Tally,
 }
 
@@ -97,7 +101,7 @@ impl Soak {
         let _ = fs::remove_dir_all(&notes);
         fs::create_dir_all(&notes).map_err(|e| format!("{}: {e}", notes.display()))?;
         let server = self.serve()?;
-        let (mut workers, hands) = self.start_workers(round, &notes)?;
+        let (mut workers, actors) = self.start_workers(round, &notes)?;
         let proper = self.rng.chance(10);
         let time = Duration::from_millis(self.rng.range(100, 500));
         let began = Instant::now();
@@ -115,13 +119,13 @@ impl Soak {
             self.tally.kills += 1;
         }
         (self.programs.check)(&self.volume())?;
-        self.recover_and_compare(&hands, &notes, proper)?;
+        self.recover_and_compare(&actors, &notes, proper)?;
         self.tally.rounds += 1;
         Ok(())
     }
 
-    fn start_workers(&self, round: u64, notes: &Path) -> Result<(Vec<Child>, Vec<String>), String> {
-        let (mut workers, mut hands) = (Vec::new(), Vec::new());
+    fn start_workers(&self, round: u64, notes: &Path) -> Result<(Vec<Child>, Actors), String> {
+        let (mut workers, mut actors) = (Vec::new(), Vec::new());
         for worker in 0..WORKERS {
             let (mount, notes) = (self.mount(), notes.to_owned());
             let orders = Orders { mount, notes, seed: self.seed, round, worker };
@@ -130,15 +134,15 @@ impl Soak {
             let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
             let process = quiet.spawn();
             workers.push(process.map_err(|e| format!("worker: {e}"))?);
-            hands.extend(orders.hands());
+            actors.extend(orders.actors());
         }
-        debug_assert_eq!(hands.len() as u64, WORKERS * HANDS);
-        Ok((workers, hands))
+        debug_assert_eq!(actors.len() as u64, WORKERS * ACTORS);
+        Ok((workers, actors))
     }
 
     fn recover_and_compare(
         &mut self,
-        hands: &[String],
+        actors: &Actors,
         notes: &Path,
         proper: bool,
     ) -> Result<(), String> {
@@ -150,40 +154,42 @@ impl Soak {
             self.tally.early_kills += 1;
         }
         let server = self.serve()?;
-        let compared = self.compare(hands, notes, proper);
+        let compared = self.compare(actors, notes, proper);
         // After a violation too: the volume is kept, the mount is not.
         let stopped = if self.rng.chance(50) { server.kill() } else { server.stop() };
         compared?;
         stopped
     }
 
-    fn compare(&mut self, hands: &[String], notes: &Path, proper: bool) -> Result<(), String> {
+    fn compare(&mut self, actors: &Actors, notes: &Path, proper: bool) -> Result<(), String> {
         let mount = self.mount();
-        let read = |hand: &str| {
-            verify::read(&mount.join(hand)).map_err(|e| format!("reading {hand}: {e}"))
+        let read = |actor: &str| {
+            verify::read(&mount.join(actor)).map_err(|e| format!("reading {actor}: {e}"))
         };
-        for (hand, tree) in self.settled.iter().flatten() {
-            let found = read(hand)?.unwrap_or_default();
-            if let Some(difference) = verify::compare(hand, tree, &found, None) {
-                return Err(format!("{hand}, of a round before: {difference}"));
+        for (actor, tree) in self.settled.iter().flatten() {
+            let found = read(actor)?.unwrap_or_default();
+            if let Some(difference) = verify::different(tree, &found) {
+                return Err(format!("{actor}, of a round before: {difference}"));
             }
         }
         let mut settled = Vec::new();
-        for hand in hands {
-            let mut notes = Notes::read(&notes.join(hand))?;
+        for (number, name) in actors {
+            let actor = || Actor::new(self.seed, self.tally.rounds, *number);
+            let mut notes = Notes::read(&notes.join(name), actor())?;
             if proper {
                 notes.acknowledge_all();
             }
-            let (tree, promised) = notes.judge(hand, read(hand)?.as_ref())?;
-            self.tally.deeds += notes.done.len() as u64;
+            let found = read(name)?;
+            let promised = notes.judge(name, actor().run, found.as_ref())?;
+            self.tally.operations += notes.done.len() as u64;
             self.tally.acknowledged += notes.acknowledged as u64;
             self.tally.files += promised as u64;
-            settled.push((hand.clone(), tree));
+            settled.push((name.clone(), found.unwrap_or_default()));
         }
         self.settled.push_back(settled);
         if self.settled.len() > KEPT {
-            for (hand, _) in self.settled.pop_front().unwrap_or_default() {
-                remove(&mount.join(hand))?;
+            for (actor, _) in self.settled.pop_front().unwrap_or_default() {
+                remove(&mount.join(actor))?;
             }
         }
         // Else what was compared might not be there after the next kill.

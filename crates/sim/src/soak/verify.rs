@@ -1,61 +1,93 @@
-//! Is a directory as after one of the deeds that are possible?
+//! Is a directory as after one of the operations that are possible?
 
-use super::deed::{Deed, File, Tree, is_below};
+use super::actor::{ATTRIBUTE, Actor, directories, files};
+use crate::exec::Lockstep;
+use crate::model::{Body, Content};
+use crate::op::Op;
 use rustix::fs::getxattr;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a hand noted.
+/// A file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct File {
+    /// Its bytes.
+    pub data: Arc<Vec<u8>>,
+    /// [`ATTRIBUTE`], if it has it.
+    pub xattr: Option<Vec<u8>>,
+}
+
+/// Contents of a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tree {
+    /// Directories in it.
+    pub dirs: BTreeSet<String>,
+    /// Names, with inodes.
+    pub names: BTreeMap<String, u64>,
+    /// Files by inode.
+    pub files: BTreeMap<u64, File>,
+}
+
+impl Tree {
+    /// Returns the contents that the directory of an actor must have.
+    pub fn of(run: &Lockstep) -> Tree {
+        let dirs = directories(&run.model).into_iter().collect();
+        let mut tree = Tree { dirs, ..Tree::default() };
+        for (path, ino) in files(&run.model) {
+            tree.names.insert(path, ino.0);
+            let Some(node) = run.model.node(ino) else { continue };
+            let all = |content: &Content| content.read(0, content.size());
+            let data = match &node.body {
+                Body::File(content) => Arc::new(all(content)),
+                _ => Arc::default(),
+            };
+            let xattr = node.xattrs.get(ATTRIBUTE.as_bytes()).map(|value| value.to_vec());
+            tree.files.insert(ino.0, File { data, xattr });
+        }
+        tree
+    }
+}
+
+/// Notes of an actor.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// Whether its directory was begun, and made.
-    top: (bool, bool),
-    /// Deeds that were done.
-    pub done: Vec<Deed>,
+    /// Set if its directory was begun.
+    begun: bool,
+    /// Operations that were done, in order.
+    pub done: Vec<Op>,
     /// The one under way.
-    pub last: Option<Deed>,
+    last: Option<Op>,
     /// How many of `done` must be there in any case.
     pub acknowledged: usize,
 }
 
 impl Notes {
-    /// Reads them; what a hand found wrong is an error.
-    pub fn read(path: &Path) -> Result<Notes, String> {
+    /// Reads what an actor noted; what it found wrong is an error.
+    pub fn read(path: &Path, actor: Actor) -> Result<Notes, String> {
         let text = match fs::read_to_string(path) {
             // It was killed before it wrote anything.
             Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
             other => other.map_err(|e| format!("{}: {e}", path.display()))?,
         };
-        let mut notes = Notes::default();
-        for line in text.lines() {
-            match line.split_at_checked(2) {
-                Some(("< ", "top")) => notes.top.0 = true,
-                Some(("< ", deed)) => {
-                    let deed = Deed::parse(deed).ok_or_else(|| format!("note '{line}'"))?;
-                    notes.last = Some(deed);
-                }
-                None if line == ">" => notes.end(),
-                _ => return Err(format!("{}: {line}", path.display())),
-            }
+        if let Some(wrong) = text.lines().find(|line| !matches!(*line, "<" | ">")) {
+            return Err(format!("{}: {wrong}", path.display()));
         }
-        Ok(notes)
+        Ok(Notes::of(text.matches('<').count(), text.matches('>').count(), actor))
     }
 
-    fn end(&mut self) {
-        let Some(deed) = self.last.take() else {
-            self.top.1 = true;
-            return;
-        };
-        let acknowledges = deed.acknowledges();
-        self.done.push(deed);
-        if acknowledges {
-            self.acknowledged = self.done.len();
-        }
+    /// So many operations were begun, and ended; the first is to make the directory.
+    fn of(begun: usize, ended: usize, mut actor: Actor) -> Notes {
+        let done: Vec<Op> = (1..ended).map(|_| actor.step().0).collect();
+        let last = (begun > ended.max(1)).then(|| actor.step().0);
+        // An fsync of anything makes durable what was before it.
+        let acknowledges = |op: &Op| matches!(op, Op::Fsync { .. });
+        let acknowledged = done.iter().rposition(acknowledges).map_or(0, |at| at + 1);
+        Notes { begun: begun > 0, done, last, acknowledged }
     }
 
     /// Everything noted is durable: the volume was unmounted.
@@ -63,83 +95,90 @@ impl Notes {
         self.acknowledged = self.done.len();
     }
 
-    /// Finds the deed after which the directory stands. Returns what it contains and must contain
-    /// from now on, and how many of the files were acknowledged.
-    pub fn judge(&self, hand: &str, found: Option<&Tree>) -> Result<(Tree, usize), String> {
+    /// Finds the operation after which the directory stands; `run` is the actor's at its beginning.
+    /// Returns how many of the files were acknowledged.
+    pub fn judge(
+        &self,
+        name: &str,
+        mut run: Lockstep,
+        found: Option<&Tree>,
+    ) -> Result<usize, String> {
         let Some(found) = found else {
             return match self.acknowledged {
-                0 => Ok((Tree::default(), 0)),
-                _ => Err(format!("{hand}: the directory is gone")),
+                0 => Ok(0),
+                _ => Err(format!("{name}: the directory is gone")),
             };
         };
-        if !self.top.0 {
-            return Err(format!("{hand}: a directory that nobody made"));
+        if !self.begun {
+            return Err(format!("{name}: a directory that nobody made"));
         }
-        let (mut tree, mut promised, mut nearest) = (Tree::default(), 0, String::new());
-        for at in 0..=self.done.len() {
+        let (mut promised, mut nearest) = (0, String::new());
+        let after = self.done.iter().chain(&self.last).map(Some).chain([None]);
+        for (at, next) in after.enumerate() {
+            if at == self.acknowledged {
+                promised = files(&run.model).len();
+            }
             if at >= self.acknowledged {
-                if at == self.acknowledged {
-                    promised = tree.names.len();
-                }
-                let next = self.done.get(at).or(self.last.as_ref());
-                match compare(hand, &tree, found, next) {
-                    None => return Ok((found.clone(), promised)),
+                match compare(&run, found, next) {
+                    None => return Ok(promised),
                     // The first is the one that says most: what was acknowledged.
                     Some(difference) if nearest.is_empty() => nearest = difference,
                     Some(_) => {}
                 }
             }
-            let Some(deed) = self.done.get(at) else { break };
-            tree.apply(hand, deed);
-        }
-        if let Some(last) = &self.last {
-            tree.apply(hand, last);
-            if compare(hand, &tree, found, None).is_none() {
-                return Ok((found.clone(), promised));
+            if let Some(op) = next {
+                run.replay(op, None);
             }
         }
         Err(format!(
-            "{hand}: as after none of deeds {} to {}; against the first: {nearest}",
+            "{name}: as after none of operations {} to {}; against the first: {nearest}",
             self.acknowledged,
             self.done.len() + usize::from(self.last.is_some())
         ))
     }
 }
 
-/// What is different; parts of `next` may have been done.
-pub fn compare(hand: &str, tree: &Tree, found: &Tree, next: Option<&Deed>) -> Option<String> {
-    let mut tree = tree.clone();
-    if let Some(Deed::RemoveTree(dir)) = next {
+/// Returns the difference from the state of an actor; parts of `next` may have been done.
+fn compare(run: &Lockstep, found: &Tree, next: Option<&Op>) -> Option<String> {
+    let mut tree = Tree::of(run);
+    if let Some(Op::RemoveTree { at, .. }) = next {
         // `rm -r` takes one name after the other; what is left must be as it was.
+        let dir = format!("{}/", String::from_utf8_lossy(&at.name));
         let left =
-            |name: &String, _: &mut u64| !is_below(dir, name) || found.names.contains_key(name);
+            |name: &String, _: &mut u64| !name.starts_with(&dir) || found.names.contains_key(name);
         tree.names.retain(left);
     }
-    if let Some(write @ Deed::Write(name, ..)) = next {
+    if let Some(write @ Op::Write { file, .. }) = next {
         // The kernel sends one write in parts: pages of it may be there, others not.
-        let mut after = tree.clone();
-        after.apply(hand, write);
-        let id = tree.names[name];
-        let file = found.names.get(name).and_then(|ino| found.files.get(ino));
-        if let (Some(before), Some(file)) = (tree.files.get_mut(&id), file)
-            && is_between(&before.data, &after.files[&id].data, &file.data)
+        let mut after = run.clone();
+        after.replay(write, None);
+        let ino = run.resolve(file).map_or(0, |ino| ino.0);
+        let name = tree.names.iter().find(|(_, of)| **of == ino).map(|(name, _)| name);
+        let file = name.and_then(|name| found.files.get(found.names.get(name)?));
+        if let (Some(before), Some(file)) = (tree.files.get_mut(&ino), file)
+            && is_between(&before.data, &Tree::of(&after).files[&ino].data, &file.data)
         {
             before.data = file.data.clone();
         }
     }
-    if tree.dirs != found.dirs {
-        return Some(format!("directories {:?}, expected {:?}", found.dirs, tree.dirs));
+    different(&tree, found)
+}
+
+/// Returns the difference. The inodes need not be the same.
+pub fn different(expected: &Tree, found: &Tree) -> Option<String> {
+    if expected.dirs != found.dirs {
+        return Some(format!("directories {:?}, expected {:?}", found.dirs, expected.dirs));
     }
     let names = |tree: &Tree| tree.names.keys().cloned().collect::<Vec<_>>();
-    if names(&tree) != names(found) {
-        return Some(format!("names {:?}, expected {:?}", names(found), names(&tree)));
+    if names(expected) != names(found) {
+        return Some(format!("names {:?}, expected {:?}", names(found), names(expected)));
     }
     let mut numbers = BTreeMap::new();
-    for ((name, id), ino) in tree.names.iter().zip(found.names.values()) {
+    for ((name, id), ino) in expected.names.iter().zip(found.names.values()) {
         if *numbers.entry(id).or_insert(ino) != ino {
             return Some(format!("{name} is no longer another name of the same file"));
         }
-        let (expected, file) = (&tree.files[id], &found.files[ino]);
+        let (expected, file) = (&expected.files[id], &found.files[ino]);
         if expected.xattr != file.xattr {
             return Some(format!("{name}: attribute {:?}, not {:?}", file.xattr, expected.xattr));
         }
@@ -150,34 +189,31 @@ pub fn compare(hand: &str, tree: &Tree, found: &Tree, next: Option<&Deed>) -> Op
     None
 }
 
-/// Whether contents are as during a write that leads from `before` to `after`.
+/// Returns whether contents are as during a write that leads from `before` to `after`.
 fn is_between(before: &[u8], after: &[u8], found: &[u8]) -> bool {
     let byte = |of: &[u8], at: usize| of.get(at).copied().unwrap_or(0);
     let fits = |(at, found): (usize, &u8)| [byte(before, at), byte(after, at)].contains(found);
     (before.len()..=after.len()).contains(&found.len()) && found.iter().enumerate().all(fits)
 }
 
-/// Where contents begin to differ.
+/// Returns the first difference of contents, in words.
 pub fn difference(expected: &[u8], found: &[u8]) -> Option<String> {
     if expected == found {
         return None;
     }
     let shorter = expected.len().min(found.len());
     let at = expected.iter().zip(found).position(|(a, b)| a != b).unwrap_or(shorter);
-    let text = |bytes: &[u8]| {
-        let record = at / 32 * 32;
-        let (from, to) = (record.min(bytes.len()), (record + 32).min(bytes.len()));
-        String::from_utf8_lossy(&bytes[from..to]).into_owned()
-    };
-    let (sizes, texts) = ((found.len(), expected.len()), (text(found), text(expected)));
-    let (found, expected) = texts;
+    let text = |bytes: &[u8]| bytes[at..bytes.len().min(at + 32)].escape_ascii().to_string();
     Some(format!(
-        "{} bytes, expected {}; at {at} {found:?}, expected {expected:?}",
-        sizes.0, sizes.1
+        "{} bytes, expected {}; at {at} '{}', expected '{}'",
+        found.len(),
+        expected.len(),
+        text(found),
+        text(expected)
     ))
 }
 
-/// Reads a hand's directory; `None`: it is not there.
+/// Reads an actor's directory; `None`: it is not there.
 pub fn read(directory: &Path) -> io::Result<Option<Tree>> {
     let mut tree = Tree::default();
     match fs::symlink_metadata(directory) {
@@ -200,11 +236,11 @@ fn read_below(directory: &Path, prefix: &str, tree: &mut Tree) -> io::Result<()>
             tree.dirs.insert(name);
             continue;
         }
-        let mut value = [0u8; 32];
-        let xattr = match getxattr(&path, "user.soak", &mut value[..]) {
+        let mut value = [0u8; 64];
+        let xattr = match getxattr(&path, ATTRIBUTE, &mut value[..]) {
             Err(Errno::NODATA) => None,
             Err(e) => return Err(e.into()),
-            Ok(len) => std::str::from_utf8(&value[..len]).ok().and_then(|text| text.parse().ok()),
+            Ok(len) => Some(value[..len].to_vec()),
         };
         let data = Arc::new(fs::read(&path)?);
         if data.len() as u64 != attr.size() {
@@ -220,29 +256,59 @@ fn read_below(directory: &Path, prefix: &str, tree: &mut Tree) -> io::Result<()>
 mod tests {
     use super::*;
 
-    fn notes(text: &str) -> Notes {
-        let mut notes = Notes { top: (true, true), ..Notes::default() };
-        for deed in text.lines() {
-            notes.last = Deed::parse(deed);
-            notes.end();
-        }
-        notes
+    fn actor() -> Actor {
+        Actor::new(1, 0, 0)
+    }
+
+    /// The directory after so many operations.
+    fn after(count: usize) -> Tree {
+        let mut actor = actor();
+        (0..count).for_each(|_| drop(actor.step()));
+        Tree::of(&actor.run)
     }
 
     #[test]
     fn what_was_acknowledged_must_be_there() {
-        let notes = notes("create a 1\nwrite a 0 50\nfsync a\ncreate b 2\nunlink a");
-        let after = |deeds: usize| {
-            let mut tree = Tree::default();
-            notes.done[..deeds].iter().for_each(|deed| tree.apply("h", deed));
-            tree
-        };
-        for deeds in 3..=5 {
-            notes.judge("h", Some(&after(deeds))).expect("it may have come so far");
+        let notes = Notes::of(301, 300, actor());
+        assert_eq!(notes.done.len(), 299);
+        assert!((200..299).contains(&notes.acknowledged), "{}", notes.acknowledged);
+        let judge = |found: Option<&Tree>| notes.judge("h", actor().run, found);
+        for count in notes.acknowledged..=300 {
+            judge(Some(&after(count))).expect("it may have come so far");
         }
-        assert!(notes.judge("h", Some(&after(2))).is_ok(), "fsync changes nothing");
-        let lost = notes.judge("h", Some(&after(1))).expect_err("the write is lost");
-        assert!(lost.contains("0 bytes, expected 50"), "{lost}");
-        notes.judge("h", None).expect_err("all is lost");
+        let synced = after(notes.acknowledged);
+        let before = (0..notes.acknowledged).rev().find(|count| after(*count) != synced);
+        let lost = judge(Some(&after(before.expect("something changed"))));
+        lost.expect_err("a change is lost");
+        judge(None).expect_err("all is lost");
+        Notes::of(0, 0, actor()).judge("h", actor().run, None).expect("nothing was done");
+        Notes::of(0, 0, actor()).judge("h", actor().run, Some(&after(0))).expect_err("not begun");
+    }
+
+    #[test]
+    fn a_write_may_be_there_in_part() {
+        let (mut actor, mut tried) = (actor(), 0);
+        for at in 0..300 {
+            let before = actor.run.clone();
+            let (op, _) = actor.step();
+            let Op::Write { data, .. } = &op else { continue };
+            let (old, mut torn) = (Tree::of(&before), Tree::of(&actor.run));
+            let Some(ino) = torn.files.keys().find(|ino| {
+                let (old, new) = (&old.files[*ino].data, &torn.files[*ino].data);
+                old != new && old.len() == new.len() && data.len > 1
+            }) else {
+                continue;
+            };
+            let ino = *ino;
+            let file = torn.files.get_mut(&ino).expect("found");
+            let old = &old.files[&ino].data;
+            let first = file.data.iter().zip(old.iter()).position(|(a, b)| a != b);
+            let first = first.expect("they differ");
+            Arc::make_mut(&mut file.data)[first] = old[first];
+            assert_eq!(compare(&before, &torn, Some(&op)), None, "operation {at}");
+            assert!(compare(&before, &torn, None).is_some() || torn.files[&ino].data == *old);
+            tried += 1;
+        }
+        assert!(tried > 3, "{tried}");
     }
 }

@@ -1,31 +1,29 @@
-//! The processes that use the mount. Each has a few hands, threads with a directory of their own.
+//! The processes that use the mount. Each has a few actors, threads with a directory of their own.
 //!
-//! A hand notes each deed in a file outside the volume before and after: whole lines, so that what
-//! it noted before the mount died stays.
+//! An actor notes in a file outside the volume when an operation begins (`<`) and ends (`>`), and
+//! what was wrong (`!`): whole lines, so that what it noted before the mount died stays.
 
-use super::deed::{Deed, Tree, contents};
+use super::actor::Actor;
 use super::verify::difference;
-use crate::rng::Rng;
-use rustix::fs::{XattrFlags, setxattr, statfs};
+use crate::exec::Answer;
+use crate::system::Files;
+use rustix::fs::statfs;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a worker is told in its environment.
+/// Environment variable with the orders of a worker.
 const ORDERS: &str = "SHOAL_SOAK_WORKER";
-/// Hands of each process.
-pub const HANDS: u64 = 2;
-/// Files that are open without a name, at most.
-const HIDDEN: usize = 8;
+/// Actors of each process.
+pub const ACTORS: u64 = 2;
 
-/// What a worker process is to do.
+/// Orders of a worker process.
 #[derive(Clone, Debug)]
 pub struct Orders {
     /// The mount.
     pub mount: PathBuf,
-    /// Where the notes go.
+    /// Folder of the notes.
     pub notes: PathBuf,
     /// Seed of the run.
     pub seed: u64,
@@ -53,143 +51,51 @@ impl Orders {
         Some(Orders { mount, notes, seed, round, worker })
     }
 
-    /// Names of the directories and notes of all its hands.
-    pub fn hands(&self) -> impl Iterator<Item = String> + use<> {
-        let (worker, round) = (self.worker, self.round);
-        (0..HANDS).map(move |hand| format!("h{}r{round}", worker * HANDS + hand))
+    /// Numbers of all its actors, with the names of their directories and notes.
+    pub fn actors(&self) -> impl Iterator<Item = (u64, String)> + use<> {
+        let (first, round) = (self.worker * ACTORS, self.round);
+        (first..first + ACTORS).map(move |actor| (actor, format!("h{actor}r{round}")))
     }
 }
 
 /// Life of a worker: until the mount dies, or goes.
 pub fn work(orders: &Orders) {
     std::thread::scope(|scope| {
-        for (number, name) in orders.hands().enumerate() {
+        for (number, name) in orders.actors() {
             scope.spawn(move || {
-                let seed = Rng::new(orders.seed).fork(orders.round << 16 | orders.worker << 8);
-                Hand::new(orders, name).live(&mut seed.fork(number as u64 + 1));
+                let actor = Actor::new(orders.seed, orders.round, number);
+                let path = orders.notes.join(&name);
+                let notes = OpenOptions::new().append(true).create(true).open(path);
+                live(actor, &orders.mount, &orders.mount.join(name), &notes.expect("notes"));
             });
         }
     });
 }
 
-struct Hand {
-    name: String,
-    mount: PathBuf,
-    directory: PathBuf,
-    notes: File,
-    hidden: Vec<File>,
-}
-
-impl Hand {
-    fn new(orders: &Orders, name: String) -> Hand {
-        let notes = OpenOptions::new().append(true).create(true).open(orders.notes.join(&name));
-        let notes = notes.expect("notes");
-        let (mount, directory) = (orders.mount.clone(), orders.mount.join(&name));
-        Hand { name, mount, directory, notes, hidden: Vec::new() }
-    }
-
-    fn note(&mut self, line: String) {
-        self.notes.write_all(line.as_bytes()).expect("notes");
-    }
-
-    /// A line that begins with `<` and is followed by `>`: done. By `!`: wrong.
-    fn live(mut self, rng: &mut Rng) {
-        let mut tree = Tree::default();
-        self.note("< top\n".into());
-        match fs::create_dir(&self.directory) {
-            Ok(()) => self.note(">\n".into()),
-            Err(e) => return self.give_up("top", &e),
-        }
-        for id in 1.. {
-            let deed = tree.draw(rng, id);
-            self.note(format!("< {deed}\n"));
-            if let Err(e) = self.act(&tree, &deed) {
-                return self.give_up(&deed.to_string(), &e);
+fn live(mut actor: Actor, mount: &Path, directory: &Path, mut notes: &File) {
+    let mut note = |line: &str| notes.write_all(line.as_bytes()).expect("notes");
+    note("<\n");
+    let mut files = Files::below(directory);
+    let mut done = fs::create_dir(directory).map_err(|e| format!("top: {e}"));
+    while done.is_ok() {
+        note(">\n");
+        let (op, expected) = actor.step();
+        note("<\n");
+        done = match (files.call(&op), expected) {
+            (Err(e), _) => Err(format!("{op}: {e}")),
+            (Ok((Answer::Bytes(found), _)), Some(expected)) => {
+                difference(&expected, &found).map_or(Ok(()), |wrong| Err(format!("{op}: {wrong}")))
             }
-            self.note(">\n".into());
-            tree.apply(&self.name, &deed);
-            if rng.chance(4)
-                && let Err(e) = self.look(&tree, rng)
-            {
-                return self.give_up("look", &e);
-            }
-        }
+            (Ok(_), _) => Ok(()),
+        };
     }
-
-    /// Only the end of the mount is an excuse, of whatever followed from it: a path that leads to
-    /// the directory below it, an attribute that the kernel still had.
-    fn give_up(&mut self, what: &str, error: &io::Error) {
-        const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
-        let served = statfs(&self.mount).is_ok_and(|fs| fs.f_type as u64 == FUSE_SUPER_MAGIC);
-        if served {
-            self.note(format!("! {what}: {error}\n"));
-        }
-    }
-
-    fn act(&mut self, tree: &Tree, deed: &Deed) -> io::Result<()> {
-        let path = |name: &String| self.directory.join(name);
-        let open = |name: &String| OpenOptions::new().read(true).write(true).open(path(name));
-        match deed {
-            Deed::Create(name, _) => {
-                OpenOptions::new().write(true).create_new(true).open(path(name)).map(drop)
-            }
-            Deed::Write(name, offset, len) => {
-                let bytes = contents(&self.name, tree.names[name], *offset, *len);
-                open(name)?.write_all_at(&bytes, *offset)
-            }
-            Deed::Truncate(name, len) => open(name)?.set_len(*len),
-            Deed::Xattr(name, value) => {
-                let value = value.to_string();
-                let flags = XattrFlags::empty();
-                Ok(setxattr(path(name), "user.soak", value.as_bytes(), flags)?)
-            }
-            Deed::Rename(from, to) => fs::rename(path(from), path(to)),
-            Deed::Link(from, to) => fs::hard_link(path(from), path(to)),
-            Deed::Unlink(name) => fs::remove_file(path(name)),
-            Deed::Hide(name) => {
-                let file = open(name)?;
-                fs::remove_file(path(name))?;
-                if self.hidden.len() == HIDDEN {
-                    self.hidden.remove(0);
-                }
-                // Another name would show what is written to it.
-                if file.metadata()?.nlink() == 0 {
-                    self.hidden.push(file);
-                }
-                Ok(())
-            }
-            Deed::Mkdir(name) => fs::create_dir(path(name)),
-            Deed::RemoveTree(name) => remove_tree(&path(name)),
-            Deed::Fsync(name) => open(name)?.sync_all(),
-            Deed::FsyncDir => File::open(&self.directory)?.sync_all(),
-        }
-    }
-
-    /// Reads a file back, and writes to one without a name.
-    fn look(&mut self, tree: &Tree, rng: &mut Rng) -> io::Result<()> {
-        let names: Vec<&String> = tree.names.keys().collect();
-        if !names.is_empty() {
-            let name = *rng.pick(&names);
-            let found = fs::read(self.directory.join(name))?;
-            if let Some(difference) = difference(&tree.files[&tree.names[name]].data, &found) {
-                return Err(io::Error::other(format!("{name}: {difference}")));
-            }
-        }
-        match self.hidden.last() {
-            Some(file) => file.write_all_at(&[7; 5_000], rng.below(90_000)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// By another program: as a user would. What it says when the mount dies says nothing.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    let done = Command::new("rm").arg("-r").arg(path).output()?;
-    if done.status.success() {
-        return Ok(());
-    }
-    match fs::symlink_metadata(path) {
-        Ok(_) => Err(io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned())),
-        Err(e) => Err(e),
+    // Only the end of the mount is an excuse, of whatever followed from it: a path that leads to
+    // the directory below it, an attribute that the kernel still had.
+    const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+    let served = statfs(mount).is_ok_and(|fs| fs.f_type as u64 == FUSE_SUPER_MAGIC);
+    if let Err(wrong) = done
+        && served
+    {
+        note(&format!("! {}\n", wrong.replace('\n', " ")));
     }
 }

@@ -3,7 +3,7 @@
 use super::Workload;
 use crate::exec::Lockstep;
 use crate::op::{Data, Op, Target, Who, at};
-use shoal::{SetTime, XattrFlags};
+use shoal::raw::{SetTime, XattrFlags};
 use shoal_base::limits::FILE_SIZE_MAX;
 
 impl Workload {
@@ -15,6 +15,16 @@ impl Workload {
         if self.rng.chance(30) {
             return Op::RemoveXattr { who, file, name };
         }
+        let data = self.xattr_value();
+        let flags = match self.rng.below(6) {
+            0 => XattrFlags { create: true, ..XattrFlags::default() },
+            1 => XattrFlags { replace: true, ..XattrFlags::default() },
+            _ => XattrFlags::default(),
+        };
+        Op::SetXattr { who, file, name, data, flags }
+    }
+
+    pub(super) fn xattr_value(&mut self) -> Data {
         let len = match self.rng.below(12) {
             0 => 0,
             1..=5 => self.rng.range(1, 60),
@@ -22,13 +32,7 @@ impl Workload {
             9 => *self.rng.pick(&[1024, 1025, 65_536, 65_537]),
             _ => self.rng.range(1025, 20_000),
         };
-        let data = Data { seed: self.rng.next(), len: len as u32 };
-        let flags = match self.rng.below(6) {
-            0 => XattrFlags { create: true, ..XattrFlags::default() },
-            1 => XattrFlags { replace: true, ..XattrFlags::default() },
-            _ => XattrFlags::default(),
-        };
-        Op::SetXattr { who, file, name, data, flags }
+        Data { seed: self.rng.next(), len: len as u32 }
     }
 
     pub(super) fn xattr_name(&mut self) -> Vec<u8> {

@@ -1,6 +1,6 @@
-//! What runs are about: weights of the families of operations, and sizes.
+//! Profiles of runs: weights of the families of operations, and sizes.
 
-/// What a run is mostly about: weights of the families of operations.
+/// Profile of a run: weights of the families of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// For reports.
@@ -83,6 +83,17 @@ pub(super) const ADVERSARY: Profile = Profile {
     ..GENERAL
 };
 
+/// Batches most of all. Not drawn like the others, of which three in four seeds have some batches
+/// between their other operations.
+pub(super) const BATCHES: Profile = Profile {
+    name: "batches",
+    make: 30,
+    durability: 10,
+    names: 20,
+    crashes_per_mille: 20,
+    ..GENERAL
+};
+
 /// Hundreds of roots with the longest names. Not drawn like the others: see [`FULL`].
 pub(super) const MANY_ROOTS: Profile = Profile {
     name: "many roots",
@@ -111,7 +122,16 @@ pub(super) const FULL: Profile = Profile {
     ..GENERAL
 };
 
-/// Whether the runs of a seed are on a small volume that they fill.
+/// Returns whether the runs of a seed are on a small volume that they fill.
 pub fn runs_full(seed: u64) -> bool {
     seed % 10 == 7
+}
+
+/// The profile of this name.
+pub fn profile_named(name: &str) -> Option<Profile> {
+    PROFILES
+        .iter()
+        .chain([&FULL, &ADVERSARY, &MANY_ROOTS, &BATCHES])
+        .find(|p| p.name == name)
+        .copied()
 }

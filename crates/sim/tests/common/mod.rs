@@ -1,7 +1,6 @@
 //! Mounts of these tests, served by the test program itself, started again: this crate knows the
 //! library of mounts, not the command.
 
-use shoal_sim::mounted;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -28,21 +27,11 @@ pub fn serve() {
     let Some(path) = std::env::var_os(VOLUME).map(PathBuf::from) else { return };
     let directory = std::env::var_os(DIRECTORY).expect("a directory");
     let options = shoal_fuse::MountOptions::default();
-    let volume = Arc::new(shoal::Volume::open(&path, &options.open_options()).expect("open"));
+    let volume = Arc::new(shoal::raw::Volume::open(&path, &options.open_options()).expect("open"));
     let directory = Path::new(&directory);
     let mount = shoal_fuse::Mount::new(volume.clone(), directory, "sim", &options).expect("mount");
     println!("ready");
     mount.wait();
     let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");
     volume.close().expect("close");
-}
-
-/// Whether mounts can be tried here; says so past the capture of what passing tests print if not.
-pub fn can_mount(test: &str) -> bool {
-    let can = mounted::possible();
-    if !can {
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "SKIPPED {test}: it needs root and /dev/fuse");
-    }
-    can
 }

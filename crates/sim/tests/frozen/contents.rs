@@ -5,7 +5,7 @@
 //! in the text file beside an image and in the rows of `rows.rs`. New names can be added at any
 //! time: images made before do not list them.
 
-use shoal::{Device, JournalDump, MemDevice};
+use shoal::raw::{Device, JournalDump, MemDevice};
 use shoal_base::Ino;
 use shoal_format::Ptr;
 use shoal_format::attr::{Attr, Attrs, Value};
@@ -16,7 +16,7 @@ use shoal_format::dirent::Dirent;
 use shoal_format::extent::Extent;
 use shoal_format::features::{self, Word};
 use shoal_format::inode::{
-    FLAG_ACL, FLAG_CAPABILITY, FLAG_CUT, FLAG_DEFAULT_ACL, FLAG_TMPFILE, Form, Inode,
+    FLAG_ACL, FLAG_CAPABILITY, FLAG_DEFAULT_ACL, FLAG_TMPFILE, FLAG_TRUNCATING, Form, Inode,
 };
 use shoal_format::node::{Key, TreeId};
 use shoal_txn::{Image, Root, Store, StoreOptions};
@@ -36,8 +36,8 @@ pub fn contents(device: &Arc<MemDevice>) -> Counts {
     tables(device, &mut counts);
     journal(device, &mut counts);
     let store = store(device);
-    count(&mut counts, "orphan slot in use", store.orphans.len() as u64);
-    for root in store.roots.iter() {
+    count(&mut counts, "orphan slot in use", store.orphans().len() as u64);
+    for root in store.roots().iter() {
         root_contents(root, &mut counts);
     }
     counts
@@ -179,7 +179,7 @@ impl InodeAt<'_> {
             (FLAG_ACL, "inode, access list"),
             (FLAG_DEFAULT_ACL, "inode, default access list"),
             (FLAG_CAPABILITY, "inode, capabilities"),
-            (FLAG_CUT, "inode, being cut"),
+            (FLAG_TRUNCATING, "inode, being cut"),
         ];
         for (_, name) in flags.into_iter().filter(|(flag, _)| core.flags & flag != 0) {
             self.count(name);
@@ -308,8 +308,8 @@ fn form_name(form: Form) -> &'static str {
 }
 
 fn kind_name(kind: u8) -> &'static str {
-    use shoal::FileKind::*;
-    match shoal::FileKind::from_dirent_type(kind) {
+    use shoal::raw::FileKind::*;
+    match shoal::raw::FileKind::from_dirent_type(kind) {
         Some(Fifo) => "fifo",
         Some(CharDevice | BlockDevice) => "device",
         Some(Directory) => "directory",

@@ -2,7 +2,7 @@
 //! Nothing here is random, and nearly all contents are text that repeats, so that an image stays
 //! small.
 
-use shoal::{
+use shoal::raw::{
     Caller, Fallocate, Ino, OpenOptions, RenameFlags, SetAttr, SetTime, Time, Volume, XattrFlags,
 };
 use shoal_base::limits::NAME_MAX;
@@ -55,7 +55,7 @@ impl Fill<'_> {
     }
 
     pub fn dir(&self, above: Ino, name: &str) -> Ino {
-        self.volume.mkdir(&self.who, above, name.as_bytes(), 0o755).unwrap().ino
+        self.volume.namespace().mkdir(&self.who, above, name.as_bytes(), 0o755).unwrap().ino
     }
 
     /// An empty file.
@@ -64,7 +64,7 @@ impl Fill<'_> {
     }
 
     fn named(&self, dir: Ino, name: &[u8]) -> Ino {
-        self.volume.create(&self.who, dir, name, 0o644).unwrap().ino
+        self.volume.namespace().create(&self.who, dir, name, 0o644).unwrap().ino
     }
 
     /// A file with so many bytes.
@@ -75,25 +75,25 @@ impl Fill<'_> {
     }
 
     pub fn write(&self, ino: Ino, at: u64, bytes: &[u8]) {
-        let written = self.volume.write(ino, at, bytes, false).unwrap();
+        let written = self.volume.files().write(ino, at, bytes, false).unwrap();
         assert_eq!(written, bytes.len());
     }
 
     pub fn set(&self, ino: Ino, name: &str, value: &[u8]) {
-        self.volume.setxattr(&self.who, ino, name.as_bytes(), value, ANY).unwrap();
+        self.volume.attributes().setxattr(&self.who, ino, name.as_bytes(), value, ANY).unwrap();
     }
 
     pub fn resize(&self, ino: Ino, size: u64) {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.volume.setattr(&self.who, ino, &set).unwrap();
+        self.volume.attributes().setattr(&self.who, ino, &set).unwrap();
     }
 
     pub fn allocate(&self, ino: Ino, mode: Fallocate, at: u64, len: u64) {
-        self.volume.fallocate(ino, mode, at, len).unwrap();
+        self.volume.files().fallocate(ino, mode, at, len).unwrap();
     }
 
     pub fn unlink(&self, dir: Ino, name: &str) {
-        self.volume.unlink(&self.who, dir, name.as_bytes()).unwrap();
+        self.volume.namespace().unlink(&self.who, dir, name.as_bytes()).unwrap();
     }
 
     /// Fills a directory with everything.
@@ -123,7 +123,7 @@ impl Fill<'_> {
         self.write(sparse, (1 << 40) - 7, b"the end");
         let grown = self.file(dir, "grown");
         for n in 0..12 {
-            self.volume.append(grown, &text("appended", 700 + n), false).unwrap();
+            self.volume.files().append(grown, &text("appended", 700 + n), false).unwrap();
             self.volume.sync().unwrap();
         }
         self.write(self.file(dir, "incompressible"), 0, &noise(9000));
@@ -159,7 +159,7 @@ impl Fill<'_> {
         self.set(tree, &longest, b"the longest name");
         for name in colliding(self.seed ^ Namespace::User as u64, 3) {
             let name = [&b"user."[..], &name].concat();
-            self.volume.setxattr(&self.who, tree, &name, b"collides", ANY).unwrap();
+            self.volume.attributes().setxattr(&self.who, tree, &name, b"collides", ANY).unwrap();
         }
         // Permitted and inheritable: CAP_NET_RAW.
         let capability = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -185,23 +185,23 @@ impl Fill<'_> {
             self.named(dir, &name);
         }
         // The one in the middle goes: the last takes its place.
-        self.volume.unlink(&self.who, dir, &colliding(self.seed, 5)[2]).unwrap();
+        self.volume.namespace().unlink(&self.who, dir, &colliding(self.seed, 5)[2]).unwrap();
         let (one, two) = (self.dir(dir, "one"), self.dir(dir, "two"));
         let linked = self.filled(one, "three names", 10);
         for (dir, name) in [(one, "second"), (two, "third")] {
-            self.volume.link(&self.who, linked, dir, name.as_bytes()).unwrap();
+            self.volume.namespace().link(&self.who, linked, dir, name.as_bytes()).unwrap();
         }
         let many = self.file(two, "many names");
         for n in 0..MANY_LINKS {
             let name = format!("name {n} of many, which are too long for the inode together");
-            self.volume.link(&self.who, many, two, name.as_bytes()).unwrap();
+            self.volume.namespace().link(&self.who, many, two, name.as_bytes()).unwrap();
         }
         self.file(one, "to be moved");
         self.dir(one, "to be moved too");
         let plain = RenameFlags::default();
         for (from, to) in [("to be moved", "moved"), ("to be moved too", "moved too")] {
             let (from, to) = (from.as_bytes(), to.as_bytes());
-            self.volume.rename(&self.who, one, from, two, to, plain).unwrap();
+            self.volume.namespace().rename(&self.who, one, from, two, to, plain).unwrap();
         }
     }
 
@@ -214,10 +214,10 @@ impl Fill<'_> {
             ("block device", 0o060_660, 0x0800_0001),
         ];
         for (name, mode, rdev) in special {
-            self.volume.mknod(&self.who, dir, name.as_bytes(), mode, rdev).unwrap();
+            self.volume.namespace().mknod(&self.who, dir, name.as_bytes(), mode, rdev).unwrap();
         }
-        self.volume.symlink(&self.who, dir, b"symlink", b"../data/empty").unwrap();
-        self.volume.symlink(&self.who, dir, b"long symlink", &[b'/'; 4000]).unwrap();
+        self.volume.namespace().symlink(&self.who, dir, b"symlink", b"../data/empty").unwrap();
+        self.volume.namespace().symlink(&self.who, dir, b"long symlink", &[b'/'; 4000]).unwrap();
         self.dir(dir, "empty directory");
         let times = self.file(dir, "times");
         let to = |sec, nsec| Some(SetTime::To(Time { sec, nsec }));
@@ -230,12 +230,12 @@ impl Fill<'_> {
             mtime: to(-12_345, 1),
             ..SetAttr::default()
         };
-        self.volume.setattr(&self.who, times, &set).unwrap();
+        self.volume.attributes().setattr(&self.who, times, &set).unwrap();
         let shared = self.dir(dir, "shared");
         let set = SetAttr { mode: Some(0o3777), gid: Some(100), ..SetAttr::default() };
-        self.volume.setattr(&self.who, shared, &set).unwrap();
+        self.volume.attributes().setattr(&self.who, shared, &set).unwrap();
         let user = Caller { umask: 0o027, ..Caller::user(1001, 1001) };
-        self.volume.create(&user, shared, b"of a user", 0o666).unwrap();
+        self.volume.namespace().create(&user, shared, b"of a user", 0o666).unwrap();
     }
 
     /// Makes files, removes them and makes them again, so that numbers have been used before. The
@@ -248,7 +248,7 @@ impl Fill<'_> {
             if generation < 2 {
                 (0..70).for_each(|n| self.unlink(dir, &format!("again {n}")));
                 if apart {
-                    self.volume.checkpoint().unwrap();
+                    self.volume.maintenance().checkpoint().unwrap();
                 }
             }
         }
@@ -264,10 +264,10 @@ impl Fill<'_> {
             self.set(attributes, &format!("user.{n}"), &text("orphan", 200));
         }
         for (ino, name) in [(many, "orphan"), (attributes, "orphan with attributes")] {
-            self.volume.hold(ino, 1).unwrap();
+            self.volume.references().hold(ino, 1).unwrap();
             self.unlink(dir, name);
         }
-        let unnamed = self.volume.tmpfile(&self.who, dir, 0o600).unwrap().ino;
+        let unnamed = self.volume.namespace().tmpfile(&self.who, dir, 0o600).unwrap().ino;
         self.write(unnamed, 0, &text("unnamed", 2000));
     }
 }

@@ -2,7 +2,7 @@
 //! says what is in it, README.md has a row for each.
 
 use super::contents::Counts;
-use shoal::{Device, MemDevice};
+use shoal::raw::{Device, MemDevice};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@
 //!
 //! Access times are left out: reading changes them.
 
-use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, Time, Volume};
+use shoal::raw::{Attr, Caller, Code, FileKind, Ino, Seek, Time, Volume};
 use shoal_sim::call::{list, list_xattrs};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 /// The listing of everything below the top of a volume, names in order.
 pub fn listing(volume: &Volume) -> String {
     let mut shown = Shown::default();
-    let top = volume.getattr(Ino::ROOT).unwrap();
+    let top = volume.attributes().getattr(Ino::ROOT).unwrap();
     below(volume, &top, b"", &mut shown);
     shown.text
 }
@@ -51,7 +51,7 @@ fn below(volume: &Volume, attr: &Attr, path: &[u8], shown: &mut Shown) {
         return;
     }
     for (name, ino) in list(volume, attr.ino, 100).unwrap() {
-        let child = volume.lookup(&Caller::root(), attr.ino, &name).unwrap();
+        let child = volume.namespace().lookup(&Caller::root(), attr.ino, &name).unwrap();
         assert_eq!(child.ino, ino, "{} is listed as another file", name.escape_ascii());
         let path = [path, b"/", &name].concat();
         below(volume, &child, &path, shown);
@@ -71,7 +71,7 @@ fn line(volume: &Volume, attr: &Attr, path: &[u8], text: &mut String) {
     let _ = match kind {
         FileKind::Regular => write!(text, " hash {:016x}", contents_hash(volume, ino, size)),
         FileKind::Symlink => {
-            let target = volume.readlink(ino).unwrap();
+            let target = volume.namespace().readlink(ino).unwrap();
             write!(text, " -> {}", short(&target))
         }
         FileKind::CharDevice | FileKind::BlockDevice => write!(text, " device {:#x}", attr.rdev),
@@ -79,7 +79,7 @@ fn line(volume: &Volume, attr: &Attr, path: &[u8], text: &mut String) {
     };
     text.push('\n');
     attributes(volume, ino, text);
-    if volume.has_parent_pointers() && ino != Ino::ROOT {
+    if volume.paths().has_parent_pointers() && ino != Ino::ROOT {
         other_paths(volume, ino, path, text);
     }
 }
@@ -87,14 +87,14 @@ fn line(volume: &Volume, attr: &Attr, path: &[u8], text: &mut String) {
 fn attributes(volume: &Volume, ino: Ino, text: &mut String) {
     let who = Caller::root();
     for name in list_xattrs(volume, &who, ino).unwrap() {
-        let value = volume.getxattr(&who, ino, &name).unwrap();
+        let value = volume.attributes().getxattr(&who, ino, &name).unwrap();
         let _ = writeln!(text, "  xattr {} {}", name.escape_ascii(), short(&value));
     }
 }
 
 /// The other paths of a file, as its parent pointers say.
 fn other_paths(volume: &Volume, ino: Ino, path: &[u8], text: &mut String) {
-    let mut paths = volume.paths_of(ino).unwrap();
+    let mut paths = volume.paths().paths_of(ino).unwrap();
     paths.sort();
     let found = paths.iter().position(|known| known == path);
     paths.remove(found.unwrap_or_else(|| panic!("{} is not its path", path.escape_ascii())));
@@ -117,12 +117,12 @@ fn contents_hash(volume: &Volume, ino: Ino, size: u64) -> u64 {
     let mut hash = Xxh3::new();
     let mut at = 0;
     while at < size {
-        let start = match volume.seek(ino, at, Seek::Data) {
+        let start = match volume.files().seek(ino, at, Seek::Data) {
             Ok(start) => start,
             Err(e) if e.is(Code::NoDevice) => break,
             Err(e) => panic!("seek in inode {ino}: {e}"),
         };
-        let hole = volume.seek(ino, start, Seek::Hole).unwrap();
+        let hole = volume.files().seek(ino, start, Seek::Hole).unwrap();
         for page in start / PAGE..hole.div_ceil(PAGE) {
             hash_page(volume, ino, page, &mut hash);
         }
@@ -133,7 +133,7 @@ fn contents_hash(volume: &Volume, ino: Ino, size: u64) -> u64 {
 
 fn hash_page(volume: &Volume, ino: Ino, page: u64, hash: &mut Xxh3) {
     let mut bytes = [0; PAGE as usize];
-    volume.read(ino, page * PAGE, &mut bytes).unwrap();
+    volume.files().read(ino, page * PAGE, &mut bytes).unwrap();
     if bytes.iter().any(|b| *b != 0) {
         hash.update(&page.to_le_bytes());
         hash.update(&bytes);

@@ -28,7 +28,7 @@ use kept::Kept;
 use listing::listing;
 use maker::{DRAFT, NUMBER, format_label, may_replace, name_of};
 use rows::ROWS;
-use shoal::{
+use shoal::raw::{
     Caller, Device, FileKind, Ino, MemDevice, OpenOptions, RenameFlags, ScrubAt, ScrubReport,
     TreeCheck, Volume, XattrFlags,
 };
@@ -68,7 +68,7 @@ fn assert_clean(volume: &Volume) {
     assert_eq!(report.problems, [], "check");
     let (mut report, mut at) = (ScrubReport::default(), Some(ScrubAt::default()));
     while let Some(here) = at {
-        at = volume.scrub_step(here, 1 << 20, &mut report).unwrap();
+        at = volume.maintenance().scrub_step(here, 1 << 20, &mut report).unwrap();
     }
     assert_eq!(report.problems, [], "scrub");
 }
@@ -78,7 +78,7 @@ fn assert_clean(volume: &Volume) {
 fn assert_sound(volume: &Volume) {
     assert_clean(volume);
     let found = walk(volume, Ino::ROOT, true).unwrap();
-    let checked = match volume.has_parent_pointers() {
+    let checked = match volume.paths().has_parent_pointers() {
         true => checks::all(volume, &found),
         false => checks::links_are_names(&found.state)
             .and_then(|()| checks::directories_count_entries(&found.state))
@@ -160,38 +160,41 @@ fn bytes_of(device: &MemDevice) -> Vec<u8> {
 /// Changes or removes everything that is there, and makes new things beside it.
 fn use_it(volume: &Volume) {
     let (who, plain) = (Caller::root(), RenameFlags::default());
-    let dir = volume.mkdir(&who, Ino::ROOT, b"of today", 0o755).unwrap().ino;
-    let root = volume.root_create(&who, b"root of today", 0o755).unwrap().ino;
+    let dir = volume.namespace().mkdir(&who, Ino::ROOT, b"of today", 0o755).unwrap().ino;
+    let root = volume.subvolumes().create(&who, b"root of today", 0o755).unwrap().ino;
     for above in [dir, root] {
-        let file = volume.create(&who, above, b"file", 0o644).unwrap().ino;
-        volume.write(file, 0, &text("file", 30_000), false).unwrap();
+        let file = volume.namespace().create(&who, above, b"file", 0o644).unwrap().ino;
+        volume.files().write(file, 0, &text("file", 30_000), false).unwrap();
         let value = text("value", 2000);
-        volume.setxattr(&who, file, b"user.today", &value, XattrFlags::default()).unwrap();
-        volume.link(&who, file, above, b"link").unwrap();
-        volume.symlink(&who, above, b"symlink", b"file").unwrap();
+        volume
+            .attributes()
+            .setxattr(&who, file, b"user.today", &value, XattrFlags::default())
+            .unwrap();
+        volume.namespace().link(&who, file, above, b"link").unwrap();
+        volume.namespace().symlink(&who, above, b"symlink", b"file").unwrap();
     }
     let (mut files, mut changed) = (Vec::new(), 0);
-    let each = &mut |entry: shoal::DirEntry<'_>| {
+    let each = &mut |entry: shoal::raw::DirEntry<'_>| {
         files.push((entry.name.to_vec(), entry.ino, entry.kind));
         true
     };
-    volume.readdir(Ino::ROOT, 2, each).unwrap();
+    volume.directories().readdir(Ino::ROOT, 2, each).unwrap();
     for (name, ino, kind) in files {
         match kind {
             FileKind::Regular => {
-                volume.append(ino, b"appended today", false).unwrap();
+                volume.files().append(ino, b"appended today", false).unwrap();
                 let new = [b"moved ", &name[..]].concat();
-                volume.rename(&who, Ino::ROOT, &name, dir, &new, plain).unwrap();
+                volume.namespace().rename(&who, Ino::ROOT, &name, dir, &new, plain).unwrap();
             }
             FileKind::Directory if ino.root() == Ino::ROOT.root() && ino != dir => {
-                volume.remove_tree(&who, Ino::ROOT, &name, TreeCheck::Tree).unwrap();
+                volume.namespace().remove_tree(&who, Ino::ROOT, &name, TreeCheck::Tree).unwrap();
             }
             _ => continue,
         }
         changed += 1;
     }
-    assert!(changed > 0 || volume.root_list().len() > 1, "nothing there was changed");
-    volume.unlink(&who, dir, b"file").unwrap();
+    assert!(changed > 0 || volume.subvolumes().list().len() > 1, "nothing there was changed");
+    volume.namespace().unlink(&who, dir, b"file").unwrap();
 }
 
 /// Takes every access control list away: the model knows none.
@@ -199,7 +202,7 @@ fn without_lists(volume: &Volume) {
     let who = Caller::root();
     for (ino, xattrs) in walk(volume, Ino::ROOT, true).unwrap().xattrs {
         for list in xattrs.keys().filter(|name| name.starts_with(b"system.posix_acl")) {
-            volume.removexattr(&who, ino, list).unwrap();
+            volume.attributes().removexattr(&who, ino, list).unwrap();
         }
     }
 }
@@ -212,7 +215,7 @@ fn random_run(volume: &Volume) {
     let mut done = 0;
     for _ in 0..STEPS {
         let op = workload.next(&run);
-        if matches!(op, Op::Paths { .. }) && !volume.has_parent_pointers() {
+        if matches!(op, Op::Paths { .. }) && !volume.paths().has_parent_pointers() {
             continue;
         }
         let step = run.step(volume, &op).unwrap_or_else(|e| panic!("{op}: {e}"));
@@ -220,7 +223,7 @@ fn random_run(volume: &Volume) {
     }
     assert!(done > STEPS / 2, "{done} operations of {STEPS}");
     for ino in run.slots.into_iter().flatten() {
-        volume.release(ino, 1);
+        volume.references().release(ino, 1);
     }
 }
 
@@ -230,7 +233,7 @@ fn recovered_and(work: fn(&Volume)) {
         let device = kept.device();
         let volume = open(&device, false);
         assert_same(&listing(&volume), &kept.listing, "after recovery");
-        volume.reap_roots(&mut |_| {}).unwrap();
+        volume.maintenance().reap_roots(&mut |_| {}).unwrap();
         assert_same(&listing(&volume), &kept.listing, "after deleted roots were freed");
         assert_sound(&volume);
         checks::nothing_waits_to_be_freed(&volume).unwrap();
@@ -297,7 +300,7 @@ fn a_damaged_leaf_of_an_image_is_repaired() {
         assert!(report.found.iter().any(|p| p.message.contains("dirents")), "{:?}", report.found);
         assert!(report.written && report.left.is_empty(), "{:?}", report.left);
         let volume = open(&device, false);
-        if volume.has_parent_pointers() {
+        if volume.paths().has_parent_pointers() {
             let (found, expected) = (listing(&volume), &kept.listing);
             assert_same(&without_times(&found), &without_times(expected), "after the repair");
         }

@@ -6,7 +6,7 @@ use super::kept::{self, Kept, packed};
 use super::listing::listing;
 use super::rows::{ROWS, Row};
 use super::workshop::{bytes_of, device_of};
-use shoal::{OpenOptions, Volume};
+use shoal::raw::{OpenOptions, Volume};
 use shoal_format::features::VERSION;
 
 /// Number of the current version, and of its draft; 0: it has been released.

@@ -9,7 +9,7 @@
 use super::contents::Counts;
 use super::fill::{Fill, SEGMENT, SIZE, session, text};
 use super::workshop::Workshop;
-use shoal::{Fallocate, Ino, MkfsOptions, OpenOptions, TreeCheck};
+use shoal::raw::{Fallocate, Ino, Lab, MkfsOptions, OpenOptions, TreeCheck};
 use shoal_format::claim::{self, OwnerClaim};
 use shoal_format::{Codec, Compression};
 use shoal_sim::image::Image;
@@ -292,7 +292,10 @@ fn small() -> MkfsOptions {
 /// Sessions in which transactions of an intent, and steps of what takes several, are written one by
 /// one, and steps are small: a crash can come between them.
 fn by_steps() -> OpenOptions {
-    OpenOptions { attr_intents_flushed: true, step_records: 8, ..session() }
+    OpenOptions {
+        lab: Lab { attr_intents_flushed: true, step_records: 8, ..Lab::default() },
+        ..session()
+    }
 }
 
 fn has(counts: &Counts, name: &str) -> bool {
@@ -304,7 +307,8 @@ fn clean(mkfs: MkfsOptions) -> Image {
     shop.session(|fill| {
         fill.everything(Ino::ROOT);
         for name in ["one root", "another root"] {
-            let root = fill.volume.root_create(&fill.who, name.as_bytes(), 0o750).unwrap().ino;
+            let root =
+                fill.volume.subvolumes().create(&fill.who, name.as_bytes(), 0o750).unwrap().ino;
             fill.names(fill.dir(root, "names"));
             fill.filled(root, "contents", 5000);
         }
@@ -344,7 +348,7 @@ fn roots(mkfs: MkfsOptions) -> Image {
     let shop = Workshop::new(mkfs);
     shop.session(|fill| {
         let name = |n: usize| format!("root {n}").into_bytes();
-        let make = |n| fill.volume.root_create(&fill.who, &name(n), 0o755).unwrap().ino;
+        let make = |n| fill.volume.subvolumes().create(&fill.who, &name(n), 0o755).unwrap().ino;
         let tops: Vec<Ino> = (0..75).map(make).collect();
         for (n, top) in tops.iter().enumerate().filter(|(n, _)| n % 10 == 3) {
             fill.filled(*top, "contents", n * 100);
@@ -352,9 +356,9 @@ fn roots(mkfs: MkfsOptions) -> Image {
         }
         // Vacant again, all but what the last keeps.
         for n in (0..75).step_by(20) {
-            fill.volume.root_delete(&fill.who, &name(n)).unwrap();
+            fill.volume.subvolumes().delete(&fill.who, &name(n)).unwrap();
         }
-        fill.volume.reap_roots(&mut |_| {}).unwrap();
+        fill.volume.maintenance().reap_roots(&mut |_| {}).unwrap();
         half_free_root(fill, tops[33], &name(33));
     });
     shop.closed()
@@ -365,9 +369,9 @@ fn half_free_root(fill: &Fill<'_>, top: Ino, name: &[u8]) {
     for n in 0..1100 {
         fill.file(top, &format!("file {n}"));
     }
-    fill.volume.root_delete(&fill.who, name).unwrap();
-    assert!(fill.volume.reap_some().unwrap(), "a slice of the root is freed");
-    let left = fill.volume.root_list().into_iter().find(|root| root.deleted);
+    fill.volume.subvolumes().delete(&fill.who, name).unwrap();
+    assert!(fill.volume.maintenance().reap_some().unwrap(), "a slice of the root is freed");
+    let left = fill.volume.subvolumes().list().into_iter().find(|root| root.deleted);
     assert!(left.expect("the deleted root").inodes > 50);
 }
 
@@ -376,19 +380,19 @@ fn half_free_root(fill: &Fill<'_>, top: Ino, name: &[u8]) {
 fn in_the_middle(shop: &Workshop, options: &OpenOptions, last: impl FnOnce(&Fill<'_>)) -> usize {
     shop.session(|fill| {
         fill.everything(fill.dir(Ino::ROOT, "old"));
-        fill.volume.root_create(&fill.who, b"old root", 0o755).unwrap();
+        fill.volume.subvolumes().create(&fill.who, b"old root", 0o755).unwrap();
     });
     let volume = shop.open(options);
     let fill = shop.fill(&volume);
     let young = fill.dir(Ino::ROOT, "young");
     fill.everything(young);
     fill.used_again(fill.dir(young, "again"), false);
-    let root = volume.root_create(&fill.who, b"young root", 0o755).unwrap().ino;
+    let root = volume.subvolumes().create(&fill.who, b"young root", 0o755).unwrap().ino;
     fill.filled(root, "contents", 3000);
-    volume.root_delete(&fill.who, b"old root").unwrap();
+    volume.subvolumes().delete(&fill.who, b"old root").unwrap();
     let removed = fill.dir(young, "removed");
     fill.everything(removed);
-    volume.remove_tree(&fill.who, young, b"removed", TreeCheck::Tree).unwrap();
+    volume.namespace().remove_tree(&fill.who, young, b"removed", TreeCheck::Tree).unwrap();
     fill.orphans(young);
     volume.sync().unwrap();
     let position = shop.position();
@@ -400,7 +404,7 @@ fn crashed(mkfs: MkfsOptions) -> Image {
     let shop = Workshop::new(mkfs.clone());
     let from = in_the_middle(&shop, &by_steps(), |fill| {
         let path = b"/young/attributes/in the tree";
-        let ino = fill.volume.resolve(&fill.who, Ino::ROOT, path, true).unwrap().ino;
+        let ino = fill.volume.namespace().resolve(&fill.who, Ino::ROOT, path, true).unwrap().ino;
         // Replaces a value elsewhere by another: the intent has a pointer to it.
         fill.set(ino, "user.far", &text("the new value", 3000));
         fill.set(ino, "user.3", &text("a longer value than fits in one sector", 900));
@@ -432,10 +436,11 @@ fn claim_of_the_dead(mkfs: &MkfsOptions) -> OwnerClaim {
 
 fn recovering(mkfs: MkfsOptions) -> Image {
     let shop = Workshop::new(mkfs.clone());
-    let options = OpenOptions { attr_intents: true, ..by_steps() };
+    let mut options = by_steps();
+    options.lab.attr_intents = true;
     let from = in_the_middle(&shop, &options, |fill| {
         let path = b"/young/attributes/default list";
-        let dir = fill.volume.resolve(&fill.who, Ino::ROOT, path, true).unwrap().ino;
+        let dir = fill.volume.namespace().resolve(&fill.who, Ino::ROOT, path, true).unwrap().ino;
         // Three intents at once: its parent pointer, and the two lists that it inherits.
         fill.dir(dir, "inherits in steps");
     });
@@ -454,7 +459,7 @@ fn cutting(mkfs: MkfsOptions) -> Image {
     });
     let volume = shop.open(&by_steps());
     let fill = shop.fill(&volume);
-    let file = volume.lookup(&fill.who, Ino::ROOT, b"being cut").unwrap().ino;
+    let file = volume.namespace().lookup(&fill.who, Ino::ROOT, b"being cut").unwrap().ino;
     let from = shop.position();
     fill.resize(file, 5 << 13);
     // About half of the extents are gone.
@@ -465,7 +470,7 @@ fn cutting(mkfs: MkfsOptions) -> Image {
 fn reaping(mkfs: MkfsOptions) -> Image {
     let shop = Workshop::new(mkfs);
     shop.session(|fill| {
-        let top = fill.volume.root_create(&fill.who, b"deleted", 0o755).unwrap().ino;
+        let top = fill.volume.subvolumes().create(&fill.who, b"deleted", 0o755).unwrap().ino;
         half_free_root(fill, top, b"deleted");
         let tree = fill.dir(Ino::ROOT, "removed");
         for n in 0..5 {
@@ -478,9 +483,9 @@ fn reaping(mkfs: MkfsOptions) -> Image {
         fill.filled(Ino::ROOT, "stays", 4000);
     });
     let volume = shop.open(&by_steps());
-    let who = shoal::Caller::root();
+    let who = shoal::raw::Caller::root();
     let from = shop.position();
-    volume.remove_tree(&who, Ino::ROOT, b"removed", TreeCheck::Tree).unwrap();
+    volume.namespace().remove_tree(&who, Ino::ROOT, b"removed", TreeCheck::Tree).unwrap();
     shop.crash(from, false, |counts| {
         counts.get("directory, without a name").is_some_and(|n| *n > 1)
             && counts.get("file, data in the inode").is_some_and(|n| *n > 60)

@@ -3,12 +3,13 @@
 
 use super::contents::{Counts, contents, store};
 use super::fill::{Fill, session};
-use shoal::{Device, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Device, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_base::SegNo;
 use shoal_format::batch::BatchHeader;
 use shoal_format::usage::SegKind;
-use shoal_sim::device::{FaultyDevice, LogOp, SECTOR};
+use shoal_sim::device::FaultyDevice;
 use shoal_sim::image::Image;
+use shoal_sim::log::{LogOp, SECTOR};
 use std::sync::Arc;
 
 /// Time of the clock when the making of an image begins, in seconds since 1970: 2026-01-01.
@@ -59,7 +60,8 @@ impl Workshop {
         let device = device_of(&image);
         let sb = shoal_txn::read_superblock(&*device).unwrap();
         assert!(sb.clean, "a session has not been closed");
-        let space = store(&device).space.clone();
+        let store = store(&device);
+        let space = store.space();
         // Segment 0 belongs to the superblocks.
         for seg in
             (1..sb.geometry.segments).filter(|seg| space.kind(SegNo(*seg)) == Some(SegKind::Free))

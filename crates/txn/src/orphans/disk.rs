@@ -1,10 +1,8 @@
-//! The table on the device: a checkpoint writes the slots in use, block by block, each with its
-//! shard's number; empty blocks are not written. Between checkpoints the journal carries the
-//! changes.
+//! The table on the device. A checkpoint writes the slots in use, block by block, each with its
+//! shard's number; empty blocks are not written. Between checkpoints the journal has the changes.
 
 use super::{OrphanSlot, Orphans};
-use crate::open::read_object;
-use crate::writer::MetaWriter;
+use crate::read::read_object;
 use shoal_base::invariant;
 use shoal_base::shard::SHARDS;
 use shoal_base::{Error, Ino, Result};
@@ -14,36 +12,36 @@ use shoal_format::usage::SegKind;
 use shoal_format::{Geometry, Ptr};
 use shoal_space::Space;
 
-/// The slots in use, as a checkpoint writes them: shard, inodes, at most a block full.
+/// The slots in use, as written by a checkpoint: pairs of shard and inodes, at most one block each.
 pub(crate) type Slots = Vec<(u32, Vec<Ino>)>;
 
-/// Whether a pointer can be one to an object of metadata.
+/// Returns whether a pointer may lead to an object of metadata.
 pub(crate) fn may_be_metadata(geometry: &Geometry, space: &Space, ptr: Ptr) -> bool {
     geometry.contains(ptr.addr, u64::from(ptr.len))
         && space.kind(geometry.segment_of(ptr.addr)) == Some(SegKind::Meta)
 }
 
-/// Whether a pointer can be one to an orphan block.
+/// Returns whether a pointer may lead to an orphan block.
 pub(crate) fn is_block(ptr: Ptr) -> bool {
     ptr.is_plain() && ptr.len as usize == orphan::BLOCK_SIZE
 }
 
-/// Writes the blocks and the lists of them; returns the lists and the blocks.
+/// Writes the blocks and their lists with `place`. Returns the lists and the blocks.
 pub(crate) fn write(
     volume: u64,
     slots: &Slots,
-    writer: &mut MetaWriter<'_>,
+    place: &mut dyn FnMut(&[u8]) -> Result<Ptr>,
 ) -> Result<(Vec<Ptr>, Vec<Ptr>)> {
-    let place =
-        |(shard, slots): &(u32, Vec<Ino>)| writer.place(&orphan::encode(volume, *shard, slots));
-    let blocks: Vec<Ptr> = slots.iter().map(place).collect::<Result<_>>()?;
+    let block = |(shard, slots): &(u32, Vec<Ino>)| place(&orphan::encode(volume, *shard, slots));
+    let blocks: Vec<Ptr> = slots.iter().map(block).collect::<Result<_>>()?;
     let lists = blocks.chunks(orphan::LIST_SLOTS);
-    let lists = lists.map(|list| writer.place(&orphan::encode_list(volume, list)));
+    let lists = lists.map(|list| place(&orphan::encode_list(volume, list)));
     Ok((lists.collect::<Result<_>>()?, blocks))
 }
 
 impl Orphans {
-    /// The slots at this moment. To be called with the gate closed. Memory of empty blocks goes.
+    /// Returns the current slots, and frees the memory of empty blocks. Must be called under
+    /// quiesce.
     pub(crate) fn freeze(&self) -> Slots {
         self.shrink();
         let mut slots: Slots = Vec::new();
@@ -60,27 +58,30 @@ impl Orphans {
         slots
     }
 
-    /// Reads the blocks that a checkpoint names. A block that is damaged is left out, and said so
-    /// in the list: what stood in it is space that nothing gives back until fsck does, never a
-    /// file that anybody can reach.
+    /// Reads the blocks of a checkpoint. A damaged block is left out and described in the damage,
+    /// after that of the lists: the space of its inodes stays in use until fsck frees it; no
+    /// reachable file is affected.
     pub(crate) fn read(
         device: &dyn Device,
         geometry: &Geometry,
         volume: u64,
         blocks: &[Ptr],
-    ) -> Result<(Orphans, Vec<String>)> {
-        let (orphans, mut damage) = (Orphans::default(), Vec::new());
+        lists_damage: Vec<String>,
+    ) -> Result<Orphans> {
+        let mut orphans = Orphans { damage: lists_damage, ..Orphans::default() };
         for ptr in blocks {
             match orphans.read_block(device, geometry, volume, *ptr) {
                 Ok(()) => {}
-                Err(e @ (Error::Corrupt(_) | Error::Device(_))) => damage.push(e.to_string()),
+                Err(e @ (Error::Corrupt(_) | Error::Device(_))) => {
+                    orphans.damage.push(e.to_string());
+                }
                 Err(e) => return Err(e),
             }
         }
-        Ok((orphans, damage))
+        Ok(orphans)
     }
 
-    /// Adds what stands in one block.
+    /// Adds the slots of one block.
     pub(crate) fn read_block(
         &self,
         device: &dyn Device,
@@ -96,7 +97,7 @@ impl Orphans {
         Ok(())
     }
 
-    /// For replay, which knows inodes only by number: where each stands.
+    /// For replay, which knows inodes only by number: the slot of each inode.
     pub(crate) fn by_ino(&self) -> std::collections::HashMap<Ino, OrphanSlot> {
         self.all().into_iter().collect()
     }

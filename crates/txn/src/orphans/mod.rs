@@ -1,21 +1,21 @@
-//! The orphan table: inodes that a crash must not leave behind half removed. A file without a name
-//! that something still holds, a file that is being cut or freed in several transactions, the top
-//! of a tree that is being removed: each has its number in a slot, from the record that made it
-//! so to the record that ended it. Recovery looks at the slots, never at all inodes.
+//! The orphan table: inodes that a crash must not leave half removed. An unlinked but open file, a
+//! file that is truncated or freed in several transactions, the top directory of a tree that is
+//! being removed: each has its number in a slot, from the record that starts the operation to the
+//! record that ends it. Recovery reads the slots, never all inodes.
 //!
-//! After ext4's orphan file (Jan Kara, 2015), which took the place of one list under one mutex: the
-//! slots stand in blocks, a block for each thread shard, and a thread takes and frees slots of its
-//! own shard by one compare-and-swap each. What is full spills:
+//! After ext4's orphan file (Jan Kara, 2015), which replaced a single list under one mutex. The
+//! slots are in blocks, one for each thread shard, and a thread takes and frees slots of its own
+//! shard by one compare-and-swap each. A full block overflows:
 //!
 //! ```text
 //! own block ─► own grown block ─► another shard's block ─► any grown block ─► one more block
 //! └─── no cache line of another shard is written ────┘     └─ cold: once in 508 slots ─┘
 //! ```
 //!
-//! Grown blocks are in an XArray, so growing takes no lock that a reader or another shard would
-//! wait for. A block that is empty at a checkpoint goes again. Slots are taken and freed inside
-//! transactions only: with the gate closed they stand still, and that is when a checkpoint copies
-//! them (`disk.rs`).
+//! Grown blocks are in an XArray, so growing takes no lock for which a reader or another shard
+//! would wait. A block that is empty at a checkpoint is freed. Slots are taken and freed inside
+//! transactions only, so they do not change under quiesce, when a checkpoint copies them
+//! (`disk.rs`).
 
 pub(crate) mod disk;
 #[cfg(test)]
@@ -30,18 +30,18 @@ use shoal_xarray::XArray;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// A slot in use: whoever is to end what it stands for keeps it. Good for one [`Orphans::free`].
+/// A slot in use. Kept by the operation that will free it, exactly once, with [`Orphans::free`].
 #[must_use = "a slot that nobody remembers is taken until the volume is opened again"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OrphanSlot(u32);
 
-/// One word of the table. Models and counting runs have words of their own.
+/// One word of the table. Models and tests with counters use their own.
 pub trait Word: Default + Send + Sync + 'static {
     /// Reads it.
     fn load(&self) -> u64;
-    /// Overwrites a hint: nothing depends on its value.
+    /// Overwrites a hint, on whose value nothing depends.
     fn hint(&self, value: u64);
-    /// Puts `new` in place of `old`, if that is what stands there.
+    /// Replaces `old` by `new`. Returns `false` if the word has another value.
     fn swap(&self, old: u64, new: u64) -> bool;
 }
 
@@ -60,10 +60,10 @@ impl Word for AtomicU64 {
     }
 }
 
-/// As many slots as a block on the device has. Begins on a cache line of its own.
+/// The slots of one block on the device. Aligned to its own cache lines.
 #[repr(align(128))]
 struct Block<W> {
-    /// Where the next search begins; [`FULL`] when the last one found nothing.
+    /// Index at which the next search begins; [`FULL`] if the last one found nothing.
     next: W,
     /// Inode numbers; 0: free.
     slots: [W; SLOTS],
@@ -100,7 +100,7 @@ impl<W: Word> Block<W> {
     fn free(&self, at: usize, ino: Ino) -> bool {
         let freed = self.slots[at].swap(ino.0, 0);
         let next = self.next.load();
-        // Lower slots first, so that a block once crowded is searched from its start again.
+        // Lower slots first, so that the next search of a formerly full block starts at its start.
         if next > at as u64 {
             self.next.hint(at as u64);
         }
@@ -115,11 +115,11 @@ impl<W: Word> Block<W> {
     }
 }
 
-/// What a shard has.
+/// The state of a shard.
 struct Shard<W> {
-    /// Its first block, made when it is first wanted.
+    /// Its first block, allocated at the first use.
     first: OnceLock<Box<Block<W>>>,
-    /// The grown block that it last found room in; 0: none.
+    /// The grown block in which it last found a slot; 0 for none.
     grown: W,
 }
 
@@ -132,14 +132,15 @@ impl<W: Word> Default for Shard<W> {
 /// The table.
 pub struct Orphans<W: Word = AtomicU64> {
     shards: Box<[CachePadded<Shard<W>>]>,
-    /// Blocks beyond the shards' first ones, from number `SHARDS` on.
+    /// Blocks in addition to the shards' first ones, numbered from `SHARDS`.
     grown: Step<XArray<Arc<Block<W>>>>,
+    damage: Vec<String>,
 }
 
 impl<W: Word> Default for Orphans<W> {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
-        Orphans { shards, grown: step(XArray::new()) }
+        Orphans { shards, grown: step(XArray::new()), damage: Vec::new() }
     }
 }
 
@@ -148,8 +149,11 @@ fn slot(block: u64, at: u32) -> OrphanSlot {
 }
 
 impl<W: Word> Orphans<W> {
-    /// Enters an inode, in a transaction whose record says so. `ENOMEM` when all blocks are full
-    /// and there is no memory for one more, `ENOSPC` when a checkpoint could not name one more.
+    /// Takes a slot for an inode, in a transaction whose record says so.
+    ///
+    /// # Errors
+    /// `ENOMEM` if all blocks are full and there is no memory for another, `ENOSPC` if a checkpoint
+    /// could not point to another.
     #[inline]
     pub fn take(&self, ino: Ino) -> Result<OrphanSlot> {
         self.take_in(shard(), ino)
@@ -188,7 +192,7 @@ impl<W: Word> Orphans<W> {
         self.take_grown(home, ino)
     }
 
-    /// From any grown block, or from one more, which is the shard's from now on.
+    /// Takes a slot in any grown block, or in a new one, which becomes the shard's grown block.
     fn take_grown(&self, home: usize, ino: Ino) -> Result<OrphanSlot> {
         let mut number = SHARDS as u64;
         loop {
@@ -213,7 +217,7 @@ impl<W: Word> Orphans<W> {
         }
     }
 
-    /// Frees a slot, in a transaction whose record says so; whether this inode was in it.
+    /// Frees a slot, in a transaction whose record says so. Returns whether this inode was in it.
     #[inline]
     pub fn free(&self, slot: OrphanSlot, ino: Ino) -> bool {
         let (block, at) = ((slot.0 / SLOTS as u32) as usize, slot.0 as usize % SLOTS);
@@ -223,7 +227,7 @@ impl<W: Word> Orphans<W> {
         }
     }
 
-    /// Whether this inode stands in this slot.
+    /// Returns whether this inode is in this slot.
     pub fn has(&self, slot: OrphanSlot, ino: Ino) -> bool {
         let (block, at) = ((slot.0 / SLOTS as u32) as usize, slot.0 as usize % SLOTS);
         let is_here = |block: &Block<W>| block.slots[at].load() == ino.0;
@@ -245,7 +249,8 @@ impl<W: Word> Orphans<W> {
         }
     }
 
-    /// All that are in, with their slots, by number. Complete only while no transaction runs.
+    /// All inodes in the table with their slots, by number. Complete only while no transaction
+    /// runs.
     pub fn all(&self) -> Vec<(Ino, OrphanSlot)> {
         let mut all = Vec::new();
         self.for_each(&mut |_, slot, ino| all.push((ino, slot)));
@@ -253,20 +258,25 @@ impl<W: Word> Orphans<W> {
         all
     }
 
-    /// How many are in.
+    /// Number of slots in use.
     pub fn len(&self) -> usize {
         let mut len = 0;
         self.for_each(&mut |_, _, _| len += 1);
         len
     }
 
-    /// Whether none is in.
+    /// Returns whether no slot is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives back the memory of grown blocks that are empty. To be called while no transaction
-    /// runs, though one that did would lose nothing: a block that somebody looks at stays.
+    /// Descriptions of the blocks and lists that were unreadable when the volume was opened.
+    pub fn damage(&self) -> &[String] {
+        &self.damage
+    }
+
+    /// Frees the memory of empty grown blocks. Intended to run while no transaction does; a
+    /// concurrent one would lose nothing, because a block in use stays.
     pub fn shrink(&self) {
         for (number, block) in self.grown.iter() {
             if block.is_empty() {

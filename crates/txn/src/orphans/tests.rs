@@ -1,5 +1,6 @@
-//! The orphan table: models of threads that take and free slots at once, under the scheduler of
-//! `shuttle`; a run that counts who writes which cache line; and what a checkpoint gets to see.
+//! The orphan table: models of threads that take and free slots concurrently, under the scheduler
+//! of `shuttle`; a test that counts the writers of each cache line; and the slots seen by a
+//! checkpoint.
 //!
 //! Other or longer runs: `SHOAL_MODEL_SEED=7 SHOAL_MODEL_RUNS=5000 cargo test -p shoal-txn --lib
 //! orphans`.
@@ -12,11 +13,11 @@ use shuttle::{Config, Runner, thread};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
 
-/// A word every use of which is a point where another thread may go on.
+/// A word at every use of which the scheduler may switch threads.
 #[derive(Default)]
-struct Step(shuttle::sync::atomic::AtomicU64);
+struct ModelWord(shuttle::sync::atomic::AtomicU64);
 
-impl Word for Step {
+impl Word for ModelWord {
     fn load(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -35,7 +36,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 fn check(runs: u64, model: impl Fn() + Clone + Send + Sync + 'static) {
     let (runs, seed) =
         (from_env("SHOAL_MODEL_RUNS", runs) as usize / 2, from_env("SHOAL_MODEL_SEED", 1));
-    // Blocks are arrays of a model's words: more than a coroutine's stack holds by default.
+    // Blocks are arrays of a model's words: larger than a coroutine's default stack.
     let config = || {
         let mut config = Config::new();
         config.stack_size = 4 << 20;
@@ -45,19 +46,19 @@ fn check(runs: u64, model: impl Fn() + Clone + Send + Sync + 'static) {
     Runner::new(PctScheduler::new_from_seed(seed, 3, runs), config()).run(model);
 }
 
-/// Fills a block but for `free` slots.
+/// Fills a block except for `free` slots.
 fn crowd<W: Word>(orphans: &Orphans<W>, home: usize, free: usize) {
     for i in 0..SLOTS - free {
         let _ = orphans.take_in(home, Ino(1_000_000 + i as u64)).unwrap();
     }
 }
 
-/// Each thread takes two slots, frees one, and finds what it has where it put it: while others do
-/// the same in its shard, and one gives back the memory of blocks that are empty.
+/// Each thread takes two slots, frees one, and finds the other unchanged, while others do the same
+/// in its shard, and one frees the memory of empty blocks.
 #[test]
 fn slots_are_taken_once() {
     check(600, || {
-        let orphans: Arc<Orphans<Step>> = Arc::default();
+        let orphans: Arc<Orphans<ModelWord>> = Arc::default();
         crowd(&orphans, 0, 2);
         let taker = |first: u64| {
             let orphans = orphans.clone();
@@ -80,7 +81,7 @@ fn slots_are_taken_once() {
     });
 }
 
-/// A word that notes which shard writes the cache line it is in.
+/// A word that records which shard writes its cache line.
 #[derive(Default)]
 struct Noted(AtomicU64);
 
@@ -109,8 +110,9 @@ impl Word for Noted {
     }
 }
 
-/// As many threads as there are shards take and free slots: first as files being cut do, one after
-/// the other, then each twice as many as a block has. A shard's own blocks are written by it alone.
+/// As many threads as there are shards take and free slots: first like files being truncated, one
+/// after the other, then each twice as many as a block has. A shard's own blocks must be written by
+/// it alone.
 #[test]
 fn no_cache_line_is_written_by_two_shards() {
     let orphans: Orphans<Noted> = Orphans::default();
@@ -147,7 +149,7 @@ fn full_shards_spill_and_grow_and_shrink() {
     assert_eq!(orphans.len(), count);
     assert_eq!(orphans.grown.iter().count(), 5);
     assert!(slots.iter().all(|(slot, ino)| orphans.has(*slot, *ino)));
-    // What a checkpoint writes is what is there, in blocks that are not too full.
+    // A checkpoint writes exactly the slots in use, in blocks that are not too full.
     let frozen = orphans.freeze();
     assert!(frozen.iter().all(|(_, inodes)| !inodes.is_empty() && inodes.len() <= SLOTS));
     assert_eq!(frozen.iter().map(|(_, inodes)| inodes.len()).sum::<usize>(), count);

@@ -1,4 +1,4 @@
-//! Writing: what may be done to a node by whoever holds its lock.
+//! Writing to a node: the operations that require its lock.
 
 use super::{Dead, MARKS, NewNode, Node, Summary, is_entry, node_in, slot_of};
 use crate::entry::{Counted, Entry, LEAVING, NODE, Raw};
@@ -7,7 +7,7 @@ use crate::sync::{AtomicPtr, AtomicU64, LockGuard, Ordering, fence};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-/// A node whose lock we hold.
+/// A node whose lock is held.
 pub(crate) struct Locked<'g, E> {
     pub(super) node: &'g Node<E>,
     _lock: LockGuard<'g>,
@@ -23,7 +23,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         field.load(Ordering::Relaxed)
     }
 
-    /// Release, so that whoever sees the bit sees what was written before it.
+    /// Uses release ordering: a thread that sees the bit sees everything written before it.
     #[inline]
     fn set(&self, field: &AtomicU64, offset: usize, on: bool) {
         let bits = field.load(Ordering::Relaxed);
@@ -32,26 +32,26 @@ impl<'g, E: Entry> Locked<'g, E> {
         field.store(bits, Ordering::Release);
     }
 
-    /// Whether it has left the tree: look for another one.
+    /// Returns whether the node has left the tree. The caller must then search again.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.node.dead.load(Ordering::Relaxed)
     }
 
-    /// Its place in its parent.
+    /// Its slot number in its parent.
     pub fn offset(&self) -> usize {
         usize::from(self.node.offset)
     }
 
-    /// The node above; `None` for the topmost.
+    /// The parent; `None` for the topmost node.
     pub fn parent(&self, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
-        // SAFETY: a node's parent lives as long as the node is in the tree, and the pointer changes
-        // under the lock that we hold; what it has been since we found this node was reachable
-        // after our pin began, so it stays as long as the pin (rules 3 and 4).
+        // SAFETY: a node's parent lives as long as the node is in the tree, and the pointer
+        // changes only under the lock that we hold. Every parent since we found this node was
+        // reachable after our pin began, so it lives as long as the pin (rules 3 and 4).
         unsafe { self.node.parent.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// What the parent has to know.
+    /// The state that the parent must know.
     #[inline]
     pub fn summary(&self) -> Summary {
         let present = self.get(&self.node.present);
@@ -62,34 +62,36 @@ impl<'g, E: Entry> Locked<'g, E> {
         }
     }
 
-    /// Whether no index is free in it.
+    /// Returns whether it has no free index.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.node.free() == 0
     }
 
-    /// Whether it only holds its first child, so that this could be the topmost node.
-    pub fn is_spare(&self) -> bool {
+    /// Returns whether its only child is the first one, so that the child could become the topmost
+    /// node.
+    pub fn has_only_first_child(&self) -> bool {
         self.node.level > 0 && self.get(&self.node.present) == 1
     }
 
-    /// The entry in a slot.
+    /// Returns the entry in a slot.
     #[inline]
     pub fn entry(&self, offset: usize) -> Option<E> {
         let raw = self.raw(offset);
-        // SAFETY: it is in the slot, and cannot leave it before we unlock.
+        // SAFETY: the entry is in the slot and cannot leave it before we unlock.
         is_entry(raw).then(|| unsafe { E::clone_raw(raw) })
     }
 
-    /// A look at the entry in a slot.
+    /// Borrows the entry in a slot.
     #[inline]
     pub fn look(&self, offset: usize) -> Option<E::Ref<'_>> {
         let raw = self.raw(offset);
-        // SAFETY: it is in the slot, and cannot leave it before we unlock, which ends the borrow.
+        // SAFETY: the entry is in the slot and cannot leave it before we unlock, which ends the
+        // borrow.
         is_entry(raw).then(|| unsafe { E::borrow_raw(raw) })
     }
 
-    /// Whether the slot holds just this, or nothing.
+    /// Returns whether the slot holds exactly this entry, or nothing if `entry` is `None`.
     #[inline]
     pub fn holds(&self, offset: usize, entry: Option<&E>) -> bool {
         self.raw(offset) == entry.map_or(null_mut(), E::as_raw)
@@ -100,7 +102,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         self.node.slots[offset].load(Ordering::Relaxed)
     }
 
-    /// Puts an entry into a leaf's slot, in place of what was there, which keeps its marks.
+    /// Stores an entry in a leaf's slot and returns the previous one. The marks are kept.
     #[inline]
     pub fn put(&self, offset: usize, entry: E) -> Option<Left<E>> {
         assert!(self.node.level == 0, "an entry in a node above the leaves");
@@ -110,7 +112,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         is_entry(before).then_some(Left(before, PhantomData))
     }
 
-    /// Takes an entry out of its slot, with its marks.
+    /// Removes an entry from its slot, with its marks.
     #[inline]
     pub fn take(&self, offset: usize) -> Option<Left<E>> {
         let before = self.raw(offset);
@@ -130,7 +132,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         }
     }
 
-    /// Whether the entry has the mark.
+    /// Returns whether the entry has the mark.
     #[inline]
     pub fn mark(&self, offset: usize, mark: usize) -> bool {
         self.get(&self.node.marks[mark]) >> offset & 1 == 1
@@ -144,8 +146,8 @@ impl<'g, E: Entry> Locked<'g, E> {
         }
     }
 
-    /// Keeps the leaf in the tree until [`release`](Locked::release); whether the index is now
-    /// reserved for the caller, and not for somebody else already.
+    /// Keeps the leaf in the tree until [`release`](Locked::release). Returns whether the index is
+    /// now reserved for the caller; `false` if it already was for somebody else.
     pub fn reserve(&self, offset: usize) -> bool {
         self.node.pins.fetch_add(1, Ordering::Relaxed);
         let owner = self.get(&self.node.taken) >> offset & 1 == 0;
@@ -153,7 +155,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         owner
     }
 
-    /// The end of a reservation.
+    /// Ends a reservation.
     pub fn release(&self, offset: usize, owner: bool) {
         let pins = self.node.pins.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(pins > 0, "a reservation ends once");
@@ -162,17 +164,17 @@ impl<'g, E: Entry> Locked<'g, E> {
         }
     }
 
-    /// Whether a leaf's slot is neither in use nor reserved.
+    /// Returns whether a leaf's slot is neither in use nor reserved.
     pub fn is_free(&self, offset: usize) -> bool {
         self.node.free() >> offset & 1 == 1
     }
 
-    /// Whether a slot holds nothing.
+    /// Returns whether a slot is empty.
     pub fn is_vacant(&self, offset: usize) -> bool {
         self.raw(offset).is_null()
     }
 
-    /// Hangs a node, and all below it, into an empty slot.
+    /// Attaches a node, with all below it, to an empty slot.
     pub fn adopt(&self, offset: usize, child: NewNode<E>) {
         assert!(self.raw(offset).is_null() && child.fits(self.node, offset), "a place is taken");
         self.set(&self.node.present, offset, true);
@@ -181,7 +183,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         self.node.slots[offset].store(raw, Ordering::Release);
     }
 
-    /// Takes note of what has become of a child, which is locked: an empty one is taken out.
+    /// Records the state of a child, which is locked. Removes the child if it is empty.
     pub fn note(&self, child: &Locked<'_, E>, summary: Summary) -> Option<Dead<E>> {
         let offset = child.offset();
         let raw = self.raw(offset);
@@ -203,7 +205,7 @@ impl<'g, E: Entry> Locked<'g, E> {
         }
     }
 
-    /// Hangs what was the topmost node below this one, which nobody knows yet, on a spine of such.
+    /// Attaches the former topmost node below this one, which is part of an unpublished spine.
     pub(super) fn adopt_top(&self, top: &Locked<'_, E>, raw: Raw) {
         let summary = top.summary();
         if self.node.level == top.node.level + 1 {
@@ -223,53 +225,53 @@ impl<'g, E: Entry> Locked<'g, E> {
 }
 
 impl<E: Counted> Locked<'_, E> {
-    /// Takes an entry out of its slot if nobody uses it but this array and the caller, and `unused`
-    /// agrees.
+    /// Removes an entry from its slot if only this array and the caller hold it and `unused`
+    /// returns `true`.
     ///
     /// # Protocol
     ///
-    /// A reader that has loaded the slot, but has not yet counted itself, must not be overlooked.
+    /// A reader that has loaded the slot but has not yet incremented the count must not be missed.
     ///
     /// ```text
     /// remover (leaf locked)                     reader (Node::get, no lock)
-    /// m1  slot = entry | LEAVING                r1  raw = slot; if LEAVING: CAS it away or again
-    /// m2  fence(SeqCst)                         r2  count += 1
-    /// m3  count == 2 and unused(entry)?         r3  fence(SeqCst)
-    /// m4  yes: CAS slot, entry|LEAVING -> null  r4  slot == raw: has it
-    ///     no, or the CAS fails:                     else count -= 1, r1 again with what it is now
-    ///         CAS entry|LEAVING -> entry, stays
-    /// ```
+    /// remover (leaf locked)                     reader (Node::get, no lock) m1  slot = entry |
+    /// LEAVING                r1  raw = slot; if LEAVING: clear it by CAS, or retry m2
+    /// fence(SeqCst)                         r2  count += 1 m3  count == 2 and unused(entry)?
+    /// r3  fence(SeqCst) m4  yes: CAS slot, entry|LEAVING -> null  r4  slot == raw: the reader has
+    /// the entry no, or the CAS fails:                     else count -= 1, r1 again with the
+    /// current value CAS entry|LEAVING -> entry, stays
     ///
-    /// *A reader that has it at r4 keeps it in the array.* Take the store that r4 read from. If it
-    /// is older than m1, then r4 precedes m1 in the order of the slot, so the fence r3 precedes the
-    /// fence m2 in the order of all such fences (were it the other way round, r4 would have to see
-    /// m1). So m3 sees r2, and the count is at least three: array, caller, reader. If it is newer
-    /// than m1, then LEAVING has been cleared since m1, by a reader, or by the remover because it
-    /// gave up; no other thread sets it while the leaf is locked. So the CAS m4 fails. If it is
-    /// newer than m4, the entry was put back by somebody, and a later removal is judged by itself.
+    /// *A reader that gets the entry at r4 keeps it in the array.* Consider the store that r4 read
+    /// from. If it is older than m1, then r4 precedes m1 in the modification order of the slot, so
+    /// the fence r3 precedes the fence m2 in the total order of fences (otherwise r4 would have to
+    /// see m1). So m3 sees r2, and the count is at least three: array, caller, reader. If it is
+    /// newer than m1, then LEAVING has been cleared since m1, by a reader, or by the remover
+    /// because it gave up; no other thread sets it while the leaf is locked. So the CAS m4 fails.
+    /// If it is newer than m4, somebody stored the entry again, and this proof applies to its next
+    /// removal.
     ///
-    /// *Nobody waits.* A reader that meets LEAVING does not wait for the verdict, it overturns it:
-    /// each further round of the reader is caused by another removal that was begun. A remover
-    /// makes one attempt.
+    /// *Nobody waits.* A reader that sees LEAVING does not wait for the decision, it clears the
+    /// bit. Each further round of the reader is caused by another removal that was started. A
+    /// remover makes one attempt.
     ///
-    /// *Counting is safe.* Between r1 and r2 the entry may have left the slot; the slot's share is
-    /// given back through the epoch, and the reader is pinned.
+    /// *Counting is safe.* Between r1 and r2 the entry may have left the slot. The slot's reference
+    /// is dropped through the epoch, and the reader is pinned.
     ///
-    /// What former holders did is visible to `unused`: they gave their share back with release
-    /// ordering, which the fence after m3 acquires.
+    /// `unused` sees everything that former holders did: they dropped their reference with release
+    /// ordering, and the fence after m3 acquires.
     pub fn remove_unused(
         &self,
         offset: usize,
         entry: &E,
         unused: impl FnOnce(E::Ref<'_>) -> bool,
     ) -> Option<Left<E>> {
-        /// Puts an entry back, also if `unused` panics.
+        /// Restores the slot, also if `unused` panics.
         struct Stays<'a>(&'a AtomicPtr<()>, Raw);
         impl Drop for Stays<'_> {
             fn drop(&mut self) {
                 let leaving = self.1.map_addr(|addr| addr | LEAVING);
                 let (ok, no) = (Ordering::AcqRel, Ordering::Relaxed);
-                // If this fails, then a reader was faster.
+                // If this fails, a reader has already cleared the bit.
                 let _ = self.0.compare_exchange(leaving, self.1, ok, no);
             }
         }
@@ -296,21 +298,21 @@ impl<E: Counted> Locked<'_, E> {
     }
 }
 
-/// An entry that has left its slot; to be given back when no lock is held.
+/// An entry that has left its slot. Must be released when no lock is held.
 #[must_use]
 pub(crate) struct Left<E: Entry>(Raw, PhantomData<E>);
 
 impl<E: Entry> Left<E> {
-    /// An owned copy, and the slot's share goes back when no reader can be looking at it.
+    /// Returns an owned copy. The slot's reference is dropped when no reader can be looking at it.
     #[inline]
     pub fn into_entry(self, pin: &Pin<'_>) -> E {
-        // SAFETY: it has left the slot just now, and its share is given back only below.
+        // SAFETY: it has just left the slot, and the slot's reference is dropped only below.
         let owned = unsafe { E::clone_raw(self.0) };
         self.retire(pin);
         owned
     }
 
-    /// Gives the slot's share back when no reader can be looking at it.
+    /// Drops the slot's reference when no reader can be looking at it.
     #[inline]
     pub fn retire(self, pin: &Pin<'_>) {
         /// Entries may be dropped by any thread.
@@ -322,7 +324,7 @@ impl<E: Entry> Left<E> {
             return;
         }
         let share = Share(self.0);
-        // SAFETY: no slot holds it any more, and a `Left` is used once.
+        // SAFETY: no slot holds the entry any more, and a `Left` is used once.
         unsafe {
             pin.defer(move || {
                 let share = share;

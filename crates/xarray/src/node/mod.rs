@@ -1,22 +1,23 @@
-//! A node: 64 slots, three marks for each, and what a writer must know; and the root that holds the
-//! topmost one. The unsafe part of the tree is here and in the modules below.
+//! A node (64 slots, three marks for each, and the state that writers need), and the root, which
+//! points to the topmost node. The unsafe code of the tree is here and in the modules below.
 //!
-//! # What must hold
+//! # Invariants
 //!
-//! 1. A slot says itself what it holds (the table in `entry`), so that no reader can take a node
-//!    for an entry whatever level it believes to be on. Only a node of level 0 holds entries, only
-//!    one above it holds nodes.
-//! 2. A node is written by whoever holds its lock, through [`Locked`]. The one exception: a reader
+//! 1. A slot itself says what it holds (the table in `entry`), so no reader can mistake a node for
+//!    an entry, whatever level it believes it is on. Only nodes of level 0 hold entries; only nodes
+//!    above hold nodes.
+//! 2. A node is written only by the holder of its lock, through [`Locked`]. One exception: a reader
 //!    may clear the bit `LEAVING` of a slot ([`Node::get`]).
-//! 3. Locks are taken upwards: child, parent, its parent, ..., root. What a parent knows of its
-//!    child (that it is there, is full, has marks) and the child's pointer to its parent change
-//!    only with both locked.
-//! 4. A node that is reachable is not dead, and its parents up to the root are not. It dies once:
-//!    taken out of its parent (or the root) while empty, or, as the topmost, replaced by its only
-//!    child. It is retired after that, so whoever is pinned and has found it may still look at it.
-//! 5. A node's level and its place in its parent never change. A topmost node's place is 0.
+//! 3. Locks are taken upwards: child, parent, its parent, ..., root. The parent's state of a child
+//!    (present, full, marks) and the child's pointer to its parent change only while both are
+//!    locked.
+//! 4. A reachable node is not dead, nor are its parents up to the root. A node dies once: it is
+//!    removed from its parent (or the root) while empty, or, as the topmost node, replaced by its
+//!    only child. It is retired after that, so a pinned thread that has found it may still look at
+//!    it.
+//! 5. A node's level and its slot in its parent never change. The slot of a topmost node is 0.
 //! 6. `present` covers every slot in use: its bit is set before the slot is filled and cleared
-//!    after the slot is.
+//!    after the slot is emptied.
 
 mod locked;
 mod owned;
@@ -32,45 +33,45 @@ use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Lock, Ordering, f
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
-/// Bits of the index that a level decides. The model checker gets a smaller tree.
+/// Bits of the index that one level decodes. The model checker gets a smaller tree.
 pub(crate) const BITS: u32 = if cfg!(loom) { 2 } else { 6 };
 /// Slots of a node.
 pub(crate) const FANOUT: usize = 1 << BITS;
-/// Levels that reach every index.
+/// Number of levels that reach every index.
 pub(crate) const LEVELS: usize = 64_usize.div_ceil(BITS as usize);
-/// Marks that an entry has.
+/// Number of marks of an entry.
 pub(crate) const MARKS: usize = 3;
 /// A bit for each slot.
 const ALL: u64 = u64::MAX >> (64 - FANOUT);
-/// Alignment of nodes: the root keeps the level, times [`BITS`], in the bits below.
+/// Alignment of nodes. The root stores the level, times [`BITS`], in the low bits.
 const ALIGN: usize = 64;
 
-/// Slot of a node of this level in which the index is.
+/// The slot that contains the index in a node of this level.
 #[inline]
 pub(crate) fn offset(index: u64, level: usize) -> usize {
     place(index, level as u32 * BITS)
 }
 
-/// The same by the lowest bit of the index that the level decides.
+/// The same, given the lowest index bit that the level decodes.
 #[inline]
 pub(crate) fn place(index: u64, shift: u32) -> usize {
     (index >> shift) as usize % FANOUT
 }
 
-/// The last index below the slot of a node of this level that holds `index`.
+/// The last index below the slot of a node of this level that contains `index`.
 #[inline]
 pub(crate) fn last_below(index: u64, level: usize) -> u64 {
     let bits = level as u32 * BITS;
     if bits >= u64::BITS { u64::MAX } else { index | !(u64::MAX << bits) }
 }
 
-/// Whether a topmost node of this level reaches the index.
+/// Returns whether a topmost node of this level reaches the index.
 #[inline]
 pub(crate) fn reaches(level: usize, index: u64) -> bool {
     reaches_from(level as u32 * BITS, index)
 }
 
-/// The same by the lowest bit of the index that the level decides.
+/// The same, given the lowest index bit that the level decodes.
 #[inline]
 pub(crate) fn reaches_from(shift: u32, index: u64) -> bool {
     index >> shift >> BITS == 0
@@ -80,18 +81,18 @@ pub(crate) fn reaches_from(shift: u32, index: u64) -> bool {
 #[repr(C, align(64))]
 pub(crate) struct Node<E> {
     lock: Lock,
-    /// Reservations that need this leaf to stay.
+    /// Number of reservations that need this leaf to stay.
     pins: AtomicU32,
     level: u8,
     offset: u8,
     dead: AtomicBool,
     entry: PhantomData<E>,
     parent: AtomicPtr<Node<E>>,
-    /// Slots in use.
+    /// Slots in use, a bit for each.
     present: AtomicU64,
-    /// A leaf's: slots that are reserved. Another node's: children without a free index.
+    /// In a leaf: reserved slots. Above: children without a free index.
     taken: AtomicU64,
-    /// Slots with an entry that has the mark, here or below.
+    /// Slots with a marked entry, in the slot itself or below it.
     marks: [AtomicU64; MARKS],
     slots: [AtomicPtr<()>; FANOUT],
 }
@@ -101,33 +102,33 @@ const _: () = assert!(size_of::<Node<crate::Value>>() == 64 + 64 * 8);
 const _: () =
     assert!((LEVELS - 1) * (BITS as usize) < ALIGN && align_of::<Node<crate::Value>>() == ALIGN);
 
-/// Which slots to look for.
+/// The slots to search for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Select {
-    /// Those in use.
+    /// Slots in use.
     Present,
-    /// Those with this mark.
+    /// Slots with this mark.
     Marked(usize),
 }
 
-/// What a parent has to know of its child.
+/// The state of a child that its parent must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Summary {
-    /// Nothing in it and nobody who needs it.
+    /// It holds nothing and has no reservations.
     pub empty: bool,
-    /// No index free.
+    /// It has no free index.
     full: bool,
     marked: [bool; MARKS],
 }
 
 impl Summary {
-    /// The same, but for what was known before an entry was put in.
+    /// Replaces `full`, for the state before an entry was stored.
     pub fn with_full(self, full: bool) -> Summary {
         Summary { full, ..self }
     }
 
-    /// Whether the parent has something to do. A leaf that was empty is somebody's who is about to
-    /// fill it.
+    /// Returns whether the parent must be updated. A leaf that was already empty belongs to a
+    /// thread that is about to fill it.
     #[inline]
     pub fn differs(self, before: Summary) -> bool {
         self.empty && !before.empty || self.full != before.full || self.marked != before.marked
@@ -151,34 +152,34 @@ impl<E: Entry> Node<E> {
         }
     }
 
-    /// The node in a slot.
+    /// Returns the node in a slot.
     #[inline]
     pub fn child<'g>(&self, offset: usize, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
         node_in(self.slots[offset].load(Ordering::Acquire)).map(|node| {
-            // SAFETY: a slot that says it holds a node does (rule 1). The node was reachable after
-            // the pin began, because this one was, and is retired later (rule 4), so that it stays
+            // SAFETY: a slot that says it holds a node does (rule 1). The node was reachable
+            // after the pin began, because this one was, and is retired later (rule 4), so it lives
             // as long as the pin.
             unsafe { node.as_ref() }
         })
     }
 
-    /// A look at the entry in a slot, also at one that is leaving.
+    /// Borrows the entry in a slot, also while it has `LEAVING`.
     #[inline]
     pub fn peek<'g>(&self, offset: usize, _pin: &'g Pin<'_>) -> Option<E::Ref<'g>> {
         let raw = settled::<E>(self.slots[offset].load(Ordering::Acquire));
-        // SAFETY: what is neither null nor a node is an entry (rule 1). It was in the slot after
-        // the pin began, and the slot's share in it is given back through the epoch.
+        // SAFETY: a value that is neither null nor a node is an entry (rule 1). It was in the
+        // slot after the pin began, and the slot's reference is dropped through the epoch.
         is_entry(raw).then(|| unsafe { E::borrow_raw(raw) })
     }
 
-    /// An owned copy of the entry in a slot.
+    /// Returns an owned copy of the entry in a slot.
     #[inline]
     pub fn get(&self, offset: usize, _pin: &Pin<'_>) -> Option<E> {
-        // SAFETY: an entry, and the slot's share in it is not given back while we are pinned.
+        // SAFETY: an entry, and the slot's reference is not dropped while we are pinned.
         self.share(offset, |raw| unsafe { E::clone_raw(raw) })
     }
 
-    /// A look at the entry in a slot, of which `use_it` makes a use that whoever removes it sees.
+    /// Returns a use of the entry in a slot, made by `use_it`, that a remover is guaranteed to see.
     #[inline]
     pub fn get_as<'g, U>(
         &self,
@@ -190,8 +191,8 @@ impl<E: Entry> Node<E> {
         self.share(offset, |raw| use_it(unsafe { E::borrow_raw(raw) }))
     }
 
-    /// A share in the entry in a slot, which `count` makes and dropping it ends. The other half of
-    /// [`Locked::remove_unused`], where the protocol is. The thread is pinned.
+    /// Returns a share of the entry in a slot. `count` makes it; dropping it ends it. The reader's
+    /// half of the protocol of [`Locked::remove_unused`]. The thread must be pinned.
     #[inline]
     fn share<U>(&self, offset: usize, count: impl Fn(Raw) -> U) -> Option<U> {
         let slot = &self.slots[offset];
@@ -218,13 +219,13 @@ impl<E: Entry> Node<E> {
             if now == raw {
                 return Some(share);
             }
-            // Not the last one: the slot's share is still there.
+            // Never the last share: the slot's reference still exists.
             drop(share);
             raw = now;
         }
     }
 
-    /// The slots that `select` means, a bit for each. May hold more than there are, never fewer.
+    /// The slots that match `select`, a bit for each. May contain too many, never too few.
     #[inline]
     pub fn slots(&self, select: Select) -> u64 {
         match select {
@@ -233,21 +234,21 @@ impl<E: Entry> Node<E> {
         }
     }
 
-    /// The slots that are free, or have something free below. May be wrong by the time it is used.
+    /// The slots that are free or have a free index below. A hint: it may be outdated at once.
     #[inline]
     pub fn free(&self) -> u64 {
         let used = if self.level == 0 { self.present.load(Ordering::Relaxed) } else { 0 };
         !(used | self.taken.load(Ordering::Relaxed)) & ALL
     }
 
-    /// Takes the lock. The node may be dead then.
+    /// Takes the lock. The node may be dead by then.
     #[inline]
     pub fn lock(&self) -> Locked<'_, E> {
         Locked::new(self, self.lock.lock())
     }
 }
 
-/// A slot's content without the bit that only matters while its leaf is locked.
+/// The slot's content without `LEAVING`, which matters only while the leaf is locked.
 #[inline]
 fn settled<E: Entry>(raw: Raw) -> Raw {
     if E::COUNTED { raw.map_addr(|addr| addr & !LEAVING) } else { raw }
@@ -264,16 +265,16 @@ fn node_in<E: Entry>(raw: Raw) -> Option<NonNull<Node<E>>> {
         return None;
     }
     let node = raw.wrapping_byte_sub(NODE).cast();
-    // SAFETY: what says it is a node is a pointer to one, moved by the tag (rule 1). Said twice,
-    // or the result would be looked at once more in every lookup.
+    // SAFETY: a value tagged as a node is a pointer to one, offset by the tag (rule 1). Asserted
+    // twice, otherwise every lookup would check the result for null again.
     unsafe {
         std::hint::assert_unchecked(raw.addr() != NODE);
         Some(NonNull::new_unchecked(node))
     }
 }
 
-/// What a slot holds that holds the node. Only to compare with: a slot is filled with the pointer
-/// that the allocation returned, because that is what may be freed.
+/// The content of a slot that holds the node. Only for comparisons: a slot is filled with the
+/// pointer returned by the allocation, because only that may be freed.
 #[inline]
 fn slot_of<E>(node: &Node<E>) -> Raw {
     std::ptr::from_ref(node).cast_mut().cast::<()>().wrapping_byte_add(NODE)

@@ -1,4 +1,4 @@
-//! Nodes that are not in the tree: not yet, or not any more.
+//! Nodes outside of the tree: not yet attached, or removed.
 
 use super::{FANOUT, LEVELS, Node, is_entry, node_in, settled};
 use crate::alloc::AllocError;
@@ -8,11 +8,11 @@ use crate::sync::Ordering;
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
 
-/// A node that nobody else knows yet, with all below it.
+/// A node that no other thread can reach yet, with all below it.
 pub(crate) struct NewNode<E: Entry>(NonNull<Node<E>>);
 
 impl<E: Entry> NewNode<E> {
-    /// An empty node for this place.
+    /// Allocates an empty node for this level and slot.
     pub fn try_new(level: usize, offset: usize) -> Result<NewNode<E>, AllocError> {
         assert!(level < LEVELS && offset < FANOUT);
         #[cfg(any(test, feature = "fail-alloc"))]
@@ -22,13 +22,13 @@ impl<E: Entry> NewNode<E> {
         // SAFETY: a node has a size.
         let memory = unsafe { std::alloc::alloc(Layout::new::<Node<E>>()) };
         let node = NonNull::new(memory.cast::<Node<E>>()).ok_or(AllocError)?;
-        // SAFETY: of the layout of a node, and nobody else's.
+        // SAFETY: the memory has the layout of a node and is ours alone.
         unsafe { node.write(Node::new(level, offset)) };
         Ok(NewNode(node))
     }
 
     pub(super) fn node(&self) -> &Node<E> {
-        // SAFETY: it is ours until it is published or freed, which takes `self`.
+        // SAFETY: the node is ours until it is published or freed, which takes `self`.
         unsafe { self.0.as_ref() }
     }
 
@@ -36,7 +36,7 @@ impl<E: Entry> NewNode<E> {
         self.node().level + 1 == parent.level && usize::from(self.node().offset) == offset
     }
 
-    /// Hangs a node below this one.
+    /// Attaches a node below this one.
     pub fn adopt(&self, child: NewNode<E>) {
         let offset = usize::from(child.node().offset);
         self.node().lock().adopt(offset, child);
@@ -51,11 +51,11 @@ impl<E: Entry> NewNode<E> {
         std::mem::ManuallyDrop::new(self).0
     }
 
-    /// Frees a node and what is below it.
+    /// Frees a node with all below it.
     ///
     /// # Safety
     ///
-    /// The pointer is from [`leak`](NewNode::leak), and nobody can reach the node any more.
+    /// The pointer must be from [`leak`](NewNode::leak), and no thread can reach the node any more.
     pub(super) unsafe fn free(node: NonNull<Node<E>>) {
         drop(NewNode(node));
     }
@@ -66,10 +66,10 @@ impl<E: Entry> Drop for NewNode<E> {
         for slot in &self.node().slots {
             let raw = slot.load(Ordering::Relaxed);
             if let Some(child) = node_in(raw) {
-                // SAFETY: it was hung there, and with its parent nobody reaches it.
+                // SAFETY: it was attached here; once its parent is unreachable, so is it.
                 unsafe { NewNode::<E>::free(child) };
             } else if is_entry(raw) {
-                // SAFETY: an entry, whose share goes with its slot.
+                // SAFETY: an entry, whose reference is dropped with its slot.
                 unsafe { E::drop_raw(settled::<E>(raw)) };
             }
         }
@@ -81,23 +81,24 @@ impl<E: Entry> Drop for NewNode<E> {
     }
 }
 
-/// A node that has left the tree; to be retired, with no lock held.
+/// A node that has left the tree. Must be retired, with no lock held.
 #[must_use]
 pub(crate) struct Dead<E: Entry>(NonNull<Node<E>>);
 
-// SAFETY: entries are `Send`, nodes may be freed by any thread, and this is all that is done.
+// SAFETY: entries are `Send`, and nodes may be freed by any thread, which is all that is done.
 unsafe impl<E: Entry> Send for Dead<E> {}
 
 impl<E: Entry> Dead<E> {
-    /// The pointer was in the slot or the root until now.
+    /// The pointer must have been in the slot or the root until now.
     pub(super) fn new(node: NonNull<Node<E>>) -> Dead<E> {
         Dead(node)
     }
 
-    /// Frees the node when nobody can be looking at it.
+    /// Frees the node when no thread can be looking at it.
     pub fn retire(self, pin: &Pin<'_>) {
-        // SAFETY: it is out of the tree, and a `Dead` is made and used once for each node. One that
-        // was replaced by its only child still points to it, so it is freed without what is below.
+        // SAFETY: the node is out of the tree, and a `Dead` is made and used once per node. A
+        // node that was replaced by its only child still points to it, so it is freed without its
+        // children.
         unsafe {
             pin.defer(move || {
                 let dead = self;

@@ -1,4 +1,4 @@
-//! The root: where the topmost node is.
+//! The root: the pointer to the topmost node.
 
 use super::{ALIGN, BITS, Dead, Locked, NewNode, Node, slot_of};
 use crate::entry::{Entry, NODE, Raw};
@@ -8,11 +8,11 @@ use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
 /// The pointer to the topmost node, with its level (times [`BITS`]) in the low bits. Changed with
-/// that node locked, or, while there is none, by compare and swap.
+/// that node locked or, while there is none, by compare and swap.
 pub(crate) struct Root<E: Entry>(AtomicPtr<()>, PhantomData<E>);
 
 impl<E: Entry> Root<E> {
-    /// No node.
+    /// A root without a node.
     pub fn new() -> Root<E> {
         Root(AtomicPtr::new(null_mut()), PhantomData)
     }
@@ -23,7 +23,7 @@ impl<E: Entry> Root<E> {
         self.top(pin).map(|(node, shift)| (node, (shift / BITS) as usize))
     }
 
-    /// The topmost node and the lowest bit of the index that its level decides.
+    /// The topmost node and the lowest index bit that its level decodes.
     #[inline]
     pub fn top<'g>(&self, _pin: &'g Pin<'_>) -> Option<(&'g Node<E>, u32)> {
         let raw = self.0.load(Ordering::Acquire);
@@ -33,13 +33,13 @@ impl<E: Entry> Root<E> {
         node.map(|node| (node, tag as u32))
     }
 
-    /// Whether this is the topmost node.
+    /// Returns whether this is the topmost node.
     pub fn is(&self, node: &Locked<'_, E>) -> bool {
         let raw = std::ptr::from_ref(node.node).cast_mut().cast::<()>();
         self.0.load(Ordering::Relaxed) == raw.wrapping_byte_add(tag(node.node))
     }
 
-    /// The first node; comes to nothing if there is one.
+    /// Sets the first node. Does nothing if there already is one.
     pub fn plant(&self, node: NewNode<E>) {
         let raw = pointer(&node);
         let (ok, no) = (Ordering::Release, Ordering::Relaxed);
@@ -48,7 +48,8 @@ impl<E: Entry> Root<E> {
         }
     }
 
-    /// Sets a spine of nodes, each the first child of that above, on the topmost, which is locked.
+    /// Puts a spine of nodes, each the first child of the one above, on top of the topmost node,
+    /// which is locked.
     pub fn raise(&self, top: &Locked<'_, E>, spine: NewNode<E>, pin: &Pin<'_>) {
         assert!(self.is(top) && top.offset() == 0 && top.node.level < spine.node().level);
         let raw = self.0.load(Ordering::Relaxed);
@@ -63,16 +64,16 @@ impl<E: Entry> Root<E> {
         self.0.store(raw, Ordering::Release);
     }
 
-    /// Makes the only child of the topmost node the topmost one; both are locked.
+    /// Makes the only child of the topmost node the new topmost node; both are locked.
     pub fn lower(&self, top: &Locked<'_, E>, child: &Locked<'_, E>) -> Option<Dead<E>> {
         let below = top.raw(0);
-        assert!(self.is(top) && top.is_spare() && below == slot_of(child.node));
+        assert!(self.is(top) && top.has_only_first_child() && below == slot_of(child.node));
         let raw = below.wrapping_byte_sub(NODE).wrapping_byte_add(tag(child.node));
         child.node.parent.store(null_mut(), Ordering::Relaxed);
         self.replace(top, raw)
     }
 
-    /// Takes out the topmost node, which is locked and empty.
+    /// Removes the topmost node, which is locked and empty.
     pub fn clear(&self, top: &Locked<'_, E>) -> Option<Dead<E>> {
         assert!(self.is(top) && top.summary().empty);
         self.replace(top, null_mut())
@@ -90,7 +91,7 @@ fn pointer<E: Entry>(node: &NewNode<E>) -> Raw {
     node.as_ptr().cast::<()>().wrapping_byte_add(tag(node.node()))
 }
 
-/// What the low bits of the root say of a node.
+/// The low bits of the root for a node.
 fn tag<E>(node: &Node<E>) -> usize {
     usize::from(node.level) * BITS as usize
 }
@@ -102,7 +103,7 @@ fn node_at<E>(raw: Raw) -> Option<NonNull<Node<E>>> {
 impl<E: Entry> Drop for Root<E> {
     fn drop(&mut self) {
         if let Some(node) = node_at::<E>(self.0.load(Ordering::Relaxed)) {
-            // SAFETY: whoever could look at the tree had borrowed the array.
+            // SAFETY: only a borrower of the array could look at the tree, and there is none.
             unsafe { NewNode::free(node) };
         }
     }

@@ -1,4 +1,4 @@
-//! No memory, at every step: the call says so and nothing has changed.
+//! Allocation failure at every step: the call reports it and nothing has changed.
 
 use crate::{AllocError, ExchangeError, IndexError, Mark, Value, XArray, fail};
 
@@ -6,7 +6,7 @@ fn value(number: usize) -> Value {
     Value::new(number).expect("small")
 }
 
-/// A tree whose root must be raised, that has a way which ends early, and a full leaf.
+/// A tree whose root must be raised, with a branch that ends early, and a full leaf.
 fn prepared() -> XArray<Value> {
     let array = XArray::new();
     for index in (0..64).chain([300_000]) {
@@ -21,7 +21,7 @@ fn content(array: &XArray<Value>) -> (Vec<(u64, Value)>, usize, usize) {
     (array.iter().collect(), marked, array.memory_bytes())
 }
 
-/// Calls with ever more nodes to be had until it works; how many it took.
+/// Repeats the call with ever more nodes available until it succeeds. Returns the number of nodes.
 fn until_it_works(call: impl Fn(&XArray<Value>) -> Result<(), AllocError>) -> u64 {
     for nodes in 0.. {
         let array = prepared();

@@ -1,12 +1,12 @@
-//! What concerns the array as a whole.
+//! Tests of the array as a whole.
 //!
 //! | | run |
 //! | --- | --- |
 //! | the model checker | `RUSTFLAGS="--cfg loom" cargo test -p shoal-xarray --release --lib model` |
 //! | Miri | `MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-ignore-leaks" cargo +nightly miri test --lib` |
 //!
-//! Of the two aliasing models that Miri knows, the collector's own code keeps only the newer one;
-//! and what the process-wide collector holds at the end would be reported as leaked.
+//! Of the two aliasing models of Miri, the collector's own code satisfies only the newer one.
+//! Memory that the process-wide collector holds at the end would be reported as leaked.
 
 #[cfg(not(loom))]
 mod failure;

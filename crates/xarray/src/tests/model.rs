@@ -1,16 +1,16 @@
-//! Every interleaving of a few calls, by the model checker; nodes have four slots there.
+//! Every interleaving of a few calls, by the model checker. Nodes have four slots there.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p shoal-xarray --release model`
 //!
-//! An `Arc` of the standard library counts out of the model's sight, so entries here count
-//! themselves with its atomics, in the same order of memory as an `Arc` does.
+//! The model cannot see the count of a standard `Arc`, so entries here count themselves with the
+//! model's atomics, in the memory order of `Arc`.
 
 use crate::{Counted, Entry, Mark, XArray};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::thread;
 
-/// Times that a thread is made to stop where it need not; more by `LOOM_MAX_PREEMPTIONS`.
+/// Preemptions per execution; more with `LOOM_MAX_PREEMPTIONS`.
 const PREEMPTIONS: usize = 3;
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -30,7 +30,7 @@ struct Inner {
     number: usize,
 }
 
-/// What `Arc` is, visible to the model.
+/// An `Arc` that the model can see.
 struct Shared(*mut Inner);
 
 // SAFETY: like `Arc`.
@@ -109,8 +109,8 @@ fn array() -> Arc<XArray<Shared>> {
     Arc::new(XArray::new())
 }
 
-/// The protocol of `remove_if_unused`: a reader either keeps the entry in the array or does not
-/// get it.
+/// The protocol of `remove_if_unused`: a reader either keeps the entry in the array or does not get
+/// it.
 #[test]
 fn a_reader_is_never_overlooked() {
     check(|| {
@@ -130,7 +130,7 @@ fn a_reader_is_never_overlooked() {
     });
 }
 
-/// The same for a reader who counts himself elsewhere: in a word that the predicate looks at.
+/// The same for a reader that counts itself elsewhere, in a word that the predicate reads.
 #[test]
 fn a_use_that_is_counted_elsewhere_is_never_overlooked() {
     struct Use<'a>(&'a AtomicUsize);
@@ -151,7 +151,7 @@ fn a_use_that_is_counted_elsewhere_is_never_overlooked() {
                     uses.fetch_add(1, Ordering::Relaxed);
                     Use(&uses)
                 };
-                // Used until the end, as far as the other one can tell.
+                // In use until the end, as far as the remover can tell.
                 pin.get_as(1, count).map(std::mem::forget).is_some()
             })
         };
@@ -163,7 +163,7 @@ fn a_use_that_is_counted_elsewhere_is_never_overlooked() {
     });
 }
 
-/// The same with two who want to remove and hold it until they have tried.
+/// The same with two removers that hold the entry until they have tried.
 #[test]
 fn of_two_removers_at_most_one_succeeds() {
     check(|| {
@@ -183,7 +183,7 @@ fn of_two_removers_at_most_one_succeeds() {
     });
 }
 
-/// What a holder wrote before it let go is seen by the predicate.
+/// The predicate sees what a holder wrote before it dropped its reference.
 #[test]
 fn the_predicate_sees_what_holders_did() {
     check(|| {
@@ -206,7 +206,7 @@ fn the_predicate_sees_what_holders_did() {
     });
 }
 
-/// An evicter and someone who brings the entry back: both agree on what is in the array.
+/// A thread evicts the entry, another inserts it again: both agree on the content of the array.
 #[test]
 fn removal_and_insertion_agree() {
     check(|| {
@@ -225,7 +225,7 @@ fn removal_and_insertion_agree() {
     });
 }
 
-/// Two make the same leaf, one in a tree that must grow; nobody's entry is lost.
+/// Two threads make the same leaf, one in a tree that must grow. No entry is lost.
 #[test]
 fn the_tree_grows_under_two_writers() {
     check(|| {
@@ -243,7 +243,8 @@ fn the_tree_grows_under_two_writers() {
     });
 }
 
-/// One empties the leaf that the other is about to use; the tree shrinks to nothing and grows.
+/// One thread empties the leaf that the other is about to use. The tree shrinks to nothing and
+/// grows.
 #[test]
 fn a_leaf_dies_while_another_wants_it() {
     check(|| {
@@ -265,7 +266,7 @@ fn a_leaf_dies_while_another_wants_it() {
     });
 }
 
-/// The top is taken off while a reader is on its way down, and while an insertion needs it.
+/// The topmost node is removed while a reader is descending and an insertion needs it.
 #[test]
 fn the_tree_shrinks_under_a_reader_and_a_writer() {
     check(|| {
@@ -287,7 +288,7 @@ fn the_tree_shrinks_under_a_reader_and_a_writer() {
     });
 }
 
-/// A node above the leaves dies while an insertion is about to hang a leaf into it.
+/// A node above the leaves dies while an insertion is about to attach a leaf to it.
 #[test]
 fn an_inner_node_dies_while_another_wants_it() {
     check(|| {
@@ -308,8 +309,8 @@ fn an_inner_node_dies_while_another_wants_it() {
     });
 }
 
-/// The same, and a third already is on its way through the dying node: what it finds there must not
-/// be a leaf that is alive but out of reach.
+/// The same, while a third thread is already descending through the dying node. It must never find
+/// a leaf there that is alive but unreachable.
 #[test]
 fn nobody_is_led_into_what_hangs_on_a_dead_node() {
     // Two are enough to show it, and three take minutes with three threads.
@@ -355,7 +356,7 @@ fn the_top_is_not_lowered_to_a_dead_node() {
     });
 }
 
-/// A mark that is set is found, whatever is cleared or inserted beside it meanwhile.
+/// A mark that is set is found, whatever is cleared or inserted next to it meanwhile.
 #[test]
 fn no_mark_is_lost() {
     check(|| {
@@ -379,8 +380,8 @@ fn no_mark_is_lost() {
     });
 }
 
-/// Two marks in one leaf under two more levels: the second setter finds the leaf marked already,
-/// and must not return before the first has told the node at the top.
+/// Two marks in one leaf under two more levels. The second setter finds the leaf already marked,
+/// and must not return before the first has updated the topmost node.
 #[test]
 fn a_mark_is_found_once_its_setting_has_returned() {
     check(|| {
@@ -398,7 +399,7 @@ fn a_mark_is_found_once_its_setting_has_returned() {
     });
 }
 
-/// The same while the tree grows by a node above the one where the mark arrives.
+/// The same while the tree grows by a node above the one that gets the mark.
 #[test]
 fn no_mark_is_lost_when_the_tree_grows() {
     check(|| {
@@ -414,7 +415,7 @@ fn no_mark_is_lost_when_the_tree_grows() {
     });
 }
 
-/// An iteration beside removal and insertion meets what stays, once, in order.
+/// An iteration concurrent with removal and insertion returns every unchanged entry once, in order.
 #[test]
 fn iteration_meets_what_stays() {
     check(|| {
@@ -437,7 +438,7 @@ fn iteration_meets_what_stays() {
     });
 }
 
-/// Two who allocate get different indexes; a reservation that is given back frees its leaf.
+/// Two threads that allocate get different indexes. A reservation that is dropped frees its leaf.
 #[test]
 fn allocation_and_reservation() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Any sequence of calls does the same to the array and to a `BTreeMap`.
+//! Any sequence of calls has the same effect on the array and on a `BTreeMap`.
 
 use crate::{Mark, Reservation, XArray};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ enum Op {
     Range(u64, u64),
 }
 
-/// Dense ones, so that leaves fill and marks meet; and some at the ends of every level.
+/// Dense indexes, so that leaves fill and marks meet; and some at the ends of every level.
 fn index() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => 0u64..200,
@@ -64,7 +64,7 @@ fn op() -> impl Strategy<Value = Op> {
 struct Both<'a> {
     array: &'a XArray<Arc<u32>>,
     map: Reference,
-    /// Reservations, and whether `alloc` must not give their index.
+    /// Reservations, each with `true` if `alloc` must not return its index.
     reserved: Vec<(Reservation<'a, Arc<u32>>, bool)>,
 }
 
@@ -121,14 +121,14 @@ impl Both<'_> {
             Op::RemoveUnused(i, used) => {
                 let entry = self.current(i).unwrap_or_default();
                 let user = used.then(|| entry.clone());
-                // The reference holds it as well.
+                // The reference model holds it as well.
                 assert!(!array.remove_if_unused(i, &entry, |_| true));
                 drop(user);
                 if let Some((mine, marks)) = self.map.remove(&i) {
                     drop(mine);
                     let removed = array.remove_if_unused(i, &entry, |v| *v == *entry);
                     if !removed {
-                        // It has been in the array before, and that share waits.
+                        // It was in the array before, and that reference is not dropped yet.
                         self.map.insert(i, (entry, marks));
                     }
                 }
@@ -214,7 +214,7 @@ impl Both<'_> {
     }
 }
 
-/// Calls of a sequence, at most.
+/// Largest number of calls in a sequence.
 const OPS: usize = if cfg!(miri) { 60 } else { 400 };
 
 proptest! {

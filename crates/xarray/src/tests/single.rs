@@ -1,4 +1,4 @@
-//! The edges, one at a time, on one thread.
+//! Edge cases, one at a time, on one thread.
 
 use crate::{ExchangeError, IndexError, Mark, Value, XArray};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn bytes_for_each_entry() {
         array.memory_bytes() as f64 / count as f64
     };
     let count = if cfg!(miri) { 4096 } else { 262_144 };
-    // The figures of the description: dense, every 8th, every 64th index, far apart.
+    // The figures of the documentation: dense, every 8th, every 64th index, far apart.
     assert!((9.1..9.2).contains(&each(count, 1)), "{}", each(count, 1));
     assert!((73.0..73.3).contains(&each(count / 8, 8)), "{}", each(count / 8, 8));
     assert!((585.0..587.0).contains(&each(count / 64, 64)), "{}", each(count / 64, 64));
@@ -81,7 +81,7 @@ fn entries_are_dropped_once_with_the_array_or_after_they_left() {
     assert_eq!(dropped.load(Ordering::Relaxed), 101);
     array.insert(1, Arc::new(Counts(dropped.clone()))).expect("memory");
     drop(array.remove(1));
-    // The array's share goes when the collector has come round.
+    // The array's reference is dropped when the collector has run.
     for _ in 0..10_000 {
         crossbeam_epoch::pin().flush();
         if dropped.load(Ordering::Relaxed) == 102 {

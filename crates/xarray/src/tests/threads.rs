@@ -1,4 +1,4 @@
-//! Many threads at once: what the model checker cannot reach for size.
+//! Many threads at once, for sizes that the model checker cannot reach.
 
 use crate::{Mark, Value, XArray};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ fn value(number: u64) -> Value {
     Value::new(number as usize).expect("small")
 }
 
-/// Numbers that look random (xorshift).
+/// Pseudo-random numbers (xorshift).
 struct Random(u64);
 
 impl Random {

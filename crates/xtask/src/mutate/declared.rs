@@ -7,16 +7,16 @@ struct Entry {
     /// Offset of a field; number of a variant.
     at: usize,
     name: String,
-    /// What follows the name, to the end of the entry: type, constant, document.
+    /// Text behind the name, to the end of the entry: type, constant, document.
     rest: String,
 }
 
 /// A list of entries between braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// What it declares.
+    /// Declared name.
     pub name: String,
-    /// Where the entries stand in the source.
+    /// Range of the entries in the source.
     body: std::ops::Range<usize>,
     entries: Vec<Entry>,
     /// Entries without an offset, which no mutation touches.
@@ -31,7 +31,7 @@ pub struct Declaration {
 /// A change of one declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
-    /// What is changed, for people.
+    /// Description of the change.
     pub name: String,
     /// The whole source with the change.
     pub source: String,
@@ -115,7 +115,7 @@ fn name_of(head: &str) -> String {
     name.or(line.split_whitespace().last()).unwrap_or("?").trim_end_matches(':').to_owned()
 }
 
-/// Where `SIZE of WHOLE` stands in a head, and how many of the two are the size.
+/// Returns the range of `SIZE of WHOLE` in a head, and how many of its bytes are the size.
 fn size_of(head: &str) -> Option<(std::ops::Range<usize>, usize)> {
     let of = head.find(" of ")?;
     let start = head[..of].rfind(' ')? + 1;

@@ -1,5 +1,5 @@
-//! Whether the tests notice a change of the on-disk format: every declaration is changed in one
-//! place, in every way that people do by mistake, and the golden bytes are asked.
+//! Test of the tests: do they notice a change of the on-disk format? Every declaration is changed
+//! in one place, in every way that people do by mistake, and the golden bytes are asked.
 //!
 //! | mutation | what is changed |
 //! | --- | --- |
@@ -17,10 +17,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the declarations are.
+/// Folder of the declarations.
 const FORMAT: &str = "crates/format/src";
 
-/// What noticed a mutation.
+/// Detector of a mutation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Noticed {
     Compiler,

@@ -4,7 +4,7 @@ use super::Problem;
 use crate::repository::Repository;
 use std::path::{Component, Path, PathBuf};
 
-/// What a path in a document begins with to count as one of ours.
+/// Prefixes of paths in documents that are checked.
 const OURS: &[&str] = &["crates/", "docs/", "scripts/", ".ci/"];
 
 /// Checks every Markdown file.

@@ -1,9 +1,13 @@
 //! The house rules. A rule holds where a machine checks it; the unchecked ones drift. What each is
 //! for is in CONTRIBUTING.md.
 
+mod doc_comments;
 mod documents;
+mod graph;
 mod layers;
 mod modules;
+mod narrow;
+mod order;
 mod shape;
 mod words;
 
@@ -20,7 +24,7 @@ pub struct Problem {
     pub path: PathBuf,
     /// The line, from 1; 0: the file as a whole.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// The fault, and its remedy.
     pub message: String,
 }
 
@@ -46,6 +50,7 @@ pub fn check_all(repository: &Repository) -> Result<Vec<Problem>, String> {
         let source = Source::new(&repository.read(path)?);
         shape::check(path, &source, &mut problems);
         words::check_rust(path, &source, &mut problems);
+        doc_comments::check(path, &source, &mut problems);
     }
     for path in repository.files() {
         words::check_text(repository, path, &mut problems)?;
@@ -53,6 +58,8 @@ pub fn check_all(repository: &Repository) -> Result<Vec<Problem>, String> {
     let crates = repository.crates()?;
     modules::check(repository, &crates, &mut problems)?;
     layers::check(repository, &crates, &mut problems)?;
+    order::check(repository, &crates, &mut problems);
+    narrow::check(repository, &crates, &mut problems)?;
     documents::check(repository, &mut problems)?;
     for generated in [ladder::refresh(repository, true), format_doc::refresh(repository, true)] {
         if let Err(stale) = generated? {
@@ -60,5 +67,6 @@ pub fn check_all(repository: &Repository) -> Result<Vec<Problem>, String> {
         }
     }
     problems.sort();
+    problems.dedup();
     Ok(problems)
 }

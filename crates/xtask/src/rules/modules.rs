@@ -48,7 +48,7 @@ fn reach(
 }
 
 /// The files that a declaration may mean.
-fn candidates(
+pub(super) fn candidates(
     path: &Path,
     is_root: bool,
     source: &Source,

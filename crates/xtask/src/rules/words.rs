@@ -8,6 +8,7 @@ use std::path::Path;
 /// The only files, or folders, that may hold unsafe code, each with the reason.
 const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/base/src/memory.rs", "a global allocator with a reserve"),
+    ("crates/base/src/prefetch.rs", "the processor's instruction to load a cache line"),
     ("crates/engine/tests/memory.rs", "a global allocator that fails when told to"),
     ("crates/engine/tests/shared_lines", "memory whose every access is noted: signal handlers"),
     ("crates/sim/src/memory.rs", "an allocator that refuses on demand"),
@@ -31,7 +32,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
 const UNFINISHED: &[(&str, &str)] = &[("FIX", "ME"), ("TO", "DO"), ("XX", "X")];
 const UNFINISHED_MACROS: &[(&str, &str)] = &[("to", "do!"), ("unimple", "mented!"), ("db", "g!")];
 
-/// Where build machines keep checkouts and homes, in halves for the same reason.
+/// Folders of build machines for checkouts and homes, in halves for the same reason.
 const MACHINE_PATHS: &[(&str, &str)] =
     &[("/wo", "rk/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/bui", "lds/")];
 

@@ -1,20 +1,20 @@
 //! Copying the contents of one regular file, piece by piece, leaving holes as holes.
 
-use shoal::FileKind;
+use shoal::raw::FileKind;
 
 use crate::failure::Reason;
 use crate::interrupt;
 
 use super::copier::{Copier, Fault};
-use super::side::{Holder, Meta, Node, Source, Target};
+use super::side::{Holder, Meta, Node, Side};
 
-impl<T: Target> Copier<'_, T> {
+impl<T: Side> Copier<'_, T> {
     /// Copies a regular file over what may be there.
     ///
     /// A file with other names is replaced rather than overwritten, so that those names keep what
     /// they have. A new file that cannot be completed is removed: nothing incomplete stays under
     /// the name of something whole.
-    pub(super) fn regular<S: Source>(
+    pub(super) fn regular<S: Side>(
         &mut self,
         source: &S,
         from: &S::Dir,
@@ -48,7 +48,7 @@ impl<T: Target> Copier<'_, T> {
     }
 
     /// Copies all data and gives the copy its size.
-    fn contents<S: Source>(
+    fn contents<S: Side>(
         &mut self,
         source: &S,
         input: &S::File,
@@ -83,7 +83,7 @@ impl<T: Target> Copier<'_, T> {
     }
 
     /// Copies the data from `start` to `end`; how far it came before the file ended.
-    fn stretch<S: Source>(
+    fn stretch<S: Side>(
         &mut self,
         source: &S,
         input: &S::File,
@@ -104,7 +104,7 @@ impl<T: Target> Copier<'_, T> {
             if read == 0 {
                 break;
             }
-            let wrote = self.target.write(output, at, &self.buffer[..read]);
+            let wrote = self.target.write_all(output, at, &self.buffer[..read]);
             wrote.map_err(|reason| self.at_target(reason))?;
             at += read as u64;
             self.bytes += read as u64;

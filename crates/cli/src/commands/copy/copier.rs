@@ -6,15 +6,16 @@
 use std::collections::HashMap;
 use std::vec::IntoIter;
 
-use shoal::{Code, FileKind};
+use shoal::raw::{Code, FileKind};
 
-use super::side::{Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target};
+use super::side::{Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Side};
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
 use crate::location::{join, push, split_last};
-use crate::output::{Out, printable};
+use crate::output::Out;
 use crate::progress::Progress;
 use crate::size::human;
+use crate::text::printable;
 
 /// Bytes read and written at once.
 const PIECE: usize = 1 << 20;
@@ -28,7 +29,7 @@ pub struct Options {
     pub verbose: bool,
 }
 
-/// Where the copies go.
+/// Destination of the copies.
 pub struct Destination<D> {
     place: Operand<D>,
     path: Vec<u8>,
@@ -40,13 +41,13 @@ pub struct Destination<D> {
 
 impl<D> Destination<D> {
     /// Looks at what the destination is.
-    pub fn find<T: Target<Dir = D>>(
+    pub fn find<T: Side<Dir = D>>(
         target: &T,
         path: &[u8],
         may_be_directory: bool,
     ) -> Outcome<Destination<D>> {
         let place = target.place(path)?;
-        let found = target.stat(&place.dir, &place.name, true)?;
+        let found = target.find(&place.dir, &place.name, true)?;
         let is_directory = found.is_some_and(|found| found.kind == FileKind::Directory);
         let into = if is_directory && may_be_directory {
             Some(target.enter(&place.dir, &place.name, true)?)
@@ -56,7 +57,7 @@ impl<D> Destination<D> {
         Ok(Destination { place, path: path.to_vec(), into, slash: split_last(path).slash })
     }
 
-    /// Whether copies are made in it.
+    /// Returns whether copies are made in it.
     pub fn is_directory(&self) -> bool {
         self.into.is_some()
     }
@@ -76,7 +77,7 @@ struct Linked<L> {
 }
 
 /// A directory that is being copied.
-struct Frame<S: Source, T: Target> {
+struct Frame<S: Side, T: Side> {
     from: S::Dir,
     list: S::List,
     pending: IntoIter<Found>,
@@ -87,7 +88,7 @@ struct Frame<S: Source, T: Target> {
 }
 
 /// Copies trees to one target.
-pub struct Copier<'a, T: Target> {
+pub struct Copier<'a, T: Side> {
     pub(super) target: &'a T,
     options: Options,
     shunned: Vec<Id>,
@@ -104,7 +105,7 @@ pub struct Copier<'a, T: Target> {
     to: Vec<u8>,
 }
 
-impl<'a, T: Target> Copier<'a, T> {
+impl<'a, T: Side> Copier<'a, T> {
     /// A copier that touches none of the files `shunned`.
     pub fn new(target: &'a T, options: Options, shunned: Vec<Id>) -> Copier<'a, T> {
         Copier {
@@ -132,7 +133,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 
     /// Copies one operand with everything below it.
-    pub fn operand<S: Source>(
+    pub fn operand<S: Side>(
         &mut self,
         source: &S,
         path: &[u8],
@@ -148,7 +149,7 @@ impl<'a, T: Target> Copier<'a, T> {
         }
     }
 
-    fn start<S: Source>(
+    fn start<S: Side>(
         &mut self,
         source: &S,
         path: &[u8],
@@ -170,7 +171,7 @@ impl<'a, T: Target> Copier<'a, T> {
             _ => destination.path.clone(),
         };
         if destination.slash && destination.into.is_none() && meta.kind != FileKind::Directory {
-            return Err(self.at_target(shoal::Error::Code(Code::NotDirectory).into()));
+            return Err(self.at_target(shoal::raw::Error::Code(Code::NotDirectory).into()));
         }
         if meta.kind == FileKind::Directory {
             let inside =
@@ -184,7 +185,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 
     /// Copies everything below the first directory.
-    fn tree<S: Source>(&mut self, source: &S, first: Frame<S, T>) -> Result<()> {
+    fn tree<S: Side>(&mut self, source: &S, first: Frame<S, T>) -> Result<()> {
         let mut stack = vec![first];
         while let Some(frame) = stack.last_mut() {
             interrupt::check(|| self.done())?;
@@ -226,7 +227,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 
     /// Copies one file, or starts on a directory.
-    fn entry<S: Source>(
+    fn entry<S: Side>(
         &mut self,
         source: &S,
         from: &S::Dir,
@@ -261,7 +262,7 @@ impl<'a, T: Target> Copier<'a, T> {
         Ok(None)
     }
 
-    /// What is in the copy's place already. A symlink is followed only if it is the operand.
+    /// Finds the file at the copy's destination. A symlink is followed only if it is the operand.
     fn existing(
         &self,
         to: &T::Dir,
@@ -270,7 +271,7 @@ impl<'a, T: Target> Copier<'a, T> {
         is_operand: bool,
     ) -> Result<Option<Meta>, Fault> {
         let stat =
-            |follow| self.target.stat(to, name, follow).map_err(|reason| self.at_target(reason));
+            |follow| self.target.find(to, name, follow).map_err(|reason| self.at_target(reason));
         let found = stat(false)?;
         let is_link = found.is_some_and(|found| found.kind == FileKind::Symlink);
         let through = matches!(meta.kind, FileKind::Regular | FileKind::Directory);
@@ -285,7 +286,7 @@ impl<'a, T: Target> Copier<'a, T> {
         }
     }
 
-    fn directory<S: Source>(
+    fn directory<S: Side>(
         &mut self,
         source: &S,
         from: &S::Dir,
@@ -299,7 +300,8 @@ impl<'a, T: Target> Copier<'a, T> {
             let reason = Reason::Text("is a directory (copy it with -r)".into());
             return Err(self.at_source(source, reason));
         }
-        let from = source.enter(from, node).map_err(|reason| self.at_source(source, reason))?;
+        let from =
+            source.enter_node(from, node).map_err(|reason| self.at_source(source, reason))?;
         let list = source.list(&from).map_err(|reason| self.at_source(source, reason))?;
         let to = match found.map(|found| found.kind) {
             None => self.target.make_dir(to, name),
@@ -320,7 +322,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 
     /// Copies anything but a directory, or links it to a copy made before.
-    fn file_or_link<S: Source>(
+    fn file_or_link<S: Side>(
         &mut self,
         source: &S,
         from: &S::Dir,
@@ -361,7 +363,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 
     /// Makes one copy.
-    fn one<S: Source>(
+    fn one<S: Side>(
         &mut self,
         source: &S,
         from: &S::Dir,
@@ -392,7 +394,7 @@ impl<'a, T: Target> Copier<'a, T> {
 
     /// Finishes a copy with what is to be kept of its original. Attributes that the target refuses
     /// are left out; that is said once, for the first.
-    pub(super) fn keep<S: Source>(
+    pub(super) fn keep<S: Side>(
         &mut self,
         source: &S,
         of: Holder<'_, S::File, S::Dir>,
@@ -417,7 +419,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 
     /// Prints what is copied, if asked for.
-    fn show<S: Source>(&mut self, source: &S) -> Result<(), Fault> {
+    fn show<S: Side>(&mut self, source: &S) -> Result<(), Fault> {
         let Some(out) = &mut self.out else { return Ok(()) };
         let line = format!("'{}' -> '{}'", source.label(&self.from), self.target.label(&self.to));
         // A reader who has gone away does not stop the copy.
@@ -427,7 +429,7 @@ impl<'a, T: Target> Copier<'a, T> {
         Ok(())
     }
 
-    pub(super) fn at_source<S: Source>(&self, source: &S, reason: Reason) -> Fault {
+    pub(super) fn at_source<S: Side>(&self, source: &S, reason: Reason) -> Fault {
         Fault { object: source.label(&self.from), reason }
     }
 
@@ -464,7 +466,7 @@ impl<'a, T: Target> Copier<'a, T> {
     }
 }
 
-/// Whether a hard link failed because of what the filesystem is, not what the file is.
+/// Returns whether a hard link failed for a property of the filesystem, not of the file.
 fn cannot_link(reason: &Reason) -> bool {
     [Code::TooManyLinks, Code::CrossRoot, Code::NotPermitted, Code::NotSupported, Code::NameTooLong]
         .into_iter()

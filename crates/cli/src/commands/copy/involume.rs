@@ -2,13 +2,11 @@
 
 use std::rc::Rc;
 
-use shoal::{Attr, Caller, Code, FileKind, Ino, Seek, SetAttr, SetTime, XattrFlags};
+use shoal::raw::{Attr, Caller, Code, FileKind, Ino, Seek, SetAttr, SetTime, XattrFlags};
 
 use super::side::{
-    Attribute, Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target, is_kept,
+    Attribute, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_kept, mode_kept,
 };
-use crate::failure::Reason;
-use crate::location::{Split, split_last};
 use crate::session::{Cursor, Session};
 
 /// Set where no device number of a local filesystem can be, so that ids never meet.
@@ -48,18 +46,13 @@ impl InVolume {
         }
     }
 
-    fn attr(&self, dir: Ino, name: &[u8], follow: bool) -> shoal::Result<Attr> {
+    fn attr(&self, dir: Ino, name: &[u8], follow: bool) -> shoal::raw::Result<Attr> {
         let volume = &self.session.volume;
         match name {
-            b"." => volume.getattr(dir),
-            _ if follow => volume.resolve(&self.who, dir, name, true),
-            _ => volume.lookup(&self.who, dir, name),
+            b"." => volume.attributes().getattr(dir),
+            _ if follow => volume.namespace().resolve(&self.who, dir, name, true),
+            _ => volume.namespace().lookup(&self.who, dir, name),
         }
-    }
-
-    fn directory(&self, path: &[u8]) -> Outcome<Ino> {
-        let entry = self.session.volume.resolve(&self.who, Ino::ROOT, path, true)?;
-        directory(&entry)
     }
 
     /// Gives a file what it is to keep.
@@ -67,9 +60,7 @@ impl InVolume {
         let meta = kept.meta;
         let is_root = self.who.uid == 0;
         let is_link = meta.kind == FileKind::Symlink;
-        let same_owner = is_root || (self.who.uid == meta.uid && self.who.gid == meta.gid);
-        // A file that changes hands must not run as its new owner.
-        let mode = if same_owner { meta.mode } else { meta.mode & 0o1777 };
+        let mode = mode_kept(self.who.uid, self.who.gid, meta);
         let owner = SetAttr {
             uid: is_root.then_some(meta.uid),
             gid: is_root.then_some(meta.gid),
@@ -86,12 +77,12 @@ impl InVolume {
         let has_attributes = !there.is_empty() || !kept.attributes.is_empty();
         if has_attributes || is_root && mode & 0o6000 != 0 {
             // Changing the owner clears set-id bits and capabilities, so they come after it.
-            volume.setattr(&self.who, ino, &owner)?;
+            volume.attributes().setattr(&self.who, ino, &owner)?;
             self.set_attributes(ino, there, kept)?;
-            volume.setattr(&self.who, ino, &rest)?;
+            volume.attributes().setattr(&self.who, ino, &rest)?;
         } else {
             let all = SetAttr { uid: owner.uid, gid: owner.gid, ..rest };
-            volume.setattr(&self.who, ino, &all)?;
+            volume.attributes().setattr(&self.who, ino, &all)?;
         }
         Ok(())
     }
@@ -100,7 +91,7 @@ impl InVolume {
 impl InVolume {
     /// Names of a file's extended attributes.
     fn names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
-        let list = self.session.volume.listxattr(&self.who, ino)?;
+        let list = self.session.volume.attributes().listxattr(&self.who, ino)?;
         let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         Ok(names.map(<[u8]>::to_vec).collect())
     }
@@ -110,8 +101,10 @@ impl InVolume {
         let flags = XattrFlags::default();
         kept.apply(
             there,
-            &mut |it| Ok(volume.setxattr(&self.who, ino, &it.name, &it.value, flags)?),
-            &mut |name| Ok(volume.removexattr(&self.who, ino, name)?),
+            &mut |it| {
+                Ok(volume.attributes().setxattr(&self.who, ino, &it.name, &it.value, flags)?)
+            },
+            &mut |name| Ok(volume.attributes().removexattr(&self.who, ino, name)?),
         )
     }
 }
@@ -119,37 +112,33 @@ impl InVolume {
 fn directory(entry: &Attr) -> Outcome<Ino> {
     match entry.kind {
         FileKind::Directory => Ok(entry.ino),
-        _ => Err(shoal::Error::Code(Code::NotDirectory).into()),
+        _ => Err(shoal::raw::Error::Code(Code::NotDirectory).into()),
     }
 }
 
-fn is_dots(name: &[u8]) -> bool {
-    name.is_empty() || name == b"." || name == b".."
-}
-
-impl Source for InVolume {
+impl Side for InVolume {
     type Dir = Ino;
     type List = Cursor;
     type File = Ino;
+    type Link = Ino;
 
     fn label(&self, path: &[u8]) -> String {
         self.session.label(path)
     }
 
-    fn operand(&self, path: &[u8]) -> Outcome<Operand<Ino>> {
-        let Split { name, slash, .. } = split_last(path);
-        if slash && !is_dots(name) {
-            let dir = self.directory(path)?;
-            return Ok(Operand { dir, name: b".".to_vec(), base: name.to_vec() });
-        }
-        self.place(path)
+    fn directory(&self, path: &[u8]) -> Outcome<Ino> {
+        directory(&self.session.volume.namespace().resolve(&self.who, Ino::ROOT, path, true)?)
     }
 
     fn stat(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Meta> {
         Ok(self.meta(&self.attr(*dir, name, follow)?))
     }
 
-    fn enter(&self, _dir: &Ino, node: &Node) -> Outcome<Ino> {
+    fn enter(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Ino> {
+        directory(&self.attr(*dir, name, follow)?)
+    }
+
+    fn enter_node(&self, _dir: &Ino, node: &Node) -> Outcome<Ino> {
         Ok(Ino(node.meta.id.inode))
     }
 
@@ -167,7 +156,7 @@ impl Source for InVolume {
     }
 
     fn readlink(&self, _dir: &Ino, node: &Node) -> Outcome<Vec<u8>> {
-        Ok(self.session.volume.readlink(Ino(node.meta.id.inode))?)
+        Ok(self.session.volume.namespace().readlink(Ino(node.meta.id.inode))?)
     }
 
     fn open(&self, _dir: &Ino, node: &Node) -> Outcome<Ino> {
@@ -175,7 +164,7 @@ impl Source for InVolume {
     }
 
     fn read(&self, file: &Ino, offset: u64, buffer: &mut [u8]) -> Outcome<usize> {
-        Ok(self.session.volume.read(*file, offset, buffer)?)
+        Ok(self.session.volume.files().read(*file, offset, buffer)?)
     }
 
     fn attributes(&self, of: Holder<'_, Ino, Ino>) -> Outcome<Vec<Attribute>> {
@@ -184,7 +173,7 @@ impl Source for InVolume {
             Holder::Name(_, node) => Ino(node.meta.id.inode),
         };
         let get = |name: Vec<u8>| {
-            let value = self.session.volume.getxattr(&self.who, ino, &name)?;
+            let value = self.session.volume.attributes().getxattr(&self.who, ino, &name)?;
             Ok(Attribute { name, value })
         };
         self.names(ino)?.into_iter().filter(|name| is_kept(name)).map(get).collect()
@@ -192,75 +181,35 @@ impl Source for InVolume {
 
     fn data_after(&self, file: &Ino, offset: u64) -> Outcome<Option<(u64, u64)>> {
         let volume = &self.session.volume;
-        match volume.seek(*file, offset, Seek::Data) {
-            Ok(start) => Ok(Some((start, volume.seek(*file, start, Seek::Hole)?))),
+        match volume.files().seek(*file, offset, Seek::Data) {
+            Ok(start) => Ok(Some((start, volume.files().seek(*file, start, Seek::Hole)?))),
             Err(error) if error.is(Code::NoDevice) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
-}
-
-impl Target for InVolume {
-    type Dir = Ino;
-    type File = Ino;
-    type Link = Ino;
-
-    fn label(&self, path: &[u8]) -> String {
-        self.session.label(path)
-    }
-
-    fn place(&self, path: &[u8]) -> Outcome<Operand<Ino>> {
-        let Split { parent, name, .. } = split_last(path);
-        if is_dots(name) {
-            let dir = self.directory(path)?;
-            return Ok(Operand { dir, name: b".".to_vec(), base: Vec::new() });
-        }
-        let dir = self.directory(parent)?;
-        Ok(Operand { dir, name: name.to_vec(), base: name.to_vec() })
-    }
-
-    fn stat(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Option<Meta>> {
-        match self.attr(*dir, name, follow) {
-            Ok(attr) => Ok(Some(self.meta(&attr))),
-            Err(error) if error.is(Code::NotFound) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn enter(&self, dir: &Ino, name: &[u8], follow: bool) -> Outcome<Ino> {
-        directory(&self.attr(*dir, name, follow)?)
-    }
 
     fn make_dir(&self, dir: &Ino, name: &[u8]) -> Outcome<Ino> {
-        Ok(self.session.volume.mkdir(&self.who, *dir, name, 0o700)?.ino)
+        Ok(self.session.volume.namespace().mkdir(&self.who, *dir, name, 0o700)?.ino)
     }
 
     fn create(&self, dir: &Ino, name: &[u8]) -> Outcome<Ino> {
-        Ok(self.session.volume.create(&self.who, *dir, name, 0o600)?.ino)
+        Ok(self.session.volume.namespace().create(&self.who, *dir, name, 0o600)?.ino)
     }
 
     fn overwrite(&self, _dir: &Ino, _name: &[u8], found: &Meta) -> Outcome<Ino> {
         let ino = Ino(found.id.inode);
         let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
-        self.session.volume.setattr(&self.who, ino, &set)?;
+        self.session.volume.attributes().setattr(&self.who, ino, &set)?;
         Ok(ino)
     }
 
-    fn write(&self, file: &Ino, offset: u64, data: &[u8]) -> Outcome<()> {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            match self.session.volume.write(*file, at, &data[done..], false)? {
-                0 => return Err(Reason::Text("nothing more can be written".into())),
-                written => done += written,
-            }
-        }
-        Ok(())
+    fn write(&self, file: &Ino, offset: u64, data: &[u8]) -> Outcome<usize> {
+        Ok(self.session.volume.files().write(*file, offset, data, false)?)
     }
 
     fn set_len(&self, file: &Ino, len: u64) -> Outcome<()> {
         let set = SetAttr { size: Some(len), by_handle: true, ..SetAttr::default() };
-        self.session.volume.setattr(&self.who, *file, &set)?;
+        self.session.volume.attributes().setattr(&self.who, *file, &set)?;
         Ok(())
     }
 
@@ -273,28 +222,29 @@ impl Target for InVolume {
     }
 
     fn symlink(&self, dir: &Ino, name: &[u8], to: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
-        let made = self.session.volume.symlink(&self.who, *dir, name, to)?;
+        let made = self.session.volume.namespace().symlink(&self.who, *dir, name, to)?;
         self.finish(made.ino, kept)
     }
 
     fn special(&self, dir: &Ino, name: &[u8], kept: &mut Kept<'_>) -> Outcome<()> {
         let mode = kept.meta.kind.mode_bits() | 0o600;
-        let made = self.session.volume.mknod(&self.who, *dir, name, mode, kept.meta.device)?;
+        let made =
+            self.session.volume.namespace().mknod(&self.who, *dir, name, mode, kept.meta.device)?;
         self.finish(made.ino, kept)
     }
 
     fn remember(&self, dir: &Ino, name: &[u8]) -> Outcome<(Ino, Id)> {
-        let made = self.session.volume.lookup(&self.who, *dir, name)?;
+        let made = self.session.volume.namespace().lookup(&self.who, *dir, name)?;
         Ok((made.ino, self.meta(&made).id))
     }
 
     fn link(&self, link: &Ino, dir: &Ino, name: &[u8]) -> Outcome<()> {
-        self.session.volume.link(&self.who, *link, *dir, name)?;
+        self.session.volume.namespace().link(&self.who, *link, *dir, name)?;
         Ok(())
     }
 
     fn remove(&self, dir: &Ino, name: &[u8]) -> Outcome<()> {
-        Ok(self.session.volume.unlink(&self.who, *dir, name)?)
+        Ok(self.session.volume.namespace().unlink(&self.who, *dir, name)?)
     }
 
     fn is_inside(&self, dir: &Ino, id: Id) -> Outcome<bool> {
@@ -306,7 +256,7 @@ impl Target for InVolume {
             if at.0 == id.inode {
                 return Ok(true);
             }
-            let parent = self.session.volume.parent_of(at)?;
+            let parent = self.session.volume.directories().parent_of(at)?;
             if parent == at {
                 return Ok(false);
             }

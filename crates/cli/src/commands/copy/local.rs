@@ -6,15 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid};
-use shoal::{FileKind, Time};
+use shoal::raw::{FileKind, Time};
 
 use super::attributes::Held;
 use super::side::{
-    Attribute, Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Source, Target,
+    Attribute, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_dots, mode_kept,
 };
-use crate::failure::Reason;
-use crate::location::{Split, join, split_last};
-use crate::output::printable;
+use crate::location::join;
+use crate::text::printable;
 
 /// Entries looked at before they are copied.
 const BATCH: usize = 256;
@@ -37,11 +36,6 @@ impl Local {
         Local { uid: geteuid().as_raw(), gid: getegid().as_raw() }
     }
 
-    fn open_dir(&self, path: &[u8]) -> Outcome<LocalDir> {
-        let opened = if path.is_empty() { b"." } else { path };
-        Ok(LocalDir { fd: fs::open(opened, DIRECTORY, Mode::empty())?, path: path.to_vec() })
-    }
-
     /// Gives an open file or directory what it is to keep.
     fn finish(&self, fd: BorrowedFd<'_>, kept: &mut Kept<'_>) -> Outcome<()> {
         let meta = kept.meta;
@@ -58,39 +52,36 @@ impl Local {
         self.uid == 0
     }
 
-    /// The mode to set. A file that changes hands must not run as its new owner.
     fn mode(&self, meta: &Meta) -> u32 {
-        let same_owner = self.is_root() || (self.uid == meta.uid && self.gid == meta.gid);
-        if same_owner { meta.mode } else { meta.mode & 0o1777 }
+        mode_kept(self.uid, self.gid, meta)
     }
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-impl Source for Local {
+impl Side for Local {
     type Dir = LocalDir;
     type List = Dir;
     type File = OwnedFd;
+    type Link = Vec<u8>;
 
     fn label(&self, path: &[u8]) -> String {
         printable(path).into_owned()
     }
 
-    fn operand(&self, path: &[u8]) -> Outcome<Operand<LocalDir>> {
-        let Split { name, slash, .. } = split_last(path);
-        if slash && !is_dots(name) {
-            let dir = self.open_dir(path)?;
-            return Ok(Operand { dir, name: b".".to_vec(), base: name.to_vec() });
-        }
-        self.place(path)
+    fn directory(&self, path: &[u8]) -> Outcome<LocalDir> {
+        let opened = if path.is_empty() { b"." } else { path };
+        Ok(LocalDir { fd: fs::open(opened, DIRECTORY, Mode::empty())?, path: path.to_vec() })
     }
 
     fn stat(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<Meta> {
         Ok(meta(&fs::statat(&dir.fd, name, at_flags(follow))?))
     }
 
-    fn enter(&self, dir: &LocalDir, node: &Node) -> Outcome<LocalDir> {
-        Target::enter(self, dir, &node.name, node.followed)
+    fn enter(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<LocalDir> {
+        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let fd = fs::openat(&dir.fd, name, DIRECTORY | nofollow, Mode::empty())?;
+        Ok(LocalDir { fd, path: join(&dir.path, name) })
     }
 
     fn list(&self, dir: &LocalDir) -> Outcome<Dir> {
@@ -104,7 +95,7 @@ impl Source for Local {
         {
             let name = CStr::to_bytes(entry?.file_name()).to_vec();
             if !is_dots(&name) {
-                let meta = Source::stat(self, dir, &name, false);
+                let meta = self.stat(dir, &name, false);
                 batch.push(Found { name, meta });
             }
         }
@@ -144,44 +135,10 @@ impl Source for Local {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-impl Target for Local {
-    type Dir = LocalDir;
-    type File = OwnedFd;
-    type Link = Vec<u8>;
-
-    fn label(&self, path: &[u8]) -> String {
-        printable(path).into_owned()
-    }
-
-    fn place(&self, path: &[u8]) -> Outcome<Operand<LocalDir>> {
-        let Split { parent, name, .. } = split_last(path);
-        if is_dots(name) || name.is_empty() {
-            let dir = self.open_dir(path)?;
-            return Ok(Operand { dir, name: b".".to_vec(), base: Vec::new() });
-        }
-        let dir = self.open_dir(parent)?;
-        Ok(Operand { dir, name: name.to_vec(), base: name.to_vec() })
-    }
-
-    fn stat(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<Option<Meta>> {
-        match fs::statat(&dir.fd, name, at_flags(follow)) {
-            Ok(stat) => Ok(Some(meta(&stat))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn enter(&self, dir: &LocalDir, name: &[u8], follow: bool) -> Outcome<LocalDir> {
-        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let fd = fs::openat(&dir.fd, name, DIRECTORY | nofollow, Mode::empty())?;
-        Ok(LocalDir { fd, path: join(&dir.path, name) })
-    }
 
     fn make_dir(&self, dir: &LocalDir, name: &[u8]) -> Outcome<LocalDir> {
         fs::mkdirat(&dir.fd, name, Mode::RWXU)?;
-        Target::enter(self, dir, name, false)
+        self.enter(dir, name, false)
     }
 
     fn create(&self, dir: &LocalDir, name: &[u8]) -> Outcome<OwnedFd> {
@@ -194,16 +151,8 @@ impl Target for Local {
         Ok(fs::openat(&dir.fd, name, flags, Mode::empty())?)
     }
 
-    fn write(&self, file: &OwnedFd, offset: u64, data: &[u8]) -> Outcome<()> {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            match rustix::io::retry_on_intr(|| rustix::io::pwrite(file, &data[done..], at))? {
-                0 => return Err(Reason::Text("nothing more can be written".into())),
-                written => done += written,
-            }
-        }
-        Ok(())
+    fn write(&self, file: &OwnedFd, offset: u64, data: &[u8]) -> Outcome<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset))?)
     }
 
     fn set_len(&self, file: &OwnedFd, len: u64) -> Outcome<()> {
@@ -269,10 +218,6 @@ impl Local {
 /// Identity of the file at a path, if there is one.
 pub fn identify(path: &[u8]) -> Option<Id> {
     fs::stat(path).ok().map(|stat| meta(&stat).id)
-}
-
-fn is_dots(name: &[u8]) -> bool {
-    name == b"." || name == b".."
 }
 
 fn at_flags(follow: bool) -> AtFlags {

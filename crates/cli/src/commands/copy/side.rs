@@ -1,11 +1,12 @@
-//! What the copier asks of the two ends of a copy.
+//! The two ends of a copy, as the copier uses them.
 //!
 //! A directory is a handle (an open descriptor, an inode number) and everything in it is reached
 //! by handle and name, so the length of paths does not matter. The name `.` is the directory.
 
-use shoal::{FileKind, Time};
+use shoal::raw::{Code, FileKind, Time};
 
 use crate::failure::Reason;
+use crate::location::{Split, split_last};
 
 /// Result of one operation on one file.
 pub type Outcome<T> = Result<T, Reason>;
@@ -55,8 +56,8 @@ pub struct Attribute {
     pub value: Vec<u8>,
 }
 
-/// Whether an attribute of this name is one that copies keep. There are others that local
-/// filesystems show, and that mean something only there.
+/// Returns whether copies keep an attribute of this name. Local filesystems show others, which
+/// mean something only there.
 pub fn is_kept(name: &[u8]) -> bool {
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     spaces.iter().any(|space| name.starts_with(space)) || ACLS.contains(&name)
@@ -65,7 +66,7 @@ pub fn is_kept(name: &[u8]) -> bool {
 /// Access control lists, which a new file may have got from its directory.
 pub const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// What a copy is to keep of a file when its contents are done.
+/// Attributes that a copy keeps, set when its contents are complete.
 pub struct Kept<'a> {
     /// Owner, mode and times.
     pub meta: &'a Meta,
@@ -112,13 +113,13 @@ impl Kept<'_> {
     }
 }
 
-/// What attributes are read from.
+/// Source of attributes.
 pub enum Holder<'a, F, D> {
     /// An open file.
     File(&'a F),
     /// An open directory.
     Dir(&'a D),
-    /// What cannot be opened: a name in a directory.
+    /// A name in a directory, of a file that cannot be opened.
     Name(&'a D, &'a Node),
 }
 
@@ -150,64 +151,58 @@ pub struct Found {
     pub meta: Outcome<Meta>,
 }
 
-/// Where files come from.
-pub trait Source {
+/// One end of a copy: a local filesystem by system calls, or a volume by the library.
+pub trait Side {
     /// A directory.
     type Dir;
     /// A listing in progress.
     type List;
-    /// A file open for reading.
+    /// An open file.
     type File;
+    /// Source of a hard link to a file.
+    type Link;
 
-    /// How messages name a path.
+    /// Returns how messages name a path.
     fn label(&self, path: &[u8]) -> String;
-    /// Finds an operand. A path that ends with a slash must be a directory.
-    fn operand(&self, path: &[u8]) -> Outcome<Operand<Self::Dir>>;
-    /// Attributes.
+    /// Opens a directory by path.
+    fn directory(&self, path: &[u8]) -> Outcome<Self::Dir>;
+    /// Returns attributes.
     fn stat(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Meta>;
     /// Opens a directory.
-    fn enter(&self, dir: &Self::Dir, node: &Node) -> Outcome<Self::Dir>;
+    fn enter(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Self::Dir>;
+    /// Opens a directory whose attributes are known.
+    fn enter_node(&self, dir: &Self::Dir, node: &Node) -> Outcome<Self::Dir> {
+        self.enter(dir, &node.name, node.followed)
+    }
+
+    // To copy from.
+
     /// Starts a listing.
     fn list(&self, dir: &Self::Dir) -> Outcome<Self::List>;
-    /// The next entries, without `.` and `..`; none at the end.
+    /// Returns the next entries, without `.` and `..`; none at the end.
     fn next(&self, dir: &Self::Dir, list: &mut Self::List) -> Outcome<Vec<Found>>;
-    /// Target of a symlink.
+    /// Returns the target of a symlink.
     fn readlink(&self, dir: &Self::Dir, node: &Node) -> Outcome<Vec<u8>>;
-    /// Opens a file.
+    /// Opens a file for reading.
     fn open(&self, dir: &Self::Dir, node: &Node) -> Outcome<Self::File>;
-    /// Extended attributes that copies keep; none where there are no such things.
+    /// Returns the extended attributes that copies keep; none where there are no such things.
     fn attributes(&self, of: Holder<'_, Self::File, Self::Dir>) -> Outcome<Vec<Attribute>>;
     /// Reads; 0 at the end.
     fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Outcome<usize>;
-    /// Start and end of the first data at or behind `offset`; `None` if only a hole follows.
+    /// Returns start and end of the first data at or behind `offset`; `None` if only a hole
+    /// follows.
     fn data_after(&self, file: &Self::File, offset: u64) -> Outcome<Option<(u64, u64)>>;
-}
 
-/// Where files go.
-pub trait Target {
-    /// A directory.
-    type Dir;
-    /// A file open for writing.
-    type File;
-    /// What a hard link to a file is made from.
-    type Link;
+    // To copy to.
 
-    /// How messages name a path.
-    fn label(&self, path: &[u8]) -> String;
-    /// Finds where an operand shall be; it need not exist, but the directory above it must.
-    fn place(&self, path: &[u8]) -> Outcome<Operand<Self::Dir>>;
-    /// Attributes; `None` if there is no such file.
-    fn stat(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Option<Meta>>;
-    /// Opens a directory.
-    fn enter(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Self::Dir>;
     /// Makes a directory and opens it; only its owner may enter until `finish_dir`.
     fn make_dir(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<Self::Dir>;
     /// Makes a file; only its owner may read it until `finish_file`.
     fn create(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<Self::File>;
     /// Opens an existing regular file and empties it.
     fn overwrite(&self, dir: &Self::Dir, name: &[u8], found: &Meta) -> Outcome<Self::File>;
-    /// Writes all of `data`.
-    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Outcome<()>;
+    /// Writes some of `data`; returns how many bytes.
+    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Outcome<usize>;
     /// Sets the size, for a hole at the end.
     fn set_len(&self, file: &Self::File, len: u64) -> Outcome<()>;
     /// Gives a file what it is to keep.
@@ -224,6 +219,62 @@ pub trait Target {
     fn link(&self, link: &Self::Link, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
     /// Removes anything but a directory.
     fn remove(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
-    /// Whether a directory is `id` or lies below it.
+    /// Returns whether a directory is `id` or lies below it.
     fn is_inside(&self, dir: &Self::Dir, id: Id) -> Outcome<bool>;
+
+    // By means of these.
+
+    /// Finds an operand to copy. A path that ends with a slash must be a directory.
+    fn operand(&self, path: &[u8]) -> Outcome<Operand<Self::Dir>> {
+        let Split { name, slash, .. } = split_last(path);
+        if slash && !is_dots(name) {
+            let dir = self.directory(path)?;
+            return Ok(Operand { dir, name: b".".to_vec(), base: name.to_vec() });
+        }
+        self.place(path)
+    }
+
+    /// Finds the place of an operand; it need not exist, but the directory above it must.
+    fn place(&self, path: &[u8]) -> Outcome<Operand<Self::Dir>> {
+        let Split { parent, name, .. } = split_last(path);
+        if is_dots(name) {
+            let dir = self.directory(path)?;
+            return Ok(Operand { dir, name: b".".to_vec(), base: Vec::new() });
+        }
+        let dir = self.directory(parent)?;
+        Ok(Operand { dir, name: name.to_vec(), base: name.to_vec() })
+    }
+
+    /// Returns attributes; `None` if there is no such file.
+    fn find(&self, dir: &Self::Dir, name: &[u8], follow: bool) -> Outcome<Option<Meta>> {
+        match self.stat(dir, name, follow) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(reason) if reason.is(Code::NotFound) => Ok(None),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// Writes all of `data`.
+    fn write_all(&self, file: &Self::File, offset: u64, data: &[u8]) -> Outcome<()> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.write(file, offset + done as u64, &data[done..])? {
+                0 => return Err(Reason::Text("nothing more can be written".into())),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a name is none of its own: `.`, `..`, or that of the top.
+pub fn is_dots(name: &[u8]) -> bool {
+    name.is_empty() || name == b"." || name == b".."
+}
+
+/// Returns the mode that a copy by this user gets. A file that changes hands must not run as its
+/// new owner.
+pub fn mode_kept(uid: u32, gid: u32, meta: &Meta) -> u32 {
+    let same_owner = uid == 0 || (uid == meta.uid && gid == meta.gid);
+    if same_owner { meta.mode } else { meta.mode & 0o1777 }
 }

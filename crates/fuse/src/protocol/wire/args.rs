@@ -1,4 +1,4 @@
-//! What follows the header of a request: one structure per operation.
+//! Structures behind the header of a request, one per operation.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -10,7 +10,7 @@ wire! {
     }
     /// BATCH_FORGET; that many [`ForgetOne`] follow.
     BatchForgetIn 8 {
-        /// How many.
+        /// Number of inodes.
         0 count: u32,
         /// Unused.
         4 dummy: u32,
@@ -33,7 +33,7 @@ wire! {
     }
     /// SETATTR.
     SetattrIn 88 {
-        /// What is to change: `SETATTR_*`.
+        /// Attributes to change: `SETATTR_*`.
         0 valid: u32,
         /// Unused.
         4 padding: u32,
@@ -160,7 +160,7 @@ wire! {
     }
     /// GETXATTR and LISTXATTR.
     GetxattrIn 8 {
-        /// Room for the reply; 0: only its size is wanted.
+        /// Room for the reply; 0: return its size only.
         0 size: u32,
         /// Unused.
         4 padding: u32,
@@ -202,7 +202,7 @@ wire! {
     LseekIn 24 {
         /// File handle.
         0 fh: u64,
-        /// Where to start.
+        /// Start of the search.
         8 offset: u64,
         /// `SEEK_*`.
         16 whence: u32,
@@ -236,118 +236,148 @@ wire! {
         12 cmd: u32,
         /// Argument.
         16 arg: u64,
-        /// Bytes that came.
+        /// Bytes sent.
         24 in_size: u32,
         /// Room for the answer.
         28 out_size: u32,
     }
-    /// Head of the page of [`crate::protocol::parents`].
-    ParentsHead 32 {
-        /// Inode.
-        0 ino: u64,
-        /// Its generation.
-        8 generation: u32,
-        /// See there.
-        12 flags: u32,
-        /// Where to go on.
-        16 cookie: u64,
-        /// Records that follow.
-        24 count: u32,
-        /// Must be 0.
-        28 padding: u32,
+    /// Head of a page of [`crate::protocol::control`].
+    ControlHead 72 {
+        /// Version of the page.
+        0 version: u16,
+        /// Its subject.
+        2 kind: u16,
+        /// By kind.
+        4 flags: u32,
+        /// Start of this page, or of the next.
+        8 cursor: [u64; 3],
+        /// By kind.
+        32 numbers: [u64; 4],
+        /// Answer: entries that follow. Request: 0.
+        64 count: u32,
+        /// Request: bytes of the name that follows. Answer: 0.
+        68 len: u32,
     }
-    /// A record of such a page, in front of its name.
-    ParentsRecord 16 {
-        /// The directory.
-        0 ino: u64,
-        /// Its generation.
-        8 generation: u32,
-        /// Bytes of the name.
-        12 len: u16,
-        /// 0.
-        14 padding: u16,
+    /// An entry of such a page, in front of its texts.
+    ControlEntry 32 {
+        /// By kind.
+        0 numbers: [u64; 3],
+        /// By kind.
+        24 flags: u32,
+        /// Bytes of the texts.
+        28 len: [u16; 2],
     }
-    /// Head of [`crate::protocol::tree`]'s structure, in front of the name.
-    TreeHead 16 {
-        /// Out: what the name meant.
-        0 ino: u64,
-        /// See there.
-        8 flags: u32,
-        /// Bytes of the name.
-        12 len: u16,
-        /// Must be 0.
-        14 padding: u16,
+    /// Head of a question ([`crate::protocol::question`]).
+    QuestionHead 16 {
+        /// Version of the page.
+        0 version: u16,
+        /// Its subject.
+        2 kind: u16,
+        /// By kind.
+        4 flags: u32,
+        /// Directories that follow.
+        8 count: u32,
+        /// Bytes of the name that follows.
+        12 len: u32,
     }
-    /// Head of a page of [`crate::protocol::inspect`].
-    InspectHead 24 {
-        /// Where to go on.
-        0 cookie: u64,
-        /// What the list is of.
-        8 what: u32,
-        /// See there.
-        12 flags: u32,
-        /// Records that follow.
-        16 count: u32,
-        /// Must be 0.
+    /// A directory to be listed.
+    QuestionDir 24 {
+        /// Its inode.
+        0 ino: u64,
+        /// The place in it to go on after; 0: its start.
+        8 cookie: u64,
+        /// Generation of the inode.
+        16 generation: u32,
+        /// Unused.
         20 padding: u32,
     }
-    /// A counter in such a page, in front of its name and what it counts.
-    CounterRecord 16 {
-        /// Its value.
-        0 value: u64,
-        /// Bytes of the name.
-        8 name_len: u16,
-        /// Bytes of the words behind it.
-        10 what_len: u16,
-        /// 1: it also goes down.
-        12 gauge: u32,
+    /// Head of a piece of an answer.
+    PieceHead 16 {
+        /// Version of the piece.
+        0 version: u16,
+        /// Subject of the question.
+        2 kind: u16,
+        /// `LAST`.
+        4 flags: u32,
+        /// Bytes of the piece that are in use, with this head.
+        8 len: u32,
+        /// Unused.
+        12 padding: u32,
     }
-    /// An orphan in such a page, in front of its path.
-    OrphanRecord 32 {
+    /// Head of a record in a piece.
+    RecordHead 8 {
+        /// Form of the record.
+        0 form: u16,
+        /// Number of the directory in the question.
+        2 dir: u16,
+        /// Bytes of the name behind the record.
+        4 name: u16,
+        /// Bytes of the symlink's target behind the name.
+        6 target: u16,
+    }
+    /// Record of an entry with its attributes.
+    EntryRecord 96 {
         /// Inode.
         0 ino: u64,
-        /// Its size.
+        /// Size.
         8 size: u64,
-        /// Bytes of data that it keeps.
-        16 bytes: u64,
-        /// Why it is there.
-        24 state: u8,
-        /// See there.
-        25 flags: u8,
-        /// Bytes of the path.
-        26 len: u16,
-        /// 0.
-        28 padding: u32,
+        /// Space in units of 512 bytes.
+        16 blocks: u64,
+        /// Seconds of the times of access, of change of contents, of change, of birth.
+        24 seconds: [i64; 4],
+        /// Their nanoseconds.
+        56 nanoseconds: [u32; 4],
+        /// Generation of the inode.
+        72 generation: u32,
+        /// Mode with the type.
+        76 mode: u32,
+        /// Links.
+        80 nlink: u32,
+        /// Owner.
+        84 uid: u32,
+        /// Group.
+        88 gid: u32,
+        /// Device number.
+        92 rdev: u32,
     }
-    /// Head of a page of [`crate::protocol::scrub`].
-    ScrubHead 64 {
-        /// Where to begin, or to go on.
-        0 stage: u64,
-        /// The same.
-        8 key: [u64; 2],
-        /// Bytes to read, or read.
-        24 bytes: u64,
-        /// Out: blocks read.
-        32 blocks: u64,
-        /// Out: data objects read.
-        40 objects: u64,
-        /// See there.
-        48 flags: u32,
-        /// Records that follow.
-        52 count: u32,
-        /// Out: problems that did not fit.
-        56 left_out: u32,
-        /// Must be 0.
+    /// Record of an entry by name and type.
+    NameRecord 16 {
+        /// Inode.
+        0 ino: u64,
+        /// Generation of a directory; of another file 0.
+        8 generation: u32,
+        /// Type, in the bits of a mode.
+        12 mode: u32,
+    }
+    /// Record of the end of a directory's entries in the answer.
+    EndRecord 16 {
+        /// The place to go on after; 0: the directory has no more entries.
+        0 cookie: u64,
+        /// Why it could not be read (further); 0: it could.
+        8 errno: u32,
+        /// Unused.
+        12 padding: u32,
+    }
+    /// Record of the totals of a directory.
+    TotalsRecord 64 {
+        /// Regular files.
+        0 files: u64,
+        /// Directories.
+        8 dirs: u64,
+        /// Other files.
+        16 others: u64,
+        /// Files with several links.
+        24 linked: u64,
+        /// Sum of sizes.
+        32 bytes: u64,
+        /// Space in units of 512 bytes.
+        40 blocks: u64,
+        /// Time of the newest change.
+        48 seconds: i64,
+        /// Its nanoseconds.
+        56 nanoseconds: u32,
+        /// Unused.
         60 padding: u32,
-    }
-    /// A problem in such a page, in front of its rule and its text.
-    ScrubRecord 8 {
-        /// Bytes of the rule.
-        0 rule_len: u16,
-        /// Bytes of the text.
-        2 text_len: u16,
-        /// 0.
-        4 padding: u32,
     }
     /// INIT.
     InitIn 64 {

@@ -31,7 +31,7 @@ wire! {
         4 opcode: u32,
         /// Number of the request, to be put in the reply.
         8 unique: u64,
-        /// Inode that it is about.
+        /// Inode of the request.
         16 nodeid: u64,
         /// Caller's file-system user.
         24 uid: u32,
@@ -44,7 +44,7 @@ wire! {
         /// Unused.
         38 padding: u16,
     }
-    /// Reply to GETXATTR and LISTXATTR when only the size is wanted.
+    /// Reply to GETXATTR and LISTXATTR when only the size is asked for.
     GetxattrOut 8 {
         /// Bytes of the value, or of the names.
         0 size: u32,
@@ -125,7 +125,7 @@ wire! {
     }
     /// Reply to OPEN and OPENDIR.
     OpenOut 16 {
-        /// File handle; we need none.
+        /// File handle; always 0.
         0 fh: u64,
         /// `FOPEN_*`.
         8 open_flags: u32,
@@ -183,7 +183,7 @@ wire! {
         40 size: u64,
         /// Space used, in 512-byte units.
         48 blocks: u64,
-        /// Which attributes are known.
+        /// Attributes that are supported.
         56 attributes_mask: u64,
         /// Last access.
         64 atime: SxTime,
@@ -247,7 +247,7 @@ wire! {
     }
     /// Reply to IOCTL; its data follow.
     IoctlOut 16 {
-        /// What the call returns.
+        /// Return value of the call.
         0 result: i32,
         /// `FUSE_IOCTL_*`.
         4 flags: u32,
@@ -260,7 +260,7 @@ wire! {
     InitOut 64 {
         /// Protocol version, 7.
         0 major: u32,
-        /// Its revision that we speak.
+        /// Its revision that the server speaks.
         4 minor: u32,
         /// Largest readahead.
         8 max_readahead: u32,
@@ -268,7 +268,7 @@ wire! {
         12 flags: u32,
         /// Requests in the background at once.
         16 max_background: u16,
-        /// From how many on the device counts as congested.
+        /// Number of requests from which on the device counts as congested.
         18 congestion_threshold: u16,
         /// Largest write.
         20 max_write: u32,
@@ -294,7 +294,7 @@ wire! {
         /// 32: groups; below: security contexts.
         4 kind: u32,
     }
-    /// Notification: forget what is cached of an inode.
+    /// Notification: invalidate an inode.
     NotifyInvalInode 24 {
         /// Inode.
         0 ino: u64,
@@ -303,7 +303,7 @@ wire! {
         /// Bytes; 0 or less: to the end.
         16 len: i64,
     }
-    /// Notification: forget a name, which follows with its NUL.
+    /// Notification: invalidate a name, which follows with its NUL.
     NotifyInvalEntry 16 {
         /// Directory.
         0 parent: u64,
@@ -323,9 +323,9 @@ wire! {
         /// Unused.
         20 padding: u32,
     }
-    /// Notification: give up unused inodes; their numbers follow.
+    /// Notification: drop unused inodes; their numbers follow.
     NotifyPrune 16 {
-        /// How many.
+        /// Number of inodes.
         0 count: u32,
         /// Unused.
         4 padding: u32,

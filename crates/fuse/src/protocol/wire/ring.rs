@@ -1,5 +1,5 @@
-//! What FUSE by shared rings adds: the command in a ring's submission, and where request and reply
-//! lie in the memory that goes with it.
+//! Structures of FUSE over shared rings: the command in a ring's submission, and the layout of
+//! request and reply in a slot's memory.
 //!
 //! A slot's head has three parts, then comes its payload in memory of its own:
 //!
@@ -19,16 +19,16 @@ pub const RING_IN_OUT: usize = 128;
 pub const RING_OP: usize = 128;
 /// Bytes of a slot's head.
 pub const RING_HEAD: usize = RING_IN_OUT + RING_OP + size_of::<RingEntry>();
-/// Smallest payload that the kernel takes.
+/// Smallest payload that the kernel accepts.
 pub const RING_PAYLOAD_MIN: usize = 8192;
 
-/// Code of the ring operation that hands a command to a file.
+/// Code of the ring operation that passes a command to a file.
 pub const URING_CMD: u8 = 46;
 /// The file is a number in the ring's own table.
 pub const SQE_FIXED_FILE: u8 = 1;
-/// Command: here is a slot for requests. The address is that of two [`RingVector`]s.
+/// Command: registers a slot for requests. The address is that of two [`RingVector`]s.
 pub const RING_REGISTER: u32 = 1;
-/// Command: the slot holds a reply; send it and wait for the next request.
+/// Command: sends the reply in the slot, and waits for the next request.
 pub const RING_COMMIT_AND_FETCH: u32 = 2;
 
 wire! {
@@ -36,7 +36,7 @@ wire! {
     RingEntry 32 {
         /// Unused.
         0 flags: u64,
-        /// Number of the request, to be given back with the reply.
+        /// Number of the request, to be returned with the reply.
         8 commit_id: u64,
         /// Bytes of the payload in use.
         16 payload_size: u32,
@@ -55,17 +55,17 @@ wire! {
         2 priority: u16,
         /// The FUSE device.
         4 fd: u32,
-        /// Which command.
+        /// Number of the command.
         8 command: u32,
         /// Must be 0.
         12 padding: u32,
-        /// Address of what the command needs.
+        /// Address of the command's data.
         16 address: u64,
-        /// Number of things there.
+        /// Number of vectors there.
         24 len: u32,
         /// Must be 0.
         28 command_flags: u32,
-        /// Comes back with the completion.
+        /// Returned with the completion.
         32 user_data: u64,
         /// Unused.
         40 buffer: u64,
@@ -82,9 +82,9 @@ wire! {
     }
     /// A piece of memory.
     RingVector 16 {
-        /// Where.
+        /// Start.
         0 address: u64,
-        /// How long.
+        /// Length in bytes.
         8 len: u64,
     }
 }

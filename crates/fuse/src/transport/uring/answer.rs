@@ -1,4 +1,4 @@
-//! From the request in a slot to the reply in the same slot.
+//! Answers in place: the request in a slot becomes the reply in the same slot.
 
 use super::slots::Slot;
 use crate::protocol::wire::{InHeader, OutHeader, RingEntry};
@@ -6,7 +6,7 @@ use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Who answers.
+/// Kind of thread that answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Thread {
     /// The thread of a ring: while it waits for a device, its processor's callers wait as well.
@@ -15,13 +15,13 @@ pub enum Thread {
     Helper,
 }
 
-/// Answers the request in `slot`. `false`, with nothing done: it is not for this thread.
+/// Answers the request in `slot`. `false`, with nothing done: a helper must answer it.
 ///
 /// Every request gets a reply. The kernel sends FORGET by a ring when it cannot use an entry of a
 /// listing; its slot must be committed, too, or the reader of the directory waits for ever.
 #[inline]
 pub fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool {
-    // Both are shorter than the parts of a slot they lie in, so there is no failure to handle.
+    // Both are shorter than the parts of a slot that hold them, so there is no failure to handle.
     let header = InHeader::read_from_prefix(slot.in_out).map_or_else(|_| none(), |(it, _)| it);
     let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
     let op_size = Opcode::from_number(header.opcode).map_or(0, Opcode::header_size);
@@ -45,7 +45,7 @@ pub fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool 
     true
 }
 
-/// The number under which the reply in a slot is committed: that of its request.
+/// Returns the number under which the reply in a slot is committed: that of its request.
 #[inline]
 pub fn commit_id(slot: &Slot<'_>) -> u64 {
     RingEntry::read_from_prefix(slot.entry).map_or(0, |(entry, _)| entry.commit_id)
@@ -68,7 +68,7 @@ mod tests {
     use crate::protocol::wire::{CreateIn, RING_HEAD};
     use std::sync::Arc;
 
-    /// Replies with the payload reversed, or whatever it is told.
+    /// Replies with the payload reversed, or with a given reply.
     struct Mirror(Option<Reply>);
 
     impl Serve for Mirror {

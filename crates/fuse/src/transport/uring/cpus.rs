@@ -1,21 +1,21 @@
-//! Which processors there are. The kernel has a queue for each that is possible, and a request goes
-//! to that of the processor its caller runs on.
+//! Processors. The kernel has a queue for each possible one, and sends a request to the queue of
+//! its caller's processor.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs;
 
-/// Number of queues the kernel has.
+/// Returns the number of the kernel's queues.
 pub fn possible() -> Option<u16> {
     let count = read("possible")?.len();
     u16::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// Processors that run now; at least one.
+/// Returns the processors that are online; at least one.
 pub fn online() -> Vec<u16> {
     read("online").filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0])
 }
 
-/// Keeps the calling thread on a processor, if it is one it may run on. Answering on the caller's
+/// Binds the calling thread to a processor, if it is one it may run on. Answering on the caller's
 /// processor is what makes rings fast: the wake-up stays there.
 pub fn stay_on(cpu: u16) {
     let mut set = CpuSet::new();
@@ -32,7 +32,7 @@ fn read(which: &str) -> Option<Vec<u16>> {
     parse(&fs::read_to_string(format!("/sys/devices/system/cpu/{which}")).ok()?)
 }
 
-/// A list as the kernel writes it: `0-3,8`.
+/// Parses a list as the kernel writes it: `0-3,8`.
 fn parse(list: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for range in list.trim().split(',') {

@@ -1,7 +1,7 @@
-//! Threads that answer what may wait for the device, so that the threads of the rings do not.
+//! Threads for requests that may wait for the device, so that the threads of the rings do not.
 //!
-//! As many as there is such work at a time: callers in `fsync` share a commit only if all of their
-//! requests have been taken. They stay for the life of the mount once they were needed.
+//! There are as many as such requests at a time: callers in `fsync` share a commit only if all of
+//! their requests have been taken. A helper lives as long as the mount.
 
 use super::answer::{Thread, answer};
 use super::inbox::Inbox;
@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Helpers at most; further work waits for one to be free.
+/// Most helpers; further requests wait for a free one.
 const HELPERS_MAX: usize = 128;
 
 /// The helpers of one mount.
@@ -27,29 +27,29 @@ struct State {
     jobs: VecDeque<Job>,
     idle: usize,
     helpers: usize,
-    /// Rings that may still bring work.
+    /// Rings that may still bring requests.
     rings: usize,
 }
 
 /// A request to be answered.
 pub struct Job {
-    /// Where it is, and its reply shall be.
+    /// Slot of the request and its reply.
     pub held: Held,
-    /// The memory that is in.
+    /// Memory of that slot.
     pub slots: Arc<Slots>,
-    /// Whom to give it back.
+    /// Inbox of the ring that gets it back.
     pub inbox: Arc<Inbox>,
 }
 
 impl<S: Serve> Helpers<S> {
-    /// For so many rings. Helpers are added to `threads`.
+    /// Creates the helpers of a number of rings. They are added to `threads`.
     pub fn new(shared: Arc<S::Shared>, threads: &Threads, rings: usize) -> Arc<Helpers<S>> {
         let state = State { jobs: VecDeque::new(), idle: 0, helpers: 0, rings };
         let threads = threads.clone();
         Arc::new(Helpers { shared, threads, state: Mutex::new(state), wake: Condvar::new() })
     }
 
-    /// Has a job done, or gives it back if nobody can be found for it.
+    /// Passes a job to a helper, or returns it if there can be none.
     pub fn give(self: &Arc<Self>, job: Job) -> Result<(), Job> {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
@@ -64,7 +64,7 @@ impl<S: Serve> Helpers<S> {
         }
         let mut state = self.state.lock();
         state.helpers -= 1;
-        // With others there, one of them will come to it.
+        // If there are others, one of them will take it.
         match state.helpers {
             0 => state.jobs.pop_back().map_or(Ok(()), Err),
             _ => Ok(()),
@@ -79,7 +79,7 @@ impl<S: Serve> Helpers<S> {
         })
     }
 
-    /// Life of a helper.
+    /// Runs a helper.
     fn help(&self) {
         let mut worker = S::new(self.shared.clone());
         while let Some(mut job) = self.next() {
@@ -104,7 +104,7 @@ impl<S: Serve> Helpers<S> {
         }
     }
 
-    /// One of the rings is gone; after the last one the helpers go as well.
+    /// Records that a ring is gone; after the last one the helpers end.
     pub fn ring_gone(&self) {
         let mut state = self.state.lock();
         state.rings -= 1;

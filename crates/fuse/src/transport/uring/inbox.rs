@@ -1,5 +1,5 @@
-//! How other threads reach the thread of a ring. Only that thread submits to its ring: the kernel
-//! delivers a request through the thread that submitted the slot.
+//! Messages to the thread of a ring. Only that thread submits to its ring: the kernel delivers a
+//! request through the thread that submitted the slot.
 
 use super::slots::Held;
 use parking_lot::Mutex;
@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use zerocopy::IntoBytes;
 
-/// What waits for one ring's thread.
+/// Inbox of one ring's thread.
 pub struct Inbox {
     event: OwnedFd,
     mail: Mutex<Mail>,
 }
 
-/// What has come.
+/// Messages received.
 #[derive(Default)]
 pub struct Mail {
     /// Slots whose replies are ready.
@@ -24,18 +24,18 @@ pub struct Mail {
 }
 
 impl Inbox {
-    /// Empty.
+    /// Creates an empty inbox.
     pub fn new() -> io::Result<Inbox> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Inbox { event, mail: Mutex::default() })
     }
 
-    /// Becomes readable when something has come.
+    /// Returns the descriptor that becomes readable when a message has come.
     pub fn event(&self) -> RawFd {
         self.event.as_raw_fd()
     }
 
-    /// A slot's reply is ready.
+    /// Returns a slot whose reply is ready.
     pub fn answered(&self, held: Held) {
         let mut mail = self.mail.lock();
         let first = mail.answered.is_empty();
@@ -46,7 +46,7 @@ impl Inbox {
         }
     }
 
-    /// The connection has ended.
+    /// Records that the connection has ended.
     pub fn end(&self) {
         self.mail.lock().ended = true;
         self.ring_bell();
@@ -57,7 +57,7 @@ impl Inbox {
         let _ = rustix::io::write(&self.event, 1u64.as_bytes());
     }
 
-    /// Takes everything that has come.
+    /// Takes all messages.
     pub fn take(&self) -> Mail {
         // First the bell: what comes after this rings it again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 0 | the slot holds a request: it is answered, and the reply committed |
 //! | `ENOTCONN`, `ECANCELED` | the connection has ended; the slot is gone |
-//! | anything else | our mistake: said in the log; the slot is gone |
+//! | anything else | our mistake, which is logged; the slot is gone |
 //!
 //! The thread ends when all its slots are gone.
 
@@ -25,33 +25,33 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Mark of the completion that says that the inbox has mail.
+/// User data of the completion for mail in the inbox.
 const MAIL: u64 = u64::MAX;
-/// Mark of the completion that says that the patience after the end is over.
+/// User data of the completion that ends the wait for the slots.
 const TIMER: u64 = u64::MAX - 1;
 /// Seconds to wait for the kernel to give the slots back after the end of the connection.
 const PATIENCE_S: u64 = 2;
 
-/// A ring.
+/// A ring and its slots.
 pub struct Lane<S: Serve> {
     ring: IoUring<Entry128, cqueue::Entry>,
     slots: Arc<Slots>,
-    /// The kernel's queue that each slot is for.
+    /// The kernel's queue of each slot.
     queues: Vec<u16>,
     worker: S,
     inbox: Arc<Inbox>,
     helpers: Arc<Helpers<S>>,
-    /// Slots that the kernel or we or a helper will still do something with.
+    /// Slots in use by the kernel, by this thread or by a helper.
     live: usize,
-    /// Slots that helpers have.
+    /// Slots in use by helpers.
     away: usize,
-    /// The connection has ended, and somebody has told us.
+    /// The connection has ended, as another thread has reported.
     ended: bool,
 }
 
 impl<S: Serve> Lane<S> {
-    /// A ring with a slot for each of `queues`, for the connection of `device`. To be used by the
-    /// calling thread.
+    /// Creates a ring with a slot for each of `queues`, for the connection of `device`. Must be
+    /// used by the calling thread.
     pub fn new(
         worker: S,
         device: BorrowedFd<'_>,
@@ -68,8 +68,8 @@ impl<S: Serve> Lane<S> {
         Ok(Lane { ring, slots, queues, worker, inbox, helpers, live: 0, away: 0, ended })
     }
 
-    /// Offers the slots to the kernel; returns how many it has refused. To be called right after
-    /// the handshake, as callers wait for it.
+    /// Registers the slots with the kernel; returns how many it has refused. Must be called right
+    /// after the handshake, as callers wait for it.
     pub fn register(&mut self) -> io::Result<usize> {
         for slot in 0..self.slots.count() {
             let address = self.slots.vectors(slot);
@@ -91,7 +91,7 @@ impl<S: Serve> Lane<S> {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Completions first, then the kernel takes more.
+                // Completions must be handled before the kernel takes more.
                 Err(error) if error.raw_os_error() == Some(Os::BUSY.raw_os_error()) => {}
                 Err(error) => {
                     tracing::error!(%error, "a ring has failed");
@@ -108,7 +108,7 @@ impl<S: Serve> Lane<S> {
         }
     }
 
-    /// Handles every completion that is there. `false`: waiting for more makes no sense.
+    /// Handles all completions. `false`: there is no sense in waiting for more.
     fn drain(&mut self) -> bool {
         loop {
             let next = self.ring.completion().next();
@@ -125,7 +125,7 @@ impl<S: Serve> Lane<S> {
         }
     }
 
-    /// Answers the request in a slot, or has it answered.
+    /// Answers the request in a slot, or passes it to a helper.
     #[inline]
     fn serve(&mut self, slot: u16) {
         // SAFETY: the completion of the slot's last command has just been taken from the ring.
@@ -136,7 +136,7 @@ impl<S: Serve> Lane<S> {
         let (slots, inbox) = (self.slots.clone(), self.inbox.clone());
         match self.helpers.give(Job { held, slots, inbox }) {
             Ok(()) => self.away += 1,
-            // Nobody there: then everybody waits.
+            // No helper: answered here, and all other callers wait.
             Err(Job { mut held, .. }) => {
                 answer(&mut self.worker, self.slots.open(&mut held), Thread::Helper);
                 self.commit(held);
@@ -154,7 +154,7 @@ impl<S: Serve> Lane<S> {
         self.push(command(wanted, RING_COMMIT_AND_FETCH, slot, queue));
     }
 
-    /// A slot does not come back.
+    /// Records that a slot does not come back.
     #[cold]
     fn lost(&mut self, slot: u16, error: i32) {
         self.live -= 1;
@@ -183,7 +183,7 @@ impl<S: Serve> Lane<S> {
         self.listen();
     }
 
-    /// Asks to be told of mail.
+    /// Asks for a completion when there is mail.
     fn listen(&mut self) {
         let event = types::Fd(self.inbox.event());
         let poll = opcode::PollAdd::new(event, u32::from(PollFlags::IN.bits())).build();
@@ -206,19 +206,19 @@ impl<S: Serve> Drop for Lane<S> {
     }
 }
 
-/// A ring with room for `entries` at a time.
+/// Makes a ring with room for `entries` at a time.
 fn make_ring(entries: u32) -> io::Result<IoUring<Entry128, cqueue::Entry>> {
     let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
     builder.setup_submit_all().setup_cqsize(2 * entries.next_power_of_two());
     let plain = builder.clone();
-    // Completions are handled when we ask for them, without a signal to ourselves.
+    // Completions are handled when this thread asks for them, without a signal.
     match builder.setup_single_issuer().setup_defer_taskrun().build(entries) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => plain.build(entries),
         outcome => outcome,
     }
 }
 
-/// A command to the connection, which is the only file in the ring's table.
+/// Builds a command to the connection, which is the only file in the ring's table.
 fn command(wanted: RingCommand, which: u32, slot: u16, queue: u16) -> Entry128 {
     let command = RingCommand {
         opcode: URING_CMD,

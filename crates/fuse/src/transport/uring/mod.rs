@@ -1,19 +1,19 @@
 //! FUSE by shared rings (io_uring): a request arrives as a completion and its reply leaves with the
 //! wait for the next one, in one system call and without a copy through a queue of the device.
 //!
-//! The kernel has a queue for each possible processor; a request goes to that of the processor its
-//! caller runs on, and to no other. So each online processor gets a ring and a thread that stays
-//! on it ([`lane`]); the slots for processors that are off are with the first. What may wait for
-//! the disk is answered by other threads ([`helpers`]).
+//! The kernel has a queue for each possible processor, and sends a request to the queue of its
+//! caller's processor. So each online processor gets a ring and a thread bound to it ([`lane`]);
+//! the slots for processors that are off are with the first. Requests that may wait for the disk
+//! are answered by other threads ([`helpers`]).
 //!
-//! | step | why then |
+//! | step | reason |
 //! | --- | --- |
 //! | [`prepare`]: rings, memory and threads | before the handshake: without them the kernel must not be told that there are rings, or its callers wait for ever |
 //! | the handshake | the kernel accepts no slots before |
 //! | [`Prepared::start`]: slots are registered | at once after, since callers wait until every queue has one |
 //!
-//! If a registration is refused the kernel goes on through the device, as if nothing had been.
-//! FORGET and INTERRUPT always come through the device, so somebody reads that, too.
+//! If a registration is refused the kernel goes on through the device. FORGET and INTERRUPT always
+//! come through the device, so a thread must read that, too.
 
 mod answer;
 mod cpus;
@@ -33,11 +33,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Slots for each processor: requests of one processor's callers that can be with helpers at a
-/// time before the others have to wait.
+/// Slots for each processor: requests of its callers that can be with helpers at a time before the
+/// others have to wait.
 const DEPTH: usize = 32;
 
-/// How rings are made.
+/// Configuration of rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Slots for each processor.
@@ -47,17 +47,17 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// For writes of up to `max_write` bytes.
+    /// Returns the shape for writes of up to `max_write` bytes.
     pub fn for_writes(max_write: u32) -> Shape {
         Shape { depth: DEPTH, payload: RING_PAYLOAD_MIN.max(max_write as usize) }
     }
 }
 
-/// Rings that wait for the end of the handshake. Dropped, they go away.
+/// Rings that wait for the end of the handshake. Dropping them ends them.
 pub struct Prepared {
-    /// One for each thread; it starts when it gets something.
+    /// Start signals, one for each thread.
     go: Vec<Sender<()>>,
-    /// What each of them says, first about its making and then about its registration.
+    /// Reports of each thread, first about its making and then about its registration.
     reports: Receiver<io::Result<usize>>,
     live: Live,
 }
@@ -101,15 +101,15 @@ pub fn prepare<S: Serve>(
     Ok(prepared)
 }
 
-/// Life of a ring's thread after its ring has been made.
+/// Runs a ring's thread after its ring has been made.
 fn run<S: Serve>(mut lane: Lane<S>, start: &Receiver<()>, report: &Sender<io::Result<usize>>) {
     if report.send(Ok(0)).is_err() || start.recv().is_err() {
-        // The mount came to nothing.
+        // The mount has failed.
         return;
     }
     let registered = lane.register();
     let failed = registered.is_err();
-    // Nobody listens only if the mount is being taken back, which ends the connection.
+    // There is no receiver only if the mount is being taken back, which ends the connection.
     let _ = report.send(registered);
     if !failed {
         lane.run();
@@ -119,7 +119,7 @@ fn run<S: Serve>(mut lane: Lane<S>, start: &Receiver<()>, report: &Sender<io::Re
 impl Prepared {
     /// Starts to serve.
     pub fn start(self) -> io::Result<Live> {
-        // A thread that is gone does not report, and that is an error below.
+        // A thread that has ended does not report, which is an error below.
         for go in &self.go {
             let _ = go.send(());
         }
@@ -138,20 +138,21 @@ impl Prepared {
 }
 
 impl Live {
-    /// Slots that the kernel has refused: if any, requests come through the device.
+    /// Returns the number of slots that the kernel has refused: if any, requests come through the
+    /// device.
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Tells the threads that the connection has ended. The kernel does so, too, by giving each
-    /// slot back; should it keep one, they do not wait for it.
+    /// Tells the threads that the connection has ended. The kernel also returns each slot; the
+    /// threads do not wait for one that it keeps.
     pub fn end(&self) {
         self.inboxes.iter().for_each(|inbox| inbox.end());
     }
 }
 
-/// For each processor that runs, the queues of its slots: `depth` times its own, and on the first
-/// one each of those that do not run.
+/// Returns, for each online processor, the queues of its slots: `depth` times its own, and on the
+/// first one each of those that are off.
 fn plan(depth: usize) -> Option<Vec<(u16, Vec<u16>)>> {
     let possible = cpus::possible()?;
     let mut online = cpus::online();

@@ -1,8 +1,8 @@
-//! The memory of a ring's slots, which kernel and server use in turn.
+//! Memory of a ring's slots, which kernel and server use in turn.
 //!
 //! A slot belongs to the kernel from the submission of its command to that command's completion,
-//! and to us from there to the next submission. [`Held`] is the proof that it is ours: made of a
-//! completion, used up by a commit.
+//! and to the server from there to the next submission. [`Held`] is the proof that the server owns
+//! it: made from a completion, used up by a commit.
 //!
 //! Pages are touched only when used: a slot that never sees a large request costs two.
 
@@ -12,7 +12,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// Distance of a slot's payload from its head: a page, so that the payload begins with one.
+/// Distance of a slot's payload from its head: a page, so that the payload is page-aligned.
 const HEAD_ROOM: usize = 4096;
 
 /// Slots of one ring.
@@ -20,7 +20,7 @@ pub struct Slots {
     base: NonNull<u8>,
     payload: usize,
     count: u16,
-    /// Two for each slot, as the kernel wants them when it is registered.
+    /// Two vectors for each slot, as the kernel reads them at registration.
     vectors: Box<[[RingVector; 2]]>,
 }
 
@@ -29,15 +29,15 @@ unsafe impl Send for Slots {}
 // SAFETY: as above.
 unsafe impl Sync for Slots {}
 
-/// A slot that is ours.
+/// A slot that the server owns.
 pub struct Held {
     slot: u16,
-    /// Its helper, if it has one, must not be forgotten half-way.
+    /// Keeps the type from being `Copy`.
     _not_copied: PhantomData<Box<()>>,
 }
 
 impl Held {
-    /// Which.
+    /// Returns its number.
     pub fn slot(&self) -> u16 {
         self.slot
     }
@@ -56,7 +56,7 @@ pub struct Slot<'a> {
 }
 
 impl Slots {
-    /// `count` slots with payloads of `payload` bytes.
+    /// Allocates `count` slots with payloads of `payload` bytes.
     pub fn new(count: u16, payload: usize) -> io::Result<Slots> {
         let payload = payload.next_multiple_of(HEAD_ROOM);
         let len = usize::from(count) * (HEAD_ROOM + payload);
@@ -70,7 +70,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     pub fn count(&self) -> u16 {
         self.count
     }
@@ -92,12 +92,12 @@ impl Slots {
             .map(|(address, len)| RingVector { address, len: len as u64 })
     }
 
-    /// Address of the two vectors of a slot; good as long as the slots are.
+    /// Returns the address of the two vectors of a slot; valid as long as the slots are.
     pub fn vectors(&self, slot: u16) -> u64 {
         ptr::from_ref(&self.vectors[usize::from(slot)]).addr() as u64
     }
 
-    /// Takes a slot over from the kernel.
+    /// Takes ownership of a slot from the kernel.
     ///
     /// # Safety
     ///
@@ -108,7 +108,7 @@ impl Slots {
         Held { slot, _not_copied: PhantomData }
     }
 
-    /// The memory of a slot that is ours.
+    /// Returns the memory of a slot that the server owns.
     pub fn open<'a>(&'a self, held: &'a mut Held) -> Slot<'a> {
         let head = self.head(held.slot);
         // SAFETY: a head and a payload's length are within the slot's part of the mapping, which

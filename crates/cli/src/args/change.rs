@@ -1,0 +1,114 @@
+//! Arguments of `chmod`, `chown` and `touch`.
+
+use std::ffi::OsString;
+
+use clap::{ArgGroup, Args, ValueHint};
+use shoal::raw::Time;
+
+use crate::clock;
+use shoal::raw::ModeChange;
+
+const RULES: &str = "\
+PERMISSIONS:
+  A user who can write the volume's file may change every file in it. To have the rules of files
+  checked, mount the volume and use the commands of the system.
+
+WITH -R:
+  Everything below is changed in steps, by several threads. If the command is killed or the machine
+  crashes, the change goes on when the volume is next opened for writing, and no file is changed
+  twice; \"shoal info\" shows whether it is done. Ctrl-C ends it: what was changed stays. A file
+  with several names below is changed for each, as by the usual tools.
+
+EXIT STATUS:
+  0   Everything was changed.
+  1   Some of it was not; each failure has a line of its own on standard error.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+";
+
+/// Change permission bits of files in a volume
+///
+/// A symlink that is given is followed; those found with -R are left alone.
+#[derive(Args, Debug)]
+#[command(after_long_help = RULES)]
+pub struct ChmodArgs {
+    /// Octal bits, as 755, or changes, as u=rwX,g+w,o-rwx; without a user, the umask counts
+    #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = changes)]
+    pub mode: ModeChange,
+    /// Files and directories, as VOLUME:/path
+    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub places: Vec<OsString>,
+    /// Change directories with everything in them
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// Print a line for each file
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print a line for each file whose bits change
+    #[arg(short, long, overrides_with = "verbose")]
+    pub changes: bool,
+}
+
+/// Change owner and group of files in a volume
+#[derive(Args, Debug)]
+#[command(after_long_help = RULES, disable_help_flag = true)]
+pub struct ChownArgs {
+    /// USER, USER:GROUP or :GROUP, by number or by the names of this machine
+    #[arg(value_name = "OWNER")]
+    pub owner: String,
+    /// Files and directories, as VOLUME:/path
+    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub places: Vec<OsString>,
+    /// Change directories with everything in them; symlinks are changed themselves
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// Change a symlink, not its target
+    #[arg(short = 'h', long)]
+    pub no_dereference: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
+}
+
+/// Change the times of files in a volume, or make empty files
+#[derive(Args, Debug)]
+#[command(after_long_help = RULES, disable_help_flag = true)]
+#[command(group = ArgGroup::new("time").args(["date", "reference"]))]
+pub struct TouchArgs {
+    /// Files, as VOLUME:/path
+    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub places: Vec<OsString>,
+    /// Change only the time of the last access
+    #[arg(short = 'a')]
+    pub access: bool,
+    /// Change only the time of the last change of the contents
+    #[arg(short = 'm')]
+    pub modify: bool,
+    /// Touch directories with everything in them; symlinks there are touched themselves
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// Do not make files
+    #[arg(short = 'c', long)]
+    pub no_create: bool,
+    /// The time: 2026-11-20 16:47:05 in UTC, or @ and seconds since 1970 [default: now]
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    pub date: Option<Time>,
+    /// Take the times of this file, a place VOLUME:/path or a file of this machine
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub reference: Option<OsString>,
+    /// Change a symlink, not its target
+    #[arg(short = 'h', long)]
+    pub no_dereference: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
+}
+
+fn changes(text: &str) -> Result<ModeChange, String> {
+    let what = || format!("'{text}' is no mode: write octal bits, as 755, or changes, as u+w,g-x");
+    ModeChange::parse(text).ok_or_else(what)
+}
+
+fn time(text: &str) -> Result<Time, String> {
+    let what = || format!("'{text}' is no time: write 2026-11-20, 2026-11-20 16:47 or @SECONDS");
+    clock::parse(text).ok_or_else(what)
+}

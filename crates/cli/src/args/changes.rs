@@ -1,0 +1,101 @@
+//! Arguments of `shoal changes`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+const CHANGES_AFTER: &str = "\
+MARKS:
+  A mark is a moment of a subvolume: 76 letters, digits, '-' and '_'. A call tells what has changed
+  since its mark, and gives the mark for the next call. Marks have no age at which they expire, and
+  a mark may be used with any directory of its subvolume. Without a mark everything is told, as
+  added; so is it if the file of --mark-file does not exist. After a repair by 'shoal fsck', or if
+  the volume was replaced by an older copy, marks are refused: begin again without one.
+
+WHAT IS TOLD:
+  A   path         was made since the mark
+  M   path         has changed: contents, attributes, access time or names; of a directory also
+                   that an entry was added or removed
+  R   old  new     has another name; a directory with everything below it, of which no more is told
+                   unless it has changed itself. An empty old path: it comes from outside of PLACE
+  D   path         is gone, or another file has the name
+  mark  MARK       the mark for the next call, in the last line, unless there is a --mark-file
+
+  Paths begin at PLACE, which itself is '.'. The fields are separated by tabs, and each line ends
+  with a newline; with --null each field ends with a NUL byte. A file with several names has a line
+  for each. Names that were made and removed since the mark may be told as gone.
+
+REMOVED NAMES:
+  A volume keeps the names of removed files only if that is switched on with --keep-removed on, and
+  then the newest, at most 3 MiB. Names that are not known any more are not told: the directories
+  that they were in have an M. A message says so. A copy must then be compared with the directories
+  that are told, and a copy by paths as a whole, for instance by 'rsync --delete'.
+
+FEEDING OTHER TOOLS:
+  --removed prints what must be deleted from a copy: paths that are gone, and the old paths of what
+  was renamed. --files-from prints what must then be copied into it: paths that were made or have
+  changed, and what was renamed with everything below. Delete first, and use the same mark for both.
+
+OUTPUT AS JSON:
+  One object a line: kind (created, changed, renamed, removed), inode, generation, type, paths,
+  from, and more, which is true if the next object has further paths of the same inode. The last
+  object has mark, and all_removed: false if removed names are missing.
+
+EXIT STATUS:
+  0   Everything was told.
+  1   A mark was refused, something could not be read, or --removed is incomplete.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
+EXAMPLES:
+    shoal changes vol.img:/home --mark-file home.mark
+    mark=$(shoal changes vol.img --now)
+    shoal changes vol.img --keep-removed on
+    shoal changes vol.img:/home --since $mark --removed -0 | (cd copy && xargs -0 rm -rf --)
+";
+
+/// A switch.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// Keep the names of removed files from now on
+    On,
+    /// Do not keep them, and drop those that are kept
+    Off,
+}
+
+/// Show what has changed below a directory since a mark
+///
+/// It takes the time of what has changed, not of what there is. A place in a volume that is not
+/// mounted is written VOLUME:/path.
+#[derive(Args, Debug)]
+#[command(after_long_help = CHANGES_AFTER)]
+pub struct ChangesArgs {
+    /// Directory in a volume; VOLUME alone for its top
+    #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
+    pub place: OsString,
+    /// Mark since which changes are shown
+    #[arg(long, value_name = "MARK", conflicts_with_all = ["mark_file", "now", "keep_removed"])]
+    pub since: Option<String>,
+    /// Read the mark from FILE if it exists, and replace it when everything has been printed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["now", "keep_removed"])]
+    pub mark_file: Option<PathBuf>,
+    /// Print a mark of this moment, and no changes
+    #[arg(long, conflicts_with = "keep_removed")]
+    pub now: bool,
+    /// Print paths to copy, one a line
+    #[arg(long, conflicts_with_all = ["removed", "json", "now"])]
+    pub files_from: bool,
+    /// Print paths to delete, one a line
+    #[arg(long, conflicts_with_all = ["json", "now"])]
+    pub removed: bool,
+    /// Print objects as JSON, one a line
+    #[arg(long, conflicts_with_all = ["null", "now"])]
+    pub json: bool,
+    /// End each field with a NUL byte
+    #[arg(long, short = '0')]
+    pub null: bool,
+    /// Switch on or off that the volume keeps the names of removed files
+    #[arg(long, value_name = "SWITCH")]
+    pub keep_removed: Option<Keep>,
+}

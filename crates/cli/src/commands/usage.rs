@@ -1,0 +1,317 @@
+//! `shoal du`.
+//!
+//! The walk returns directories behind what is in them, and lists ahead with several threads; the
+//! sums of the directories above the current file are all that is held, and the numbers of the
+//! inodes that have several links.
+//!
+//! Where only sums of places are printed, the volume counts, without a walk of large directories.
+
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+use std::thread;
+
+use shoal::raw::{FileKind, Ino, Totals, TotalsScan, glob};
+
+use crate::args::{DuArgs, Threshold};
+use crate::failure::{Reason, Result};
+use crate::location::split_last;
+use crate::output::Out;
+use crate::progress::Progress;
+use crate::session::{Access, Found, Sessions};
+use crate::size::ceiling;
+use crate::tree::{Operand, Tree};
+use crate::walk::{Options, Step, Walk};
+
+/// Shows the sizes of trees.
+pub fn run(args: &DuArgs) -> Result<u8> {
+    Sessions::run(Access::Read, |sessions| {
+        let mut places = Vec::new();
+        let mut counter = Counter::new(args);
+        for place in &args.places {
+            match Operand::open(sessions, Access::Read, place, false)? {
+                Ok(place) => places.push(place),
+                Err(missing) => {
+                    counter.progress.failure(missing.label, Reason::from(missing.error));
+                }
+            }
+        }
+        counter.counts_each = places.iter().any(|place| is_in_one_of(place, &places));
+        let totals = counter.totals(&places);
+        for (at, place) in places.iter().enumerate() {
+            let totals = totals.as_ref().and_then(|totals| totals.get(at));
+            match totals.filter(|_| place.attr.kind == FileKind::Directory) {
+                Some(totals) => counter.counted(totals, &place.path)?,
+                None => counter.place(place)?,
+            }
+        }
+        if args.total {
+            counter.line(counter.total, b"total")?;
+        }
+        counter.out.flush()?;
+        Ok(counter.progress.finish())
+    })
+}
+
+/// Returns whether a place is one of these, or in one, without being the same argument.
+fn is_in_one_of(place: &Operand, places: &[Operand]) -> bool {
+    let volume = place.tree.volume_id();
+    let others =
+        || places.iter().filter(|it| !std::ptr::eq(*it, place) && it.tree.volume_id() == volume);
+    if others().next().is_none() {
+        return false;
+    }
+    let Tree::Volume(session) = &place.tree else {
+        // Counting each inode is right in any case.
+        return true;
+    };
+    let mut dir = match place.attr.kind {
+        FileKind::Directory => place.attr.ino,
+        // The same file by another name is found by its links.
+        _ => match session.slot(&place.path) {
+            Ok(slot) => slot.dir,
+            Err(_) => return true,
+        },
+    };
+    if others().any(|other| other.attr.ino == place.attr.ino) {
+        return true;
+    }
+    loop {
+        if others().any(|other| other.attr.ino == dir) {
+            return true;
+        }
+        match session.volume.directories().parent_of(dir) {
+            Ok(parent) if parent != dir => dir = parent,
+            Ok(_) => return false,
+            // It cannot be told: as above.
+            Err(_) => return true,
+        }
+    }
+}
+
+/// Returns the totals of a directory, of another file whether it has several links. `None` if not
+/// everything can be read, or a mount does not count for this user: a walk counts then, and says
+/// what cannot be read.
+fn totals_of(place: &Operand, subvolumes: bool) -> Option<Totals> {
+    let attr = &place.attr;
+    if attr.kind != FileKind::Directory {
+        return Some(Totals { linked: u64::from(attr.nlink > 1), ..Totals::default() });
+    }
+    match &place.tree {
+        Tree::Volume(session) => {
+            let threads = thread::available_parallelism().map_or(1, usize::from);
+            let scan = TotalsScan { threads, subvolumes, ..TotalsScan::of(attr.ino) };
+            session.volume.bulk().totals(&session.who, scan).ok()
+        }
+        Tree::Mount(mount) => mount.totals(subvolumes),
+    }
+}
+
+/// Space and inodes.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    bytes: u64,
+    inodes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.inodes += other.inodes;
+    }
+}
+
+struct Counter<'a> {
+    args: &'a DuArgs,
+    out: Out,
+    progress: Progress,
+    /// Bytes of the unit; `None`: with units, as people read them.
+    unit: Option<u64>,
+    total: Sum,
+    /// Places overlap, so that files can be found twice without having several links.
+    counts_each: bool,
+    /// Volumes and inodes counted that can be found again.
+    seen: HashSet<((bool, u64), Ino)>,
+    files: u64,
+}
+
+impl<'a> Counter<'a> {
+    fn new(args: &'a DuArgs) -> Counter<'a> {
+        let unit = match args {
+            DuArgs { human_readable: true, .. } => None,
+            DuArgs { mebibytes: true, .. } => Some(1 << 20),
+            DuArgs { kibibytes: true, .. } => Some(1 << 10),
+            DuArgs { bytes: true, .. } => Some(1),
+            _ => Some(1 << 10),
+        };
+        Counter {
+            args,
+            out: Out::new(),
+            progress: Progress::counting(),
+            unit,
+            total: Sum::default(),
+            counts_each: false,
+            seen: HashSet::new(),
+            files: 0,
+        }
+    }
+
+    /// Returns the totals of the places if they are all that is printed. `None` if they can be
+    /// other than the sums of a walk.
+    fn totals(&self, places: &[Operand]) -> Option<Vec<Totals>> {
+        let args = self.args;
+        let sums_only = args.summarize || args.max_depth == Some(0);
+        let counts_all = !args.count_links && !args.separate_dirs && args.exclude.is_empty();
+        if !sums_only || !counts_all || self.counts_each {
+            return None;
+        }
+        let totals: Option<Vec<Totals>> =
+            places.iter().map(|place| totals_of(place, !args.one_file_system)).collect();
+        // A file with links in several places counts in the first of them.
+        totals.filter(|totals| totals.iter().filter(|totals| totals.linked > 0).count() <= 1)
+    }
+
+    /// Prints a directory that the volume has counted.
+    fn counted(&mut self, totals: &Totals, path: &[u8]) -> Result<()> {
+        let bytes = match self.is_apparent() {
+            true => totals.bytes,
+            false => totals.blocks.saturating_mul(512),
+        };
+        let sum = Sum { bytes, inodes: totals.inodes() };
+        self.total.add(sum);
+        self.files += sum.inodes;
+        self.progress.count(self.files, self.total.bytes, path);
+        self.line(sum, path)
+    }
+
+    /// Returns whether the sizes of contents are counted, not blocks.
+    fn is_apparent(&self) -> bool {
+        self.args.apparent_size || self.args.bytes
+    }
+
+    fn place(&mut self, place: &Operand) -> Result<()> {
+        let Operand { tree, path, attr } = place;
+        let top = Found::with_attributes(split_last(path).name.into(), *attr);
+        let Some(own) = self.own(tree, &top, path) else { return Ok(()) };
+        if attr.kind != FileKind::Directory {
+            return self.line(own, path);
+        }
+        let options = Options {
+            leaving: true,
+            one_subvolume: self.args.one_file_system,
+            ..Options::default()
+        };
+        let sum =
+            Walk::through(tree.source(), (top, path), options, |walk| self.walk(tree, walk, own))?;
+        self.line(sum, path)
+    }
+
+    /// Counts everything below a directory, whose own size is `own`; returns its sum.
+    fn walk(&mut self, tree: &Tree, walk: &mut Walk<'_>, own: Sum) -> Result<Sum> {
+        // Sums of the directories above; `None` for one that is not counted.
+        let mut above = vec![Some(own)];
+        while let Some(step) = walk.step() {
+            match step {
+                Step::Found(found) => {
+                    let is_other = walk.dir().is_some_and(|dir| dir.root() != found.ino.root());
+                    let own = match self.args.one_file_system && is_other {
+                        true => None,
+                        false => self.own(tree, &found, walk.path()),
+                    };
+                    if found.kind == FileKind::Directory {
+                        if own.is_none() {
+                            walk.skip();
+                        }
+                        above.push(own);
+                        continue;
+                    }
+                    let Some(own) = own else { continue };
+                    if let Some(Some(sum)) = above.last_mut() {
+                        sum.add(own);
+                    }
+                    if self.args.all && self.shows(walk.depth()) {
+                        self.line(own, walk.path())?;
+                    }
+                }
+                Step::Left(_) => {
+                    let Some(Some(sum)) = above.pop() else { continue };
+                    if let (Some(Some(parent)), false) = (above.last_mut(), self.args.separate_dirs)
+                    {
+                        parent.add(sum);
+                    }
+                    if self.shows(walk.depth()) {
+                        self.line(sum, walk.path())?;
+                    }
+                }
+                Step::Failed(error) => {
+                    self.progress.failure(tree.label(walk.path()), Reason::from(error));
+                }
+            }
+        }
+        Ok(above.pop().flatten().unwrap_or_default())
+    }
+
+    fn shows(&self, depth: usize) -> bool {
+        !self.args.summarize && self.args.max_depth.is_none_or(|max| depth <= max)
+    }
+
+    /// Returns a file's own size, which the total has now; `None`: it is excluded, or counted.
+    fn own(&mut self, tree: &Tree, found: &Found, path: &[u8]) -> Option<Sum> {
+        let attr = found.attr.as_ref()?;
+        if self.is_excluded(path) {
+            return None;
+        }
+        let has_links = attr.kind != FileKind::Directory && attr.nlink > 1;
+        let is_once = !self.args.count_links && (self.counts_each || has_links);
+        if is_once && !self.seen.insert((tree.volume_id(), found.ino)) {
+            return None;
+        }
+        let is_apparent = self.is_apparent();
+        let bytes = match attr.kind {
+            FileKind::Regular | FileKind::Symlink if is_apparent => attr.size,
+            _ if is_apparent => 0,
+            _ => attr.blocks.saturating_mul(512),
+        };
+        let own = Sum { bytes, inodes: 1 };
+        self.total.add(own);
+        self.files += 1;
+        self.progress.count(self.files, self.total.bytes, path);
+        Some(own)
+    }
+
+    /// Returns whether a path, or the end of it behind any slash, matches a pattern of `--exclude`.
+    fn is_excluded(&self, path: &[u8]) -> bool {
+        let ends = |pattern: &[u8]| {
+            let behind =
+                |at: &usize| path[*at] == b'/' && path.get(at + 1).is_some_and(|it| *it != b'/');
+            let mut starts = (0..path.len()).filter(behind).map(|at| at + 1);
+            glob::matches(pattern, path) || starts.any(|at| glob::matches(pattern, &path[at..]))
+        };
+        self.args.exclude.iter().any(|pattern| ends(pattern.as_bytes()))
+    }
+
+    fn line(&mut self, sum: Sum, path: &[u8]) -> Result<()> {
+        let value = if self.args.inodes { sum.inodes } else { sum.bytes };
+        let is_shown = match self.args.threshold {
+            Some(Threshold::Min(min)) => value >= min,
+            Some(Threshold::Max(max)) => value <= max,
+            None => true,
+        };
+        // The sum of all places is shown in any case.
+        if !is_shown && path != b"total" {
+            return Ok(());
+        }
+        let text = match self.unit {
+            None => ceiling(value),
+            Some(_) if self.args.inodes => value.to_string(),
+            Some(unit) => value.div_ceil(unit).to_string(),
+        };
+        self.out.bytes(text.as_bytes())?;
+        self.out.bytes(b"\t")?;
+        if self.args.null {
+            self.out.bytes(path)?;
+            return self.out.bytes(b"\0");
+        }
+        self.out.name(path)?;
+        self.out.line("")
+    }
+}

@@ -1,0 +1,24 @@
+//! Expressions of `find`, as find(1) has them: parsing, and evaluation for one file.
+//!
+//! Words become an expression (`parse`, pure), which is evaluated file by file (`eval`). The rows
+//! of the tests and actions are in `primary`. Compared with find(1) in `crates/cli/tests/find.rs`.
+
+mod eval;
+mod exec;
+mod expr;
+mod file;
+mod parse;
+mod perm;
+mod primary;
+mod printf;
+mod regex;
+mod rows;
+mod stamp;
+
+pub use eval::{Evaluator, Flow};
+pub use exec::Waiting;
+pub use expr::{Action, Reference, Same, Test};
+pub use file::{File, World};
+pub use parse::{Parsed, parse};
+pub use rows::Rows;
+pub use stamp::Times;

@@ -1,0 +1,111 @@
+//! The columns before the names.
+
+use shoal::raw::{Attr, Time};
+
+use super::times::Style;
+use crate::args::LsArgs;
+use crate::session::Listed;
+use crate::size::ceiling;
+use crate::text::{device_numbers, mode_text};
+
+/// The columns of a listing, each as wide as its widest cell.
+pub struct Columns<'a> {
+    args: &'a LsArgs,
+    style: &'a Style,
+    now: Time,
+    widths: Widths,
+}
+
+#[derive(Default)]
+struct Widths {
+    ino: usize,
+    blocks: usize,
+    nlink: usize,
+    uid: usize,
+    gid: usize,
+    major: usize,
+    minor: usize,
+    size: usize,
+}
+
+impl<'a> Columns<'a> {
+    /// Returns the columns for these entries.
+    pub fn of(args: &'a LsArgs, style: &'a Style, now: Time, entries: &[Listed]) -> Columns<'a> {
+        let mut columns = Columns { args, style, now, widths: Widths::default() };
+        entries.iter().for_each(|entry| columns.widen(&entry.attr));
+        let Widths { major, minor, size, .. } = &mut columns.widths;
+        if *major > 0 {
+            *size = (*size).max(*major + 2 + *minor);
+        }
+        columns
+    }
+
+    fn widen(&mut self, attr: &Attr) {
+        let digits = |number: u64| number.checked_ilog10().map_or(1, |log| log as usize + 1);
+        let widest = |width: &mut usize, cell: usize| *width = (*width).max(cell);
+        let size = match self.args.human_readable {
+            true => ceiling(attr.size).len(),
+            false => digits(attr.size),
+        };
+        let blocks = if self.args.size { self.space(attr.blocks).len() } else { 0 };
+        let widths = &mut self.widths;
+        widest(&mut widths.ino, digits(attr.ino.0));
+        widest(&mut widths.blocks, blocks);
+        widest(&mut widths.nlink, digits(attr.nlink.into()));
+        widest(&mut widths.uid, digits(attr.uid.into()));
+        widest(&mut widths.gid, digits(attr.gid.into()));
+        match device_numbers(attr) {
+            Some([major, minor]) => {
+                widest(&mut widths.major, digits(major.into()));
+                widest(&mut widths.minor, digits(minor.into()));
+            }
+            None => widest(&mut widths.size, size),
+        }
+    }
+
+    /// Formats a number of blocks of 512 bytes.
+    fn space(&self, blocks: u64) -> String {
+        match self.args.human_readable {
+            true => ceiling(blocks.saturating_mul(512)),
+            false => blocks.div_ceil(2).to_string(),
+        }
+    }
+
+    /// Returns the line above the entries of a directory.
+    pub fn total(&self, entries: &[Listed]) -> String {
+        let blocks = entries.iter().map(|entry| entry.attr.blocks).sum();
+        format!("total {}", self.space(blocks))
+    }
+
+    /// Returns the columns of an entry, each with a space behind it.
+    pub fn row(&self, attr: &Attr) -> String {
+        let (args, widths) = (self.args, &self.widths);
+        let mut row = String::new();
+        let mut cell = |text: String, width: usize| row += &format!("{text:>width$} ");
+        if args.inode {
+            cell(attr.ino.0.to_string(), widths.ino);
+        }
+        if args.size {
+            cell(self.space(attr.blocks), widths.blocks);
+        }
+        if !args.is_long() {
+            return row;
+        }
+        cell(mode_text(attr), 0);
+        cell(attr.nlink.to_string(), widths.nlink);
+        if !args.no_owner {
+            cell(attr.uid.to_string(), widths.uid);
+        }
+        if !args.no_group {
+            cell(attr.gid.to_string(), widths.gid);
+        }
+        let size = match device_numbers(attr) {
+            Some([major, minor]) => format!("{major}, {minor:>width$}", width = widths.minor),
+            None if args.human_readable => ceiling(attr.size),
+            None => attr.size.to_string(),
+        };
+        cell(size, widths.size);
+        cell(self.style.show(attr.mtime, self.now), 0);
+        row
+    }
+}

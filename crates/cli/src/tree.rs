@@ -1,0 +1,139 @@
+//! Places of the commands that read trees alike in a volume that is open here and in a mount.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use shoal::raw::{Attr, Error, FileKind};
+
+use crate::failure::{Failure, Result};
+use crate::in_mount::InMount;
+use crate::location::{Location, Place, join};
+use crate::mounted::NOT_OURS;
+use crate::session::{Access, Session, Sessions};
+use crate::source::Source;
+use crate::text::printable;
+
+/// A tree that a place is in.
+#[derive(Clone)]
+pub enum Tree {
+    /// In a volume that is open here.
+    Volume(Rc<Session>),
+    /// In a mount.
+    Mount(Rc<InMount>),
+}
+
+/// A place that exists.
+pub struct Operand {
+    /// The tree that it is in.
+    pub tree: Tree,
+    /// Path in the volume or, in a mount, as it was typed.
+    pub path: Vec<u8>,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// A place that cannot be looked at.
+pub struct Missing {
+    /// Its name.
+    pub label: String,
+    /// Why.
+    pub error: Error,
+}
+
+impl Operand {
+    /// Opens a place: `VOLUME:/path`, a volume, or a path in a mount. The failure is that of
+    /// opening the volume, or that there is none.
+    pub fn open(
+        sessions: &mut Sessions,
+        access: Access,
+        place: &OsStr,
+        follow: bool,
+    ) -> Result<Result<Operand, Missing>> {
+        if let Place::Local(path) = Place::parse(place) {
+            let opened = InMount::open(&path, follow);
+            let path = place.as_bytes().to_vec();
+            match opened {
+                Ok(Some((mount, attr))) => {
+                    return Ok(Ok(Operand { tree: Tree::Mount(Rc::new(mount)), path, attr }));
+                }
+                Ok(None) if Path::new(place).is_dir() => {
+                    return Err(Failure::usage(printable(&path), NOT_OURS));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    return Ok(Err(Missing { label: printable(&path).into_owned(), error }));
+                }
+            }
+        }
+        let location = Location::parse(place);
+        let session = sessions.get_for(&location, access)?;
+        Ok(match session.find(&location.path, follow) {
+            Ok(attr) => Ok(Operand { tree: Tree::Volume(session), path: location.path, attr }),
+            Err(error) => Err(Missing { label: location.label(), error }),
+        })
+    }
+
+    /// Returns the name of the place in messages.
+    pub fn label(&self) -> String {
+        self.tree.label(&self.path)
+    }
+}
+
+impl Tree {
+    /// Returns what a walk lists.
+    pub fn source(&self) -> &dyn Source {
+        match self {
+            Tree::Volume(session) => &**session,
+            Tree::Mount(mount) => &**mount,
+        }
+    }
+
+    /// Returns the name of a path in it, for messages.
+    pub fn label(&self, path: &[u8]) -> String {
+        match self {
+            Tree::Volume(session) => session.label(path),
+            Tree::Mount(_) => printable(path).into_owned(),
+        }
+    }
+
+    /// Returns a number that two trees of one volume share.
+    pub fn volume_id(&self) -> (bool, u64) {
+        match self {
+            Tree::Volume(session) => (false, Rc::as_ptr(session) as usize as u64),
+            Tree::Mount(mount) => (true, mount.device()),
+        }
+    }
+
+    /// Looks a path up. In a mount the generation is unknown.
+    pub fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Attr> {
+        match self {
+            Tree::Volume(session) => session.find(path, follow),
+            Tree::Mount(_) => InMount::stat(path, follow),
+        }
+    }
+
+    /// Returns the target of a symlink at a path, `None` for every other type.
+    pub fn target(&self, path: &[u8], attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
+        match self {
+            _ if attr.kind != FileKind::Symlink => Ok(None),
+            Tree::Volume(session) => session.target(attr),
+            Tree::Mount(_) => InMount::target(path).map(Some),
+        }
+    }
+
+    /// Returns the attributes of a directory and of the one that it is in.
+    pub fn dots(&self, path: &[u8], dir: shoal::raw::Ino) -> shoal::raw::Result<[Attr; 2]> {
+        match self {
+            Tree::Volume(session) => {
+                let (attributes, names) =
+                    (session.volume.attributes(), session.volume.directories());
+                Ok([attributes.getattr(dir)?, attributes.getattr(names.parent_of(dir)?)?])
+            }
+            Tree::Mount(_) => {
+                Ok([InMount::stat(path, true)?, InMount::stat(&join(path, b".."), true)?])
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The trait of all devices, and the error of a failed operation.
+
+use shoal_base::error::DeviceFailure;
+use shoal_base::{Error, Result};
+use std::io::IoSlice;
+
+/// A random-access byte store.
+///
+/// Contract: the device may cache and reorder writes until `flush` returns. When `flush` has
+/// returned `Ok`, every write that had completed before the call is durable. After a failed flush
+/// it is unknown which writes are durable: callers must never retry it as if nothing had happened.
+/// A torn write may leave anything in the 4 KiB sectors that it touches, also in place of bytes
+/// that it does not write. It never affects other sectors.
+pub trait Device: Send + Sync {
+    /// Capacity in bytes; constant while open.
+    fn capacity(&self) -> u64;
+    /// Fills `buf` from byte `offset`. Bytes never written read as zero.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// Writes all of `buf` at byte `offset`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+    /// Writes the slices in order, starting at `offset`.
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(buf, at)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+    /// Makes completed writes durable.
+    fn flush(&self) -> Result<()>;
+    /// Hint that these bytes are no longer needed. Afterwards they may read as old data or zeros.
+    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+    /// Allocates space for these bytes in the underlying storage, if that can run out of space, so
+    /// that `ENOSPC` occurs now and not when they are written. Existing data is kept. Guarantees
+    /// nothing where this is not supported.
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+    /// Hint that these bytes will be read soon.
+    fn will_read(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+    /// Bytes still available in the underlying storage, for the whole device; `None` if it cannot
+    /// run out.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+    /// Returns whether bytes never written, or discarded, use no space in the underlying storage.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+    /// Returns whether the device refuses writes.
+    fn read_only(&self) -> bool {
+        false
+    }
+    /// Name for messages.
+    fn describe(&self) -> String;
+    /// The owner claim in the volume as text: that of this open, or, for a device opened for
+    /// reading, one left behind by a process that has ended.
+    fn claim(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The error of a failed operation. `errno` 0: it ran past the end of the device.
+#[cold]
+pub(crate) fn failure(
+    operation: &'static str,
+    device: String,
+    offset: u64,
+    len: u64,
+    errno: i32,
+) -> Error {
+    Error::Device(Box::new(DeviceFailure { operation, device, offset, len, errno }))
+}

@@ -1,0 +1,356 @@
+//! Control files that are open, and the questions that they have been asked
+//! ([`crate::protocol::question`]).
+//!
+//! Each LOOKUP of a control file's name makes a node of its own, so that two programs never share
+//! one. A node lives as long as the kernel has references to it: they end with the last descriptor,
+//! also when its program is killed, because the name is not kept.
+//!
+//! A node holds no part of an answer: each read lists what fits into its own buffer, and the
+//! question keeps the place. So a program that stops reading costs one question. Limits:
+//!
+//! | of | at most | beyond |
+//! | --- | --- | --- |
+//! | nodes | as many as the kernel has inodes | |
+//! | questions of a user, without root's | [`USER_QUESTIONS_MAX`] | `EAGAIN` |
+//! | questions of all | [`QUESTIONS_MAX`] | `EAGAIN` |
+//! | reads under way | [`READS_MAX`], of a user other than root half of them | `EAGAIN` |
+
+use crate::protocol::question::{QUESTION, Question};
+use crate::protocol::{CONTROL, Errno};
+use parking_lot::Mutex;
+use shoal::raw::{Caller, Generation, Ino};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Most questions of a user that wait to be read. A program has one for each of its threads.
+const USER_QUESTIONS_MAX: usize = 256;
+/// Most questions that wait.
+const QUESTIONS_MAX: usize = 16 << 10;
+/// Most reads under way: fewer than a ring has slots, and than there are threads to answer them.
+const READS_MAX: usize = 24;
+
+const _: () = assert!(QUESTIONS_MAX * QUESTION <= 64 << 20);
+
+/// Returns whether a node is a control file.
+#[inline]
+pub fn is_control(node: Ino) -> bool {
+    node.0 & CONTROL == CONTROL
+}
+
+/// A question that has been asked, and how far it is answered.
+pub struct Asked {
+    /// The question.
+    pub question: Question,
+    /// User who has asked.
+    pub who: Caller,
+    /// Number of the next directory.
+    pub at: usize,
+    /// The place in it.
+    pub cookie: u64,
+    /// Entries of it that were returned.
+    pub entries: usize,
+    /// Number of the question.
+    number: u64,
+}
+
+/// A control file.
+struct Node {
+    dir: Ino,
+    generation: Generation,
+    /// References of the kernel.
+    lookups: u64,
+    asked: Option<Box<Asked>>,
+    /// Number of the last question; 0: none yet, or its answer is not wanted.
+    number: u64,
+}
+
+/// The control files of a mount.
+#[derive(Default)]
+pub struct Streams(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    nodes: HashMap<u64, Node>,
+    /// Number of nodes made, ever.
+    made: u64,
+    /// Number of questions, ever.
+    asked: u64,
+    /// Questions by user, with those that are being answered.
+    questions: HashMap<u32, usize>,
+    /// Their number.
+    total: usize,
+    /// Reads under way.
+    reads: Vec<Reader>,
+}
+
+/// A read under way.
+struct Reader {
+    uid: u32,
+    /// Number of its request.
+    request: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Streams {
+    /// Makes the control file of a directory, with one reference of the kernel.
+    pub fn make(&self, dir: Ino, generation: Generation) -> Ino {
+        let state = &mut *self.0.lock();
+        state.made += 1;
+        let id = CONTROL | state.made;
+        let node = Node { dir, generation, lookups: 1, asked: None, number: 0 };
+        state.nodes.insert(id, node);
+        Ino(id)
+    }
+
+    /// Drops `n` references of the kernel.
+    pub fn forget(&self, id: Ino, n: u64) {
+        let state = &mut *self.0.lock();
+        let Some(node) = state.nodes.get_mut(&id.0) else { return };
+        node.lookups = node.lookups.saturating_sub(n);
+        if node.lookups == 0
+            && let Some(node) = state.nodes.remove(&id.0)
+        {
+            state.dropped(node.asked);
+        }
+    }
+
+    /// Returns the directory of a control file.
+    pub fn dir(&self, id: Ino) -> Option<(Ino, Generation)> {
+        self.0.lock().nodes.get(&id.0).map(|node| (node.dir, node.generation))
+    }
+
+    /// Takes a question, in place of an earlier one.
+    pub fn ask(&self, id: Ino, question: Question, who: Caller) -> Result<(), Errno> {
+        let state = &mut *self.0.lock();
+        let node = state.nodes.get_mut(&id.0).ok_or(Errno::ESTALE)?;
+        let before = node.asked.take();
+        state.dropped(before);
+        let own = state.questions.get(&who.uid).copied().unwrap_or(0);
+        if who.uid != 0 && (own >= USER_QUESTIONS_MAX || state.total >= QUESTIONS_MAX) {
+            return Err(Errno::EAGAIN);
+        }
+        state.asked += 1;
+        state.total += 1;
+        *state.questions.entry(who.uid).or_default() += 1;
+        let number = state.asked;
+        let asked = Asked { question, who, at: 0, cookie: 0, entries: 0, number };
+        if let Some(node) = state.nodes.get_mut(&id.0) {
+            (node.asked, node.number) = (Some(Box::new(asked)), number);
+        }
+        Ok(())
+    }
+
+    /// Gives up the question of a file.
+    pub fn give_up(&self, id: Ino) {
+        let state = &mut *self.0.lock();
+        let Some(node) = state.nodes.get_mut(&id.0) else { return };
+        node.number = 0;
+        let asked = node.asked.take();
+        state.dropped(asked);
+    }
+
+    /// Records that the caller of a request has been interrupted.
+    pub fn interrupt(&self, request: u64) {
+        let state = self.0.lock();
+        if let Some(reader) = state.reads.iter().find(|reader| reader.request == request) {
+            reader.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the question of a file, to be answered further by the request of that number.
+    ///
+    /// # Errors
+    /// `ESTALE`: no such file; `EINVAL`: it was asked nothing, or another read is under way;
+    /// `EAGAIN`: too many reads are.
+    pub fn begin(&self, id: Ino, request: u64) -> Result<Reading<'_>, Errno> {
+        let state = &mut *self.0.lock();
+        let node = state.nodes.get_mut(&id.0).ok_or(Errno::ESTALE)?;
+        let uid = node.asked.as_ref().ok_or(Errno::EINVAL)?.who.uid;
+        let own = state.reads.iter().filter(|reader| reader.uid == uid).count();
+        if state.reads.len() >= READS_MAX || uid != 0 && own >= READS_MAX / 2 {
+            return Err(Errno::EAGAIN);
+        }
+        let asked = node.asked.take().ok_or(Errno::EINVAL)?;
+        let stop = Arc::<AtomicBool>::default();
+        state.reads.push(Reader { uid, request, stop: stop.clone() });
+        Ok(Reading { streams: self, id, stop, asked: Some(asked) })
+    }
+}
+
+impl State {
+    /// Counts a question no longer.
+    fn dropped(&mut self, asked: Option<Box<Asked>>) {
+        let Some(asked) = asked else { return };
+        self.total -= 1;
+        if let Some(own) = self.questions.get_mut(&asked.who.uid) {
+            *own -= 1;
+            if *own == 0 {
+                self.questions.remove(&asked.who.uid);
+            }
+        }
+    }
+}
+
+/// A read under way.
+pub struct Reading<'a> {
+    streams: &'a Streams,
+    id: Ino,
+    stop: Arc<AtomicBool>,
+    asked: Option<Box<Asked>>,
+}
+
+impl Reading<'_> {
+    /// Returns the mark that the caller has been interrupted.
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
+    /// Returns the question.
+    pub fn asked(&mut self) -> Option<&mut Asked> {
+        self.asked.as_deref_mut()
+    }
+
+    /// Keeps the question for the next read, unless there is a newer one.
+    pub fn goes_on(mut self) {
+        let state = &mut *self.streams.0.lock();
+        if let Some(node) = state.nodes.get_mut(&self.id.0)
+            && self.asked.as_ref().is_some_and(|asked| asked.number == node.number)
+        {
+            node.asked = self.asked.take();
+        }
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let state = &mut *self.streams.0.lock();
+        if let Some(at) =
+            state.reads.iter().position(|reader| Arc::ptr_eq(&reader.stop, &self.stop))
+        {
+            state.reads.swap_remove(at);
+        }
+        state.dropped(self.asked.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::question::Kind;
+
+    fn question() -> Question {
+        Question { kind: Kind::Totals, flags: 0, dirs: Vec::new(), name: Vec::new() }
+    }
+
+    fn user(uid: u32) -> Caller {
+        Caller { uid, ..Caller::root() }
+    }
+
+    impl Streams {
+        fn is_empty(&self) -> bool {
+            let state = self.0.lock();
+            let counts = [state.nodes.len(), state.questions.len(), state.total, state.reads.len()];
+            counts == [0; 4]
+        }
+    }
+
+    #[test]
+    fn a_file_lives_as_long_as_its_references() {
+        let streams = Streams::default();
+        let first = streams.make(Ino(7), Generation(1));
+        let second = streams.make(Ino(7), Generation(1));
+        assert!(is_control(first) && is_control(second) && first != second);
+        assert_eq!(streams.dir(first), Some((Ino(7), Generation(1))));
+        streams.ask(first, question(), user(5)).unwrap();
+        streams.ask(second, question(), user(5)).unwrap();
+        streams.ask(second, question(), user(6)).unwrap();
+        streams.forget(first, 1);
+        assert_eq!(streams.dir(first), None);
+        assert_eq!(streams.ask(first, question(), user(5)), Err(Errno::ESTALE));
+        assert_eq!(streams.begin(first, 2).err(), Some(Errno::ESTALE));
+        streams.give_up(second);
+        assert_eq!(streams.begin(second, 2).err(), Some(Errno::EINVAL));
+        streams.forget(second, u64::MAX);
+        streams.forget(second, 1);
+        assert!(streams.is_empty());
+    }
+
+    #[test]
+    fn a_question_is_kept_until_it_is_answered_or_replaced() {
+        let streams = Streams::default();
+        let id = streams.make(Ino(7), Generation(1));
+        assert_eq!(streams.begin(id, 2).err(), Some(Errno::EINVAL), "nothing asked");
+        streams.ask(id, question(), user(5)).unwrap();
+        let mut reading = streams.begin(id, 2).unwrap();
+        reading.asked().unwrap().cookie = 77;
+        assert_eq!(streams.begin(id, 2).err(), Some(Errno::EINVAL), "another read is under way");
+        reading.goes_on();
+        let mut reading = streams.begin(id, 2).unwrap();
+        assert_eq!(reading.asked().unwrap().cookie, 77);
+        streams.ask(id, question(), user(5)).unwrap();
+        reading.goes_on();
+        let mut reading = streams.begin(id, 2).unwrap();
+        assert_eq!(reading.asked().unwrap().cookie, 0, "the newer one");
+        // The file is closed during the read.
+        streams.forget(id, 1);
+        reading.goes_on();
+        assert!(streams.is_empty());
+        let id = streams.make(Ino(7), Generation(1));
+        streams.ask(id, question(), user(5)).unwrap();
+        let reading = streams.begin(id, 2).unwrap();
+        streams.give_up(id);
+        reading.goes_on();
+        assert_eq!(streams.begin(id, 2).err(), Some(Errno::EINVAL), "given up during the read");
+        streams.forget(id, 1);
+        assert!(streams.is_empty());
+    }
+
+    #[test]
+    fn an_interrupted_read_is_told() {
+        let streams = Streams::default();
+        let [first, second] = [7, 8].map(|dir| streams.make(Ino(dir), Generation(1)));
+        for id in [first, second] {
+            streams.ask(id, question(), user(5)).unwrap();
+        }
+        let (one, other) = (streams.begin(first, 10).unwrap(), streams.begin(second, 12).unwrap());
+        streams.interrupt(12);
+        streams.interrupt(14);
+        let is_told = |reading: &Reading<'_>| reading.stop().load(Ordering::Relaxed);
+        assert_eq!((is_told(&one), is_told(&other)), (false, true));
+        // The question can be read again.
+        other.goes_on();
+        assert!(streams.begin(second, 16).is_ok_and(|again| !is_told(&again)));
+    }
+
+    #[test]
+    fn users_have_limits_and_root_has_none() {
+        let streams = Streams::default();
+        let files: Vec<Ino> =
+            (0..USER_QUESTIONS_MAX + 10).map(|_| streams.make(Ino(7), Generation(1))).collect();
+        for id in &files[..USER_QUESTIONS_MAX] {
+            streams.ask(*id, question(), user(5)).unwrap();
+        }
+        let last = files[USER_QUESTIONS_MAX];
+        assert_eq!(streams.ask(last, question(), user(5)), Err(Errno::EAGAIN));
+        streams.ask(last, question(), user(6)).unwrap();
+        streams.ask(last, question(), user(0)).unwrap();
+        let mine: Vec<_> = files[..READS_MAX / 2].iter().map(|id| streams.begin(*id, 2)).collect();
+        assert!(mine.iter().all(Result::is_ok));
+        assert_eq!(streams.begin(files[READS_MAX], 2).err(), Some(Errno::EAGAIN));
+        let other = streams.begin(last, 2).unwrap();
+        drop(mine);
+        drop(other);
+        // What was begun has been answered.
+        assert_eq!(streams.begin(files[0], 2).err(), Some(Errno::EINVAL));
+        assert!(streams.begin(files[READS_MAX], 2).is_ok());
+        for id in &files {
+            streams.ask(*id, question(), user(0)).unwrap();
+        }
+        let reads: Vec<_> = files.iter().map(|id| streams.begin(*id, 2)).collect();
+        assert_eq!(reads.iter().filter(|read| read.is_ok()).count(), READS_MAX);
+        drop(reads);
+        files.iter().for_each(|id| streams.forget(*id, 1));
+        assert!(streams.is_empty());
+    }
+}

@@ -1,0 +1,262 @@
+//! Several changes as one.
+
+use crate::error::{Error, Result};
+use crate::metadata::times;
+use crate::raw::{BatchOp, RenameFlags, SetAttr};
+use crate::{AsPath, Dir};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::time::SystemTime;
+
+/// Several changes of names, in one directory and below, as one transaction: other threads and
+/// mounts see all of them or none, and so does a recovery after a crash. Each change sees those
+/// before it. See [`Dir::batch`].
+///
+/// Durable when the directory, or the volume, is synced, as any change.
+///
+/// A batch is limited: its record in the journal takes at most some 480 KB, 156 bytes and the
+/// name for each new file, and contents of up to some 300 bytes, which are in the record too. The
+/// error of a larger one (`ArgumentListTooLong`) says how much it takes. Contents are written
+/// before the changes are made, so a reader waits for none of that.
+#[derive(Debug, Default)]
+pub struct Batch<'a> {
+    changes: Vec<Step<'a>>,
+    paths: Vec<u8>,
+}
+
+/// A change; its paths are ranges of [`Batch::paths`].
+#[derive(Debug)]
+enum Step<'a> {
+    File { path: Range<usize>, contents: Cow<'a, [u8]>, replace: bool },
+    Dir(Range<usize>),
+    Symlink { path: Range<usize>, target: Range<usize> },
+    Link { from: Range<usize>, to: Range<usize> },
+    Rename { from: Range<usize>, to: Range<usize>, flags: RenameFlags },
+    Remove(Range<usize>),
+    RemoveDir(Range<usize>),
+    SetAttr { path: Range<usize>, set: SetAttr },
+    SetXattr { path: Range<usize>, name: Range<usize>, value: Option<Cow<'a, [u8]>> },
+}
+
+impl Step<'_> {
+    fn op<'s>(&'s self, paths: &'s [u8]) -> BatchOp<'s> {
+        let at = |range: &Range<usize>| &paths[range.clone()];
+        match self {
+            Step::File { path, contents, replace } => {
+                let (path, replace) = (at(path), *replace);
+                BatchOp::File { path, mode: 0o666, contents, replace }
+            }
+            Step::Dir(path) => BatchOp::Dir { path: at(path), mode: 0o777 },
+            Step::Symlink { path, target } => {
+                BatchOp::Symlink { path: at(path), target: at(target) }
+            }
+            Step::Link { from, to } => BatchOp::Link { from: at(from), to: at(to) },
+            Step::Rename { from, to, flags } => {
+                BatchOp::Rename { from: at(from), to: at(to), flags: *flags }
+            }
+            Step::Remove(path) => BatchOp::Remove { path: at(path) },
+            Step::RemoveDir(path) => BatchOp::RemoveDir { path: at(path) },
+            Step::SetAttr { path, set } => BatchOp::SetAttr { path: at(path), set: *set },
+            Step::SetXattr { path, name, value } => {
+                BatchOp::SetXattr { path: at(path), name: at(name), value: value.as_deref() }
+            }
+        }
+    }
+}
+
+impl Dir {
+    /// Makes several changes as one: all or none of them, for readers and after a crash. See
+    /// [`Batch`].
+    ///
+    /// # Errors
+    /// The error that `changes` returns, and then nothing has been changed; else that of the first
+    /// change that fails, which the message names.
+    pub fn batch<'a>(&self, changes: impl FnOnce(&mut Batch<'a>) -> Result<()>) -> Result<()> {
+        let mut batch = Batch::default();
+        changes(&mut batch)?;
+        batch.commit(self)
+    }
+}
+
+impl<'a> Batch<'a> {
+    fn path(&mut self, path: &impl AsPath) -> Range<usize> {
+        let start = self.paths.len();
+        self.paths.extend_from_slice(path.as_path());
+        start..self.paths.len()
+    }
+
+    fn push(&mut self, change: Step<'a>) -> Result<()> {
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Writes a whole file: creates it, or puts a new one in its place, with its permission bits.
+    /// Other names of the old file keep the old contents, and so does who has it open.
+    ///
+    /// # Errors
+    /// None here, as of all methods: the batch fails.
+    pub fn write(&mut self, path: impl AsPath, contents: impl Into<Cow<'a, [u8]>>) -> Result<()> {
+        let path = self.path(&path);
+        self.push(Step::File { path, contents: contents.into(), replace: true })
+    }
+
+    /// Creates a file with these contents, which must not exist.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn create_new(
+        &mut self,
+        path: impl AsPath,
+        contents: impl Into<Cow<'a, [u8]>>,
+    ) -> Result<()> {
+        let path = self.path(&path);
+        self.push(Step::File { path, contents: contents.into(), replace: false })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn create_dir(&mut self, path: impl AsPath) -> Result<()> {
+        let path = self.path(&path);
+        self.push(Step::Dir(path))
+    }
+
+    /// Makes a symbolic link at `path`.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn symlink(&mut self, target: impl AsPath, path: impl AsPath) -> Result<()> {
+        let (target, path) = (self.path(&target), self.path(&path));
+        self.push(Step::Symlink { path, target })
+    }
+
+    /// Gives a file one more name.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn hard_link(&mut self, from: impl AsPath, to: impl AsPath) -> Result<()> {
+        let (from, to) = (self.path(&from), self.path(&to));
+        self.push(Step::Link { from, to })
+    }
+
+    /// Renames, and replaces what is there, as [`Dir::rename`].
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn rename(&mut self, from: impl AsPath, to: impl AsPath) -> Result<()> {
+        self.rename_with(from, to, RenameFlags::default())
+    }
+
+    /// Renames with flags, as [`Dir::rename_with`].
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn rename_with(
+        &mut self,
+        from: impl AsPath,
+        to: impl AsPath,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (from, to) = (self.path(&from), self.path(&to));
+        self.push(Step::Rename { from, to, flags })
+    }
+
+    /// Removes a name of a file.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn remove(&mut self, path: impl AsPath) -> Result<()> {
+        let path = self.path(&path);
+        self.push(Step::Remove(path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn remove_dir(&mut self, path: impl AsPath) -> Result<()> {
+        let path = self.path(&path);
+        self.push(Step::RemoveDir(path))
+    }
+
+    /// Sets the permission bits of a file or directory.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn set_permissions(&mut self, path: impl AsPath, mode: u32) -> Result<()> {
+        let (path, set) = (self.path(&path), SetAttr { mode: Some(mode), ..SetAttr::default() });
+        self.push(Step::SetAttr { path, set })
+    }
+
+    /// Sets owner and group, as far as they are given.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn set_owner(
+        &mut self,
+        path: impl AsPath,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        let (path, set) = (self.path(&path), SetAttr { uid, gid, ..SetAttr::default() });
+        self.push(Step::SetAttr { path, set })
+    }
+
+    /// Sets the times of the last access and of the last change, as [`Dir::set_times`].
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn set_times(
+        &mut self,
+        path: impl AsPath,
+        accessed: SystemTime,
+        modified: SystemTime,
+    ) -> Result<()> {
+        let (path, set) = (self.path(&path), times(accessed, modified));
+        self.push(Step::SetAttr { path, set })
+    }
+
+    /// Sets an extended attribute, of at most 64 KiB. Access control lists are refused.
+    ///
+    /// A file or directory whose attributes and names do not fit in its inode takes one change of
+    /// them in a batch.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn set_xattr(
+        &mut self,
+        path: impl AsPath,
+        name: impl AsPath,
+        value: impl Into<Cow<'a, [u8]>>,
+    ) -> Result<()> {
+        let (path, name) = (self.path(&path), self.path(&name));
+        self.push(Step::SetXattr { path, name, value: Some(value.into()) })
+    }
+
+    /// Removes an extended attribute, which must exist.
+    ///
+    /// # Errors
+    /// None here: the batch fails.
+    pub fn remove_xattr(&mut self, path: impl AsPath, name: impl AsPath) -> Result<()> {
+        let (path, name) = (self.path(&path), self.path(&name));
+        self.push(Step::SetXattr { path, name, value: None })
+    }
+
+    /// Number of changes so far.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Returns whether there are no changes yet.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(crate) fn commit(&self, dir: &Dir) -> Result<()> {
+        let ops: Vec<BatchOp<'_>> =
+            self.changes.iter().map(|change| change.op(&self.paths)).collect();
+        let done = dir.raw().batch(&dir.0.who, dir.0.ino, &ops);
+        done.map_err(|e| Error::new("batch", None, e))
+    }
+}

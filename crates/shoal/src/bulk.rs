@@ -1,0 +1,165 @@
+//! Attributes of many files with one call.
+
+use crate::error::{Doing, Error, Result};
+use crate::raw::{Caller, Fields, FileKind, Freshness, Ino, InodeScan, Stat, StatItem};
+use crate::{AsPath, Dir, Metadata, Subvolume, Volume};
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+impl Dir {
+    /// Attributes of many files, as [`Dir::metadata`] gives them for each, in the order of the
+    /// paths.
+    ///
+    /// For names in this directory, which are paths without a slash, this is faster than one call
+    /// for each: they are looked up together, and what is not in memory is read from the device
+    /// many blocks at a time. Other paths, and symlinks, are followed one by one.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// # fn main() -> shoal::Result<()> {
+    /// let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// let dir = volume.root(Credentials::root());
+    /// dir.write("a", b"12")?;
+    /// dir.write("b", b"345")?;
+    /// let sizes: Vec<Option<u64>> = dir
+    ///     .metadata_many(&["b", "missing", "a"])
+    ///     .into_iter()
+    ///     .map(|found| found.ok().map(|metadata| metadata.len()))
+    ///     .collect();
+    /// assert_eq!(sizes, [Some(3), None, Some(2)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Dir::metadata`], for each path its own.
+    pub fn metadata_many(&self, paths: &[impl AsPath]) -> Vec<Result<Metadata>> {
+        let paths: Vec<&[u8]> = paths.iter().map(AsPath::as_path).collect();
+        let items: Vec<StatItem<'_>> =
+            paths.iter().map(|path| StatItem::Name(self.0.ino, name_in(path))).collect();
+        let mut found = Vec::with_capacity(paths.len());
+        let (bulk, who) = (self.raw().bulk(), &self.0.who);
+        bulk.stat_many(who, &items, Fields::ALL, Freshness::Force, &mut |at, answer| {
+            let path = paths[at];
+            let special = matches!(name_in(path), b"" | b"." | b"..");
+            found.push(match answer.map(|stat| Stat::attr(&stat)) {
+                Ok(Some(attr)) if !special && attr.kind != FileKind::Symlink => Ok(Metadata(attr)),
+                Err(e) if !special => Err(Error::new("look up", Some(path), e)),
+                _ => self.metadata(path),
+            });
+        });
+        found
+    }
+}
+
+/// Returns the name, or nothing for a path that leads elsewhere.
+fn name_in(path: &[u8]) -> &[u8] {
+    if path.contains(&b'/') { b"" } else { path }
+}
+
+/// A scan of all inodes of a subvolume, in the order of their numbers; see [`Volume::inodes`].
+#[derive(Clone, Debug)]
+#[must_use = "a scan does nothing until `for_each` or `page`"]
+pub struct Inodes {
+    volume: Volume,
+    after: Ino,
+    threads: usize,
+}
+
+impl Volume {
+    /// A scan of all inodes, without walking a tree: of the volume's own, or of a
+    /// [subvolume](Inodes::subvolume).
+    ///
+    /// It finds every file and directory that has a name once, however many names it has. Those
+    /// that are made or removed meanwhile are found or not. [`Volume::paths_of`] has the paths of
+    /// each.
+    ///
+    /// The scan checks no permissions: check the user before.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
+    /// # fn main() -> shoal::Result<()> {
+    /// let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// let root = volume.root(Credentials::root());
+    /// for n in 0..1000 {
+    ///     root.write(format!("{n}"), vec![0; n % 3])?;
+    /// }
+    /// let bytes = AtomicU64::new(0);
+    /// volume.inodes().for_each(|batch| {
+    ///     let files = batch.iter().filter(|metadata| metadata.is_file());
+    ///     bytes.fetch_add(files.map(|file| file.len()).sum(), Ordering::Relaxed);
+    /// })?;
+    /// assert_eq!(bytes.into_inner(), 999);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn inodes(&self) -> Inodes {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Inodes { volume: self.clone(), after: Ino(0), threads }
+    }
+}
+
+impl Inodes {
+    /// Scans this subvolume, from its start.
+    pub fn subvolume(mut self, subvolume: &Subvolume) -> Inodes {
+        self.after = Ino::new(subvolume.top.root(), 0);
+        self
+    }
+
+    /// Begins after this inode, in its subvolume. The inode need not exist any more.
+    pub fn after(mut self, ino: Ino) -> Inodes {
+        self.after = ino;
+        self
+    }
+
+    /// Sets the number of threads of [`Inodes::for_each`]; by default as many as processors. With
+    /// one, all inodes come in the order of their numbers; with more, only those of each batch.
+    pub fn threads(mut self, threads: usize) -> Inodes {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Calls `each` with the attributes of the inodes, up to 512 at a time, on several threads at
+    /// the same time.
+    ///
+    /// # Errors
+    /// `ESTALE` when the subvolume does not exist or is deleted meanwhile, `InvalidData` when a
+    /// block of inodes is damaged, those of the device. The batches before have been delivered.
+    pub fn for_each(&self, each: impl Fn(&[Metadata]) + Sync) -> Result<()> {
+        self.scan(self.threads, |batch| {
+            each(batch);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Returns the next inodes in the order of their numbers, at most `at_most`; fewer only at the
+    /// end. The next page is that [after](Inodes::after) the last of them, now or after a restart.
+    ///
+    /// # Errors
+    /// Those of [`Inodes::for_each`], also when damage comes after the first of the page.
+    pub fn page(&self, at_most: usize) -> Result<Vec<Metadata>> {
+        let page = Mutex::new(Vec::new());
+        self.scan(1, |batch| {
+            let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = at_most - page.len();
+            page.extend_from_slice(&batch[..wanted.min(batch.len())]);
+            match page.len() < at_most {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        Ok(page.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn scan(
+        &self,
+        threads: usize,
+        each: impl Fn(&[Metadata]) -> ControlFlow<()> + Sync,
+    ) -> Result<()> {
+        let scan = InodeScan { after: self.after, threads };
+        let bulk = self.volume.raw().bulk();
+        bulk.bulkstat(&Caller::root(), scan, Metadata, each).done("scan inodes")
+    }
+}

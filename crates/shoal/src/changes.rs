@@ -1,0 +1,221 @@
+//! Changes below a directory since a mark.
+
+use crate::error::{Doing, Error, Result};
+use crate::raw::{self, Caller, ChangedName};
+use crate::{Dir, FileKind, Generation, Ino, Volume};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub use raw::ChangeKind;
+
+/// Changes that are read at a time.
+const BATCH: usize = 1024;
+
+/// A moment of a subvolume: [`Changes::since`] tells what has changed after it.
+///
+/// As text it is 76 letters, digits, `-` and `_`. It is durable when it is returned. There is
+/// nothing in it that must be kept secret, and nothing is kept for it in the volume: any number may
+/// exist, of any age.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Mark(raw::ChangeMark);
+
+impl Mark {
+    /// The present moment, of the subvolume of a directory.
+    ///
+    /// # Errors
+    /// Those of a sync; `Unsupported` for a volume without parent pointers.
+    pub fn now(dir: &Dir) -> Result<Mark> {
+        dir.raw().changes().mark(dir.0.ino).map(Mark).done("make a mark")
+    }
+
+    /// The mark as bytes.
+    pub fn to_bytes(&self) -> [u8; 57] {
+        self.0.to_bytes()
+    }
+
+    /// A mark from its bytes.
+    ///
+    /// # Errors
+    /// `InvalidInput` for bytes that no mark has.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Mark> {
+        raw::ChangeMark::from_bytes(bytes).map(Mark).done("read mark")
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Mark> {
+        text.parse().map(Mark).done("read mark")
+    }
+}
+
+/// A change: what is there now, or a name that is gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change(raw::Change);
+
+impl Change {
+    /// Kind of the change.
+    pub fn kind(&self) -> ChangeKind {
+        self.0.kind
+    }
+    /// The inode; of a removed name, the one that had it.
+    pub fn ino(&self) -> Ino {
+        self.0.ino
+    }
+    /// Generation of the inode number. With it, a number means one inode for ever. 0 if it is not
+    /// known, of a removed name.
+    pub fn generation(&self) -> Generation {
+        self.0.generation
+    }
+    /// The type; `None` of a removed name.
+    pub fn file_kind(&self) -> Option<FileKind> {
+        self.0.file
+    }
+    /// Paths from the directory that was asked for: all that the inode has below it, or the one
+    /// that is gone. That directory itself is `.`.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.names.iter().map(path)
+    }
+    /// Directories and names of [`Change::paths`].
+    pub fn names(&self) -> impl Iterator<Item = (Ino, &[u8])> {
+        self.0.names.iter().map(|name| (name.dir, &name.name[..]))
+    }
+    /// The earlier path of what was renamed, its directory as it is called now. `None` if it was
+    /// not below the directory, or in one that has been removed.
+    pub fn from(&self) -> Option<PathBuf> {
+        self.0.from.as_ref().map(path)
+    }
+    /// Returns whether the next change has further names of the same inode.
+    pub fn more(&self) -> bool {
+        self.0.more
+    }
+}
+
+fn path(name: &ChangedName) -> PathBuf {
+    OsString::from_vec(name.path()).into()
+}
+
+/// Iterator over what has changed below a directory, which ends after an error; see
+/// [`Changes::since`].
+pub struct Changes {
+    dir: Dir,
+    reader: raw::ChangeReader,
+    batch: VecDeque<raw::Change>,
+    failed: bool,
+}
+
+impl Changes {
+    /// Tells what has changed below a directory since a mark of its subvolume; without a mark,
+    /// everything, as created. It reads only what has changed. Other subvolumes are not entered.
+    ///
+    /// An inode is told once, with all its names below the directory: one that was made, or whose
+    /// contents, attributes, names or access time have changed. A directory has changed when an
+    /// entry was added or removed; what is below a renamed one is not told. First come the renames,
+    /// then the removed names, then the rest.
+    ///
+    /// *Removed names* are told as far as the volume keeps them, which must be switched on by
+    /// [`Volume::keep_removed_names`]. If [`Changes::has_all_removed`] returns `false`, names are
+    /// missing: then list each directory that is told, compare, and take over subdirectories that
+    /// you do not know with all that is below. Everything that is gone is gone from one of these.
+    /// A name that was made and removed since the mark may be told as removed.
+    ///
+    /// *A copy by inode number* removes the removed names, replaces the names of each inode that is
+    /// told by the new ones, and forgets what no name leads to any more. *A copy by paths* first
+    /// deletes all removed paths and the earlier paths of all that was renamed, then copies what is
+    /// told, and what was renamed with everything below. Both are then the tree, provided that
+    /// nothing has changed meanwhile; what has is told by the next call.
+    ///
+    /// With credentials of a user, what the user could not find by listing is left out.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// use shoal::{ChangeKind, Changes, Mark};
+    ///
+    /// # fn main() -> shoal::Result<()> {
+    /// let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// volume.keep_removed_names(true)?;
+    /// let root = volume.root(Credentials::root());
+    /// let inbox = root.create_dir("inbox")?;
+    /// inbox.write("one", b"1")?;
+    /// root.create_dir("drafts")?.write("two", b"2")?;
+    /// let mark = Mark::now(&root)?;
+    ///
+    /// inbox.remove_file("one")?;
+    /// root.rename("drafts", "inbox/read")?;
+    /// let mut changes = Changes::since(&root, Some(&mark))?;
+    /// let mut told = Vec::new();
+    /// for change in &mut changes {
+    ///     let change = change?;
+    ///     told.extend(change.paths().map(|path| (change.kind(), path)));
+    /// }
+    /// assert!(told.contains(&(ChangeKind::Renamed, "inbox/read".into())));
+    /// assert!(told.contains(&(ChangeKind::Removed, "inbox/one".into())));
+    /// assert!(changes.has_all_removed());
+    /// // For the next time.
+    /// let mark: String = changes.mark().to_string();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` when the directory has been removed, `PermissionDenied`. `CrossesDevices` for a
+    /// mark of another volume or subvolume, `StaleNetworkFileHandle` for one from the future or
+    /// from before a repair: tell everything anew, without a mark. `Unsupported` for a volume
+    /// without parent pointers; those of the device, and of a sync.
+    pub fn since(dir: &Dir, mark: Option<&Mark>) -> Result<Changes> {
+        let reader = dir.raw().changes().since(&dir.0.who, dir.0.ino, mark.map(|mark| &mark.0));
+        let reader = reader.done("read the changes of directory")?;
+        Ok(Changes { dir: dir.clone(), reader, batch: VecDeque::new(), failed: false })
+    }
+
+    /// The mark for the next call. Use it only when everything has been read, without an error.
+    pub fn mark(&self) -> Mark {
+        Mark(self.reader.mark())
+    }
+
+    /// Returns whether all removed names are told, and the earlier names of all that was renamed.
+    pub fn has_all_removed(&self) -> bool {
+        self.reader.has_all_removed()
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Result<Change>> {
+        if self.batch.is_empty() && !self.failed {
+            match self.dir.raw().changes().next(&mut self.reader, BATCH) {
+                Ok(batch) => self.batch = batch.into(),
+                Err(e) => {
+                    self.failed = true;
+                    return Some(Err(e).done("read the changes of directory"));
+                }
+            }
+        }
+        self.batch.pop_front().map(|change| Ok(Change(change)))
+    }
+}
+
+impl Volume {
+    /// Switches on or off that the names of removed files are kept for [`Changes`]: the newest, at
+    /// most 3 MiB, some ten thousand. They survive a clean close; after a crash, those since the
+    /// last checkpoint are there. Off in a new volume. While it is on, a removal costs a little
+    /// more. It checks no permissions: check the user before.
+    ///
+    /// # Errors
+    /// `ReadOnlyFilesystem`, `StorageFull`, those of the device.
+    pub fn keep_removed_names(&self, keep: bool) -> Result<()> {
+        self.raw().changes().keep_removed(&Caller::root(), keep).done("keep removed names")
+    }
+}

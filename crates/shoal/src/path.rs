@@ -1,0 +1,60 @@
+//! Paths.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A path: strings, [`Path`]s and bytes. Names in a volume are bytes without NUL and
+/// slash; nothing is asked of their encoding.
+///
+/// A path is relative to the directory whose method takes it, and never leads out of it: absolute
+/// paths, symlinks to such, and `..` beyond the start are refused with
+/// [`CrossesDevices`](std::io::ErrorKind::CrossesDevices).
+pub trait AsPath {
+    /// The bytes of the path.
+    fn as_path(&self) -> &[u8];
+}
+
+macro_rules! paths {
+    ($($what:ty => |$it:ident| $bytes:expr;)*) => {$(
+        impl AsPath for $what {
+            #[inline]
+            fn as_path(&self) -> &[u8] {
+                let $it = self;
+                $bytes
+            }
+        }
+    )*};
+}
+
+paths! {
+    str => |it| it.as_bytes();
+    String => |it| it.as_bytes();
+    Cow<'_, str> => |it| it.as_bytes();
+    [u8] => |it| it;
+    Vec<u8> => |it| it;
+    OsStr => |it| it.as_bytes();
+    OsString => |it| OsStrExt::as_bytes(it.as_os_str());
+    Path => |it| it.as_os_str().as_bytes();
+    PathBuf => |it| it.as_os_str().as_bytes();
+}
+
+impl<const N: usize> AsPath for [u8; N] {
+    #[inline]
+    fn as_path(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<P: AsPath + ?Sized> AsPath for &P {
+    #[inline]
+    fn as_path(&self) -> &[u8] {
+        (**self).as_path()
+    }
+}
+
+/// A path of a volume as the standard library's.
+pub(crate) fn to_path_buf(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}

@@ -1,0 +1,80 @@
+//! Subvolumes.
+
+use crate::error::{Doing, Result};
+use crate::raw::{Caller, Ino};
+use crate::{AsPath, Credentials, Dir, Volume};
+
+/// The subvolumes of a volume: directories in its top with inode numbers and trees of their own.
+/// Deleting one takes the time of one rename, whatever is in it. Nothing is linked or renamed
+/// across their borders.
+///
+/// The library makes and deletes them whoever asks: check the user before.
+#[derive(Clone, Copy, Debug)]
+pub struct Subvolumes<'v>(pub(crate) &'v Volume);
+
+/// A subvolume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Subvolume {
+    /// Its name in the top directory.
+    pub name: Vec<u8>,
+    /// Its number: the top 16 bits of its inode numbers.
+    pub id: u16,
+    /// Its top directory.
+    pub top: Ino,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+impl Volume {
+    /// The subvolumes: trees with inode numbers of their own, each deleted at once.
+    pub fn subvolumes(&self) -> Subvolumes<'_> {
+        Subvolumes(self)
+    }
+}
+
+impl Subvolumes<'_> {
+    /// Makes an empty subvolume, whose top directory has permissions 0755 and the owner of this
+    /// process.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `StorageFull` when the volume holds as many as it can, one for each 32 KiB.
+    pub fn create(&self, name: impl AsPath) -> Result<Dir> {
+        let (name, me) = (name.as_path(), Credentials::current());
+        let who = Caller { gid: me.gid(), checked: true, ..Caller::user(me.uid(), me.gid()) };
+        let top =
+            self.0.raw().subvolumes().create(&who, name, 0o755).doing("make subvolume", name)?;
+        Ok(Dir::top(self.0.clone(), top.ino, me))
+    }
+
+    /// Opens a subvolume's top directory.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn open(&self, name: impl AsPath, who: Credentials) -> Result<Dir> {
+        let name = name.as_path();
+        let top = self.0.raw().subvolumes().top(name).doing("open subvolume", name)?;
+        Ok(Dir::top(self.0.clone(), top, who))
+    }
+
+    /// All subvolumes, by number.
+    pub fn list(&self) -> Vec<Subvolume> {
+        let all = self.0.raw().subvolumes().list().into_iter().filter(|root| !root.deleted);
+        all.map(|root| Subvolume {
+            name: root.name,
+            id: root.id,
+            top: root.top,
+            inodes: root.inodes,
+        })
+        .collect()
+    }
+
+    /// Deletes a subvolume with everything in it. Its space is freed in the background.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` for a directory that is none.
+    pub fn delete(&self, name: impl AsPath) -> Result<()> {
+        let name = name.as_path();
+        self.0.raw().subvolumes().delete(&Caller::root(), name).doing("delete subvolume", name)
+    }
+}

@@ -1,0 +1,80 @@
+//! Sums over everything below a directory.
+
+use crate::Dir;
+use crate::error::{Doing, Result};
+use crate::raw::{self, TotalsScan};
+use std::thread;
+use std::time::SystemTime;
+
+/// Sums over a directory and everything below it, in which each inode counts once, however many
+/// names it has; see [`Totals::of`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Totals(raw::Totals);
+
+impl Totals {
+    /// Number, sizes and last change of everything below a directory, as `du -s` counts,
+    /// subvolumes below included.
+    ///
+    /// If the directory was opened with credentials of the superuser, it is walked only if it is
+    /// small. Otherwise all inodes of the subvolume are scanned, on all processors, and each says
+    /// itself which directory it is in. With other credentials all directories below are walked,
+    /// and the user must be able to list and search each.
+    ///
+    /// What stays in place meanwhile is counted once, as it was at some moment of the call. What is
+    /// made, removed, or moved in or out, is counted or not. Unlinked files that are open do not
+    /// count.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// use shoal::Totals;
+    ///
+    /// # fn main() -> shoal::Result<()> {
+    /// let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// let root = volume.root(Credentials::root());
+    /// let photos = root.create_dir("photos")?;
+    /// photos.write("a", vec![1; 1000])?;
+    /// photos.create_dir("old")?.write("b", vec![1; 500])?;
+    /// root.write("c", vec![1; 20])?;
+    /// let totals = Totals::of(&photos)?;
+    /// assert_eq!((totals.files(), totals.dirs(), totals.bytes()), (2, 2, 1500));
+    /// assert_eq!(Totals::of(&root)?.bytes(), 1520);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` when the directory has been removed, `PermissionDenied`, `InvalidData` when an
+    /// inode or a directory is damaged, those of the device.
+    pub fn of(dir: &Dir) -> Result<Totals> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let scan = TotalsScan { threads, ..TotalsScan::of(dir.0.ino) };
+        let totals = dir.raw().bulk().totals(&dir.0.who, scan);
+        totals.map(Totals).done("sum up directory")
+    }
+
+    /// Number of regular files.
+    pub fn files(&self) -> u64 {
+        self.0.files
+    }
+    /// Number of directories, with the one that was asked for.
+    pub fn dirs(&self) -> u64 {
+        self.0.dirs
+    }
+    /// Number of symlinks, devices, pipes and sockets.
+    pub fn others(&self) -> u64 {
+        self.0.others
+    }
+    /// Sizes of regular files and of the targets of symlinks, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+    /// Space used, in units of 512 bytes; of compressed files, compressed.
+    pub fn blocks(&self) -> u64 {
+        self.0.blocks
+    }
+    /// Time of the last change of any of the inodes, as of
+    /// [`Metadata::changed`](crate::Metadata::changed).
+    pub fn changed(&self) -> SystemTime {
+        self.0.newest_change.into()
+    }
+}

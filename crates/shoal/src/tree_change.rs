@@ -1,0 +1,133 @@
+//! A change of everything below a directory.
+
+use crate::Dir;
+use crate::error::{Doing, Error, Result};
+use crate::metadata::times;
+use crate::raw::{self, Code, ModeChange, TreeStep};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::SystemTime;
+
+/// A change of owners, permissions or times of a directory and everything below it, as by
+/// `chown -R` and `chmod -R`.
+///
+/// It is made in steps, on all processors: other calls run between them. If the process ends or the
+/// machine crashes, the volume goes on with it in the background when it is next opened for
+/// writing. Each step is one transaction, so no file is left out or changed twice.
+///
+/// ```
+/// # use shoal::{Credentials, Volume};
+/// use shoal::TreeChange;
+///
+/// # fn main() -> shoal::Result<()> {
+/// let volume = Volume::options().size(64 << 20).in_memory()?;
+/// let root = volume.root(Credentials::root());
+/// let mail = root.create_dir("mail")?;
+/// mail.write("1", b"hello")?;
+/// let done = TreeChange::new().owner(Some(1000), None).mode("u=rwX,go=")?.make(&mail)?;
+/// assert_eq!((done.changed(), done.failed()), (2, 0));
+/// assert_eq!(mail.metadata("1")?.uid(), 1000);
+/// assert_eq!(mail.metadata("1")?.permissions() & 0o777, 0o600);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TreeChange(raw::TreeChange);
+
+/// Result of a [`TreeChange`], and its progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TreeChanged {
+    changed: u64,
+    failed: u64,
+}
+
+impl TreeChange {
+    /// A change of nothing.
+    pub fn new() -> TreeChange {
+        TreeChange::default()
+    }
+
+    /// Changes owner and group; `None` leaves one as it is. Symlinks are changed themselves.
+    #[must_use]
+    pub fn owner(mut self, uid: Option<u32>, gid: Option<u32>) -> TreeChange {
+        (self.0.uid, self.0.gid) = (uid, gid);
+        self
+    }
+
+    /// Changes permission bits as chmod(1): octal, or clauses such as `u=rwX,g+w`. Each file's own
+    /// bits are changed. Symlinks are left alone.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is no mode.
+    pub fn mode(mut self, text: &str) -> Result<TreeChange> {
+        let mode = ModeChange::parse(text);
+        let message = || raw::Error::refused(Code::Invalid, format!("\"{text}\" is no mode"));
+        self.0.mode = Some(mode.ok_or_else(message).done("change a tree")?);
+        Ok(self)
+    }
+
+    /// Changes the times of the last access and of the last change of the contents.
+    #[must_use]
+    pub fn times(mut self, accessed: SystemTime, modified: SystemTime) -> TreeChange {
+        let set = times(accessed, modified);
+        (self.0.atime, self.0.mtime) = (set.atime, set.mtime);
+        self
+    }
+
+    /// Makes the change in a directory and everything below it, subvolumes included, each directory
+    /// before its contents. Files that the directory's credentials may not change are counted and
+    /// left as they are.
+    ///
+    /// A file with several names below is changed for each. What is made, moved in or moved out
+    /// meanwhile is changed or not. A call first completes what earlier sessions have left.
+    ///
+    /// # Errors
+    /// `NotFound` when the directory has been removed, `StorageFull` when there is no space to
+    /// begin, `ArgumentListTooLong` for a mode of more than 24 clauses or credentials with more
+    /// than 120 groups: nothing has been changed. Later only those of the device, and when memory
+    /// is short: the change goes on in the background.
+    pub fn make(&self, dir: &Dir) -> Result<TreeChanged> {
+        self.make_watched(dir, |_, _| ControlFlow::Continue(()))
+    }
+
+    /// As [`TreeChange::make`]. After each step, `watch` gets the progress so far, and the paths
+    /// below the directory that could not be changed in this step, or not listed. It is called by
+    /// several threads. If it breaks, the change ends there: what has been changed stays.
+    ///
+    /// # Errors
+    /// Those of [`TreeChange::make`].
+    pub fn make_watched(
+        &self,
+        dir: &Dir,
+        watch: impl Fn(TreeChanged, &[Error]) -> ControlFlow<()> + Sync,
+    ) -> Result<TreeChanged> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let failed = AtomicU64::new(0);
+        let watch = |step: &TreeStep<'_>| {
+            let error = |failure: &raw::TreeFailure| {
+                Error::new("change", Some(&failure.path), failure.error.clone())
+            };
+            let errors: Vec<Error> = step.failures.iter().map(error).collect();
+            let new = errors.len() as u64;
+            let before = failed.fetch_add(new, Ordering::Relaxed);
+            watch(TreeChanged { changed: step.inodes, failed: before + new }, &errors)
+        };
+        let changes = dir.raw().tree_changes();
+        let done = changes.change_tree(&dir.0.who, dir.0.ino, &self.0, threads, &watch);
+        let done = done.done("change a tree")?;
+        Ok(TreeChanged { changed: done.inodes, failed: done.failures })
+    }
+}
+
+impl TreeChanged {
+    /// Number of files and directories changed. A file counts once for each of its names.
+    pub fn changed(&self) -> u64 {
+        self.changed
+    }
+
+    /// Number of those that could not be changed, and of directories that could not be listed.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+}

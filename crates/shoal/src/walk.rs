@@ -1,0 +1,318 @@
+//! Walking a tree on several threads.
+
+use crate::error::{Error, Result};
+use crate::path::to_path_buf;
+use crate::raw::{Attr, Code, FileKind, Ino};
+use crate::{Dir, Metadata};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Entries that a thread hands over at a time.
+const BATCH: usize = 256;
+/// Batches that wait to be taken, at most: a slow consumer stops the walk.
+const BATCHES: usize = 64;
+/// Threads of a walk that waits for a slow device, at most.
+const WAITING_MAX: usize = 32;
+/// Time to list a directory, and for each of its entries, beyond which the thread must have waited
+/// for the device.
+const LIST_MAX: Duration = Duration::from_millis(1);
+const ENTRY_MAX: Duration = Duration::from_micros(5);
+
+/// A walk over everything below a directory; see [`Dir::walk`]. Iterate over it to begin it.
+#[derive(Clone, Debug)]
+#[must_use = "a walk does nothing until it is iterated over"]
+pub struct Walk {
+    dir: Dir,
+    depth: usize,
+    follow_roots: bool,
+    /// The caller's choice. Otherwise one for each processor, and more while they wait for the
+    /// device.
+    threads: Option<usize>,
+}
+
+impl Dir {
+    /// A walk over everything below this directory, on several threads.
+    pub fn walk(&self) -> Walk {
+        Walk::new(self.clone())
+    }
+}
+
+impl Walk {
+    pub(crate) fn new(dir: Dir) -> Walk {
+        Walk { dir, depth: usize::MAX, follow_roots: true, threads: None }
+    }
+
+    /// Sets how far down it goes: with 1 it lists the directory itself.
+    pub fn depth(mut self, depth: usize) -> Walk {
+        self.depth = depth;
+        self
+    }
+
+    /// Goes into subvolumes, whose top directories are entries in any case; on by default.
+    pub fn follow_roots(mut self, follow: bool) -> Walk {
+        self.follow_roots = follow;
+        self
+    }
+
+    /// Sets the number of threads; by default as many as processors, and up to 32 while they wait
+    /// for a slow device. With one, a directory's entries come together, and directories before
+    /// what is in them; with more, in any order.
+    pub fn threads(mut self, threads: usize) -> Walk {
+        self.threads = Some(threads.max(1));
+        self
+    }
+}
+
+/// A file or directory that a walk has found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WalkEntry {
+    path: Vec<u8>,
+    depth: usize,
+    metadata: Metadata,
+}
+
+impl WalkEntry {
+    /// Its path below the directory that the walk began in.
+    pub fn path(&self) -> PathBuf {
+        to_path_buf(&self.path)
+    }
+    /// The same as bytes.
+    pub fn path_bytes(&self) -> &[u8] {
+        &self.path
+    }
+    /// The last component of its path.
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+    /// How far down it is: 1 for an entry of the directory itself.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+    /// Its attributes, when the walk came by. A symlink is not followed.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+}
+
+impl IntoIterator for Walk {
+    type Item = Result<WalkEntry>;
+    type IntoIter = Walking;
+
+    fn into_iter(self) -> Walking {
+        let top = Pending { ino: self.dir.0.ino, path: Vec::new(), depth: 1 };
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue { dirs: vec![top], busy: 0, stopped: self.depth == 0 }),
+            changed: Condvar::new(),
+            crew: Mutex::default(),
+            walk: self,
+        });
+        let (send, receive) = sync_channel(BATCHES);
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        let threads = shared.walk.threads.unwrap_or_else(processors);
+        // Fewer threads do as well; without any, the walk is only this error.
+        let started = (0..threads).filter(|_| shared.start(&send)).count();
+        let batch = match started {
+            0 => vec![Err(Error::new("walk", None, Code::Again.into()))],
+            _ => Vec::new(),
+        };
+        Walking { shared, batch: batch.into_iter(), receive: Some(receive) }
+    }
+}
+
+/// A directory that is still to be listed.
+struct Pending {
+    ino: Ino,
+    path: Vec<u8>,
+    depth: usize,
+}
+
+struct Queue {
+    /// Last in, first out, so that it holds no more than the directories beside one path or,
+    /// with several threads, a few.
+    dirs: Vec<Pending>,
+    /// Threads that are listing a directory, and may find more.
+    busy: usize,
+    stopped: bool,
+}
+
+struct Shared {
+    walk: Walk,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    crew: Mutex<Vec<JoinHandle<()>>>,
+}
+
+type Found = Vec<Result<WalkEntry>>;
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn crew(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread. Returns `false` if there can be no more.
+    fn start(self: &Arc<Self>, send: &SyncSender<Found>) -> bool {
+        let (shared, send) = (self.clone(), send.clone());
+        let run = move || shared.run(&send);
+        let started = thread::Builder::new().name("shoal-walk".to_owned()).spawn(run);
+        started.map(|thread| self.crew().push(thread)).is_ok()
+    }
+
+    /// One thread.
+    fn run(self: &Arc<Self>, send: &SyncSender<Found>) {
+        while let Some(dir) = self.next() {
+            let (mut below, mut sender) = (Vec::new(), Sender::new(send));
+            let begun = Instant::now();
+            self.list(&dir, &mut below, &mut sender);
+            let took = begun.elapsed().saturating_sub(sender.waited);
+            let has_waited = took > LIST_MAX + ENTRY_MAX * sender.entries;
+            let mut queue = self.queue();
+            queue.busy -= 1;
+            queue.stopped |= sender.is_closed;
+            // In the order of the listing: the first is taken first.
+            queue.dirs.extend(below.into_iter().rev());
+            let more = has_waited && !queue.stopped && !queue.dirs.is_empty();
+            if more && self.walk.threads.is_none() && self.crew().len() < WAITING_MAX {
+                // Under the lock of the queue: nobody starts one after the walk has been stopped.
+                self.start(send);
+            }
+            drop(queue);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a directory; `None` at the end of the walk.
+    fn next(&self) -> Option<Pending> {
+        let mut queue = self.queue();
+        loop {
+            if queue.stopped {
+                return None;
+            }
+            if let Some(dir) = queue.dirs.pop() {
+                queue.busy += 1;
+                return Some(dir);
+            }
+            if queue.busy == 0 {
+                return None;
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lists a directory, as long as somebody takes what it finds.
+    fn list(&self, dir: &Pending, below: &mut Vec<Pending>, sender: &mut Sender<'_>) {
+        let (held, mut found) = (&self.walk.dir.0, Found::new());
+        let listed = held.volume.raw().attributes().access(&held.who, dir.ino, 5).and_then(|()| {
+            held.volume.raw().directories().readdirplus(dir.ino, 2, &mut |entry, attr| {
+                found.push(Ok(self.entry(dir, entry.name, attr, below)));
+                if found.len() == BATCH {
+                    sender.send(std::mem::take(&mut found));
+                }
+                !sender.is_closed
+            })
+        });
+        match listed {
+            // Removed since it was found: it is not there any more.
+            Err(e) if e.is(Code::Stale) && dir.depth > 1 => {}
+            Err(e) => found.push(Err(Error::new("walk", Some(&dir.path), e))),
+            Ok(()) => {}
+        }
+        if !found.is_empty() && !sender.is_closed {
+            sender.send(found);
+        }
+    }
+
+    fn entry(
+        &self,
+        dir: &Pending,
+        name: &[u8],
+        attr: &Attr,
+        below: &mut Vec<Pending>,
+    ) -> WalkEntry {
+        let mut path = Vec::with_capacity(dir.path.len() + 1 + name.len());
+        path.extend_from_slice(&dir.path);
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        let same = attr.ino.root() == dir.ino.root();
+        let enters = attr.kind == FileKind::Directory
+            && dir.depth < self.walk.depth
+            && (same || self.walk.follow_roots);
+        if enters {
+            below.push(Pending { ino: attr.ino, path: path.clone(), depth: dir.depth + 1 });
+        }
+        WalkEntry { path, depth: dir.depth, metadata: Metadata(*attr) }
+    }
+}
+
+/// Hands a thread's entries to the consumer.
+struct Sender<'s> {
+    send: &'s SyncSender<Found>,
+    /// The consumer has dropped the walk.
+    is_closed: bool,
+    /// Entries sent, and the time spent waiting for the consumer.
+    entries: u32,
+    waited: Duration,
+}
+
+impl Sender<'_> {
+    fn new(send: &SyncSender<Found>) -> Sender<'_> {
+        Sender { send, is_closed: false, entries: 0, waited: Duration::ZERO }
+    }
+
+    fn send(&mut self, found: Found) {
+        let begun = Instant::now();
+        self.entries = self.entries.saturating_add(found.len() as u32);
+        self.is_closed = self.send.send(found).is_err();
+        self.waited += begun.elapsed();
+    }
+}
+
+/// A walk under way. Dropping it ends the walk.
+pub struct Walking {
+    shared: Arc<Shared>,
+    batch: std::vec::IntoIter<Result<WalkEntry>>,
+    /// `None` when it is being dropped.
+    receive: Option<Receiver<Found>>,
+}
+
+impl Iterator for Walking {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Result<WalkEntry>> {
+        loop {
+            if let Some(entry) = self.batch.next() {
+                return Some(entry);
+            }
+            self.batch = self.receive.as_ref()?.recv().ok()?.into_iter();
+        }
+    }
+}
+
+impl Drop for Walking {
+    fn drop(&mut self) {
+        // Who is sending fails, who waits is told.
+        self.receive = None;
+        self.shared.queue().stopped = true;
+        self.shared.changed.notify_all();
+        let crew = std::mem::take(&mut *self.shared.crew());
+        for thread in crew {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Walking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Walking({:?})", self.shared.walk)
+    }
+}
