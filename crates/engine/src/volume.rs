@@ -99,9 +99,11 @@ impl Volume {
     pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
         let start = Instant::now();
         let sb = shoal_txn::read_superblock(&*device)?;
-        let Opened { store, recovered, epoch } =
-            shoal_txn::open(device, store_options(&sb, options))?;
+        let Opened { store, recovery } = shoal_txn::open(device, store_options(&sb, options))?;
         let state = Arc::new(State::new(store, options, &FromBelow));
+        let (epoch, lsn) = (recovery.epoch(), recovery.lsn());
+        Changes(&state).begin(lsn);
+        let recovered = recovery.run(&state.store)?;
         // Before the volume is used, and before anything is reaped.
         let intents = Intents(&state).complete_intents()?;
         Changes(&state).resume(epoch);

@@ -444,6 +444,31 @@ fn volumes_without_parent_pointers_have_no_feed() {
 }
 
 #[test]
+fn a_replay_knows_what_was_removed_since_the_switch() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    let volume = open(&device);
+    let who = Caller::root();
+    create(&volume, ROOT, "before");
+    unlink(&volume, ROOT, "before");
+    volume.changes().keep_removed(&who, true).unwrap();
+    let begin = mark(&volume);
+    create(&volume, ROOT, "after");
+    unlink(&volume, ROOT, "after");
+    volume.sync().unwrap();
+    let crashed = open(&copy(&device));
+    let (changes, all) = read(&crashed, &who, ROOT, &begin);
+    let gone = changes.iter().filter(|c| c.kind == ChangeKind::Removed);
+    assert_eq!(
+        (gone.flat_map(|c| &c.names).map(text).collect(), all),
+        (vec!["after".to_owned()], true)
+    );
+    // Switched off in what is replayed: nothing is kept.
+    volume.changes().keep_removed(&who, false).unwrap();
+    assert!(!open(&copy(&device)).changes().keeps_removed());
+}
+
+#[test]
 fn what_was_told_is_durable() {
     let (device, volume) = keeping();
     let begin = mark(&volume);

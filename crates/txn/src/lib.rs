@@ -69,7 +69,7 @@ pub use held::Held;
 pub use image::Image;
 pub use intents::Intents;
 pub use object::ObjectKind;
-pub use open::{Opened, create, open};
+pub use open::{Opened, Recovery, create, open};
 pub use orphans::{OrphanSlot, Orphans};
 pub use prefetch::ReadAhead;
 pub use promises::Promises;

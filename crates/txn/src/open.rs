@@ -30,14 +30,39 @@ use shoal_journal::{JournalPos, StartAt};
 use shoal_space::Space;
 use std::sync::Arc;
 
-/// An opened volume.
+/// A volume whose newest checkpoint has been read.
 pub struct Opened {
-    /// The volume.
+    /// The volume, as of that checkpoint.
     pub store: Store,
-    /// The result of the replay.
-    pub recovered: Recovered,
+    /// Its recovery, which must come before any change.
+    pub recovery: Recovery,
+}
+
+/// The second half of an open: step 4 and 5.
+pub struct Recovery {
+    sb: Superblock,
+    start: JournalPos,
+    epoch: Epoch,
+}
+
+impl Recovery {
     /// Number of the checkpoint with which the open began.
-    pub epoch: Epoch,
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// LSN of the first record to be replayed.
+    pub fn lsn(&self) -> Lsn {
+        self.start.lsn
+    }
+
+    /// Replays the journal, or continues it if the volume was closed.
+    pub fn run(self, store: &Store) -> Result<Recovered> {
+        match self.sb.clean {
+            true => resume(store, &self.sb, self.start),
+            false => recover(store, &self.sb, self.start),
+        }
+    }
 }
 
 /// Makes a new volume in memory: empty trees, nothing on the device yet. The caller must make the
@@ -55,7 +80,7 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
     Ok(store)
 }
 
-/// Opens a volume: steps 1 to 5.
+/// Opens a volume: steps 1 to 3.
 pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let sb = read_superblock(&*device)?;
     let writable = sb.may_be_written();
@@ -87,10 +112,7 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let mut store = parts.store(space, orphans, image);
     store.intents = intents;
     read_roots(&store)?;
-    store.removed_names.start(lsn);
-    let recovered =
-        if sb.clean { resume(&store, &sb, start)? } else { recover(&store, &sb, start)? };
-    Ok(Opened { store, recovered, epoch })
+    Ok(Opened { store, recovery: Recovery { sb, start, epoch } })
 }
 
 /// Adds the subvolumes of the checkpoint. A page with one damaged copy is written again by the next

@@ -24,7 +24,7 @@
 
 use shoal_base::sync::{AtomicBool, Mutex};
 use shoal_base::{Epoch, Generation, Ino, Lsn};
-use shoal_format::bytes::Reader;
+use shoal_format::bytes::{Put, Reader};
 use shoal_format::dirent::Dirent;
 use shoal_format::item::Item;
 use shoal_format::node::TreeId;
@@ -59,38 +59,36 @@ pub struct RemovedName {
 
 impl RemovedName {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.lsn.0.to_le_bytes());
-        out.extend_from_slice(&self.dir.0.to_le_bytes());
-        out.extend_from_slice(&self.dir_generation.0.to_le_bytes());
-        out.extend_from_slice(&self.ino.0.to_le_bytes());
-        out.extend_from_slice(&self.generation.0.to_le_bytes());
-        out.extend_from_slice(&[u8::from(self.moved), self.name.len() as u8]);
-        out.extend_from_slice(&self.name);
+        out.put_u64(self.lsn.0);
+        out.put_u64(self.dir.0);
+        out.put_u32(self.dir_generation.0);
+        out.put_u64(self.ino.0);
+        out.put_u32(self.generation.0);
+        out.put_u8(self.moved.into());
+        out.put_u8(self.name.len() as u8);
+        out.put_bytes(&self.name);
     }
 
-    /// Decodes the name at the beginning of `raw`, and returns the rest.
-    fn decode(raw: &[u8]) -> Option<(RemovedName, &[u8])> {
-        fn take<const N: usize>(raw: &mut &[u8]) -> Option<[u8; N]> {
-            let (first, rest) = raw.split_first_chunk()?;
-            *raw = rest;
-            Some(*first)
-        }
-        let mut rest = raw;
-        let r = &mut rest;
-        let lsn = Lsn(u64::from_le_bytes(take(r)?));
-        let dir = Ino(u64::from_le_bytes(take(r)?));
-        let dir_generation = Generation(u32::from_le_bytes(take(r)?));
-        let ino = Ino(u64::from_le_bytes(take(r)?));
-        let generation = Generation(u32::from_le_bytes(take(r)?));
-        let [moved, len] = take(r)?;
-        let (name, rest) = rest.split_at_checked(len.into())?;
-        if moved > 1 || name.is_empty() {
-            return None;
-        }
-        let (moved, name) = (moved == 1, name.to_vec());
-        let removed = RemovedName { lsn, dir, dir_generation, ino, generation, moved, name };
-        Some((removed, rest))
+    /// Decodes the next name.
+    fn decode(r: &mut Reader<'_>) -> Option<RemovedName> {
+        let removed = RemovedName {
+            lsn: Lsn(r.u64()?),
+            dir: Ino(r.u64()?),
+            dir_generation: Generation(r.u32()?),
+            ino: Ino(r.u64()?),
+            generation: Generation(r.u32()?),
+            moved: flag(r)?,
+            name: {
+                let len = r.u8()?;
+                r.take(len.into())?.to_vec()
+            },
+        };
+        (!removed.name.is_empty()).then_some(removed)
     }
+}
+
+fn flag(r: &mut Reader<'_>) -> Option<bool> {
+    r.u8().filter(|byte| *byte <= 1).map(|byte| byte == 1)
 }
 
 /// Returns the inodes that a record gives a name.
@@ -129,11 +127,9 @@ impl RemovedChunk {
         if bytes.len() > CHUNK_MAX {
             return None;
         }
-        let (mut rest, mut newest) = (&bytes[..], Lsn(0));
-        while !rest.is_empty() {
-            let (removed, after) = RemovedName::decode(rest)?;
-            newest = newest.max(removed.lsn);
-            rest = after;
+        let (mut r, mut newest) = (Reader::new(&bytes), Lsn(0));
+        while !r.is_empty() {
+            newest = newest.max(RemovedName::decode(&mut r)?.lsn);
         }
         let stored = bytes.len();
         Some(RemovedChunk { number, newest, bytes, stored })
@@ -151,14 +147,13 @@ impl RemovedChunk {
 
     /// Calls `each` with the names whose LSN is at least `since`.
     fn for_each(&self, since: Lsn, each: &mut dyn FnMut(RemovedName)) {
-        let mut rest = &self.bytes[..];
+        let mut r = Reader::new(&self.bytes);
         while self.newest >= since
-            && let Some((removed, after)) = RemovedName::decode(rest)
+            && let Some(removed) = RemovedName::decode(&mut r)
         {
             if removed.lsn >= since {
                 each(removed);
             }
-            rest = after;
         }
     }
 }
@@ -198,37 +193,29 @@ impl RemovedHeader {
 
     /// Returns its bytes.
     pub fn to_bytes(self) -> Vec<u8> {
-        let parts: [&[u8]; 6] = [
-            &[Self::VERSION, u8::from(self.on)],
-            &self.series.to_le_bytes(),
-            &self.epoch.to_le_bytes(),
-            &self.complete_from.0.to_le_bytes(),
-            &self.first.to_le_bytes(),
-            &self.chunks.to_le_bytes(),
-        ];
-        parts.concat()
+        let mut out = vec![Self::VERSION, self.on.into()];
+        out.put_u32(self.series);
+        out.put_u64(self.epoch);
+        out.put_u64(self.complete_from.0);
+        out.put_u64(self.first);
+        out.put_u32(self.chunks);
+        out
     }
 
     /// Reads it; `None` for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<RemovedHeader> {
-        fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-            let (first, after) = rest.split_first_chunk()?;
-            *rest = after;
-            Some(*first)
-        }
-        let mut rest = bytes;
-        let r = &mut rest;
-        let [Self::VERSION, on @ 0..=1] = take(r)? else { return None };
+        let mut r = Reader::new(bytes);
+        r.u8().filter(|version| *version == Self::VERSION)?;
         let header = RemovedHeader {
-            on: on == 1,
-            series: u32::from_le_bytes(take(r)?),
-            epoch: u64::from_le_bytes(take(r)?),
-            complete_from: Lsn(u64::from_le_bytes(take(r)?)),
-            first: u64::from_le_bytes(take(r)?),
-            chunks: u32::from_le_bytes(take(r)?),
+            on: flag(&mut r)?,
+            series: r.u32()?,
+            epoch: r.u64()?,
+            complete_from: Lsn(r.u64()?),
+            first: r.u64()?,
+            chunks: r.u32()?,
         };
         let possible = header.chunks as usize <= CHUNKS && header.first < 1 << 60;
-        (rest.is_empty() && possible).then_some(header)
+        (r.is_empty() && possible).then_some(header)
     }
 }
 

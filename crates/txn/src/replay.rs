@@ -353,6 +353,9 @@ impl<'s> Replay<'s> {
     /// Notes a removed name for the change feed. Its inode still has its generation: items that
     /// free it follow.
     fn name_removed(&mut self, dir: Ino, generation: u32, ino: Ino, name: &[u8]) {
+        if !self.store.removed_names.is_on() {
+            return;
+        }
         let table = self.store.root(ino).map(|root| &root.table);
         let known = table.and_then(|table| table.look(ino, |inode| inode.core.generation));
         self.removed.push(RemovedName {

@@ -139,16 +139,18 @@ impl Changes<'_> {
         let header = self.header()?;
         self.put_header(&RemovedHeader::new(keep, header.series))?;
         match keep {
-            // No transaction is in flight that has not seen the switch.
             true => {
+                // No transaction is in flight that has not seen the switch.
                 self.0.store.checkpoints().quiesced(|_| names.start(self.0.store.lsn()));
+                // A replay keeps names only if the checkpoint says so.
+                self.0.store.checkpoints().write()
             }
             false => {
                 names.stop();
                 self.drop_chunks(&header)?;
+                self.0.sync()
             }
         }
-        self.0.sync()
     }
 
     /// Returns whether the names of removed files are kept.

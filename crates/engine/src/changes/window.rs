@@ -17,7 +17,7 @@
 
 use super::Changes;
 use crate::clock::now;
-use shoal_base::{Epoch, Error, Ino, Result};
+use shoal_base::{Epoch, Error, Ino, Lsn, Result};
 use shoal_txn::{CHUNK_MAX, CHUNKS, RemovedChunk, RemovedHeader};
 
 const HEADER: &[u8] = b"shoal.changes";
@@ -51,12 +51,23 @@ impl Changes<'_> {
         })
     }
 
+    /// At open, before the journal is replayed from `lsn` on: begins a window for the names that
+    /// the replay removes, if removed names were kept at the checkpoint.
+    pub(crate) fn begin(self, lsn: Lsn) {
+        // An error comes again when everything is replayed.
+        if self.header().is_ok_and(|header| header.on) {
+            self.0.store.removed_names.start(lsn);
+        }
+    }
+
     /// At open, before the volume is used: adopts the stored window if it is on. `epoch` is the
     /// number of the checkpoint with which the open began, whose journal has been replayed.
     pub(crate) fn resume(self, epoch: Epoch) {
         let names = &self.0.store.removed_names;
         match self.header() {
             Ok(header) if !header.on => names.stop(),
+            // Switched on in what was replayed.
+            Ok(_) if !names.is_on() => names.start(self.0.store.lsn()),
             Ok(header) if header.epoch == epoch => match self.stored(&header) {
                 Ok(Some(chunks)) => names.put_before(chunks, header.complete_from),
                 Ok(None) => tracing::warn!("the window of removed names is incomplete"),

@@ -3,6 +3,7 @@
 use super::{Time, base64};
 use shoal_base::checksum::checksum;
 use shoal_base::{Code, Epoch, Error, Generation, Lsn, Result, RootId};
+use shoal_format::bytes::{Put, Reader};
 use std::fmt;
 use std::str::FromStr;
 
@@ -58,11 +59,6 @@ impl ChangeMark {
     /// # Errors
     /// `EINVAL` for bytes that no version of a mark has.
     pub fn from_bytes(bytes: &[u8]) -> Result<ChangeMark> {
-        fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N]> {
-            let (first, after) = rest.split_first_chunk().ok_or_else(not_a_mark)?;
-            *rest = after;
-            Ok(*first)
-        }
         if bytes.len() != ChangeMark::SIZE || bytes[..MAGIC.len()] != MAGIC {
             return Err(not_a_mark());
         }
@@ -70,44 +66,38 @@ impl ChangeMark {
         if checksum(checked).to_le_bytes() != *sum {
             return Err(not_a_mark());
         }
-        let mut rest = &checked[MAGIC.len()..];
-        let rest = &mut rest;
+        ChangeMark::read(&mut Reader::new(&checked[MAGIC.len()..])).ok_or_else(not_a_mark)
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<ChangeMark> {
         let mark = ChangeMark {
-            volume: u64::from_le_bytes(take(rest)?),
-            root: RootId(u16::from_le_bytes(take(rest)?)),
-            generation: Generation(u32::from_le_bytes(take(rest)?)),
-            series: u32::from_le_bytes(take(rest)?),
-            lsn: Lsn(u64::from_le_bytes(take(rest)?)),
-            epoch: u64::from_le_bytes(take(rest)?),
-            time: Time {
-                sec: i64::from_le_bytes(take(rest)?),
-                nsec: u32::from_le_bytes(take(rest)?),
-            },
+            volume: r.u64()?,
+            root: RootId(r.u16()?),
+            generation: Generation(r.u32()?),
+            series: r.u32()?,
+            lsn: Lsn(r.u64()?),
+            epoch: r.u64()?,
+            time: Time { sec: r.u64()? as i64, nsec: r.u32()? },
         };
         // Nothing larger exists, and sums with it must not overflow.
-        match mark.lsn.0 < 1 << 63 && mark.epoch < 1 << 63 && mark.time.nsec < 1_000_000_000 {
-            true => Ok(mark),
-            false => Err(not_a_mark()),
-        }
+        let possible = mark.lsn.0 < 1 << 63 && mark.epoch < 1 << 63;
+        (possible && mark.time.nsec < 1_000_000_000).then_some(mark)
     }
 
     /// Returns its bytes.
     pub fn to_bytes(&self) -> [u8; ChangeMark::SIZE] {
-        let parts: [&[u8]; 9] = [
-            &MAGIC,
-            &self.volume.to_le_bytes(),
-            &self.root.0.to_le_bytes(),
-            &self.generation.0.to_le_bytes(),
-            &self.series.to_le_bytes(),
-            &self.lsn.0.to_le_bytes(),
-            &self.epoch.to_le_bytes(),
-            &self.time.sec.to_le_bytes(),
-            &self.time.nsec.to_le_bytes(),
-        ];
+        let mut checked = MAGIC.to_vec();
+        checked.put_u64(self.volume);
+        checked.put_u16(self.root.0);
+        checked.put_u32(self.generation.0);
+        checked.put_u32(self.series);
+        checked.put_u64(self.lsn.0);
+        checked.put_u64(self.epoch);
+        checked.put_u64(self.time.sec as u64);
+        checked.put_u32(self.time.nsec);
         let mut bytes = [0; ChangeMark::SIZE];
-        let (checked, sum) = bytes.split_at_mut(CHECKED);
-        checked.copy_from_slice(&parts.concat());
-        sum.copy_from_slice(&checksum(checked).to_le_bytes());
+        bytes[..CHECKED].copy_from_slice(&checked);
+        bytes[CHECKED..].copy_from_slice(&checksum(&checked).to_le_bytes());
         bytes
     }
 
