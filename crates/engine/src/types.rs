@@ -1,5 +1,6 @@
 //! Arguments and results of calls: attributes, entries, callers, options.
 
+mod acl_change;
 mod base64;
 mod batch;
 mod bulk;
@@ -15,6 +16,7 @@ pub(crate) mod token;
 mod totals;
 mod tree_change;
 
+pub use acl_change::AclChange;
 pub use batch::BatchOp;
 pub use bulk::{Child, Fields, Freshness, InodeScan, Stat, StatItem};
 pub use changes::{Change, ChangeKind, ChangedName};

@@ -1,4 +1,4 @@
-//! The state of a change of all inodes below a directory (`chown -R`, `chmod -R`): value of the
+//! The state of a change of all inodes below a directory (`chown -R`, `setfacl -R`): value of the
 //! attribute [`NAME`] of an unlinked inode with an orphan slot. The engine's `tree_change` says how
 //! it is used.
 //!
@@ -6,6 +6,9 @@
 //! version 1 | flags 1 | atime kind 1 | mtime kind 1 | caller's uid 4, gid 4, umask 4
 //! | new uid 4, gid 4 | atime 12 | mtime 12 | groups 1 | clauses 1 | levels 1
 //! | group 4 ... | clause 8 ... | level 20 ..., up to LEVELS_MAX, padded with zeros
+//!
+//! clause of a mode:  operator 1 | source 1 | affected 2 | value 2 | mentioned 2
+//! clause of a list:  1 to remove, otherwise 0 | tag 1 | permissions 1 | 0 | id 4
 //! ```
 //!
 //! All values of one change have the same length, so each replaces the one before it in place.
@@ -21,7 +24,7 @@ pub const NAME: &[u8] = b"shoal.tree-change";
 const VERSION: u8 = 1;
 /// Maximum number of supplementary groups of the caller.
 pub const GROUPS_MAX: usize = 120;
-/// Maximum number of clauses of a mode.
+/// Maximum number of clauses of a mode, or of an access control list.
 pub const CLAUSES_MAX: usize = 24;
 /// Maximum number of levels of directories.
 pub const LEVELS_MAX: usize = 12;
@@ -39,7 +42,15 @@ const FLAG_CHECKED: u8 = 1;
 const FLAG_UID: u8 = 2;
 const FLAG_GID: u8 = 4;
 const FLAG_MODE: u8 = 8;
-const FLAGS: u8 = 15;
+/// The clauses are of an access control list.
+const FLAG_ACL: u8 = 16;
+const FLAG_ACL_DEFAULT: u8 = 32;
+const FLAG_ACL_CLEARS: u8 = 64;
+const FLAG_ACL_KEEPS_MASK: u8 = 128;
+const FLAGS_ACL: u8 = FLAG_ACL_DEFAULT | FLAG_ACL_CLEARS | FLAG_ACL_KEEPS_MASK;
+
+/// Permission of an [`AclEdit`]: execute, if it is a directory or somebody may execute it.
+pub const IF_EXECUTABLE: u8 = 8;
 
 /// Source of the bits of a clause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +76,32 @@ pub struct Clause {
     pub value: u16,
     /// Bits that are named: others do not change the set-id bits of a directory.
     pub mentioned: u16,
+}
+
+/// One change of an entry of an access control list, as of `setfacl(1)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AclEdit {
+    /// The entry is removed; otherwise set.
+    pub removes: bool,
+    /// Tag of the entry, as Linux stores it.
+    pub tag: u16,
+    /// Permissions, and [`IF_EXECUTABLE`].
+    pub perm: u8,
+    /// User or group of a named entry; otherwise 0.
+    pub id: u32,
+}
+
+/// Changes of an access control list, as of `setfacl(1)`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AclEdits {
+    /// Of the default list, which only directories have; otherwise of the access list.
+    pub default: bool,
+    /// First all entries are removed that a list need not have.
+    pub clears: bool,
+    /// The mask stays as it is.
+    pub keeps_mask: bool,
+    /// Changes of entries, in this order.
+    pub edits: Vec<AclEdit>,
 }
 
 /// A new time.
@@ -102,6 +139,8 @@ pub struct TreeChange {
     pub gid: Option<u32>,
     /// Changes of the permission bits.
     pub mode: Option<Vec<Clause>>,
+    /// Changes of an access control list; not together with those of the permission bits.
+    pub acl: Option<AclEdits>,
     /// New access time.
     pub atime: Option<NewTime>,
     /// New modification time.
@@ -115,12 +154,19 @@ impl TreeChange {
     pub fn to_bytes(&self) -> Vec<u8> {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let clauses = self.mode.as_deref().unwrap_or_default();
+        let acl = self.acl.as_ref();
+        let edits = acl.map_or(&[][..], |acl| &acl.edits);
+        let of_acl = |is: fn(&AclEdits) -> bool| acl.is_some_and(is);
         let mut out = vec![
             VERSION,
             flag(self.is_checked, FLAG_CHECKED)
                 | flag(self.uid.is_some(), FLAG_UID)
                 | flag(self.gid.is_some(), FLAG_GID)
-                | flag(self.mode.is_some(), FLAG_MODE),
+                | flag(self.mode.is_some(), FLAG_MODE)
+                | flag(acl.is_some(), FLAG_ACL)
+                | flag(of_acl(|acl| acl.default), FLAG_ACL_DEFAULT)
+                | flag(of_acl(|acl| acl.clears), FLAG_ACL_CLEARS)
+                | flag(of_acl(|acl| acl.keeps_mask), FLAG_ACL_KEEPS_MASK),
             kind_of(self.atime),
             kind_of(self.mtime),
         ];
@@ -134,7 +180,7 @@ impl TreeChange {
             out.put_u64(stamp.sec as u64);
             out.put_u32(stamp.nsec);
         }
-        for len in [self.groups.len(), clauses.len(), self.levels.len()] {
+        for len in [self.groups.len(), clauses.len() + edits.len(), self.levels.len()] {
             out.put_u8(len as u8);
         }
         self.groups.iter().for_each(|group| out.put_u32(*group));
@@ -144,6 +190,10 @@ impl TreeChange {
             out.put_u16(clause.affected);
             out.put_u16(clause.value);
             out.put_u16(clause.mentioned);
+        }
+        for edit in edits {
+            out.put_bytes(&[edit.removes.into(), edit.tag as u8, edit.perm, 0]);
+            out.put_u32(edit.id);
         }
         let end = out.len() + LEVELS_MAX * LEVEL;
         for level in &self.levels {
@@ -159,7 +209,9 @@ impl TreeChange {
     pub fn decode(raw: &[u8]) -> Option<TreeChange> {
         let mut r = Reader::new(raw);
         let (version, flags) = (r.u8()?, r.u8()?);
-        if version != VERSION || flags & !FLAGS != 0 {
+        let of_acl = flags & FLAG_ACL != 0;
+        let possible = if of_acl { flags & FLAG_MODE == 0 } else { flags & FLAGS_ACL == 0 };
+        if version != VERSION || !possible {
             return None;
         }
         let kinds = [r.u8()?, r.u8()?];
@@ -174,12 +226,19 @@ impl TreeChange {
             return None;
         }
         let groups = (0..groups).map(|_| r.u32()).collect::<Option<_>>()?;
-        let clauses = (0..clauses).map(|_| clause(&mut r)).collect::<Option<Vec<_>>>()?;
-        let mode = match flags & FLAG_MODE != 0 {
-            true => Some(clauses),
-            false if clauses.is_empty() => None,
-            false => return None,
-        };
+        let (mut mode, mut acl) = (None, None);
+        if of_acl {
+            acl = Some(AclEdits {
+                default: flags & FLAG_ACL_DEFAULT != 0,
+                clears: flags & FLAG_ACL_CLEARS != 0,
+                keeps_mask: flags & FLAG_ACL_KEEPS_MASK != 0,
+                edits: (0..clauses).map(|_| acl_edit(&mut r)).collect::<Option<_>>()?,
+            });
+        } else if flags & FLAG_MODE != 0 {
+            mode = Some((0..clauses).map(|_| clause(&mut r)).collect::<Option<_>>()?);
+        } else if clauses > 0 {
+            return None;
+        }
         let mut pad = (LEVELS_MAX - levels) * LEVEL;
         let levels = (0..levels).map(|_| level(&mut r)).collect::<Option<_>>()?;
         while pad > 0 {
@@ -196,6 +255,7 @@ impl TreeChange {
             uid,
             gid,
             mode,
+            acl,
             atime,
             mtime,
             levels,
@@ -241,6 +301,13 @@ fn clause(r: &mut Reader<'_>) -> Option<Clause> {
     Some(Clause { operator, source, affected: bits()?, value: bits()?, mentioned: bits()? })
 }
 
+fn acl_edit(r: &mut Reader<'_>) -> Option<AclEdit> {
+    let (removes, tag, perm, zero, id) = (r.u8()?, r.u8()?, r.u8()?, r.u8()?, r.u32()?);
+    let is_tag = tag.is_power_of_two() && tag <= 0x20;
+    let possible = removes <= 1 && is_tag && perm <= 7 | IF_EXECUTABLE && zero == 0;
+    possible.then_some(AclEdit { removes: removes == 1, tag: tag.into(), perm, id })
+}
+
 fn level(r: &mut Reader<'_>) -> Option<Level> {
     Some(Level { dir: Ino(r.u64()?), generation: r.u32()?, cookie: r.u64()? })
 }
@@ -264,6 +331,7 @@ mod tests {
             uid: Some(7),
             gid: None,
             mode: Some(vec![clause; CLAUSES_MAX]),
+            acl: None,
             atime: Some(NewTime::Now),
             mtime: Some(NewTime::To(Stamp { sec: -5, nsec: 999_999_999 })),
             levels: vec![Level { dir: Ino(77), generation: 3, cookie: 9 }; LEVELS_MAX],
@@ -281,7 +349,17 @@ mod tests {
             assert_eq!(state.to_bytes().len(), bytes.len());
             assert_eq!(TreeChange::decode(&state.to_bytes()).as_ref(), Some(&state));
         }
-        state = TreeChange { mode: None, atime: None, mtime: None, groups: Vec::new(), ..state };
+        let edit = AclEdit { removes: true, tag: 2, perm: 15, id: 9 };
+        let edits = vec![edit; CLAUSES_MAX];
+        for flags in 0..8 {
+            let [default, clears, keeps_mask] = [1, 2, 4].map(|bit| flags & bit != 0);
+            let acl = AclEdits { default, clears, keeps_mask, edits: edits.clone() };
+            state = TreeChange { mode: None, acl: Some(acl), ..state };
+            assert_eq!(state.to_bytes().len(), bytes.len());
+            assert_eq!(TreeChange::decode(&state.to_bytes()).as_ref(), Some(&state));
+        }
+        let groups = Vec::new();
+        state = TreeChange { mode: None, acl: None, atime: None, mtime: None, groups, ..state };
         assert_eq!(TreeChange::decode(&state.to_bytes()), Some(state));
     }
 
@@ -291,7 +369,8 @@ mod tests {
         for len in 0..right.len() {
             assert_eq!(TreeChange::decode(&right[..len]), None, "{len} bytes");
         }
-        for (at, byte) in [(0, 2), (1, 16), (2, 3), (48, 121), (49, 25), (50, 0), (50, 13)] {
+        for (at, byte) in [(0, 2), (1, 24), (1, 42), (2, 3), (48, 121), (49, 25), (50, 0), (50, 13)]
+        {
             let mut wrong = right.clone();
             wrong[at] = byte;
             assert_eq!(TreeChange::decode(&wrong), None, "{byte} at {at}");

@@ -4,15 +4,15 @@
 use super::Attributes;
 use crate::clock::now;
 use crate::permissions::acl::{ACCESS, Acl, DEFAULT};
-use crate::permissions::{self, flag_of};
+use crate::permissions::{self, changed_acl, flag_of};
 use crate::records;
 use crate::stat::attr_of;
-use crate::types::{Caller, FileKind, XattrFlags};
+use crate::types::{AclChange, Caller, FileKind, XattrFlags};
 use crate::xattr::{Change, Held, Pending, Plan, Side};
 use shoal_base::cold::Section;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Id, Namespace, VALUE_MAX};
-use shoal_format::inode::{Core, Inode, Stamp};
+use shoal_format::inode::{Core, FLAG_ACL, FLAG_DEFAULT_ACL, Inode, Stamp};
 use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
@@ -352,12 +352,57 @@ impl Attributes<'_> {
         if default && !core.is_dir() {
             return if acl.is_some() { Err(Error::Code(Code::Access)) } else { Ok(()) };
         }
+        let (plan, new) = self.plan_list(who, ino, locked.inode(), &id, acl, outside_group)?;
+        self.change_with(&mut txn, &mut locked, plan, new)?;
+        txn.stamp(&mut locked)?;
+        txn.commit().map(|_| ())
+    }
+
+    /// Changes the access list or the default list of a file, as setfacl(1).
+    ///
+    /// # Errors
+    /// `EPERM` if `who` does not own the file, `EOPNOTSUPP` for a symlink, `EACCES` for the default
+    /// list of a file that is no directory, `EINVAL` if the result is no list, `ENOSPC`.
+    pub fn change_acl(self, who: &Caller, ino: Ino, change: &AclChange) -> Result<()> {
+        self.0.reading_first(|| self.try_change_acl(who, ino, change))
+    }
+
+    fn try_change_acl(self, who: &Caller, ino: Ino, change: &AclChange) -> Result<()> {
+        let mut txn = self.0.begin_space(ATTR_COST + VALUE_MAX as u64, records::XATTR)?;
+        let inode = self.0.inode(ino)?;
+        let mut locked = inode.write();
+        attr_of(ino, locked.inode())?;
+        let core = &locked.inode().core;
+        if core.kind() == FileKind::Symlink as u8 {
+            return Err(Error::Code(Code::NotSupported));
+        }
+        if change.edits().default && !core.is_dir() {
+            return Err(Error::Code(Code::Access));
+        }
+        let (plan, core) = self.plan_acl_change(who, ino, locked.inode(), change)?;
+        self.change_with(&mut txn, &mut locked, plan, core)?;
+        txn.stamp(&mut locked)?;
+        txn.commit().map(|_| ())
+    }
+
+    /// Plans a new access list or default list of a locked inode, or its removal. Returns also the
+    /// core that goes with it.
+    fn plan_list(
+        self,
+        who: &Caller,
+        ino: Ino,
+        inode: &Inode,
+        id: &Id<'_>,
+        acl: Option<Acl>,
+        outside_group: bool,
+    ) -> Result<(Plan, Core)> {
+        let core = inode.core;
         if !who.bypasses() && who.uid != core.uid {
             return Err(Error::Code(Code::NotPermitted));
         }
         let mut new = core;
         let mut stored = acl;
-        if let (false, Some(acl)) = (default, &stored) {
+        if let (true, Some(acl)) = (id.name == ACCESS, &stored) {
             new.mode = core.mode & !0o777 | acl.mode();
             if outside_group || !who.bypasses() && !who.in_group(core.gid) {
                 new.mode &= !0o2000;
@@ -367,13 +412,32 @@ impl Attributes<'_> {
             }
         }
         let bytes = stored.map(|acl| acl.to_bytes());
-        let plan = self.permissions().plan_acl(ino, locked.inode(), &id, bytes.as_deref())?;
+        let plan = self.permissions().plan_acl(ino, inode, id, bytes.as_deref())?;
         new.flags = match bytes {
-            Some(_) => core.flags | flag_of(&id),
-            None => core.flags & !flag_of(&id),
+            Some(_) => core.flags | flag_of(id),
+            None => core.flags & !flag_of(id),
         };
-        self.change_with(&mut txn, &mut locked, plan, new)?;
-        txn.stamp(&mut locked)?;
-        txn.commit().map(|_| ())
+        Ok((plan, new))
+    }
+
+    /// Plans changes of a list of a locked inode, which must not be a symlink, nor without a list
+    /// of that kind. Returns also the core that goes with it.
+    pub(crate) fn plan_acl_change(
+        self,
+        who: &Caller,
+        ino: Ino,
+        inode: &Inode,
+        change: &AclChange,
+    ) -> Result<(Plan, Core)> {
+        let edits = change.edits();
+        let list = |flag: u32, name: &[u8]| match inode.core.flags & flag {
+            0 => Ok(None),
+            _ => self.permissions().load_acl(ino, inode, name),
+        };
+        let access = list(FLAG_ACL, ACCESS)?;
+        let default = if edits.default { list(FLAG_DEFAULT_ACL, DEFAULT)? } else { None };
+        let acl = changed_acl(edits, &inode.core, access.as_ref(), default.as_ref())?;
+        let name = if edits.default { DEFAULT } else { ACCESS };
+        self.plan_list(who, ino, inode, &Id::new(Namespace::System, name), acl, false)
     }
 }

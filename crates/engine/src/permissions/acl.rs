@@ -17,29 +17,35 @@ pub(crate) const DEFAULT: &[u8] = b"posix_acl_default";
 
 const VERSION: u32 = 2;
 /// Id of an entry that needs none.
-const NO_ID: u32 = u32::MAX;
+pub(super) const NO_ID: u32 = u32::MAX;
 
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+pub(super) const USER_OBJ: u16 = 0x01;
+pub(super) const USER: u16 = 0x02;
+pub(super) const GROUP_OBJ: u16 = 0x04;
+pub(super) const GROUP: u16 = 0x08;
+pub(super) const MASK: u16 = 0x10;
+pub(super) const OTHER: u16 = 0x20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
-    tag: u16,
-    perm: u32,
-    id: u32,
+pub(super) struct Entry {
+    pub tag: u16,
+    pub perm: u32,
+    pub id: u32,
 }
 
 /// A valid list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Acl {
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
 }
 
 impl Acl {
+    /// The list that says the same as a mode.
+    pub fn of_mode(mode: u32) -> Acl {
+        let entry = |tag, shift: u32| Entry { tag, perm: mode >> shift & 7, id: NO_ID };
+        Acl { entries: vec![entry(USER_OBJ, 6), entry(GROUP_OBJ, 3), entry(OTHER, 0)] }
+    }
+
     /// Decodes a list; `None` for an empty one, which requests the removal. `EINVAL` for an invalid
     /// list, `EOPNOTSUPP` for another version.
     pub fn parse(raw: &[u8]) -> Result<Option<Acl>> {
@@ -67,7 +73,7 @@ impl Acl {
 
     /// Checks the rules of Linux: owner, users, group, groups, mask, others, in this order. Owner,
     /// group and others must occur once each, the mask if there are named entries.
-    fn is_valid(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         let tags = || self.entries.iter().map(|e| e.tag);
         let known = [USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER];
         let count = |tag| tags().filter(|t| *t == tag).count();
@@ -95,7 +101,7 @@ impl Acl {
         out
     }
 
-    fn perm(&self, tag: u16) -> Option<u32> {
+    pub(super) fn perm(&self, tag: u16) -> Option<u32> {
         self.entries.iter().find(|e| e.tag == tag).map(|e| e.perm)
     }
 

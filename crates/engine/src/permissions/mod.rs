@@ -1,9 +1,12 @@
-//! Permissions: mode bits (`mode.rs`), access control lists (`acl.rs`), what a new inode inherits,
-//! and a file's capabilities, which go when its contents or owner change.
+//! Permissions: mode bits (`mode.rs`), access control lists (`acl.rs`) and their changes
+//! (`acl_change.rs`), what a new inode inherits, and a file's capabilities, which go when its
+//! contents or owner change.
 
 pub(crate) mod acl;
+mod acl_change;
 mod mode;
 
+pub(crate) use acl_change::changed_acl;
 pub(crate) use mode::{EXEC, READ, WRITE, check, check_sticky, kill_set_id};
 
 use crate::state::room;

@@ -5,9 +5,9 @@ use super::TreeChanges;
 use super::gather::Event;
 use super::unit::{Made, NewUnit, Unit};
 use crate::attributes::Changed;
-use crate::records::{self, UNIT_CHANGED};
+use crate::records::{self, ATTR_CHANGED, UNIT_CHANGED};
 use crate::stat::attr_of;
-use crate::types::{Caller, FileKind, SetAttr, TreeChange, TreeFailure};
+use crate::types::{AclChange, Caller, FileKind, SetAttr, TreeChange, TreeFailure};
 use crate::xattr::Pending;
 use shoal_base::{Code, Error, Ino, Result, RootId, memory};
 use shoal_format::inode::Core;
@@ -18,6 +18,8 @@ use shoal_txn::Txn;
 
 /// Inodes that one step changes, at most: for so long others wait for the first of them.
 const STEP: usize = 256;
+/// Estimated bytes of space that longer lists of so many inodes need.
+const ACL_COST: u64 = 64 << 10;
 
 /// A change, and its caller.
 pub(super) struct Job {
@@ -47,6 +49,16 @@ enum Visited<'p> {
     /// It must be the first of its step.
     Later,
     Failed(Error),
+}
+
+/// Form of a change of one inode.
+enum Done {
+    /// All of it is in the inode.
+    Whole,
+    /// It must be the last of its step.
+    With(Changed),
+    /// Nothing is changed: it must be the first of its step.
+    Later,
 }
 
 /// The inodes that a step has changed, and what remains to be done for them.
@@ -81,7 +93,7 @@ impl<'v> TreeChanges<'v> {
 
     fn try_step(self, job: &Job, unit: &mut Unit) -> Result<Stepped> {
         let (count, root) = self.run_of(unit);
-        let mut txn = self.0.begin(records::TREE_CHANGE)?;
+        let (mut txn, has_space) = self.begin_step(job)?;
         let own_ref = self.0.inode(unit.ino)?;
         let new = self.plan_spawn(unit, count)?;
         let place = new.as_ref().map(NewUnit::place).transpose()?;
@@ -97,7 +109,7 @@ impl<'v> TreeChanges<'v> {
         let places = places_of(unit, count, table)?;
         self.can_put_state(&own)?;
         txn.check_memory()?;
-        let mut applied = self.apply(&mut txn, job, unit, count, &places)?;
+        let mut applied = self.apply(&mut txn, job, (unit, count), &places, has_space)?;
         let levels = levels_after(&unit.state.levels, unit, applied.events);
         let is_done = levels.is_empty();
         let state = stored::TreeChange { levels, ..unit.state.clone() };
@@ -137,6 +149,17 @@ impl<'v> TreeChanges<'v> {
         unit.state = state;
         unit.ahead.events.drain(..events);
         Ok(Stepped { changed, failures, spawned, is_done })
+    }
+
+    /// Begins the transaction of a step. Returns also whether there is space for lists to grow.
+    fn begin_step(self, job: &Job) -> Result<(Txn<'v>, bool)> {
+        if job.change.acl.is_some() {
+            match self.0.begin_space(ACL_COST, records::TREE_CHANGE) {
+                Err(error) if error.is(Code::NoSpace) => {}
+                other => return other.map(|txn| (txn, true)),
+            }
+        }
+        self.0.begin(records::TREE_CHANGE).map(|txn| (txn, false))
     }
 
     /// Returns the number of events of the next step, and the subvolume of all its inodes. A new
@@ -179,16 +202,16 @@ impl<'v> TreeChanges<'v> {
         self,
         txn: &mut Txn<'_>,
         job: &Job,
-        unit: &Unit,
-        count: usize,
+        (unit, count): (&Unit, usize),
         places: &'p [Option<Result<Borrowed<'p>>>],
+        has_space: bool,
     ) -> Result<Applied<'p>> {
         let mut applied = Applied::default();
         for (at, (event, place)) in unit.ahead.events.iter().zip(places).take(count).enumerate() {
             let is_first = applied.changed.is_empty();
             match (event, place) {
                 (Event::Visit { generation, .. }, Some(Ok(place))) => {
-                    match self.visit(txn, job, place, *generation, is_first)? {
+                    match self.visit(txn, job, place, *generation, (is_first, has_space))? {
                         Visited::Unchanged => {}
                         Visited::Changed(locked) => applied.changed.push(locked),
                         Visited::Failed(error) => applied.failures.push((at, error)),
@@ -196,7 +219,12 @@ impl<'v> TreeChanges<'v> {
                         Visited::Last(locked, pending) => {
                             applied.changed.push(locked);
                             applied.pending = pending.into_iter().flatten().collect();
-                            applied.events = at + 1;
+                            // The contents of a directory begin in the same record: whoever goes
+                            // on from there looks only at what follows the directory.
+                            let next = unit.ahead.events.get(at + 1).filter(|_| at + 1 < count);
+                            let begins =
+                                matches!(next, Some(Event::Enter(_) | Event::Spawn { .. }));
+                            applied.events = at + 1 + usize::from(begins);
                             break;
                         }
                     }
@@ -212,16 +240,17 @@ impl<'v> TreeChanges<'v> {
         Ok(applied)
     }
 
-    /// Changes one inode. `is_first`: the transaction has changed nothing yet.
+    /// Changes one inode. `is_first`: the transaction has changed nothing yet. `has_space`: a list
+    /// may grow.
     fn visit<'p>(
         self,
         txn: &mut Txn<'_>,
         job: &Job,
         place: &'p Borrowed<'p>,
         generation: u32,
-        is_first: bool,
+        (is_first, has_space): (bool, bool),
     ) -> Result<Visited<'p>> {
-        if !is_first && txn.room() < UNIT_CHANGED + size::CORE {
+        if !is_first && txn.room() < UNIT_CHANGED + job.least_room() {
             return Ok(Visited::Later);
         }
         let mut locked = match place.try_write() {
@@ -236,20 +265,59 @@ impl<'v> TreeChanges<'v> {
         if let Err(error) = attr_of(ino, locked.inode()) {
             return Ok(Visited::Failed(error));
         }
-        let Some(set) = job.set_of(&core) else { return Ok(Visited::Unchanged) };
-        let changed = if self.attributes().is_of_core(&locked, &set) {
-            let core = self.attributes().changed_core(&job.who, ino, locked.inode(), &set);
-            core.and_then(|core| self.0.put_core(txn, &mut locked, core)).map(|()| None)
-        } else if is_first {
-            self.attributes().change_locked(txn, &mut locked, &job.who, &set).map(Some)
-        } else {
-            return Ok(Visited::Later);
+        let changed = match (&job.change.acl, job.set_of(&core)) {
+            (Some(_), _) if !has_space => Err(Error::Code(Code::NoSpace)),
+            (Some(acl), _) if job.has_list(&core) => {
+                self.visit_list(txn, &mut locked, &job.who, acl, is_first)
+            }
+            (None, Some(set)) => self.visit_core(txn, &mut locked, &job.who, &set, is_first),
+            _ => return Ok(Visited::Unchanged),
         };
         match changed {
-            Ok(None) => Ok(Visited::Changed(locked)),
-            Ok(Some(pending)) => Ok(Visited::Last(locked, pending)),
+            Ok(Done::Whole) => Ok(Visited::Changed(locked)),
+            Ok(Done::With(pending)) => Ok(Visited::Last(locked, pending)),
+            Ok(Done::Later) => Ok(Visited::Later),
             Err(error @ (Error::Cold(_) | Error::Code(Code::NoMemory))) => Err(error),
             Err(error) => Ok(Visited::Failed(error)),
+        }
+    }
+
+    fn visit_core(
+        self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        who: &Caller,
+        set: &SetAttr,
+        is_first: bool,
+    ) -> Result<Done> {
+        if self.attributes().is_of_core(locked, set) {
+            let core = self.attributes().changed_core(who, locked.ino(), locked.inode(), set)?;
+            self.0.put_core(txn, locked, core).map(|()| Done::Whole)
+        } else if is_first {
+            self.attributes().change_locked(txn, locked, who, set).map(Done::With)
+        } else {
+            Ok(Done::Later)
+        }
+    }
+
+    fn visit_list(
+        self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        who: &Caller,
+        change: &AclChange,
+        is_first: bool,
+    ) -> Result<Done> {
+        let ino = locked.ino();
+        let (plan, core) = self.attributes().plan_acl_change(who, ino, locked.inode(), change)?;
+        if plan.is_within() && !locked.is_detached() {
+            self.attributes().apply_with(txn, locked, plan, core).map(|_| Done::Whole)
+        } else if is_first {
+            self.orphans().before_change(txn, locked, plan.is_within())?;
+            let pending = self.attributes().apply_with(txn, locked, plan, core)?;
+            Ok(Done::With([pending, None]))
+        } else {
+            Ok(Done::Later)
         }
     }
 
@@ -277,9 +345,20 @@ impl<'v> TreeChanges<'v> {
 }
 
 impl Job {
+    /// Bytes of a record that the next inode needs at least.
+    fn least_room(&self) -> usize {
+        if self.change.acl.is_some() { ATTR_CHANGED + size::CORE } else { size::CORE }
+    }
+
+    /// Returns whether an inode with this core can have the list that is changed.
+    fn has_list(&self, core: &Core) -> bool {
+        let default = self.change.acl.as_ref().is_some_and(|acl| acl.edits().default);
+        if default { core.is_dir() } else { core.kind() != FileKind::Symlink as u8 }
+    }
+
     /// Returns the change of an inode with this core; `None` if it has nothing to change.
     fn set_of(&self, core: &Core) -> Option<SetAttr> {
-        let TreeChange { uid, gid, mode, atime, mtime } = &self.change;
+        let TreeChange { uid, gid, mode, acl: _, atime, mtime } = &self.change;
         let kind = FileKind::from_mode(core.mode);
         let is_dir = kind == Some(FileKind::Directory);
         let mode = mode.as_ref().filter(|_| kind != Some(FileKind::Symlink));

@@ -1,11 +1,11 @@
 //! A change of all inodes below a directory, and its progress.
 
-use super::{Caller, ModeChange, SetTime, Time};
+use super::{AclChange, Caller, ModeChange, SetTime, Time};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::Stamp;
 use shoal_format::tree_change::{self as stored, CLAUSES_MAX, GROUPS_MAX, Level, NewTime};
 
-/// A change of all inodes below a directory, as of `chown -R`, `chmod -R` or `touch`
+/// A change of all inodes below a directory, as of `chown -R`, `chmod -R`, `setfacl -R` or `touch`
 /// ([`crate::TreeChanges`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TreeChange {
@@ -15,6 +15,9 @@ pub struct TreeChange {
     pub gid: Option<u32>,
     /// Changes of the permission bits; symlinks have none.
     pub mode: Option<ModeChange>,
+    /// Changes of an access control list, without any other change. Symlinks have none, and only
+    /// directories have a default list.
+    pub acl: Option<AclChange>,
     /// New access time.
     pub atime: Option<SetTime>,
     /// New modification time.
@@ -56,16 +59,23 @@ impl TreeChange {
     /// Returns the state from which the change begins.
     ///
     /// # Errors
-    /// `EINVAL` for an invalid time; `E2BIG` for more clauses of a mode, or more groups of an
-    /// unprivileged caller, than a state has room for.
+    /// `EINVAL` for an invalid time, or a list together with something else; `E2BIG` for more
+    /// clauses of a mode or list, or more groups of an unprivileged caller, than a state has room
+    /// for.
     pub(crate) fn to_state(&self, who: &Caller, top: Level) -> Result<stored::TreeChange> {
         let groups = if who.uid == 0 { Vec::new() } else { who.groups.to_vec() };
         let clauses = self.mode.as_ref().map(|mode| mode.clauses().to_vec());
-        let count = clauses.as_ref().map_or(0, Vec::len);
+        let acl = self.acl.as_ref().map(|acl| acl.edits().clone());
+        if acl.is_some() && *self != (TreeChange { acl: self.acl.clone(), ..Default::default() }) {
+            let message = "change of a tree: an access control list is changed by itself";
+            return Err(Error::refused(Code::Invalid, message));
+        }
+        let of_acl = acl.as_ref().map_or(0, |acl| acl.edits.len());
+        let count = clauses.as_ref().map_or(of_acl, Vec::len);
         if groups.len() > GROUPS_MAX || count > CLAUSES_MAX {
             let message = format!(
-                "change of a tree: {} groups of the caller and {count} clauses of the mode, of at \
-                 most {GROUPS_MAX} and {CLAUSES_MAX}: change the files one by one",
+                "change of a tree: {} groups of the caller and {count} clauses, of at most \
+                 {GROUPS_MAX} and {CLAUSES_MAX}: change the files one by one",
                 groups.len(),
             );
             return Err(Error::refused(Code::TooBig, message));
@@ -77,6 +87,7 @@ impl TreeChange {
             uid: self.uid,
             gid: self.gid,
             mode: clauses,
+            acl,
             atime: self.atime.map(to_stored).transpose()?,
             mtime: self.mtime.map(to_stored).transpose()?,
             levels: vec![top],
@@ -92,6 +103,7 @@ impl TreeChange {
             uid: state.uid,
             gid: state.gid,
             mode: state.mode.clone().map(ModeChange::of),
+            acl: state.acl.clone().map(AclChange::of),
             atime: state.atime.map(of_stored),
             mtime: state.mtime.map(of_stored),
         };
