@@ -4,6 +4,7 @@
 //! written as sections (`EXIT STATUS:` at the start of a line), which the man pages turn into
 //! sections of their own.
 
+mod acl;
 mod attributes;
 mod change;
 mod changes;
@@ -17,6 +18,7 @@ mod subvolume;
 mod trees;
 mod volume;
 
+pub use acl::{GetfaclArgs, SetfaclArgs};
 pub use attributes::{
     ParentsArgs, PathArgs, XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace,
     XattrRmArgs, XattrSetArgs,
@@ -137,6 +139,8 @@ pub enum Command {
     Chmod(ChmodArgs),
     Chown(ChownArgs),
     Touch(TouchArgs),
+    Getfacl(GetfaclArgs),
+    Setfacl(SetfaclArgs),
     Mkdir(MkdirArgs),
     Ln(LnArgs),
     Xattr(XattrArgs),

@@ -1,6 +1,7 @@
 //! The commands. One file for each, or for a group of close relatives; each has functions that take
 //! its arguments and return the exit status, or the failure that ended it.
 
+pub mod acl;
 pub mod bench;
 pub mod cat;
 pub mod change;

@@ -116,6 +116,8 @@ fn run(command: &Command) -> Result<u8> {
         Command::Rm(args) => commands::remove::run(args),
         Command::Chmod(args) => commands::change::chmod(args),
         Command::Chown(args) => commands::change::chown(args),
+        Command::Getfacl(args) => commands::acl::get(args),
+        Command::Setfacl(args) => commands::acl::set(args),
         Command::Touch(args) => commands::change::touch(args),
         Command::Mkdir(args) => commands::mkdir::run(args),
         Command::Ln(args) => commands::link::run(args),

@@ -108,7 +108,7 @@ pub use raw::{Compression, Fields, FileKind, Filter, Generation, Ino, RenameFlag
 pub use subvolume::{Subvolume, Subvolumes};
 pub use token::Token;
 pub use totals::Totals;
-pub use tree_change::{TreeChange, TreeChanged};
+pub use tree_change::{AclChange, TreeChange, TreeChanged};
 pub use volume::{Usage, Volume, VolumeOptions};
 pub use walk::{Walk, WalkEntry, Walking};
 

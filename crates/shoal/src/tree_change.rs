@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::SystemTime;
 
-/// A change of owners, permissions or times of a directory and everything below it, as by
-/// `chown -R` and `chmod -R`.
+/// A change of owners, permissions, lists or times of a directory and everything below it, as by
+/// `chown -R`, `chmod -R` and `setfacl -R`.
 ///
 /// It is made in steps, on all processors: other calls run between them. If the process ends or the
 /// machine crashes, the volume goes on with it in the background when it is next opened for
@@ -34,6 +34,34 @@ use std::time::SystemTime;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TreeChange(raw::TreeChange);
+
+/// Changes of an access control list, as by setfacl(1).
+///
+/// Entries are written `u::rwx` (owner), `u:1000:rwx`, `g::rwx`, `g:100:rwx`, `m::rwx` (mask) and
+/// `o::rwx` (others), with numbers for users and groups, separated by commas; permissions also as
+/// one octal digit. `X` is `x` for directories, and where somebody may execute the file.
+///
+/// Unless the mask is changed or kept, it becomes the union of what it limits. A default list that
+/// gets its first entry takes owner, group and others from the access list.
+///
+/// ```
+/// # use shoal::{Credentials, Volume};
+/// use shoal::{AclChange, TreeChange};
+///
+/// # fn main() -> shoal::Result<()> {
+/// let volume = Volume::options().size(64 << 20).in_memory()?;
+/// let root = volume.root(Credentials::root());
+/// let team = root.create_dir("team")?;
+/// team.write("plan", b"...")?;
+/// let list = AclChange::of_access().set("u:1000:rwX,g:50:rX")?;
+/// assert_eq!(TreeChange::new().list(list).make(&team)?.changed(), 2);
+/// let ada = volume.root(Credentials::user(1000, 1000));
+/// ada.write("team/plan", b"new")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AclChange(raw::AclChange);
 
 /// Result of a [`TreeChange`], and its progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +95,14 @@ impl TreeChange {
         Ok(self)
     }
 
+    /// Changes an access control list, and nothing else. Symlinks are left alone, by changes of the
+    /// default list all files but directories.
+    #[must_use]
+    pub fn list(mut self, change: AclChange) -> TreeChange {
+        self.0.acl = Some(change.0);
+        self
+    }
+
     /// Changes the times of the last access and of the last change of the contents.
     #[must_use]
     pub fn times(mut self, accessed: SystemTime, modified: SystemTime) -> TreeChange {
@@ -84,8 +120,9 @@ impl TreeChange {
     ///
     /// # Errors
     /// `NotFound` when the directory has been removed, `StorageFull` when there is no space to
-    /// begin, `ArgumentListTooLong` for a mode of more than 24 clauses or credentials with more
-    /// than 120 groups: nothing has been changed. Later only those of the device, and when memory
+    /// begin, `ArgumentListTooLong` for a mode or list of more than 24 changes or credentials with
+    /// more than 120 groups, `InvalidInput` for a list together with something else: nothing has
+    /// been changed. Later only those of the device, and when memory
     /// is short: the change goes on in the background.
     pub fn make(&self, dir: &Dir) -> Result<TreeChanged> {
         self.make_watched(dir, |_, _| ControlFlow::Continue(()))
@@ -117,6 +154,47 @@ impl TreeChange {
         let done = changes.change_tree(&dir.0.who, dir.0.ino, &self.0, threads, &watch);
         let done = done.done("change a tree")?;
         Ok(TreeChanged { changed: done.inodes, failed: done.failures })
+    }
+}
+
+impl AclChange {
+    /// Changes of the access list.
+    pub fn of_access() -> AclChange {
+        AclChange(raw::AclChange::of_access())
+    }
+
+    /// Changes of the default list of directories, from which new files in them get theirs.
+    pub fn of_default() -> AclChange {
+        AclChange(raw::AclChange::of_default())
+    }
+
+    /// First removes what a list need not have: all entries of a default list, and the named
+    /// entries and the mask of an access list, whose group keeps what the mask left it.
+    #[must_use]
+    pub fn clear(self) -> AclChange {
+        AclChange(self.0.clear())
+    }
+
+    /// Leaves the mask as it is.
+    #[must_use]
+    pub fn keep_mask(self) -> AclChange {
+        AclChange(self.0.keep_mask())
+    }
+
+    /// Adds entries, or replaces them.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the text is no list of entries.
+    pub fn set(self, entries: &str) -> Result<AclChange> {
+        self.0.set(entries).map(AclChange).done("change a list")
+    }
+
+    /// Removes entries, written without permissions. Those that a list does not have are ignored.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the text is no list of entries.
+    pub fn remove(self, entries: &str) -> Result<AclChange> {
+        self.0.remove(entries).map(AclChange).done("change a list")
     }
 }
 

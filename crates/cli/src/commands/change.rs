@@ -81,7 +81,7 @@ pub fn chown(args: &ChownArgs) -> Result<u8> {
 }
 
 /// Failure of one file, or of the command.
-enum Stop {
+pub(super) enum Stop {
     File(Reason),
     Command(Failure),
 }
@@ -100,7 +100,7 @@ impl From<Failure> for Stop {
 
 /// Handling of everything below a place that is a directory.
 #[derive(Clone, Copy)]
-enum Below<'c> {
+pub(super) enum Below<'c> {
     Nothing,
     /// Each file is found and changed by itself, and can be reported.
     OneByOne,
@@ -110,7 +110,7 @@ enum Below<'c> {
 
 /// Makes a change in each place and, with -R, in everything below, a directory before its contents.
 /// `follow`: the target of a symlink that is a place.
-fn each(
+pub(super) fn each(
     places: &[OsString],
     below: Below<'_>,
     follow: bool,

@@ -1,0 +1,268 @@
+//! `shoal getfacl` and `shoal setfacl`.
+
+use shoal::raw::{AclChange, Attr, Code, FileKind, TreeChange};
+
+use super::change::{Below, Stop, each};
+use crate::accounts::Accounts;
+use crate::args::{GetfaclArgs, SetfaclArgs};
+use crate::failure::{Failure, Reason, Result};
+use crate::location::Location;
+use crate::output::Out;
+use crate::progress::Progress;
+use crate::session::{Access, Found, Session, Sessions};
+use crate::walk::{Options, Step, Walk};
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// An entry of a list: tag, permissions, user or group.
+type Entry = (u16, u16, u32);
+
+/// Prints access control lists.
+pub fn get(args: &GetfaclArgs) -> Result<u8> {
+    let accounts = if args.numeric { Accounts::default() } else { Accounts::of_this_machine() };
+    let mut printer = Printer { args, accounts, out: Out::new(), progress: Progress::hidden() };
+    Sessions::run(Access::Read, |sessions| {
+        for place in &args.places {
+            let location = Location::parse(place);
+            let session = sessions.get(&location)?;
+            match session.find(&location.path, true) {
+                Ok(attr) => printer.tree(&session, &location.path, attr)?,
+                Err(error) => printer.progress.failure(location.label(), Reason::from(error)),
+            }
+        }
+        printer.out.flush()?;
+        Ok(printer.progress.finish())
+    })
+}
+
+struct Printer<'a> {
+    args: &'a GetfaclArgs,
+    accounts: Accounts,
+    out: Out,
+    progress: Progress,
+}
+
+impl Printer<'_> {
+    /// Prints the lists of a file and, with -R, of everything below it.
+    fn tree(&mut self, session: &Session, path: &[u8], attr: Attr) -> Result<()> {
+        self.file(session, path, &attr)?;
+        if !self.args.recursive || attr.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let top = (Found::with_attributes(Box::default(), attr), path);
+        Walk::run(session, top, Options::default(), |walk| {
+            while let Some(step) = walk.step() {
+                match step {
+                    Step::Found(Found { attr: Some(attr), .. }) => {
+                        self.file(session, walk.path(), &attr)?;
+                    }
+                    Step::Failed(error) => {
+                        self.progress.failure(session.label(walk.path()), Reason::from(error));
+                    }
+                    Step::Found(_) | Step::Left(_) => {}
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn file(&mut self, session: &Session, path: &[u8], attr: &Attr) -> Result<()> {
+        if attr.kind == FileKind::Symlink {
+            return Ok(());
+        }
+        let list = |name| list_of(session, attr, name);
+        match list(ACCESS).and_then(|access| Ok((access, list(DEFAULT)?))) {
+            Ok((access, default)) => {
+                let access = access.unwrap_or_else(|| of_mode(attr.mode));
+                self.print(&session.label(path), attr, &access, &default.unwrap_or_default())
+            }
+            Err(error) => {
+                self.progress.failure(session.label(path), Reason::from(error));
+                Ok(())
+            }
+        }
+    }
+
+    fn print(
+        &mut self,
+        label: &str,
+        attr: &Attr,
+        access: &[Entry],
+        default: &[Entry],
+    ) -> Result<()> {
+        if !self.args.omit_header {
+            self.out.line(&format!("# file: {label}"))?;
+            self.out.line(&format!("# owner: {}", self.accounts.user_or_number(attr.uid)))?;
+            self.out.line(&format!("# group: {}", self.accounts.group_or_number(attr.gid)))?;
+            let flag = |bit, letter| if attr.mode & bit != 0 { letter } else { '-' };
+            if attr.mode & 0o7000 != 0 {
+                let [uid, gid, sticky] = [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')];
+                self.out.line(&format!("# flags: {uid}{gid}{sticky}"))?;
+            }
+        }
+        if !self.args.default {
+            self.list(access, "")?;
+        }
+        if !self.args.access {
+            self.list(default, if self.args.default { "" } else { "default:" })?;
+        }
+        // As getfacl, which prints nothing at all where there is nothing.
+        match self.args.omit_header && self.args.default && default.is_empty() {
+            true => Ok(()),
+            false => self.out.line(""),
+        }
+    }
+
+    fn list(&mut self, entries: &[Entry], prefix: &str) -> Result<()> {
+        let mask = entries.iter().find(|(tag, ..)| *tag == MASK).map(|(_, perm, _)| *perm);
+        for (tag, perm, id) in entries {
+            let (kind, name) = match *tag {
+                USER_OBJ => ("user", String::new()),
+                USER => ("user", self.accounts.user_or_number(*id)),
+                GROUP_OBJ => ("group", String::new()),
+                GROUP => ("group", self.accounts.group_or_number(*id)),
+                MASK => ("mask", String::new()),
+                _ => ("other", String::new()),
+            };
+            let left = perm & mask.unwrap_or(7);
+            let is_limited = matches!(*tag, USER | GROUP_OBJ | GROUP);
+            let is_shown = left != *perm || self.args.all_effective && mask.is_some();
+            let effective = match is_limited && is_shown && !self.args.no_effective {
+                true => format!("\t#effective:{}", perm_text(left)),
+                false => String::new(),
+            };
+            let line = format!("{prefix}{kind}:{name}:{}{effective}", perm_text(*perm));
+            self.out.line(&line)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the entries of a list; `None` if the file has none.
+fn list_of(session: &Session, attr: &Attr, name: &[u8]) -> shoal::raw::Result<Option<Vec<Entry>>> {
+    let entry = |raw: &[u8; 8]| {
+        let [a, b, c, d, id @ ..] = *raw;
+        (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]), u32::from_le_bytes(id))
+    };
+    // The version comes first; the volume has checked that the list is one.
+    match session.volume.attributes().getxattr(&session.who, attr.ino, name) {
+        Ok(raw) => Ok(Some(raw[4..].as_chunks().0.iter().map(entry).collect())),
+        Err(error) if error.is(Code::NoData) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The list that says the same as a mode.
+fn of_mode(mode: u32) -> Vec<Entry> {
+    let entry = |(tag, shift): (u16, u32)| (tag, (mode >> shift & 7) as u16, 0);
+    [(USER_OBJ, 6), (GROUP_OBJ, 3), (OTHER, 0)].map(entry).to_vec()
+}
+
+fn perm_text(perm: u16) -> String {
+    let letter = |bit, letter| if perm & bit != 0 { letter } else { '-' };
+    [letter(4, 'r'), letter(2, 'w'), letter(1, 'x')].iter().collect()
+}
+
+/// The changes that a command line asks for: of the access list and of the default list.
+struct Changes {
+    access: Option<AclChange>,
+    default: Option<AclChange>,
+}
+
+impl Changes {
+    fn of(args: &SetfaclArgs) -> Result<Changes> {
+        let accounts = Accounts::of_this_machine();
+        let mut changes = Changes { access: None, default: None };
+        if args.remove_all {
+            changes.access = Some(AclChange::of_access().clear());
+        }
+        if args.remove_all || args.remove_default {
+            changes.default = Some(AclChange::of_default().clear());
+        }
+        let whole = args.set.iter().map(|text| (false, true, text));
+        let set = args.modify.iter().map(|text| (false, false, text));
+        let removed = args.remove.iter().map(|text| (true, false, text));
+        for (removes, replaces, text) in whole.chain(set).chain(removed) {
+            for entry in text.split(',') {
+                changes.add(entry, args.default, (removes, replaces), &accounts)?;
+            }
+        }
+        if args.no_mask {
+            changes.access = changes.access.map(AclChange::keep_mask);
+            changes.default = changes.default.map(AclChange::keep_mask);
+        }
+        Ok(changes)
+    }
+
+    fn add(
+        &mut self,
+        entry: &str,
+        default: bool,
+        (removes, replaces): (bool, bool),
+        accounts: &Accounts,
+    ) -> Result<()> {
+        let of_default = entry.strip_prefix("default:").or(entry.strip_prefix("d:"));
+        let list = match default || of_default.is_some() {
+            true => &mut self.default,
+            false => &mut self.access,
+        };
+        let new = if default || of_default.is_some() {
+            AclChange::of_default
+        } else {
+            AclChange::of_access
+        };
+        let begun = match list.take() {
+            Some(begun) => begun,
+            None if replaces => whole(new()).map_err(|error| Failure::usage(entry, error))?,
+            None => new(),
+        };
+        let id_of = |is_group: bool, name: &str| match is_group {
+            true => accounts.gid(name),
+            false => accounts.uid(name),
+        };
+        let edited = begun.edit(removes, of_default.unwrap_or(entry), &id_of);
+        *list = Some(edited.map_err(|error| Failure::usage(entry, error))?);
+        Ok(())
+    }
+}
+
+/// A change that begins with an empty list.
+fn whole(change: AclChange) -> shoal::raw::Result<AclChange> {
+    change.clear().remove("u,g,o")
+}
+
+/// Changes access control lists.
+pub fn set(args: &SetfaclArgs) -> Result<u8> {
+    let Changes { access, default } = Changes::of(args)?;
+    let mut status = 0;
+    for (change, of_default) in [(access, false), (default, true)] {
+        let Some(change) = change else { continue };
+        let tree = TreeChange { acl: Some(change.clone()), ..TreeChange::default() };
+        let below = if args.recursive { Below::AtOnce(&tree) } else { Below::Nothing };
+        let one = each(&args.places, below, true, |session, _, attr| {
+            // As those that a change of a tree passes over.
+            let has_none =
+                attr.kind == FileKind::Symlink || of_default && attr.kind != FileKind::Directory;
+            if args.recursive && has_none {
+                return Ok(());
+            }
+            let changed = session.volume.attributes().change_acl(&session.who, attr.ino, &change);
+            match changed {
+                Err(error) if error.is(Code::Access) && of_default => {
+                    Err(Stop::File(Reason::Text("only directories have default lists".into())))
+                }
+                other => Ok(other?),
+            }
+        })?;
+        status = status.max(one);
+    }
+    Ok(status)
+}
