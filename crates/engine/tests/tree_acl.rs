@@ -222,6 +222,34 @@ fn each_file_is_checked_and_a_list_that_cannot_be_is_reported() {
     assert_clean(&volume);
 }
 
+/// A user may give a file the longest list that there is.
+#[test]
+fn the_longest_list_cannot_get_longer() {
+    let (_, volume) = fresh(64 << 20, &common::options());
+    let who = Caller::root();
+    let top = volume.namespace().mkdir(&who, Ino::ROOT, b"top", 0o777).unwrap().ino;
+    let file = volume.namespace().create(&who, top, b"file", 0o644).unwrap().ino;
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    let named = (0..8187).map(|id| (2_u16, id));
+    for (tag, id) in [(1, !0)].into_iter().chain(named).chain([(4, !0), (16, !0), (32, !0)]) {
+        list.extend_from_slice(&tag.to_le_bytes());
+        list.extend_from_slice(&4_u16.to_le_bytes());
+        list.extend_from_slice(&u32::to_le_bytes(id));
+    }
+    volume.attributes().setxattr(&who, file, ACCESS, &list, ANY).unwrap();
+    let change = AclChange::of_access().set("u:9999:r").unwrap();
+    let error = volume.attributes().change_acl(&who, file, &change).unwrap_err();
+    assert_eq!(error.code(), Code::TooBig);
+    let none = |_: &TreeStep<'_>| ControlFlow::Continue(());
+    let done = volume.tree_changes().change_tree(&who, top, &of_acl(change), 1, &none).unwrap();
+    assert_eq!((done.inodes, done.failures), (1, 1));
+    assert_eq!(volume.attributes().getxattr(&who, file, ACCESS).unwrap(), list);
+    let other = AclChange::of_access().set("u:5:rwx").unwrap();
+    let done = volume.tree_changes().change_tree(&who, top, &of_acl(other), 1, &none).unwrap();
+    assert_eq!((done.inodes, done.failures), (2, 0));
+    assert_clean(&volume);
+}
+
 #[test]
 fn on_a_full_volume_files_are_reported_and_the_change_ends() {
     let (_, volume) = fresh(16 << 20, &common::options());

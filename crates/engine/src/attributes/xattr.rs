@@ -362,7 +362,8 @@ impl Attributes<'_> {
     ///
     /// # Errors
     /// `EPERM` if `who` does not own the file, `EOPNOTSUPP` for a symlink, `EACCES` for the default
-    /// list of a file that is no directory, `EINVAL` if the result is no list, `ENOSPC`.
+    /// list of a file that is no directory, `EINVAL` if the result is no list, `E2BIG` if it is
+    /// longer than a value can be, `ENOSPC`.
     pub fn change_acl(self, who: &Caller, ino: Ino, change: &AclChange) -> Result<()> {
         self.0.reading_first(|| self.try_change_acl(who, ino, change))
     }
@@ -412,6 +413,10 @@ impl Attributes<'_> {
             }
         }
         let bytes = stored.map(|acl| acl.to_bytes());
+        // A change of a list of the largest size may make it longer.
+        if bytes.as_ref().is_some_and(|bytes| bytes.len() > VALUE_MAX) {
+            return Err(Error::Code(Code::TooBig));
+        }
         let plan = self.permissions().plan_acl(ino, inode, id, bytes.as_deref())?;
         new.flags = match bytes {
             Some(_) => core.flags | flag_of(id),
