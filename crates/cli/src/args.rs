@@ -14,6 +14,7 @@ mod list;
 mod mount;
 mod share;
 mod subvolume;
+mod tar;
 mod trees;
 mod volume;
 
@@ -32,10 +33,12 @@ pub use share::ShareArgs;
 pub use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
+pub use tar::TarArgs;
 pub use trees::{DuArgs, FindArgs, Threshold};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
 
 use clap::{Parser, Subcommand};
+use shoal::raw::Time;
 
 const AFTER_HELP: &str = "\
 PLACES IN A VOLUME:
@@ -132,6 +135,7 @@ pub enum Command {
     Changes(ChangesArgs),
     Du(DuArgs),
     Cp(CpArgs),
+    Tar(TarArgs),
     Mv(MvArgs),
     Rm(RmArgs),
     Chmod(ChmodArgs),
@@ -177,6 +181,12 @@ fn duration(text: &str) -> Result<u64, String> {
     seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
         format!("'{text}' is not a time: write seconds, or a number with s, m, h or d, as 90m")
     })
+}
+
+/// Parses a time.
+fn time(text: &str) -> Result<Time, String> {
+    let what = || format!("'{text}' is no time: write 2026-11-20, 2026-11-20 16:47 or @SECONDS");
+    crate::clock::parse(text).ok_or_else(what)
 }
 
 /// Parses permission bits in octal.
@@ -270,6 +280,11 @@ mod tests {
             "shoal ls -lhSr --color v:/a --time-style=+%s --color=auto -AQFp1nogis",
             "shoal ls -tXU v:/a --full-time",
             "shoal cp -r a b v:/c",
+            "shoal tar -cvf a.tar -C v:/ a b --exclude *.o --xattrs --acls --numeric-owner",
+            "shoal tar -xpkf a.tar -C v:/a --strip-components 1 --no-same-owner",
+            "shoal tar -tvf a.tar a",
+            "shoal tar -c -C v:/ --null -T list -N 2026-11-20 --zstd",
+            "shoal tar -cf a.tar -C v:/ --mark-file m",
             "shoal rm -rf v:/a",
             "shoal rm -rv --no-wait --top-only v:/a m/b",
             "shoal stats v --every 2",
@@ -340,6 +355,9 @@ mod tests {
             "shoal subvolume create v",
             "shoal mount v d --threads 0",
             "shoal cp a",
+            "shoal tar -f a.tar",
+            "shoal tar -cxf a.tar -C v:/",
+            "shoal tar -x --since m",
             "shoal mkdir -m 888 v:/a",
             "shoal rm --no-wait v:/a",
             "shoal stats v --every 0",

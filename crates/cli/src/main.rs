@@ -10,6 +10,7 @@
 
 mod accounts;
 mod clock;
+mod exclude;
 mod failure;
 mod size;
 mod text;
@@ -20,6 +21,7 @@ mod json;
 
 mod location;
 mod logging;
+mod marks;
 mod mounted;
 mod output;
 mod progress;
@@ -112,6 +114,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Changes(args) => commands::changes::run(args),
         Command::Du(args) => commands::usage::run(args),
         Command::Cp(args) => commands::copy::run(args),
+        Command::Tar(args) => commands::tar::run(args),
         Command::Mv(args) => commands::rename::run(args),
         Command::Rm(args) => commands::remove::run(args),
         Command::Chmod(args) => commands::change::chmod(args),

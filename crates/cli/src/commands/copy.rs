@@ -6,9 +6,9 @@
 mod attributes;
 mod contents;
 mod copier;
-mod involume;
-mod local;
-mod side;
+pub mod involume;
+pub mod local;
+pub mod side;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -124,7 +124,7 @@ fn volume_files(sources: &[Opened], target: Option<&Rc<Session>>) -> Vec<Id> {
 
 /// A tree is walked with open directories, a few for each level, so that paths of any length and
 /// directories that are renamed meanwhile do no harm. Deep trees need more than the usual limit.
-fn raise_file_limit() {
+pub fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Without it only very deep trees fail, and say so.

@@ -10,7 +10,8 @@ use shoal::raw::{FileKind, Time};
 
 use super::attributes::Held;
 use super::side::{
-    Attribute, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_dots, mode_kept,
+    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_dots, mode_kept,
+    temporary,
 };
 use crate::location::join;
 use crate::text::printable;
@@ -195,6 +196,41 @@ impl Side for Local {
         Ok(fs::unlinkat(&dir.fd, name, AtFlags::empty())?)
     }
 
+    fn link_name(
+        &self,
+        (from, old): (&LocalDir, &[u8]),
+        to: &LocalDir,
+        name: &[u8],
+    ) -> Outcome<()> {
+        Ok(fs::linkat(&from.fd, old, &to.fd, name, AtFlags::empty())?)
+    }
+
+    fn remove_dir(&self, dir: &LocalDir, name: &[u8]) -> Outcome<()> {
+        Ok(fs::unlinkat(&dir.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn draft(&self, dir: &LocalDir, name: &[u8]) -> Outcome<Draft<OwnedFd>> {
+        let temporary = temporary(name);
+        Ok(Draft { file: self.create(dir, &temporary)?, temporary })
+    }
+
+    fn publish(
+        &self,
+        draft: &Draft<OwnedFd>,
+        dir: &LocalDir,
+        name: &[u8],
+        _replaces: bool,
+    ) -> Outcome<()> {
+        Ok(fs::renameat(&dir.fd, draft.temporary.as_slice(), &dir.fd, name)?)
+    }
+
+    fn close(&self, draft: Draft<OwnedFd>, dir: &LocalDir, is_published: bool) {
+        if !is_published {
+            // There is a failure, and it is what is reported.
+            let _ = self.remove(dir, &draft.temporary);
+        }
+    }
+
     fn is_inside(&self, _dir: &LocalDir, _id: Id) -> Outcome<bool> {
         // Sources of a copy to the local side are in volumes.
         Ok(false)
@@ -218,6 +254,11 @@ impl Local {
 /// Identity of the file at a path, if there is one.
 pub fn identify(path: &[u8]) -> Option<Id> {
     fs::stat(path).ok().map(|stat| meta(&stat).id)
+}
+
+/// Identity of an open file.
+pub fn identify_open(file: BorrowedFd<'_>) -> Option<Id> {
+    fs::fstat(file).ok().map(|stat| meta(&stat).id)
 }
 
 fn at_flags(follow: bool) -> AtFlags {
@@ -251,6 +292,7 @@ fn meta(stat: &Stat) -> Meta {
         nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         atime: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         id: Id { filesystem: stat.st_dev, inode: stat.st_ino },
     }
 }
