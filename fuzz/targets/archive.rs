@@ -33,6 +33,7 @@ fn is_plain(member: &Member, contents: &[u8]) -> bool {
     let has_contents = member.kind == Kind::File;
     !matches!(member.kind, Kind::Other(_))
         && [name, link, user, group].into_iter().all(|text| !text.contains(&0))
+        && !name.is_empty()
         && (has_contents != name.ends_with(b"/") || !has_contents)
         && (has_contents || stored == 0)
         && stored <= CONTENTS_MAX

@@ -14,6 +14,7 @@ mod list;
 mod mount;
 mod share;
 mod subvolume;
+mod sync;
 mod tar;
 mod trees;
 mod volume;
@@ -28,11 +29,12 @@ pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
 pub use list::{LsArgs, When};
-pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
+pub use mount::{LogLevel, MountArgs, UmountArgs};
 pub use share::ShareArgs;
 pub use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
+pub use sync::SyncArgs;
 pub use tar::TarArgs;
 pub use trees::{DuArgs, FindArgs, Threshold};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
@@ -268,6 +270,7 @@ mod tests {
             "shoal mount v d -o ro,allow_other --foreground --cache 64M --threads 2 --read-only",
             "shoal umount d",
             "shoal sync d",
+            "shoal sync -niac v:/a w:/b --delete --exclude x --exclude y --stats --full",
             "shoal fsck v --json",
             "shoal fsck v --repair --force",
             "shoal mount v d --force -o force",
@@ -355,6 +358,8 @@ mod tests {
             "shoal subvolume create v",
             "shoal mount v d --threads 0",
             "shoal cp a",
+            "shoal sync",
+            "shoal sync d --delete",
             "shoal tar -f a.tar",
             "shoal tar -cxf a.tar -C v:/",
             "shoal tar -x --since m",

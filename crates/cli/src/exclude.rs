@@ -15,3 +15,9 @@ pub fn is_excluded(patterns: &[OsString], path: &[u8]) -> bool {
     };
     patterns.iter().any(|pattern| ends(pattern.as_bytes()))
 }
+
+/// Returns whether a path, or a directory that it is in, is excluded.
+pub fn is_left_out(patterns: &[OsString], path: &[u8]) -> bool {
+    let ends = (1..path.len()).filter(|at| path[*at] == b'/').chain([path.len()]);
+    !patterns.is_empty() && ends.into_iter().any(|end| is_excluded(patterns, &path[..end]))
+}

@@ -28,6 +28,8 @@ mod progress;
 
 mod session;
 
+mod feed;
+
 mod source;
 
 mod in_mount;
@@ -98,7 +100,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Mkfs(args) => commands::mkfs::run(args),
         Command::Mount(args) => commands::mount::mount(args),
         Command::Umount(args) => commands::mount::umount(args),
-        Command::Sync(args) => commands::mount::sync(args),
+        Command::Sync(args) => commands::sync::run(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),

@@ -35,7 +35,7 @@ INCREMENTS:
   --since and --mark-file store what 'shoal changes' tells, without a walk: MEMBERS cannot be given.
   What was removed is not in the archive: see 'shoal changes --removed'. If a directory may have
   been renamed and the volume does not keep removed names ('shoal changes --keep-removed on'),
-  everything is archived, and a message says so.
+  everything is archived, and a message says so; so it is of the top of a volume with subvolumes.
 
 OUTPUT:
   -t prints as GNU tar does, -tv with times in UTC. -v prints each member, on standard error if the

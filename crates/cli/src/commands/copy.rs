@@ -4,10 +4,13 @@
 //! knows neither. So every rule about what is kept and what is overwritten exists once.
 
 mod attributes;
+mod compare;
 mod contents;
 mod copier;
 pub mod involume;
 pub mod local;
+mod merge;
+pub mod mirror;
 pub mod side;
 
 use std::ffi::OsStr;
@@ -98,7 +101,8 @@ fn copy_all<T: Side>(
             "is not a directory (several files can only be copied into one)",
         ));
     }
-    let options = Options { recursive: args.recursive || args.archive, verbose: args.verbose };
+    let recursive = args.recursive || args.archive;
+    let options = Options { recursive, verbose: args.verbose, mirror: false };
     let mut copier = Copier::new(target, options, shunned);
     for source in sources {
         match source {

@@ -9,8 +9,8 @@ use shoal::raw::{
 };
 
 use super::side::{
-    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_kept, mode_kept,
-    temporary,
+    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, SYNC_MARK, Side, is_kept,
+    mode_kept, temporary,
 };
 use crate::session::{Cursor, Session};
 
@@ -331,6 +331,26 @@ impl Side for InVolume {
 
     fn close(&self, draft: Draft<Ino>, _dir: &Ino, _is_published: bool) {
         self.session.volume.references().release(draft.file, 1);
+    }
+
+    fn sync_mark(&self, dir: &Ino) -> Outcome<Option<Vec<u8>>> {
+        match self.session.volume.attributes().getxattr(&self.who, *dir, SYNC_MARK) {
+            Ok(mark) => Ok(Some(mark)),
+            Err(error) if error.is(Code::NoData) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_sync_mark(&self, dir: &Ino, mark: Option<&[u8]>) -> Outcome<()> {
+        // Nothing survives a crash that is newer than something that does not.
+        let (attributes, flags) = (self.session.volume.attributes(), XattrFlags::default());
+        match mark {
+            Some(mark) => Ok(attributes.setxattr(&self.who, *dir, SYNC_MARK, mark, flags)?),
+            None => match attributes.removexattr(&self.who, *dir, SYNC_MARK) {
+                Err(error) if !error.is(Code::NoData) => Err(error.into()),
+                _ => Ok(()),
+            },
+        }
     }
 
     fn is_inside(&self, dir: &Ino, id: Id) -> Outcome<bool> {

@@ -10,12 +10,14 @@ use shoal::raw::{FileKind, Time};
 
 use super::attributes::Held;
 use super::side::{
-    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_dots, mode_kept,
-    temporary,
+    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, SYNC_MARK, Side, is_dots,
+    mode_kept, temporary,
 };
 use crate::location::join;
 use crate::text::printable;
 
+/// Bytes of a mark of `shoal sync`, at most.
+const MARK_MAX: usize = 1 << 10;
 /// Entries looked at before they are copied.
 const BATCH: usize = 256;
 
@@ -59,6 +61,8 @@ impl Local {
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Side for Local {
     type Dir = LocalDir;
@@ -231,9 +235,49 @@ impl Side for Local {
         }
     }
 
-    fn is_inside(&self, _dir: &LocalDir, _id: Id) -> Outcome<bool> {
-        // Sources of a copy to the local side are in volumes.
-        Ok(false)
+    fn sync_mark(&self, dir: &LocalDir) -> Outcome<Option<Vec<u8>>> {
+        let mut mark = vec![0; MARK_MAX];
+        match fs::fgetxattr(&dir.fd, SYNC_MARK, &mut mark) {
+            Ok(len) => {
+                mark.truncate(len);
+                Ok(Some(mark))
+            }
+            // What is longer is no mark.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_sync_mark(&self, dir: &LocalDir, mark: Option<&[u8]>) -> Outcome<()> {
+        match mark {
+            Some(mark) => {
+                fs::syncfs(&dir.fd)?;
+                Ok(fs::fsetxattr(&dir.fd, SYNC_MARK, mark, fs::XattrFlags::empty())?)
+            }
+            None => match fs::fremovexattr(&dir.fd, SYNC_MARK) {
+                Err(error) if !matches!(error, Errno::NODATA | Errno::OPNOTSUPP) => {
+                    Err(error.into())
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn is_inside(&self, dir: &LocalDir, id: Id) -> Outcome<bool> {
+        let mut at = meta(&fs::fstat(&dir.fd)?).id;
+        let mut open: Option<OwnedFd> = None;
+        loop {
+            if at == id {
+                return Ok(true);
+            }
+            let above = fs::openat(open.as_ref().unwrap_or(&dir.fd), "..", PATH, Mode::empty())?;
+            let next = meta(&fs::fstat(&above)?).id;
+            if next == at {
+                return Ok(false);
+            }
+            at = next;
+            open = Some(above);
+        }
     }
 }
 

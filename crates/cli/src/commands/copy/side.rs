@@ -61,12 +61,21 @@ pub struct Attribute {
 /// Returns whether copies keep an attribute of this name. Local filesystems show others, which
 /// mean something only there.
 pub fn is_kept(name: &[u8]) -> bool {
+    if name == SYNC_MARK {
+        return false;
+    }
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     spaces.iter().any(|space| name.starts_with(space)) || ACLS.contains(&name)
 }
 
 /// Bytes of a name that are part of a temporary one, so that this has at most 255.
 const TEMPORARY_MAX: usize = 200;
+
+/// Attribute of a directory that `shoal sync` has made the same as another: until when.
+pub const SYNC_MARK: &[u8] = b"user.shoal.sync";
+
+/// Labels of the system, which are never removed: a new file gets its own.
+const LABEL: &[u8] = b"security.selinux";
 
 /// Access control lists, which a new file may have got from its directory.
 pub const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -77,6 +86,8 @@ pub struct Kept<'a> {
     pub meta: &'a Meta,
     /// Extended attributes.
     pub attributes: &'a [Attribute],
+    /// Attributes that are not among these are removed.
+    pub exact: bool,
     /// The first attribute that the target refused, and why. That is no failure.
     pub refused: Option<(Vec<u8>, Reason)>,
 }
@@ -92,8 +103,11 @@ impl Kept<'_> {
         remove: &mut dyn FnMut(&[u8]) -> Outcome<()>,
     ) -> Outcome<()> {
         let attributes = self.attributes;
+        let exact = self.exact;
         let too_many = |name: &&Vec<u8>| {
-            ACLS.contains(&name.as_slice()) && attributes.iter().all(|it| it.name != **name)
+            let is_removed = exact && is_kept(name) && **name != LABEL;
+            let is_removed = is_removed || ACLS.contains(&name.as_slice());
+            is_removed && attributes.iter().all(|it| it.name != **name)
         };
         for name in there.iter().filter(too_many) {
             let removed = remove(name);
@@ -253,6 +267,10 @@ pub trait Side {
     ) -> Outcome<()>;
     /// Ends with a draft; one that was not published is removed.
     fn close(&self, draft: Draft<Self::File>, dir: &Self::Dir, is_published: bool);
+    /// Returns the mark of a directory, [`SYNC_MARK`].
+    fn sync_mark(&self, dir: &Self::Dir) -> Outcome<Option<Vec<u8>>>;
+    /// Sets the mark of a directory, when everything before is on the disk, or removes it.
+    fn set_sync_mark(&self, dir: &Self::Dir, mark: Option<&[u8]>) -> Outcome<()>;
     /// Returns whether a directory is `id` or lies below it.
     fn is_inside(&self, dir: &Self::Dir, id: Id) -> Outcome<bool>;
 

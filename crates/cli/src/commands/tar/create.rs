@@ -14,7 +14,7 @@ use shoal::raw::FileKind;
 use shoal_tar::{EXTENSION_MAX, Extent, Kind, Member, Writer};
 
 use super::acl;
-use super::feed::Feed;
+use super::feed::Changed;
 use super::list::Lines;
 use super::names::{Listed, inside};
 use super::stream::{self, Output};
@@ -42,7 +42,7 @@ pub fn run<S: Side>(
     session: Option<&Session>,
     shunned: Vec<Id>,
 ) -> Result<u8> {
-    let feed = Feed::open(args, session, top)?;
+    let feed = Changed::open(args, session, top)?;
     let list = Listed::open(args)?;
     if feed.is_none() && list.is_none() && args.members.is_empty() {
         let what = "nothing to archive: name MEMBERS, or . for everything";

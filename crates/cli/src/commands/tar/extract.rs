@@ -14,12 +14,13 @@ use shoal_tar::{Extent, Kind, Member, Reader};
 
 use super::acl;
 use super::list::{self, Lines};
-use super::names::{Wanted, components, is_left_out};
+use super::names::{Wanted, components};
 use super::stream;
 use crate::accounts::Accounts;
 use crate::args::TarArgs;
 use crate::clock;
 use crate::commands::copy::side::{ACLS, Attribute, Draft, Id, Kept, Meta, Outcome, Side, is_kept};
+use crate::exclude::is_left_out;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
 use crate::output::Out;
@@ -124,7 +125,7 @@ impl<S: Side> Extractor<'_, S> {
                 Ok(None) => return Ok(Ok(())),
                 Err(error) => return Ok(Err(error)),
             };
-            if !wanted.takes(&member.name) || is_left_out(self.args, &member.name) {
+            if !wanted.takes(&member.name) || is_left_out(&self.args.exclude, &member.name) {
                 continue;
             }
             self.name.clone_from(&member.name);
@@ -344,7 +345,7 @@ impl<S: Side> Extractor<'_, S> {
     ) -> Result<(), Reason> {
         self.make_room(name, false)?;
         let side = self.side;
-        let mut kept = Kept { meta, attributes, refused: None };
+        let mut kept = Kept { meta, attributes, exact: false, refused: None };
         let made = match member.kind {
             Kind::Symlink => side.symlink(self.here(), name, &member.link, &mut kept),
             _ => side.special(self.here(), name, &mut kept),
@@ -362,7 +363,7 @@ impl<S: Side> Extractor<'_, S> {
         attributes: &[Attribute],
         finish: impl FnOnce(&mut Kept<'_>) -> Outcome<()>,
     ) -> Result<(), Reason> {
-        let mut kept = Kept { meta, attributes, refused: None };
+        let mut kept = Kept { meta, attributes, exact: false, refused: None };
         finish(&mut kept)?;
         let refused = kept.refused;
         self.note(refused);

@@ -3,10 +3,11 @@
 use shoal::raw::Time;
 use shoal_tar::{Kind, Member, Reader};
 
-use super::names::{Wanted, is_left_out, quoted};
+use super::names::{Wanted, quoted};
 use super::stream;
 use crate::args::TarArgs;
 use crate::clock;
+use crate::exclude::is_left_out;
 use crate::failure::{Failure, Result};
 use crate::output::Out;
 use crate::progress::Progress;
@@ -93,7 +94,7 @@ pub fn run(args: &TarArgs) -> Result<u8> {
     let listed = loop {
         match reader.next_member() {
             Ok(Some(member)) => {
-                if wanted.takes(&member.name) && !is_left_out(args, &member.name) {
+                if wanted.takes(&member.name) && !is_left_out(&args.exclude, &member.name) {
                     out.text(&lines.line(&member))?;
                 }
             }

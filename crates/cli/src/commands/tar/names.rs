@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::args::TarArgs;
-use crate::exclude::is_excluded;
 use crate::failure::{Failure, Reason, Result};
 
 /// Bytes of a name in a list, or of a member, at most.
@@ -109,12 +108,6 @@ impl Wanted {
         names.sort();
         names
     }
-}
-
-/// Returns whether a member, or a directory that it is in, matches a pattern of `--exclude`.
-pub fn is_left_out(args: &TarArgs, name: &[u8]) -> bool {
-    let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);
-    !args.exclude.is_empty() && ends.into_iter().any(|end| is_excluded(&args.exclude, &name[..end]))
 }
 
 /// Returns the part of a path that stays in its directory as a name in an archive, and what was cut
