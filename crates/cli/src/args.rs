@@ -45,10 +45,10 @@ use shoal::raw::Time;
 const AFTER_HELP: &str = "\
 PLACES IN A VOLUME:
   Commands that look into a volume which is not mounted take VOLUME:/path, for example
-  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp, rm and parents also
-  take local paths, rm and parents those in a mounted volume: there, an argument is a place in a
-  volume if it contains ':/' or ends with ':'. A local path that contains ':/' is written with ./
-  before it.
+  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp, tar, sync, rm and
+  parents also take local paths, rm and parents those in a mounted volume: there, an argument is a
+  place in a volume if it contains ':/' or ends with ':'. A local path that contains ':/' is written
+  with ./ before it.
 
 EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
