@@ -182,6 +182,28 @@ fn header(kind: u8, size: &str, name: &[u8]) -> Vec<u8> {
     header
 }
 
+/// The header of a file that is too large for octal digits; its contents are left out.
+#[test]
+fn files_of_more_than_8_gib() {
+    for size in [(8 << 30) - 1, 8 << 30, 1 << 40, i64::MAX as u64] {
+        let member = Member { size, ..Member::new(b"large".to_vec(), Kind::File) };
+        let mut writer = Writer::new(Vec::new());
+        writer.member(&member).expect("a header");
+        assert_eq!(writer.left(), size);
+        let written = usize::try_from(writer.written()).expect("small");
+        let bytes = {
+            let mut bytes = Vec::new();
+            Writer::new(&mut bytes).member(&member).expect("a header");
+            bytes
+        };
+        assert_eq!(bytes.len(), written);
+        let mut reader = Reader::new(&bytes[..]);
+        assert_eq!(reader.next_member().expect("a member"), Some(member));
+        let cut = reader.next_member().map_err(|error| error.problem);
+        assert!(matches!(cut, Err(Problem::Truncated)), "{cut:?}");
+    }
+}
+
 #[test]
 fn sizes_that_lie() {
     let (found, error) = read(&header(b'0', "77777777777", b"large"));

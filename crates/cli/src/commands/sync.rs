@@ -220,10 +220,21 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
             if let Some(from) = &change.from {
                 mirror.gone(&path_of(from.path()))?;
             }
-            change.names.iter().try_for_each(|name| match change.kind {
-                ChangeKind::Removed => mirror.gone(&path_of(name.path())),
-                kind => mirror.one(&path_of(name.path()), is_dir && kind == ChangeKind::Renamed),
-            })
+            let mut paths: Vec<_> = change.names.iter().map(|it| path_of(it.path())).collect();
+            if change.kind == ChangeKind::Removed {
+                return paths.iter().try_for_each(|path| mirror.gone(path));
+            }
+            if paths.len() > 1 {
+                // A new name becomes a link to the copy that is there.
+                let mut there = Vec::new();
+                for path in paths {
+                    there.push((!mirror.has_copy(&path)?, path));
+                }
+                there.sort();
+                paths = there.into_iter().map(|(_, path)| path).collect();
+            }
+            let whole = is_dir && change.kind == ChangeKind::Renamed;
+            paths.iter().try_for_each(|path| mirror.one(path, whole))
         })?;
         let (mark, _) = read.map_err(failed)?;
         // Directories last: what is made in them has changed their times.

@@ -112,7 +112,7 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
         }
     }
 
-    fn copied(&self, to: &T::Dir, name: &[u8]) -> Result<Option<Meta>, Fault> {
+    pub(super) fn copied(&self, to: &T::Dir, name: &[u8]) -> Result<Option<Meta>, Fault> {
         self.copier.target.find(to, name, false).map_err(|reason| self.copier.at_target(reason))
     }
 

@@ -147,6 +147,20 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
         }
     }
 
+    /// Returns whether something has a path in the target.
+    pub fn has_copy(&mut self, path: &[u8]) -> Result<bool> {
+        let (parent, name) = shoal::raw::split_parent(path);
+        match self.go_to_dir(parent) {
+            Ok(()) => {
+                let to = self.spot.as_ref().and_then(|spot| spot.to.as_ref());
+                Ok(to.is_some_and(|to| matches!(self.copied(to, name), Ok(Some(_)))))
+            }
+            // Told when it is compared.
+            Err(fault) if fault.is_source => Ok(false),
+            Err(fault) => self.settle(fault).map(|()| false),
+        }
+    }
+
     fn named(&mut self, spot: &Spot<S, T>, name: &[u8]) -> Result<Option<Frame<S, T>>, Fault> {
         let found = self.source.find(&spot.from, name, false);
         match found.map_err(|reason| self.copier.at_source(self.source, reason))? {
