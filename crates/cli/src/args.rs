@@ -362,7 +362,6 @@ mod tests {
             "shoal sync d --delete",
             "shoal tar -f a.tar",
             "shoal tar -cxf a.tar -C v:/",
-            "shoal tar -x --since m",
             "shoal mkdir -m 888 v:/a",
             "shoal rm --no-wait v:/a",
             "shoal stats v --every 0",

@@ -393,6 +393,9 @@ fn options_of_creation() {
     ran.fails(1, &["v:/t/none: no such file"]);
     assert_eq!(scratch.shoal(["tar", "-tf", "a.tar"]).ok(), "old\n");
     scratch.shoal(["tar", "-cf", "a.tar", "-C", "v:/t"]).fails(2, &["v:/t", "nothing to archive"]);
+    scratch.shoal(["tar", "-x", "--since", "m"]).fails(2, &["--since is only for -c"]);
+    scratch.shoal(["tar", "-c", "-k", "."]).fails(2, &["--keep-old-files is only for -x"]);
+    scratch.shoal(["tar", "-cpf", "a.tar", "-C", "v:/t", "old"]).ok();
     scratch.shoal(["tar", "-cf", "v:/a", "-C", "v:/t", "."]).fails(2, &["v:/a", "this machine"]);
     scratch.shoal(["tar", "-cf", "v", "-C", "v:/t", "."]).fails(2, &["v", "the volume itself"]);
     scratch.shoal(["tar", "-cf", "a.tar", "-C", "v:/none", "."]).fails(2, &["v:/none"]);

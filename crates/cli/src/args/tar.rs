@@ -96,18 +96,18 @@ pub struct TarArgs {
     #[arg(long, requires = "files_from")]
     pub null: bool,
     /// Archive directories without what is in them
-    #[arg(long, requires = "create")]
+    #[arg(long)]
     pub no_recursion: bool,
     /// Archive files that are newer than a time in UTC, and all directories
-    #[arg(short = 'N', long, value_name = "TIME", value_parser = super::time, requires = "create",
+    #[arg(short = 'N', long, value_name = "TIME", value_parser = super::time,
           visible_alias = "after-date")]
     pub newer: Option<Time>,
     /// Archive what has changed since a mark of 'shoal changes'
-    #[arg(long, value_name = "MARK", requires = "create",
+    #[arg(long, value_name = "MARK",
           conflicts_with_all = ["members", "files_from"])]
     pub since: Option<String>,
     /// The same with the mark in FILE, everything if it does not exist; then replace the mark
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "create",
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["members", "files_from"])]
     pub mark_file: Option<PathBuf>,
     /// Store or use extended attributes
@@ -120,15 +120,15 @@ pub struct TarArgs {
     #[arg(long)]
     pub numeric_owner: bool,
     /// Extract modes as they are, also set-id bits [default for root]
-    #[arg(short = 'p', long, visible_alias = "same-permissions", requires = "extract")]
+    #[arg(short = 'p', long, visible_alias = "same-permissions")]
     pub preserve_permissions: bool,
     /// Extracted files belong to the user that runs this
-    #[arg(long, requires = "extract")]
+    #[arg(long)]
     pub no_same_owner: bool,
     /// Keep files that exist: extracting them fails
-    #[arg(short, long, requires = "extract")]
+    #[arg(short, long)]
     pub keep_old_files: bool,
     /// Remove so many directories from the beginning of each name
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "extract")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub strip_components: usize,
 }

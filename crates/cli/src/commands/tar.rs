@@ -30,6 +30,9 @@ pub fn run(args: &TarArgs) -> Result<u8> {
         let what = "the archive must be a file of this machine, or - (-C names the volume)";
         return Err(Failure::usage(location.label(), what));
     }
+    if let Some(what) = misplaced(args) {
+        return Err(Failure::usage("tar", what));
+    }
     if args.list {
         return list::run(args);
     }
@@ -64,6 +67,28 @@ pub fn run(args: &TarArgs) -> Result<u8> {
             })
         }
     }
+}
+
+/// Returns what is wrong if an option is given that would have no effect.
+fn misplaced(args: &TarArgs) -> Option<String> {
+    let of_create = [
+        (args.no_recursion, "--no-recursion"),
+        (args.newer.is_some(), "--newer"),
+        (args.since.is_some(), "--since"),
+        (args.mark_file.is_some(), "--mark-file"),
+    ];
+    // Not -p, which many type in any case.
+    let of_extract = [
+        (args.no_same_owner, "--no-same-owner"),
+        (args.keep_old_files, "--keep-old-files"),
+        (args.strip_components > 0, "--strip-components"),
+    ];
+    let given = |options: &[(bool, &'static str)]| {
+        options.iter().find(|(is_given, _)| *is_given).map(|(_, name)| *name)
+    };
+    let create = given(&of_create).filter(|_| !args.create).map(|name| (name, "-c"));
+    let extract = given(&of_extract).filter(|_| !args.extract).map(|name| (name, "-x"));
+    create.or(extract).map(|(name, mode)| format!("{name} is only for {mode}"))
 }
 
 /// The file of a volume, which must not become the archive.
