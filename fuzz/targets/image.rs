@@ -194,11 +194,17 @@ fn fill(volume: &Volume, who: &Caller, name: &[u8], count: usize) -> Result<()> 
         let len = [0, 100, 3000, 20_000][n % 4];
         volume.files().write(file.ino, 0, &vec![0; len], false)?;
         if n % 16 == 3 {
-            (0..12).try_for_each(|i| volume.files().write(file.ino, i << 14, b"x", false).map(drop))?;
+            (0..12)
+                .try_for_each(|i| volume.files().write(file.ino, i << 14, b"x", false).map(drop))?;
         }
         match n % 10 {
             7 => volume.namespace().unlink(who, dir.ino, name.as_bytes())?,
-            8 => drop(volume.namespace().symlink(who, dir.ino, format!("s{n}").as_bytes(), b"old-1")?),
+            8 => drop(volume.namespace().symlink(
+                who,
+                dir.ino,
+                format!("s{n}").as_bytes(),
+                b"old-1",
+            )?),
             9 => drop(volume.namespace().mkdir(who, dir.ino, format!("d{n}").as_bytes(), 0o700)?),
             _ => {}
         }

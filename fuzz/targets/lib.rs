@@ -8,6 +8,7 @@
 //! | [`request`] | bytes of one request of the kernel, of a program through the control ioctl, or to and from a control file |
 //! | [`token`] | bytes or text of a token, or changes of a valid one |
 //! | [`changes`] | bytes or text of a mark, or of the stored window of removed names |
+//! | [`archive`] | bytes of an archive of tar |
 //! | [`tree`] | changes of a tree, which a `BTreeMap` follows |
 //! | [`image`] | damage to a volume, a fresh one or a frozen one, which is then opened and used |
 //!
@@ -16,6 +17,7 @@
 //! Checksums keep random bytes out, so most targets look at their input twice: as it is, and with
 //! magic and checksum put right, as after a fault in our own code or on purpose.
 
+pub mod archive;
 pub mod changes;
 pub mod coded;
 pub mod decoders;
@@ -52,6 +54,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("question", request::question),
     ("token", token::token),
     ("changes", changes::changes),
+    ("archive", archive::archive),
     ("tree", tree::tree),
     ("image", image::image),
 ];

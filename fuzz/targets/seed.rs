@@ -42,6 +42,7 @@ fn main() -> Done {
     question(&put)?;
     token(&put)?;
     changes(&put)?;
+    archive(&put)?;
     let all = &[4, 9, 6, 0, 5, 7, 8, 9, 6, 6, 9];
     for (name, ops) in [("grow", [4u8, 9].as_slice()), ("all", all)] {
         let ops = ops.iter().zip(0u8..).flat_map(|(op, n)| [*op, n * 20, 0, 200, 3, n, 250, 2]);
@@ -239,6 +240,58 @@ fn token(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     put("token", "no-change", &[0])?;
     let rights_and_expiry: Vec<u8> = (0..30).map(|at| if at == 1 { 2 } else { at / 22 }).collect();
     put("token", "changes", &rights_and_expiry)
+}
+
+/// Archives: a member of each kind, records of each key, a sparse file, and one in GNU's old format.
+fn archive(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    use shoal_tar::{Extent, Kind, Member, Writer};
+    let kinds = [
+        ("file", Kind::File),
+        ("hard-link", Kind::HardLink),
+        ("symlink", Kind::Symlink),
+        ("device", Kind::CharDevice),
+        ("directory", Kind::Directory),
+    ];
+    for (name, kind) in kinds {
+        let mut member = Member::new(name.into(), kind);
+        member.size = if kind == Kind::File { 700 } else { 0 };
+        member.link = b"target".to_vec();
+        let mut writer = Writer::new(Vec::new());
+        writer.member(&member)?;
+        put("archive", name, &writer.finish()?[..2048])?;
+    }
+    let mut member = Member::new([b'n'; 300].to_vec(), Kind::File);
+    (member.mtime, member.uid, member.size) = ((-3, 7), u32::MAX, 3000);
+    member.user = vec![b'u'; 40];
+    member.xattrs = vec![(b"user.a=b".to_vec(), b"value".to_vec())];
+    member.acl = Some(b"user::rwx\n".to_vec());
+    let mut writer = Writer::new(Vec::new());
+    writer.member(&member)?;
+    put("archive", "records", &writer.finish()?[..5120])?;
+    member.sparse = Some(vec![Extent { offset: 9, len: 90 }, Extent { offset: 999, len: 2 }]);
+    let mut writer = Writer::new(Vec::new());
+    writer.member(&member)?;
+    put("archive", "sparse", &writer.finish()?[..4096])?;
+    // A long name of GNU tar, and a sparse file with a block more of its map.
+    let block = |kind: u8, size: &[u8], more: &[(usize, &[u8])]| {
+        let mut header = [0; 512];
+        header[124..124 + size.len()].copy_from_slice(size);
+        header[156] = kind;
+        header[148..156].fill(b' ');
+        for (at, bytes) in more {
+            header[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        header
+    };
+    let mut old = block(b'L', b"5", &[]).to_vec();
+    old.extend([&b"name\0"[..], &[0; 507]].concat());
+    let map: &[(usize, &[u8])] =
+        &[(386, b"1"), (398, b"1"), (410, b"3"), (422, b"1"), (482, b"1"), (483, b"20")];
+    old.extend(block(b'S', b"2", map));
+    old.extend([0; 1024 + 1024]);
+    put("archive", "old", &old)
 }
 
 /// A mark of some volume as bytes and as text, the stored window of removed names, and changes of a

@@ -15,6 +15,8 @@ mod list;
 mod mount;
 mod share;
 mod subvolume;
+mod sync;
+mod tar;
 mod trees;
 mod volume;
 
@@ -29,23 +31,26 @@ pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
 pub use list::{LsArgs, When};
-pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
+pub use mount::{LogLevel, MountArgs, UmountArgs};
 pub use share::ShareArgs;
 pub use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
+pub use sync::SyncArgs;
+pub use tar::TarArgs;
 pub use trees::{DuArgs, FindArgs, Threshold};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
 
 use clap::{Parser, Subcommand};
+use shoal::raw::Time;
 
 const AFTER_HELP: &str = "\
 PLACES IN A VOLUME:
   Commands that look into a volume which is not mounted take VOLUME:/path, for example
-  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp, rm and parents also
-  take local paths, rm and parents those in a mounted volume: there, an argument is a place in a
-  volume if it contains ':/' or ends with ':'. A local path that contains ':/' is written with ./
-  before it.
+  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp, tar, sync, rm and
+  parents also take local paths, rm and parents those in a mounted volume: there, an argument is a
+  place in a volume if it contains ':/' or ends with ':'. A local path that contains ':/' is written
+  with ./ before it.
 
 EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
@@ -134,6 +139,7 @@ pub enum Command {
     Changes(ChangesArgs),
     Du(DuArgs),
     Cp(CpArgs),
+    Tar(TarArgs),
     Mv(MvArgs),
     Rm(RmArgs),
     Chmod(ChmodArgs),
@@ -181,6 +187,12 @@ fn duration(text: &str) -> Result<u64, String> {
     seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
         format!("'{text}' is not a time: write seconds, or a number with s, m, h or d, as 90m")
     })
+}
+
+/// Parses a time.
+fn time(text: &str) -> Result<Time, String> {
+    let what = || format!("'{text}' is no time: write 2026-11-20, 2026-11-20 16:47 or @SECONDS");
+    crate::clock::parse(text).ok_or_else(what)
 }
 
 /// Parses permission bits in octal.
@@ -262,6 +274,7 @@ mod tests {
             "shoal mount v d -o ro,allow_other --foreground --cache 64M --threads 2 --read-only",
             "shoal umount d",
             "shoal sync d",
+            "shoal sync -niac v:/a w:/b --delete --exclude x --exclude y --stats --full",
             "shoal fsck v --json",
             "shoal fsck v --repair --force",
             "shoal mount v d --force -o force",
@@ -274,6 +287,11 @@ mod tests {
             "shoal ls -lhSr --color v:/a --time-style=+%s --color=auto -AQFp1nogis",
             "shoal ls -tXU v:/a --full-time",
             "shoal cp -r a b v:/c",
+            "shoal tar -cvf a.tar -C v:/ a b --exclude *.o --xattrs --acls --numeric-owner",
+            "shoal tar -xpkf a.tar -C v:/a --strip-components 1 --no-same-owner",
+            "shoal tar -tvf a.tar a",
+            "shoal tar -c -C v:/ --null -T list -N 2026-11-20 --zstd",
+            "shoal tar -cf a.tar -C v:/ --mark-file m",
             "shoal rm -rf v:/a",
             "shoal rm -rv --no-wait --top-only v:/a m/b",
             "shoal stats v --every 2",
@@ -344,6 +362,10 @@ mod tests {
             "shoal subvolume create v",
             "shoal mount v d --threads 0",
             "shoal cp a",
+            "shoal sync",
+            "shoal sync d --delete",
+            "shoal tar -f a.tar",
+            "shoal tar -cxf a.tar -C v:/",
             "shoal mkdir -m 888 v:/a",
             "shoal rm --no-wait v:/a",
             "shoal stats v --every 0",

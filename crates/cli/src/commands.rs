@@ -28,6 +28,8 @@ pub mod share;
 pub mod stat;
 pub mod stats;
 pub mod subvolume;
+pub mod sync;
+pub mod tar;
 pub mod trim;
 pub mod usage;
 pub mod xattr;

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod clock;
+mod exclude;
 mod failure;
 mod size;
 mod text;
@@ -20,11 +21,14 @@ mod json;
 
 mod location;
 mod logging;
+mod marks;
 mod mounted;
 mod output;
 mod progress;
 
 mod session;
+
+mod feed;
 
 mod source;
 
@@ -96,7 +100,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Mkfs(args) => commands::mkfs::run(args),
         Command::Mount(args) => commands::mount::mount(args),
         Command::Umount(args) => commands::mount::umount(args),
-        Command::Sync(args) => commands::mount::sync(args),
+        Command::Sync(args) => commands::sync::run(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),
@@ -112,6 +116,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Changes(args) => commands::changes::run(args),
         Command::Du(args) => commands::usage::run(args),
         Command::Cp(args) => commands::copy::run(args),
+        Command::Tar(args) => commands::tar::run(args),
         Command::Mv(args) => commands::rename::run(args),
         Command::Rm(args) => commands::remove::run(args),
         Command::Chmod(args) => commands::change::chmod(args),

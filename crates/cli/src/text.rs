@@ -84,16 +84,21 @@ pub fn kind_letter(kind: FileKind) -> u8 {
 
 /// Formats type and mode as `drwxr-xr-x`.
 pub fn mode_text(attr: &Attr) -> String {
-    let mut text = String::with_capacity(10);
-    text.push(match attr.kind {
+    let letter = match attr.kind {
         FileKind::Regular => '-',
         kind => char::from(kind_letter(kind)),
-    });
+    };
+    format!("{letter}{}", permissions_text(attr.mode))
+}
+
+/// Formats permission bits as `rwxr-xr-x`.
+pub fn permissions_text(mode: u32) -> String {
+    let mut text = String::with_capacity(9);
     for (shift, special, set) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        let bits = attr.mode >> shift;
+        let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        text.push(match (attr.mode & special != 0, bits & 1 != 0) {
+        text.push(match (mode & special != 0, bits & 1 != 0) {
             (false, false) => '-',
             (false, true) => 'x',
             (true, true) => set,

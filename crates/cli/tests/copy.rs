@@ -2,54 +2,18 @@
 
 mod common;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use common::{Scratch, noise};
+use common::{FACTS_OF_DIRECTORIES_LESS, Scratch, noise, rich_tree};
 use shoal_skip::is_root;
 
 /// Everything `find` can tell of each file: type, mode, owner, size, links, time, target.
 const FACTS: &str = "find . -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort";
-
-/// Directories' sizes and link counts differ between filesystems.
-const FACTS_OF_DIRECTORIES_LESS: &str = concat!(
-    "find . -type d -printf '%P %y %m %U %G %T@\\n' , ",
-    "! -type d -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort"
-);
-
-/// A directory `t` with everything that a copy has to keep.
-fn rich_tree(scratch: &Scratch) {
-    scratch.write("t/empty", "");
-    scratch.write("t/small", "small\n");
-    scratch.write("t/large", noise(1, 2_500_000));
-    scratch.write("t/sub/deep/file", noise(2, 200_000));
-    fs::hard_link(scratch.path("t/small"), scratch.path("t/sub/same")).expect("link");
-    fs::hard_link(scratch.path("t/small"), scratch.path("t/sub/deep/same")).expect("link");
-    symlink("../small", scratch.path("t/sub/link")).expect("symlink");
-    symlink("nowhere/at/all", scratch.path("t/dangling")).expect("symlink");
-    symlink("x".repeat(1000), scratch.path("t/longlink")).expect("symlink");
-    let sparse = File::create(scratch.path("t/sparse")).expect("create");
-    sparse.write_all_at(b"start", 0).expect("write");
-    sparse.write_all_at(b"middle", 40 << 20).expect("write");
-    sparse.set_len(100 << 20).expect("extend");
-    let mode = |name: &str, mode| {
-        fs::set_permissions(scratch.path(name), fs::Permissions::from_mode(mode)).expect("chmod");
-    };
-    mode("t/small", 0o4711);
-    mode("t/empty", 0o000);
-    scratch.shell("mkfifo t/pipe && chmod 620 t/pipe").ok();
-    if is_root() {
-        scratch.shell("mknod t/null c 1 3 && mknod t/disk b 259 300").ok();
-        scratch.shell("chown 1234:567 t/large && chown -h 8:9 t/dangling t/sub").ok();
-    }
-    scratch.shell("touch -h -d '1999-12-31 23:59:59.123456789' t/dangling t/large").ok();
-    mode("t/sub/deep", 0o1750);
-    scratch.shell("touch -d '2001-02-03 04:05:06.5' t/sub/deep/file t/sub/deep t/sub t").ok();
-}
 
 #[test]
 fn a_tree_goes_in_and_comes_out_the_same() {

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use clap::{ArgGroup, Args, ValueHint};
 use shoal::raw::Time;
 
-use crate::clock;
 use shoal::raw::ModeChange;
 
 const RULES: &str = "\
@@ -90,7 +89,7 @@ pub struct TouchArgs {
     #[arg(short = 'c', long)]
     pub no_create: bool,
     /// The time: 2026-11-20 16:47:05 in UTC, or @ and seconds since 1970 [default: now]
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    #[arg(short, long, value_name = "TIME", value_parser = super::time)]
     pub date: Option<Time>,
     /// Take the times of this file, a place VOLUME:/path or a file of this machine
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
@@ -106,9 +105,4 @@ pub struct TouchArgs {
 fn changes(text: &str) -> Result<ModeChange, String> {
     let what = || format!("'{text}' is no mode: write octal bits, as 755, or changes, as u+w,g-x");
     ModeChange::parse(text).ok_or_else(what)
-}
-
-fn time(text: &str) -> Result<Time, String> {
-    let what = || format!("'{text}' is no time: write 2026-11-20, 2026-11-20 16:47 or @SECONDS");
-    clock::parse(text).ok_or_else(what)
 }

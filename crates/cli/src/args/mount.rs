@@ -179,24 +179,3 @@ pub struct UmountArgs {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
 }
-
-const SYNC_AFTER: &str = "\
-NOTES:
-  sync(2), and so the command sync, does not reach a filesystem that is served by a process on
-  current kernels. This command does; so does fsync(2) on any one file, because Shoal makes
-  changes durable in the order in which they were made.
-
-EXIT STATUS:
-  0   Everything acknowledged before is on disk.
-  1   It is not: DIR is not a mount of Shoal, or the disk failed.
-  2   Wrong usage.
-";
-
-/// Write everything of a mounted volume to the disk
-#[derive(Args, Debug)]
-#[command(after_long_help = SYNC_AFTER)]
-pub struct SyncArgs {
-    /// A directory of the mount
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub directory: PathBuf,
-}

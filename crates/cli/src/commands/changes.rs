@@ -2,10 +2,7 @@
 //!
 //! The mark for the next call is printed, or stored, only when everything has been written.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
 use shoal::raw::{Change, ChangeKind, ChangeMark, ChangedName, FileKind, Ino};
 
@@ -13,6 +10,7 @@ use crate::args::{ChangesArgs, Keep};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::json::Object;
 use crate::location::{Location, Place};
+use crate::marks;
 use crate::output::Out;
 use crate::progress::eprint_line;
 use crate::session::{Access, Cursor, Session};
@@ -67,7 +65,7 @@ impl Feed<'_> {
     }
 
     fn tell(&self, dir: Ino) -> Result<u8> {
-        let since = self.since()?;
+        let since = marks::read(self.args.since.as_deref(), self.args.mark_file.as_deref())?;
         let changes = self.session.volume.changes();
         let reader = changes.since(&self.session.who, dir, since.as_ref());
         let mut reader = reader.map_err(|error| self.failed(error))?;
@@ -83,7 +81,7 @@ impl Feed<'_> {
         self.end(&mut out, mark, all)?;
         out.flush()?;
         if let Some(file) = &self.args.mark_file {
-            replace(file, &mark).map_err(|error| Failure::failed(file.display(), error))?;
+            marks::replace(file, &mark)?;
         }
         if all {
             return Ok(OK);
@@ -94,24 +92,6 @@ impl Feed<'_> {
              are told (--keep-removed on keeps them from then on)"
         ));
         Ok(if self.args.removed { SOME_FAILED } else { OK })
-    }
-
-    /// Returns the mark to begin with.
-    fn since(&self) -> Result<Option<ChangeMark>> {
-        let (text, label) = match (&self.args.since, &self.args.mark_file) {
-            (Some(text), _) => (text.clone(), "--since".to_owned()),
-            (None, Some(file)) => {
-                let label = file.display().to_string();
-                match fs::read_to_string(file) {
-                    Ok(text) => (text, label),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                    Err(error) => return Err(Failure::failed(label, Reason::from(error))),
-                }
-            }
-            (None, None) => return Ok(None),
-        };
-        let mark = text.trim_end().parse();
-        mark.map(Some).map_err(|error| Failure::usage(label, Reason::Volume(error)))
     }
 
     fn change(&self, out: &mut Out, change: &Change) -> Result<()> {
@@ -223,16 +203,4 @@ fn object(change: &Change) -> Object {
         None => object,
     };
     object.put("more", change.more)
-}
-
-/// Replaces the file of a mark, so that it has the old or the new one at any time.
-fn replace(file: &Path, mark: &ChangeMark) -> Result<(), Reason> {
-    let mut temporary = file.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let mut new = File::create(&temporary)?;
-    writeln!(new, "{mark}")?;
-    new.sync_all()?;
-    fs::rename(&temporary, file)?;
-    Ok(())
 }

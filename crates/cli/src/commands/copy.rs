@@ -4,11 +4,14 @@
 //! knows neither. So every rule about what is kept and what is overwritten exists once.
 
 mod attributes;
+mod compare;
 mod contents;
 mod copier;
-mod involume;
-mod local;
-mod side;
+pub mod involume;
+pub mod local;
+mod merge;
+pub mod mirror;
+pub mod side;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -98,7 +101,8 @@ fn copy_all<T: Side>(
             "is not a directory (several files can only be copied into one)",
         ));
     }
-    let options = Options { recursive: args.recursive || args.archive, verbose: args.verbose };
+    let recursive = args.recursive || args.archive;
+    let options = Options { recursive, verbose: args.verbose, mirror: false };
     let mut copier = Copier::new(target, options, shunned);
     for source in sources {
         match source {
@@ -124,7 +128,7 @@ fn volume_files(sources: &[Opened], target: Option<&Rc<Session>>) -> Vec<Id> {
 
 /// A tree is walked with open directories, a few for each level, so that paths of any length and
 /// directories that are renamed meanwhile do no harm. Deep trees need more than the usual limit.
-fn raise_file_limit() {
+pub fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Without it only very deep trees fail, and say so.

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use shoal_fuse::MountOptions;
 
-use crate::args::{HelperArgs, LogLevel, MountArgs, SyncArgs, UmountArgs};
+use crate::args::{HelperArgs, LogLevel, MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
 use crate::commands::serve::{self, Plan, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
@@ -94,9 +94,9 @@ pub fn umount(args: &UmountArgs) -> Result<u8> {
 }
 
 /// Makes a mounted volume durable.
-pub fn sync(args: &SyncArgs) -> Result<u8> {
-    shoal_fuse::sync(&args.directory)
-        .map_err(|error| Failure::volume(args.directory.display(), &error))
+pub fn sync(directory: &Path) -> Result<u8> {
+    shoal_fuse::sync(directory)
+        .map_err(|error| Failure::volume(directory.display(), &error))
         .map_err(|failure| failure.with_status(SOME_FAILED))?;
     Ok(OK)
 }

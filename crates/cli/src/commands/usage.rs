@@ -7,12 +7,12 @@
 //! Where only sums of places are printed, the volume counts, without a walk of large directories.
 
 use std::collections::HashSet;
-use std::os::unix::ffi::OsStrExt;
 use std::thread;
 
-use shoal::raw::{FileKind, Ino, Totals, TotalsScan, glob};
+use shoal::raw::{FileKind, Ino, Totals, TotalsScan};
 
 use crate::args::{DuArgs, Threshold};
+use crate::exclude::is_excluded;
 use crate::failure::{Reason, Result};
 use crate::location::split_last;
 use crate::output::Out;
@@ -257,7 +257,7 @@ impl<'a> Counter<'a> {
     /// Returns a file's own size, which the total has now; `None`: it is excluded, or counted.
     fn own(&mut self, tree: &Tree, found: &Found, path: &[u8]) -> Option<Sum> {
         let attr = found.attr.as_ref()?;
-        if self.is_excluded(path) {
+        if is_excluded(&self.args.exclude, path) {
             return None;
         }
         let has_links = attr.kind != FileKind::Directory && attr.nlink > 1;
@@ -276,17 +276,6 @@ impl<'a> Counter<'a> {
         self.files += 1;
         self.progress.count(self.files, self.total.bytes, path);
         Some(own)
-    }
-
-    /// Returns whether a path, or the end of it behind any slash, matches a pattern of `--exclude`.
-    fn is_excluded(&self, path: &[u8]) -> bool {
-        let ends = |pattern: &[u8]| {
-            let behind =
-                |at: &usize| path[*at] == b'/' && path.get(at + 1).is_some_and(|it| *it != b'/');
-            let mut starts = (0..path.len()).filter(behind).map(|at| at + 1);
-            glob::matches(pattern, path) || starts.any(|at| glob::matches(pattern, &path[at..]))
-        };
-        self.args.exclude.iter().any(|pattern| ends(pattern.as_bytes()))
     }
 
     fn line(&mut self, sum: Sum, path: &[u8]) -> Result<()> {

@@ -25,6 +25,9 @@ impl<T: Side> Copier<'_, T> {
     ) -> Result<(), Fault> {
         // Opened first: what cannot be read must not cost what is there.
         let input = source.open(from, node).map_err(|reason| self.at_source(source, reason))?;
+        if self.options.mirror {
+            return self.anew(source, node, (to, name), found.is_some(), &input);
+        }
         let reused = found.filter(|found| found.kind == FileKind::Regular && found.nlink == 1);
         let output = match &reused {
             Some(found) => self.target.overwrite(to, name, found),
@@ -45,6 +48,61 @@ impl<T: Side> Copier<'_, T> {
             let _ = self.target.remove(to, name);
         }
         copied
+    }
+
+    /// Writes a file without its name, and gives it the name when it is whole.
+    fn anew<S: Side>(
+        &mut self,
+        source: &S,
+        node: &Node,
+        (to, name): (&T::Dir, &[u8]),
+        replaces: bool,
+        input: &S::File,
+    ) -> Result<(), Fault> {
+        let target = self.target;
+        let draft = target.draft(to, name).map_err(|reason| self.at_target(reason))?;
+        let copied = self.contents(source, input, &draft.file, &node.meta).and_then(|()| {
+            self.keep(source, Holder::File(input), &node.meta, |kept| {
+                target.finish_file(&draft.file, kept)
+            })?;
+            let named = target.publish(&draft, to, name, replaces);
+            named.map_err(|reason| self.at_target(reason))
+        });
+        target.close(draft, to, copied.is_ok());
+        copied
+    }
+
+    /// Returns whether two files have the same contents.
+    pub(super) fn is_same<S: Side>(
+        &mut self,
+        source: &S,
+        input: &S::File,
+        copy: &T::File,
+    ) -> Result<bool, Fault> {
+        let (mut at, mut other) = (0, vec![0; self.buffer.len()]);
+        loop {
+            if let Some(status) = interrupt::pending() {
+                return Err(self.at_target(Reason::Interrupted(status)));
+            }
+            let read = source.read(input, at, &mut self.buffer);
+            let read = read.map_err(|reason| self.at_source(source, reason))?;
+            let mut same = 0;
+            while same < read.max(1) {
+                let end = read.max(1);
+                let some = self.target.read(copy, at + same as u64, &mut other[same..end]);
+                match some.map_err(|reason| self.at_target(reason))? {
+                    0 => break,
+                    some => same += some,
+                }
+            }
+            if same != read || self.buffer[..read] != other[..read] {
+                return Ok(false);
+            }
+            if read == 0 {
+                return Ok(true);
+            }
+            at += read as u64;
+        }
     }
 
     /// Copies all data and gives the copy its size.

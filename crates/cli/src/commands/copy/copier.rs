@@ -27,6 +27,9 @@ pub struct Options {
     pub recursive: bool,
     /// Print each file.
     pub verbose: bool,
+    /// Write each file anew, and give it its name when it is whole. Attributes that the original
+    /// does not have are removed.
+    pub mirror: bool,
 }
 
 /// Destination of the copies.
@@ -66,7 +69,9 @@ impl<D> Destination<D> {
 /// A failure with the object it concerns.
 pub struct Fault {
     object: String,
-    reason: Reason,
+    pub(super) reason: Reason,
+    /// It concerns the original, not the copy.
+    pub(super) is_source: bool,
 }
 
 /// Remembered for hard links: where the file went, and how many names are still to come.
@@ -90,8 +95,8 @@ struct Frame<S: Side, T: Side> {
 /// Copies trees to one target.
 pub struct Copier<'a, T: Side> {
     pub(super) target: &'a T,
-    options: Options,
-    shunned: Vec<Id>,
+    pub(super) options: Options,
+    pub(super) shunned: Vec<Id>,
     links: HashMap<Id, Linked<T::Link>>,
     pub(super) progress: Progress,
     /// It has been said that attributes are refused.
@@ -102,7 +107,7 @@ pub struct Copier<'a, T: Side> {
     pub(super) buffer: Vec<u8>,
     /// Paths of the file at hand, for messages.
     pub(super) from: Vec<u8>,
-    to: Vec<u8>,
+    pub(super) to: Vec<u8>,
 }
 
 impl<'a, T: Side> Copier<'a, T> {
@@ -331,29 +336,47 @@ impl<'a, T: Side> Copier<'a, T> {
         name: &[u8],
         mut found: Option<Meta>,
     ) -> Result<(), Fault> {
-        let shared = node.meta.nlink > 1;
-        if shared && let Some(linked) = self.links.get_mut(&node.meta.id) {
-            linked.remaining = linked.remaining.saturating_sub(1);
-            if found.is_some_and(|found| found.id == linked.id) {
-                return Ok(());
-            }
-            if found.take().is_some() {
-                self.target.remove(to, name).map_err(|reason| self.at_target(reason))?;
-            }
-            let linked = &self.links[&node.meta.id];
-            let made = self.target.link(&linked.link, to, name);
-            if linked.remaining == 0 {
-                self.links.remove(&node.meta.id);
-            }
-            match made {
-                Ok(()) => return Ok(()),
-                // This filesystem cannot: then the file becomes one of its own.
-                Err(reason) if cannot_link(&reason) => {}
-                Err(reason) => return Err(self.at_target(reason)),
-            }
+        if self.link(node, to, name, &mut found)?.is_some() {
+            return Ok(());
         }
         self.one(source, from, node, to, name, found)?;
-        if shared && !self.links.contains_key(&node.meta.id) {
+        self.remember(node, to, name)
+    }
+
+    /// Links a file to a copy made before. Returns whether that was necessary; `None` if there is
+    /// no such copy.
+    pub(super) fn link(
+        &mut self,
+        node: &Node,
+        to: &T::Dir,
+        name: &[u8],
+        found: &mut Option<Meta>,
+    ) -> Result<Option<bool>, Fault> {
+        let Some(linked) = self.links.get_mut(&node.meta.id) else { return Ok(None) };
+        linked.remaining = linked.remaining.saturating_sub(1);
+        if found.is_some_and(|found| found.id == linked.id) {
+            return Ok(Some(false));
+        }
+        if found.take().is_some() {
+            self.target.remove(to, name).map_err(|reason| self.at_target(reason))?;
+        }
+        let linked = &self.links[&node.meta.id];
+        let made = self.target.link(&linked.link, to, name);
+        if linked.remaining == 0 {
+            self.links.remove(&node.meta.id);
+        }
+        match made {
+            Ok(()) => Ok(Some(true)),
+            // This filesystem cannot: then the file becomes one of its own.
+            Err(reason) if cannot_link(&reason) => Ok(None),
+            Err(reason) => Err(self.at_target(reason)),
+        }
+    }
+
+    /// Remembers a copy, if the original has more names.
+    pub(super) fn remember(&mut self, node: &Node, to: &T::Dir, name: &[u8]) -> Result<(), Fault> {
+        let is_shared = node.meta.nlink > 1 && node.meta.kind != FileKind::Directory;
+        if is_shared && !self.links.contains_key(&node.meta.id) {
             let made = self.target.remember(to, name);
             let (link, id) = made.map_err(|reason| self.at_target(reason))?;
             let remaining = node.meta.nlink - 1;
@@ -363,7 +386,7 @@ impl<'a, T: Side> Copier<'a, T> {
     }
 
     /// Makes one copy.
-    fn one<S: Side>(
+    pub(super) fn one<S: Side>(
         &mut self,
         source: &S,
         from: &S::Dir,
@@ -402,7 +425,8 @@ impl<'a, T: Side> Copier<'a, T> {
         finish: impl FnOnce(&mut Kept<'_>) -> Outcome<()>,
     ) -> Result<(), Fault> {
         let attributes = source.attributes(of).map_err(|reason| self.at_source(source, reason))?;
-        let mut kept = Kept { meta, attributes: &attributes, refused: None };
+        let exact = self.options.mirror;
+        let mut kept = Kept { meta, attributes: &attributes, exact, refused: None };
         finish(&mut kept).map_err(|reason| self.at_target(reason))?;
         if let Some((name, reason)) = kept.refused
             && !self.warned
@@ -430,14 +454,14 @@ impl<'a, T: Side> Copier<'a, T> {
     }
 
     pub(super) fn at_source<S: Side>(&self, source: &S, reason: Reason) -> Fault {
-        Fault { object: source.label(&self.from), reason }
+        Fault { object: source.label(&self.from), reason, is_source: true }
     }
 
     pub(super) fn at_target(&self, reason: Reason) -> Fault {
-        Fault { object: self.target_label(), reason }
+        Fault { object: self.target_label(), reason, is_source: false }
     }
 
-    fn at_target_text(&self, reason: &str) -> Fault {
+    pub(super) fn at_target_text(&self, reason: &str) -> Fault {
         self.at_target(Reason::Text(reason.into()))
     }
 
@@ -446,13 +470,13 @@ impl<'a, T: Side> Copier<'a, T> {
     }
 
     /// How far it came.
-    fn done(&self) -> String {
+    pub(super) fn done(&self) -> String {
         format!("{} files, {} copied", self.files, human(self.bytes))
     }
 
     /// Reports a failure; an error in turn if it is of no use to go on.
-    fn settle(&mut self, fault: Fault) -> Result<()> {
-        let Fault { object, reason } = fault;
+    pub(super) fn settle(&mut self, fault: Fault) -> Result<()> {
+        let Fault { object, reason, .. } = fault;
         if let Reason::Interrupted(status) = reason {
             self.progress.finish();
             return Err(interrupt::stopped(status, self.done()));

@@ -1,13 +1,25 @@
 //! The end of a copy that lies in a volume: calls of the library, by inode number.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use shoal::raw::{Attr, Caller, Code, FileKind, Ino, Seek, SetAttr, SetTime, XattrFlags};
+use shoal::raw::{
+    Attr, Caller, Code, FileKind, Ino, RenameFlags, Seek, SetAttr, SetTime, XattrFlags,
+};
 
 use super::side::{
-    Attribute, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_kept, mode_kept,
+    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, SYNC_MARK, Side, is_kept,
+    mode_kept, temporary,
 };
 use crate::session::{Cursor, Session};
+
+/// Bytes of a small file, at most.
+const SMALL: u64 = 64 << 10;
+/// Bytes of small files that are read ahead at a time.
+const AHEAD: u64 = 16 << 20;
+/// Files for which one thread is enough.
+const FEW: usize = 64;
 
 /// Set where no device number of a local filesystem can be, so that ids never meet.
 const VOLUME_FILESYSTEM: u64 = 1 << 63;
@@ -42,6 +54,7 @@ impl InVolume {
             nlink: attr.nlink,
             atime: attr.atime,
             mtime: attr.mtime,
+            ctime: attr.ctime,
             id: Id { filesystem: self.filesystem, inode: attr.ino.0 },
         }
     }
@@ -167,6 +180,45 @@ impl Side for InVolume {
         Ok(self.session.volume.files().read(*file, offset, buffer)?)
     }
 
+    fn read_ahead(&self, entries: &[Found]) -> Vec<Option<Vec<u8>>> {
+        let mut wanted = Vec::new();
+        let mut bytes = 0;
+        for (at, entry) in entries.iter().enumerate() {
+            let Ok(meta) = &entry.meta else { continue };
+            let is_small = (1..=SMALL).contains(&meta.size) && bytes + meta.size <= AHEAD;
+            if meta.kind == FileKind::Regular && is_small {
+                bytes += meta.size;
+                wanted.push((meta.id.inode, meta.size as usize, at));
+            }
+        }
+        // In the order of their inodes, near each other on the device.
+        wanted.sort_unstable();
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.min(wanted.len().div_ceil(FEW));
+        let (volume, next) = (&self.session.volume, AtomicUsize::new(0));
+        let read = || {
+            let mut done = Vec::new();
+            while let Some((inode, size, at)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut contents = vec![0; *size];
+                let read = volume.files().read(Ino(*inode), 0, &mut contents);
+                if read.is_ok_and(|read| read == *size) {
+                    done.push((*at, contents));
+                }
+            }
+            done
+        };
+        let mut all: Vec<Option<Vec<u8>>> = entries.iter().map(|_| None).collect();
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
+            let mut done = read();
+            done.extend(others.into_iter().filter_map(|it| it.join().ok()).flatten());
+            for (at, contents) in done {
+                all[at] = Some(contents);
+            }
+        });
+        all
+    }
+
     fn attributes(&self, of: Holder<'_, Ino, Ino>) -> Outcome<Vec<Attribute>> {
         let ino = match of {
             Holder::File(ino) | Holder::Dir(ino) => *ino,
@@ -245,6 +297,60 @@ impl Side for InVolume {
 
     fn remove(&self, dir: &Ino, name: &[u8]) -> Outcome<()> {
         Ok(self.session.volume.namespace().unlink(&self.who, *dir, name)?)
+    }
+
+    fn link_name(&self, (from, old): (&Ino, &[u8]), to: &Ino, name: &[u8]) -> Outcome<()> {
+        let file = self.attr(*from, old, false)?;
+        self.link(&file.ino, to, name)
+    }
+
+    fn remove_dir(&self, dir: &Ino, name: &[u8]) -> Outcome<()> {
+        Ok(self.session.volume.namespace().rmdir(&self.who, *dir, name)?)
+    }
+
+    fn draft(&self, dir: &Ino, _name: &[u8]) -> Outcome<Draft<Ino>> {
+        let made = self.session.volume.namespace().tmpfile(&self.who, *dir, 0o600)?;
+        Ok(Draft { file: made.ino, temporary: Vec::new() })
+    }
+
+    fn publish(&self, draft: &Draft<Ino>, dir: &Ino, name: &[u8], replaces: bool) -> Outcome<()> {
+        let namespace = self.session.volume.namespace();
+        if !replaces {
+            return self.link(&draft.file, dir, name);
+        }
+        let temporary = temporary(name);
+        self.link(&draft.file, dir, &temporary)?;
+        let flags = RenameFlags::default();
+        let renamed = namespace.rename(&self.who, *dir, &temporary, *dir, name, flags);
+        if renamed.is_err() {
+            // The failure itself is what is reported.
+            let _ = namespace.unlink(&self.who, *dir, &temporary);
+        }
+        Ok(renamed?)
+    }
+
+    fn close(&self, draft: Draft<Ino>, _dir: &Ino, _is_published: bool) {
+        self.session.volume.references().release(draft.file, 1);
+    }
+
+    fn sync_mark(&self, dir: &Ino) -> Outcome<Option<Vec<u8>>> {
+        match self.session.volume.attributes().getxattr(&self.who, *dir, SYNC_MARK) {
+            Ok(mark) => Ok(Some(mark)),
+            Err(error) if error.is(Code::NoData) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_sync_mark(&self, dir: &Ino, mark: Option<&[u8]>) -> Outcome<()> {
+        // Nothing survives a crash that is newer than something that does not.
+        let (attributes, flags) = (self.session.volume.attributes(), XattrFlags::default());
+        match mark {
+            Some(mark) => Ok(attributes.setxattr(&self.who, *dir, SYNC_MARK, mark, flags)?),
+            None => match attributes.removexattr(&self.who, *dir, SYNC_MARK) {
+                Err(error) if !error.is(Code::NoData) => Err(error.into()),
+                _ => Ok(()),
+            },
+        }
     }
 
     fn is_inside(&self, dir: &Ino, id: Id) -> Outcome<bool> {

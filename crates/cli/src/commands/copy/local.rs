@@ -10,11 +10,14 @@ use shoal::raw::{FileKind, Time};
 
 use super::attributes::Held;
 use super::side::{
-    Attribute, Found, Holder, Id, Kept, Meta, Node, Outcome, Side, is_dots, mode_kept,
+    Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, SYNC_MARK, Side, is_dots,
+    mode_kept, temporary,
 };
 use crate::location::join;
 use crate::text::printable;
 
+/// Bytes of a mark of `shoal sync`, at most.
+const MARK_MAX: usize = 1 << 10;
 /// Entries looked at before they are copied.
 const BATCH: usize = 256;
 
@@ -58,6 +61,8 @@ impl Local {
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Side for Local {
     type Dir = LocalDir;
@@ -195,9 +200,84 @@ impl Side for Local {
         Ok(fs::unlinkat(&dir.fd, name, AtFlags::empty())?)
     }
 
-    fn is_inside(&self, _dir: &LocalDir, _id: Id) -> Outcome<bool> {
-        // Sources of a copy to the local side are in volumes.
-        Ok(false)
+    fn link_name(
+        &self,
+        (from, old): (&LocalDir, &[u8]),
+        to: &LocalDir,
+        name: &[u8],
+    ) -> Outcome<()> {
+        Ok(fs::linkat(&from.fd, old, &to.fd, name, AtFlags::empty())?)
+    }
+
+    fn remove_dir(&self, dir: &LocalDir, name: &[u8]) -> Outcome<()> {
+        Ok(fs::unlinkat(&dir.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn draft(&self, dir: &LocalDir, name: &[u8]) -> Outcome<Draft<OwnedFd>> {
+        let temporary = temporary(name);
+        Ok(Draft { file: self.create(dir, &temporary)?, temporary })
+    }
+
+    fn publish(
+        &self,
+        draft: &Draft<OwnedFd>,
+        dir: &LocalDir,
+        name: &[u8],
+        _replaces: bool,
+    ) -> Outcome<()> {
+        Ok(fs::renameat(&dir.fd, draft.temporary.as_slice(), &dir.fd, name)?)
+    }
+
+    fn close(&self, draft: Draft<OwnedFd>, dir: &LocalDir, is_published: bool) {
+        if !is_published {
+            // There is a failure, and it is what is reported.
+            let _ = self.remove(dir, &draft.temporary);
+        }
+    }
+
+    fn sync_mark(&self, dir: &LocalDir) -> Outcome<Option<Vec<u8>>> {
+        let mut mark = vec![0; MARK_MAX];
+        match fs::fgetxattr(&dir.fd, SYNC_MARK, &mut mark) {
+            Ok(len) => {
+                mark.truncate(len);
+                Ok(Some(mark))
+            }
+            // What is longer is no mark.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_sync_mark(&self, dir: &LocalDir, mark: Option<&[u8]>) -> Outcome<()> {
+        match mark {
+            Some(mark) => {
+                fs::syncfs(&dir.fd)?;
+                Ok(fs::fsetxattr(&dir.fd, SYNC_MARK, mark, fs::XattrFlags::empty())?)
+            }
+            None => match fs::fremovexattr(&dir.fd, SYNC_MARK) {
+                Err(error) if !matches!(error, Errno::NODATA | Errno::OPNOTSUPP) => {
+                    Err(error.into())
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn is_inside(&self, dir: &LocalDir, id: Id) -> Outcome<bool> {
+        let mut at = meta(&fs::fstat(&dir.fd)?).id;
+        let mut open: Option<OwnedFd> = None;
+        loop {
+            if at == id {
+                return Ok(true);
+            }
+            let above = fs::openat(open.as_ref().unwrap_or(&dir.fd), "..", PATH, Mode::empty())?;
+            let next = meta(&fs::fstat(&above)?).id;
+            if next == at {
+                return Ok(false);
+            }
+            at = next;
+            open = Some(above);
+        }
     }
 }
 
@@ -218,6 +298,11 @@ impl Local {
 /// Identity of the file at a path, if there is one.
 pub fn identify(path: &[u8]) -> Option<Id> {
     fs::stat(path).ok().map(|stat| meta(&stat).id)
+}
+
+/// Identity of an open file.
+pub fn identify_open(file: BorrowedFd<'_>) -> Option<Id> {
+    fs::fstat(file).ok().map(|stat| meta(&stat).id)
 }
 
 fn at_flags(follow: bool) -> AtFlags {
@@ -251,6 +336,7 @@ fn meta(stat: &Stat) -> Meta {
         nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         atime: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         id: Id { filesystem: stat.st_dev, inode: stat.st_ino },
     }
 }

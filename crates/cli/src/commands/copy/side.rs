@@ -43,6 +43,8 @@ pub struct Meta {
     pub atime: Time,
     /// Last change of contents.
     pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
     /// Identity.
     pub id: Id,
 }
@@ -59,9 +61,21 @@ pub struct Attribute {
 /// Returns whether copies keep an attribute of this name. Local filesystems show others, which
 /// mean something only there.
 pub fn is_kept(name: &[u8]) -> bool {
+    if name == SYNC_MARK {
+        return false;
+    }
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     spaces.iter().any(|space| name.starts_with(space)) || ACLS.contains(&name)
 }
+
+/// Bytes of a name that are part of a temporary one, so that this has at most 255.
+const TEMPORARY_MAX: usize = 200;
+
+/// Attribute of a directory that `shoal sync` has made the same as another: until when.
+pub const SYNC_MARK: &[u8] = b"user.shoal.sync";
+
+/// Labels of the system, which are never removed: a new file gets its own.
+const LABEL: &[u8] = b"security.selinux";
 
 /// Access control lists, which a new file may have got from its directory.
 pub const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -72,6 +86,8 @@ pub struct Kept<'a> {
     pub meta: &'a Meta,
     /// Extended attributes.
     pub attributes: &'a [Attribute],
+    /// Attributes that are not among these are removed.
+    pub exact: bool,
     /// The first attribute that the target refused, and why. That is no failure.
     pub refused: Option<(Vec<u8>, Reason)>,
 }
@@ -87,8 +103,11 @@ impl Kept<'_> {
         remove: &mut dyn FnMut(&[u8]) -> Outcome<()>,
     ) -> Outcome<()> {
         let attributes = self.attributes;
+        let exact = self.exact;
         let too_many = |name: &&Vec<u8>| {
-            ACLS.contains(&name.as_slice()) && attributes.iter().all(|it| it.name != **name)
+            let is_removed = exact && is_kept(name) && **name != LABEL;
+            let is_removed = is_removed || ACLS.contains(&name.as_slice());
+            is_removed && attributes.iter().all(|it| it.name != **name)
         };
         for name in there.iter().filter(too_many) {
             let removed = remove(name);
@@ -151,6 +170,14 @@ pub struct Found {
     pub meta: Outcome<Meta>,
 }
 
+/// A file that is being written, and does not have its name yet.
+pub struct Draft<F> {
+    /// The file.
+    pub file: F,
+    /// Name that it has meanwhile; empty if it has none.
+    pub temporary: Vec<u8>,
+}
+
 /// One end of a copy: a local filesystem by system calls, or a volume by the library.
 pub trait Side {
     /// A directory.
@@ -189,6 +216,11 @@ pub trait Side {
     fn attributes(&self, of: Holder<'_, Self::File, Self::Dir>) -> Outcome<Vec<Attribute>>;
     /// Reads; 0 at the end.
     fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Outcome<usize>;
+    /// Reads small files among the entries of a directory, which are wanted soon; those that are
+    /// left out, and those that cannot be read, are `None`.
+    fn read_ahead(&self, entries: &[Found]) -> Vec<Option<Vec<u8>>> {
+        entries.iter().map(|_| None).collect()
+    }
     /// Returns start and end of the first data at or behind `offset`; `None` if only a hole
     /// follows.
     fn data_after(&self, file: &Self::File, offset: u64) -> Outcome<Option<(u64, u64)>>;
@@ -219,6 +251,26 @@ pub trait Side {
     fn link(&self, link: &Self::Link, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
     /// Removes anything but a directory.
     fn remove(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
+    /// Makes another name for a file; a symlink is not followed.
+    fn link_name(&self, from: (&Self::Dir, &[u8]), to: &Self::Dir, name: &[u8]) -> Outcome<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<()>;
+    /// Makes a file that gets its name by `publish`, when it is whole.
+    fn draft(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<Draft<Self::File>>;
+    /// Gives a file its name, in place of what has it (`replaces`), which must not be a directory.
+    fn publish(
+        &self,
+        draft: &Draft<Self::File>,
+        dir: &Self::Dir,
+        name: &[u8],
+        replaces: bool,
+    ) -> Outcome<()>;
+    /// Ends with a draft; one that was not published is removed.
+    fn close(&self, draft: Draft<Self::File>, dir: &Self::Dir, is_published: bool);
+    /// Returns the mark of a directory, [`SYNC_MARK`].
+    fn sync_mark(&self, dir: &Self::Dir) -> Outcome<Option<Vec<u8>>>;
+    /// Sets the mark of a directory, when everything before is on the disk, or removes it.
+    fn set_sync_mark(&self, dir: &Self::Dir, mark: Option<&[u8]>) -> Outcome<()>;
     /// Returns whether a directory is `id` or lies below it.
     fn is_inside(&self, dir: &Self::Dir, id: Id) -> Outcome<bool>;
 
@@ -270,6 +322,15 @@ pub trait Side {
 /// Returns whether a name is none of its own: `.`, `..`, or that of the top.
 pub fn is_dots(name: &[u8]) -> bool {
     name.is_empty() || name == b"." || name == b".."
+}
+
+/// Returns a name that no other file in the directory of `name` has, for a file that gets that name
+/// when it is whole.
+pub fn temporary(name: &[u8]) -> Vec<u8> {
+    // A hasher with random keys.
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    let kept = &name[..name.len().min(TEMPORARY_MAX)];
+    [b".", kept, format!(".{random:016x}").as_bytes()].concat()
 }
 
 /// Returns the mode that a copy by this user gets. A file that changes hands must not run as its

@@ -1,0 +1,93 @@
+//! Arguments of `shoal sync`.
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueHint};
+
+const SYNC_AFTER: &str = "\
+WITHOUT DEST:
+  Everything of the mounted volume that the directory is in is written to the disk. sync(2), and so
+  the command sync, does not reach a filesystem that is served by a process on current kernels. This
+  command does; so does fsync(2) on any one file, because Shoal makes changes durable in the order
+  in which they were made.
+
+WITH DEST:
+  DEST becomes what SOURCE is, as by 'rsync -aHAX SOURCE/ DEST': directories, contents, modes,
+  times, symlinks, hard links within SOURCE, devices, pipes and sockets, extended attributes, access
+  control lists; owners if run by root. Each is a place in a volume, VOLUME:/path, or a directory
+  of this machine, for instance in a mounted volume. DEST is made if it does not exist. What only
+  DEST has stays, unless --delete is given.
+
+  A file is the same if size and time of the last change are; with --checksum, if the contents are.
+  One that differs is written without a name and gets its name when it is whole: after a crash each
+  name has the old file or the new one. Holes stay holes.
+
+BY CHANGES:
+  If SOURCE is in a volume that is not mounted, its mark ('shoal changes') is kept in the attribute
+  user.shoal.sync of DEST after each sync without a failure. The next one then looks only at what
+  has changed since, and takes the time of the changes, not of the files. Everything is compared if
+  there is no mark, or one of another directory or of other options --exclude or --delete; if it is
+  refused, as after a repair of the volume; with --checksum or --full; if SOURCE is the top of a
+  volume with subvolumes, whose changes are not told; and if a directory may have been renamed and
+  the volume does not keep removed names ('shoal changes --keep-removed on').
+  --verbose and --stats say which it was. Changes that others make in DEST are then not seen: --full
+  repairs them.
+
+OUTPUT:
+  With --verbose or --dry-run a line for each change: create, update, link, attributes, delete or
+  delete-tree, and the path.
+
+EXIT STATUS:
+  0   Everything was done.
+  1   Some of it failed; each failure has a line of its own on standard error. Without DEST: it is
+      no mount of Shoal, or the disk failed.
+  2   Wrong usage, or a volume cannot be used: missing, damaged, or in use.
+  24  Files have vanished while they were to be copied; the rest was done.
+
+EXAMPLES:
+    shoal sync /mnt
+    shoal sync --delete --stats vol.img:/home backup.img:/home
+    shoal sync -n --delete ~/mail vol.img:/mail
+";
+
+/// Write everything of a mount to the disk; or make a directory the same as another
+#[derive(Args, Debug)]
+#[command(after_long_help = SYNC_AFTER)]
+pub struct SyncArgs {
+    /// Directory of a mount; with DEST the directory to copy
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub source: OsString,
+    /// Directory that becomes the same
+    #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
+    pub destination: Option<OsString>,
+    /// Remove what SOURCE does not have
+    #[arg(long, requires = "destination")]
+    pub delete: bool,
+    /// Change nothing; print what would be done
+    #[arg(short = 'n', long, requires = "destination")]
+    pub dry_run: bool,
+    /// Print each change
+    #[arg(
+        short,
+        long,
+        requires = "destination",
+        visible_alias = "itemize-changes",
+        visible_short_alias = 'i'
+    )]
+    pub verbose: bool,
+    /// Accepted out of habit: it is always so
+    #[arg(short, long, requires = "destination")]
+    pub archive: bool,
+    /// Leave out, and do not remove, what matches, or the end of its path: * ? [a-z]
+    #[arg(long, value_name = "PATTERN", requires = "destination")]
+    pub exclude: Vec<OsString>,
+    /// Compare contents, not the times of the last change
+    #[arg(short, long, requires = "destination")]
+    pub checksum: bool,
+    /// Compare everything, also if there is a mark of the last sync
+    #[arg(long, requires = "destination")]
+    pub full: bool,
+    /// Print how much was compared and changed
+    #[arg(long, requires = "destination")]
+    pub stats: bool,
+}

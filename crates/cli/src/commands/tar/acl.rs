@@ -1,0 +1,127 @@
+//! Access control lists as text, as archives have them, and as the bytes of their attributes.
+//!
+//! `user::rwx`, `user:1000:r-x`, ..., one a line. Users are written as numbers. Names are read,
+//! too, and a number behind the permissions, as star writes it.
+
+use crate::accounts::Accounts;
+
+/// Version in front of the entries.
+const VERSION: u32 = 2;
+/// Id of entries that are for no one user or group.
+const NO_ID: u32 = u32::MAX;
+
+/// Tags of entries with their words, in the order in which entries stand.
+const TAGS: [(u16, &str, bool); 6] = [
+    (0x01, "user", false),
+    (0x02, "user", true),
+    (0x04, "group", false),
+    (0x08, "group", true),
+    (0x10, "mask", false),
+    (0x20, "other", false),
+];
+
+/// Returns the text of a list; `None` if the bytes are none.
+pub fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (version, entries) = bytes.split_first_chunk::<4>()?;
+    let entries = entries.chunks_exact(8);
+    if u32::from_le_bytes(*version) != VERSION || !entries.remainder().is_empty() {
+        return None;
+    }
+    let mut text = String::new();
+    for entry in entries {
+        let [t0, t1, p0, p1, a, b, c, d] = *entry else { return None };
+        let (tag, bits) = (u16::from_le_bytes([t0, t1]), u16::from_le_bytes([p0, p1]));
+        let (_, word, has_id) = TAGS.iter().find(|(it, ..)| *it == tag)?;
+        let id = match has_id {
+            true => u32::from_le_bytes([a, b, c, d]).to_string(),
+            false => String::new(),
+        };
+        let bit = |bit, letter| if bits & bit != 0 { letter } else { '-' };
+        text.push_str(&format!("{word}:{id}:{}{}{}\n", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')));
+    }
+    Some(text.into_bytes())
+}
+
+/// Returns the bytes of a list; `None` if the text is none.
+pub fn from_text(text: &[u8], accounts: &Accounts) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut entries = Vec::new();
+    for line in text.split(['\n', ',']) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if !line.is_empty() {
+            entries.push(entry(line, accounts)?);
+        }
+    }
+    entries.sort_unstable();
+    let mut bytes = VERSION.to_le_bytes().to_vec();
+    for (tag, id, bits) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&bits.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    Some(bytes)
+}
+
+/// Reads an entry: tag, id, permissions.
+fn entry(line: &str, accounts: &Accounts) -> Option<(u16, u32, u16)> {
+    let line = line.strip_prefix("default:").unwrap_or(line);
+    let fields: Vec<&str> = line.split(':').map(str::trim).collect();
+    let (word, name, permissions, number) = match fields[..] {
+        [word, permissions] => (word, "", permissions, None),
+        [word, name, permissions] => (word, name, permissions, None),
+        [word, name, permissions, number] => (word, name, permissions, Some(number)),
+        _ => return None,
+    };
+    let is_word = |it: &str| it == word || it.get(..1) == Some(word);
+    let (tag, ..) = TAGS.iter().find(|(_, it, id)| is_word(it) && *id != name.is_empty())?;
+    let bit = |letter| match letter {
+        'r' => Some(4),
+        'w' => Some(2),
+        'x' => Some(1),
+        '-' => Some(0),
+        _ => None,
+    };
+    let bits = permissions.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?))?;
+    let id = match (tag, name) {
+        (_, "") => NO_ID,
+        (0x02, name) => accounts.uid(name).or_else(|| number?.parse().ok())?,
+        (_, name) => accounts.gid(name).or_else(|| number?.parse().ok())?,
+    };
+    Some((*tag, id, bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_come_back() {
+        let text =
+            "user::rwx\nuser:7:r-x\nuser:9:---\ngroup::r--\ngroup:8:-w-\nmask::rwx\nother::---\n";
+        let bytes = from_text(text.as_bytes(), &Accounts::default()).expect("a list");
+        assert_eq!(bytes.len(), 4 + 7 * 8);
+        assert_eq!(to_text(&bytes), Some(text.as_bytes().to_vec()));
+    }
+
+    #[test]
+    fn other_ways_to_write_it() {
+        let accounts = Accounts::default();
+        let plain =
+            from_text(b"user::rwx\nuser:5:r--\ngroup::r-x\nmask::r-x\nother::r-x\n", &accounts);
+        let star = b"other::r-x,m:r-x,g::r-x, u:lisa:r--:5 #effective:r--\n,u::rwx";
+        assert!(plain.is_some());
+        assert_eq!(from_text(star, &accounts), plain);
+    }
+
+    #[test]
+    fn what_is_none() {
+        for bad in
+            ["user", "user:lisa:rwx", "user::rwz", "everybody::rwx", "a:b:c:d:e", "mask:5:rwx"]
+        {
+            assert_eq!(from_text(bad.as_bytes(), &Accounts::default()), None, "{bad}");
+        }
+        assert_eq!(to_text(&[2, 0, 0, 0, 1]), None);
+        assert_eq!(to_text(&[3, 0, 0, 0]), None);
+        assert_eq!(to_text(&[2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]), None);
+    }
+}

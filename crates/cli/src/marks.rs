@@ -1,0 +1,42 @@
+//! Marks of the change feed on the command line, and in files.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use shoal::raw::ChangeMark;
+
+use crate::failure::{Failure, Reason, Result};
+
+/// Returns the mark that is given as text, or is in a file; `None` if there is none, or no such
+/// file.
+pub fn read(text: Option<&str>, file: Option<&Path>) -> Result<Option<ChangeMark>> {
+    let (text, label) = match (text, file) {
+        (Some(text), _) => (text.to_owned(), "--since".to_owned()),
+        (None, Some(file)) => {
+            let label = file.display().to_string();
+            match fs::read_to_string(file) {
+                Ok(text) => (text, label),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(Failure::failed(label, Reason::from(error))),
+            }
+        }
+        (None, None) => return Ok(None),
+    };
+    let mark = text.trim_end().parse();
+    mark.map(Some).map_err(|error| Failure::usage(label, Reason::Volume(error)))
+}
+
+/// Replaces the file of a mark, so that it has the old or the new one at any time.
+pub fn replace(file: &Path, mark: &ChangeMark) -> Result<()> {
+    let replaced = || {
+        let mut temporary = file.as_os_str().to_owned();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
+        let mut new = File::create(&temporary)?;
+        writeln!(new, "{mark}")?;
+        new.sync_all()?;
+        fs::rename(&temporary, file)
+    };
+    replaced().map_err(|error| Failure::failed(file.display(), Reason::from(error)))
+}
