@@ -259,7 +259,8 @@ mod tests {
                 _ => (question::Kind::Entry, Vec::new(), name.to_vec()),
             };
             let mut page = [0; question::QUESTION];
-            question::Question { kind, flags: 0, dirs, name }.write(&mut page).unwrap();
+            let question = question::Question { dirs, ..question::Question::new(kind, 0, &name) };
+            question.write(&mut page).unwrap();
             let in_size = question::QUESTION as u32;
             let arg = IoctlIn { cmd: IOCTL_ASK, in_size, ..IoctlIn::default() };
             self.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])

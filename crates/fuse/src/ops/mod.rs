@@ -9,6 +9,7 @@ pub mod control;
 pub mod create;
 pub mod data;
 pub mod dir;
+pub mod feed;
 pub mod inspect;
 pub mod lookup;
 pub mod open;
@@ -21,6 +22,7 @@ pub mod stream;
 pub mod sync;
 pub mod token;
 pub mod tree;
+pub mod tree_change;
 pub mod xattr;
 
 use crate::protocol::control::Cursor;
