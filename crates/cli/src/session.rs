@@ -268,7 +268,7 @@ fn caller() -> Caller {
 
 /// Returns the process's umask. It can only be read by setting it; no other thread makes files
 /// meanwhile.
-fn umask() -> u32 {
+pub fn umask() -> u32 {
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
     umask.as_raw_mode()

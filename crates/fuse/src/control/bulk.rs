@@ -3,7 +3,7 @@
 use super::{QuestionPage, give};
 use crate::protocol::question::*;
 use crate::protocol::wire::QuestionDir;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::{Errno as Os, pread};
 use shoal::raw::{Attr, FileKind, Generation, Ino, Totals};
 use std::io;
@@ -75,7 +75,7 @@ impl ControlFile {
     /// Opens the control file of a directory, of which a descriptor of `O_PATH` is enough.
     ///
     /// # Errors
-    /// `EACCES` if the caller may not search the directory, `ENOTTY` when it is in no mount of
+    /// `EACCES` if the caller may not search the directory, `ENOENT` if it is removed, `ENOTTY` when it is in no mount of
     /// Shoal, `EPROTONOSUPPORT` when a server without control files serves it.
     pub fn open(dir: impl AsFd) -> io::Result<ControlFile> {
         let flags = OFlags::RDONLY
@@ -86,6 +86,10 @@ impl ControlFile {
             | OFlags::NONBLOCK;
         match openat(&dir, CONTROL_NAME, flags, Mode::empty()) {
             Ok(file) => Ok(ControlFile { file, buffer: Vec::new() }),
+            // It has been removed.
+            Err(Os::NOENT) if fstat(&dir).is_ok_and(|found| found.st_nlink == 0) => {
+                Err(Os::NOENT.into())
+            }
             // Other file systems know no such name, or no direct I/O.
             Err(Os::NOENT | Os::INVAL | Os::LOOP) => Err(match is_served(&dir) {
                 true => Os::PROTONOSUPPORT.into(),
