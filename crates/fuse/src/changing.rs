@@ -157,7 +157,7 @@ impl Job {
         volume.references().release(*dir, 1);
         // For whoever waits the change is done when nobody sees old attributes any more.
         if !notices.wait(notices.give([]), PATIENCE) {
-            tracing::warn!(%dir, "the kernel takes long to forget the attributes of a changed tree");
+            tracing::warn!(%dir, "the kernel takes long to forget attributes of a changed tree");
         }
         // What is refused is the caller's affair, not the log's.
         running.finish(done.map_err(|error| Errno(error.code().errno())));

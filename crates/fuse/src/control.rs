@@ -1,5 +1,6 @@
 //! Client of a mount: finds its server, syncs and unmounts it, asks for the names of a file,
-//! removes a tree, lists in bulk, reads changes and makes them, reads counters and orphans, scrubs it, makes and revokes tokens.
+//! removes a tree, lists in bulk, reads changes and makes them, reads counters and orphans, scrubs
+//! it, makes and revokes tokens.
 
 mod bulk;
 mod feed;

@@ -48,7 +48,7 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> TreeChange {
     TreeChange { uid, gid, ..TreeChange::default() }
 }
 
-/// What could not be changed, and why first, by path.
+/// Paths that could not be changed, each with its first error.
 type Failures = BTreeMap<String, Errno>;
 
 fn change(dir: &Path, change: &TreeChange, mode: &str) -> Res<(TreeChanged, Failures)> {

@@ -75,8 +75,9 @@ impl ControlFile {
     /// Opens the control file of a directory, of which a descriptor of `O_PATH` is enough.
     ///
     /// # Errors
-    /// `EACCES` if the caller may not search the directory, `ENOENT` if it is removed, `ENOTTY` when it is in no mount of
-    /// Shoal, `EPROTONOSUPPORT` when a server without control files serves it.
+    /// `EACCES` if the caller may not search the directory, `ENOENT` if it is removed, `ENOTTY`
+    /// when it is in no mount of Shoal, `EPROTONOSUPPORT` when a server without control files
+    /// serves it.
     pub fn open(dir: impl AsFd) -> io::Result<ControlFile> {
         let flags = OFlags::RDONLY
             | OFlags::CLOEXEC

@@ -85,9 +85,9 @@ impl<T> Open<T> {
     }
 
     /// Takes the record; `None` if a path is not whole.
-    fn take(&mut self) -> Option<(Option<T>, Vec<Vec<u8>>, Option<Vec<u8>>)> {
+    fn take(&mut self) -> Option<Open<T>> {
         let open = std::mem::replace(self, Open::new());
-        open.part.is_empty().then_some((open.of, open.paths, open.from))
+        open.part.is_empty().then_some(open)
     }
 }
 
@@ -99,8 +99,8 @@ impl ControlFile {
     /// The user is told what it could find by listing.
     ///
     /// # Errors
-    /// As [`shoal::raw::Changes::since`]. `ECANCELED`: the server ended the answer, because too many
-    /// others were asked for, and this one was read too slowly.
+    /// As [`shoal::raw::Changes::since`]. `ECANCELED`: the server has ended the answer, because too
+    /// many others were asked for, and this one was read too slowly.
     pub fn changes(
         &mut self,
         since: Option<&ChangeMark>,
@@ -239,8 +239,8 @@ fn tell(
     each: &mut dyn FnMut(ChangeFound) -> bool,
     wants: &mut bool,
 ) -> bool {
-    let Some((facts, paths, from)) = open.take() else { return false };
-    if let Some(ChangeFacts { kind, ino, generation, file, more }) = facts
+    let Some(Open { of, paths, from, .. }) = open.take() else { return false };
+    if let Some(ChangeFacts { kind, ino, generation, file, more }) = of
         && *wants
     {
         *wants = each(ChangeFound { kind, ino, generation, file, paths, from, more });
@@ -250,13 +250,10 @@ fn tell(
 
 /// Passes a failure on. Returns whether it makes sense.
 fn told_failure(open: &mut Open<i32>, tell: &mut dyn FnMut(TreeTold<'_>)) -> bool {
-    match open.take() {
-        Some((None, ..)) => true,
-        Some((Some(errno), paths, _)) => {
-            let path = paths.first().map(Vec::as_slice).unwrap_or_default();
-            tell(TreeTold::Failed(path, io::Error::from_raw_os_error(errno)));
-            paths.len() <= 1
-        }
-        None => false,
+    let Some(Open { of, paths, .. }) = open.take() else { return false };
+    if let Some(errno) = of {
+        let path = paths.first().map(Vec::as_slice).unwrap_or_default();
+        tell(TreeTold::Failed(path, io::Error::from_raw_os_error(errno)));
     }
+    paths.len() <= 1
 }

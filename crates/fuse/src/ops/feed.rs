@@ -8,8 +8,7 @@
 //! and a few hundred changes; paths are forgotten between two pieces. There are at most
 //! [`crate::streams`]' number of readers; one that is not read gives way.
 
-use super::Context;
-use super::stream::same_dir;
+use super::{Context, same_dir};
 use crate::feeds::Feed;
 use crate::protocol::Errno;
 use crate::protocol::flags::{MAY_EXEC, MAY_READ};

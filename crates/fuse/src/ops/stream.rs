@@ -21,7 +21,7 @@
 //! where OPEN is not sent, programs ask for direct I/O themselves, and the kernel would complete a
 //! short direct read from its cache.
 
-use super::{Context, Outcome, attr, feed, tree_change};
+use super::{Context, Outcome, attr, feed, gone, same_dir, tree_change};
 use crate::protocol::flags::*;
 use crate::protocol::question::*;
 use crate::protocol::reply::{attr_out, entry, put, statx_out};
@@ -29,8 +29,7 @@ use crate::protocol::wire::*;
 use crate::protocol::{Errno, Opcode, Request};
 use crate::streams::Asked;
 use shoal::raw::{
-    Attr, Caller, Code, DirEntry, Error, FileKind, Generation, Ino, Time, Totals, TotalsScan,
-    Volume,
+    Attr, Caller, Code, DirEntry, FileKind, Generation, Ino, Time, Totals, TotalsScan, Volume,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,24 +177,6 @@ fn read(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         reading.goes_on();
     }
     Ok(piece.finish(kind, answered?))
-}
-
-/// Returns the attributes of a directory that has not been removed since.
-pub fn same_dir(volume: &Volume, (dir, generation): (Ino, Generation)) -> Result<Attr, Errno> {
-    let attr = volume.attributes().getattr(dir).map_err(gone)?;
-    match attr.kind {
-        _ if attr.generation != generation || attr.nlink == 0 => Err(Errno::ENOENT),
-        FileKind::Directory => Ok(attr),
-        _ => Err(Code::NotDirectory.into()),
-    }
-}
-
-/// Returns the errno for a caller who names a file by what it was.
-fn gone(error: Error) -> Errno {
-    match error.is(Code::Stale) {
-        true => Errno::ENOENT,
-        false => error.into(),
-    }
 }
 
 /// Answers a question for an entry.

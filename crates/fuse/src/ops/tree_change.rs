@@ -14,8 +14,7 @@
 //! kernel collects writes (`writeback`) it believes its own times, so there times are not changed
 //! in bulk (`EOPNOTSUPP`).
 
-use super::Context;
-use super::stream::same_dir;
+use super::{Context, same_dir};
 use crate::changing::Failure;
 use crate::protocol::Errno;
 use crate::protocol::flags::MAY_EXEC;

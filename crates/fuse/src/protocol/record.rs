@@ -120,7 +120,7 @@ pub enum Record<'a> {
         /// All removed names were told.
         all_removed: bool,
     },
-    /// Whether something is newer than the mark.
+    /// News: something may be newer than the mark.
     Newer(bool),
     /// Something that could not be changed; its path follows, unless it is the directory itself.
     Failure {
