@@ -118,6 +118,8 @@ struct State {
 struct FeedOf {
     /// Number of the question.
     number: u64,
+    /// Its file.
+    id: u64,
     uid: u32,
 }
 
@@ -178,11 +180,11 @@ impl Streams {
         Ok(())
     }
 
-    /// Makes room for an answer about changes to this question, which is being read.
+    /// Makes room for an answer about changes to this question of a file, which is being read.
     ///
     /// # Errors
     /// `EAGAIN`: all others are being read, or are root's.
-    pub fn admit(&self, asked: &Asked) -> Result<(), Errno> {
+    pub fn admit(&self, id: Ino, asked: &Asked) -> Result<(), Errno> {
         let state = &mut *self.0.lock();
         let uid = asked.who.uid;
         let own = state.feeds.iter().filter(|feed| feed.uid == uid).count();
@@ -191,7 +193,7 @@ impl Streams {
         } else if state.feeds.len() >= FEEDS_MAX {
             state.end_feed(|feed| uid == 0 || feed.uid != 0)?;
         }
-        state.feeds.push(FeedOf { number: asked.number, uid });
+        state.feeds.push(FeedOf { number: asked.number, id: id.0, uid });
         Ok(())
     }
 
@@ -257,12 +259,10 @@ impl Streams {
 impl State {
     /// Ends the oldest of these answers about changes that is not being read.
     fn end_feed(&mut self, may_end: impl Fn(&FeedOf) -> bool) -> Result<(), Errno> {
-        for at in 0..self.feeds.len() {
-            let feed = self.feeds[at];
-            let is_its = |asked: &&mut Box<Asked>| asked.number == feed.number;
-            let mut waiting = self.nodes.values_mut().filter_map(|node| node.asked.as_mut());
-            if may_end(&feed)
-                && let Some(asked) = waiting.find(is_its)
+        for (at, feed) in self.feeds.iter().enumerate() {
+            let waiting = self.nodes.get_mut(&feed.id).and_then(|node| node.asked.as_mut());
+            if may_end(feed)
+                && let Some(asked) = waiting.filter(|asked| asked.number == feed.number)
             {
                 asked.work = Work::Ended;
                 self.feeds.remove(at);

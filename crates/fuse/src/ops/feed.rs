@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// that is all.
 pub fn changes(
     cx: &Context<'_>,
-    dir: (Ino, Generation),
+    (id, dir): (Ino, (Ino, Generation)),
     asked: &mut Asked,
     piece: &mut Piece<'_>,
     slice: Duration,
@@ -38,7 +38,7 @@ pub fn changes(
             true => None,
             false => Some(mark_of(&asked.question.name)?),
         };
-        cx.session.streams.admit(asked)?;
+        cx.session.streams.admit(id, asked)?;
         let reader = volume.changes().since(&asked.who, dir.0, since.as_ref()).map_err(refused)?;
         asked.work = Work::Feed(Box::new(Feed::new(reader)));
     }

@@ -166,7 +166,7 @@ fn read(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         Kind::Entry => entry_of(cx.volume, dir, asked, &mut piece),
         Kind::Totals => totals(cx.volume, dir, asked, &stop)
             .and_then(|totals| Ok(piece.push(&Record::Totals(totals.ok_or(Errno::EINTR)?)))),
-        Kind::Changes => feed::changes(cx, dir, asked, &mut piece, SLICE),
+        Kind::Changes => feed::changes(cx, (id, dir), asked, &mut piece, SLICE),
         Kind::Newer => feed::newer(cx, asked, &mut piece),
         Kind::Change => tree_change::change(cx, (id, dir), asked, &mut piece, SLICE),
         // Never kept.
