@@ -337,16 +337,24 @@ fn control(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
 /// Questions to a control file, and pieces of answers.
 fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let ask = |kind, dirs: &[QuestionDir], name: &[u8]| {
-        let (dirs, name) = (dirs.to_vec(), name.to_vec());
         let len = 16 + 24 * dirs.len() + name.len();
         let mut page = [0; question::QUESTION];
-        Question { kind, flags: 0, dirs, name }.write(&mut page).ok_or("a short question")?;
+        let question = Question { dirs: dirs.to_vec(), ..Question::new(kind, 0, name) };
+        question.write(&mut page).ok_or("a short question")?;
         Ok::<_, &str>(page[..len].to_vec())
     };
     let dir = QuestionDir { ino: 77, cookie: 5, generation: 3, padding: 0 };
     put("question", "list", &ask(question::Kind::List, &[dir, dir], b"")?)?;
     put("question", "entry", &ask(question::Kind::Entry, &[], b"name")?)?;
     put("question", "totals", &ask(question::Kind::Totals, &[], b"")?)?;
+    put("question", "changes", &ask(question::Kind::Changes, &[], &[b'A'; 76])?)?;
+    put("question", "newer", &ask(question::Kind::Newer, &[], &[b'A'; 76])?)?;
+    put("question", "cancel", &ask(question::Kind::Cancel, &[], b"")?)?;
+    let time = Some(shoal::raw::SetTime::To(shoal::raw::Time { sec: 77, nsec: 5 }));
+    let set = shoal::raw::TreeChange { uid: Some(7), mtime: time, ..Default::default() };
+    let mut page = [0; question::QUESTION];
+    Question::change(&set, "u=rwX,go-w", 0o022).write(&mut page).ok_or("a short question")?;
+    put("question", "change", &page[..16 + 40 + 10])?;
     let (ino, kind) = (shoal::raw::Ino(9), shoal::raw::FileKind::Directory);
     let generation = shoal::raw::Generation(1);
     let pieces = [
@@ -357,6 +365,34 @@ fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         ),
         ("piece-end", question::Kind::List, Record::End { dir: 0, cookie: 7, errno: 0 }),
         ("piece-totals", question::Kind::Totals, Record::Totals(shoal::raw::Totals::default())),
+        (
+            "piece-change",
+            question::Kind::Changes,
+            Record::Change(question::ChangeFacts {
+                kind: shoal::raw::ChangeKind::Renamed,
+                ino,
+                generation,
+                file: Some(kind),
+                more: true,
+            }),
+        ),
+        (
+            "piece-path",
+            question::Kind::Changes,
+            Record::Path { is_from: true, goes_on: true, text: b"a/b" },
+        ),
+        (
+            "piece-mark",
+            question::Kind::Changes,
+            Record::Mark { text: &[b'A'; 76], all_removed: true },
+        ),
+        ("piece-newer", question::Kind::Newer, Record::Newer(true)),
+        ("piece-failure", question::Kind::Change, Record::Failure { ino, errno: 13 }),
+        (
+            "piece-progress",
+            question::Kind::Change,
+            Record::Progress(question::Progress { inodes: 1, failures: 2, untold: 3, cancelled: true }),
+        ),
     ];
     for (name, kind, record) in pieces {
         let mut room = vec![0; question::PIECE_MIN];

@@ -26,7 +26,7 @@ pub use attributes::{
     XattrRmArgs, XattrSetArgs,
 };
 pub use change::{ChmodArgs, ChownArgs, TouchArgs};
-pub use changes::{ChangesArgs, Keep};
+pub use changes::{ChangesArgs, Keep, WatchArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
@@ -137,6 +137,7 @@ pub enum Command {
     Cat(CatArgs),
     Find(FindArgs),
     Changes(ChangesArgs),
+    Watch(WatchArgs),
     Du(DuArgs),
     Cp(CpArgs),
     Tar(TarArgs),

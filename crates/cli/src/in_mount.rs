@@ -7,19 +7,24 @@
 
 use std::fs::canonicalize;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags, listxattr, llistxattr, makedev,
-    openat, openat2, readlinkat, statx, unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Timespec, Timestamps,
+    UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat, listxattr, llistxattr, makedev, openat, openat2,
+    readlinkat, statx, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
-use shoal::raw::{Attr, Code, Error, FileKind, Generation, Ino, Result, Time, Totals};
-use shoal_fuse::{Asked, ControlFile, Listed};
+use shoal::raw::{
+    Attr, ChangeMark, Code, Error, FileKind, Generation, Ino, Result, SetAttr, SetTime, Time,
+    Totals, TreeChange, TreeChanged,
+};
+use shoal_fuse::{Asked, ChangeFound, ChangesEnd, ControlFile, Listed, TreeTold};
 
 use crate::location::{Split, join, split_last};
 use crate::mounted::NOT_THIS_VERSION;
@@ -30,6 +35,10 @@ use crate::source::{Batch, DirId, Source};
 const AT_ONCE: usize = 16;
 /// Bytes of all names of extended attributes of a file, at most.
 const NAMES_MAX: usize = 64 << 10;
+
+/// Message for an answer that the server has ended.
+const GAVE_WAY: &str = "the mount has given up this answer for those of others: try again, and \
+                        read it without long pauses";
 
 /// A directory in a mount.
 #[derive(Debug)]
@@ -159,6 +168,93 @@ impl InMount {
         self.with_control(|control| control.totals(subvolumes)).ok()
     }
 
+    /// Passes what has changed below the place to `each`, which returns whether it wants more.
+    /// Returns the end, unless it did not.
+    pub fn changes(
+        &self,
+        since: Option<&ChangeMark>,
+        each: &mut dyn FnMut(ChangeFound) -> bool,
+    ) -> Result<Option<ChangesEnd>> {
+        self.searched()?;
+        self.with_control(|control| control.changes(since, each)).map_err(|error| {
+            let full = |what: &str| {
+                let text = format!("{what}: a full scan is needed, which is a call without a mark");
+                Error::refused(error.code(), text)
+            };
+            match error.code() {
+                Code::CrossRoot => full("the mark is of another volume or subvolume"),
+                Code::Stale => full("the mark is from before a repair, or from the future"),
+                _ => error,
+            }
+        })
+    }
+
+    /// Returns a mark of this moment.
+    pub fn mark(&self) -> Result<ChangeMark> {
+        self.searched()?;
+        self.with_control(ControlFile::mark)
+    }
+
+    /// Returns whether anything may have changed since a mark.
+    pub fn is_newer(&self, mark: &ChangeMark) -> Result<bool> {
+        self.with_control(|control| control.is_newer(mark))
+    }
+
+    /// Changes the place and everything below it by one call of the server. `None`: it must be done
+    /// file by file, and nothing has been changed.
+    pub fn change_tree(
+        &self,
+        change: &TreeChange,
+        mode: (&str, u32),
+        watch: &mut dyn FnMut(TreeTold<'_>) -> ControlFlow<()>,
+    ) -> Result<Option<TreeChanged>> {
+        // The control file of a directory that may not be searched cannot be opened.
+        if self.name.is_some() {
+            return Ok(None);
+        }
+        let changed = self.with_control(|control| control.change_tree(change, mode, watch));
+        match changed {
+            Ok(changed) => Ok(Some(changed)),
+            // The last one from a server that does not know the question.
+            Err(error)
+                if matches!(
+                    error.code(),
+                    Code::TooBig | Code::NameTooLong | Code::NotSupported | Code::Invalid
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that the place itself is the directory of the control files.
+    fn searched(&self) -> Result<()> {
+        match self.name {
+            None => Ok(()),
+            Some(_) => Err(Code::Access.into()),
+        }
+    }
+
+    /// Opens a file of a walk, or the place itself, to change it; only its name is needed for that.
+    /// `follow`: the target of a symlink.
+    pub fn open_file(&self, path: &[u8], follow: bool) -> Result<OpenFile> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        if path == self.start && follow {
+            return open_path(path);
+        }
+        let file = match path == self.start {
+            true => openat(CWD, path, flags, Mode::empty()),
+            false => {
+                let (dir, name) = self.parent(path)?;
+                openat(&*dir, &name[..], flags, Mode::empty())
+            }
+        };
+        let file = file.map_err(|error| error_of(error.into()))?;
+        let attr = stat_at(&file, "", AtFlags::EMPTY_PATH)?;
+        Ok(OpenFile { file, attr })
+    }
+
     /// Returns the attributes, as they are now, of a file of a walk.
     pub fn attributes(&self, path: &[u8]) -> Result<Attr> {
         if path == self.start {
@@ -216,6 +312,52 @@ impl InMount {
     }
 }
 
+/// An open file of a mount.
+pub struct OpenFile {
+    /// Opened without any right to it.
+    file: OwnedFd,
+    /// Its attributes when it was opened.
+    pub attr: Attr,
+}
+
+impl OpenFile {
+    /// Changes owner, permission bits and times; returns the new attributes.
+    pub fn set(&self, set: &SetAttr) -> Result<Attr> {
+        let file = &self.file;
+        let failed = |error: Errno| error_of(error.into());
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            chownat(file, "", uid, gid, AtFlags::EMPTY_PATH).map_err(failed)?;
+        }
+        if let Some(mode) = set.mode {
+            // What is opened without rights has no mode of its own to change.
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            chmod(path, Mode::from_raw_mode(mode)).map_err(failed)?;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            let time = |time: Option<SetTime>| match time {
+                None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+                Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+                Some(SetTime::To(time)) => {
+                    Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) }
+                }
+            };
+            let times =
+                Timestamps { last_access: time(set.atime), last_modification: time(set.mtime) };
+            utimensat(file, "", &times, AtFlags::EMPTY_PATH).map_err(failed)?;
+        }
+        stat_at(file, "", AtFlags::EMPTY_PATH)
+    }
+}
+
+/// Makes an empty file at a path in a mount.
+pub fn create(path: &[u8]) -> Result<()> {
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let made = openat(CWD, path, flags, Mode::from_raw_mode(0o666));
+    made.map(drop).map_err(|error| error_of(error.into()))
+}
+
 /// Result of a lookup: the place, if it is in a mount; or the mount's refusal.
 type Looked = std::result::Result<Option<(InMount, Attr)>, Error>;
 
@@ -259,8 +401,16 @@ impl Source for InMount {
     }
 }
 
+/// Opens a file of a mount by its path.
+pub fn open_path(path: &[u8]) -> Result<OpenFile> {
+    let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let file = file.map_err(|error| error_of(error.into()))?;
+    let attr = stat_at(&file, "", AtFlags::EMPTY_PATH)?;
+    Ok(OpenFile { file, attr })
+}
+
 /// Returns whether the nearest directory above a path is in a mount.
-fn is_below_mount(path: &[u8]) -> bool {
+pub fn is_below_mount(path: &[u8]) -> bool {
     let mut above = path;
     loop {
         above = match split_last(above) {
@@ -311,9 +461,13 @@ fn attr_of(found: &Statx) -> Option<Attr> {
 }
 
 /// Returns the error of the volume that is the same as one of the system.
-fn error_of(error: io::Error) -> Error {
-    if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) {
-        return Error::refused(Code::NotSupported, NOT_THIS_VERSION);
+pub fn error_of(error: io::Error) -> Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::PROTONOSUPPORT) => {
+            return Error::refused(Code::NotSupported, NOT_THIS_VERSION);
+        }
+        Some(Errno::CANCELED) => return Error::refused(Code::Again, GAVE_WAY),
+        _ => {}
     }
     let errno = error.raw_os_error().unwrap_or(0);
     match Code::ALL.iter().find(|code| code.errno() == errno) {

@@ -114,6 +114,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Cat(args) => commands::cat::run(args),
         Command::Find(args) => commands::find::run(args),
         Command::Changes(args) => commands::changes::run(args),
+        Command::Watch(args) => commands::changes::watch(args),
         Command::Du(args) => commands::usage::run(args),
         Command::Cp(args) => commands::copy::run(args),
         Command::Tar(args) => commands::tar::run(args),

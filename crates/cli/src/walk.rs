@@ -12,7 +12,7 @@ use shoal::raw::{Error, FileKind, Ino};
 
 use crate::ahead::{Ahead, Job};
 use crate::location;
-use crate::session::{Cursor, Found, Session};
+use crate::session::{Cursor, Found};
 use crate::source::{Batch, Source};
 
 /// The parts of a tree that a walk goes to, and how.
@@ -69,16 +69,6 @@ pub struct Walk<'a> {
 impl Walk<'_> {
     /// Starts at directory `top`, whose path is `path`, and does `work` with the walk. `top` itself
     /// is not returned.
-    pub fn run<T>(
-        session: &Session,
-        (top, path): (Found, &[u8]),
-        options: Options,
-        work: impl FnOnce(&mut Walk<'_>) -> T,
-    ) -> T {
-        Walk::through(session, (top, path), options, work)
-    }
-
-    /// The same in a volume or a mount.
     pub fn through<T>(
         source: &dyn Source,
         (top, path): (Found, &[u8]),

@@ -553,3 +553,29 @@ fn mkdir_once(volume: &Volume, n: u64) -> Ino {
         Err(_) => mkdir(volume, ROOT, &name),
     }
 }
+
+/// The steps of a reader, one at a time, tell the same; and a mark says without reading that there
+/// is something new.
+#[test]
+fn steps_tell_what_batches_tell() {
+    let (_device, volume) = keeping();
+    let feed = volume.changes();
+    let mark = feed.mark(ROOT).unwrap();
+    assert!(!feed.is_newer(&mark));
+    let dir = mkdir(&volume, ROOT, "dir");
+    assert!(feed.is_newer(&mark));
+    for n in 0..50 {
+        create(&volume, dir, &n.to_string());
+    }
+    (0..20).for_each(|n| unlink(&volume, dir, &n.to_string()));
+    rename(&volume, (dir, "30"), (ROOT, "new"));
+    let (batches, _) = read(&volume, &Caller::root(), ROOT, &mark);
+    let mut reader = feed.since(&Caller::root(), ROOT, Some(&mark)).unwrap();
+    let mut steps = Vec::new();
+    while !reader.is_done() {
+        steps.extend(feed.next_of_step(&mut reader, 3).unwrap());
+        reader.forget_paths();
+    }
+    assert_eq!(lines(&steps), lines(&batches));
+    assert!(steps.len() > 30 && !feed.is_newer(&reader.mark()));
+}

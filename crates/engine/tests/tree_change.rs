@@ -368,6 +368,44 @@ fn a_cancelled_change_leaves_nothing_behind() {
     assert_clean(&again);
 }
 
+/// A call that leaves its change midway: the rest is made once, by the session or the next one.
+#[test]
+fn a_change_that_is_left_is_continued() {
+    let (device, volume) = fresh(&steps_of(2));
+    let (top, names) = tree(&volume);
+    let beside = create(&volume, Ino::ROOT, "beside", 0o600);
+    volume.sync().unwrap();
+    // Made twice it would be another one.
+    let shift = mode_of("u=g,g=o,o=");
+    let wanted = {
+        let whole = Volume::open_on(common::copy(&device), &steps_of(2)).unwrap();
+        change(&whole, &Caller::root(), top, &shift);
+        everything(&whole, top)
+    };
+    for after in [0, 1, 60] {
+        let volume = Volume::open_on(common::copy(&device), &steps_of(2)).unwrap();
+        let begun = AtomicU64::new(0);
+        let watch = |step: &TreeStep<'_>| {
+            begun.store(step.inodes, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        };
+        let changes = volume.tree_changes();
+        let leave = || begun.load(Ordering::Relaxed) > after;
+        let left = changes.change_tree_until(&Caller::root(), top, &shift, 2, &watch, &leave);
+        assert!(left.is_err_and(|error| error.is(Code::Again)));
+        assert!(begun.load(Ordering::Relaxed) < names);
+        // The next call completes it first.
+        change(&volume, &Caller::root(), beside, &owner(5, 5));
+        assert!(everything(&volume, top) == wanted, "{after}");
+        assert_clean(&volume);
+    }
+    let changes = volume.tree_changes();
+    let none = |_: &TreeStep<'_>| ControlFlow::Continue(());
+    let left = changes.change_tree_until(&Caller::root(), top, &shift, 1, &none, &|| true);
+    assert!(left.is_err_and(|error| error.is(Code::Again)), "nothing is begun");
+    assert!(everything(&volume, top) != wanted);
+}
+
 #[test]
 fn who_keeps_attributes_is_told() {
     let (_, volume) = fresh(&steps_of(3));

@@ -158,14 +158,15 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
 mod tests {
     use super::*;
     use crate::notices::Notice;
+    use crate::protocol::CONTROL;
     use crate::protocol::control::{END, Kind, PAGE, VERSION, entries, parse};
     use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL};
+    use crate::protocol::question::{self, Question};
     use crate::protocol::wire::*;
-    use crate::protocol::{CONTROL, question};
     use crate::session::Rules;
     use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
-    use shoal::raw::{Caller, Handle, MkfsOptions, OpenOptions, Rights, Volume};
+    use shoal::raw::{Caller, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
     use zerocopy::{Immutable, IntoBytes};
@@ -247,19 +248,25 @@ mod tests {
     }
 
     impl Bench {
-        /// Asks a control file: a list of the top, or for the entry of a name.
+        /// Asks a control file: a list of the top, for the entry of a name, for changes, for a
+        /// change of the owner.
         fn ask(&mut self, node: u64, kind: u16, name: &[u8]) -> Result<Vec<u8>, Errno> {
             let top = self.volume().attributes().getattr(Ino::ROOT).unwrap();
             let (ino, generation) = (top.ino.0, top.generation.0);
-            let (kind, dirs, name) = match kind {
+            let question = match kind {
                 1 => {
                     let dir = QuestionDir { ino, cookie: 0, generation, padding: 0 };
-                    (question::Kind::List, vec![dir], Vec::new())
+                    Question::list(0, vec![dir])
                 }
-                _ => (question::Kind::Entry, Vec::new(), name.to_vec()),
+                4 => Question::new(question::Kind::Changes, 0, b""),
+                6 => {
+                    let owner = TreeChange { uid: Some(7), ..TreeChange::default() };
+                    Question::change(&owner, "u=rwX", 0o022)
+                }
+                _ => Question::new(question::Kind::Entry, 0, name),
             };
             let mut page = [0; question::QUESTION];
-            question::Question { kind, flags: 0, dirs, name }.write(&mut page).unwrap();
+            question.write(&mut page).unwrap();
             let in_size = question::QUESTION as u32;
             let arg = IoctlIn { cmd: IOCTL_ASK, in_size, ..IoctlIn::default() };
             self.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])
@@ -493,7 +500,7 @@ mod tests {
         let node = prop_oneof![
             4 => 0u64..6,
             1 => (1u64 << 63)..(1u64 << 63) + 3,
-            1 => CONTROL + 1..CONTROL + 4,
+            1 => CONTROL + 1..CONTROL + 6,
         ];
         (op, node, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
     }
@@ -594,9 +601,9 @@ mod tests {
             let mut bench = Bench::with(Rules { tokens: true, ..Rules::default() });
             let shared = bench.share(b"shared\0");
             prop_assert!(bench.call(Opcode::Lookup, DIRECTORY.0, &[&shared]).is_ok());
-            for kind in 1..3 {
+            for (number, kind) in (1..).zip([1, 2, 4, 6]) {
                 bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
-                let asked = bench.ask(CONTROL + u64::from(kind), kind, b".");
+                let asked = bench.ask(CONTROL + number, kind, b".");
                 prop_assert!(asked.is_ok());
             }
             for (op, node, ext, words, payload) in requests {

@@ -11,6 +11,7 @@
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
 //! | `stats`, `caller` | counters; the caller of a request |
 //! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
+//! | `feeds`, `changing` | answers about changes; changes of trees in progress |
 //! | `service` | interface between a transport and its server |
 //! | `sweep` | names below a removed tree, dropped by the kernel in the background |
 //! | `tokens` | nodes of files that were opened by tokens |
@@ -35,8 +36,10 @@ mod table;
 mod unread;
 
 mod caller;
+mod feeds;
 mod notices;
 
+mod changing;
 pub mod service;
 mod streams;
 mod sweep;
@@ -54,9 +57,10 @@ mod mount;
 mod control;
 
 pub use control::{
-    Asked, ControlFile, EntryFound, Link, Listed, Names, Orphans, ScrubStep, Shared, is_in_mount,
-    is_mounted, names_of, orphans_of, read_only_reason_of, remove_tree, revoke_tokens, scrub_of,
-    server_pid, share, stats_of, sync, trim, unmount, unmount_and_wait, unmount_lazy,
+    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Link, Listed, Names, Orphans,
+    ScrubStep, Shared, TreeTold, is_in_mount, is_mounted, names_of, orphans_of,
+    read_only_reason_of, remove_tree, revoke_tokens, scrub_of, server_pid, share, stats_of, sync,
+    trim, unmount, unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;

@@ -1,5 +1,6 @@
 //! State shared by all requests of one mount: the volume, and the division of permission checks.
 
+use crate::changing::Changing;
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::pages::Pages;
@@ -35,6 +36,8 @@ pub struct Session {
     pub tokens: Tokens,
     /// Control files.
     pub streams: Streams,
+    /// Changes of trees that control files were asked for.
+    pub changing: Changing,
 }
 
 impl Session {
@@ -43,7 +46,20 @@ impl Session {
         let (unread, pages) = (Unread::default(), Pages::default());
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
         let (tokens, streams) = (Tokens::default(), Streams::default());
-        Session { volume, rules, top, notices, unread, pages, listings, sweeper, tokens, streams }
+        let changing = Changing::default();
+        Session {
+            volume,
+            rules,
+            top,
+            notices,
+            unread,
+            pages,
+            listings,
+            sweeper,
+            tokens,
+            streams,
+            changing,
+        }
     }
 
     /// Returns the inode of a node id. The kernel calls the top 1, whatever it is.
@@ -160,6 +176,8 @@ pub struct Rules {
     /// Tokens are opened by name (`ops/token.rs`). Only where OPEN is sent, and the kernel collects
     /// no writes.
     pub tokens: bool,
+    /// The kernel collects writes, and keeps times and sizes of its own.
+    pub writeback: bool,
 }
 
 impl Rules {

@@ -14,7 +14,14 @@
 //! | questions of a user, without root's | [`USER_QUESTIONS_MAX`] | `EAGAIN` |
 //! | questions of all | [`QUESTIONS_MAX`] | `EAGAIN` |
 //! | reads under way | [`READS_MAX`], of a user other than root half of them | `EAGAIN` |
+//! | answers about changes of a user, without root's | [`USER_FEEDS_MAX`] | the user's oldest ends: `ECANCELED` |
+//! | answers about changes | [`FEEDS_MAX`] | the oldest ends, of another user than root unless root asks |
+//!
+//! Only the answers about changes keep more than a place: a reader of the volume's feed. *Why the
+//! oldest ends*: a program that stops reading would otherwise keep others out for ever.
 
+use crate::changing::Running;
+use crate::feeds::Feed;
 use crate::protocol::question::{QUESTION, Question};
 use crate::protocol::{CONTROL, Errno};
 use parking_lot::Mutex;
@@ -29,6 +36,10 @@ const USER_QUESTIONS_MAX: usize = 256;
 const QUESTIONS_MAX: usize = 16 << 10;
 /// Most reads under way: fewer than a ring has slots, and than there are threads to answer them.
 const READS_MAX: usize = 24;
+/// Most answers about changes of a user.
+const USER_FEEDS_MAX: usize = 2;
+/// Most answers about changes.
+const FEEDS_MAX: usize = 8;
 
 const _: () = assert!(QUESTIONS_MAX * QUESTION <= 64 << 20);
 
@@ -50,8 +61,22 @@ pub struct Asked {
     pub cookie: u64,
     /// Entries of it that were returned.
     pub entries: usize,
+    /// State of an answer about changes, or of a change.
+    pub work: Work,
     /// Number of the question.
     number: u64,
+}
+
+/// State of an answer that is more than a place.
+pub enum Work {
+    /// None yet.
+    None,
+    /// Changes are being told.
+    Feed(Box<Feed>),
+    /// Too many others are.
+    Ended,
+    /// A change is being made.
+    Change(Arc<Running>),
 }
 
 /// A control file.
@@ -63,6 +88,8 @@ struct Node {
     asked: Option<Box<Asked>>,
     /// Number of the last question; 0: none yet, or its answer is not wanted.
     number: u64,
+    /// The last change that it was asked for.
+    change: Option<Arc<Running>>,
 }
 
 /// The control files of a mount.
@@ -82,6 +109,18 @@ struct State {
     total: usize,
     /// Reads under way.
     reads: Vec<Reader>,
+    /// Answers about changes: questions with their files and users, that read last at the end.
+    feeds: Vec<FeedOf>,
+}
+
+/// An answer about changes.
+#[derive(Clone, Copy)]
+struct FeedOf {
+    /// Number of the question.
+    number: u64,
+    /// Its file.
+    id: u64,
+    uid: u32,
 }
 
 /// A read under way.
@@ -98,7 +137,7 @@ impl Streams {
         let state = &mut *self.0.lock();
         state.made += 1;
         let id = CONTROL | state.made;
-        let node = Node { dir, generation, lookups: 1, asked: None, number: 0 };
+        let node = Node { dir, generation, lookups: 1, asked: None, number: 0, change: None };
         state.nodes.insert(id, node);
         Ino(id)
     }
@@ -134,10 +173,49 @@ impl Streams {
         state.total += 1;
         *state.questions.entry(who.uid).or_default() += 1;
         let number = state.asked;
-        let asked = Asked { question, who, at: 0, cookie: 0, entries: 0, number };
+        let asked = Asked { question, who, at: 0, cookie: 0, entries: 0, work: Work::None, number };
         if let Some(node) = state.nodes.get_mut(&id.0) {
             (node.asked, node.number) = (Some(Box::new(asked)), number);
         }
+        Ok(())
+    }
+
+    /// Makes room for an answer about changes to this question of a file, which is being read.
+    ///
+    /// # Errors
+    /// `EAGAIN`: all others are being read, or are root's.
+    pub fn admit(&self, id: Ino, asked: &Asked) -> Result<(), Errno> {
+        let state = &mut *self.0.lock();
+        let uid = asked.who.uid;
+        let own = state.feeds.iter().filter(|feed| feed.uid == uid).count();
+        if uid != 0 && own >= USER_FEEDS_MAX {
+            state.end_feed(|feed| feed.uid == uid)?;
+        } else if state.feeds.len() >= FEEDS_MAX {
+            state.end_feed(|feed| uid == 0 || feed.uid != 0)?;
+        }
+        state.feeds.push(FeedOf { number: asked.number, id: id.0, uid });
+        Ok(())
+    }
+
+    /// Records the change that a file was asked for.
+    pub fn changes(&self, id: Ino, change: Arc<Running>) {
+        if let Some(node) = self.0.lock().nodes.get_mut(&id.0) {
+            node.change = Some(change);
+        }
+    }
+
+    /// Cancels the change that a file was asked for.
+    ///
+    /// # Errors
+    /// `EPERM`: it is another user's; `EINVAL`: there is none.
+    pub fn cancel(&self, id: Ino, uid: u32) -> Result<(), Errno> {
+        let state = self.0.lock();
+        let node = state.nodes.get(&id.0).ok_or(Errno::ESTALE)?;
+        let change = node.change.as_ref().ok_or(Errno::EINVAL)?;
+        if !change.is_of(uid) {
+            return Err(Errno::EPERM);
+        }
+        change.cancel();
         Ok(())
     }
 
@@ -179,9 +257,25 @@ impl Streams {
 }
 
 impl State {
+    /// Ends the oldest of these answers about changes that is not being read.
+    fn end_feed(&mut self, may_end: impl Fn(&FeedOf) -> bool) -> Result<(), Errno> {
+        for (at, feed) in self.feeds.iter().enumerate() {
+            let waiting = self.nodes.get_mut(&feed.id).and_then(|node| node.asked.as_mut());
+            if may_end(feed)
+                && let Some(asked) = waiting.filter(|asked| asked.number == feed.number)
+            {
+                asked.work = Work::Ended;
+                self.feeds.remove(at);
+                return Ok(());
+            }
+        }
+        Err(Errno::EAGAIN)
+    }
+
     /// Counts a question no longer.
     fn dropped(&mut self, asked: Option<Box<Asked>>) {
         let Some(asked) = asked else { return };
+        self.feeds.retain(|feed| feed.number != asked.number);
         self.total -= 1;
         if let Some(own) = self.questions.get_mut(&asked.who.uid) {
             *own -= 1;
@@ -217,6 +311,10 @@ impl Reading<'_> {
         if let Some(node) = state.nodes.get_mut(&self.id.0)
             && self.asked.as_ref().is_some_and(|asked| asked.number == node.number)
         {
+            if let Some(at) = state.feeds.iter().position(|feed| feed.number == node.number) {
+                // The newest.
+                state.feeds[at..].rotate_left(1);
+            }
             node.asked = self.asked.take();
         }
     }
@@ -240,7 +338,7 @@ mod tests {
     use crate::protocol::question::Kind;
 
     fn question() -> Question {
-        Question { kind: Kind::Totals, flags: 0, dirs: Vec::new(), name: Vec::new() }
+        Question::new(Kind::Totals, 0, b"")
     }
 
     fn user(uid: u32) -> Caller {
@@ -250,8 +348,8 @@ mod tests {
     impl Streams {
         fn is_empty(&self) -> bool {
             let state = self.0.lock();
-            let counts = [state.nodes.len(), state.questions.len(), state.total, state.reads.len()];
-            counts == [0; 4]
+            let (nodes, questions) = (state.nodes.len(), state.questions.len());
+            [nodes, questions, state.total, state.reads.len(), state.feeds.len()] == [0; 5]
         }
     }
 

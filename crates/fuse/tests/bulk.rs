@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use shoal::raw::{Attr, FileKind, Generation, Ino};
 use shoal_fuse::protocol::flags::{IOCTL_ASK, QUESTION};
-use shoal_fuse::protocol::question::{Kind, PIECE, Question};
+use shoal_fuse::protocol::question::{PIECE, Question};
 use shoal_fuse::protocol::wire::QuestionDir;
 use shoal_fuse::{Asked, ControlFile, Listed};
 use std::collections::BTreeMap;
@@ -343,7 +343,7 @@ fn ask_and_read(control: &OwnedFd, dir: Asked, len: usize) -> Res<usize> {
     let mut page = Page([0; QUESTION]);
     let Asked { ino, generation, cookie } = dir;
     let one = QuestionDir { ino: ino.0, cookie, generation: generation.0, padding: 0 };
-    let question = Question { kind: Kind::List, flags: 0, dirs: vec![one], name: Vec::new() };
+    let question = Question::list(0, vec![one]);
     question.write(&mut page.0).unwrap();
     // SAFETY: the ioctl reads as many bytes as its number says.
     let ask = unsafe { rustix::ioctl::Updater::<IOCTL_ASK, Page>::new(&mut page) };

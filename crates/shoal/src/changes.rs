@@ -9,11 +9,17 @@ use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use raw::ChangeKind;
 
 /// Changes that are read at a time.
 const BATCH: usize = 1024;
+/// First pause of a wait.
+const WAIT_FIRST: Duration = Duration::from_millis(1);
+/// Longest pause of a wait.
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// A moment of a subvolume: [`Changes::since`] tells what has changed after it.
 ///
@@ -30,6 +36,49 @@ impl Mark {
     /// Those of a sync; `Unsupported` for a volume without parent pointers.
     pub fn now(dir: &Dir) -> Result<Mark> {
         dir.raw().changes().mark(dir.0.ino).map(Mark).done("make a mark")
+    }
+
+    /// Waits until something in the volume may have changed since the mark, for this time at most.
+    /// Returns whether it has: then [`Changes::since`] tells what, if it is below the directory.
+    ///
+    /// It compares two numbers at intervals that grow from 1 to 50 milliseconds; no writer has to
+    /// signal anything.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// use shoal::{Changes, Mark};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> shoal::Result<()> {
+    /// # let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// let root = volume.root(Credentials::root());
+    /// let mut mark = Mark::now(&root)?;
+    /// assert!(!mark.wait(&root, Duration::ZERO));
+    /// root.write("file", b"new")?;
+    /// while mark.wait(&root, Duration::from_secs(1)) {
+    ///     let mut changes = Changes::since(&root, Some(&mark))?;
+    ///     for change in &mut changes {
+    ///         println!("{:?}", change?.paths().collect::<Vec<_>>());
+    ///     }
+    ///     mark = changes.mark();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(&self, dir: &Dir, at_most: Duration) -> bool {
+        let (end, mut pause) = (Instant::now().checked_add(at_most), WAIT_FIRST);
+        loop {
+            if dir.raw().changes().is_newer(&self.0) {
+                return true;
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            match left {
+                Some(Duration::ZERO) => return false,
+                Some(left) => thread::sleep(pause.min(left)),
+                None => thread::sleep(pause),
+            }
+            pause = (2 * pause).min(WAIT_MAX);
+        }
     }
 
     /// The mark as bytes.

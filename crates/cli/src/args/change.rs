@@ -7,10 +7,19 @@ use shoal::raw::Time;
 
 use shoal::raw::ModeChange;
 
+/// Permission bits as they were typed, and their meaning.
+#[derive(Clone, Debug)]
+pub struct ModeText {
+    /// As they were typed.
+    pub text: String,
+    /// Their meaning.
+    pub change: ModeChange,
+}
+
 const RULES: &str = "\
 PERMISSIONS:
-  A user who can write the volume's file may change every file in it. To have the rules of files
-  checked, mount the volume and use the commands of the system.
+  A user who can write the volume's file may change every file in it. In a mount the rules of files
+  are those of the usual tools.
 
 WITH -R:
   Everything below is changed in steps, by several threads. If the command is killed or the machine
@@ -18,13 +27,20 @@ WITH -R:
   twice; \"shoal info\" shows whether it is done. Ctrl-C ends it: what was changed stays. A file
   with several names below is changed for each, as by the usual tools.
 
+  In a mount the server makes the change, as the user, and the command shows how far it is. If the
+  command is killed, the change goes on; if the mount ends, the next one completes it. At most two
+  changes of a user are in progress at a time, and eight of all; others wait for a minute. What is
+  mounted below is not entered; the directory under it is changed. What cannot be done in one call
+  is done file by file: a mode of more than 24 parts, a user in more than 120 groups, chmod -v, a
+  place that the user may not search, and times in a mount with the option writeback.
+
 EXIT STATUS:
   0   Everything was changed.
   1   Some of it was not; each failure has a line of its own on standard error.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
 ";
 
-/// Change permission bits of files in a volume
+/// Change permission bits of files in a volume or a mount
 ///
 /// A symlink that is given is followed; those found with -R are left alone.
 #[derive(Args, Debug)]
@@ -32,9 +48,9 @@ EXIT STATUS:
 pub struct ChmodArgs {
     /// Octal bits, as 755, or changes, as u=rwX,g+w,o-rwx; without a user, the umask counts
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = changes)]
-    pub mode: ModeChange,
-    /// Files and directories, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub mode: ModeText,
+    /// Files and directories, as VOLUME:/path or a path in a mount
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Change directories with everything in them
     #[arg(short = 'R', long)]
@@ -47,15 +63,15 @@ pub struct ChmodArgs {
     pub changes: bool,
 }
 
-/// Change owner and group of files in a volume
+/// Change owner and group of files in a volume or a mount
 #[derive(Args, Debug)]
 #[command(after_long_help = RULES, disable_help_flag = true)]
 pub struct ChownArgs {
     /// USER, USER:GROUP or :GROUP, by number or by the names of this machine
     #[arg(value_name = "OWNER")]
     pub owner: String,
-    /// Files and directories, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Files and directories, as VOLUME:/path or a path in a mount
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Change directories with everything in them; symlinks are changed themselves
     #[arg(short = 'R', long)]
@@ -68,13 +84,13 @@ pub struct ChownArgs {
     pub help: Option<bool>,
 }
 
-/// Change the times of files in a volume, or make empty files
+/// Change the times of files in a volume or a mount, or make empty files
 #[derive(Args, Debug)]
 #[command(after_long_help = RULES, disable_help_flag = true)]
 #[command(group = ArgGroup::new("time").args(["date", "reference"]))]
 pub struct TouchArgs {
-    /// Files, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Files, as VOLUME:/path or a path in a mount
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Change only the time of the last access
     #[arg(short = 'a')]
@@ -102,7 +118,8 @@ pub struct TouchArgs {
     pub help: Option<bool>,
 }
 
-fn changes(text: &str) -> Result<ModeChange, String> {
+fn changes(text: &str) -> Result<ModeText, String> {
     let what = || format!("'{text}' is no mode: write octal bits, as 755, or changes, as u+w,g-x");
-    ModeChange::parse(text).ok_or_else(what)
+    let change = ModeChange::parse(text).ok_or_else(what)?;
+    Ok(ModeText { text: text.to_owned(), change })
 }

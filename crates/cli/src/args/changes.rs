@@ -1,4 +1,4 @@
-//! Arguments of `shoal changes`.
+//! Arguments of `shoal changes` and `shoal watch`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -42,6 +42,14 @@ OUTPUT AS JSON:
   from, and more, which is true if the next object has further paths of the same inode. The last
   object has mark, and all_removed: false if removed names are missing.
 
+ON A MOUNT:
+  The server reads the changes with the permissions of the user: told is what the user could find by
+  listing, so of each directory on the way from PLACE permission to list and to search is needed.
+  Nothing outside of PLACE is told. Marks are the same as those of the volume. Changes that programs
+  have made but the kernel has not sent yet, as those of a mapped file, are told when they are sent.
+  A user may read two answers at a time, all users eight: an older one that is read slowly gives
+  way, with a message. --keep-removed is switched on the volume, when it is not mounted.
+
 EXIT STATUS:
   0   Everything was told.
   1   A mark was refused, something could not be read, or --removed is incomplete.
@@ -49,6 +57,7 @@ EXIT STATUS:
 
 EXAMPLES:
     shoal changes vol.img:/home --mark-file home.mark
+    shoal changes /mnt/home --mark-file home.mark --files-from | rsync --files-from=- /mnt/home copy
     mark=$(shoal changes vol.img --now)
     shoal changes vol.img --keep-removed on
     shoal changes vol.img:/home --since $mark --removed -0 | (cd copy && xargs -0 rm -rf --)
@@ -65,12 +74,12 @@ pub enum Keep {
 
 /// Show what has changed below a directory since a mark
 ///
-/// It takes the time of what has changed, not of what there is. A place in a volume that is not
-/// mounted is written VOLUME:/path.
+/// It takes the time of what has changed, not of what there is. A place is a directory in a mounted
+/// volume, or VOLUME:/path in one that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = CHANGES_AFTER)]
 pub struct ChangesArgs {
-    /// Directory in a volume; VOLUME alone for its top
+    /// Directory in a mount, or VOLUME:/path; VOLUME alone for its top
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
     /// Mark since which changes are shown
@@ -98,4 +107,66 @@ pub struct ChangesArgs {
     /// Switch on or off that the volume keeps the names of removed files
     #[arg(long, value_name = "SWITCH")]
     pub keep_removed: Option<Keep>,
+}
+
+const WATCH_AFTER: &str = "\
+WHAT IS TOLD:
+  The lines and objects of 'shoal changes', without its last line: each change soon after it was
+  made, and made durable for that. Several changes of a file between two looks are told as one; a
+  file that is made and removed between two looks is not told, or as gone. The command asks the
+  server whether there is something new, 5 ms after a change and then less and less often, down to
+  twice a second; the server compares two numbers. So without load a change is told after half a
+  second at most. A tree with many changes is told as fast as the volume finds them.
+
+  Without --since or --mark-file it begins with the present moment. Names of removed files are told
+  if the volume keeps them (shoal changes VOLUME --keep-removed on). With --json an object with the
+  mark follows each group of changes.
+
+THE END:
+  SIGINT, SIGTERM, --once and --timeout end the command. It then stores the last mark in the
+  --mark-file, or writes it to standard error: with it the next call goes on, and nothing is missed.
+  The file is also replaced after each group of changes. It must not be below PLACE, where each
+  replacement would be a change.
+
+PERMISSIONS:
+  As of 'shoal changes' on a mount.
+
+EXIT STATUS:
+  0   It was ended.
+  1   A mark was refused, or something could not be read.
+  2   Wrong usage, or PLACE is not in a mount.
+
+EXAMPLES:
+    shoal watch /mnt/inbox
+    shoal watch /mnt/inbox --once --timeout 60
+    shoal watch /mnt/home --mark-file home.mark --json
+";
+
+/// Show changes below a mounted directory as they happen
+///
+/// A mount must serve the directory: nothing changes in a volume that is not mounted.
+#[derive(Args, Debug)]
+#[command(after_long_help = WATCH_AFTER)]
+pub struct WatchArgs {
+    /// Directory in a mount
+    #[arg(value_name = "PLACE", value_hint = ValueHint::DirPath)]
+    pub place: OsString,
+    /// Mark since which changes are shown first
+    #[arg(long, value_name = "MARK", conflicts_with = "mark_file")]
+    pub since: Option<String>,
+    /// Read the mark from FILE if it exists, and replace it when changes have been printed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub mark_file: Option<PathBuf>,
+    /// End after the first changes
+    #[arg(long)]
+    pub once: bool,
+    /// End after this time: seconds, or a number with s, m, h or d
+    #[arg(long, value_name = "TIME", value_parser = super::duration)]
+    pub timeout: Option<u64>,
+    /// Print objects as JSON, one a line
+    #[arg(long, conflicts_with = "null")]
+    pub json: bool,
+    /// End each field with a NUL byte
+    #[arg(long, short = '0')]
+    pub null: bool,
 }

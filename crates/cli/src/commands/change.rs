@@ -2,51 +2,57 @@
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use shoal::raw::{Attr, Code, FileKind, SetAttr, SetTime, TreeChange, TreeStep};
+use shoal::raw::{Attr, Code, FileKind, Ino, SetAttr, SetTime, TreeChange, TreeStep};
+use shoal_fuse::TreeTold;
 
 use crate::accounts::Accounts;
 use crate::args::{ChmodArgs, ChownArgs, TouchArgs};
 use crate::failure::{Failure, Reason, Result};
 use crate::find::Times;
+use crate::in_mount::{self, InMount, OpenFile};
 use crate::interrupt;
 use crate::location::{self, Location, Place};
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Found, Session, Sessions};
-use crate::text::mode_text;
+use crate::session::{self, Access, Found, Session, Sessions};
+use crate::text::{mode_text, printable};
+use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
 /// Changes permission bits.
 pub fn chmod(args: &ChmodArgs) -> Result<u8> {
     let mut out = Out::new();
-    let tree = TreeChange { mode: Some(args.mode.clone()), ..TreeChange::default() };
+    let change = &args.mode.change;
+    let tree = TreeChange { mode: Some(change.clone()), ..TreeChange::default() };
     let below = match (args.recursive, args.verbose || args.changes) {
         (false, _) => Below::Nothing,
         (true, true) => Below::OneByOne,
-        (true, false) => Below::AtOnce(&tree),
+        (true, false) => Below::AtOnce(&tree, &args.mode.text),
     };
-    let status = each(&args.places, below, true, |session, path, attr| {
-        let label = session.label(path);
+    let umask = session::umask();
+    let status = each(&args.places, below, true, |file| {
+        let attr = file.attr();
         if attr.kind == FileKind::Symlink {
             return match args.verbose {
                 true => Ok(out.line(&format!(
-                    "neither symbolic link '{label}' nor referent has been changed"
+                    "neither symbolic link '{}' nor referent has been changed",
+                    file.label
                 ))?),
                 false => Ok(()),
             };
         }
-        let is_directory = attr.kind == FileKind::Directory;
-        let mode = args.mode.apply(attr.mode, is_directory, session.who.umask);
+        let mode = change.apply(attr.mode, attr.kind == FileKind::Directory, umask);
         let old = attr.mode & 0o7777;
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-        let new = session.volume.attributes().setattr(&session.who, attr.ino, &set)?;
+        let (label, new) = (&file.label, file.set(&set)?);
         let show = |attr: &Attr| format!("{:04o} ({})", attr.mode & 0o7777, &mode_text(attr)[1..]);
         if new.mode & 0o7777 != old && (args.verbose || args.changes) {
-            out.line(&format!("mode of '{label}' changed from {} to {}", show(attr), show(&new)))?;
+            out.line(&format!("mode of '{label}' changed from {} to {}", show(&attr), show(&new)))?;
         } else if args.verbose {
             out.line(&format!("mode of '{label}' retained as {}", show(&new)))?;
         }
@@ -73,11 +79,8 @@ pub fn chown(args: &ChownArgs) -> Result<u8> {
     let set = SetAttr { uid: uid.transpose()?, gid: gid.transpose()?, ..SetAttr::default() };
     let follow = !args.no_dereference && !args.recursive;
     let tree = TreeChange { uid: set.uid, gid: set.gid, ..TreeChange::default() };
-    let below = if args.recursive { Below::AtOnce(&tree) } else { Below::Nothing };
-    each(&args.places, below, follow, |session, _, attr| {
-        session.volume.attributes().setattr(&session.who, attr.ino, &set)?;
-        Ok(())
-    })
+    let below = if args.recursive { Below::AtOnce(&tree, "") } else { Below::Nothing };
+    each(&args.places, below, follow, |file| Ok(file.set(&set).map(drop)?))
 }
 
 /// Failure of one file, or of the command.
@@ -104,8 +107,52 @@ pub(super) enum Below<'c> {
     Nothing,
     /// Each file is found and changed by itself, and can be reported.
     OneByOne,
-    /// One call of the volume, which also changes the directory.
-    AtOnce(&'c TreeChange),
+    /// One call of the volume, which also changes the directory; with the mode as text.
+    AtOnce(&'c TreeChange, &'c str),
+}
+
+/// A file to be changed.
+struct Target<'t> {
+    /// Its name in messages.
+    label: String,
+    file: Opened<'t>,
+}
+
+enum Opened<'t> {
+    Volume(&'t Session, Attr),
+    Mount(OpenFile),
+}
+
+impl Target<'_> {
+    fn attr(&self) -> Attr {
+        match &self.file {
+            Opened::Volume(_, attr) => *attr,
+            Opened::Mount(file) => file.attr,
+        }
+    }
+
+    fn set(&self, set: &SetAttr) -> shoal::raw::Result<Attr> {
+        match &self.file {
+            Opened::Volume(session, attr) => {
+                session.volume.attributes().setattr(&session.who, attr.ino, set)
+            }
+            Opened::Mount(file) => file.set(set),
+        }
+    }
+}
+
+/// Returns a file of a tree at a path, with its attributes as they are now.
+fn target<'t>(
+    tree: &'t Tree,
+    path: &[u8],
+    ino: Ino,
+    follow: bool,
+) -> shoal::raw::Result<Target<'t>> {
+    let file = match tree {
+        Tree::Volume(session) => Opened::Volume(session, session.volume.attributes().getattr(ino)?),
+        Tree::Mount(mount) => Opened::Mount(mount.open_file(path, follow)?),
+    };
+    Ok(Target { label: tree.label(path), file })
 }
 
 /// Makes a change in each place and, with -R, in everything below, a directory before its contents.
@@ -114,47 +161,49 @@ pub(super) fn each(
     places: &[OsString],
     below: Below<'_>,
     follow: bool,
-    mut change: impl FnMut(&Session, &[u8], &Attr) -> Result<(), Stop>,
+    mut change: impl FnMut(&Target<'_>) -> Result<(), Stop>,
 ) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut progress = Progress::counting();
         let mut done = 0_u64;
         for place in places {
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            let path = &location.path;
-            let attr = match session.find(path, follow) {
-                Ok(attr) => attr,
-                Err(error) => {
-                    progress.failure(location.label(), Reason::from(error));
+            let place = match Operand::open(sessions, Access::Write, place, follow)? {
+                Ok(place) => place,
+                Err(missing) => {
+                    progress.failure(missing.label, Reason::from(missing.error));
                     continue;
                 }
             };
+            let Operand { tree, path, attr } = &place;
             if attr.kind == FileKind::Directory
-                && let Below::AtOnce(tree) = below
-                && at_once(&session, (path, &attr), tree, &mut progress, &mut done)?
+                && let Below::AtOnce(change, mode) = below
+                && at_once(&place, (change, mode), &mut progress, &mut done)?
             {
                 continue;
             }
-            let mut one = |progress: &mut Progress, path: &[u8], attr: &Attr| {
+            let mut one = |progress: &mut Progress, path: &[u8], ino: Ino, follow: bool| {
                 interrupt::check(|| format!("{done} files changed"))?;
                 done += 1;
                 progress.count(done, 0, path);
-                match change(&session, path, attr) {
+                let changed = match target(tree, path, ino, follow) {
+                    Ok(target) => change(&target),
+                    Err(error) => Err(error.into()),
+                };
+                match changed {
                     Ok(()) => Ok(()),
                     Err(Stop::Command(failure)) => Err(failure),
                     Err(Stop::File(reason)) if reason.stops_everything() => {
-                        Err(Failure::failed(session.label(path), reason))
+                        Err(Failure::failed(tree.label(path), reason))
                     }
                     Err(Stop::File(reason)) => {
-                        progress.failure(session.label(path), reason);
+                        progress.failure(tree.label(path), reason);
                         Ok(())
                     }
                 }
             };
-            one(&mut progress, path, &attr)?;
+            one(&mut progress, path, attr.ino, follow)?;
             if attr.kind == FileKind::Directory && !matches!(below, Below::Nothing) {
-                one_by_one(&session, (path, attr), &mut progress, &mut one)?;
+                one_by_one(&place, &mut progress, &mut one)?;
             }
         }
         Ok(progress.finish())
@@ -162,29 +211,21 @@ pub(super) fn each(
 }
 
 /// Changes the file at a path.
-type One<'o> = dyn FnMut(&mut Progress, &[u8], &Attr) -> Result<()> + 'o;
+type One<'o> = dyn FnMut(&mut Progress, &[u8], Ino, bool) -> Result<()> + 'o;
 
 /// Changes everything below a directory, each file by itself.
-fn one_by_one(
-    session: &Session,
-    (path, attr): (&[u8], Attr),
-    progress: &mut Progress,
-    one: &mut One<'_>,
-) -> Result<()> {
-    let top = (Found::with_attributes(Box::default(), attr), path);
-    let (volume, options) = (&session.volume, Options { names_only: true, ..Options::default() });
-    Walk::run(session, top, options, |walk| {
+fn one_by_one(place: &Operand, progress: &mut Progress, one: &mut One<'_>) -> Result<()> {
+    let Operand { tree, path, attr } = place;
+    let top = (Found::with_attributes(Box::default(), *attr), &path[..]);
+    let options = Options { names_only: true, ..Options::default() };
+    Walk::through(tree.source(), top, options, |walk| {
         while let Some(step) = walk.step() {
             match step {
-                // Read now: another link of the file may have been changed since it was listed.
-                Step::Found(found) => match volume.attributes().getattr(found.ino) {
-                    Ok(attr) => one(progress, walk.path(), &attr)?,
-                    Err(error) => {
-                        progress.failure(session.label(walk.path()), Reason::from(error));
-                    }
-                },
+                // Its attributes are read now: another link of the file may have been changed since
+                // it was listed.
+                Step::Found(found) => one(progress, walk.path(), found.ino, false)?,
                 Step::Failed(error) => {
-                    progress.failure(session.label(walk.path()), Reason::from(error));
+                    progress.failure(tree.label(walk.path()), Reason::from(error));
                 }
                 Step::Left(_) => {}
             }
@@ -197,46 +238,125 @@ fn one_by_one(
 /// files that have been changed. Returns `false`, with nothing changed, if the call cannot make
 /// this change.
 fn at_once(
+    place: &Operand,
+    change: (&TreeChange, &str),
+    progress: &mut Progress,
+    done: &mut u64,
+) -> Result<bool> {
+    match &place.tree {
+        Tree::Volume(session) => in_volume(session, place, change.0, progress, done),
+        Tree::Mount(mount) => in_mount(mount, place, change, progress, done),
+    }
+}
+
+/// Failures of single files, and the progress.
+struct Report<'r> {
+    /// Path of the place.
+    path: &'r [u8],
+    /// Name of a path in messages.
+    label: &'r (dyn Fn(&[u8]) -> String + Sync),
+    progress: &'r mut Progress,
+    fatal: Option<Failure>,
+}
+
+impl Report<'_> {
+    /// Reports a failure below the place.
+    fn failed(&mut self, path: &[u8], reason: Reason) {
+        let mut whole = self.path.to_vec();
+        if !path.is_empty() {
+            location::push(&mut whole, path);
+        }
+        let label = (self.label)(&whole);
+        match reason.stops_everything() {
+            true => self.fatal = Some(Failure::failed(label, reason)),
+            false => self.progress.failure(label, reason),
+        }
+    }
+
+    /// Shows the files changed so far.
+    fn count(&mut self, files: u64) {
+        self.progress.count(files, 0, self.path);
+    }
+
+    fn flow(&self) -> ControlFlow<()> {
+        match self.fatal.is_some() || interrupt::pending().is_some() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn in_volume(
     session: &Session,
-    (path, attr): (&[u8], &Attr),
-    tree: &TreeChange,
+    place: &Operand,
+    change: &TreeChange,
     progress: &mut Progress,
     done: &mut u64,
 ) -> Result<bool> {
     let before = *done;
-    let shown = Mutex::new((progress, None));
+    let label = |path: &[u8]| session.label(path);
+    let report = Mutex::new(Report { path: &place.path, label: &label, progress, fatal: None });
     let watch = |step: &TreeStep<'_>| {
-        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let (progress, fatal) = &mut *shown;
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
         for failure in step.failures {
-            let mut whole = path.to_vec();
-            if !failure.path.is_empty() {
-                location::push(&mut whole, &failure.path);
-            }
-            let (label, reason) = (session.label(&whole), Reason::from(failure.error.clone()));
-            match reason.stops_everything() {
-                true => *fatal = Some(Failure::failed(label, reason)),
-                false => progress.failure(label, reason),
-            }
+            report.failed(&failure.path, Reason::from(failure.error.clone()));
         }
-        progress.count(before + step.inodes, 0, path);
-        match fatal.is_some() || interrupt::pending().is_some() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
+        report.count(before + step.inodes);
+        report.flow()
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let changes = session.volume.tree_changes();
-    let changed = match changes.change_tree(&session.who, attr.ino, tree, threads, &watch) {
+    let changed = changes.change_tree(&session.who, place.attr.ino, change, threads, &watch);
+    let changed = match changed {
         Ok(changed) => changed,
         Err(error) if error.code() == Code::TooBig => return Ok(false),
-        Err(error) => return Err(Failure::failed(session.label(path), Reason::from(error))),
+        Err(error) => return Err(Failure::failed(place.label(), Reason::from(error))),
     };
     *done = before + changed.inodes;
-    let (_, fatal) = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Report { fatal, .. } = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     match fatal {
         Some(failure) => Err(failure),
         None => interrupt::check(|| format!("{done} files changed")).map(|()| true),
+    }
+}
+
+fn in_mount(
+    mount: &InMount,
+    place: &Operand,
+    (change, mode): (&TreeChange, &str),
+    progress: &mut Progress,
+    done: &mut u64,
+) -> Result<bool> {
+    // The first signal ends the change in the server.
+    interrupt::defer();
+    let before = *done;
+    let label = |path: &[u8]| printable(path).into_owned();
+    let mut report = Report { path: &place.path, label: &label, progress, fatal: None };
+    let mut watch = |told: TreeTold<'_>| {
+        match told {
+            TreeTold::Failed(path, error) => {
+                report.failed(path, Reason::from(in_mount::error_of(error)));
+            }
+            TreeTold::Untold(count) => {
+                report.failed(b"", Reason::Text(format!("{count} more files were not changed")));
+            }
+            TreeTold::Changed(files) => report.count(before + files),
+        }
+        report.flow()
+    };
+    let changed = match mount.change_tree(change, (mode, session::umask()), &mut watch) {
+        Ok(Some(changed)) => changed,
+        Ok(None) => return Ok(false),
+        Err(error) => return Err(Failure::failed(place.label(), Reason::from(error))),
+    };
+    *done = before + changed.inodes;
+    match (report.fatal, interrupt::pending()) {
+        (Some(failure), _) => Err(failure),
+        (None, Some(status)) => {
+            let line = format!("interrupted: {done} files changed");
+            Err(Failure::Line { line, status })
+        }
+        (None, None) => Ok(true),
     }
 }
 
@@ -263,45 +383,86 @@ pub fn touch(args: &TouchArgs) -> Result<u8> {
         let mut files = 0;
         for (done, place) in args.places.iter().enumerate() {
             interrupt::check(|| format!("{done} of {} arguments touched", args.places.len()))?;
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            if args.recursive
-                && let Ok(attr) = session.find(&location.path, !args.no_dereference)
-                && attr.kind == FileKind::Directory
-                && at_once(&session, (&location.path, &attr), &tree, &mut progress, &mut files)?
-            {
-                continue;
-            }
-            if let Err(reason) = touch_one(args, &session, &location.path, &set) {
-                if reason.stops_everything() {
-                    return Err(Failure::failed(location.label(), reason));
+            let opened = Operand::open(sessions, Access::Write, place, !args.no_dereference)?;
+            let label = match &opened {
+                Ok(place) => place.label(),
+                Err(missing) => missing.label.clone(),
+            };
+            let touched = match opened {
+                Ok(place) => touch_place(args, &place, (&tree, &set), &mut progress, &mut files)?,
+                Err(missing) if missing.error.is(Code::NotFound) && args.no_create => Ok(()),
+                Err(missing) if missing.error.is(Code::NotFound) && !args.no_dereference => {
+                    make(place, sessions, &set)
                 }
-                progress.failure(location.label(), reason);
+                Err(missing) => Err(missing.error.into()),
+            };
+            if let Err(reason) = touched {
+                if reason.stops_everything() {
+                    return Err(Failure::failed(label, reason));
+                }
+                progress.failure(label, reason);
             }
         }
         Ok(progress.finish())
     })
 }
 
-fn touch_one(
+/// Changes the times of a place, with -R also of everything below.
+fn touch_place(
     args: &TouchArgs,
-    session: &Session,
-    path: &[u8],
-    set: &SetAttr,
-) -> Result<(), Reason> {
-    let (volume, who) = (&session.volume, &session.who);
-    let attr = match session.find(path, !args.no_dereference) {
-        Ok(attr) => attr,
-        Err(error) if error.is(Code::NotFound) => {
-            if args.no_create || args.no_dereference {
-                return if args.no_create { Ok(()) } else { Err(error.into()) };
-            }
-            let slot = session.slot(path)?;
-            volume.namespace().create(who, slot.dir, &slot.name, 0o666)?
-        }
-        Err(error) => return Err(error.into()),
+    place: &Operand,
+    (tree, set): (&TreeChange, &SetAttr),
+    progress: &mut Progress,
+    files: &mut u64,
+) -> Result<Result<(), Reason>> {
+    let is_tree = args.recursive && place.attr.kind == FileKind::Directory;
+    if is_tree && at_once(place, (tree, ""), progress, files)? {
+        return Ok(Ok(()));
+    }
+    let one = |path: &[u8], ino: Ino, follow: bool| -> Result<(), Reason> {
+        target(&place.tree, path, ino, follow)?.set(set)?;
+        Ok(())
     };
-    volume.attributes().setattr(who, attr.ino, set)?;
+    if let Err(reason) = one(&place.path, place.attr.ino, !args.no_dereference) {
+        return Ok(Err(reason));
+    }
+    if is_tree {
+        let mut each = |progress: &mut Progress, path: &[u8], ino: Ino, follow: bool| {
+            interrupt::check(|| format!("{files} files touched"))?;
+            *files += 1;
+            match one(path, ino, follow) {
+                Ok(()) => Ok(()),
+                Err(reason) if reason.stops_everything() => {
+                    Err(Failure::failed(place.tree.label(path), reason))
+                }
+                Err(reason) => {
+                    progress.failure(place.tree.label(path), reason);
+                    Ok(())
+                }
+            }
+        };
+        one_by_one(place, progress, &mut each)?;
+    }
+    Ok(Ok(()))
+}
+
+/// Makes an empty file, and sets its times.
+fn make(place: &OsStr, sessions: &mut Sessions, set: &SetAttr) -> Result<(), Reason> {
+    if let Place::Local(path) = Place::parse(place)
+        && let path = path.as_os_str().as_bytes()
+        && in_mount::is_below_mount(path)
+    {
+        in_mount::create(path)?;
+        in_mount::open_path(path)?.set(set)?;
+        return Ok(());
+    }
+    let session = sessions
+        .get(&Location::parse(place))
+        .map_err(|failure| Reason::Text(failure.line().unwrap_or_default().to_owned()))?;
+    let slot = session.slot(&Location::parse(place).path)?;
+    let (volume, who) = (&session.volume, &session.who);
+    let made = volume.namespace().create(who, slot.dir, &slot.name, 0o666)?;
+    volume.attributes().setattr(who, made.ino, set)?;
     Ok(())
 }
 

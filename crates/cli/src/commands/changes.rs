@@ -1,168 +1,292 @@
-//! `shoal changes`: what has changed below a directory since a mark.
+//! `shoal changes`: what has changed below a directory since a mark; and `shoal watch`: the same,
+//! as it happens.
 //!
 //! The mark for the next call is printed, or stored, only when everything has been written.
 
-use std::os::unix::ffi::OsStrExt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use shoal::raw::{Change, ChangeKind, ChangeMark, ChangedName, FileKind, Ino};
+use shoal::raw::{Change, ChangeKind, ChangeMark, ChangedName, Code, FileKind};
+use shoal_fuse::{ChangeFound, ChangesEnd};
 
-use crate::args::{ChangesArgs, Keep};
+use crate::args::{ChangesArgs, Keep, WatchArgs};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::interrupt;
 use crate::json::Object;
-use crate::location::{Location, Place};
 use crate::marks;
 use crate::output::Out;
 use crate::progress::eprint_line;
-use crate::session::{Access, Cursor, Session};
-use crate::text::{kind_name, printable};
+use crate::session::{Access, Found, Sessions};
+use crate::text::kind_name;
+use crate::tree::{Operand, Tree};
+use crate::walk::{Options, Step, Walk};
 
 /// Changes that are read at a time.
 const BATCH: usize = 4096;
+/// Pauses between two looks of `watch`: after a change the first, then ever longer up to the
+/// second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 /// Shows changes, makes a mark, or switches the keeping of removed names.
 pub fn run(args: &ChangesArgs) -> Result<u8> {
-    let location = match Place::parse(&args.place) {
-        Place::Volume(location) => location,
-        Place::Local(path) if path.is_dir() => {
-            let label = printable(path.as_os_str().as_bytes()).into_owned();
-            let what = "changes are read from a volume that is not mounted: write VOLUME:/path";
-            return Err(Failure::usage(label, what));
-        }
-        Place::Local(_) => Location::parse(&args.place),
-    };
     let access = if args.keep_removed.is_some() { Access::Write } else { Access::Read };
-    Session::with(&location.volume, access, |session| {
-        let feed = Feed { session, location: &location, args };
-        let found = session.find(&location.path, true).map_err(|error| feed.failed(error))?;
+    Sessions::run(access, |sessions| {
+        let place = open(sessions, access, &args.place)?;
         if let Some(keep) = args.keep_removed {
-            let kept = session.volume.changes().keep_removed(&session.who, keep == Keep::On);
-            return kept.map(|()| OK).map_err(|error| feed.failed(error));
+            return keep_removed(&place, keep);
         }
-        match args.now {
-            true => feed.now(found.ino),
-            false => feed.tell(found.ino),
+        let form = match () {
+            () if args.json => Form::Json,
+            () if args.files_from => Form::FilesFrom,
+            () if args.removed => Form::Removed,
+            () => Form::Lines,
+        };
+        let feed = Feed { place: &place, form, null: args.null };
+        let mut out = Out::new();
+        if args.now {
+            let mark = feed.mark()?;
+            out.line(&mark.to_string())?;
+            out.flush()?;
+            return Ok(OK);
         }
+        let since = marks::read(args.since.as_deref(), args.mark_file.as_deref())?;
+        let (_, end) = feed.tell(&mut out, since.as_ref())?;
+        feed.end(&mut out, &end, args.mark_file.is_some())?;
+        out.flush()?;
+        if let Some(file) = &args.mark_file {
+            marks::replace(file, &end.mark)?;
+        }
+        if end.all_removed {
+            return Ok(OK);
+        }
+        feed.warn();
+        Ok(if args.removed { SOME_FAILED } else { OK })
     })
 }
 
+/// Shows changes as they happen.
+pub fn watch(args: &WatchArgs) -> Result<u8> {
+    Sessions::run(Access::Read, |sessions| {
+        let place = open(sessions, Access::Read, &args.place)?;
+        if let Tree::Volume(_) = place.tree {
+            let what = "nothing changes in a volume that is not mounted: mount it, and watch a \
+                        directory there; 'shoal changes' shows what has changed";
+            return Err(Failure::usage(place.label(), what));
+        }
+        interrupt::defer();
+        let form = if args.json { Form::Json } else { Form::Lines };
+        let feed = Feed { place: &place, form, null: args.null };
+        let mark = match marks::read(args.since.as_deref(), args.mark_file.as_deref())? {
+            Some(mark) => mark,
+            None => feed.mark()?,
+        };
+        let mark = feed.watch(args, mark)?;
+        match &args.mark_file {
+            Some(file) => marks::replace(file, &mark)?,
+            None => eprint_line(&format!("{}: mark {mark}", place.label())),
+        }
+        Ok(OK)
+    })
+}
+
+/// Opens the directory of which changes are told.
+fn open(sessions: &mut Sessions, access: Access, place: &std::ffi::OsStr) -> Result<Operand> {
+    let opened = Operand::open(sessions, access, place, true)?;
+    let place =
+        opened.map_err(|missing| Failure::failed(missing.label, Reason::Volume(missing.error)))?;
+    match place.attr.kind {
+        FileKind::Directory => Ok(place),
+        _ => {
+            let error = Code::NotDirectory.into();
+            Err(Failure::failed(place.label(), Reason::Volume(error)))
+        }
+    }
+}
+
+fn keep_removed(place: &Operand, keep: Keep) -> Result<u8> {
+    let Tree::Volume(session) = &place.tree else {
+        let what = "this is switched on a volume that is not mounted: unmount it, and write VOLUME";
+        return Err(Failure::usage(place.label(), what));
+    };
+    let kept = session.volume.changes().keep_removed(&session.who, keep == Keep::On);
+    kept.map(|()| OK).map_err(|error| Failure::failed(place.label(), Reason::Volume(error)))
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    Json,
+    FilesFrom,
+    Removed,
+}
+
 struct Feed<'f> {
-    session: &'f Session,
-    location: &'f Location,
-    args: &'f ChangesArgs,
+    place: &'f Operand,
+    form: Form,
+    null: bool,
 }
 
 impl Feed<'_> {
     fn failed(&self, error: shoal::raw::Error) -> Failure {
-        Failure::failed(self.location.label(), Reason::Volume(error))
+        Failure::failed(self.place.label(), Reason::Volume(error))
     }
 
-    fn now(&self, dir: Ino) -> Result<u8> {
-        let mark = self.session.volume.changes().mark(dir).map_err(|error| self.failed(error))?;
-        let mut out = Out::new();
-        out.line(&mark.to_string())?;
-        out.flush()?;
-        Ok(OK)
-    }
-
-    fn tell(&self, dir: Ino) -> Result<u8> {
-        let since = marks::read(self.args.since.as_deref(), self.args.mark_file.as_deref())?;
-        let changes = self.session.volume.changes();
-        let reader = changes.since(&self.session.who, dir, since.as_ref());
-        let mut reader = reader.map_err(|error| self.failed(error))?;
-        let mut out = Out::new();
-        loop {
-            let batch = changes.next(&mut reader, BATCH).map_err(|error| self.failed(error))?;
-            if batch.is_empty() {
-                break;
-            }
-            batch.iter().try_for_each(|change| self.change(&mut out, change))?;
-        }
-        let (mark, all) = (reader.mark(), reader.has_all_removed());
-        self.end(&mut out, mark, all)?;
-        out.flush()?;
-        if let Some(file) = &self.args.mark_file {
-            marks::replace(file, &mark)?;
-        }
-        if all {
-            return Ok(OK);
-        }
-        let place = self.location.label();
+    fn warn(&self) {
         eprint_line(&format!(
-            "{place}: not all removed names since the mark are known: compare the directories that \
-             are told (--keep-removed on keeps them from then on)"
+            "{}: not all removed names since the mark are known: compare the directories that are \
+             told (--keep-removed on keeps them from then on)",
+            self.place.label()
         ));
-        Ok(if self.args.removed { SOME_FAILED } else { OK })
     }
 
-    fn change(&self, out: &mut Out, change: &Change) -> Result<()> {
-        let args = self.args;
-        if args.json {
-            return out.json(object(change));
+    fn mark(&self) -> Result<ChangeMark> {
+        let mark = match &self.place.tree {
+            Tree::Volume(session) => session.volume.changes().mark(self.place.attr.ino),
+            Tree::Mount(mount) => mount.mark(),
+        };
+        mark.map_err(|error| self.failed(error))
+    }
+
+    /// Writes what has changed since a mark. Returns whether there was anything, and the end.
+    fn tell(&self, out: &mut Out, since: Option<&ChangeMark>) -> Result<(bool, ChangesEnd)> {
+        let (mut told, mut written) = (false, Ok(()));
+        let mut each = |change: ChangeFound| {
+            told = true;
+            written = self.change(out, &change);
+            written.is_ok()
+        };
+        let end = match &self.place.tree {
+            Tree::Volume(session) => {
+                let (changes, dir) = (session.volume.changes(), self.place.attr.ino);
+                let reader = changes.since(&session.who, dir, since);
+                let mut reader = reader.map_err(|error| self.failed(error))?;
+                let mut wants = true;
+                while wants {
+                    let batch = changes.next(&mut reader, BATCH);
+                    let batch = batch.map_err(|error| self.failed(error))?;
+                    if batch.is_empty() {
+                        break;
+                    }
+                    wants = batch.into_iter().all(|change| each(found(change)));
+                }
+                let (mark, all_removed) = (reader.mark(), reader.has_all_removed());
+                wants.then_some(ChangesEnd { mark, all_removed })
+            }
+            Tree::Mount(mount) => {
+                mount.changes(since, &mut each).map_err(|error| self.failed(error))?
+            }
+        };
+        written?;
+        end.map(|end| (told, end)).ok_or_else(|| self.failed(Code::Io.into()))
+    }
+
+    /// Writes changes as they happen, until the command is interrupted or has waited long enough.
+    /// Returns the last mark.
+    fn watch(&self, args: &WatchArgs, mut mark: ChangeMark) -> Result<ChangeMark> {
+        let Tree::Mount(mount) = &self.place.tree else { return Ok(mark) };
+        let mut out = Out::new();
+        let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let (mut pause, mut warned) = (PAUSES[0], false);
+        loop {
+            if mount.is_newer(&mark).map_err(|error| self.failed(error))? {
+                let (told, now) = self.tell(&mut out, Some(&mark))?;
+                mark = now.mark;
+                if told && self.form == Form::Json {
+                    self.end(&mut out, &now, false)?;
+                }
+                out.flush()?;
+                if let Some(file) = args.mark_file.as_ref().filter(|_| told) {
+                    marks::replace(file, &mark)?;
+                }
+                if !now.all_removed && !std::mem::replace(&mut warned, true) {
+                    self.warn();
+                }
+                if told && args.once {
+                    return Ok(mark);
+                }
+                if told {
+                    pause = PAUSES[0];
+                }
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if interrupt::pending().is_some() || left == Some(Duration::ZERO) {
+                return Ok(mark);
+            }
+            sleep(left.map_or(pause, |left| pause.min(left)));
+            pause = (2 * pause).min(PAUSES[1]);
         }
-        if args.files_from {
-            return self.to_copy(out, change);
-        }
-        if args.removed {
-            let gone = match change.kind {
-                ChangeKind::Removed => change.names.first(),
-                _ => change.from.as_ref(),
-            };
-            return gone.map_or(Ok(()), |name| self.fields(out, &[&name.path()]));
-        }
+    }
+
+    fn change(&self, out: &mut Out, change: &ChangeFound) -> Result<()> {
         let letter: &[u8] = match change.kind {
             ChangeKind::Created => b"A",
             ChangeKind::Changed => b"M",
             ChangeKind::Renamed => b"R",
             ChangeKind::Removed => b"D",
         };
-        let from = change.from.as_ref().map(ChangedName::path).unwrap_or_default();
-        change.names.iter().try_for_each(|name| match change.kind {
-            ChangeKind::Renamed => self.fields(out, &[letter, &from, &name.path()]),
-            _ => self.fields(out, &[letter, &name.path()]),
-        })
+        match self.form {
+            Form::Json => out.json(object(change)),
+            Form::FilesFrom => self.to_copy(out, change),
+            Form::Removed => {
+                let gone = match change.kind {
+                    ChangeKind::Removed => change.paths.first(),
+                    _ => change.from.as_ref(),
+                };
+                gone.map_or(Ok(()), |path| self.fields(out, &[path]))
+            }
+            Form::Lines => {
+                let from = change.from.as_deref().unwrap_or_default();
+                change.paths.iter().try_for_each(|path| match change.kind {
+                    ChangeKind::Renamed => self.fields(out, &[letter, from, path]),
+                    _ => self.fields(out, &[letter, path]),
+                })
+            }
+        }
     }
 
-    fn to_copy(&self, out: &mut Out, change: &Change) -> Result<()> {
+    fn to_copy(&self, out: &mut Out, change: &ChangeFound) -> Result<()> {
         if change.kind == ChangeKind::Removed {
             return Ok(());
         }
-        for name in &change.names {
-            self.fields(out, &[&name.path()])?;
+        for path in &change.paths {
+            self.fields(out, &[path])?;
             let whole = change.kind == ChangeKind::Renamed;
             if whole && change.file == Some(FileKind::Directory) {
-                self.everything_in(out, change.ino, name.path())?;
+                self.everything_in(out, change, path)?;
             }
         }
         Ok(())
     }
 
-    fn everything_in(&self, out: &mut Out, dir: Ino, path: Vec<u8>) -> Result<()> {
-        let mut stack = vec![(dir, path)];
-        while let Some((dir, path)) = stack.pop() {
-            let mut cursor = Cursor::After(0);
-            while cursor != Cursor::End {
-                let listed = self.session.list_names(dir, &mut cursor);
-                for entry in listed.map_err(|error| self.failed(error))? {
-                    let below = [&path[..], b"/", &entry.name].concat();
-                    self.fields(out, &[&below])?;
-                    if entry.kind == FileKind::Directory {
-                        stack.push((entry.ino, below));
-                    }
+    fn everything_in(&self, out: &mut Out, dir: &ChangeFound, path: &[u8]) -> Result<()> {
+        let ChangeFound { ino, generation, .. } = *dir;
+        let (name, kind) = (Box::default(), FileKind::Directory);
+        let top = Found { name, ino, generation, kind, attr: None };
+        let options = Options { names_only: true, ..Options::default() };
+        Walk::through(self.place.tree.source(), (top, path), options, |walk| {
+            while let Some(step) = walk.step() {
+                match step {
+                    Step::Found(_) => self.fields(out, &[walk.path()])?,
+                    // Removed from the mount, or moved out of it, meanwhile: the next call tells.
+                    Step::Failed(error) if error.is(Code::NotFound) => {}
+                    Step::Failed(error) => return Err(self.failed(error)),
+                    Step::Left(_) => {}
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Writes a line of fields.
     fn fields(&self, out: &mut Out, fields: &[&[u8]]) -> Result<()> {
         for (at, field) in fields.iter().enumerate() {
-            match self.args.null {
+            match self.null {
                 true => out.bytes(field)?,
                 false => out.name(field)?,
             }
             let is_last = at + 1 == fields.len();
-            out.bytes(match (self.args.null, is_last) {
+            out.bytes(match (self.null, is_last) {
                 (true, _) => b"\0",
                 (false, true) => b"\n",
                 (false, false) => b"\t",
@@ -171,35 +295,46 @@ impl Feed<'_> {
         Ok(())
     }
 
-    fn end(&self, out: &mut Out, mark: ChangeMark, all_removed: bool) -> Result<()> {
-        let text = mark.to_string();
-        if self.args.json {
-            return out.json(Object::new().put("mark", text).put("all_removed", all_removed));
-        }
-        let is_list = self.args.files_from || self.args.removed;
-        match self.args.mark_file.is_some() || is_list {
-            true => Ok(()),
-            false => self.fields(out, &[b"mark", text.as_bytes()]),
+    fn end(&self, out: &mut Out, end: &ChangesEnd, is_stored: bool) -> Result<()> {
+        let text = end.mark.to_string();
+        match self.form {
+            Form::Json => {
+                out.json(Object::new().put("mark", text).put("all_removed", end.all_removed))
+            }
+            Form::Lines if !is_stored => self.fields(out, &[b"mark", text.as_bytes()]),
+            _ => Ok(()),
         }
     }
 }
 
-fn object(change: &Change) -> Object {
+/// Returns a change of a volume in the form of one of a mount.
+fn found(change: Change) -> ChangeFound {
+    ChangeFound {
+        kind: change.kind,
+        ino: change.ino,
+        generation: change.generation,
+        file: change.file,
+        paths: change.names.iter().map(ChangedName::path).collect(),
+        from: change.from.as_ref().map(ChangedName::path),
+        more: change.more,
+    }
+}
+
+fn object(change: &ChangeFound) -> Object {
     let kind = match change.kind {
         ChangeKind::Created => "created",
         ChangeKind::Changed => "changed",
         ChangeKind::Renamed => "renamed",
         ChangeKind::Removed => "removed",
     };
-    let paths: Vec<Vec<u8>> = change.names.iter().map(ChangedName::path).collect();
     let object = Object::new()
         .put("kind", kind)
         .put("inode", change.ino.0)
         .put("generation", change.generation.0)
         .put_some("type", change.file.map(kind_name))
-        .put_names("paths", paths.iter().map(|path| &path[..]));
+        .put_names("paths", change.paths.iter().map(|path| &path[..]));
     let object = match &change.from {
-        Some(from) => object.put_name("from", &from.path()),
+        Some(from) => object.put_name("from", from),
         None => object,
     };
     object.put("more", change.more)

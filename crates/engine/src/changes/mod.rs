@@ -101,6 +101,14 @@ impl Changes<'_> {
     }
 }
 
+impl Changes<'_> {
+    /// Returns whether anything in the volume may have changed since a mark of it, without looking
+    /// for it: a comparison of two numbers. What it has found before is not durable yet.
+    pub fn is_newer(self, mark: &ChangeMark) -> bool {
+        self.0.store.lsn() > mark.lsn
+    }
+}
+
 /// Checks that a mark can be continued, now that `now` would be made.
 fn check_mark(since: &ChangeMark, now: &ChangeMark) -> Result<()> {
     if since.volume != now.volume {

@@ -136,6 +136,12 @@ impl ChangeReader {
         self.removed.are_all
     }
 
+    /// Frees the memory of paths that are known, some 40 MB at most, until the next call finds
+    /// them again: for a reader that has to wait.
+    pub fn forget_paths(&mut self) {
+        self.dirs.forget();
+    }
+
     /// Returns whether everything has been read.
     pub fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Done)
@@ -154,11 +160,21 @@ impl Changes<'_> {
     /// `ESTALE` if the subvolume is deleted meanwhile; those of the device, and damage; those of a
     /// sync. The reader can be used again.
     pub fn next(self, reader: &mut ChangeReader, most: usize) -> Result<Vec<Change>> {
-        let most = most.clamp(1, BATCH_MAX);
-        let mut told = Vec::new();
-        while told.is_empty() && !reader.is_done() {
-            told = self.step(reader, most)?;
+        loop {
+            let told = self.next_of_step(reader, most)?;
+            if !told.is_empty() || reader.is_done() {
+                return Ok(told);
+            }
         }
+    }
+
+    /// As [`Changes::next`], but one bounded step, for a caller that must answer in time: the
+    /// result may be empty before the end ([`ChangeReader::is_done`]).
+    ///
+    /// # Errors
+    /// Those of [`Changes::next`].
+    pub fn next_of_step(self, reader: &mut ChangeReader, most: usize) -> Result<Vec<Change>> {
+        let told = self.step(reader, most.clamp(1, BATCH_MAX))?;
         if !told.is_empty() && self.0.store.journal().is_ok() {
             self.0.sync()?;
         }

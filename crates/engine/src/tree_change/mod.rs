@@ -77,6 +77,7 @@ struct Call<'c> {
     /// A unit is ready, or the work is done.
     moved: Condvar,
     watch: &'c (dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync),
+    leave: &'c (dyn Fn() -> bool + Sync),
 }
 
 impl TreeChanges<'_> {
@@ -106,9 +107,30 @@ impl TreeChanges<'_> {
         threads: usize,
         watch: &(dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync),
     ) -> Result<TreeChanged> {
+        self.change_tree_until(who, dir, change, threads, watch, &|| false)
+    }
+
+    /// As [`TreeChanges::change_tree`]. After each step `leave` is asked; if it returns true, the
+    /// call ends with `EAGAIN`, and the change is continued in the background, by this session or
+    /// the next one.
+    ///
+    /// # Errors
+    /// `EAGAIN`: as above. Those of [`TreeChanges::change_tree`].
+    pub fn change_tree_until(
+        self,
+        who: &Caller,
+        dir: Ino,
+        change: &TreeChange,
+        threads: usize,
+        watch: &(dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync),
+        leave: &(dyn Fn() -> bool + Sync),
+    ) -> Result<TreeChanged> {
         self.0.store.writable()?;
         let attr = self.0.attr(dir)?;
-        while self.continue_some()? {}
+        while !leave() && self.continue_some()? {}
+        if leave() {
+            return Err(Error::Code(Code::Again));
+        }
         let Some(_call) = self.0.changing.begin() else {
             let message = "too many changes of trees in progress; try again";
             return Err(Error::refused(Code::Busy, message));
@@ -126,6 +148,7 @@ impl TreeChanges<'_> {
             pool: Mutex::new(pool),
             moved: Condvar::new(),
             watch,
+            leave,
         };
         let threads: Vec<usize> = (0..call.threads).collect();
         for_each(threads.len(), &threads, |_| self.work(&call));
@@ -258,8 +281,12 @@ impl Call<'_> {
             done.inodes
         };
         let goes_on = (self.watch)(&TreeStep { inodes, failures: &failures });
+        let leaves = (self.leave)();
         let mut pool = self.pool.lock();
-        if goes_on.is_break() && !is_done {
+        if leaves && !is_done {
+            pool.stopped = true;
+            pool.failed.get_or_insert(Error::Code(Code::Again));
+        } else if goes_on.is_break() && !is_done {
             pool.stopped = true;
             pool.done.cancelled = true;
         }

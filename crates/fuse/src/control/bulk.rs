@@ -3,7 +3,7 @@
 use super::{QuestionPage, give};
 use crate::protocol::question::*;
 use crate::protocol::wire::QuestionDir;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::{Errno as Os, pread};
 use shoal::raw::{Attr, FileKind, Generation, Ino, Totals};
 use std::io;
@@ -16,7 +16,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(5
 /// Longest time to ask again.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Length of a short read, for questions with short answers.
-const SHORT: usize = 16 << 10;
+pub(super) const SHORT: usize = 16 << 10;
 
 const _: () = assert!(SHORT >= PIECE_MIN);
 
@@ -75,8 +75,9 @@ impl ControlFile {
     /// Opens the control file of a directory, of which a descriptor of `O_PATH` is enough.
     ///
     /// # Errors
-    /// `EACCES` if the caller may not search the directory, `ENOTTY` when it is in no mount of
-    /// Shoal, `EPROTONOSUPPORT` when a server without control files serves it.
+    /// `EACCES` if the caller may not search the directory, `ENOENT` if it is removed, `ENOTTY`
+    /// when it is in no mount of Shoal, `EPROTONOSUPPORT` when a server without control files
+    /// serves it.
     pub fn open(dir: impl AsFd) -> io::Result<ControlFile> {
         let flags = OFlags::RDONLY
             | OFlags::CLOEXEC
@@ -86,6 +87,10 @@ impl ControlFile {
             | OFlags::NONBLOCK;
         match openat(&dir, CONTROL_NAME, flags, Mode::empty()) {
             Ok(file) => Ok(ControlFile { file, buffer: Vec::new() }),
+            // It has been removed.
+            Err(Os::NOENT) if fstat(&dir).is_ok_and(|found| found.st_nlink == 0) => {
+                Err(Os::NOENT.into())
+            }
             // Other file systems know no such name, or no direct I/O.
             Err(Os::NOENT | Os::INVAL | Os::LOOP) => Err(match is_served(&dir) {
                 true => Os::PROTONOSUPPORT.into(),
@@ -124,7 +129,7 @@ impl ControlFile {
             entries += 1;
             usize::from(dir) == ended && entries <= most && !matches!(name, b"." | b"..")
         };
-        self.ask(Kind::List, flags, wanted, b"", PIECE, &mut |record| match record {
+        self.ask(&Question::list(flags, wanted), PIECE, &mut |record| match record {
             Record::End { dir, cookie, errno } if usize::from(dir) == ended => {
                 let number = ended;
                 ended += 1;
@@ -163,7 +168,7 @@ impl ControlFile {
     /// Those of `lstat`.
     pub fn entry(&mut self, name: &[u8]) -> io::Result<Attr> {
         let mut found = None;
-        self.ask(Kind::Entry, 0, Vec::new(), name, SHORT, &mut |record| match record {
+        self.ask(&Question::new(Kind::Entry, 0, name), SHORT, &mut |record| match record {
             Record::Entry { attr, .. } => found.replace(attr).is_none(),
             _ => false,
         })?;
@@ -177,7 +182,7 @@ impl ControlFile {
     /// `EPERM` unless the caller is the superuser, `ENOENT` if the directory has been removed.
     pub fn totals(&mut self, subvolumes: bool) -> io::Result<Totals> {
         let (flags, mut found) = (if subvolumes { SUBVOLUMES } else { 0 }, None);
-        self.ask(Kind::Totals, flags, Vec::new(), b"", SHORT, &mut |record| match record {
+        self.ask(&Question::new(Kind::Totals, flags, b""), SHORT, &mut |record| match record {
             Record::Totals(totals) => found.replace(totals).is_none(),
             _ => false,
         })?;
@@ -185,36 +190,42 @@ impl ControlFile {
     }
 
     /// Asks, and passes all records of the answer to `each`, which returns whether they make sense.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
-        kind: Kind,
-        flags: u32,
-        dirs: Vec<QuestionDir>,
-        name: &[u8],
+        question: &Question,
         size: usize,
         each: &mut dyn FnMut(Record<'_>) -> bool,
     ) -> io::Result<()> {
+        self.give(question)?;
+        while !self.read(question.kind, size, each)? {}
+        Ok(())
+    }
+
+    /// Gives a question.
+    pub(super) fn give(&self, question: &Question) -> io::Result<()> {
         let mut page = QuestionPage([0; QUESTION]);
-        let question = Question { kind, flags, dirs, name: name.to_vec() };
         question.write(&mut page.0).ok_or(Os::INVAL)?;
-        patiently(|| give(&self.file, &mut page))?;
+        patiently(|| give(&self.file, &mut page))
+    }
+
+    /// Reads the next piece of the answer, and passes its records to `each`. Returns whether it is
+    /// the last one.
+    pub(super) fn read(
+        &mut self,
+        kind: Kind,
+        size: usize,
+        each: &mut dyn FnMut(Record<'_>) -> bool,
+    ) -> io::Result<bool> {
         self.buffer.resize(size.max(self.buffer.len()), 0);
-        loop {
-            let room = &mut self.buffer[..size];
-            let len = patiently(|| pread(&self.file, &mut *room, 0))?;
-            let (is_last, mut records) = read_piece(&room[..len], kind).ok_or(Os::IO)?;
-            let is_empty = records.is_empty();
-            if !records.by_ref().all(&mut *each) || !records.is_empty() {
-                return Err(Os::IO.into());
-            }
-            if is_last {
-                return Ok(());
-            }
-            if is_empty {
-                // It would never end.
-                return Err(Os::IO.into());
-            }
+        let room = &mut self.buffer[..size];
+        let len = patiently(|| pread(&self.file, &mut *room, 0))?;
+        let (is_last, mut records) = read_piece(&room[..len], kind).ok_or(Os::IO)?;
+        // Without records and not the last one: it would never end.
+        let is_endless = records.is_empty() && !is_last;
+        if is_endless || !records.by_ref().all(&mut *each) || !records.is_empty() {
+            return Err(Os::IO.into());
         }
+        Ok(is_last)
     }
 }
 

@@ -263,7 +263,9 @@ fn forget_links(volume: &Volume, top: Ino, notices: &Arc<Notices>) {
     let notices = notices.clone();
     volume.references().watch_links(move |inodes| {
         let ours = inodes.iter().filter(|ino| top == Ino::ROOT || ino.root() == top.root());
-        notices.give(ours.map(|ino| Notice::Attributes { node: ino.0 }));
+        // The kernel calls the top 1, whatever it is.
+        let node = |ino: Ino| if ino == top { Ino::ROOT.0 } else { ino.0 };
+        notices.give(ours.map(|ino| Notice::Attributes { node: node(*ino) }));
     });
 }
 
@@ -275,7 +277,8 @@ fn rules(options: &MountOptions) -> Rules {
     let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
     let ask_names = options.allow_other && !kernel_checks;
     let (no_xattr, tokens) = (options.no_xattr, send_open && !options.writeback);
-    Rules { kernel_checks, no_open: !send_open, no_xattr, ask_names, tokens }
+    let (no_open, writeback) = (!send_open, options.writeback);
+    Rules { kernel_checks, no_open, no_xattr, ask_names, tokens, writeback }
 }
 
 /// Lets the kernel learn that it need not send OPEN.

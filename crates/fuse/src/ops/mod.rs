@@ -9,6 +9,7 @@ pub mod control;
 pub mod create;
 pub mod data;
 pub mod dir;
+pub mod feed;
 pub mod inspect;
 pub mod lookup;
 pub mod open;
@@ -21,6 +22,7 @@ pub mod stream;
 pub mod sync;
 pub mod token;
 pub mod tree;
+pub mod tree_change;
 pub mod xattr;
 
 use crate::protocol::control::Cursor;
@@ -28,7 +30,7 @@ use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
 use crate::protocol::reply::{entry, put};
 use crate::protocol::{Errno, Request};
 use crate::session::Session;
-use shoal::raw::{Attr, Caller, FileKind, Ino, SetAttr, Volume};
+use shoal::raw::{Attr, Caller, Code, Error, FileKind, Generation, Ino, SetAttr, Volume};
 
 /// Length of the reply, or the error.
 pub type Outcome = Result<usize, Errno>;
@@ -46,6 +48,24 @@ pub struct Context<'a> {
     pub who: &'a mut Caller,
     /// Thread that waits for the reply; 0: in another pid namespace.
     pub tid: u32,
+}
+
+/// Returns the attributes of a directory that has not been removed since.
+fn same_dir(volume: &Volume, (dir, generation): (Ino, Generation)) -> Result<Attr, Errno> {
+    let attr = volume.attributes().getattr(dir).map_err(gone)?;
+    match attr.kind {
+        _ if attr.generation != generation || attr.nlink == 0 => Err(Errno::ENOENT),
+        FileKind::Directory => Ok(attr),
+        _ => Err(Code::NotDirectory.into()),
+    }
+}
+
+/// Returns the errno for a caller who names a file by what it was.
+fn gone(error: Error) -> Errno {
+    match error.is(Code::Stale) {
+        true => Errno::ENOENT,
+        false => error.into(),
+    }
 }
 
 /// Reads attributes for a reply. Sends the notices that keep the kernel from caching old ones.

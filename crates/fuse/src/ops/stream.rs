@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | LOOKUP of the name in a directory | a new node ([`crate::streams`]); name and attributes are valid for no time |
 //! | OPEN | for reading |
-//! | IOCTL | keeps the question and its caller |
+//! | IOCTL | keeps the question and its caller; cancels a change |
 //! | READ | the next piece of the answer, by a thread that may wait |
 //! | RELEASE | drops the question |
 //! | anything else | EPERM |
@@ -21,7 +21,7 @@
 //! where OPEN is not sent, programs ask for direct I/O themselves, and the kernel would complete a
 //! short direct read from its cache.
 
-use super::{Context, Outcome, attr};
+use super::{Context, Outcome, attr, feed, gone, same_dir, tree_change};
 use crate::protocol::flags::*;
 use crate::protocol::question::*;
 use crate::protocol::reply::{attr_out, entry, put, statx_out};
@@ -29,8 +29,7 @@ use crate::protocol::wire::*;
 use crate::protocol::{Errno, Opcode, Request};
 use crate::streams::Asked;
 use shoal::raw::{
-    Attr, Caller, Code, DirEntry, Error, FileKind, Generation, Ino, Time, Totals, TotalsScan,
-    Volume,
+    Attr, Caller, Code, DirEntry, FileKind, Generation, Ino, Time, Totals, TotalsScan, Volume,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,7 +141,11 @@ fn ask(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         // The walk that it is for others remembers everything that it has found.
         return Err(Errno::EPERM);
     }
-    cx.session.streams.ask(request.node(), question, cx.who.clone())?;
+    match question.kind {
+        // The change's own question is read on.
+        Kind::Cancel => cx.session.streams.cancel(request.node(), cx.who.uid)?,
+        _ => cx.session.streams.ask(request.node(), question, cx.who.clone())?,
+    }
     put(request.body(), 0, &IoctlOut::default())
 }
 
@@ -158,39 +161,22 @@ fn read(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     let stop = reading.stop();
     let asked = reading.asked().ok_or(Errno::EINVAL)?;
     let kind = asked.question.kind;
-    let is_last = match kind {
-        Kind::List => Lister::new(cx.volume, dir, asked).fill(&mut piece),
-        Kind::Entry => entry_of(cx.volume, dir, asked, &mut piece)?,
-        Kind::Totals => match totals(cx.volume, dir, asked, &stop)? {
-            Some(totals) => piece.push(&Record::Totals(totals)),
-            None => {
-                reading.goes_on();
-                return Err(Errno::EINTR);
-            }
-        },
+    let answered = match kind {
+        Kind::List => Ok(Lister::new(cx.volume, dir, asked).fill(&mut piece)),
+        Kind::Entry => entry_of(cx.volume, dir, asked, &mut piece),
+        Kind::Totals => totals(cx.volume, dir, asked, &stop)
+            .and_then(|totals| Ok(piece.push(&Record::Totals(totals.ok_or(Errno::EINTR)?)))),
+        Kind::Changes => feed::changes(cx, (id, dir), asked, &mut piece, SLICE),
+        Kind::Newer => feed::newer(cx, asked, &mut piece),
+        Kind::Change => tree_change::change(cx, (id, dir), asked, &mut piece, SLICE),
+        // Never kept.
+        Kind::Cancel => Err(Errno::EIO),
     };
-    if !is_last {
+    // After these the caller reads again.
+    if matches!(answered, Ok(false) | Err(Errno::EINTR | Errno::EAGAIN)) {
         reading.goes_on();
     }
-    Ok(piece.finish(kind, is_last))
-}
-
-/// Returns the attributes of a directory that has not been removed since.
-fn same_dir(volume: &Volume, (dir, generation): (Ino, Generation)) -> Result<Attr, Errno> {
-    let attr = volume.attributes().getattr(dir).map_err(gone)?;
-    match attr.kind {
-        _ if attr.generation != generation || attr.nlink == 0 => Err(Errno::ENOENT),
-        FileKind::Directory => Ok(attr),
-        _ => Err(Code::NotDirectory.into()),
-    }
-}
-
-/// Returns the errno for a caller who names a file by what it was.
-fn gone(error: Error) -> Errno {
-    match error.is(Code::Stale) {
-        true => Errno::ENOENT,
-        false => error.into(),
-    }
+    Ok(piece.finish(kind, answered?))
 }
 
 /// Answers a question for an entry.

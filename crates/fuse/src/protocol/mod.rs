@@ -11,7 +11,8 @@
 //! | directory listings | [`dirent`] |
 //! | notifications to the kernel | [`notify`] |
 //! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
-//! | questions to a control file and its answers (untrusted bytes) | [`question`] |
+//! | questions to a control file (untrusted bytes) | [`question`] |
+//! | pieces of its answers (untrusted bytes) | [`record`] |
 //! | the request that makes the kernel stop sending OPEN | [`probe`] |
 //!
 //! Integers are in the host's byte order: both ends are the same machine.
@@ -24,6 +25,7 @@ pub mod notify;
 pub mod opcode;
 pub mod probe;
 pub mod question;
+pub mod record;
 pub mod reply;
 pub mod request;
 pub mod wire;

@@ -4,12 +4,13 @@
 //! of the control file returns the next piece of the answer, until one has [`LAST`].
 //!
 //! ```text
-//! question := head | directory... or name, in at most 4,096 bytes
+//! question := head | directory..., or change, then name; in at most 4,096 bytes
 //! head     := version 2 | kind 2 | flags 4 | count of directories 4 | length of the name 4
 //! directory:= inode 8 | cookie 8 | generation 4 | zero 4
+//! change   := seconds of two times 16 | nanoseconds 8 | owner, group, umask 12 | zero 4
 //! piece    := version 2 | kind 2 | flags 4 | length in use 4 | zero 4 | record... | zeros
 //! record   := form 2 | number of the directory 2 | lengths of name and target 2, 2
-//!             | 96, 16, 16 or 64 bytes by form | name | target | zeros up to a multiple of 8
+//!             | 0 to 96 bytes by form | name | target | zeros up to a multiple of 8
 //! ```
 //!
 //! | [`Kind`] | question | answer |
@@ -17,6 +18,10 @@
 //! | `List` | [`NAMES_ONLY`], [`TARGETS`]; directories | of each directory in their order: at most [`ENTRIES_MAX`] entries, and the end |
 //! | `Entry` | [`TARGETS`]; a name in the directory of the control file, or `.` for itself | the entry |
 //! | `Totals` | [`SUBVOLUMES`] | the totals of the directory of the control file |
+//! | `Changes` | [`MARK_ONLY`]; as name the text of a mark, or nothing | what has changed below the directory since the mark, and a new mark |
+//! | `Newer` | as name the text of a mark | whether anything in the volume may be newer |
+//! | `Change` | [`SET_UID`] to [`MTIME_NOW`]; a change; as name a mode as of chmod(1), or nothing | makes the change in the directory and below; failures, and the progress, until it is done |
+//! | `Cancel` | | none: ends the change that the file is asked for, which is read on to its end |
 //!
 //! A piece is as long as the read; what is behind its records is zeros. Questions come from any
 //! user: [`parse`] accepts nothing that the table does not have. Answers are read by programs that
@@ -24,16 +29,15 @@
 
 use super::Errno;
 pub use super::flags::QUESTION;
-use super::wire::{
-    EndRecord, EntryRecord, NameRecord, PieceHead, QuestionDir, QuestionHead, RecordHead,
-    TotalsRecord,
+pub use super::record::{
+    ChangeFacts, Kind, LAST, PATH_PART, PIECE, PIECE_MIN, Piece, Progress, Record, Records,
+    VERSION, read_piece,
 };
+use super::wire::{QuestionChange, QuestionDir, QuestionHead};
 use shoal::raw::limits::NAME_MAX;
-use shoal::raw::{Attr, FileKind, Generation, Ino, Time, Totals};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use shoal::raw::{ModeChange, SetTime, Time, TreeChange};
+use zerocopy::{FromBytes, IntoBytes};
 
-/// Version of these structures.
-pub const VERSION: u16 = 1;
 /// Name of the control file, in every directory. A real file of that name comes first.
 pub const CONTROL_NAME: &str = ".shoal-control";
 
@@ -43,14 +47,21 @@ pub const NAMES_ONLY: u32 = 1 << 0;
 pub const TARGETS: u32 = 1 << 1;
 /// Question: subvolumes below count, too.
 pub const SUBVOLUMES: u32 = 1 << 2;
-/// Piece: it is the last one.
-pub const LAST: u32 = 1 << 0;
+/// Question: no changes, but a mark of this moment.
+pub const MARK_ONLY: u32 = 1 << 3;
+/// Question: the owner is changed.
+pub const SET_UID: u32 = 1 << 4;
+/// Question: the group is changed.
+pub const SET_GID: u32 = 1 << 5;
+/// Question: the access time is changed.
+pub const SET_ATIME: u32 = 1 << 6;
+/// Question: the modification time is changed.
+pub const SET_MTIME: u32 = 1 << 7;
+/// Question: the access time becomes that of the change.
+pub const ATIME_NOW: u32 = 1 << 8;
+/// Question: the modification time becomes that of the change.
+pub const MTIME_NOW: u32 = 1 << 9;
 
-/// Length of a piece: the largest read that comes as one request, whatever the transport (32 pages
-/// through rings) and wherever the reader's buffer begins in its first page.
-pub const PIECE: usize = 124 << 10;
-/// Length of the shortest piece: any record fits into it.
-pub const PIECE_MIN: usize = 8 << 10;
 /// Most entries of a directory that one question gets. The next question goes on from there.
 pub const ENTRIES_MAX: usize = 1024;
 /// Most directories of a question.
@@ -58,37 +69,22 @@ pub const DIRS_MAX: usize = (QUESTION - HEAD) / DIR;
 
 const HEAD: usize = size_of::<QuestionHead>();
 const DIR: usize = size_of::<QuestionDir>();
-const PIECE_HEAD: usize = size_of::<PieceHead>();
-const RECORD: usize = size_of::<RecordHead>();
-const ALIGN: usize = 8;
-/// Longest target of a symlink.
-const TARGET_MAX: usize = 4096;
+const CHANGE: usize = size_of::<QuestionChange>();
+/// Permission bits.
+const UMASK_MAX: u32 = 0o777;
 
-const _: () = assert!(PIECE_HEAD + RECORD + 96 + NAME_MAX + TARGET_MAX + ALIGN <= PIECE_MIN);
-const _: () = assert!(HEAD + NAME_MAX <= QUESTION && DIRS_MAX <= u16::MAX as usize);
-
-/// Subject of a question. Numbers are never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u16)]
-pub enum Kind {
-    /// Entries of directories.
-    List = 1,
-    /// One entry.
-    Entry = 2,
-    /// Totals of a directory.
-    Totals = 3,
-}
+const _: () = assert!(HEAD + CHANGE + NAME_MAX <= QUESTION && DIRS_MAX <= u16::MAX as usize);
 
 impl Kind {
-    /// All of them.
-    pub const ALL: &[Kind] = &[Kind::List, Kind::Entry, Kind::Totals];
-
     /// Returns the flags that a question may have.
     fn flags(self) -> u32 {
         match self {
             Kind::List => NAMES_ONLY | TARGETS,
             Kind::Entry => TARGETS,
             Kind::Totals => SUBVOLUMES,
+            Kind::Changes => MARK_ONLY,
+            Kind::Change => SET_UID | SET_GID | SET_ATIME | SET_MTIME | ATIME_NOW | MTIME_NOW,
+            Kind::Newer | Kind::Cancel => 0,
         }
     }
 }
@@ -102,19 +98,86 @@ pub struct Question {
     pub flags: u32,
     /// Directories to list.
     pub dirs: Vec<QuestionDir>,
-    /// Name to look up.
+    /// Change to be made; of other kinds zeros.
+    pub change: QuestionChange,
+    /// Name to look up; mark; mode.
     pub name: Vec<u8>,
 }
 
 impl Question {
+    /// A question without directories.
+    pub fn new(kind: Kind, flags: u32, name: &[u8]) -> Question {
+        let change = QuestionChange::default();
+        Question { kind, flags, dirs: Vec::new(), change, name: name.to_vec() }
+    }
+
+    /// A question for entries of directories.
+    pub fn list(flags: u32, dirs: Vec<QuestionDir>) -> Question {
+        Question { dirs, ..Question::new(Kind::List, flags, b"") }
+    }
+
+    /// A change of a tree. Its mode is given as text; `umask` is for parts of that that name no
+    /// users.
+    pub fn change(change: &TreeChange, mode: &str, umask: u32) -> Question {
+        let time = |time: Option<SetTime>, set: u32, now: u32| match time {
+            None => (0, Time { sec: 0, nsec: 0 }),
+            Some(SetTime::Now) => (set | now, Time { sec: 0, nsec: 0 }),
+            Some(SetTime::To(time)) => (set, time),
+        };
+        let (atime_flags, atime) = time(change.atime, SET_ATIME, ATIME_NOW);
+        let (mtime_flags, mtime) = time(change.mtime, SET_MTIME, MTIME_NOW);
+        let owners = change.uid.map_or(0, |_| SET_UID) | change.gid.map_or(0, |_| SET_GID);
+        let change = QuestionChange {
+            seconds: [atime.sec, mtime.sec],
+            nanoseconds: [atime.nsec, mtime.nsec],
+            uid: change.uid.unwrap_or(0),
+            gid: change.gid.unwrap_or(0),
+            umask,
+            padding: 0,
+        };
+        let flags = owners | atime_flags | mtime_flags;
+        Question { change, ..Question::new(Kind::Change, flags, mode.as_bytes()) }
+    }
+
+    /// Returns the change of a tree that is asked for.
+    ///
+    /// # Errors
+    /// `EINVAL` for a name that is no mode.
+    pub fn tree_change(&self) -> Result<TreeChange, Errno> {
+        let QuestionChange { seconds, nanoseconds, uid, gid, .. } = self.change;
+        let has = |flag: u32| self.flags & flag != 0;
+        let time = |at: usize, set: u32, now: u32| match (has(set), has(now)) {
+            (false, _) => None,
+            (true, true) => Some(SetTime::Now),
+            (true, false) => Some(SetTime::To(Time { sec: seconds[at], nsec: nanoseconds[at] })),
+        };
+        let mode = match self.name.is_empty() {
+            true => None,
+            false => {
+                let text = std::str::from_utf8(&self.name).map_err(|_| Errno::EINVAL)?;
+                Some(ModeChange::parse(text).ok_or(Errno::EINVAL)?)
+            }
+        };
+        Ok(TreeChange {
+            uid: has(SET_UID).then_some(uid),
+            gid: has(SET_GID).then_some(gid),
+            mode,
+            atime: time(0, SET_ATIME, ATIME_NOW),
+            mtime: time(1, SET_MTIME, MTIME_NOW),
+        })
+    }
+
     /// Writes it to a page. `None` if it is longer.
     pub fn write(&self, page: &mut [u8; QUESTION]) -> Option<()> {
-        let Question { kind, flags, dirs, name } = self;
+        let Question { kind, flags, dirs, change, name } = self;
         page.fill(0);
         let (count, len) = (dirs.len() as u32, name.len() as u32);
         let head = QuestionHead { version: VERSION, kind: *kind as u16, flags: *flags, count, len };
         head.write_to_prefix(page).ok()?;
-        let dirs = dirs.as_bytes();
+        let dirs = match kind {
+            Kind::Change => change.as_bytes(),
+            _ => dirs.as_bytes(),
+        };
         page.get_mut(HEAD..HEAD + dirs.len())?.copy_from_slice(dirs);
         page.get_mut(HEAD + dirs.len()..HEAD + dirs.len() + name.len())?.copy_from_slice(name);
         Some(())
@@ -138,274 +201,67 @@ pub fn parse(page: &[u8]) -> Result<Question, Errno> {
         return Err(Errno::ENAMETOOLONG);
     }
     let has_dirs = if kind == Kind::List { (1..=DIRS_MAX).contains(&count) } else { count == 0 };
-    if head.flags & !kind.flags() != 0 || !has_dirs || (kind == Kind::Entry) != (len > 0) {
-        return Err(Errno::EINVAL);
-    }
-    let dirs = rest.get(..count * DIR).ok_or(Errno::EINVAL)?;
-    let dirs: Vec<_> =
-        dirs.chunks_exact(DIR).filter_map(|dir| QuestionDir::read_from_bytes(dir).ok()).collect();
-    let name = rest.get(count * DIR..count * DIR + len).ok_or(Errno::EINVAL)?;
-    let is_name = name != b".." && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
-    if !is_name || dirs.iter().any(|dir| dir.padding != 0) {
-        return Err(Errno::EINVAL);
-    }
-    Ok(Question { kind, flags: head.flags, dirs, name: name.to_vec() })
-}
-
-/// A record of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Record<'a> {
-    /// An entry with its attributes, and its target if it is a symlink and that was asked for.
-    Entry {
-        /// Number of its directory in the question.
-        dir: u16,
-        /// Name.
-        name: &'a [u8],
-        /// Attributes.
-        attr: Attr,
-        /// Target; otherwise empty.
-        target: &'a [u8],
-    },
-    /// An entry by name and type.
-    Name {
-        /// Number of its directory in the question.
-        dir: u16,
-        /// Name.
-        name: &'a [u8],
-        /// Inode.
-        ino: Ino,
-        /// Generation of a directory; of another file 0.
-        generation: Generation,
-        /// Type.
-        kind: FileKind,
-    },
-    /// The end of a directory's entries in the answer.
-    End {
-        /// Number of the directory in the question.
-        dir: u16,
-        /// The place to go on after; 0: the directory has no more entries.
-        cookie: u64,
-        /// Why it could not be read (further); 0: it could.
-        errno: u32,
-    },
-    /// Totals.
-    Totals(Totals),
-}
-
-const FORM_ENTRY: u16 = 1;
-const FORM_NAME: u16 = 2;
-const FORM_END: u16 = 3;
-const FORM_TOTALS: u16 = 4;
-
-/// A piece of an answer, being written.
-pub struct Piece<'a> {
-    bytes: &'a mut [u8],
-    end: usize,
-}
-
-impl<'a> Piece<'a> {
-    /// Begins a piece that fills `bytes`, of which there must be [`PIECE_MIN`].
-    pub fn new(bytes: &'a mut [u8]) -> Result<Piece<'a>, Errno> {
-        if bytes.len() < PIECE_MIN || u32::try_from(bytes.len()).is_err() {
-            return Err(Errno::EINVAL);
-        }
-        Ok(Piece { bytes, end: PIECE_HEAD })
-    }
-
-    /// Adds a record. Returns whether it fits.
-    pub fn push(&mut self, record: &Record<'_>) -> bool {
-        match record {
-            Record::Entry { dir, name, attr, target } => {
-                self.put(FORM_ENTRY, *dir, &entry_record(attr), [name, target])
-            }
-            Record::Name { dir, name, ino, generation, kind } => {
-                let (generation, mode) = (generation.0, kind.mode_bits());
-                self.put(FORM_NAME, *dir, &NameRecord { ino: ino.0, generation, mode }, [name, b""])
-            }
-            Record::End { dir, cookie, errno } => {
-                let end = EndRecord { cookie: *cookie, errno: *errno, padding: 0 };
-                self.put(FORM_END, *dir, &end, [b"", b""])
-            }
-            Record::Totals(totals) => self.put(FORM_TOTALS, 0, &totals_record(totals), [b"", b""]),
-        }
-    }
-
-    fn put<T: IntoBytes + Immutable>(
-        &mut self,
-        form: u16,
-        dir: u16,
-        body: &T,
-        [name, target]: [&[u8]; 2],
-    ) -> bool {
-        let len = [name, target].map(|text| u16::try_from(text.len()));
-        let [Ok(name_len), Ok(target_len)] = len else { return false };
-        let texts = RECORD + size_of::<T>();
-        let whole = (texts + name.len() + target.len()).next_multiple_of(ALIGN);
-        let Some(room) = self.bytes.get_mut(self.end..self.end + whole) else { return false };
-        let head = RecordHead { form, dir, name: name_len, target: target_len };
-        room[..RECORD].copy_from_slice(head.as_bytes());
-        room[RECORD..texts].copy_from_slice(body.as_bytes());
-        let (middle, end) = (texts + name.len(), texts + name.len() + target.len());
-        room[texts..middle].copy_from_slice(name);
-        room[middle..end].copy_from_slice(target);
-        room[end..].fill(0);
-        self.end += whole;
-        true
-    }
-
-    /// Ends the piece. Returns its length: all of the bytes.
-    pub fn finish(self, kind: Kind, is_last: bool) -> usize {
-        let (len, flags) = (self.end as u32, if is_last { LAST } else { 0 });
-        let head = PieceHead { version: VERSION, kind: kind as u16, flags, len, padding: 0 };
-        self.bytes[..PIECE_HEAD].copy_from_slice(head.as_bytes());
-        // What others have read before must not get out.
-        self.bytes[self.end..].fill(0);
-        self.bytes.len()
-    }
-}
-
-/// Reads a piece: whether it is the last one, and its records. `None` if it is not a piece of an
-/// answer to this kind of question.
-pub fn read_piece(bytes: &[u8], kind: Kind) -> Option<(bool, Records<'_>)> {
-    let (head, _) = PieceHead::read_from_prefix(bytes).ok()?;
-    let records = bytes.get(PIECE_HEAD..head.len as usize)?;
-    let is_ours = head.version == VERSION && head.kind == kind as u16;
-    is_ours.then_some((head.flags & LAST != 0, Records { bytes: records }))
-}
-
-/// Records of a piece.
-#[derive(Clone, Copy, Debug)]
-pub struct Records<'a> {
-    bytes: &'a [u8],
-}
-
-impl Records<'_> {
-    /// Returns whether all of them have been read; `false` at the end means that a record is
-    /// malformed.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Record<'a>;
-
-    fn next(&mut self) -> Option<Record<'a>> {
-        let (head, rest) = RecordHead::read_from_prefix(self.bytes).ok()?;
-        let dir = head.dir;
-        let (record, len) = match head.form {
-            FORM_ENTRY => {
-                let (body, name, target, len) = split::<EntryRecord>(&head, rest)?;
-                (Record::Entry { dir, name, attr: attr_of(&body)?, target }, len)
-            }
-            FORM_NAME => {
-                let (body, name, _, len) = split::<NameRecord>(&head, rest)?;
-                let (ino, generation) = (Ino(body.ino), Generation(body.generation));
-                let kind = FileKind::from_mode(body.mode)?;
-                (Record::Name { dir, name, ino, generation, kind }, len)
-            }
-            FORM_END => {
-                let (body, _, _, len) = split::<EndRecord>(&head, rest)?;
-                (Record::End { dir, cookie: body.cookie, errno: body.errno }, len)
-            }
-            FORM_TOTALS => {
-                let (body, _, _, len) = split::<TotalsRecord>(&head, rest)?;
-                (Record::Totals(totals_of(&body)), len)
-            }
-            _ => return None,
-        };
-        self.bytes = self.bytes.get(len..)?;
-        Some(record)
-    }
-}
-
-/// Takes a record apart: its body, name and target; and its length with head and padding. A name
-/// must be one.
-fn split<'a, T: FromBytes + KnownLayout + Immutable>(
-    head: &RecordHead,
-    rest: &'a [u8],
-) -> Option<(T, &'a [u8], &'a [u8], usize)> {
-    let (body, texts) = T::read_from_prefix(rest).ok()?;
-    let (name, target) = (usize::from(head.name), usize::from(head.target));
-    let has_name = matches!(head.form, FORM_ENTRY | FORM_NAME);
-    let (name, target) = (texts.get(..name)?, texts.get(name..name + target)?);
-    let is_name = match has_name {
-        true => !name.is_empty() && !name.iter().any(|byte| matches!(byte, 0 | b'/')),
-        false => name.is_empty(),
+    let has_name = match kind {
+        Kind::Entry | Kind::Newer => len > 0,
+        Kind::Changes | Kind::Change => true,
+        Kind::List | Kind::Totals | Kind::Cancel => len == 0,
     };
-    let has_target = head.form == FORM_ENTRY || target.is_empty();
-    let len = RECORD + size_of::<T>() + name.len() + target.len();
-    (is_name && has_target).then_some((body, name, target, len.next_multiple_of(ALIGN)))
-}
-
-fn entry_record(attr: &Attr) -> EntryRecord {
-    let times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
-    EntryRecord {
-        ino: attr.ino.0,
-        size: attr.size,
-        blocks: attr.blocks,
-        seconds: times.map(|time| time.sec),
-        nanoseconds: times.map(|time| time.nsec),
-        generation: attr.generation.0,
-        mode: attr.mode,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
+    if head.flags & !kind.flags() != 0 || !has_dirs || !has_name {
+        return Err(Errno::EINVAL);
+    }
+    let before = if kind == Kind::Change { CHANGE } else { count * DIR };
+    let (body, name) = rest.get(..before + len).ok_or(Errno::EINVAL)?.split_at(before);
+    let is_name = name != b".." && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
+    if !is_name {
+        return Err(Errno::EINVAL);
+    }
+    let mut question = Question::new(kind, head.flags, name);
+    if kind == Kind::Change {
+        question.change = QuestionChange::read_from_bytes(body).map_err(|_| Errno::EINVAL)?;
+    } else {
+        let dirs = body.chunks_exact(DIR);
+        question.dirs.extend(dirs.filter_map(|dir| QuestionDir::read_from_bytes(dir).ok()));
+    }
+    match question.is_consistent() {
+        true => Ok(question),
+        false => Err(Errno::EINVAL),
     }
 }
 
-/// Returns the attributes in a record; `None` for a mode without a type.
-fn attr_of(record: &EntryRecord) -> Option<Attr> {
-    let time = |at: usize| Time { sec: record.seconds[at], nsec: record.nanoseconds[at] };
-    Some(Attr {
-        ino: Ino(record.ino),
-        generation: Generation(record.generation),
-        kind: FileKind::from_mode(record.mode)?,
-        mode: record.mode,
-        nlink: record.nlink,
-        uid: record.uid,
-        gid: record.gid,
-        rdev: record.rdev,
-        size: record.size,
-        blocks: record.blocks,
-        atime: time(0),
-        mtime: time(1),
-        ctime: time(2),
-        btime: time(3),
-    })
-}
-
-fn totals_record(totals: &Totals) -> TotalsRecord {
-    TotalsRecord {
-        files: totals.files,
-        dirs: totals.dirs,
-        others: totals.others,
-        linked: totals.linked,
-        bytes: totals.bytes,
-        blocks: totals.blocks,
-        seconds: totals.newest_change.sec,
-        nanoseconds: totals.newest_change.nsec,
-        padding: 0,
-    }
-}
-
-fn totals_of(record: &TotalsRecord) -> Totals {
-    Totals {
-        files: record.files,
-        dirs: record.dirs,
-        others: record.others,
-        linked: record.linked,
-        bytes: record.bytes,
-        blocks: record.blocks,
-        newest_change: Time { sec: record.seconds, nsec: record.nanoseconds },
+impl Question {
+    /// Returns whether what is not asked for is zero, and no flag lacks the one that it goes with.
+    fn is_consistent(&self) -> bool {
+        let Question { kind, flags, dirs, change, name } = self;
+        let has = |flag: u32| flags & flag != 0;
+        let time = |at: usize, set: u32, now: u32| {
+            let is_zero = (change.seconds[at], change.nanoseconds[at]) == (0, 0);
+            match (has(set), has(now)) {
+                (true, false) => true,
+                (true, true) | (false, false) => is_zero,
+                (false, true) => false,
+            }
+        };
+        match kind {
+            Kind::List => dirs.iter().all(|dir| dir.padding == 0),
+            Kind::Changes => !has(MARK_ONLY) || name.is_empty(),
+            Kind::Change => {
+                (has(SET_UID) || change.uid == 0)
+                    && (has(SET_GID) || change.gid == 0)
+                    && time(0, SET_ATIME, ATIME_NOW)
+                    && time(1, SET_MTIME, MTIME_NOW)
+                    && change.umask <= UMASK_MAX
+                    && change.padding == 0
+                    && (*flags != 0 || !name.is_empty())
+            }
+            Kind::Entry | Kind::Totals | Kind::Newer | Kind::Cancel => true,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::reply::tests::sample;
+    use crate::protocol::wire::{PieceHead, RecordHead};
     use proptest::prelude::*;
 
     fn ask(question: &Question) -> Result<Question, Errno> {
@@ -416,7 +272,7 @@ mod tests {
 
     fn list(dirs: usize) -> Question {
         let dir = QuestionDir { ino: 7, cookie: 3, generation: 5, padding: 0 };
-        Question { kind: Kind::List, flags: 0, dirs: vec![dir; dirs], name: Vec::new() }
+        Question::list(0, vec![dir; dirs])
     }
 
     #[test]
@@ -425,12 +281,36 @@ mod tests {
             |name: &[u8]| Question { kind: Kind::Entry, dirs: vec![], ..list(1) }.named(name);
         let totals = Question { kind: Kind::Totals, flags: SUBVOLUMES, ..entry(b"") };
         let names = Question { flags: NAMES_ONLY | TARGETS, ..list(3) };
-        for good in [list(1), list(DIRS_MAX), names, entry(b"."), entry(&[b'x'; 255]), totals] {
+        let change = TreeChange {
+            uid: Some(7),
+            atime: Some(SetTime::Now),
+            mtime: Some(SetTime::To(Time { sec: -5, nsec: 9 })),
+            ..TreeChange::default()
+        };
+        let mode = Question::change(&TreeChange::default(), "u=rwX,go-w", 0o022);
+        let owner = Question::change(&change, "", 0);
+        assert_eq!(owner.tree_change(), Ok(change));
+        let text = mode.tree_change().unwrap();
+        assert_eq!(text.mode, ModeChange::parse("u=rwX,go-w"));
+        assert_eq!(Question::new(Kind::Change, 0, b"u=q").tree_change(), Err(Errno::EINVAL));
+        let others = [
+            Question::new(Kind::Changes, 0, b"mark"),
+            Question::new(Kind::Changes, 0, b""),
+            Question::new(Kind::Changes, MARK_ONLY, b""),
+            Question::new(Kind::Newer, 0, b"mark"),
+            Question::new(Kind::Cancel, 0, b""),
+            owner,
+            mode,
+        ];
+        let first = [list(1), list(DIRS_MAX), names, entry(b"."), entry(&[b'x'; 255]), totals];
+        for good in first.into_iter().chain(others) {
             assert_eq!(ask(&good), Ok(good));
         }
         let mut page = [0; QUESTION];
         assert_eq!(list(DIRS_MAX + 1).write(&mut page), None);
         assert_eq!(ask(&entry(&[b'x'; 256])), Err(Errno::ENAMETOOLONG));
+        let unasked = QuestionChange { gid: 1, ..QuestionChange::default() };
+        let padded = QuestionChange { padding: 1, ..QuestionChange::default() };
         let bad = [
             list(0),
             list(1).named(b"x"),
@@ -442,6 +322,13 @@ mod tests {
             Question { flags: NAMES_ONLY, ..entry(b"x") },
             Question { kind: Kind::Totals, ..list(1) },
             Question { kind: Kind::Entry, ..list(1) }.named(b"x"),
+            Question::new(Kind::Changes, MARK_ONLY, b"mark"),
+            Question::new(Kind::Newer, 0, b""),
+            Question::new(Kind::Cancel, 0, b"x"),
+            Question::new(Kind::Change, 0, b""),
+            Question::new(Kind::Change, ATIME_NOW, b""),
+            Question { change: unasked, ..Question::new(Kind::Change, SET_UID, b"") },
+            Question { change: padded, ..Question::new(Kind::Change, SET_UID, b"") },
         ];
         for bad in bad {
             assert_eq!(ask(&bad), Err(Errno::EINVAL), "{bad:?}");
@@ -468,61 +355,13 @@ mod tests {
         assert_eq!(parse(&page[..HEAD + DIR - 1]), Err(Errno::EINVAL));
     }
 
-    #[test]
-    fn a_full_piece_reads_back() {
-        let (attr, generation) = (sample(), Generation(9));
-        let kind = FileKind::Socket;
-        let records = [
-            Record::Entry { dir: 0, name: b"name", attr, target: b"" },
-            Record::Entry { dir: 3, name: &[b'n'; 255], attr, target: &[b't'; 4096] },
-            Record::Name { dir: 65535, name: b"x", ino: Ino(1), generation, kind },
-            Record::End { dir: 1, cookie: u64::MAX, errno: 0 },
-            Record::End { dir: 1, cookie: 0, errno: 116 },
-            Record::Totals(Totals::default()),
-        ];
-        for room in [PIECE_MIN, PIECE_MIN + 5, PIECE] {
-            let mut bytes = vec![0xff; room];
-            let mut piece = Piece::new(&mut bytes).unwrap();
-            let mut put = Vec::new();
-            for record in records.iter().cycle() {
-                if !piece.push(record) {
-                    break;
-                }
-                put.push(*record);
-            }
-            assert!(put.len() >= records.len());
-            assert_eq!(piece.finish(Kind::List, true), room);
-            let (is_last, mut read) = read_piece(&bytes, Kind::List).unwrap();
-            assert!(is_last && read.by_ref().eq(put) && read.is_empty());
-            assert!(read_piece(&bytes, Kind::Totals).is_none());
-        }
-        assert_eq!(Piece::new(&mut vec![0; PIECE_MIN - 1]).err(), Some(Errno::EINVAL));
-        let long = vec![b'x'; 1 << 16];
-        let mut bytes = vec![0; 1 << 20];
-        let mut piece = Piece::new(&mut bytes).unwrap();
-        assert!(!piece.push(&Record::Entry { dir: 0, name: &long, attr, target: b"" }));
-    }
-
-    #[test]
-    fn nothing_old_is_in_a_piece() {
-        let mut bytes = vec![0xff; PIECE_MIN];
-        let mut piece = Piece::new(&mut bytes).unwrap();
-        let kind = FileKind::Regular;
-        let generation = Generation(0);
-        assert!(piece.push(&Record::Name { dir: 0, name: b"a", ino: Ino(2), generation, kind }));
-        piece.finish(Kind::List, false);
-        let used = PIECE_HEAD + RECORD + 16;
-        assert_eq!(bytes[used], b'a');
-        assert!(bytes[used + 1..].iter().all(|byte| *byte == 0));
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
         /// Any bytes are refused or read to some end; a record that was read can be written, and
         /// reads the same.
         #[test]
         fn arbitrary_bytes_never_panic(
-            form in 0u16..6,
+            form in 0u16..12,
             lens in (0u16..20, 0u16..20),
             len in 0u32..400,
             rest in proptest::collection::vec(any::<u8>(), 0..300),

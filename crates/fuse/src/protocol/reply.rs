@@ -43,6 +43,8 @@ impl Errno {
     pub const EPROTONOSUPPORT: Errno = Errno(93);
     /// No such attribute.
     pub const ENODATA: Errno = Errno(61);
+    /// Ended in favour of others.
+    pub const ECANCELED: Errno = Errno(125);
     /// Not in this combination.
     pub const EOPNOTSUPP: Errno = Errno(95);
     /// The inode is gone.

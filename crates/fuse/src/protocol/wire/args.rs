@@ -291,6 +291,21 @@ wire! {
         /// Unused.
         20 padding: u32,
     }
+    /// A change of a tree.
+    QuestionChange 40 {
+        /// Seconds of the new times of access and of change of contents.
+        0 seconds: [i64; 2],
+        /// Their nanoseconds.
+        16 nanoseconds: [u32; 2],
+        /// New owner.
+        24 uid: u32,
+        /// New group.
+        28 gid: u32,
+        /// Umask of the caller.
+        32 umask: u32,
+        /// Unused.
+        36 padding: u32,
+    }
     /// Head of a piece of an answer.
     PieceHead 16 {
         /// Version of the piece.
@@ -378,6 +393,24 @@ wire! {
         56 nanoseconds: u32,
         /// Unused.
         60 padding: u32,
+    }
+    /// Record of a change.
+    ChangeRecord 24 {
+        /// Inode.
+        0 ino: u64,
+        /// Its generation.
+        8 generation: u32,
+        /// Type, in the bits of a mode; 0: not known.
+        12 mode: u32,
+        /// Kind of the change.
+        16 kind: u32,
+        /// Unused.
+        20 padding: u32,
+    }
+    /// Record of progress.
+    ProgressRecord 24 {
+        /// Inodes changed, failures, failures without records.
+        0 numbers: [u64; 3],
     }
     /// INIT.
     InitIn 64 {
