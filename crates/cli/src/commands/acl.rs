@@ -58,7 +58,7 @@ impl Printer<'_> {
             return Ok(());
         }
         let top = (Found::with_attributes(Box::default(), attr), path);
-        Walk::run(session, top, Options::default(), |walk| {
+        Walk::through(session, top, Options::default(), |walk| {
             while let Some(step) = walk.step() {
                 match step {
                     Step::Found(Found { attr: Some(attr), .. }) => {
@@ -246,12 +246,16 @@ pub fn set(args: &SetfaclArgs) -> Result<u8> {
     for (change, of_default) in [(access, false), (default, true)] {
         let Some(change) = change else { continue };
         let tree = TreeChange { acl: Some(change.clone()), ..TreeChange::default() };
-        let below = if args.recursive { Below::AtOnce(&tree) } else { Below::Nothing };
-        let one = each(&args.places, below, true, |session, _, attr| {
+        let below = if args.recursive { Below::AtOnce(&tree, "") } else { Below::Nothing };
+        let one = each(&args.places, below, true, |file| {
+            let Some((session, attr)) = file.in_volume() else {
+                let what = "this is in a mounted volume: use setfacl(1)";
+                return Err(Stop::Command(Failure::usage(&file.label, what)));
+            };
             // As those that a change of a tree passes over.
-            let has_none =
-                attr.kind == FileKind::Symlink || of_default && attr.kind != FileKind::Directory;
-            if args.recursive && has_none {
+            let is_dir = attr.kind == FileKind::Directory;
+            let has_list = attr.kind != FileKind::Symlink && (is_dir || !of_default);
+            if args.recursive && !has_list {
                 return Ok(());
             }
             let changed = session.volume.attributes().change_acl(&session.who, attr.ino, &change);

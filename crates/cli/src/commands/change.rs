@@ -112,9 +112,9 @@ pub(super) enum Below<'c> {
 }
 
 /// A file to be changed.
-struct Target<'t> {
+pub(super) struct Target<'t> {
     /// Its name in messages.
-    label: String,
+    pub label: String,
     file: Opened<'t>,
 }
 
@@ -128,6 +128,14 @@ impl Target<'_> {
         match &self.file {
             Opened::Volume(_, attr) => *attr,
             Opened::Mount(file) => file.attr,
+        }
+    }
+
+    /// Returns the session of a file in a volume that is open here, and the attributes.
+    pub fn in_volume(&self) -> Option<(&Session, Attr)> {
+        match &self.file {
+            Opened::Volume(session, attr) => Some((session, *attr)),
+            Opened::Mount(_) => None,
         }
     }
 
@@ -245,6 +253,8 @@ fn at_once(
 ) -> Result<bool> {
     match &place.tree {
         Tree::Volume(session) => in_volume(session, place, change.0, progress, done),
+        // A mount is not asked to change lists.
+        Tree::Mount(_) if change.0.acl.is_some() => Ok(false),
         Tree::Mount(mount) => in_mount(mount, place, change, progress, done),
     }
 }

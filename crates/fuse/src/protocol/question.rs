@@ -116,8 +116,8 @@ impl Question {
         Question { dirs, ..Question::new(Kind::List, flags, b"") }
     }
 
-    /// A change of a tree. Its mode is given as text; `umask` is for parts of that that name no
-    /// users.
+    /// A change of a tree, but none of access control lists. Its mode is given as text; `umask` is
+    /// for parts of that that name no users.
     pub fn change(change: &TreeChange, mode: &str, umask: u32) -> Question {
         let time = |time: Option<SetTime>, set: u32, now: u32| match time {
             None => (0, Time { sec: 0, nsec: 0 }),
@@ -164,6 +164,7 @@ impl Question {
             mode,
             atime: time(0, SET_ATIME, ATIME_NOW),
             mtime: time(1, SET_MTIME, MTIME_NOW),
+            acl: None,
         })
     }
 
