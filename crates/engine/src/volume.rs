@@ -12,6 +12,7 @@ use crate::maintenance::Maintenance;
 use crate::namei::Namespace;
 use crate::passes;
 use crate::paths::Paths;
+use crate::quotas::Quotas;
 use crate::reap::Reaper;
 use crate::records;
 use crate::references::References;
@@ -105,6 +106,7 @@ impl Volume {
         // Before the volume is used, and before anything is reaped.
         let intents = Intents(&state).complete_intents()?;
         Changes(&state).resume(epoch);
+        Quotas(&state).resume(epoch, recovered.needed);
         let writable = state.store.writable().is_ok();
         if writable && state.store.room().back().is_err() {
             tracing::warn!("no space on the host: only removals will succeed");
@@ -117,6 +119,7 @@ impl Volume {
         if writable && !options.background {
             while Reaper(&state).reap_orphan()? || TreeChanges(&state).continue_some()? {}
         }
+        Quotas(&state).begin(!options.background);
         *state.recovery.lock() = RecoveryReport {
             needed: recovered.needed,
             records: recovered.records,
@@ -151,6 +154,10 @@ impl Volume {
             // Without it, names are missing from the window, which then says so.
             if let Err(error) = self.changes().store_window() {
                 tracing::warn!(%error, "the window of removed names is not stored");
+            }
+            // Without it, the use is counted at the next open.
+            if let Err(error) = self.quotas().store_use() {
+                tracing::warn!(%error, "the use of quotas is not stored");
             }
             self.state.store.checkpoints().write_clean()?;
             self.discard_rest();
@@ -208,6 +215,11 @@ impl Volume {
     #[inline]
     pub fn changes(&self) -> Changes<'_> {
         Changes(&self.state)
+    }
+    /// Quotas of directory trees.
+    #[inline]
+    pub fn quotas(&self) -> Quotas<'_> {
+        Quotas(&self.state)
     }
     /// Tokens that open files without their paths.
     #[inline]
