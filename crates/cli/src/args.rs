@@ -12,6 +12,7 @@ mod helper;
 mod inspect;
 mod list;
 mod mount;
+mod quota;
 mod share;
 mod subvolume;
 mod trees;
@@ -28,6 +29,9 @@ pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
 pub use list::{LsArgs, When};
 pub use mount::{LogLevel, MountArgs, SyncArgs, UmountArgs};
+pub use quota::{
+    Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
+};
 pub use share::ShareArgs;
 pub use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
@@ -125,6 +129,7 @@ pub enum Command {
     Logdump(LogdumpArgs),
     #[command(alias = "root")]
     Subvolume(SubvolumeArgs),
+    Quota(QuotaArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cat(CatArgs),

@@ -95,7 +95,7 @@ fn check_inodes(volume: &Volume, device: &Arc<MemDevice>) {
     let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for (ino, Inode { core, .. }) in &all {
         let sum = sums.entry(core.project).or_default();
-        *sum = (sum.0 + 1, sum.1 + core.bytes);
+        *sum = (sum.0 + 1, sum.1 + core.bytes.div_ceil(512) * 512);
         let is_top = quotas.iter().any(|quota| quota.dir == *ino);
         let parent = all.get(&Ino(core.parent_or_rdev)).filter(|_| core.is_dir());
         if let Some(parent) = parent.filter(|_| !is_top && *ino != ROOT && core.nlink > 0) {
@@ -153,7 +153,7 @@ fn every_call_changes_the_use_of_its_tree() {
     volume.namespace().symlink(&who, sub, b"s", &[b'x'; 3000]).unwrap();
     volume.namespace().mknod(&who, sub, b"p", 0o010_644, 0).unwrap();
     volume.namespace().link(&who, f, a, b"g").unwrap();
-    assert_eq!(quota(&volume), (5, 3000));
+    assert_eq!(quota(&volume), (5, 3072));
     check(&volume, &device);
     unlink(&volume, sub, "f");
     assert_eq!(quota(&volume).0, 5);
@@ -162,17 +162,17 @@ fn every_call_changes_the_use_of_its_tree() {
     // Outside nothing counts.
     let out = create(&volume, b, "out");
     write(&volume, out, 0, 100_000);
-    assert_eq!(quota(&volume), (4, 3000));
+    assert_eq!(quota(&volume), (4, 3072));
     let ops = [
         BatchOp::Dir { path: b"a/m", mode: 0o755 },
         BatchOp::File { path: b"a/m/w", mode: 0o644, contents: &[1; 40_000], replace: false },
         BatchOp::Remove { path: b"a/sub/p" },
     ];
     volume.batch(&who, ROOT, &ops).unwrap();
-    assert_eq!(quota(&volume), (5, 43_000));
+    assert_eq!(quota(&volume), (5, 43_520));
     check(&volume, &device);
     volume.namespace().remove_tree(&who, a, b"sub", TreeCheck::Tree).unwrap();
-    assert_eq!(quota(&volume), (3, 40_000));
+    assert_eq!(quota(&volume), (3, 40_448));
     check(&volume, &device);
 }
 
@@ -282,6 +282,34 @@ fn a_limit_of_bytes_holds_for_every_call_and_frees_are_possible() {
     unlink(&volume, a, "f");
     assert_eq!(volume.quotas().get(a).unwrap().bytes, 0);
     check(&volume, &device);
+}
+
+#[test]
+fn statfs_shows_the_limits_inside() {
+    let (_device, volume) = fresh();
+    let a = mkdir(&volume, ROOT, "a");
+    let f = create(&volume, a, "f");
+    write(&volume, f, 0, 100_000);
+    let whole = volume.statfs();
+    assert_eq!(volume.statfs_of(f), whole);
+    set(&volume, a, QuotaLimits { bytes: Some(1 << 20), inodes: Some(10) });
+    let quota = volume.quotas().get(a).unwrap();
+    for ino in [a, f] {
+        let inside = volume.statfs_of(ino);
+        assert_eq!((inside.bytes_total, inside.inodes_used, inside.inodes_free), (1 << 20, 2, 8));
+        assert_eq!(inside.bytes_available, (1 << 20) - quota.bytes);
+        assert_eq!(inside.bytes_free, inside.bytes_available);
+    }
+    assert_eq!(volume.statfs_of(ROOT).bytes_total, whole.bytes_total);
+    assert_eq!(volume.statfs_of(Ino(1 << 40)).bytes_total, whole.bytes_total);
+    // Below the use nothing is left, and no limit is larger than the volume.
+    set(&volume, a, QuotaLimits { bytes: Some(1), inodes: Some(1) });
+    let inside = volume.statfs_of(a);
+    assert_eq!((inside.bytes_available, inside.inodes_free), (0, 0));
+    set(&volume, a, bytes_max(1 << 50));
+    let inside = volume.statfs_of(a);
+    assert!(inside.bytes_available <= whole.bytes_available);
+    assert_eq!(inside.bytes_total, 1 << 50);
 }
 
 #[test]

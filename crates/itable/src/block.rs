@@ -6,7 +6,7 @@
 #[cfg(test)]
 use crate::budget::in_steps;
 use crate::budget::{BlockBytes, Budget, forks_of, kept_aside};
-use crate::projects::{Charge, Held, Tally};
+use crate::projects::{Charge, Held, Tally, counted_bytes};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Brief};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, hint};
 use shoal_base::invariant;
@@ -353,7 +353,8 @@ impl Locked<'_> {
         self.at.is_detached()
     }
 
-    /// Takes bytes of the inode's project in advance, for a change under this lock.
+    /// Takes in advance, of the inode's project, what this many more bytes of data extents need,
+    /// for a change under this lock.
     ///
     /// # Errors
     /// `EDQUOT` if the project's limit does not leave as many.
@@ -363,7 +364,9 @@ impl Locked<'_> {
         if project == 0 || bytes == 0 {
             return Ok(());
         }
-        let charge = self.at.block.bytes.projects().charge(project, 0, bytes)?;
+        let now = self.slot.inode.core.bytes;
+        let more = counted_bytes(now.saturating_add(bytes)) - counted_bytes(now);
+        let charge = self.at.block.bytes.projects().charge(project, 0, more)?;
         self.pay(charge);
         Ok(())
     }

@@ -22,6 +22,7 @@
 
 use crate::sync::{AtomicU64, Mutex, SHARDS, shard};
 use crossbeam_utils::CachePadded;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::Core;
 use std::sync::OnceLock;
@@ -32,6 +33,8 @@ pub const PROJECTS_MAX: usize = 1024;
 /// Largest limit. Larger ones are none.
 pub const LIMIT_MAX: u64 = i64::MAX as u64 / 4;
 
+/// Unit in which the bytes of an inode are counted.
+const BLOCK: u64 = 512;
 /// Index of an amount.
 const INODES: usize = 0;
 const BYTES: usize = 1;
@@ -43,26 +46,45 @@ const BATCH: [i64; 2] = [64, 4 << 20];
 pub struct ProjectUse {
     /// Number of inodes.
     pub inodes: u64,
-    /// Bytes of data extents.
+    /// Bytes of data extents, those of each inode rounded up to 512.
     pub bytes: u64,
+}
+
+impl ProjectUse {
+    /// Adds an inode with this core.
+    pub fn add(&mut self, core: &Core) {
+        self.inodes += 1;
+        self.bytes = self.bytes.saturating_add(counted_bytes(core.bytes));
+    }
+}
+
+/// Returns the bytes that count for an inode with this many bytes of data extents.
+#[inline]
+pub(crate) fn counted_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
 
 /// An inode's share of its project's use. A free inode is in no project.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     pub project: u32,
-    pub bytes: u64,
+    /// Units of [`BLOCK`] bytes, as in `st_blocks`.
+    pub blocks: u64,
 }
 
 impl Tally {
     #[inline]
     pub fn of(core: &Core) -> Tally {
-        Tally { project: if core.in_use() { core.project } else { 0 }, bytes: core.bytes }
+        match core.project {
+            0 => Tally::default(),
+            _ if !core.in_use() => Tally::default(),
+            project => Tally { project, blocks: core.bytes.div_ceil(BLOCK) },
+        }
     }
     fn amounts(self) -> [i64; 2] {
         match self.project {
             0 => [0, 0],
-            _ => [1, clamped(self.bytes)],
+            _ => [1, clamped(self.blocks.saturating_mul(BLOCK))],
         }
     }
 }
@@ -248,7 +270,8 @@ impl Projects {
         Some(limits.map(|limit| Some(limit as u64).filter(|limit| *limit != LIMIT_MAX)))
     }
 
-    /// Takes amounts of a project in advance.
+    /// Takes amounts of a project in advance: inodes, and the bytes of the data extents of a new
+    /// one.
     ///
     /// # Errors
     /// `EDQUOT` if the limits do not leave as much.
@@ -263,7 +286,7 @@ impl Projects {
     #[cold]
     fn charge_declared(&self, number: u32, inodes: u32, bytes: u64) -> Result<Charge<'_>> {
         let Some(project) = self.get(number) else { return Ok(Charge::none()) };
-        let held = Held { project: number, inodes, bytes };
+        let held = Held { project: number, inodes, bytes: counted_bytes(bytes) };
         let [of_inodes, of_bytes] = held.amounts();
         if !project.take(INODES, of_inodes) {
             return Err(Error::Code(Code::Quota));
@@ -294,7 +317,8 @@ impl Projects {
                     sum.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += sign * amount);
                 }
             };
-            if is_counted {
+            let forgotten = planted::is(Defect::QuotaForgotten) && now.project == 0;
+            if is_counted && !forgotten {
                 add(now.project, now.amounts(), 1);
                 add(was.project, was.amounts(), -1);
             }
@@ -350,16 +374,17 @@ mod tests {
     fn a_limit_is_exact_and_what_is_not_used_comes_back() {
         let check = || {
             let projects = Projects::default();
-            projects.declare(3, Ino(7), Some(10), Some(1000));
-            let charges: Vec<_> =
-                (0..10).map(|_| projects.charge(3, 1, 100).expect("within the limit")).collect();
-            assert_eq!(projects.used(3), ProjectUse { inodes: 10, bytes: 1000 });
+            projects.declare(3, Ino(7), Some(10), Some(10 * BLOCK));
+            let charges: Vec<_> = (0..10)
+                .map(|_| projects.charge(3, 1, 100 + BLOCK / 2).expect("within the limit"))
+                .collect();
+            assert_eq!(projects.used(3), ProjectUse { inodes: 10, bytes: 10 * BLOCK });
             assert!(projects.charge(3, 1, 0).is_err() && projects.charge(3, 0, 1).is_err());
             drop(charges);
             assert_eq!(projects.used(3), ProjectUse::default());
-            assert!(projects.charge(3, 1, 1001).is_err());
+            assert!(projects.charge(3, 1, 10 * BLOCK + 1).is_err());
             assert_eq!(projects.used(3), ProjectUse::default());
-            let whole = projects.charge(3, 10, 1000).expect("all of it");
+            let whole = projects.charge(3, 10, 10 * BLOCK).expect("all of it");
             // Lowered below the use.
             projects.declare(3, Ino(7), Some(1), None);
             drop(whole);
@@ -402,13 +427,13 @@ mod tests {
             projects.declare(1, Ino(7), None, None);
             projects.forget();
             let (none, held) = (Tally::default(), Held::default());
-            let of = |bytes| Tally { project: 1, bytes };
+            let of = |blocks| Tally { project: 1, blocks };
             projects.changed(Ino(40), none, of(5), held);
             assert_eq!(projects.used(1), ProjectUse::default());
             projects.count(Ino(40), of(5));
             projects.changed(Ino(40), of(5), of(9), held);
             projects.changed(Ino(41), none, of(9), held);
-            assert_eq!(projects.used(1), ProjectUse { inodes: 1, bytes: 9 });
+            assert_eq!(projects.used(1), ProjectUse { inodes: 1, bytes: 9 * BLOCK });
             assert!(!projects.is_counted());
             projects.counted(None);
             projects.changed(Ino(40), of(9), none, held);

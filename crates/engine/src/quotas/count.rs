@@ -15,19 +15,17 @@
 //! counted exactly once: `shoal_itable`, `projects.rs`.
 
 use super::Quotas;
+use crate::state::QuotaPart as Part;
 use shoal_base::limits::INODE_BLOCKS_MAX;
+use shoal_base::planted::{self, Defect};
 use shoal_base::{Epoch, Error, Ino, Result, RootId};
 use shoal_format::checkpoint::RootState;
 use shoal_format::quota::{NAME, State, Table};
 use shoal_itable::ProjectUse;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Attempts to store the use in one epoch.
 const TRIES: usize = 3;
-
-/// Blocks of a subvolume that are to be counted next.
-type Part = Option<(RootId, Range<u64>)>;
 
 impl Quotas<'_> {
     /// At open, before the volume is used: reads the table. `epoch` is the number of the checkpoint
@@ -46,7 +44,7 @@ impl Quotas<'_> {
             let dir = if row.state == State::Removed { Ino(0) } else { row.dir };
             projects.declare(row.project, dir, row.inodes_max, row.bytes_max);
         }
-        if !crashed && table.epoch == epoch {
+        if !crashed && table.epoch == epoch || planted::is(Defect::QuotaBelieved) {
             for row in &table.rows {
                 let (inodes, bytes) = (row.inodes, row.bytes);
                 projects.set_used(row.project, ProjectUse { inodes, bytes });
@@ -98,6 +96,14 @@ impl Quotas<'_> {
         self.0.store.writable().is_ok() && (is_due || !self.0.store.projects().is_counted())
     }
 
+    /// Counts the uses now if they are not known, also on a volume that is opened read-only.
+    ///
+    /// # Errors
+    /// Damage, errors of the device.
+    pub fn settle(self) -> Result<()> {
+        self.count(&|| false)
+    }
+
     /// Determines numbers and uses, until `stop` returns `true`. After an error they stay lower
     /// bounds until the next open.
     pub(crate) fn complete(self, stop: &dyn Fn() -> bool) {
@@ -115,34 +121,40 @@ impl Quotas<'_> {
             let table = self.0.quotas.table.lock().clone();
             self.put(table)?;
         }
-        if !self.0.store.projects().is_counted() && self.count(stop)? {
-            let _one = self.0.quotas.tagging.lock();
-            self.prune();
-        }
+        self.count(stop)?;
+        let _one = self.0.quotas.tagging.lock();
+        self.prune();
         Ok(())
     }
 
-    /// Counts all inodes. The blocks that a subvolume has at the beginning are visited while other
-    /// calls go on; those that it gets meanwhile at the end, while no transaction runs: so no block
-    /// is used for the first time when it is visited.
-    fn count(self, stop: &dyn Fn() -> bool) -> Result<bool> {
+    /// Counts all inodes, from where it was stopped or failed. The blocks that a subvolume has at the
+    /// beginning are visited while other calls go on; those that it gets meanwhile at the end, while
+    /// no transaction runs: so no block is used for the first time when it is visited.
+    fn count(self, stop: &dyn Fn() -> bool) -> Result<()> {
         let projects = self.0.store.projects();
         let checkpoints = self.0.store.checkpoints();
-        let mut part = checkpoints.quiesced(|_| self.part(RootId(0)));
-        while let Some((id, mut blocks)) = part {
-            let Some(root) = self.0.store.roots().get(id) else { break };
-            if !root.table.count_projects(projects, &mut blocks, stop)? {
-                return Ok(false);
+        let mut part = self.0.quotas.counting.lock();
+        if projects.is_counted() {
+            return Ok(());
+        }
+        if part.is_none() {
+            *part = checkpoints.quiesced(|_| self.part(RootId(0)));
+        }
+        while let Some((id, blocks)) = &mut *part {
+            let Some(root) = self.0.store.roots().get(*id) else { break };
+            if !root.table.count_projects(projects, blocks, stop)? {
+                return Ok(());
             }
-            part = checkpoints.quiesced(|_| -> Result<Part> {
-                let mut rest = blocks.end..root.next_block();
-                root.table.count_projects(projects, &mut rest, &|| false)?;
+            let next = checkpoints.quiesced(|_| -> Result<Part> {
+                blocks.end = root.next_block();
+                root.table.count_projects(projects, blocks, &|| false)?;
                 let next = id.0.checked_add(1).and_then(|next| self.part(RootId(next)));
                 projects.counted(next.as_ref().map(|(id, _)| Ino::new(*id, 0)));
                 Ok(next)
             })?;
+            *part = next;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Returns the blocks of the first subvolume in use from this one on.

@@ -76,7 +76,12 @@ impl Quotas<'_> {
         if !is_ready {
             self.tag_top(dir, project)?;
             self.tag_below(dir, &|| false)?;
-            self.set_state(project, State::Ready)?;
+            self.note_ready(project);
+            // Otherwise the next session walks again.
+            let table = self.0.quotas.table.lock().clone();
+            if let Err(error) = self.put(table) {
+                tracing::warn!(%error, "a quota is complete, and not noted as such");
+            }
         }
         self.quota(project).ok_or(Error::Code(Code::NotFound))
     }
@@ -138,8 +143,8 @@ impl Quotas<'_> {
     }
 
     fn quota(self, project: u32) -> Option<Quota> {
-        let rows = &self.0.quotas.table.lock().rows;
-        let row = rows.iter().find(|row| row.project == project).copied();
+        let of = |row: &&Row| row.project == project;
+        let row = self.0.quotas.table.lock().rows.iter().find(of).copied();
         row.and_then(|row| self.shown(&row))
     }
 
@@ -194,11 +199,11 @@ impl Quotas<'_> {
         Ok(())
     }
 
-    fn set_state(self, project: u32, state: State) -> Result<()> {
-        let mut table = self.0.quotas.table.lock().clone();
-        let rows = table.rows.iter_mut().filter(|row| row.project == project);
-        rows.for_each(|row| row.state = state);
-        self.put(table)
+    /// Notes that all inodes below the directory of a quota have its number.
+    fn note_ready(self, project: u32) {
+        let rows = &mut self.0.quotas.table.lock().rows;
+        let of = rows.iter_mut().filter(|row| row.project == project);
+        of.for_each(|row| row.state = State::Ready);
     }
 
     /// Drops the rows of removed quotas and of removed directories, once no inode has the number.

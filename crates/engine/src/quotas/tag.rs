@@ -198,10 +198,4 @@ impl Quotas<'_> {
         self.0.quotas.is_tag_due.store(false, Ordering::Release);
         Ok(true)
     }
-
-    fn note_ready(self, project: u32) {
-        let rows = &mut self.0.quotas.table.lock().rows;
-        let of = rows.iter_mut().filter(|row| row.project == project);
-        of.for_each(|row| row.state = State::Ready);
-    }
 }

@@ -23,7 +23,7 @@ pub(crate) use changing::Changing;
 pub(crate) use decoded::Decoded;
 pub(crate) use detached::Detached;
 pub(crate) use holds::{Holds, Inodes, Orphan};
-pub(crate) use quota_table::QuotaTable;
+pub(crate) use quota_table::{QuotaPart, QuotaTable};
 pub(crate) use reaping::{Reaping, RootReaper};
 pub(crate) use refusal::Refusal;
 pub(crate) use shape::Shape;

@@ -1,5 +1,6 @@
 //! Quotas of directory trees.
 
+use super::StatFs;
 use shoal_base::Ino;
 
 /// Limits of a directory tree; `None`: no limit.
@@ -25,4 +26,20 @@ pub struct Quota {
     pub inodes: u64,
     /// The use is known. Otherwise it is being counted, and a lower bound.
     pub is_exact: bool,
+}
+
+impl Quota {
+    /// Returns sizes and free space of the tree, in a volume with these.
+    pub(crate) fn shown_in(&self, whole: StatFs) -> StatFs {
+        let mut shown = whole;
+        if let Some(most) = self.limits.bytes {
+            let left = most.saturating_sub(self.bytes).min(whole.bytes_available);
+            (shown.bytes_total, shown.bytes_free, shown.bytes_available) = (most, left, left);
+        }
+        if let Some(most) = self.limits.inodes {
+            let left = most.saturating_sub(self.inodes).min(whole.inodes_free);
+            (shown.inodes_used, shown.inodes_free) = (self.inodes, left);
+        }
+        shown
+    }
 }
