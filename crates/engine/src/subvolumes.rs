@@ -56,7 +56,7 @@ impl Subvolumes<'_> {
         // subvolume's number must not be reused.
         let held = self.0.holds.roots();
         // While quotas are counted, no block may be used for the first time that was there before.
-        let counts = !self.0.store.projects().is_counted();
+        let counts = !self.0.store.roots().projects().is_counted();
         let root = self.0.store.roots().vacant(|id| counts || held.contains(&id))?;
         let bytes = self.0.store.geometry().bytes();
         if u64::from(root.id.0) * ROOT_SPACE > bytes {

@@ -299,8 +299,9 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::statfs`], for the tree that contains an inode: the limits of its quota instead of
-    /// the size of the volume, and what they leave. An inode that cannot be read shows the volume.
+    /// As [`Volume::statfs`], for the tree that contains an inode: the limits of its quota instead
+    /// of the size of the volume, and what they leave. An inode that cannot be read shows the
+    /// volume.
     pub fn statfs_of(&self, ino: Ino) -> StatFs {
         let whole = self.statfs();
         self.quotas().of(ino).ok().flatten().map_or(whole, |quota| quota.shown_in(whole))

@@ -403,7 +403,8 @@ fn who_may_and_what_is_refused() {
     assert_eq!(error.code(), Code::ReadOnly);
 }
 
-/// Random calls in trees with quotas, some of which come and go; a crash or a close after each part.
+/// Random calls in trees with quotas, some of which come and go; a crash or a close after each
+/// part.
 #[test]
 fn the_use_is_exact_after_random_calls_crashes_and_closes() {
     for seed in 0..4u64 {

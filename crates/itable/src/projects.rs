@@ -8,19 +8,19 @@
 //! replay made them ([`Projects::changed`]). A call that needs more of a project takes it in
 //! advance, before its first change ([`Projects::charge`]), and hands it to the lock.
 //!
-//! *Sharing.* Of the amount that a limit leaves, each thread shard keeps some in a cache line of its
-//! own and takes from that. Only if that is too little, all shards' amounts are collected under a
-//! lock, which gives the exact rest: a call is refused only if that is too little too. A project
+//! *Sharing.* Of the amount that a limit leaves, each thread shard keeps some in a cache line of
+//! its own and takes from that. Only if that is too little, all shards' amounts are collected under
+//! a lock, which gives the exact rest: a call is refused only if that is too little too. A project
 //! without a limit has one that is never reached. So
 //! `limit = use + rest + amounts of the shards`, and the use is what the others leave.
 //!
 //! *Counting.* At open the use may be unknown. Then all inodes are visited in the order of their
-//! numbers ([`crate::InodeTable::count_projects`]): each is added under its lock, and the number up
+//! numbers ([`Projects::count_blocks`]): each is added under its lock, and the number up
 //! to which inodes are counted is advanced under that lock. A change of an inode before that number
-//! is added, a change of a later one is not: the visit will see it. Until the end the use is a lower
-//! bound, so a limit refuses nobody wrongly.
+//! is added, a change of a later one is not: the visit will see it. Until the end the use is a
+//! lower bound, so a limit refuses nobody wrongly.
 
-use crate::sync::{AtomicU64, Mutex, SHARDS, shard};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, SHARDS, shard};
 use crossbeam_utils::CachePadded;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
@@ -147,6 +147,9 @@ struct Project {
     rest: Mutex<Rest>,
     /// Amounts that the threads of a shard may use; negative if they used more.
     shards: Box<[CachePadded<[AtomicU64; 2]>]>,
+    /// The amounts of the shards may be more than the limits leave: a limit was lowered, or the use
+    /// grew unasked.
+    is_over: AtomicBool,
     /// Number of the directory; 0 if it is not declared any more.
     dir: AtomicU64,
 }
@@ -162,6 +165,7 @@ impl Default for Project {
         Project {
             rest: Mutex::new(Rest { limits: none, amounts: none }),
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            is_over: AtomicBool::new(false),
             dir: AtomicU64::new(0),
         }
     }
@@ -172,18 +176,31 @@ impl Project {
     fn take(&self, which: usize, amount: i64) -> bool {
         let mine = &self.shards[shard()][which];
         let order = Ordering::Relaxed;
-        let take = |now: u64| (now as i64 >= amount).then(|| (now as i64 - amount) as u64);
-        amount == 0 || mine.fetch_update(order, order, take).is_ok() || self.collect(which, amount)
+        let mut now = mine.load(order);
+        while now as i64 >= amount && !self.is_over.load(order) {
+            match mine.compare_exchange(now, (now as i64 - amount) as u64, order, order) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        amount == 0 || self.collect(which, amount)
     }
 
     /// Takes an amount from what all shards have together.
     #[cold]
     fn collect(&self, which: usize, amount: i64) -> bool {
         let mut rest = self.rest.lock();
-        let rest = &mut rest.amounts[which];
-        for shard in &self.shards {
-            *rest += shard[which].swap(0, Ordering::Relaxed) as i64;
+        // Before the amounts are read: whoever changes one later sets it again.
+        self.is_over.store(false, Ordering::SeqCst);
+        for which in [INODES, BYTES] {
+            let shards = self.shards.iter();
+            let amounts = shards.map(|shard| shard[which].swap(0, Ordering::Relaxed) as i64);
+            rest.amounts[which] += amounts.sum::<i64>();
         }
+        if rest.amounts.iter().any(|rest| *rest < 0) {
+            self.is_over.store(true, Ordering::SeqCst);
+        }
+        let rest = &mut rest.amounts[which];
         if *rest < amount {
             return false;
         }
@@ -201,6 +218,9 @@ impl Project {
         }
         let mine = &self.shards[shard()][which];
         let before = mine.fetch_sub(amount as u64, Ordering::Relaxed) as i64;
+        if before < amount {
+            self.is_over.store(true, Ordering::SeqCst);
+        }
         if (before - amount).abs() > 4 * BATCH[which] {
             let mut rest = self.rest.lock();
             rest.amounts[which] += mine.swap(0, Ordering::Relaxed) as i64;
@@ -218,6 +238,7 @@ impl Project {
         let mut rest = self.rest.lock();
         rest.amounts[which] += limit - rest.limits[which];
         rest.limits[which] = limit;
+        self.is_over.store(true, Ordering::SeqCst);
     }
 }
 

@@ -16,7 +16,8 @@ impl Quota {
     /// makes it. Limits may be below the use. The tree is the directory and everything below,
     /// except subvolumes and directories that have a quota themselves. Files cannot be linked or
     /// renamed out of the tree or into it (`CrossesDevices`), as between filesystems; the directory
-    /// itself can be renamed. The call walks the tree, while others go on.
+    /// itself can be renamed. A file that has a name elsewhere already counts for the tree whose
+    /// quota was set last. The call walks the tree, while others go on.
     ///
     /// ```
     /// # use shoal::{Credentials, Volume};
@@ -64,8 +65,8 @@ impl Quota {
         dir.raw().quotas().remove(&dir.0.who, dir.0.ino).done("remove quota")
     }
 
-    /// All quotas of a volume, by the number of the directory. Checks no permissions: check the user
-    /// before.
+    /// All quotas of a volume, by the number of the directory. Checks no permissions: check the
+    /// user before.
     pub fn all(volume: &Volume) -> Vec<Quota> {
         volume.raw().quotas().list().into_iter().map(Quota).collect()
     }
@@ -90,8 +91,8 @@ impl Quota {
     pub fn inodes_max(&self) -> Option<u64> {
         self.0.limits.inodes
     }
-    /// Returns whether the use is known. After a crash it is being counted, in the background; until then
-    /// it is a lower bound, and limits hold for what is counted.
+    /// Returns whether the use is known. After a crash it is being counted, in the background;
+    /// until then it is a lower bound, and limits hold for what is counted.
     pub fn is_exact(&self) -> bool {
         self.0.is_exact
     }

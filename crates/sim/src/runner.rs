@@ -3,7 +3,9 @@
 //! the states that may be there. The run goes on from one of them.
 
 mod full;
+mod quotas;
 
+use self::quotas::toggle_quotas;
 use crate::checks;
 use crate::counts::counts;
 use crate::device::FaultyDevice;
@@ -16,9 +18,7 @@ use crate::rng::Rng;
 use crate::text::panic_text;
 use crate::walk::{Walk, walk};
 use crate::workload::{Profile, Workload, runs_full};
-use shoal::raw::{
-    Caller, Code, Compression, Error, Ino, MkfsOptions, OpenOptions, QuotaLimits, Volume, mkfs_on,
-};
+use shoal::raw::{Code, Compression, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -485,23 +485,6 @@ pub fn make_durable(volume: &Volume, run: &Lockstep, op: &Op) -> Result<Option<A
         Op::Checkpoint => volume.maintenance().checkpoint().map(|()| Some(Ack::All)),
         _ => Ok(None),
     }
-}
-
-/// Gives each subvolume's top a quota, or removes it. A full volume may refuse it.
-fn toggle_quotas(volume: &Volume) -> Result<(), String> {
-    let (who, quotas) = (Caller::root(), volume.quotas());
-    let roots = volume.subvolumes().list().into_iter().filter(|root| !root.deleted);
-    for top in [Ino::ROOT].into_iter().chain(roots.map(|root| root.top)) {
-        let done = match quotas.get(top) {
-            Ok(_) => quotas.remove(&who, top),
-            Err(_) => quotas.set(&who, top, QuotaLimits::default()).map(drop),
-        };
-        match done {
-            Err(e) if !e.is(Code::NoSpace) => return Err(format!("quota of {top}: {e}")),
-            _ => {}
-        }
-    }
-    volume.sync().map_err(|e| format!("sync: {e}"))
 }
 
 fn open(device: &Arc<FaultyDevice>, settings: &Settings) -> Result<Volume, String> {

@@ -15,7 +15,7 @@ use shoal_base::{Addr, Code, Epoch, Error, Ino, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Compression, Geometry};
-use shoal_itable::{Budget, Projects};
+use shoal_itable::Budget;
 use shoal_journal::{Journal, SegmentSource};
 use shoal_space::Space;
 use shoal_tree::NodeCache;
@@ -146,11 +146,6 @@ impl Store {
     #[inline]
     pub fn intents(&self) -> &Intents {
         &self.intents
-    }
-    /// Use of the projects of the volume.
-    #[inline]
-    pub fn projects(&self) -> &Projects {
-        self.budget.projects()
     }
     /// Bytes promised to preallocated extents, or reserved for calls that will promise them.
     #[inline]

@@ -8,7 +8,8 @@ use shoal_format::quota::{Row, State};
 use std::sync::atomic::Ordering;
 
 impl Worker<'_> {
-    /// Counts an inode for its project, and compares its number with that of its directory.
+    /// Counts an inode for its project, and compares the number of a directory with that of its
+    /// parent. (A file may have had a name in another tree when that got its quota.)
     pub(super) fn project(&mut self, ino: Ino, inode: &Inode) -> Result<()> {
         let (volume, core) = (self.volume, &inode.core);
         if core.project != 0 {
@@ -26,15 +27,13 @@ impl Worker<'_> {
             return Ok(());
         }
         let top = volume.0.store.root(ino)?.top();
-        let dir = match core.is_dir() {
-            true => Some(Ino(core.parent_or_rdev)).filter(|_| ino != top),
-            false => volume.paths().sole_dir(ino, inode),
-        };
-        let is_there = |dir: &Ino| dir.root() == ino.root();
-        let Some(dir) = dir.filter(is_there) else { return Ok(()) };
+        let dir = Ino(core.parent_or_rdev);
+        if !core.is_dir() || ino == top || dir.root() != ino.root() {
+            return Ok(());
+        }
         let look = |dir: &Inode| dir.core.in_use().then_some(dir.core.project);
         let Ok(Some(project)) = volume.0.table(dir)?.look(dir, look) else { return Ok(()) };
-        if project != core.project && !volume.0.store.projects().is_top(core.project, ino) {
+        if project != core.project && !volume.0.store.roots().projects().is_top(core.project, ino) {
             let who = self.who(ino);
             let message =
                 format!("{who}: project {}, in a directory of project {project}", core.project);
@@ -48,7 +47,7 @@ impl Check<'_> {
     /// Compares the kept use of each quota with what was found.
     pub(crate) fn quotas(&mut self) -> Result<()> {
         let state = self.volume.0;
-        let projects = state.store.projects();
+        let projects = state.store.roots().projects();
         // Unlinked but open inodes are in memory only.
         if !projects.is_counted() || state.detached.len() > 0 || self.sum.broken {
             return Ok(());

@@ -156,7 +156,7 @@ impl<'v> Files<'v> {
                 let (project, bytes) = self.0.table(ino)?.look(ino, |inode| {
                     (inode.core.project, self.with_inline(inode, wanted, offset..end))
                 })?;
-                drop(self.0.store.projects().charge(project, 0, bytes)?);
+                drop(self.0.store.roots().projects().charge(project, 0, bytes)?);
             }
             drop(self.0.begin_space(wanted.saturating_add(4096), records::FALLOCATE)?);
         }

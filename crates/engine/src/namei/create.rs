@@ -200,7 +200,7 @@ impl<'v> Namespace<'v> {
             [] => new.contents.len() as u64,
             extents => extents.iter().map(|extent| u64::from(extent.stored_len())).sum(),
         };
-        self.0.store.projects().charge(project, 1, bytes)
+        self.0.store.roots().projects().charge(project, 1, bytes)
     }
 
     /// Plans a new inode in a locked directory, and inserts its entry, which is the first change.
@@ -277,8 +277,8 @@ impl<'v> Namespace<'v> {
         pending.into_iter().try_for_each(|intent| self.intents().finish(txn, locked, Some(intent)))
     }
 
-    /// Turns `EACCES` or `EDQUOT` into `EEXIST` if the name exists: a caller who may search the directory
-    /// learns this first, as in Linux.
+    /// Turns `EACCES` or `EDQUOT` into `EEXIST` if the name exists: a caller who may search the
+    /// directory learns this first, as in Linux.
     #[cold]
     pub(super) fn exists_first(self, e: Error, dir: Ino, name: &[u8]) -> Error {
         match e {

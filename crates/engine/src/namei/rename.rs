@@ -272,7 +272,7 @@ impl Namespace<'_> {
     fn check_projects(self, dirs: &Dirs<'_, '_>, inode: &Locked<'_>) -> Result<()> {
         let (from, to) = (&dirs.from.inode().core, &dirs.to_inode().core);
         let core = &inode.inode().core;
-        match self.0.store.projects().is_top(core.project, inode.ino()) {
+        match self.0.store.roots().projects().is_top(core.project, inode.ino()) {
             false => check_project(core, to).and_then(|()| check_project(core, from)),
             true => check_project(from, to),
         }

@@ -379,8 +379,8 @@ impl Objects<'_> {
     }
 }
 
-/// Returns the extents after a replacement of `[from, to)` by `new`, in order. Those across the ends
-/// keep their outer parts.
+/// Returns the extents after a replacement of `[from, to)` by `new`, in order. Those across the
+/// ends keep their outer parts.
 fn replaced(old: &[Extent], from: u64, to: u64, new: &[Extent]) -> Vec<Extent> {
     let mut after = new.to_vec();
     for extent in old {

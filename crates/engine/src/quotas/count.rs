@@ -8,7 +8,7 @@
 //!
 //! How the last session is known: the table has the number of the checkpoint in which its uses are
 //! right, and the incarnation of the journal of the last session that kept the numbers right. Each
-//! session that writes has an incarnation of its own.
+//! session that writes has an incarnation of its own, one higher than the one before.
 //!
 //! Both is done in the background (without threads: by the open). Until then the uses are lower
 //! bounds, and shown as such; limits hold for what is counted. How inodes that change meanwhile are
@@ -39,7 +39,7 @@ impl Quotas<'_> {
                 return;
             }
         };
-        let projects = self.0.store.projects();
+        let projects = self.0.store.roots().projects();
         for row in &table.rows {
             let dir = if row.state == State::Removed { Ino(0) } else { row.dir };
             projects.declare(row.project, dir, row.inodes_max, row.bytes_max);
@@ -52,7 +52,8 @@ impl Quotas<'_> {
         } else {
             projects.forget();
         }
-        let is_known = table.incarnation.wrapping_add(1) == self.incarnation();
+        let own = u32::from(self.0.store.journal().is_ok());
+        let is_known = table.incarnation.wrapping_add(own) == self.incarnation();
         let is_whole = table.rows.iter().all(|row| row.state == State::Ready);
         self.0.quotas.is_tag_due.store(!is_known || !is_whole, Ordering::Release);
         table.epoch = 0;
@@ -93,7 +94,7 @@ impl Quotas<'_> {
     /// Returns whether uses or numbers are still to be determined.
     pub(crate) fn is_incomplete(self) -> bool {
         let is_due = self.0.quotas.is_tag_due.load(Ordering::Acquire);
-        self.0.store.writable().is_ok() && (is_due || !self.0.store.projects().is_counted())
+        self.0.store.writable().is_ok() && (is_due || !self.0.store.roots().projects().is_counted())
     }
 
     /// Counts the uses now if they are not known, also on a volume that is opened read-only.
@@ -127,11 +128,11 @@ impl Quotas<'_> {
         Ok(())
     }
 
-    /// Counts all inodes, from where it was stopped or failed. The blocks that a subvolume has at the
-    /// beginning are visited while other calls go on; those that it gets meanwhile at the end, while
-    /// no transaction runs: so no block is used for the first time when it is visited.
+    /// Counts all inodes, from where it was stopped or failed. The blocks that a subvolume has at
+    /// the beginning are visited while other calls go on; those that it gets meanwhile at the end,
+    /// while no transaction runs: so no block is used for the first time when it is visited.
     fn count(self, stop: &dyn Fn() -> bool) -> Result<()> {
-        let projects = self.0.store.projects();
+        let projects = self.0.store.roots().projects();
         let checkpoints = self.0.store.checkpoints();
         let mut part = self.0.quotas.counting.lock();
         if projects.is_counted() {
@@ -142,12 +143,12 @@ impl Quotas<'_> {
         }
         while let Some((id, blocks)) = &mut *part {
             let Some(root) = self.0.store.roots().get(*id) else { break };
-            if !root.table.count_projects(projects, blocks, stop)? {
+            if !projects.count_blocks(&root.table, blocks, stop)? {
                 return Ok(());
             }
             let next = checkpoints.quiesced(|_| -> Result<Part> {
                 blocks.end = root.next_block();
-                root.table.count_projects(projects, blocks, &|| false)?;
+                projects.count_blocks(&root.table, blocks, &|| false)?;
                 let next = id.0.checked_add(1).and_then(|next| self.part(RootId(next)));
                 projects.counted(next.as_ref().map(|(id, _)| Ino::new(*id, 0)));
                 Ok(next)
@@ -169,7 +170,7 @@ impl Quotas<'_> {
         self.prune();
         let mut table = self.0.quotas.table.lock().clone();
         let is_due = self.0.quotas.is_tag_due.load(Ordering::Acquire);
-        let projects = self.0.store.projects();
+        let projects = self.0.store.roots().projects();
         let is_known = projects.is_counted() && !is_due && self.0.detached.len() == 0;
         if table.rows.is_empty() && self.stored()?.is_none() {
             return Ok(());

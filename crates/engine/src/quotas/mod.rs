@@ -16,8 +16,9 @@
 //!
 //! Invariants:
 //!
-//! 1. An inode with names has the number of the directory of one of its names, except the directory
-//!    of a quota itself, and while numbers are being changed (`tag.rs`).
+//! 1. A directory has the number of its parent, except the directory of a quota itself, and while
+//!    numbers are being changed (`tag.rs`). A file has the number of a directory in which it has or
+//!    had a name: with names in several trees, that of the tree whose quota was set last.
 //! 2. A number is given again only if no inode has it.
 //! 3. A stored use is believed only in the checkpoint of the close that stored it.
 
@@ -151,8 +152,8 @@ impl Quotas<'_> {
     /// Returns a quota as users see it; `None` if it is removed, or its directory.
     fn shown(self, row: &Row) -> Option<Quota> {
         let is_there = row.state != State::Removed && self.is_there(row);
-        let used = self.0.store.projects().used(row.project);
-        let is_exact = self.0.store.projects().is_counted() && row.state == State::Ready;
+        let used = self.0.store.roots().projects().used(row.project);
+        let is_exact = self.0.store.roots().projects().is_counted() && row.state == State::Ready;
         is_there.then_some(Quota {
             dir: row.dir,
             limits: limits_of(row),
@@ -185,7 +186,7 @@ impl Quotas<'_> {
     }
 
     fn declare(self, project: u32, dir: Ino, limits: QuotaLimits) {
-        self.0.store.projects().declare(project, dir, limits.inodes, limits.bytes);
+        self.0.store.roots().projects().declare(project, dir, limits.inodes, limits.bytes);
     }
 
     /// Stores the table, and then uses it.
@@ -208,7 +209,7 @@ impl Quotas<'_> {
 
     /// Drops the rows of removed quotas and of removed directories, once no inode has the number.
     fn prune(self) {
-        let projects = self.0.store.projects();
+        let projects = self.0.store.roots().projects();
         if !projects.is_counted() || self.0.quotas.is_tag_due.load(Ordering::Acquire) {
             return;
         }

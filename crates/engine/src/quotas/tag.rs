@@ -2,10 +2,10 @@
 //!
 //! Rule: from the top down. A directory is listed only when it has the number, and an inode gets
 //! the number of its directory under the locks of both, while it has a name there. So nothing is
-//! missed: what is made in a directory after it got the number has it too, and what is moved into it
-//! must have it (`EXDEV`). Nothing gets a number wrongly: an inode that was moved away meanwhile has
-//! no name there any more. Each inode is one transaction. A crash leaves inodes with the old number
-//! and the row of the table says so: the next session walks again.
+//! missed: what is made in a directory after it got the number has it too, and what is moved into
+//! it must have it (`EXDEV`). Nothing gets a number wrongly: an inode that was moved away meanwhile
+//! has no name there any more. Each inode is one transaction. A crash leaves inodes with the old
+//! number and the row of the table says so: the next session walks again.
 
 use super::Quotas;
 use crate::records;
@@ -47,7 +47,7 @@ impl Quotas<'_> {
     /// Takes the number from a directory and everything below. Returns `false` if it was stopped.
     pub(super) fn untag(self, project: u32, dir: Ino, stop: &dyn Fn() -> bool) -> Result<bool> {
         // From here on it is no top, and its number is that of its parent.
-        self.0.store.projects().declare(project, Ino(0), None, None);
+        self.0.store.roots().projects().declare(project, Ino(0), None, None);
         let is_top = self.0.root(dir)?.top() == dir;
         if is_top {
             self.tag_top(dir, 0)?;
@@ -145,7 +145,7 @@ impl Quotas<'_> {
             _ => return Ok(false),
         }
         let mut locked = inode.write();
-        if self.0.store.projects().is_top(locked.inode().core.project, entry.ino) {
+        if self.0.store.roots().projects().is_top(locked.inode().core.project, entry.ino) {
             return Ok(false);
         }
         let project = above.inode.core.project;
@@ -181,7 +181,7 @@ impl Quotas<'_> {
                 root.table.look(top, |inode| (root.top() == top, inode.core.project))
             });
             match project {
-                Ok((true, project)) if !self.0.store.projects().is_top(project, top) => {
+                Ok((true, project)) if !self.0.store.roots().projects().is_top(project, top) => {
                     self.tag_top(top, 0)?;
                 }
                 Ok(_) => {}

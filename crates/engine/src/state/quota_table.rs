@@ -15,7 +15,7 @@ pub(crate) struct QuotaTable {
     pub table: Mutex<Table>,
     /// Held while the numbers in inodes are changed: one at a time.
     pub tagging: Mutex<()>,
-    /// Where counting continues, if it was begun. Held while the use is counted.
+    /// Blocks with which counting continues, if it was begun. Held while the use is counted.
     pub counting: Mutex<QuotaPart>,
     /// Inodes may have wrong numbers: an older Shoal, or a repair, has changed the volume, or a
     /// change of the numbers was interrupted.
