@@ -322,7 +322,7 @@ impl Drop for Locked<'_> {
             block.bytes.changed(self.before, after, self.epoch.filter(unwritten));
         }
         let now = Tally::of(&self.slot.inode.core);
-        if self.was.project | now.project | self.held.project != 0 {
+        if self.was != now || self.held.project != 0 {
             block.bytes.projects().changed(self.at.ino, self.was, now, self.held);
         }
     }

@@ -174,6 +174,9 @@ impl Default for Project {
 impl Project {
     /// Takes an amount, if the limit leaves it.
     fn take(&self, which: usize, amount: i64) -> bool {
+        if amount == 0 {
+            return true;
+        }
         let mine = &self.shards[shard()][which];
         let order = Ordering::Relaxed;
         let mut now = mine.load(order);
@@ -183,7 +186,7 @@ impl Project {
                 Err(other) => now = other,
             }
         }
-        amount == 0 || self.collect(which, amount)
+        self.collect(which, amount)
     }
 
     /// Takes an amount from what all shards have together.
@@ -331,6 +334,10 @@ impl Projects {
     #[cold]
     pub(crate) fn changed(&self, ino: Ino, was: Tally, now: Tally, held: Held) {
         let is_counted = ino.0 < self.counted_to.load(Ordering::Relaxed);
+        let is_new = was.project == 0 && held.project == now.project;
+        if is_counted && is_new && held.amounts() == now.amounts() {
+            return;
+        }
         let sum = |project: u32| {
             let mut sum = [0; 2];
             let mut add = |of: u32, amounts: [i64; 2], sign: i64| {
