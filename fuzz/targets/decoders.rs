@@ -11,6 +11,7 @@ use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::flush::{self as flushes, FlushHeader, FlushRange};
 use shoal_format::item::Item;
+use shoal_format::quota;
 use shoal_format::root::{self, RootPage};
 use shoal_format::superblock::{self, Superblock};
 use shoal_format::tree_change::TreeChange;
@@ -320,5 +321,13 @@ pub fn tree_change(data: &[u8]) {
     if let Some(state) = TreeChange::decode(data) {
         assert!(!state.levels.is_empty());
         assert_eq!(state.to_bytes(), data);
+    }
+}
+
+/// The table of quotas.
+pub fn quota(data: &[u8]) {
+    if let Some(table) = quota::Table::decode(data) {
+        assert_eq!(table.to_bytes(), data);
+        assert!(table.rows.len() <= quota::ROWS_MAX);
     }
 }

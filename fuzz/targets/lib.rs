@@ -49,6 +49,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("extent", decoders::extent),
     ("dirent", decoders::dirent),
     ("tree_change", decoders::tree_change),
+    ("quota", decoders::quota),
     ("request", request::request),
     ("control", request::control),
     ("question", request::question),

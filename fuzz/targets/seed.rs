@@ -10,6 +10,7 @@ use shoal_format::flush::{self, FlushKind};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};
+use shoal_format::quota;
 use shoal_format::tree_change::{Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
 use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
@@ -206,6 +207,19 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         levels: vec![level; 2],
     };
     put("tree_change", "state", &state.to_bytes())?;
+    let row = |project, state| quota::Row {
+        project,
+        state,
+        dir: Ino(1234),
+        generation: 3,
+        inodes_max: Some(100),
+        bytes_max: None,
+        inodes: 20,
+        bytes: 1 << 20,
+    };
+    let rows = vec![row(1, quota::State::Ready), row(7, quota::State::Begun)];
+    let table = quota::Table { incarnation: 3, epoch: 40, rows };
+    put("quota", "table", &table.to_bytes())?;
     let geometry = Geometry { segment_size: 4 << 20, segments: 16, inode_size: 512 };
     assert!(geometry.contains(PTR.addr, u64::from(PTR.len)));
     Ok(())

@@ -59,7 +59,7 @@ codes! {
     Access 13 "EACCES" "permission denied";
     Busy 16 "EBUSY" "resource busy";
     Exists 17 "EEXIST" "file exists";
-    CrossRoot 18 "EXDEV" "link or rename across subvolumes";
+    CrossRoot 18 "EXDEV" "link or rename across subvolumes or quotas";
     NotDirectory 20 "ENOTDIR" "not a directory";
     IsDirectory 21 "EISDIR" "is a directory";
     Invalid 22 "EINVAL" "invalid argument";
@@ -76,6 +76,7 @@ codes! {
     Overflow 75 "EOVERFLOW" "value too large";
     NotSupported 95 "EOPNOTSUPP" "operation not supported";
     Stale 116 "ESTALE" "stale file handle";
+    Quota 122 "EDQUOT" "quota exceeded";
 }
 
 /// A structure on the device that breaks a rule of the format.

@@ -62,6 +62,8 @@ defects! {
     MemoryTooLate "memory-too-late" "a call fails for lack of memory after all its changes";
     ReserveIgnored "reserve-ignored" "ordinary calls may use the space reserve";
     BatchTimeLost "batch-time-lost" "a batch logs one time of a directory whose two times differ";
+    QuotaForgotten "quota-forgotten" "a file that is freed stays counted for its quota";
+    QuotaBelieved "quota-believed" "the use of a quota is believed after a crash";
     LookupUnlocked "lookup-unlocked" "a lookup unlocks the directory before it has finished";
     UnlockedTooEarly "unlocked-too-early" "a rename unlocks before its record has a number";
     QuiesceIgnored "quiesce-ignored" "a checkpoint does not wait for the transactions in flight";

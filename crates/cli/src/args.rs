@@ -13,6 +13,7 @@ mod helper;
 mod inspect;
 mod list;
 mod mount;
+mod quota;
 mod share;
 mod subvolume;
 mod sync;
@@ -32,6 +33,9 @@ pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
 pub use list::{LsArgs, When};
 pub use mount::{LogLevel, MountArgs, UmountArgs};
+pub use quota::{
+    Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
+};
 pub use share::ShareArgs;
 pub use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
@@ -132,6 +136,7 @@ pub enum Command {
     Logdump(LogdumpArgs),
     #[command(alias = "root")]
     Subvolume(SubvolumeArgs),
+    Quota(QuotaArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cat(CatArgs),

@@ -20,6 +20,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod orphans;
 pub mod parents;
+pub mod quota;
 pub mod remove;
 pub mod rename;
 pub mod scrub;

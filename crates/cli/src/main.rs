@@ -109,6 +109,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Orphans(args) => commands::orphans::run(args),
         Command::Logdump(args) => commands::logdump::run(args),
         Command::Subvolume(args) => commands::subvolume::run(args),
+        Command::Quota(args) => commands::quota::run(args),
         Command::Ls(args) => commands::list::run(args),
         Command::Stat(args) => commands::stat::run(args),
         Command::Cat(args) => commands::cat::run(args),

@@ -2,6 +2,7 @@
 //! free, the other reaps (`reap/`).
 
 use crate::clean::Cleaner;
+use crate::quotas::Quotas;
 use crate::reap::Reaper;
 use crate::state::State;
 use crate::tree_change::TreeChanges;
@@ -48,7 +49,15 @@ impl Background {
                 Error::refused(Code::Again, format!("cannot start the thread {name}: {e}"))
             })
         };
-        for (name, run) in [("shoal-checkpoint", checkpoints as fn(&_, &_)), ("shoal-reap", reap)] {
+        let mut threads =
+            vec![("shoal-checkpoint", checkpoints as fn(&_, &_)), ("shoal-reap", reap)];
+        if Quotas(&state).is_incomplete() {
+            threads.push(("shoal-quota", |state, stop| {
+                let _careful = state.store.careful("the use of quotas was counted");
+                Quotas(state).complete(&|| stop.load(Ordering::Acquire));
+            }));
+        }
+        for (name, run) in threads {
             match spawn(name, run) {
                 Ok(thread) => background.threads.lock().push(thread),
                 Err(e) => {

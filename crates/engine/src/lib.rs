@@ -35,6 +35,7 @@ mod tree_change;
 mod batch;
 mod bulk;
 mod changes;
+mod quotas;
 mod reap;
 mod subvolumes;
 
@@ -69,6 +70,7 @@ pub use maintenance::Maintenance;
 pub use mkfs::{mkfs, mkfs_on};
 pub use namei::Namespace;
 pub use paths::Paths;
+pub use quotas::Quotas;
 pub use references::References;
 pub use repair::{Action, RepairReport};
 pub use shoal_base::counters::Counter;

@@ -74,6 +74,15 @@ const PASSES: &[Pass] = &[
         }),
         repair: Some(|r| r.inodes()),
     },
+    // The use of quotas. A repair leaves it to the next open, which counts it and sets the numbers
+    // in inodes right.
+    Pass {
+        name: "quotas",
+        needs: &["inodes"],
+        check: Some(|c| c.quotas()),
+        scrub: Scrub::Nothing,
+        repair: None,
+    },
     // Restores directories whose inodes are lost.
     Pass {
         name: "directories",

@@ -12,6 +12,7 @@ use crate::maintenance::Maintenance;
 use crate::namei::Namespace;
 use crate::passes;
 use crate::paths::Paths;
+use crate::quotas::Quotas;
 use crate::reap::Reaper;
 use crate::records;
 use crate::references::References;
@@ -107,6 +108,7 @@ impl Volume {
         // Before the volume is used, and before anything is reaped.
         let intents = Intents(&state).complete_intents()?;
         Changes(&state).resume(epoch);
+        Quotas(&state).resume(epoch, recovered.needed);
         let writable = state.store.writable().is_ok();
         if writable && state.store.room().back().is_err() {
             tracing::warn!("no space on the host: only removals will succeed");
@@ -119,6 +121,7 @@ impl Volume {
         if writable && !options.background {
             while Reaper(&state).reap_orphan()? || TreeChanges(&state).continue_some()? {}
         }
+        Quotas(&state).begin(!options.background);
         *state.recovery.lock() = RecoveryReport {
             needed: recovered.needed,
             records: recovered.records,
@@ -153,6 +156,10 @@ impl Volume {
             // Without it, names are missing from the window, which then says so.
             if let Err(error) = self.changes().store_window() {
                 tracing::warn!(%error, "the window of removed names is not stored");
+            }
+            // Without it, the use is counted at the next open.
+            if let Err(error) = self.quotas().store_use() {
+                tracing::warn!(%error, "the use of quotas is not stored");
             }
             self.state.store.checkpoints().write_clean()?;
             self.discard_rest();
@@ -210,6 +217,11 @@ impl Volume {
     #[inline]
     pub fn changes(&self) -> Changes<'_> {
         Changes(&self.state)
+    }
+    /// Quotas of directory trees.
+    #[inline]
+    pub fn quotas(&self) -> Quotas<'_> {
+        Quotas(&self.state)
     }
     /// Tokens that open files without their paths.
     #[inline]
@@ -287,6 +299,14 @@ impl Volume {
             inodes_free: available / inode,
             read_only: self.state.store.failure().is_some(),
         }
+    }
+
+    /// As [`Volume::statfs`], for the tree that contains an inode: the limits of its quota instead
+    /// of the size of the volume, and what they leave. An inode that cannot be read shows the
+    /// volume.
+    pub fn statfs_of(&self, ino: Ino) -> StatFs {
+        let whole = self.statfs();
+        self.quotas().of(ino).ok().flatten().map_or(whole, |quota| quota.shown_in(whole))
     }
 
     /// Returns facts about the volume.

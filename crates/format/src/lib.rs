@@ -19,6 +19,7 @@
 //! | journal batches, records, items | [`batch`], [`item`] | address of the start in the checkpoint |
 //! | data extents with their headers | [`extent`] | pointers in extent records |
 //! | state of a change of a directory tree | [`tree_change`] | attribute of an unlinked inode |
+//! | directories with a quota | [`quota`] | attribute of the volume's top directory |
 //! | flushes as one object | [`flush`] | on no volume yet |
 //!
 //! Integers are little-endian. Every structure has a magic, or is part of a checksummed block.
@@ -51,6 +52,7 @@ pub mod checkpoint;
 pub mod claim;
 
 pub mod intent;
+pub mod quota;
 pub mod tree_change;
 
 pub mod item;

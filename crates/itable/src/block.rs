@@ -6,11 +6,12 @@
 #[cfg(test)]
 use crate::budget::in_steps;
 use crate::budget::{BlockBytes, Budget, forks_of, kept_aside};
+use crate::projects::{Charge, Held, Tally, counted_bytes};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Brief};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, hint};
 use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
-use shoal_base::{Epoch, Ino};
+use shoal_base::{Epoch, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::inode::Inode;
 use std::ops::Deref;
@@ -302,6 +303,10 @@ pub struct Locked<'a> {
     /// The transaction's last record that has an item of its core, until the core has that record's
     /// LSN.
     record: Option<u32>,
+    /// Its share of its project's use when it was locked.
+    was: Tally,
+    /// Amounts of a project that were taken in advance for the changes under this lock.
+    held: Held,
 }
 
 impl Drop for Locked<'_> {
@@ -316,14 +321,18 @@ impl Drop for Locked<'_> {
         if after != self.before {
             block.bytes.changed(self.before, after, self.epoch.filter(unwritten));
         }
+        let now = Tally::of(&self.slot.inode.core);
+        if self.was != now || self.held.project != 0 {
+            block.bytes.projects().changed(self.at.ino, self.was, now, self.held);
+        }
     }
 }
 
 impl<'a> Locked<'a> {
     #[inline]
     fn new(at: At<'a>, slot: RwLockWriteGuard<'a, Slot>) -> Locked<'a> {
-        let before = slot.bytes();
-        Locked { at, slot, before, epoch: None, record: None }
+        let (before, was) = (slot.bytes(), Tally::of(&slot.inode.core));
+        Locked { at, slot, before, epoch: None, record: None, was, held: Held::default() }
     }
 }
 
@@ -342,6 +351,30 @@ impl Locked<'_> {
     #[inline]
     pub fn is_detached(&self) -> bool {
         self.at.is_detached()
+    }
+
+    /// Takes in advance, of the inode's project, what this many more bytes of data extents need,
+    /// for a change under this lock.
+    ///
+    /// # Errors
+    /// `EDQUOT` if the project's limit does not leave as many.
+    #[inline]
+    pub fn charge(&mut self, bytes: u64) -> Result<()> {
+        let project = self.slot.inode.core.project;
+        if project == 0 || bytes == 0 {
+            return Ok(());
+        }
+        let now = self.slot.inode.core.bytes;
+        let more = counted_bytes(now.saturating_add(bytes)) - counted_bytes(now);
+        let charge = self.at.block.bytes.projects().charge(project, 0, more)?;
+        self.pay(charge);
+        Ok(())
+    }
+    /// Uses amounts that were taken in advance for the changes under this lock. The rest of them is
+    /// given back when the inode is unlocked.
+    #[inline]
+    pub fn pay(&mut self, charge: Charge<'_>) {
+        self.held.add(charge);
     }
 
     /// Notes that record `record` (counted from 0) of the transaction that holds the lock has an

@@ -15,6 +15,7 @@
 //! A separate sum estimates the writes of a checkpoint, for which space is kept free: dirty blocks
 //! at their maximum length. That leaves room for nodes of `imap`, which are not counted in advance.
 
+use crate::projects::Projects;
 use crate::sync::{AtomicUsize, Mutex};
 use shoal_base::Epoch;
 use shoal_base::limits::INODES_PER_BLOCK;
@@ -112,6 +113,11 @@ impl BlockBytes {
             table.shrink();
         }
     }
+    /// Use of the projects of the volume.
+    #[inline]
+    pub fn projects(&self) -> &Projects {
+        &self.budget.projects
+    }
     /// Marks all of it as to be written by the checkpoint of `epoch`.
     pub fn dirtied(&self, epoch: Epoch) {
         self.budget.dirty_blocks[epoch as usize % 2].fetch_add(1, Ordering::Relaxed);
@@ -167,6 +173,8 @@ pub struct Budget {
     /// Bytes of a block in memory without forks, and with full ones.
     empty_block: usize,
     block_max: usize,
+    /// Use of the projects that the inodes belong to.
+    projects: Projects,
     /// The tables, and the index of the next one that must give up blocks for another.
     tables: Mutex<(Vec<Weak<dyn Shrink>>, usize)>,
 }
@@ -191,6 +199,7 @@ impl Budget {
             listed_max,
             empty_block,
             block_max: in_steps(empty_block + INODES_PER_BLOCK * forks),
+            projects: Projects::default(),
             tables: Mutex::default(),
         })
     }
@@ -206,6 +215,11 @@ impl Budget {
     #[cfg(test)]
     pub(crate) fn listed(&self) -> usize {
         self.listed.load(Ordering::Relaxed)
+    }
+    /// Use of the projects of all tables.
+    #[inline]
+    pub fn projects(&self) -> &Projects {
+        &self.projects
     }
     /// The tables' share of the metadata memory.
     pub fn share(&self) -> &Arc<Share> {

@@ -18,6 +18,8 @@
 mod pool;
 mod sync;
 
+mod projects;
+
 mod budget;
 
 mod block;
@@ -31,6 +33,7 @@ mod runs;
 mod alloc;
 mod bulk;
 mod persist;
+mod project_count;
 mod read;
 mod salvage;
 #[cfg(test)]
@@ -41,6 +44,7 @@ pub use block::{At, Borrowed, InodeBlock, InodeRef, Locked, Slot};
 pub use budget::Budget;
 pub use bulk::BlockView;
 pub use persist::Written;
+pub use projects::{Charge, LIMIT_MAX, PROJECTS_MAX, ProjectUse, Projects};
 pub use read::Visitor;
 pub use runs::Run;
 pub use salvage::{LostBlock, Salvage};

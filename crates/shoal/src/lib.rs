@@ -89,6 +89,7 @@ mod walk;
 mod bulk;
 mod changes;
 mod listing;
+mod quota;
 mod totals;
 mod tree_change;
 
@@ -104,6 +105,7 @@ pub use handle::Handle;
 pub use listing::{Listed, Listing};
 pub use metadata::Metadata;
 pub use path::AsPath;
+pub use quota::Quota;
 pub use raw::{Compression, Fields, FileKind, Filter, Generation, Ino, RenameFlags, Rights, Stat};
 pub use subvolume::{Subvolume, Subvolumes};
 pub use token::Token;

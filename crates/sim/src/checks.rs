@@ -12,6 +12,7 @@ pub fn all(volume: &Volume, walk: &Walk) -> Result<(), String> {
     directories_count_entries(&walk.state)?;
     names_are_known(volume, &walk.state)?;
     totals_are_sums(volume, &walk.state)?;
+    quotas_are_sums(volume, &walk.state)?;
     space_adds_up(volume)?;
     // Opened read-only after a crash, orphans are still there, and counted.
     if volume.statfs().read_only { Ok(()) } else { inodes_are_counted(volume, &walk.state) }
@@ -118,6 +119,32 @@ pub fn totals_are_sums(volume: &Volume, state: &State) -> Result<(), String> {
     for ((dir, _), child) in &state.entries {
         if *dir == state.root && kind(child) == Some(FileKind::Directory) {
             both(*child)?;
+        }
+    }
+    Ok(())
+}
+
+/// The use of a quota of a subvolume's top is that of everything below, and of unlinked inodes that
+/// are not freed yet.
+pub fn quotas_are_sums(volume: &Volume, state: &State) -> Result<(), String> {
+    let info = volume.info();
+    let waits = (info.orphans, info.detached, volume.maintenance().is_reaping());
+    volume.quotas().settle().map_err(|e| format!("counting the use of quotas: {e}"))?;
+    for quota in volume.quotas().list() {
+        let (mut inodes, mut bytes) = (0, 0);
+        for ino in state.nodes.keys().filter(|ino| ino.root() == quota.dir.root()) {
+            let attr = volume.attributes().getattr(*ino).map_err(|e| format!("{ino}: {e}"))?;
+            (inodes, bytes) = (inodes + 1, bytes + attr.blocks * 512);
+        }
+        let found = (inodes, bytes);
+        let is_right = match waits {
+            (0, 0, false) => (quota.inodes, quota.bytes) == found,
+            _ => quota.inodes >= inodes && quota.bytes >= bytes,
+        };
+        // Opened read-only, numbers that an older session has left wrong stay so.
+        let is_known = quota.is_exact || volume.statfs().read_only;
+        if !is_right || !is_known {
+            return Err(format!("{quota:?}, found {found:?} (inodes, bytes), and {waits:?}"));
         }
     }
     Ok(())

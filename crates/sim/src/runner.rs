@@ -3,7 +3,9 @@
 //! the states that may be there. The run goes on from one of them.
 
 mod full;
+mod quotas;
 
+use self::quotas::toggle_quotas;
 use crate::checks;
 use crate::counts::counts;
 use crate::device::FaultyDevice;
@@ -41,6 +43,8 @@ pub struct Settings {
     pub lying: bool,
     /// Batches most of all, where a device fails (`faults`, `silent`).
     pub batches: bool,
+    /// The subvolumes' tops have a quota without limits, from the beginning or from a reopening on.
+    pub quotas: bool,
 }
 
 impl Settings {
@@ -69,6 +73,7 @@ impl Settings {
             full: false,
             lying: false,
             batches: false,
+            quotas: false,
         }
     }
 
@@ -99,6 +104,7 @@ impl Settings {
         let zstd = Compression::zstd(1).unwrap_or_default();
         let codecs = [Compression::NONE, Compression::NONE, Compression::LZ4, zstd];
         settings.mkfs.compression = *Rng::new(seed).fork(12).pick(&codecs);
+        settings.quotas = Rng::new(seed).fork(19).chance(50);
         if runs_full(seed) {
             settings.full = true;
             settings.capacity = *rng.pick(&[16, 16, 20, 24, 32]) << 20;
@@ -238,6 +244,9 @@ impl Sim {
         mkfs_on(Arc::clone(&device) as Arc<dyn Device>, &settings.mkfs)
             .map_err(|e| format!("mkfs: {e}"))?;
         let volume = open(&device, settings)?;
+        if settings.quotas {
+            toggle_quotas(&volume)?;
+        }
         let run = Lockstep::new(&volume, Ino::ROOT)?;
         let history = History::new(device.position(), &run.model, settings.explain);
         let lsns = Lsns::new(&volume, &run.model)?;
@@ -341,8 +350,11 @@ impl Sim {
         self.report.intents += recovered.volume.info().recovery.intents;
         let state = &recovered.walk.state;
         let mut wrong = None;
+        // The table of quotas is in the top directory, and changed by an open.
+        let changed = (self.settings.quotas).then_some(Ino::ROOT);
         for k in self.history.find_all(state, permitted.clone()) {
-            wrong = Some(self.lsns.differ(&recovered.volume, state.nodes.keys().copied(), k));
+            let inos = state.nodes.keys().copied().filter(|ino| Some(*ino) != changed);
+            wrong = Some(self.lsns.differ(&recovered.volume, inos, k));
             if wrong == Some(Ok(())) {
                 break;
             }
@@ -385,12 +397,23 @@ impl Sim {
         self.history.end(&self.run.model);
         self.history.acknowledge_all(self.device.position());
         let volume = open(&self.device, &self.settings)?;
-        self.lsns.end(&volume, [])?;
+        self.lsns.end(&volume, self.settings.quotas.then_some(Ino::ROOT))?;
         if volume.info().recovery.needed {
             return Err("recovery was needed after a clean close".into());
         }
         self.volume = Some(volume);
-        self.compare_whole("after reopening")
+        self.compare_whole("after reopening")?;
+        if self.settings.quotas {
+            // Now and then. It is durable, and no earlier state is left to be found.
+            if self.report.steps.is_multiple_of(3) {
+                toggle_quotas(self.volume())?;
+                self.compare_whole("after changing quotas")?;
+            }
+            let position = self.device.position();
+            self.history = History::new(position, &self.run.model, self.settings.explain);
+            self.lsns = Lsns::new(self.volume(), &self.run.model)?;
+        }
+        Ok(())
     }
 
     fn compare_whole(&self, when: &str) -> Result<(), String> {

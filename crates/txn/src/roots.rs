@@ -18,7 +18,7 @@ use shoal_device::Device;
 use shoal_format::checkpoint::{RootRecord, RootState};
 use shoal_format::root::ROOTS;
 use shoal_format::{Geometry, Ptr};
-use shoal_itable::{Budget, InodeTable, TableConfig};
+use shoal_itable::{Budget, InodeTable, Projects, TableConfig};
 use shoal_tree::{NodeCache, NodeId, Survey, Tree, TreeId};
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -291,6 +291,11 @@ impl Roots {
     #[inline]
     pub fn get(&self, id: RootId) -> Option<&Root> {
         self.chunks[id.0 as usize / CHUNK].get()?[id.0 as usize % CHUNK].get()
+    }
+    /// Use of the projects that the inodes of all subvolumes belong to.
+    #[inline]
+    pub fn projects(&self) -> &Projects {
+        self.parts.budget.projects()
     }
     /// All subvolumes, by number, in any state.
     pub fn iter(&self) -> impl Iterator<Item = &Root> {

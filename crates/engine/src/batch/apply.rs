@@ -10,7 +10,7 @@ use crate::directories::Found;
 use crate::name::NameIn;
 use crate::namei::birth::New;
 use crate::namei::rename::{Dirs, Names, ancestry_of};
-use crate::namei::touch_dir;
+use crate::namei::{check_project, touch_dir};
 use crate::orphans::Left;
 use crate::permissions;
 use crate::stat::attr_of;
@@ -144,9 +144,11 @@ impl<'b, 'l> Applying<'b, 'l> {
     ) -> Done {
         let (volume, table) = (self.volume, &self.root.table);
         volume.namespace().check_make(who, parent, make.name, new.is_dir())?;
+        let charge = volume.namespace().charge_new(parent, make.name, new)?;
         let planned = volume.namespace().plan_make(txn, who, parent, make.name, new, make.ino)?;
         let stamp = planned.core.ctime;
         let mut inode = self.get(make.ino)?;
+        inode.inode.pay(charge);
         let (_, pending) =
             volume.namespace().apply_make(txn, self.root, &mut inode.inode, planned)?;
         touch_dir(txn, table, parent, 1, i64::from(new.is_dir()), stamp);
@@ -201,6 +203,7 @@ impl<'b, 'l> Applying<'b, 'l> {
         if core.nlink == LINK_MAX {
             return Err(Error::Code(Code::TooManyLinks).into());
         }
+        check_project(&core, &parent.inode.inode().core)?;
         let here = NameIn::new(dir, &parent.inode.inode().core, name);
         self.check_intent(file)?;
         let plan = self.volume.namespace().plan_link(&inode.inode, &here)?;

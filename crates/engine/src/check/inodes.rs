@@ -175,6 +175,7 @@ impl Worker<'_> {
             let parent = Ino(core.parent_or_rdev);
             self.found.dirs.push(Dir::new(ino, parent, core.size, core.generation));
         }
+        self.project(ino, inode)?;
         self.inline_data(ino, inode)?;
         self.attributes(ino, inode)
     }

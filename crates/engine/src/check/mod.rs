@@ -19,6 +19,7 @@ mod object;
 mod objects;
 mod paths;
 mod pointers;
+mod quotas;
 pub(crate) mod scrub;
 mod sets;
 mod space;

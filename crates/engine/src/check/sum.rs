@@ -11,7 +11,8 @@ use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::{Ino, Result, RootId};
 use shoal_format::dirent::SUFFIX_MASK;
 use shoal_format::node::Key;
-use std::collections::BTreeSet;
+use shoal_itable::ProjectUse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Work between two calls of the progress callback, in nanoseconds.
 const TELL: u64 = 5_000_000;
@@ -37,6 +38,8 @@ pub(super) struct Sum<'v> {
     pub live: Vec<(u64, u64)>,
     pub prealloc: u64,
     pub bytes: Bytes,
+    /// Use of projects, by number.
+    pub projects: BTreeMap<u32, ProjectUse>,
     /// Subvolume of the last directory entry, and the key that must follow it, if it is chained.
     chained: (RootId, Option<Key>),
     /// File of the last extent record. The next piece may have more of its records.
@@ -67,6 +70,7 @@ impl<'v> Sum<'v> {
             live: vec![(0, 0); volume.0.store.geometry().segments as usize],
             prealloc: 0,
             bytes: Bytes::default(),
+            projects: BTreeMap::new(),
             chained: (RootId(0), None),
             owner: None,
             stage: String::new(),
@@ -123,6 +127,11 @@ impl<'v> Sum<'v> {
             }
         }
         self.prealloc += found.prealloc;
+        for (project, used) in found.projects {
+            let sum = self.projects.entry(project).or_default();
+            sum.inodes += used.inodes;
+            sum.bytes = sum.bytes.saturating_add(used.bytes);
+        }
         found.bytes.into_iter().for_each(|(ino, bytes)| self.bytes.add(ino, bytes));
         self.did(found.done);
         Ok(())

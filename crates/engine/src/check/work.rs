@@ -28,9 +28,10 @@ use shoal_device::Device;
 use shoal_format::Ptr;
 use shoal_format::extent::Extent;
 use shoal_format::node::{Key, TreeId};
+use shoal_itable::ProjectUse;
 use shoal_tree::Part;
 use shoal_txn::Root;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum leaves of a piece: 1 MiB. Two in tests, so that small volumes have many pieces.
 pub(super) const LEAVES: usize = if cfg!(debug_assertions) { 2 } else { 64 };
@@ -84,6 +85,8 @@ pub(super) struct Found {
     pub blocks: Vec<Block>,
     pub many_links: Vec<(Ino, u32)>,
     pub dirs: Vec<Dir>,
+    /// Use of projects, by number.
+    pub projects: BTreeMap<u32, ProjectUse>,
     /// Work done, in nanoseconds.
     pub done: u64,
 }
@@ -97,12 +100,15 @@ pub(super) struct Worker<'v> {
     pub objects: Objects,
     /// Scratch space for hashes.
     pub buffer: Vec<u8>,
+    /// The volume has quotas.
+    pub has_quotas: bool,
 }
 
 impl<'v> Worker<'v> {
     pub fn new(volume: Inspection<'v>, seed: Seed) -> Worker<'v> {
         let (found, objects) = (Found::default(), Objects::default());
-        Worker { volume, seed, found, objects, buffer: Vec::new() }
+        let has_quotas = !volume.0.quotas.table.lock().rows.is_empty();
+        Worker { volume, seed, found, objects, buffer: Vec::new(), has_quotas }
     }
 
     pub fn finish(mut self) -> Result<Found> {

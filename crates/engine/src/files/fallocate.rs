@@ -19,6 +19,7 @@ use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::{Store, Txn};
 use std::cell::Cell;
+use std::ops::Range;
 
 /// Returns preallocated extents for `[from, to)`.
 fn promise(from: u64, to: u64) -> Vec<Extent> {
@@ -150,9 +151,27 @@ impl<'v> Files<'v> {
             at = to;
         }
         if wanted > 0 {
+            if matches!(mode, Fallocate::Allocate { .. }) {
+                // Each step takes its part.
+                let (project, bytes) = self.0.table(ino)?.look(ino, |inode| {
+                    (inode.core.project, self.with_inline(inode, wanted, offset..end))
+                })?;
+                drop(self.0.store.roots().projects().charge(project, 0, bytes)?);
+            }
             drop(self.0.begin_space(wanted.saturating_add(4096), records::FALLOCATE)?);
         }
         Ok(Reserved::new(&self.0.store, wanted))
+    }
+
+    /// Returns the bytes that a file needs for a range which takes this many, with its contents if
+    /// they leave the inode; none if they stay.
+    fn with_inline(self, inode: &Inode, bytes: u64, range: Range<u64>) -> u64 {
+        let len = inode.data.len() as u64;
+        match inode.core.data_form {
+            Form::Inline if self.objects().fits_inline(inode, range.end) => 0,
+            Form::Inline => (bytes + len).saturating_sub(len.saturating_sub(range.start)),
+            _ => bytes,
+        }
     }
 
     /// Performs one transaction, from `at` on.
@@ -173,6 +192,14 @@ impl<'v> Files<'v> {
         };
         txn.check_memory()?;
         let capability = self.permissions().plan_drop_capability(ino, locked.inode())?;
+        if took > 0 && locked.inode().core.project != 0 {
+            let freed = match mode {
+                Fallocate::ZeroRange { .. } => kept_in(&old, at, to, |e| !e.is_prealloc()),
+                _ => 0,
+            };
+            let bytes = took.saturating_sub(freed);
+            locked.charge(self.with_inline(locked.inode(), bytes, at..to))?;
+        }
         self.orphans().before_change(&mut txn, &mut locked, false)?;
         match mode {
             Fallocate::Allocate { .. } => self.reserve(&mut txn, &mut locked, at, to)?,

@@ -274,8 +274,11 @@ impl<'v> Files<'v> {
     ) -> Result<()> {
         txn.check_memory()?;
         let capability = self.permissions().plan_drop_capability(locked.ino(), locked.inode())?;
-        self.orphans().before_change(txn, locked, false)?;
         let new = &written.extents;
+        if let Some((first, last)) = new.first().zip(new.last()) {
+            self.objects().charge_growth(locked, first.offset, last.end(), new)?;
+        }
+        self.orphans().before_change(txn, locked, false)?;
         if let Some((first, last)) = new.first().zip(new.last()) {
             self.objects().outgrow_inline(txn, locked)?;
             self.objects().replace_extents(txn, locked, first.offset, last.end(), new)?;

@@ -222,7 +222,7 @@ impl Namespace<'_> {
 }
 
 /// Returns the core of a new inode. Ownership and mode follow the rules of set-group-id
-/// directories.
+/// directories; it is in the project of the directory.
 pub(crate) fn new_core(
     who: &Caller,
     above: &Core,
@@ -250,6 +250,7 @@ pub(crate) fn new_core(
         gid,
         size: new.contents.len() as u64,
         parent_or_rdev: u64::from(new.rdev),
+        project: above.project,
         atime: stamp,
         mtime: stamp,
         ctime: stamp,

@@ -23,10 +23,10 @@ use shoal_format::dirent::Dirent;
 use shoal_format::inode::{Core, FLAG_TMPFILE, Form};
 use shoal_format::item::{Item, size};
 use shoal_format::node::Key;
-use shoal_itable::{InodeRef, InodeTable, Locked};
+use shoal_itable::{Charge, InodeRef, InodeTable, Locked};
 use shoal_txn::{Root, Txn};
 
-impl Namespace<'_> {
+impl<'v> Namespace<'v> {
     /// Creates a regular file; `EEXIST` if the name exists.
     pub fn create(self, who: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Entry> {
         let mode = FileKind::Regular.mode_bits() | mode & 0o7777;
@@ -84,11 +84,13 @@ impl Namespace<'_> {
             Some(root.table.numbers().allocate(dir_ref.at(), above.size)?),
         );
         let new = New::empty(mode);
+        let charge = self.charge_of(above.project, &new)?;
         let birth = self.birth(inode.ino()?, dir, &dir_slot.inode, None, &new)?;
         let inode = inode.take()?;
         let core = new_core(who, &above, &new, &birth, now());
         let core = Core { flags: FLAG_TMPFILE, ..core };
         let mut locked = inode.write();
+        locked.pay(charge);
         let pending = self.fill(&mut txn, root, &mut locked, core, birth)?;
         let entry = attr_of(inode.ino, locked.inode())?;
         let slot = self.orphans().take_slot(&mut txn, inode.ino)?;
@@ -123,11 +125,13 @@ impl Namespace<'_> {
                 Some(root.table.numbers().allocate(dir_ref.at(), entries)?),
             );
         }
+        let charge = self.charge_new(&parent, name, new)?;
         let planned = self.plan_make(&mut txn, who, &parent, name, new, number.ino()?)?;
         let inode = number.take()?;
         let (links, stamp) = (i64::from(new.is_dir()), planned.core.ctime);
         // From here on others can find the inode as soon as the directory is unlocked.
         let mut locked = inode.write();
+        locked.pay(charge);
         let entry = if let Some(bytes) = planned.record_size() {
             // The number of its record determines the order of this create. Therefore the directory
             // is unlocked once the number is allocated, before the inode is filled and the record
@@ -170,6 +174,35 @@ impl Namespace<'_> {
         }
     }
 
+    /// Takes in advance the share of a new inode in the quota of its directory, which is locked.
+    ///
+    /// # Errors
+    /// `EDQUOT`, or `EEXIST` if the name exists: this is first, as in Linux.
+    #[inline]
+    pub(crate) fn charge_new(
+        self,
+        parent: &Locked<'_>,
+        name: &[u8],
+        new: &New<'_>,
+    ) -> Result<Charge<'v>> {
+        match parent.inode().core.project {
+            0 => Ok(Charge::none()),
+            project => {
+                self.charge_of(project, new).map_err(|e| self.exists_first(e, parent.ino(), name))
+            }
+        }
+    }
+
+    /// Takes in advance the share of a new inode in the quota of a project.
+    fn charge_of(self, project: u32, new: &New<'_>) -> Result<Charge<'v>> {
+        let bytes = match new.extents {
+            [] if new.contents.len() <= self.objects().inline_max() => 0,
+            [] => new.contents.len() as u64,
+            extents => extents.iter().map(|extent| u64::from(extent.stored_len())).sum(),
+        };
+        self.0.store.roots().projects().charge(project, 1, bytes)
+    }
+
     /// Plans a new inode in a locked directory, and inserts its entry, which is the first change.
     /// If this fails, nothing has changed. The steps after it do not fail.
     // Inlined, as its kin: returned through memory, a plan costs a create 5 %.
@@ -188,6 +221,9 @@ impl Namespace<'_> {
         let birth = self.birth(ino, dir, above, Some(&name), new)?;
         let mut core = new_core(who, &above.core, new, &birth, now());
         core.nlink = if new.is_dir() { 2 } else { 1 };
+        if ino.root() != dir.root() {
+            core.project = 0;
+        }
         if new.is_dir() {
             core.parent_or_rdev = dir.0;
         }
@@ -241,16 +277,18 @@ impl Namespace<'_> {
         pending.into_iter().try_for_each(|intent| self.intents().finish(txn, locked, Some(intent)))
     }
 
-    /// Turns `EACCES` into `EEXIST` if the name exists: a caller who may search the directory
-    /// learns this first, as in Linux.
+    /// Turns `EACCES` or `EDQUOT` into `EEXIST` if the name exists: a caller who may search the
+    /// directory learns this first, as in Linux.
     #[cold]
     pub(super) fn exists_first(self, e: Error, dir: Ino, name: &[u8]) -> Error {
         match e {
-            Error::Code(Code::Access) => match self.directories().find_entry(dir, name) {
-                Ok(Some(_)) => Error::Code(Code::Exists),
-                Err(cold @ Error::Cold(_)) => cold,
-                Ok(None) | Err(_) => e,
-            },
+            Error::Code(Code::Access | Code::Quota) => {
+                match self.directories().find_entry(dir, name) {
+                    Ok(Some(_)) => Error::Code(Code::Exists),
+                    Err(cold @ Error::Cold(_)) => cold,
+                    Ok(None) | Err(_) => e,
+                }
+            }
             other => other,
         }
     }

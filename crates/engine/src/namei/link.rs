@@ -1,6 +1,6 @@
 //! Hard links.
 
-use super::{NAME_COST, set_links, touch_dir};
+use super::{NAME_COST, check_project, set_links, touch_dir};
 use crate::clock::now;
 use crate::name::NameIn;
 use crate::namei::Namespace;
@@ -62,6 +62,7 @@ impl Namespace<'_> {
         if core.nlink == LINK_MAX {
             return Err(Error::Code(Code::TooManyLinks));
         }
+        check_project(&core, &parent.inode().core)?;
         let here = NameIn::new(dir, &parent.inode().core, name);
         let plan = self.plan_link(&file, &here)?;
         let stamp = now();

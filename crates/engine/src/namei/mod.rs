@@ -87,6 +87,16 @@ fn check_dir(core: &Core) -> Result<()> {
     Ok(())
 }
 
+/// Checks that an inode may get a name in this directory: both must be in the same project, so that
+/// each is the use of its directory tree (as XFS project quotas).
+#[inline]
+pub(crate) fn check_project(core: &Core, dir: &Core) -> Result<()> {
+    match core.project == dir.project {
+        true => Ok(()),
+        false => Err(Error::Code(Code::CrossRoot)),
+    }
+}
+
 fn is_dir(found: &Found) -> bool {
     found.kind == FileKind::Directory as u8
 }

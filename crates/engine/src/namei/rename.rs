@@ -4,7 +4,7 @@
 //! inodes, *check*, *plan* (the steps that can fail), *apply* to memory and record (`moving.rs`),
 //! commit. A batch takes the same steps (`batch/apply.rs`).
 
-use super::{NAME_COST, is_dir};
+use super::{NAME_COST, check_project, is_dir};
 use crate::directories::Found;
 use crate::namei::Namespace;
 use crate::orphans::Left;
@@ -258,7 +258,24 @@ impl Namespace<'_> {
                 return Err(Error::Code(Code::NotEmpty));
             }
         }
+        if across {
+            self.check_projects(dirs, source)?;
+            if let Some((_, inode)) = target.filter(|_| exchange) {
+                self.check_projects(dirs, inode)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Checks that an inode stays in its project when it changes its directory. The directory of a
+    /// project is in the project of its parent, so to speak.
+    fn check_projects(self, dirs: &Dirs<'_, '_>, inode: &Locked<'_>) -> Result<()> {
+        let (from, to) = (&dirs.from.inode().core, &dirs.to_inode().core);
+        let core = &inode.inode().core;
+        match self.0.store.roots().projects().is_top(core.project, inode.ino()) {
+            false => check_project(core, to).and_then(|()| check_project(core, from)),
+            true => check_project(from, to),
+        }
     }
 
     /// Determines the ancestry of the two names. The rename mutex must be held, and no inode lock.

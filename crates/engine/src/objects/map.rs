@@ -149,17 +149,7 @@ impl Objects<'_> {
         } else {
             old = self.extents_in(ino, locked.inode(), from, to)?;
         }
-        let mut kept = Vec::new();
-        for extent in &old {
-            if extent.offset < from {
-                kept.push(extent.slice(extent.offset, from));
-            }
-            if extent.end() > to {
-                kept.push(extent.slice(to, extent.end()));
-            }
-        }
-        let mut after: Vec<Extent> = kept.iter().chain(new).copied().collect();
-        after.sort_unstable_by_key(|e| e.offset);
+        let after = replaced(&old, from, to, new);
         let change = Change::between(&old, &after);
         // In a damaged inode the value may be wrong, hence saturating; a check reports it.
         let mut bytes = locked.inode().core.bytes;
@@ -187,6 +177,39 @@ impl Objects<'_> {
         }
         locked.edit(self.0.table(ino)?, txn.epoch()).core.bytes = bytes;
         Ok(())
+    }
+
+    /// Takes in advance what a replacement of `[from, to)` by `new` adds to the use of the file's
+    /// project. Must be called before the first change.
+    ///
+    /// # Errors
+    /// `EDQUOT`.
+    #[inline]
+    pub(crate) fn charge_growth(
+        self,
+        locked: &mut Locked<'_>,
+        from: u64,
+        to: u64,
+        new: &[Extent],
+    ) -> Result<()> {
+        match locked.inode().core.project {
+            0 => Ok(()),
+            _ => self.charge_project(locked, from, to, new),
+        }
+    }
+
+    #[cold]
+    fn charge_project(
+        self,
+        locked: &mut Locked<'_>,
+        from: u64,
+        to: u64,
+        new: &[Extent],
+    ) -> Result<()> {
+        let old = self.extents_in(locked.ino(), locked.inode(), from, to)?;
+        let Change { gone, new } = Change::between(&old, &replaced(&old, from, to, new));
+        let sum = |all: &[Extent]| all.iter().map(|e| u64::from(e.stored_len())).sum::<u64>();
+        locked.charge(sum(&new).saturating_sub(sum(&gone)))
     }
 
     /// Returns whether the records are in the inode, and still fit there after `new` replaces
@@ -354,6 +377,22 @@ impl Objects<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the extents after a replacement of `[from, to)` by `new`, in order. Those across the
+/// ends keep their outer parts.
+fn replaced(old: &[Extent], from: u64, to: u64, new: &[Extent]) -> Vec<Extent> {
+    let mut after = new.to_vec();
+    for extent in old {
+        if extent.offset < from {
+            after.push(extent.slice(extent.offset, from));
+        }
+        if extent.end() > to {
+            after.push(extent.slice(to, extent.end()));
+        }
+    }
+    after.sort_unstable_by_key(|e| e.offset);
+    after
 }
 
 /// Bytes of these records in an inode.

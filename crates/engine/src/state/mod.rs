@@ -10,6 +10,7 @@ mod changing;
 mod decoded;
 mod detached;
 mod holds;
+mod quota_table;
 mod reaping;
 mod refusal;
 mod shape;
@@ -22,6 +23,7 @@ pub(crate) use changing::Changing;
 pub(crate) use decoded::Decoded;
 pub(crate) use detached::Detached;
 pub(crate) use holds::{Holds, Inodes, Orphan};
+pub(crate) use quota_table::{QuotaPart, QuotaTable};
 pub(crate) use reaping::{Reaping, RootReaper};
 pub(crate) use refusal::Refusal;
 pub(crate) use shape::Shape;
@@ -121,6 +123,7 @@ pub struct State {
     pub(crate) tails: Tails,
     pub(crate) decoded: Decoded,
     pub(crate) token_key: TokenKeyCache,
+    pub(crate) quotas: QuotaTable,
     pub(crate) options: OpenOptions,
     pub(crate) recovery: Mutex<RecoveryReport>,
     /// Areas that the last scrub could not read.
@@ -169,6 +172,7 @@ impl State {
             tails: Tails::default(),
             decoded: Decoded::default(),
             token_key: TokenKeyCache::default(),
+            quotas: QuotaTable::default(),
             options: options.clone(),
             recovery: Mutex::default(),
             unread: Mutex::default(),

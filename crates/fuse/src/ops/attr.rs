@@ -111,9 +111,9 @@ pub fn readlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     Ok(target.len())
 }
 
-/// STATFS.
+/// STATFS: of a tree with a quota its limits.
 pub fn statfs(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let facts = cx.volume.statfs();
+    let facts = cx.volume.statfs_of(request.node());
     let block = u64::from(STATFS_BLOCK);
     let out = StatfsOut {
         blocks: facts.bytes_total / block,

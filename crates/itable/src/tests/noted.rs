@@ -59,7 +59,8 @@ atomics! {
     AtomicBool bool: store -> (), swap -> bool,;
     AtomicU8 u8: store -> (), fetch_or -> u8, fetch_and -> u8,;
     AtomicU32 u32: fetch_or -> u32, fetch_and -> u32, fetch_add -> u32, fetch_sub -> u32,;
-    AtomicU64 u64: store -> (), fetch_add -> u64, fetch_max -> u64,;
+    AtomicU64 u64: store -> (), swap -> u64, fetch_add -> u64, fetch_sub -> u64,
+        fetch_max -> u64,;
     AtomicUsize usize: fetch_add -> usize, fetch_sub -> usize, swap -> usize,;
 }
 

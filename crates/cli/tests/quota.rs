@@ -1,0 +1,59 @@
+//! Quotas by the command: set, shown, listed, removed, and in the way of others.
+
+mod common;
+
+use common::{Scratch, noise};
+
+fn with_tree() -> Scratch {
+    let scratch = Scratch::with_volume();
+    for number in 0..5 {
+        scratch.write(format!("t/{number}"), noise(number, 10_000));
+    }
+    scratch.shoal(["mkdir", "v:/home"]).ok();
+    scratch.shoal(["cp", "-r", "t", "v:/home/ann"]).ok();
+    scratch
+}
+
+#[test]
+fn quotas_are_set_shown_listed_and_removed() {
+    let scratch = with_tree();
+    assert_eq!(scratch.shoal(["quota", "list", "v"]).ok(), "");
+    scratch.shoal(["quota", "set", "v:/home/ann", "--bytes", "100K", "--inodes", "8"]).ok();
+    let line = "  50.0 KiB    100 KiB           6          8  /home/ann\n";
+    assert_eq!(scratch.shoal(["quota", "list", "v"]).ok(), line);
+    assert_eq!(scratch.shoal(["quota", "show", "v:/home/ann/3"]).ok(), line);
+    let json = scratch.shoal(["quota", "show", "v:/home/ann", "--json"]).ok();
+    let start = r#"{"path":"/home/ann","ino":"#;
+    let end = r#""bytes":51200,"bytes_max":102400,"inodes":6,"inodes_max":8,"exact":true}"#;
+    assert!(json.starts_with(start) && json.trim_end().ends_with(end), "{json}");
+    // The other limit stays.
+    scratch.shoal(["quota", "set", "v:/home/ann", "--bytes", "none"]).ok();
+    let line = "  50.0 KiB          -           6          8  /home/ann\n";
+    assert_eq!(scratch.shoal(["quota", "list", "v"]).ok(), line);
+    scratch.shoal(["mkdir", "v:/home/ann/a", "v:/home/ann/b"]).ok();
+    scratch.shoal(["mkdir", "v:/home/ann/c"]).fails(1, &["quota exceeded"]);
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("clean"));
+    scratch.shoal(["quota", "remove", "v:/home/ann"]).ok();
+    scratch.shoal(["mkdir", "v:/home/ann/c"]).ok();
+    assert_eq!(scratch.shoal(["quota", "list", "v"]).ok(), "");
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("clean"));
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let scratch = with_tree();
+    scratch.shoal(["quota", "show", "v:/home"]).fails(1, &["v:/home: has no quota"]);
+    scratch.shoal(["quota", "remove", "v:/home"]).fails(1, &["shoal quota list v"]);
+    scratch
+        .shoal(["quota", "set", "v:/home/ann/1", "--inodes", "1"])
+        .fails(1, &["not a directory"]);
+    let ran = scratch.shoal(["quota", "set", "v:/home", "--inodes", "many"]);
+    assert_eq!(ran.status(), Some(2));
+    assert!(ran.stderr().contains("is not a size"), "{ran}");
+    // A limit of nothing: copying fails, and says why.
+    scratch.shoal(["quota", "set", "v:/home", "--bytes", "0"]).ok();
+    scratch.shoal(["cp", "t/1", "v:/home/new"]).fails(1, &["quota exceeded"]);
+    // Files cross the border as a copy.
+    scratch.shoal(["quota", "set", "v:/home", "--bytes", "1M"]).ok();
+    scratch.shoal(["ln", "v:/home/ann/1", "v:/one"]).fails(1, &["quotas"]);
+}
