@@ -48,7 +48,7 @@ fn now(m: &TestMount, name: &str) -> u64 {
 }
 
 /// Much longer than any operation takes: other tests may have the processors.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until something becomes true.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
