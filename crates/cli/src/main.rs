@@ -15,6 +15,7 @@ mod failure;
 mod size;
 mod text;
 
+mod acl;
 mod args;
 mod interrupt;
 mod json;

@@ -404,6 +404,44 @@ fn a_full_window_says_from_when_on_it_is_complete() {
     assert!(read(&volume, &who, ROOT, &now).1 && !read(&volume, &who, ROOT, &begin).1);
 }
 
+/// Whoever makes deep directories must not make others hold many long paths at once.
+#[test]
+fn a_batch_of_long_paths_is_bounded_in_bytes() {
+    let (_device, volume) = keeping();
+    let mut deep = ROOT;
+    for _ in 0..600 {
+        deep = mkdir(&volume, deep, &"d".repeat(250));
+    }
+    let pair = [mkdir(&volume, deep, "x"), mkdir(&volume, deep, "y")];
+    // In turn, so that no two names in sequence share their path.
+    let files = || (0..40).flat_map(|n| pair.map(|dir| (dir, format!("f{n}"))));
+    for (dir, name) in files() {
+        create(&volume, dir, &name);
+        create(&volume, dir, &format!("old-{name}"));
+    }
+    let begin = mark(&volume);
+    for (dir, name) in files() {
+        unlink(&volume, dir, &name);
+        rename(&volume, (dir, &format!("old-{name}")), (dir, &format!("new-{name}")));
+    }
+    let feed = volume.changes();
+    let mut reader = feed.since(&Caller::root(), ROOT, Some(&begin)).unwrap();
+    let (mut gone, mut moved) = (0, 0);
+    loop {
+        let batch = feed.next(&mut reader, 1000).unwrap();
+        if batch.is_empty() {
+            break;
+        }
+        let names = batch.iter().flat_map(|change| change.names.iter().chain(&change.from));
+        let bytes: usize = names.map(|name| name.path().len()).sum();
+        // What is over the bound is one change of two paths.
+        assert!(bytes < (1 << 20) + 2 * 602 * 251, "{bytes} bytes in a batch");
+        gone += batch.iter().filter(|change| change.kind == ChangeKind::Removed).count();
+        moved += batch.iter().filter(|change| change.kind == ChangeKind::Renamed).count();
+    }
+    assert_eq!((gone, moved), (80, 80));
+}
+
 #[test]
 fn a_user_is_told_what_the_user_could_list() {
     let (_device, volume) = keeping();

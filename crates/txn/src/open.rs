@@ -38,7 +38,8 @@ pub struct Opened {
     pub recovery: Recovery,
 }
 
-/// The second half of an open: step 4 and 5.
+/// The second half of an open: steps 4 and 5.
+#[must_use = "before it has run, the volume is that of an earlier moment, and cannot be changed"]
 pub struct Recovery {
     sb: Superblock,
     start: JournalPos,

@@ -4,6 +4,7 @@ use shoal::raw::{AclChange, Attr, Code, FileKind, TreeChange};
 
 use super::change::{Below, Stop, each};
 use crate::accounts::Accounts;
+use crate::acl::{Entry, GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, entries, permissions};
 use crate::args::{GetfaclArgs, SetfaclArgs};
 use crate::failure::{Failure, Reason, Result};
 use crate::location::Location;
@@ -14,16 +15,6 @@ use crate::walk::{Options, Step, Walk};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
-
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
-
-/// An entry of a list: tag, permissions, user or group.
-type Entry = (u16, u16, u32);
 
 /// Prints access control lists.
 pub fn get(args: &GetfaclArgs) -> Result<u8> {
@@ -122,25 +113,22 @@ impl Printer<'_> {
     }
 
     fn list(&mut self, entries: &[Entry], prefix: &str) -> Result<()> {
-        let mask = entries.iter().find(|(tag, ..)| *tag == MASK).map(|(_, perm, _)| *perm);
-        for (tag, perm, id) in entries {
-            let (kind, name) = match *tag {
-                USER_OBJ => ("user", String::new()),
-                USER => ("user", self.accounts.user_or_number(*id)),
-                GROUP_OBJ => ("group", String::new()),
-                GROUP => ("group", self.accounts.group_or_number(*id)),
-                MASK => ("mask", String::new()),
-                _ => ("other", String::new()),
+        let mask = entries.iter().find(|entry| entry.tag == MASK).map(|entry| entry.bits);
+        for entry in entries {
+            let name = match (entry.tag, entry.id) {
+                (USER, Some(id)) => self.accounts.user_or_number(id),
+                (_, Some(id)) => self.accounts.group_or_number(id),
+                (_, None) => String::new(),
             };
-            let left = perm & mask.unwrap_or(7);
-            let is_limited = matches!(*tag, USER | GROUP_OBJ | GROUP);
-            let is_shown = left != *perm || self.args.all_effective && mask.is_some();
+            let left = entry.bits & mask.unwrap_or(7);
+            let is_limited = matches!(entry.tag, USER | GROUP_OBJ | GROUP);
+            let is_shown = left != entry.bits || self.args.all_effective && mask.is_some();
             let effective = match is_limited && is_shown && !self.args.no_effective {
-                true => format!("\t#effective:{}", perm_text(left)),
+                true => format!("\t#effective:{}", permissions(left)),
                 false => String::new(),
             };
-            let line = format!("{prefix}{kind}:{name}:{}{effective}", perm_text(*perm));
-            self.out.line(&line)?;
+            let (word, bits) = (entry.word(), permissions(entry.bits));
+            self.out.line(&format!("{prefix}{word}:{name}:{bits}{effective}"))?;
         }
         Ok(())
     }
@@ -148,13 +136,9 @@ impl Printer<'_> {
 
 /// Returns the entries of a list; `None` if the file has none.
 fn list_of(session: &Session, attr: &Attr, name: &[u8]) -> shoal::raw::Result<Option<Vec<Entry>>> {
-    let entry = |raw: &[u8; 8]| {
-        let [a, b, c, d, id @ ..] = *raw;
-        (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]), u32::from_le_bytes(id))
-    };
-    // The version comes first; the volume has checked that the list is one.
     match session.volume.attributes().getxattr(&session.who, attr.ino, name) {
-        Ok(raw) => Ok(Some(raw[4..].as_chunks().0.iter().map(entry).collect())),
+        // The volume has checked that it is one.
+        Ok(raw) => entries(&raw).map(Some).ok_or(Code::Io.into()),
         Err(error) if error.is(Code::NoData) => Ok(None),
         Err(error) => Err(error),
     }
@@ -162,13 +146,8 @@ fn list_of(session: &Session, attr: &Attr, name: &[u8]) -> shoal::raw::Result<Op
 
 /// The list that says the same as a mode.
 fn of_mode(mode: u32) -> Vec<Entry> {
-    let entry = |(tag, shift): (u16, u32)| (tag, (mode >> shift & 7) as u16, 0);
-    [(USER_OBJ, 6), (GROUP_OBJ, 3), (OTHER, 0)].map(entry).to_vec()
-}
-
-fn perm_text(perm: u16) -> String {
-    let letter = |bit, letter| if perm & bit != 0 { letter } else { '-' };
-    [letter(4, 'r'), letter(2, 'w'), letter(1, 'x')].iter().collect()
+    let entry = |(tag, shift)| Entry { tag, id: None, bits: (mode >> shift & 7_u32) as u16 };
+    [(USER_OBJ, 6_u32), (GROUP_OBJ, 3), (OTHER, 0)].map(entry).to_vec()
 }
 
 /// The changes that a command line asks for: of the access list and of the default list.

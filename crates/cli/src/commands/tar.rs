@@ -3,7 +3,6 @@
 //! The format is in the crate `shoal-tar`, both ends of `shoal cp` are used for the files
 //! (`copy/side.rs`): so a place in a volume and a directory of this machine are the same here.
 
-mod acl;
 mod create;
 mod extract;
 mod feed;

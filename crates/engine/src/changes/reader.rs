@@ -186,9 +186,10 @@ impl Changes<'_> {
         match reader.stage {
             Stage::Renamed(at) => {
                 let end = removed.moved.len().min(at + most);
-                let told = self.steadily(dirs, |dirs| {
+                let (told, done) = self.steadily(dirs, |dirs| {
                     self.tell_renamed(dirs, reader.since, removed, &removed.moved[at..end])
                 })?;
+                let end = at + done;
                 let renamed = told.iter().map(|(change, name)| (change.ino, *name));
                 removed.renamed.extend(renamed);
                 let is_last = end == removed.moved.len();
@@ -197,7 +198,8 @@ impl Changes<'_> {
             }
             Stage::Removed(at) => {
                 let end = removed.names.len().min(at + most);
-                let told = self.steadily(dirs, |dirs| self.tell_removed(dirs, removed, at..end))?;
+                let (told, end) =
+                    self.steadily(dirs, |dirs| self.tell_removed(dirs, removed, at..end))?;
                 for name in &removed.names[at..end] {
                     removed.seen.insert((name.dir, name.name.clone()));
                 }

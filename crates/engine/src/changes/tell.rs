@@ -42,24 +42,32 @@ enum Names {
 
 impl Changes<'_> {
     /// Tells those of the first moved names whose inodes have one other name now, each with its
-    /// place in [`Removed::names`].
+    /// place in [`Removed::names`]. Returns also how many of the names were looked at.
     pub(super) fn tell_renamed(
         self,
         dirs: &mut Dirs,
         since: Since,
         removed: &Removed,
         moved: &[usize],
-    ) -> Result<Vec<(Change, usize)>> {
-        let mut told = Vec::new();
-        for at in moved {
+    ) -> Result<(Vec<(Change, usize)>, usize)> {
+        let (mut told, mut bytes) = (Vec::new(), 0);
+        for (done, at) in moved.iter().enumerate() {
+            if bytes >= BYTES_MAX {
+                return Ok((told, done));
+            }
             let old = &removed.names[*at];
             match self.tell_move(dirs, since, old) {
                 // Removed since.
                 Err(e) if e.is(Code::Stale) => {}
-                change => told.extend(change?.map(|change| (change, *at))),
+                change => {
+                    if let Some(change) = change? {
+                        bytes += bytes_of_change(&change);
+                        told.push((change, *at));
+                    }
+                }
             }
         }
-        Ok(told)
+        Ok((told, moved.len()))
     }
 
     fn tell_move(self, dirs: &mut Dirs, since: Since, old: &RemovedName) -> Result<Option<Change>> {
@@ -90,14 +98,18 @@ impl Changes<'_> {
     }
 
     /// Tells those of a range of removed names that are not there now, or are those of others.
+    /// Returns also the end of the names that were looked at.
     pub(super) fn tell_removed(
         self,
         dirs: &mut Dirs,
         removed: &Removed,
         range: Range<usize>,
-    ) -> Result<Vec<Change>> {
-        let (mut told, mut seen) = (Vec::new(), HashSet::new());
-        for at in range {
+    ) -> Result<(Vec<Change>, usize)> {
+        let (mut told, mut seen, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        for at in range.clone() {
+            if bytes >= BYTES_MAX {
+                return Ok((told, at));
+            }
             let old = &removed.names[at];
             let key = (old.dir, old.name.clone());
             // The first time tells whose it was at the mark.
@@ -112,10 +124,14 @@ impl Changes<'_> {
                 Err(e) if e.is(Code::Stale) => {}
                 Ok(false) => {}
                 Err(e) => return Err(e),
-                Ok(true) => told.extend(self.removed_change(dirs, old)?),
+                Ok(true) => {
+                    let change = self.removed_change(dirs, old)?;
+                    bytes += change.as_ref().map_or(0, bytes_of_change);
+                    told.extend(change);
+                }
             }
         }
-        Ok(told)
+        Ok((told, range.end))
     }
 
     fn removed_change(self, dirs: &mut Dirs, old: &RemovedName) -> Result<Option<Change>> {
@@ -255,6 +271,10 @@ impl Changes<'_> {
 /// Approximate bytes of a name in memory.
 fn bytes_of(name: &ChangedName) -> usize {
     64 + name.name.len() + name.dir_path.len()
+}
+
+fn bytes_of_change(change: &Change) -> usize {
+    change.names.iter().chain(&change.from).map(bytes_of).sum()
 }
 
 fn stamp_of(time: crate::types::Time) -> shoal_format::inode::Stamp {

@@ -38,7 +38,9 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
         flush_rolls: false,
         discard: true,
     };
-    shoal_txn::open(device.clone(), options).unwrap().store
+    let shoal_txn::Opened { store, recovery } = shoal_txn::open(device.clone(), options).unwrap();
+    recovery.run(&store).unwrap();
+    store
 }
 
 /// Copies a device.

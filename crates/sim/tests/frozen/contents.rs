@@ -60,7 +60,9 @@ pub fn store(device: &Arc<MemDevice>) -> Store {
         flush_rolls: false,
         discard: false,
     };
-    shoal_txn::open(device.clone(), options).unwrap().store
+    let shoal_txn::Opened { store, recovery } = shoal_txn::open(device.clone(), options).unwrap();
+    recovery.run(&store).unwrap();
+    store
 }
 
 /// Counts the objects of the checkpoint, and the claim.

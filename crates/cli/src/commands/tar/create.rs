@@ -13,12 +13,12 @@ use rustix::fs::{major, minor};
 use shoal::raw::FileKind;
 use shoal_tar::{EXTENSION_MAX, Extent, Kind, Member, Writer};
 
-use super::acl;
 use super::feed::Changed;
 use super::list::Lines;
 use super::names::{Listed, inside};
 use super::stream::{self, Output};
 use crate::accounts::Accounts;
+use crate::acl;
 use crate::args::TarArgs;
 use crate::commands::copy::side::{ACLS, Found, Holder, Id, Meta, Node, Outcome, Side};
 use crate::exclude::is_excluded;

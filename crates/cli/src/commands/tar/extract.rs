@@ -12,11 +12,11 @@ use rustix::process::{getegid, geteuid};
 use shoal::raw::{Code, FileKind, Time};
 use shoal_tar::{Extent, Kind, Member, Reader};
 
-use super::acl;
 use super::list::{self, Lines};
 use super::names::{Wanted, components};
 use super::stream;
 use crate::accounts::Accounts;
+use crate::acl;
 use crate::args::TarArgs;
 use crate::clock;
 use crate::commands::copy::side::{ACLS, Attribute, Draft, Id, Kept, Meta, Outcome, Side, is_kept};

@@ -1,4 +1,4 @@
-//! Access control lists as text, as archives have them, and as the bytes of their attributes.
+//! Access control lists: the entries in the bytes of their attributes, and their text in archives.
 //!
 //! `user::rwx`, `user:1000:r-x`, ..., one a line. Users are written as numbers. Names are read,
 //! too, and a number behind the permissions, as star writes it.
@@ -10,36 +10,74 @@ const VERSION: u32 = 2;
 /// Id of entries that are for no one user or group.
 const NO_ID: u32 = u32::MAX;
 
-/// Tags of entries with their words, in the order in which entries stand.
+/// Tag of the owner.
+pub const USER_OBJ: u16 = 0x01;
+/// Tag of another user.
+pub const USER: u16 = 0x02;
+/// Tag of the file's group.
+pub const GROUP_OBJ: u16 = 0x04;
+/// Tag of another group.
+pub const GROUP: u16 = 0x08;
+/// Tag of the mask.
+pub const MASK: u16 = 0x10;
+/// Tag of all others.
+pub const OTHER: u16 = 0x20;
+
+/// Tags of entries with their words, in the order in which entries stand; and if they are for one
+/// user or group.
 const TAGS: [(u16, &str, bool); 6] = [
-    (0x01, "user", false),
-    (0x02, "user", true),
-    (0x04, "group", false),
-    (0x08, "group", true),
-    (0x10, "mask", false),
-    (0x20, "other", false),
+    (USER_OBJ, "user", false),
+    (USER, "user", true),
+    (GROUP_OBJ, "group", false),
+    (GROUP, "group", true),
+    (MASK, "mask", false),
+    (OTHER, "other", false),
 ];
+
+/// An entry of a list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Entry {
+    /// Whom it is for.
+    pub tag: u16,
+    /// The user or group, if it is for one.
+    pub id: Option<u32>,
+    /// Permissions: read 4, write 2, execute 1.
+    pub bits: u16,
+}
+
+impl Entry {
+    /// Returns the word for its tag.
+    pub fn word(&self) -> &'static str {
+        TAGS.iter().find(|(tag, ..)| *tag == self.tag).map_or("", |(_, word, _)| word)
+    }
+}
+
+/// Returns permissions as `rwx`.
+pub fn permissions(bits: u16) -> String {
+    let bit = |bit, letter| if bits & bit != 0 { letter } else { '-' };
+    [bit(4, 'r'), bit(2, 'w'), bit(1, 'x')].iter().collect()
+}
+
+/// Returns the entries of a list; `None` if the bytes are none.
+pub fn entries(bytes: &[u8]) -> Option<Vec<Entry>> {
+    let (version, entries) = bytes.split_first_chunk::<4>()?;
+    let (entries, []) = entries.as_chunks::<8>() else { return None };
+    let entry = |&[t0, t1, p0, p1, ref id @ ..]: &[u8; 8]| {
+        let tag = u16::from_le_bytes([t0, t1]);
+        let (_, _, has_id) = TAGS.iter().find(|(it, ..)| *it == tag)?;
+        let id = has_id.then_some(u32::from_le_bytes(*id));
+        Some(Entry { tag, id, bits: u16::from_le_bytes([p0, p1]) })
+    };
+    (u32::from_le_bytes(*version) == VERSION).then(|| entries.iter().map(entry).collect())?
+}
 
 /// Returns the text of a list; `None` if the bytes are none.
 pub fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
-    let (version, entries) = bytes.split_first_chunk::<4>()?;
-    let entries = entries.chunks_exact(8);
-    if u32::from_le_bytes(*version) != VERSION || !entries.remainder().is_empty() {
-        return None;
-    }
-    let mut text = String::new();
-    for entry in entries {
-        let [t0, t1, p0, p1, a, b, c, d] = *entry else { return None };
-        let (tag, bits) = (u16::from_le_bytes([t0, t1]), u16::from_le_bytes([p0, p1]));
-        let (_, word, has_id) = TAGS.iter().find(|(it, ..)| *it == tag)?;
-        let id = match has_id {
-            true => u32::from_le_bytes([a, b, c, d]).to_string(),
-            false => String::new(),
-        };
-        let bit = |bit, letter| if bits & bit != 0 { letter } else { '-' };
-        text.push_str(&format!("{word}:{id}:{}{}{}\n", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')));
-    }
-    Some(text.into_bytes())
+    let line = |entry: &Entry| {
+        let id = entry.id.map_or(String::new(), |id| id.to_string());
+        format!("{}:{id}:{}\n", entry.word(), permissions(entry.bits))
+    };
+    Some(entries(bytes)?.iter().map(line).collect::<String>().into_bytes())
 }
 
 /// Returns the bytes of a list; `None` if the text is none.
@@ -54,16 +92,15 @@ pub fn from_text(text: &[u8], accounts: &Accounts) -> Option<Vec<u8>> {
     }
     entries.sort_unstable();
     let mut bytes = VERSION.to_le_bytes().to_vec();
-    for (tag, id, bits) in entries {
+    for Entry { tag, id, bits } in entries {
         bytes.extend_from_slice(&tag.to_le_bytes());
         bytes.extend_from_slice(&bits.to_le_bytes());
-        bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend_from_slice(&id.unwrap_or(NO_ID).to_le_bytes());
     }
     Some(bytes)
 }
 
-/// Reads an entry: tag, id, permissions.
-fn entry(line: &str, accounts: &Accounts) -> Option<(u16, u32, u16)> {
+fn entry(line: &str, accounts: &Accounts) -> Option<Entry> {
     let line = line.strip_prefix("default:").unwrap_or(line);
     let fields: Vec<&str> = line.split(':').map(str::trim).collect();
     let (word, name, permissions, number) = match fields[..] {
@@ -82,12 +119,12 @@ fn entry(line: &str, accounts: &Accounts) -> Option<(u16, u32, u16)> {
         _ => None,
     };
     let bits = permissions.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?))?;
-    let id = match (tag, name) {
-        (_, "") => NO_ID,
-        (0x02, name) => accounts.uid(name).or_else(|| number?.parse().ok())?,
-        (_, name) => accounts.gid(name).or_else(|| number?.parse().ok())?,
+    let id = match (*tag, name) {
+        (_, "") => None,
+        (USER, name) => Some(accounts.uid(name).or_else(|| number?.parse().ok())?),
+        (_, name) => Some(accounts.gid(name).or_else(|| number?.parse().ok())?),
     };
-    Some((*tag, id, bits))
+    Some(Entry { tag: *tag, id, bits })
 }
 
 #[cfg(test)]
