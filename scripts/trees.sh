@@ -65,8 +65,12 @@ own=(
   'shoal: du -s|$shoal du -s $T'
 )
 own_changing=(
-  'shoal: chown -R|$shoal chown -R $owner $V'
-  'shoal: chmod -R|$shoal chmod -R $mode $V'
+  'shoal: chown -R|$shoal chown -R $owner $T'
+  'shoal: chmod -R|$shoal chmod -R $mode $T'
+)
+unmounted=(
+  'shoal unmounted: chown -R|$shoal chown -R $owner $V'
+  'shoal unmounted: chmod -R|$shoal chmod -R $mode $V'
 )
 
 # Runs one command and notes its time, or its system calls.
@@ -147,10 +151,10 @@ on_shoal() {  # OPTIONS
   plant
   rsync -a "$T/" "$C/"
   measure remount "${usual[@]}" ${parallel[@]+"${parallel[@]}"} "${own[@]}"
-  measure_changes "${changing[@]}"
+  measure_changes "${changing[@]}" "${own_changing[@]}"
   unmount_volume "$work/mnt"
   V="$work/vol.img:${T#"$work/mnt"}"
-  measure_changes "${own_changing[@]}"
+  measure_changes "${unmounted[@]}"
   rm "$work/vol.img"
 }
 
