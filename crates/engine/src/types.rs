@@ -1,6 +1,6 @@
 //! Arguments and results of calls: attributes, entries, callers, options.
 
-mod acl_change;
+pub(crate) mod acl_change;
 mod base64;
 mod batch;
 mod bulk;

@@ -159,10 +159,22 @@ impl Attributes<'_> {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<()> {
-        let mut txn = self.0.begin_space(ATTR_COST + value.len() as u64, records::XATTR)?;
+        let txn = self.0.begin_space(ATTR_COST + value.len() as u64, records::XATTR)?;
+        self.change_as(txn, ino, |inode| {
+            self.plan_set(who, ino, inode, name, value, flags).map(Some)
+        })
+    }
+
+    /// Changes attributes of an inode as planned under its lock; `None`: nothing is to be changed.
+    fn change_as(
+        self,
+        mut txn: Txn<'_>,
+        ino: Ino,
+        plan: impl FnOnce(&Inode) -> Result<Option<(Plan, Core)>>,
+    ) -> Result<()> {
         let inode = self.0.inode(ino)?;
         let mut locked = inode.write();
-        let (plan, core) = self.plan_set(who, ino, locked.inode(), name, value, flags)?;
+        let Some((plan, core)) = plan(locked.inode())? else { return Ok(()) };
         self.change_with(&mut txn, &mut locked, plan, core)?;
         txn.stamp(&mut locked)?;
         txn.commit().map(|_| ())
@@ -199,13 +211,8 @@ impl Attributes<'_> {
     }
 
     fn try_removexattr(self, who: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        let mut txn = self.0.begin(records::XATTR)?;
-        let inode = self.0.inode(ino)?;
-        let mut locked = inode.write();
-        let (plan, core) = self.plan_remove(who, ino, locked.inode(), name)?;
-        self.change_with(&mut txn, &mut locked, plan, core)?;
-        txn.stamp(&mut locked)?;
-        txn.commit().map(|_| ())
+        let txn = self.0.begin(records::XATTR)?;
+        self.change_as(txn, ino, |inode| self.plan_remove(who, ino, inode, name).map(Some))
     }
 
     /// Plans the removal of an attribute of a locked inode. Returns also the core that goes with
@@ -325,6 +332,19 @@ impl Attributes<'_> {
     }
 }
 
+/// Checks that an inode can have an access list, or a default list.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a symlink, `EACCES` for the default list of a file that is no directory.
+fn check_has_list(ino: Ino, inode: &Inode, default: bool) -> Result<()> {
+    attr_of(ino, inode)?;
+    match inode.core.kind() == FileKind::Symlink as u8 {
+        true => Err(Error::Code(Code::NotSupported)),
+        false if default && !inode.core.is_dir() => Err(Error::Code(Code::Access)),
+        false => Ok(()),
+    }
+}
+
 /// Access control lists.
 impl Attributes<'_> {
     /// Sets or, if it is empty, removes an access control list, and updates the mode. Setting the
@@ -340,22 +360,16 @@ impl Attributes<'_> {
     ) -> Result<()> {
         let id = resolve(full)?;
         let acl = Acl::parse(raw)?;
-        let mut txn = self.0.begin_space(ATTR_COST + raw.len() as u64, records::XATTR)?;
-        let inode = self.0.inode(ino)?;
-        let mut locked = inode.write();
-        attr_of(ino, locked.inode())?;
-        let core = locked.inode().core;
-        if core.kind() == FileKind::Symlink as u8 {
-            return Err(Error::Code(Code::NotSupported));
-        }
-        let default = id.name == DEFAULT;
-        if default && !core.is_dir() {
-            return if acl.is_some() { Err(Error::Code(Code::Access)) } else { Ok(()) };
-        }
-        let (plan, new) = self.plan_list(who, ino, locked.inode(), &id, acl, outside_group)?;
-        self.change_with(&mut txn, &mut locked, plan, new)?;
-        txn.stamp(&mut locked)?;
-        txn.commit().map(|_| ())
+        let txn = self.0.begin_space(ATTR_COST + raw.len() as u64, records::XATTR)?;
+        self.change_as(txn, ino, |inode| {
+            let has_list = check_has_list(ino, inode, id.name == DEFAULT);
+            // Where there can be no default list, there is none to remove.
+            if acl.is_none() && has_list.as_ref().is_err_and(|error| error.is(Code::Access)) {
+                return Ok(None);
+            }
+            has_list?;
+            self.plan_list(who, ino, inode, &id, acl, outside_group).map(Some)
+        })
     }
 
     /// Changes the access list or the default list of a file, as setfacl(1).
@@ -369,21 +383,11 @@ impl Attributes<'_> {
     }
 
     fn try_change_acl(self, who: &Caller, ino: Ino, change: &AclChange) -> Result<()> {
-        let mut txn = self.0.begin_space(ATTR_COST + VALUE_MAX as u64, records::XATTR)?;
-        let inode = self.0.inode(ino)?;
-        let mut locked = inode.write();
-        attr_of(ino, locked.inode())?;
-        let core = &locked.inode().core;
-        if core.kind() == FileKind::Symlink as u8 {
-            return Err(Error::Code(Code::NotSupported));
-        }
-        if change.edits().default && !core.is_dir() {
-            return Err(Error::Code(Code::Access));
-        }
-        let (plan, core) = self.plan_acl_change(who, ino, locked.inode(), change)?;
-        self.change_with(&mut txn, &mut locked, plan, core)?;
-        txn.stamp(&mut locked)?;
-        txn.commit().map(|_| ())
+        let txn = self.0.begin_space(ATTR_COST + VALUE_MAX as u64, records::XATTR)?;
+        self.change_as(txn, ino, |inode| {
+            check_has_list(ino, inode, change.edits().default)?;
+            self.plan_acl_change(who, ino, inode, change).map(Some)
+        })
     }
 
     /// Plans a new access list or default list of a locked inode, or its removal. Returns also the

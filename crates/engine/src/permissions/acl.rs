@@ -6,6 +6,7 @@
 //! of new files in it, instead of the umask.
 
 use crate::types::Caller;
+use crate::types::acl_change::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 use shoal_base::{Code, Error, Result};
 use shoal_format::bytes::{Put, Reader};
 use shoal_format::inode::Core;
@@ -18,13 +19,6 @@ pub(crate) const DEFAULT: &[u8] = b"posix_acl_default";
 const VERSION: u32 = 2;
 /// Id of an entry that needs none.
 pub(super) const NO_ID: u32 = u32::MAX;
-
-pub(super) const USER_OBJ: u16 = 0x01;
-pub(super) const USER: u16 = 0x02;
-pub(super) const GROUP_OBJ: u16 = 0x04;
-pub(super) const GROUP: u16 = 0x08;
-pub(super) const MASK: u16 = 0x10;
-pub(super) const OTHER: u16 = 0x20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {

@@ -1,6 +1,7 @@
 //! Changes of the entries of an access control list, as of setfacl(1).
 
-use super::acl::{Acl, Entry, GROUP, GROUP_OBJ, MASK, NO_ID, OTHER, USER, USER_OBJ};
+use super::acl::{Acl, Entry, NO_ID};
+use crate::types::acl_change::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 use shoal_base::{Code, Error, Result};
 use shoal_format::inode::Core;
 use shoal_format::tree_change::{AclEdit, AclEdits, IF_EXECUTABLE};

@@ -266,12 +266,11 @@ impl<'v> TreeChanges<'v> {
             return Ok(Visited::Failed(error));
         }
         let changed = match (&job.change.acl, job.set_of(&core)) {
+            (Some(_), _) if !job.has_list(&core) => return Ok(Visited::Unchanged),
             (Some(_), _) if !has_space => Err(Error::Code(Code::NoSpace)),
-            (Some(acl), _) if job.has_list(&core) => {
-                self.visit_list(txn, &mut locked, &job.who, acl, is_first)
-            }
+            (Some(acl), _) => self.visit_list(txn, &mut locked, &job.who, acl, is_first),
             (None, Some(set)) => self.visit_core(txn, &mut locked, &job.who, &set, is_first),
-            _ => return Ok(Visited::Unchanged),
+            (None, None) => return Ok(Visited::Unchanged),
         };
         match changed {
             Ok(Done::Whole) => Ok(Visited::Changed(locked)),

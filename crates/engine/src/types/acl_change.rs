@@ -3,12 +3,18 @@
 use shoal_base::{Code, Error, Result};
 use shoal_format::tree_change::{AclEdit, AclEdits, IF_EXECUTABLE};
 
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+/// Tag of the owner, as Linux stores it.
+pub(crate) const USER_OBJ: u16 = 0x01;
+/// Tag of another user.
+pub(crate) const USER: u16 = 0x02;
+/// Tag of the file's group.
+pub(crate) const GROUP_OBJ: u16 = 0x04;
+/// Tag of another group.
+pub(crate) const GROUP: u16 = 0x08;
+/// Tag of the mask.
+pub(crate) const MASK: u16 = 0x10;
+/// Tag of all others.
+pub(crate) const OTHER: u16 = 0x20;
 
 /// Changes of the access list of files, or of the default list of directories, as of setfacl(1).
 ///
