@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/control.rs"]
+mod control_file;
 use common::*;
+use control_file::*;
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 use shoal::raw::{ChangeKind, ChangeMark, MkfsOptions, Volume};
 use shoal_fuse::protocol::flags::{IOCTL_ASK, QUESTION};
 use shoal_fuse::protocol::question::{Kind, PIECE, Question, read_piece};
@@ -15,27 +17,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 harness!();
-
-/// Options of mounts in which OPEN is and is not sent, and each side checks permissions.
-const ALL: [&str; 4] =
-    ["allow_other", "allow_other,open", "allow_other,no_default_permissions", ""];
-
-fn each(options: &[&str], test: impl Fn(&mut TestMount)) {
-    for options in options {
-        let Some(mut m) = mount_only(options) else { return };
-        chmod(&m.dir, 0o755);
-        test(&mut m);
-    }
-}
-
-fn control(dir: &Path) -> Res<ControlFile> {
-    let dir = open(dir, OFlags::PATH | OFlags::DIRECTORY)?;
-    ControlFile::open(dir).map_err(errno)
-}
-
-fn errno(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap()
-}
 
 fn mark(dir: &Path) -> ChangeMark {
     control(dir).unwrap().mark().unwrap()

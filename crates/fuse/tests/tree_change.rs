@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/control.rs"]
+mod control_file;
 use common::*;
+use control_file::*;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use shoal::raw::{SetTime, Time, TreeChange, TreeChanged};
@@ -21,28 +24,8 @@ use std::time::{Duration, Instant};
 
 harness!();
 
-/// Options of mounts in which OPEN is and is not sent, and each side checks permissions.
-const ALL: [&str; 4] =
-    ["allow_other", "allow_other,open", "allow_other,no_default_permissions", ""];
 /// Much longer than any operation takes: other tests may have the processors.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-fn each(options: &[&str], test: impl Fn(&mut TestMount)) {
-    for options in options {
-        let Some(mut m) = mount_only(options) else { return };
-        chmod(&m.dir, 0o755);
-        test(&mut m);
-    }
-}
-
-fn control(dir: &Path) -> Res<ControlFile> {
-    let dir = open(dir, OFlags::PATH | OFlags::DIRECTORY)?;
-    ControlFile::open(dir).map_err(errno)
-}
-
-fn errno(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap()
-}
 
 fn owner(uid: Option<u32>, gid: Option<u32>) -> TreeChange {
     TreeChange { uid, gid, ..TreeChange::default() }
