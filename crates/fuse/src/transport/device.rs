@@ -125,7 +125,8 @@ fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
             Ok(filled) => filled,
             // A signal, or a request that was interrupted before it was read.
             Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
-            Err(Os::NODEV) => break,
+            // Unmounted, or aborted, which some kernels tell by an error of its own.
+            Err(Os::NODEV | Os::CONNABORTED) => break,
             Err(error) => {
                 tracing::error!(%error, "reading requests failed");
                 break;
