@@ -78,10 +78,8 @@ timed() {  # STATE NAME COMMAND
   local start end
   [[ $2 =~ $only ]] || return 0
   if [[ -n $count ]]; then
-    printf '\n### %s: %s\n' "$system" "$2"
-    eval "strace -f -c -w -U calls,total-time,name -o $work/calls ${3/ | cat/ >/dev/null}" >/dev/null
-    head -n 8 "$work/calls"
-    return 0
+    count_calls "$@"
+    return
   fi
   start=${EPOCHREALTIME/./}
   eval "$3" >/dev/null
@@ -89,12 +87,34 @@ timed() {  # STATE NAME COMMAND
   note "$1" "$2" $((end - start))
 }
 
+# Notes how many system calls a command made, and which share of their time was for calls that ask
+# about, or change, one file at a time.
+count_calls() {  # STATE NAME COMMAND
+  [[ $1 != warm ]] || return 0
+  eval "strace -f -c -w -U calls,total-time,name -o $work/calls ${3/ | cat/ >/dev/null}" >/dev/null
+  awk -v on="$system" -v state="$1" -v name="$2" '
+    $1 !~ /^[0-9]+$/ || $3 == "total" { next }
+    { calls += $1; time += $2 }
+    $3 ~ /stat|xattr|chown|chmod|^open|^utime/ { single += $1; spent += $2; said = said " " $3 " " $1 }
+    END {
+      printf "%s, %s, %s, %d of %d calls, %.0f %% of their time:%s\n",
+        on, state, name, single, calls, time ? 100 * spent / time : 0, said
+    }' "$work/calls" | tee -a "$work/lines" ${out:+"$out"}
+}
+
 note() {  # STATE NAME MICROSECONDS
   printf '%s, %s, %s, %d.%03d\n' "$system" "$1" "$2" $(($3 / 1000000)) $(($3 / 1000 % 1000)) |
     tee -a "$work/lines" ${out:+"$out"}
 }
 
-drop() { sync && echo 3 >/proc/sys/vm/drop_caches; }
+# The programs themselves are read again, so that no time is for that.
+drop() {
+  local program
+  sync && echo 3 >/proc/sys/vm/drop_caches
+  for program in ls find du rsync tar chown chmod bfs "$fd" dua "$shoal"; do
+    "$program" --version >/dev/null 2>&1 || true
+  done
+}
 
 # Every command after its caches were dropped, and again.
 measure() {  # "remount" or nothing, COMMANDS ...
