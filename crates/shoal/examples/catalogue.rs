@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The catalogue is a file of the host: the mark of its moment, then each path, with NUL between
-//! them, because a path may contain anything else. Called again, the example reads what has changed since that mark, and no more. A mark that is refused,
-//! as after a repair, or without all removed names, means that everything is read anew: never a
-//! catalogue that is wrong.
+//! them, because a path may contain anything else. Called again, the example reads what has changed
+//! since that mark, and no more. A mark that is refused, as after a repair, or without all removed
+//! names, means that everything is read anew: never a catalogue that is wrong.
 
 mod common;
 
