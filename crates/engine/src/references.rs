@@ -4,7 +4,7 @@
 use crate::orphans::Orphans;
 use crate::paths::Paths;
 use crate::reap::Reaper;
-use crate::state::{Inodes, Orphan, State, room};
+use crate::state::{Inodes, Orphan, State, Teller, room};
 use crate::tree_change::TreeChanges;
 use crate::types::{OrphanInfo, OrphanState};
 use shoal_base::{Ino, Result};
@@ -52,7 +52,7 @@ impl References<'_> {
     /// kernel). It is called with the inodes that lost a name in the background, or that a change
     /// of a tree has changed: after the transaction, by the same thread, without locks. A new
     /// callback replaces the previous one.
-    pub fn watch_links(self, told: impl Fn(&[Ino]) + Send + Sync + 'static) {
+    pub fn watch_links(self, told: impl Fn(&[Ino], Teller) + Send + Sync + 'static) {
         self.0.reaping.watch(Arc::new(told));
     }
 }

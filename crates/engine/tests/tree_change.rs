@@ -414,7 +414,10 @@ fn who_keeps_attributes_is_told() {
     volume.references().hold(held, 1).unwrap();
     let told = Arc::new(Mutex::new(vec![]));
     let all = told.clone();
-    volume.references().watch_links(move |inodes| all.lock().unwrap().extend_from_slice(inodes));
+    volume.references().watch_links(move |inodes, teller| {
+        assert_eq!(teller, Teller::Call);
+        all.lock().unwrap().extend_from_slice(inodes);
+    });
     change(&volume, &Caller::root(), top, &owner(5, 5));
     assert_eq!(*told.lock().unwrap(), [held]);
     volume.references().release(held, 1);

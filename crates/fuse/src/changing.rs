@@ -7,10 +7,12 @@
 //! | changes of all | [`RUNNING_MAX`] | `EAGAIN` |
 //! | failures that nobody has read | [`FAILURES_MAX`], of [`FAILURE_BYTES_MAX`] | counted, not told |
 //!
+//! Each step has told the kernel what it must forget when it is counted, so for whoever waits the
+//! change is done when nobody sees old attributes any more.
+//!
 //! When the mount ends, each change stops after its current step, and the volume continues it in
 //! the background, in this session or the next one.
 
-use crate::notices::Notices;
 use crate::protocol::Errno;
 use crate::protocol::question::Progress;
 use parking_lot::{Condvar, Mutex};
@@ -31,12 +33,6 @@ const RUNNING_MAX: usize = 8;
 const FAILURES_MAX: usize = 4096;
 /// Most bytes of their paths.
 const FAILURE_BYTES_MAX: usize = 1 << 20;
-/// Notices to the kernel that a change is ahead of at most.
-const NOTICES_AHEAD: u64 = 16 << 10;
-/// Longest wait for them after a step.
-const STEP_PATIENCE: Duration = Duration::from_secs(1);
-/// Longest wait at the end until the kernel has dropped all old attributes.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The changes of a mount.
 #[derive(Default)]
@@ -86,7 +82,6 @@ impl Changing {
     pub fn start(
         &self,
         volume: &Arc<Volume>,
-        notices: &Arc<Notices>,
         (who, dir): (&Caller, Ino),
         change: &TreeChange,
     ) -> Result<Arc<Running>, Errno> {
@@ -103,7 +98,6 @@ impl Changing {
         let running = Arc::new(Running::new(who.uid));
         let job = Job {
             volume: volume.clone(),
-            notices: notices.clone(),
             leave: self.leave.clone(),
             who: who.clone(),
             dir,
@@ -128,7 +122,6 @@ impl Drop for Changing {
 /// Work of a thread.
 struct Job {
     volume: Arc<Volume>,
-    notices: Arc<Notices>,
     leave: Arc<AtomicBool>,
     who: Caller,
     dir: Ino,
@@ -139,12 +132,9 @@ struct Job {
 impl Job {
     fn run(self) {
         let _ended = EndOnPanic(&self.running);
-        let Job { volume, notices, leave, who, dir, change, running } = &self;
+        let Job { volume, leave, who, dir, change, running } = &self;
         let watch = |step: &TreeStep<'_>| {
             running.step(step);
-            // The kernel drops attributes more slowly than they are changed.
-            let given = notices.give([]);
-            notices.wait(given.saturating_sub(NOTICES_AHEAD), STEP_PATIENCE);
             match running.cancel.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -155,10 +145,6 @@ impl Job {
         let changes = volume.tree_changes();
         let done = changes.change_tree_until(who, *dir, change, threads, &watch, &leave);
         volume.references().release(*dir, 1);
-        // For whoever waits the change is done when nobody sees old attributes any more.
-        if !notices.wait(notices.give([]), PATIENCE) {
-            tracing::warn!(%dir, "the kernel takes long to forget attributes of a changed tree");
-        }
         // What is refused is the caller's affair, not the log's.
         running.finish(done.map_err(|error| Errno(error.code().errno())));
     }

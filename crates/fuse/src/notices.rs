@@ -10,6 +10,10 @@
 //! requests, so no holder of the lock waits for it, and it gets its turn. The same holds for pages
 //! of a file, each of which has a lock that is held while it is read.
 //!
+//! *Changes of trees* (`changing.rs`) tell the kernel themselves, each thread of a change after each
+//! of its steps ([`Notices::tell_all`]): it is no server's thread, it holds nothing then, and
+//! hundreds of thousands of notices in the queue would hold up those that a reply waits for.
+//!
 //! *Waiting for it.* A handler may wait, for a limited time and on a thread that may block: others
 //! serve meanwhile, so the lock is released. If all threads that may block are waiting, and the
 //! lock's owner needs one, the limit ends it.
@@ -144,6 +148,15 @@ impl Notices {
         }
     }
 
+    /// Sends notices about the attributes of many inodes, from a thread that no request waits for:
+    /// the kernel may let it wait for an inode that is being evicted. On return it has acted upon
+    /// them, and none of those that others wait for was behind them.
+    pub fn tell_all(&self, nodes: impl IntoIterator<Item = u64>) {
+        if let Some(send) = &*self.send.read() {
+            nodes.into_iter().for_each(|node| deliver_one(&Notice::Attributes { node }, send));
+        }
+    }
+
     /// Runs the thread that delivers.
     pub fn deliver(&self) {
         let mut state = self.state.lock();
@@ -238,11 +251,13 @@ mod tests {
         let given = notices.give([name, Notice::Attributes { node: 6 }]);
         assert!(notices.wait(given, Duration::from_secs(20)));
         notices.tell(&Notice::Attributes { node: 7 });
+        notices.tell_all([8, 9]);
         notices.close();
-        notices.tell(&Notice::Attributes { node: 8 });
+        notices.tell(&Notice::Attributes { node: 10 });
+        notices.tell_all([11]);
         assert!(notices.wait(u64::MAX, Duration::from_secs(20)), "after the end nobody waits");
         thread.join().unwrap();
-        assert_eq!(*codes.lock(), [(3, 5), (2, 6), (2, 7)]);
+        assert_eq!(*codes.lock(), [(3, 5), (2, 6), (2, 7), (2, 8), (2, 9)]);
     }
 
     #[test]

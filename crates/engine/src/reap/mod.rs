@@ -28,7 +28,7 @@ use crate::namei::Namespace;
 use crate::objects::Objects;
 use crate::orphans::Orphans;
 use crate::records;
-use crate::state::room;
+use crate::state::{Teller, room};
 use crate::tree_change::TreeChanges;
 use crate::xattr::Xattrs;
 use shoal_base::counters::Counter;
@@ -176,7 +176,7 @@ impl Reaper<'_> {
         let Some(told) = self.0.reaping.watcher() else { return };
         let held: Vec<Ino> = changed.filter(|ino| self.0.holds.is_held(*ino)).collect();
         if !held.is_empty() {
-            told(&held);
+            told(&held, Teller::Volume);
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) use decoded::Decoded;
 pub(crate) use detached::Detached;
 pub(crate) use holds::{Holds, Inodes, Orphan};
 pub(crate) use quota_table::{QuotaPart, QuotaTable};
+pub use reaping::Teller;
 pub(crate) use reaping::{Reaping, RootReaper};
 pub(crate) use refusal::Refusal;
 pub(crate) use shape::Shape;

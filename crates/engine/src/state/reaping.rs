@@ -9,7 +9,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Callback for inodes that have changed behind those who hold them.
-pub(crate) type Watcher = Arc<dyn Fn(&[Ino]) + Send + Sync>;
+pub(crate) type Watcher = Arc<dyn Fn(&[Ino], Teller) + Send + Sync>;
+
+/// The thread that tells which inodes have changed behind those who hold them
+/// ([`References::watch_links`](crate::References::watch_links)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Teller {
+    /// A thread of the volume, or of a call that others may wait for: it must not be held up.
+    Volume,
+    /// A thread of a call that changes a tree: only its caller waits for it, and it may wait until
+    /// the change has been made known.
+    Call,
+}
 
 /// The reap queue.
 #[derive(Default)]

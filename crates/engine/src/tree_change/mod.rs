@@ -29,7 +29,7 @@ use crate::intents::Intents;
 use crate::namei::Namespace;
 use crate::orphans::Orphans;
 use crate::permissions::Permissions;
-use crate::state::room;
+use crate::state::{Teller, room};
 use crate::types::{Caller, FileKind, TreeChange, TreeChanged, TreeStep};
 use crate::xattr::Xattrs;
 use shoal_base::counters::Counter;
@@ -171,6 +171,9 @@ impl TreeChanges<'_> {
         while let Some((mut unit, mut spawns)) = call.take() {
             loop {
                 let stepped = self.step_with_memory(call, &mut unit, spawns);
+                if let Ok(stepped) = &stepped {
+                    self.tell(&stepped.held, Teller::Call);
+                }
                 match call.stepped(stepped) {
                     Next::Same { spawns: now } => spawns = now,
                     Next::Put => {
@@ -188,6 +191,13 @@ impl TreeChanges<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Tells who caches attributes which inodes have changed.
+    fn tell(self, held: &[Ino], teller: Teller) {
+        if let Some(told) = self.0.reaping.watcher().filter(|_| !held.is_empty()) {
+            told(held, teller);
         }
     }
 
@@ -273,7 +283,7 @@ impl Call<'_> {
                 return Next::Put;
             }
         };
-        let Stepped { changed, failures, spawned, is_done } = stepped;
+        let Stepped { changed, held: _, failures, spawned, is_done } = stepped;
         let inodes = {
             let done = &mut self.pool.lock().done;
             done.inodes += changed;
@@ -355,10 +365,14 @@ impl TreeChanges<'_> {
         });
         match stepped {
             Ok(stepped) => {
+                self.tell(&stepped.held, Teller::Volume);
                 self.0.store.counters().add(Counter::ReapSteps, 1);
-                for failure in &stepped.failures {
+                // One line for each step: a user can make as many failures as there are inodes.
+                if let Some(failure) = stepped.failures.first() {
                     let (ino, error) = (failure.ino, &failure.error);
-                    tracing::warn!(%ino, %error, "not changed by an interrupted change of a tree");
+                    let others = stepped.failures.len() - 1;
+                    let message = "not changed by an interrupted change of a tree";
+                    tracing::warn!(%ino, %error, others, message);
                 }
                 Ok(Some(stepped))
             }

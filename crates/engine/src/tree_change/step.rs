@@ -31,6 +31,8 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Stepped {
     pub changed: u64,
+    /// Those of the changed inodes that somebody holds, if there is anyone to be told.
+    pub held: Vec<Ino>,
     pub failures: Vec<TreeFailure>,
     /// A new unit.
     pub spawned: Option<Unit>,
@@ -124,10 +126,11 @@ impl<'v> TreeChanges<'v> {
             _ => None,
         };
         self.finish_all(&mut txn, &mut applied, (&mut own, own_pending), made.as_mut())?;
-        let told = self.0.reaping.watcher().map(|told| {
-            let held = |ino: &Ino| self.0.holds.is_held(*ino);
-            (told, applied.changed.iter().map(Locked::ino).filter(held).collect::<Vec<Ino>>())
-        });
+        let is_held = |ino: &Ino| self.0.holds.is_held(*ino);
+        let held = match self.0.reaping.watcher() {
+            Some(_) => applied.changed.iter().map(Locked::ino).filter(is_held).collect(),
+            None => Vec::new(),
+        };
         applied.changed.iter_mut().try_for_each(|locked| txn.stamp(locked))?;
         txn.stamp(&mut own)?;
         made.iter_mut().try_for_each(|made| txn.stamp(&mut made.locked))?;
@@ -142,13 +145,10 @@ impl<'v> TreeChanges<'v> {
         if is_done {
             self.give_back(&[own_ref])?;
         }
-        if let Some((told, held)) = told.filter(|(_, held)| !held.is_empty()) {
-            told(&held);
-        }
         let failures = failures.into_iter().map(|(at, error)| failure(unit, at, error)).collect();
         unit.state = state;
         unit.ahead.events.drain(..events);
-        Ok(Stepped { changed, failures, spawned, is_done })
+        Ok(Stepped { changed, held, failures, spawned, is_done })
     }
 
     /// Begins the transaction of a step. Returns also whether there is space for lists to grow.

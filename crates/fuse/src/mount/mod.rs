@@ -21,7 +21,7 @@ use handshake::Offer;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
-use shoal::raw::{Code, Error, Ino, Result, Volume};
+use shoal::raw::{Code, Error, Ino, Result, Teller, Volume};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -257,15 +257,21 @@ fn top(volume: &Volume, options: &MountOptions) -> Result<Ino> {
     })
 }
 
-/// Makes the kernel forget the attributes of files that lose names with a removed tree: it has not
-/// asked for the removal of these names.
+/// Makes the kernel forget the attributes of files that lose names with a removed tree, or that a
+/// change of a tree has changed: it has not asked for that.
 fn forget_links(volume: &Volume, top: Ino, notices: &Arc<Notices>) {
     let notices = notices.clone();
-    volume.references().watch_links(move |inodes| {
+    volume.references().watch_links(move |inodes, teller| {
         let ours = inodes.iter().filter(|ino| top == Ino::ROOT || ino.root() == top.root());
         // The kernel calls the top 1, whatever it is.
         let node = |ino: Ino| if ino == top { Ino::ROOT.0 } else { ino.0 };
-        notices.give(ours.map(|ino| Notice::Attributes { node: node(*ino) }));
+        let nodes = ours.map(|ino| node(*ino));
+        match teller {
+            Teller::Call => notices.tell_all(nodes),
+            Teller::Volume => {
+                notices.give(nodes.map(|node| Notice::Attributes { node }));
+            }
+        }
     });
 }
 

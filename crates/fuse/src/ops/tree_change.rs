@@ -10,7 +10,7 @@
 //! whether the mount is a read-only view of a writable one.)
 //!
 //! *What the kernel knows*: the volume reports each changed inode that the kernel knows
-//! (`watch_links`), its attributes are invalidated, and the last piece waits for that. Where the
+//! (`watch_links`), and its attributes are invalidated before its step counts as done. Where the
 //! kernel collects writes (`writeback`) it believes its own times, so there times are not changed
 //! in bulk (`EOPNOTSUPP`).
 
@@ -67,9 +67,7 @@ fn start(
     volume.references().hold(dir.0, 1)?;
     let started = same_dir(volume, dir)
         .and_then(|_| Ok(volume.attributes().access(&who, dir.0, MAY_EXEC)?))
-        .and_then(|_| {
-            session.changing.start(&session.volume, &session.notices, (&who, dir.0), &change)
-        });
+        .and_then(|_| session.changing.start(&session.volume, (&who, dir.0), &change));
     match started {
         Ok(running) => {
             session.streams.changes(id, running.clone());
