@@ -23,6 +23,8 @@ use std::ops::Range;
 
 /// Inodes that are found at a time, and entries that are listed at a time.
 const AHEAD: usize = 1024;
+/// Names of a directory without subdirectories that is worth a unit of its own.
+const WORTH: u64 = 64;
 /// Cookie of a directory that is changed itself, with none of its entries.
 const ITSELF: u64 = FIRST_COOKIE - 1;
 
@@ -47,6 +49,8 @@ struct Entry {
     cookie: u64,
     /// It is a directory of this directory.
     is_dir: bool,
+    /// It has subdirectories, or many files.
+    is_large: bool,
     name: Range<usize>,
 }
 
@@ -120,8 +124,8 @@ impl Ahead {
 }
 
 impl TreeChanges<'_> {
-    /// Finds what comes next in a unit at these levels. `spawns`: another thread has nothing to do,
-    /// so a directory becomes a unit of its own.
+    /// Finds what comes next in a unit at these levels. `spawns`: there should be more units for
+    /// other threads, so a large directory becomes one.
     pub(super) fn gather(self, who: &Caller, levels: &[Level], ahead: &mut Ahead, spawns: bool) {
         ahead.paths.clear();
         if !std::mem::replace(&mut ahead.is_begun, true) {
@@ -146,7 +150,8 @@ impl TreeChanges<'_> {
                     continue;
                 }
                 let level = Level { dir: entry.ino, generation: entry.generation, cookie: ITSELF };
-                if spawns || ahead.listings.len() == LEVELS_MAX {
+                let is_for_others = spawns && entry.is_large;
+                if is_for_others || ahead.listings.len() == LEVELS_MAX {
                     let path = ahead.path_of(&name);
                     ahead.events.push_back(Event::Spawn { level, path });
                     return;
@@ -236,6 +241,7 @@ impl TreeChanges<'_> {
                 generation: 0,
                 cookie: entry.cookie,
                 is_dir: entry.kind == FileKind::Directory,
+                is_large: false,
                 name: start..listed.names.len(),
             });
         }
@@ -275,6 +281,7 @@ fn note(entry: &mut Entry, dir: Ino, inode: &Inode) {
         return;
     }
     entry.generation = core.generation;
+    entry.is_large = core.nlink > 2 || core.size >= WORTH;
     let is_top = entry.ino.root() != dir.root() && dir.root() == RootId(0);
     entry.is_dir &= core.is_dir() && (is_top || core.parent_or_rdev == dir.0);
 }

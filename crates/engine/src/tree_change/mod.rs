@@ -15,8 +15,8 @@
 //! | a step: the inodes are locked, checked and changed | `step.rs` |
 //!
 //! The state is the path of directories from the first to the current one, with a cookie each. It
-//! has a fixed number of levels; a directory below the last one becomes a unit of its own, and so
-//! does one for a thread that has nothing to do. A unit is complete: it needs no other.
+//! has a fixed number of levels; a directory below the last one becomes a unit of its own, and so do
+//! some for other threads, if they have enough below to be worth it. A unit is complete: it needs no other.
 
 mod gather;
 mod step;
@@ -42,6 +42,8 @@ use std::ops::ControlFlow;
 
 /// Threads of a call, at most.
 const THREADS_MAX: usize = 64;
+/// Units that are ready for each thread, as far as there are so many.
+const READY: usize = 2;
 /// Times that a step is tried again because memory is short.
 const MEMORY_ATTEMPTS: usize = 4096;
 
@@ -258,8 +260,10 @@ impl Call<'_> {
         }
     }
 
+    /// Returns whether there should be more units for the other threads. One that waits until it has
+    /// nothing to do would get the next only when another has done what it has found already.
     fn is_hungry(&self, pool: &Pool) -> bool {
-        pool.ready.is_empty() && pool.busy < self.threads
+        self.threads > 1 && pool.ready.len() < READY * self.threads
     }
 
     /// Returns units, the one to be done first last.
