@@ -3,6 +3,8 @@
 //! A volume is read on other machines than the one that wrote it, so listings do not depend on
 //! the local time zone.
 
+use std::fmt::Write;
+
 use shoal::raw::Time;
 
 const SECONDS_PER_DAY: i64 = 86_400;
@@ -106,80 +108,105 @@ impl Date {
         (year, (thursday - days_to(year, 1, 1)) / 7 + 1)
     }
 
-    /// Formats one field of strftime(3), in the C locale; `None`: there is no such field here.
+    /// Returns one field of strftime(3), in the C locale; `None`: there is no such field here.
     /// Fields of the time since 1970 are not among them.
     pub fn field(&self, letter: u8) -> Option<String> {
+        let mut text = String::new();
+        self.put(&mut text, letter).then_some(text)
+    }
+
+    /// Appends one field; `false`: there is no such field.
+    fn put(&self, text: &mut String, letter: u8) -> bool {
         let month = MONTHS[self.month as usize - 1];
         let day = DAYS[self.weekday as usize];
         let hour12 = (self.hour + 11) % 12 + 1;
-        let two = |number: i64| format!("{number:02}");
-        let all = |letters: &str| -> Option<String> {
-            let one = |it: char| match it.is_ascii_alphabetic() {
-                true => self.field(it as u8),
-                false => Some(it.to_string()),
-            };
-            letters.chars().map(one).collect()
-        };
-        Some(match letter {
-            b'a' => day[..3].to_owned(),
-            b'A' => day.to_owned(),
-            b'b' | b'h' => month[..3].to_owned(),
-            b'B' => month.to_owned(),
-            b'C' => two(self.year.div_euclid(100)),
-            b'd' => two(self.day),
-            b'e' => format!("{:2}", self.day),
-            b'g' => two(self.iso_week().0.rem_euclid(100)),
-            b'G' => self.iso_week().0.to_string(),
-            b'H' => two(self.hour),
-            b'I' => two(hour12),
-            b'j' => format!("{:03}", self.day_of_year + 1),
-            b'k' => format!("{:2}", self.hour),
-            b'l' => format!("{hour12:2}"),
-            b'm' => two(self.month),
-            b'M' => two(self.minute),
-            b'p' => if self.hour < 12 { "AM" } else { "PM" }.to_owned(),
-            b'S' => two(self.second),
-            b'u' => ((self.weekday + 6) % 7 + 1).to_string(),
-            b'U' => two((self.day_of_year + 7 - self.weekday) / 7),
-            b'V' => two(self.iso_week().1),
-            b'w' => self.weekday.to_string(),
-            b'W' => two((self.day_of_year + 7 - (self.weekday + 6) % 7) / 7),
-            b'y' => two(self.year.rem_euclid(100)),
-            b'Y' => self.year.to_string(),
-            b'Z' => "UTC".to_owned(),
-            b'c' => all("a b e H:M:S Y")?,
-            b'D' | b'x' => all("m/d/y")?,
-            b'F' => all("Y-m-d")?,
-            b'r' => all("I:M:S p")?,
-            b'R' => all("H:M")?,
-            b'T' | b'X' => all("H:M:S")?,
-            _ => return None,
-        })
+        match letter {
+            b'a' => text.push_str(&day[..3]),
+            b'A' => text.push_str(day),
+            b'b' | b'h' => text.push_str(&month[..3]),
+            b'B' => text.push_str(month),
+            b'C' => two(text, '0', self.year.div_euclid(100)),
+            b'd' => two(text, '0', self.day),
+            b'e' => two(text, ' ', self.day),
+            b'g' => two(text, '0', self.iso_week().0.rem_euclid(100)),
+            b'G' => number(text, self.iso_week().0),
+            b'H' => two(text, '0', self.hour),
+            b'I' => two(text, '0', hour12),
+            b'j' => text.push_str(&format!("{:03}", self.day_of_year + 1)),
+            b'k' => two(text, ' ', self.hour),
+            b'l' => two(text, ' ', hour12),
+            b'm' => two(text, '0', self.month),
+            b'M' => two(text, '0', self.minute),
+            b'p' => text.push_str(if self.hour < 12 { "AM" } else { "PM" }),
+            b'S' => two(text, '0', self.second),
+            b'u' => number(text, (self.weekday + 6) % 7 + 1),
+            b'U' => two(text, '0', (self.day_of_year + 7 - self.weekday) / 7),
+            b'V' => two(text, '0', self.iso_week().1),
+            b'w' => number(text, self.weekday),
+            b'W' => two(text, '0', (self.day_of_year + 7 - (self.weekday + 6) % 7) / 7),
+            b'y' => two(text, '0', self.year.rem_euclid(100)),
+            b'Y' => number(text, self.year),
+            b'Z' => text.push_str("UTC"),
+            b'c' => self.put_all(text, b"a b e H:M:S Y"),
+            b'D' | b'x' => self.put_all(text, b"m/d/y"),
+            b'F' => self.put_all(text, b"Y-m-d"),
+            b'r' => self.put_all(text, b"I:M:S p"),
+            b'R' => self.put_all(text, b"H:M"),
+            b'T' | b'X' => self.put_all(text, b"H:M:S"),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Appends the fields of letters, and what is between them.
+    fn put_all(&self, text: &mut String, letters: &[u8]) {
+        for letter in letters {
+            if !letter.is_ascii_alphabetic() {
+                text.push(char::from(*letter));
+            } else {
+                self.put(text, *letter);
+            }
+        }
     }
 }
 
-/// Formats a time by a format of strftime(3); a field that there is not stays as it is written.
-pub fn format(time: Time, format: &str) -> String {
-    let (date, mut text, mut letters) = (Date::of(time), String::new(), format.chars());
+/// Appends a number of two digits, or of more.
+fn two(text: &mut String, fill: char, value: i64) {
+    let digit = |value: i64| char::from(b'0' + value as u8);
+    match value {
+        0..10 => text.extend([fill, digit(value)]),
+        10..100 => text.extend([digit(value / 10), digit(value % 10)]),
+        _ => number(text, value),
+    }
+}
+
+fn number(text: &mut String, value: i64) {
+    // A string takes everything.
+    let _ = write!(text, "{value}");
+}
+
+/// Appends a time in a format of strftime(3); a field that there is not stays as it is written.
+pub fn format(text: &mut String, time: Time, format: &str) {
+    let (date, mut letters) = (Date::of(time), format.chars());
     while let Some(letter) = letters.next() {
         if letter != '%' {
             text.push(letter);
             continue;
         }
         match letters.next() {
-            Some('s') => text.push_str(&time.sec.to_string()),
+            Some('s') => number(text, time.sec),
             Some('N') => text.push_str(&format!("{:09}", time.nsec)),
             Some('z') => text.push_str("+0000"),
             Some('n') => text.push('\n'),
             Some('t') => text.push('\t'),
             Some('%') | None => text.push('%'),
-            Some(other) => match u8::try_from(other).ok().and_then(|byte| date.field(byte)) {
-                Some(field) => text.push_str(&field),
-                None => text.extend(['%', other]),
-            },
+            Some(other) => {
+                if !u8::try_from(other).is_ok_and(|letter| date.put(text, letter)) {
+                    text.extend(['%', other]);
+                }
+            }
         }
     }
-    text
 }
 
 /// Time after which listings show the year in place of the hour: half a mean Gregorian year.
@@ -280,6 +307,11 @@ mod tests {
 
     #[test]
     fn fields_are_those_of_the_c_locale() {
+        let format = |time, format| {
+            let mut text = String::new();
+            super::format(&mut text, time, format);
+            text
+        };
         let time = Time { sec: 1_704_067_199, nsec: 5 };
         assert_eq!(
             format(time, "%c|%x|%X|%r"),

@@ -84,16 +84,28 @@ pub fn kind_letter(kind: FileKind) -> u8 {
 
 /// Formats type and mode as `drwxr-xr-x`.
 pub fn mode_text(attr: &Attr) -> String {
-    let letter = match attr.kind {
+    let mut text = String::with_capacity(10);
+    push_mode(&mut text, attr);
+    text
+}
+
+/// Appends type and mode to a text.
+pub fn push_mode(text: &mut String, attr: &Attr) {
+    text.push(match attr.kind {
         FileKind::Regular => '-',
         kind => char::from(kind_letter(kind)),
-    };
-    format!("{letter}{}", permissions_text(attr.mode))
+    });
+    push_permissions(text, attr.mode);
 }
 
 /// Formats permission bits as `rwxr-xr-x`.
 pub fn permissions_text(mode: u32) -> String {
     let mut text = String::with_capacity(9);
+    push_permissions(&mut text, mode);
+    text
+}
+
+fn push_permissions(text: &mut String, mode: u32) {
     for (shift, special, set) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
@@ -105,7 +117,6 @@ pub fn permissions_text(mode: u32) -> String {
             (true, false) => set.to_ascii_uppercase(),
         });
     }
-    text
 }
 
 /// Returns major and minor number of a device file.

@@ -33,6 +33,7 @@ pub fn run(args: &LsArgs) -> Result<u8> {
             colors: colors(args.color),
             out: Out::new(),
             progress: Progress::counting(),
+            row: String::new(),
             headed: false,
         };
         for place in &args.places {
@@ -65,6 +66,8 @@ struct Lister<'a> {
     colors: Option<Colors>,
     out: Out,
     progress: Progress,
+    /// The columns of the current line.
+    row: String,
     /// A heading has been written, so that the next is set apart by an empty line.
     headed: bool,
 }
@@ -242,7 +245,9 @@ impl Lister<'_> {
             return self.out.json(json::file(&path(), name, attr, target.as_deref()));
         }
         let leads_to = self.leads_to(tree, path, attr);
-        self.out.bytes(columns.row(attr).as_bytes())?;
+        self.row.clear();
+        columns.row(attr, &mut self.row);
+        self.out.bytes(self.row.as_bytes())?;
         let around = match &mut self.colors {
             Some(colors) => colors.name(name, attr.mode, attr.nlink, leads_to),
             None => Default::default(),

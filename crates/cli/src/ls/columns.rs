@@ -1,12 +1,14 @@
 //! The columns before the names.
 
+use std::fmt::{Display, Write};
+
 use shoal::raw::{Attr, Time};
 
 use super::times::Style;
 use crate::args::LsArgs;
 use crate::session::Listed;
 use crate::size::ceiling;
-use crate::text::{device_numbers, mode_text};
+use crate::text::{device_numbers, push_mode};
 
 /// The columns of a listing, each as wide as its widest cell.
 pub struct Columns<'a> {
@@ -77,35 +79,42 @@ impl<'a> Columns<'a> {
         format!("total {}", self.space(blocks))
     }
 
-    /// Returns the columns of an entry, each with a space behind it.
-    pub fn row(&self, attr: &Attr) -> String {
+    /// Appends the columns of an entry to a line, each with a space behind it.
+    pub fn row(&self, attr: &Attr, row: &mut String) {
         let (args, widths) = (self.args, &self.widths);
-        let mut row = String::new();
-        let mut cell = |text: String, width: usize| row += &format!("{text:>width$} ");
         if args.inode {
-            cell(attr.ino.0.to_string(), widths.ino);
+            cell(row, widths.ino, attr.ino.0);
         }
         if args.size {
-            cell(self.space(attr.blocks), widths.blocks);
+            cell(row, widths.blocks, self.space(attr.blocks));
         }
         if !args.is_long() {
-            return row;
+            return;
         }
-        cell(mode_text(attr), 0);
-        cell(attr.nlink.to_string(), widths.nlink);
+        push_mode(row, attr);
+        row.push(' ');
+        cell(row, widths.nlink, attr.nlink);
         if !args.no_owner {
-            cell(attr.uid.to_string(), widths.uid);
+            cell(row, widths.uid, attr.uid);
         }
         if !args.no_group {
-            cell(attr.gid.to_string(), widths.gid);
+            cell(row, widths.gid, attr.gid);
         }
-        let size = match device_numbers(attr) {
-            Some([major, minor]) => format!("{major}, {minor:>width$}", width = widths.minor),
-            None if args.human_readable => ceiling(attr.size),
-            None => attr.size.to_string(),
-        };
-        cell(size, widths.size);
-        cell(self.style.show(attr.mtime, self.now), 0);
-        row
+        match device_numbers(attr) {
+            Some([major, minor]) => {
+                let both = format!("{major}, {minor:>width$}", width = widths.minor);
+                cell(row, widths.size, both);
+            }
+            None if args.human_readable => cell(row, widths.size, ceiling(attr.size)),
+            None => cell(row, widths.size, attr.size),
+        }
+        self.style.show(row, attr.mtime, self.now);
+        row.push(' ');
     }
+}
+
+/// Appends a cell, aligned to the right, and a space.
+fn cell(row: &mut String, width: usize, text: impl Display) {
+    // A string takes everything.
+    let _ = write!(row, "{text:>width$} ");
 }

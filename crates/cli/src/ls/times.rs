@@ -37,9 +37,9 @@ impl Style {
         })
     }
 
-    /// Formats a time.
-    pub fn show(&self, time: Time, now: Time) -> String {
-        format(time, if is_recent(time, now) { &self.recent } else { &self.other })
+    /// Appends a time to a text.
+    pub fn show(&self, text: &mut String, time: Time, now: Time) {
+        format(text, time, if is_recent(time, now) { &self.recent } else { &self.other });
     }
 }
 
@@ -63,7 +63,12 @@ mod tests {
         ];
         for (name, expected) in cases {
             let style = Style::parse(name).expect(name);
-            assert_eq!(times.map(|time| style.show(time, now)), *expected, "{name}");
+            let shown = times.map(|time| {
+                let mut text = String::new();
+                style.show(&mut text, time, now);
+                text
+            });
+            assert_eq!(shown, *expected, "{name}");
         }
         assert!(Style::parse("short").is_err());
     }
