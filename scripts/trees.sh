@@ -11,7 +11,7 @@
 #   --files N        files of the tree (default: 543337)
 #   --rounds N       rounds (default: 5)
 #   --kinds LIST     kernel filesystems (default: "xfs-parent ext4")
-#   --mounts LIST    options of Shoal's mounts (default: "default no_xattr")
+#   --mounts LIST    options of Shoal's mounts (default: "default no_xattr,no_btime")
 #   --only REGEX     commands to measure (default: all)
 #   --count          instead of times: system calls by strace -c -w, once
 #   --out FILE       lines "system, state, command, seconds" (default: none)
@@ -20,7 +20,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib.sh
 
-files=543337 rounds=5 kinds="xfs-parent ext4" mounts="default no_xattr" only=. count='' out=''
+files=543337 rounds=5 kinds="xfs-parent ext4" mounts="default no_xattr,no_btime" only=. count='' out=''
 while (($#)); do
   case $1 in
     --files) files=${2:?} && shift 2 ;;

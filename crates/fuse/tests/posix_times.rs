@@ -131,6 +131,21 @@ fn birth() {
     assert!(StatxFlags::from_bits_retain(later.stx_mask).contains(wanted));
 }
 
+/// The kernel stops asking, and shows everything else.
+#[test]
+fn without_times_of_birth() {
+    let Some(m) = mount("no_btime") else { return };
+    std::fs::write(m.path("file"), b"contents").unwrap();
+    utimens(m.path("file"), (1, 1), (2, 2)).unwrap();
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    for flags in [AtFlags::empty(), AtFlags::STATX_FORCE_SYNC] {
+        let facts = rustix::fs::statx(CWD, m.path("file"), flags, wanted).unwrap();
+        let mask = StatxFlags::from_bits_retain(facts.stx_mask);
+        assert!(mask.contains(StatxFlags::BASIC_STATS) && !mask.contains(StatxFlags::BTIME));
+        assert_eq!((facts.stx_size, facts.stx_mtime.tv_sec), (8, 2));
+    }
+}
+
 #[test]
 fn figures_of_the_volume() {
     let Some(m) = mount_only("") else { return };

@@ -36,6 +36,10 @@ MOUNT OPTIONS:
                       that a file has none: it asks twice for each file that 'ls -l' shows, and
                       once before the first write to it, a chown or a chmod. Where they are not
                       needed, no_xattr makes 'ls -l' of many files several times as fast
+    btime, no_btime   times of birth, as stat(1) shows them. The kernel learns them from no
+                      listing: it asks once for each file of which a program wants all attributes
+                      (bfs, and fd and others written in Rust). no_btime makes these several times
+                      as fast on files that the kernel does not know yet
     io_uring=auto|on|off
                       exchange requests with the kernel through shared rings (FUSE over io_uring,
                       Linux 6.14), which is faster than through its device. auto, the default, does

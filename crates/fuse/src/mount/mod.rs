@@ -282,9 +282,10 @@ fn rules(options: &MountOptions) -> Rules {
     let root_only = !options.allow_other && rustix::process::getuid().is_root();
     let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
     let ask_names = options.allow_other && !kernel_checks;
-    let (no_xattr, tokens) = (options.no_xattr, send_open && !options.writeback);
+    let (no_xattr, no_btime) = (options.no_xattr, options.no_btime);
+    let tokens = send_open && !options.writeback;
     let (no_open, writeback) = (!send_open, options.writeback);
-    Rules { kernel_checks, no_open, no_xattr, ask_names, tokens, writeback }
+    Rules { kernel_checks, no_open, no_xattr, no_btime, ask_names, tokens, writeback }
 }
 
 /// Lets the kernel learn that it need not send OPEN.

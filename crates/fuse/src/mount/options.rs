@@ -29,6 +29,9 @@ pub struct MountOptions {
     /// `no_xattr`: no extended attributes and access control lists. Saves the kernel a request
     /// before the first write to a file, and `ls -l` two for each file.
     pub no_xattr: bool,
+    /// `no_btime`: no times of birth. Saves the kernel a request for each file whose attributes a
+    /// program reads with `statx` and all its fields, as those in Rust do.
+    pub no_btime: bool,
     /// `io_uring=auto|on|off`: requests come through rings shared with the kernel.
     pub io_uring: Rings,
     /// `threads=N`: threads that read requests where there are no rings; 0: one for each processor,
@@ -141,6 +144,8 @@ impl MountOptions {
             "no_open" => self.send_open = Some(false),
             "xattr" => self.no_xattr = false,
             "no_xattr" => self.no_xattr = true,
+            "btime" => self.no_btime = false,
+            "no_btime" => self.no_btime = true,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,

@@ -16,9 +16,13 @@ pub fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     put(request.body(), 0, &attr_out(&attr))
 }
 
-/// STATX: GETATTR with the time of birth.
+/// STATX: GETATTR with the time of birth. Listings bring no such time, so the kernel sends it once
+/// for each file of which a program wants it, unless `no_btime` stops that.
 pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let _: StatxIn = request.arg()?;
+    if cx.session.rules.no_btime {
+        return Err(Errno::ENOSYS);
+    }
     let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &statx_out(&attr))
 }
