@@ -5,6 +5,8 @@
 //! goes on in one that is renamed meanwhile. A removal goes to the directory of the file step by
 //! step and follows no symlink, so it stays below the place where the walk began.
 
+pub mod lists;
+
 use std::fs::canonicalize;
 use std::io;
 use std::ops::ControlFlow;
@@ -330,9 +332,7 @@ impl OpenFile {
             chownat(file, "", uid, gid, AtFlags::EMPTY_PATH).map_err(failed)?;
         }
         if let Some(mode) = set.mode {
-            // What is opened without rights has no mode of its own to change.
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            chmod(path, Mode::from_raw_mode(mode)).map_err(failed)?;
+            chmod(self.path(), Mode::from_raw_mode(mode)).map_err(failed)?;
         }
         if set.atime.is_some() || set.mtime.is_some() {
             let time = |time: Option<SetTime>| match time {
@@ -347,6 +347,11 @@ impl OpenFile {
             utimensat(file, "", &times, AtFlags::EMPTY_PATH).map_err(failed)?;
         }
         stat_at(file, "", AtFlags::EMPTY_PATH)
+    }
+
+    /// Another path of the file: what is opened without rights cannot be changed by itself.
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 }
 

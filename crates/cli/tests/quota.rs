@@ -57,3 +57,39 @@ fn what_cannot_be_done_is_said() {
     scratch.shoal(["quota", "set", "v:/home", "--bytes", "1M"]).ok();
     scratch.shoal(["ln", "v:/home/ann/1", "v:/one"]).fails(1, &["quotas"]);
 }
+
+#[test]
+fn quotas_of_a_mounted_volume() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    scratch.shoal(["mount", "v", "m", "-o", "allow_other"]).ok();
+    scratch
+        .shell("chmod 755 m; mkdir -p m/home/ann && head -c 10000 /dev/zero > m/home/ann/1")
+        .ok();
+    assert_eq!(scratch.shoal(["quota", "list", "m"]).ok(), "");
+    scratch.shoal(["quota", "show", "m/home"]).fails(1, &["m/home", "has no quota"]);
+    scratch.shoal(["quota", "set", "m/home/ann", "--bytes", "100K", "--inodes", "3"]).ok();
+    let line = "  10.0 KiB    100 KiB           2          3  /home/ann\n";
+    assert_eq!(scratch.shoal(["quota", "list", "m"]).ok(), line);
+    assert_eq!(scratch.shoal(["quota", "show", "m/home/ann/1"]).ok(), line);
+    scratch.shell("touch m/home/ann/2").ok();
+    assert_ne!(scratch.shell("touch m/home/ann/3").status(), Some(0));
+    scratch.shoal(["quota", "set", "m/home/ann", "--inodes", "none"]).ok();
+    scratch.shell("touch m/home/ann/3").ok();
+    // Ordinary users see what they are in, and change nothing.
+    let user = "setpriv --reuid 1234 --clear-groups shoal quota";
+    let shown = scratch.shell(&format!("{user} show m/home/ann/1")).ok();
+    assert!(shown.contains("100 KiB           4          -  #"), "{shown}");
+    let only_root = ["m/home/ann", "only root"];
+    scratch.shell(&format!("{user} set m/home/ann --bytes 1")).fails(1, &only_root);
+    scratch.shell(&format!("{user} remove m/home/ann")).fails(1, &only_root);
+    assert_eq!(scratch.shell(&format!("{user} list m")).status(), Some(1));
+    scratch.shoal(["quota", "set", "m/home/ann/1", "--inodes", "1"]).fails(1, &["not a directory"]);
+    scratch.shoal(["quota", "remove", "m/home"]).fails(1, &["has no quota"]);
+    scratch.shoal(["quota", "remove", "m/home/none"]).fails(1, &["no such file"]);
+    scratch.shoal(["quota", "remove", "m/home/ann"]).ok();
+    assert_eq!(scratch.shoal(["quota", "list", "m"]).ok(), "");
+    scratch
+        .shell("for i in $(seq 100); do shoal umount m && exit 0; sleep 0.05; done; exit 1")
+        .ok();
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("clean"));
+}

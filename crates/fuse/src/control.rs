@@ -1,16 +1,18 @@
 //! Client of a mount: finds its server, syncs and unmounts it, asks for the names of a file,
 //! removes a tree, lists in bulk, reads changes and makes them, reads counters and orphans, scrubs
-//! it, makes and revokes tokens.
+//! it, makes and revokes tokens, sets and shows quotas.
 
 mod bulk;
 mod feed;
 mod inspect;
+mod quota;
 mod scrub;
 mod share;
 
 pub use bulk::{Asked, ControlFile, EntryFound, Listed};
 pub use feed::{ChangeFound, ChangesEnd, TreeTold};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
+pub use quota::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 pub use scrub::{ScrubStep, scrub_of};
 pub use share::{Shared, revoke_tokens, share};
 

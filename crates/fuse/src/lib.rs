@@ -58,9 +58,9 @@ mod control;
 
 pub use control::{
     Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Link, Listed, Names, Orphans,
-    ScrubStep, Shared, TreeTold, is_in_mount, is_mounted, names_of, orphans_of,
-    read_only_reason_of, remove_tree, revoke_tokens, scrub_of, server_pid, share, stats_of, sync,
-    trim, unmount, unmount_and_wait, unmount_lazy,
+    QuotaFound, ScrubStep, Shared, TreeTold, is_in_mount, is_mounted, names_of, orphans_of,
+    quota_of, quotas_of, read_only_reason_of, remove_quota, remove_tree, revoke_tokens, scrub_of,
+    server_pid, set_quota, share, stats_of, sync, trim, unmount, unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::options::MountOptions;

@@ -16,14 +16,12 @@ EXIT STATUS:
 ";
 
 /// Print access control lists of files in a volume
-///
-/// In a mounted volume use getfacl(1).
 #[derive(Args, Debug)]
 #[command(after_long_help = GET_AFTER)]
 #[command(group = ArgGroup::new("list").args(["access", "default"]))]
 pub struct GetfaclArgs {
-    /// Files and directories, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Files and directories, as VOLUME:/path or in a mounted volume
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Print only the access list
     #[arg(short, long)]
@@ -60,13 +58,14 @@ MASK:
   It becomes the union of what it limits, unless it is changed itself, or with -n.
 
 PERMISSIONS:
-  A user who can write the volume's file may change every file in it. To have the rules of files
-  checked, mount the volume and use setfacl(1).
+  A user who can write the volume's file may change every file in it. In a mounted volume it is the
+  owner of each file, and root.
 
 WITH -R:
   Everything below is changed in steps, by several threads, the access lists first. If the command
   is killed or the machine crashes, the change of the lists that it was at goes on when the volume
-  is next opened for writing. Symlinks have no lists, and only directories default lists.
+  is next opened for writing; in a mounted volume the server goes on with it at once. Symlinks have
+  no lists, and only directories default lists.
 
 EXIT STATUS:
   0   Everything was changed.
@@ -76,18 +75,19 @@ EXIT STATUS:
 EXAMPLES:
     shoal setfacl -R -m u:ann:rwX,d:u:ann:rwX vol.img:/projects
     shoal setfacl -b vol.img:/projects/secret
+    shoal setfacl -R -x u:ann /mnt/vol/projects
 ";
 
 /// Change access control lists of files in a volume
 ///
-/// A symlink that is given is followed. In a mounted volume use setfacl(1).
+/// A symlink that is given is followed.
 #[derive(Args, Debug)]
 #[command(after_long_help = SET_AFTER)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true)
     .args(["modify", "set", "remove", "remove_all", "remove_default"]))]
 pub struct SetfaclArgs {
-    /// Files and directories, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Files and directories, as VOLUME:/path or in a mounted volume
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Add or replace entries
     #[arg(short, long, value_name = "ENTRIES")]

@@ -21,6 +21,11 @@ BORDERS:
   Files are not linked or renamed into the tree or out of it (EXDEV): mv copies and removes. The
   directory with the quota can be renamed.
 
+MOUNTED VOLUMES:
+  Only root sets and removes quotas there. All are listed for root and who has mounted the volume;
+  the one that a file is in is shown to everybody, with its path for these alone, and otherwise the
+  number of the directory.
+
 EXIT STATUS:
   0   Done.
   1   It could not be done.
@@ -30,12 +35,12 @@ EXAMPLES:
     shoal quota set vol.img:/home/ann --bytes 10G --inodes 1M
     shoal quota show vol.img:/home/ann/mail
     shoal quota list vol.img
+    shoal quota set /mnt/vol/home/ann --bytes 20G
+    shoal quota list /mnt/vol
     shoal quota remove vol.img:/home/ann
 ";
 
 /// Limit directory trees, and show what they use
-///
-/// The volume must not be mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = QUOTA_AFTER, disable_help_subcommand = true)]
 pub struct QuotaArgs {
@@ -80,8 +85,8 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = SET_AFTER)]
 pub struct QuotaSetArgs {
-    /// Directory, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", value_hint = ValueHint::AnyPath)]
+    /// Directory, as VOLUME:/path or in a mounted volume
+    #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
     /// Most bytes of data, as 10G; none for no limit
     #[arg(long, value_name = "SIZE", value_parser = limit)]
@@ -106,8 +111,8 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = SHOW_AFTER)]
 pub struct QuotaShowArgs {
-    /// File or directory, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", value_hint = ValueHint::AnyPath)]
+    /// File or directory, as VOLUME:/path or in a mounted volume
+    #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
     /// Print one JSON object a line
     #[arg(long)]
@@ -137,7 +142,7 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_AFTER)]
 pub struct QuotaListArgs {
-    /// The volume's file or device
+    /// The volume's file or device, or the directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Print one JSON object a line
@@ -159,7 +164,7 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = REMOVE_AFTER)]
 pub struct QuotaRemoveArgs {
-    /// Directory, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", value_hint = ValueHint::AnyPath)]
+    /// Directory, as VOLUME:/path or in a mounted volume
+    #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
 }

@@ -7,14 +7,12 @@ use crate::accounts::Accounts;
 use crate::acl::{Entry, GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, entries, permissions};
 use crate::args::{GetfaclArgs, SetfaclArgs};
 use crate::failure::{Failure, Reason, Result};
-use crate::location::Location;
+use crate::in_mount::lists::{ACCESS, DEFAULT};
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Found, Session, Sessions};
+use crate::session::{Access, Found, Sessions};
+use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
-
-const ACCESS: &[u8] = b"system.posix_acl_access";
-const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Prints access control lists.
 pub fn get(args: &GetfaclArgs) -> Result<u8> {
@@ -22,11 +20,11 @@ pub fn get(args: &GetfaclArgs) -> Result<u8> {
     let mut printer = Printer { args, accounts, out: Out::new(), progress: Progress::hidden() };
     Sessions::run(Access::Read, |sessions| {
         for place in &args.places {
-            let location = Location::parse(place);
-            let session = sessions.get(&location)?;
-            match session.find(&location.path, true) {
-                Ok(attr) => printer.tree(&session, &location.path, attr)?,
-                Err(error) => printer.progress.failure(location.label(), Reason::from(error)),
+            match Operand::open(sessions, Access::Read, place, true)? {
+                Ok(place) => printer.tree(&place)?,
+                Err(missing) => {
+                    printer.progress.failure(missing.label, Reason::from(missing.error));
+                }
             }
         }
         printer.out.flush()?;
@@ -43,20 +41,21 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     /// Prints the lists of a file and, with -R, of everything below it.
-    fn tree(&mut self, session: &Session, path: &[u8], attr: Attr) -> Result<()> {
-        self.file(session, path, &attr)?;
+    fn tree(&mut self, place: &Operand) -> Result<()> {
+        let Operand { tree, path, attr } = place;
+        self.file(tree, path, (attr, true))?;
         if !self.args.recursive || attr.kind != FileKind::Directory {
             return Ok(());
         }
-        let top = (Found::with_attributes(Box::default(), attr), path);
-        Walk::through(session, top, Options::default(), |walk| {
+        let top = (Found::with_attributes(Box::default(), *attr), &path[..]);
+        Walk::through(tree.source(), top, Options::default(), |walk| {
             while let Some(step) = walk.step() {
                 match step {
                     Step::Found(Found { attr: Some(attr), .. }) => {
-                        self.file(session, walk.path(), &attr)?;
+                        self.file(tree, walk.path(), (&attr, false))?;
                     }
                     Step::Failed(error) => {
-                        self.progress.failure(session.label(walk.path()), Reason::from(error));
+                        self.progress.failure(tree.label(walk.path()), Reason::from(error));
                     }
                     Step::Found(_) | Step::Left(_) => {}
                 }
@@ -65,18 +64,18 @@ impl Printer<'_> {
         })
     }
 
-    fn file(&mut self, session: &Session, path: &[u8], attr: &Attr) -> Result<()> {
+    /// Prints the lists of a file; `follow`: of what a symlink refers to.
+    fn file(&mut self, tree: &Tree, path: &[u8], (attr, follow): (&Attr, bool)) -> Result<()> {
         if attr.kind == FileKind::Symlink {
             return Ok(());
         }
-        let list = |name| list_of(session, attr, name);
-        match list(ACCESS).and_then(|access| Ok((access, list(DEFAULT)?))) {
-            Ok((access, default)) => {
+        match lists_of(tree, path, (attr, follow)) {
+            Ok([access, default]) => {
                 let access = access.unwrap_or_else(|| of_mode(attr.mode));
-                self.print(&session.label(path), attr, &access, &default.unwrap_or_default())
+                self.print(&tree.label(path), attr, &access, &default.unwrap_or_default())
             }
             Err(error) => {
-                self.progress.failure(session.label(path), Reason::from(error));
+                self.progress.failure(tree.label(path), Reason::from(error));
                 Ok(())
             }
         }
@@ -134,14 +133,32 @@ impl Printer<'_> {
     }
 }
 
-/// Returns the entries of a list; `None` if the file has none.
-fn list_of(session: &Session, attr: &Attr, name: &[u8]) -> shoal::raw::Result<Option<Vec<Entry>>> {
-    match session.volume.attributes().getxattr(&session.who, attr.ino, name) {
-        // The volume has checked that it is one.
-        Ok(raw) => entries(&raw).map(Some).ok_or(Code::Io.into()),
-        Err(error) if error.is(Code::NoData) => Ok(None),
-        Err(error) => Err(error),
-    }
+/// Returns the entries of the access list and the default list; `None` if the file has none.
+fn lists_of(
+    tree: &Tree,
+    path: &[u8],
+    (attr, follow): (&Attr, bool),
+) -> shoal::raw::Result<[Option<Vec<Entry>>; 2]> {
+    let raw = match tree {
+        Tree::Volume(session) => {
+            let attributes = session.volume.attributes();
+            let list =
+                |name: &str| match attributes.getxattr(&session.who, attr.ino, name.as_bytes()) {
+                    Ok(raw) => Ok(Some(raw)),
+                    Err(error) if error.is(Code::NoData) => Ok(None),
+                    Err(error) => Err(error),
+                };
+            [list(ACCESS)?, list(DEFAULT)?]
+        }
+        Tree::Mount(mount) => {
+            let file = mount.open_file(path, follow)?;
+            [file.list(ACCESS)?, file.list(DEFAULT)?]
+        }
+    };
+    // The volume, or the mount's, has checked that they are lists.
+    let read = |raw: Vec<u8>| entries(&raw).ok_or(shoal::raw::Error::Code(Code::Io));
+    let [access, default] = raw;
+    Ok([access.map(read).transpose()?, default.map(read).transpose()?])
 }
 
 /// The list that says the same as a mode.
@@ -227,23 +244,17 @@ pub fn set(args: &SetfaclArgs) -> Result<u8> {
         let tree = TreeChange { acl: Some(change.clone()), ..TreeChange::default() };
         let below = if args.recursive { Below::AtOnce(&tree, "") } else { Below::Nothing };
         let one = each(&args.places, below, true, |file| {
-            let Some((session, attr)) = file.in_volume() else {
-                let what = "this is in a mounted volume: use setfacl(1)";
-                return Err(Stop::Command(Failure::usage(&file.label, what)));
-            };
+            let attr = file.attr();
             // As those that a change of a tree passes over.
             let is_dir = attr.kind == FileKind::Directory;
             let has_list = attr.kind != FileKind::Symlink && (is_dir || !of_default);
             if args.recursive && !has_list {
                 return Ok(());
             }
-            let changed = session.volume.attributes().change_acl(&session.who, attr.ino, &change);
-            match changed {
-                Err(error) if error.is(Code::Access) && of_default => {
-                    Err(Stop::File(Reason::Text("only directories have default lists".into())))
-                }
-                other => Ok(other?),
+            if of_default && !is_dir {
+                return Err(Stop::File(Reason::Text("only directories have default lists".into())));
             }
+            Ok(file.change_acl(&change)?)
         })?;
         status = status.max(one);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use shoal::raw::{Attr, Code, FileKind, Ino, SetAttr, SetTime, TreeChange, TreeStep};
+use shoal::raw::{AclChange, Attr, Code, FileKind, Ino, SetAttr, SetTime, TreeChange, TreeStep};
 use shoal_fuse::TreeTold;
 
 use crate::accounts::Accounts;
@@ -124,18 +124,21 @@ enum Opened<'t> {
 }
 
 impl Target<'_> {
-    fn attr(&self) -> Attr {
+    /// Returns the attributes.
+    pub fn attr(&self) -> Attr {
         match &self.file {
             Opened::Volume(_, attr) => *attr,
             Opened::Mount(file) => file.attr,
         }
     }
 
-    /// Returns the session of a file in a volume that is open here, and the attributes.
-    pub fn in_volume(&self) -> Option<(&Session, Attr)> {
+    /// Changes an access control list.
+    pub fn change_acl(&self, change: &AclChange) -> shoal::raw::Result<()> {
         match &self.file {
-            Opened::Volume(session, attr) => Some((session, *attr)),
-            Opened::Mount(_) => None,
+            Opened::Volume(session, attr) => {
+                session.volume.attributes().change_acl(&session.who, attr.ino, change)
+            }
+            Opened::Mount(file) => file.change_acl(change),
         }
     }
 
@@ -253,8 +256,6 @@ fn at_once(
 ) -> Result<bool> {
     match &place.tree {
         Tree::Volume(session) => in_volume(session, place, change.0, progress, done),
-        // A mount is not asked to change lists.
-        Tree::Mount(_) if change.0.acl.is_some() => Ok(false),
         Tree::Mount(mount) => in_mount(mount, place, change, progress, done),
     }
 }

@@ -1,13 +1,22 @@
 //! `shoal quota`: limits of directory trees, and what they use.
 
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
 use shoal::raw::{Code, Error, Quota, QuotaLimits};
+use shoal_fuse::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 
 use crate::args::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };
 use crate::failure::{Failure, OK, Reason, Result};
+use crate::in_mount;
 use crate::json::Object;
-use crate::location::Location;
+use crate::location::{Location, Place};
+use crate::mounted;
 use crate::output::Out;
 use crate::session::{Access, Session};
 use crate::size::human;
@@ -23,6 +32,11 @@ pub fn run(args: &QuotaArgs) -> Result<u8> {
 }
 
 fn set(args: &QuotaSetArgs) -> Result<u8> {
+    let (bytes, inodes) = (args.bytes.map(|Limit(most)| most), args.inodes.map(|Limit(most)| most));
+    if let Some(mount) = InMount::open(&args.place)? {
+        mount.ask(|dir| set_quota(dir, bytes, inodes))?;
+        return Ok(OK);
+    }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Write, |session| {
         let dir = session.find(&place.path, true).map_err(|e| refused(&place, &e))?.ino;
@@ -32,16 +46,18 @@ fn set(args: &QuotaSetArgs) -> Result<u8> {
             Err(e) if e.is(Code::NoData) => QuotaLimits::default(),
             Err(e) => return Err(refused(&place, &e)),
         };
-        let limits = QuotaLimits {
-            bytes: args.bytes.map_or(now.bytes, |Limit(most)| most),
-            inodes: args.inodes.map_or(now.inodes, |Limit(most)| most),
-        };
+        let limits =
+            QuotaLimits { bytes: bytes.unwrap_or(now.bytes), inodes: inodes.unwrap_or(now.inodes) };
         quotas.set(&session.who, dir, limits).map_err(|e| refused(&place, &e))?;
         Ok(OK)
     })
 }
 
 fn remove(args: &QuotaRemoveArgs) -> Result<u8> {
+    if let Some(mount) = InMount::open(&args.place)? {
+        mount.ask(|dir| remove_quota(dir))?;
+        return Ok(OK);
+    }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Write, |session| {
         let dir = session.find(&place.path, true).map_err(|e| refused(&place, &e))?.ino;
@@ -51,6 +67,10 @@ fn remove(args: &QuotaRemoveArgs) -> Result<u8> {
 }
 
 fn show(args: &QuotaShowArgs) -> Result<u8> {
+    if let Some(mount) = InMount::open(&args.place)? {
+        let found = mount.ask(|file| quota_of(file))?.ok_or_else(|| mount.has_none())?;
+        return print(&[found], args.json);
+    }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Read, |session| {
         let found = session.find(&place.path, true).and_then(|found| {
@@ -58,24 +78,69 @@ fn show(args: &QuotaShowArgs) -> Result<u8> {
             session.volume.quotas().of(found.ino)?.ok_or(Error::Code(Code::NoData))
         });
         let quota = found.map_err(|e| refused(&place, &e))?;
-        print(session, &[quota], args.json)
+        print(&[with_path(session, quota)], args.json)
     })
 }
 
 fn list(args: &QuotaListArgs) -> Result<u8> {
+    if args.volume.is_dir() {
+        return print(&mounted::ask(&args.volume, |mount| quotas_of(mount))?, args.json);
+    }
     Session::with(&args.volume, Access::Read, |session| {
         let settled = session.volume.quotas().settle();
         settled.map_err(|e| Failure::volume(args.volume.display(), &e))?;
-        print(session, &session.volume.quotas().list(), args.json)
+        let all = session.volume.quotas().list();
+        let all: Vec<QuotaFound> = all.into_iter().map(|it| with_path(session, it)).collect();
+        print(&all, args.json)
     })
 }
 
-fn print(session: &Session, quotas: &[Quota], is_json: bool) -> Result<u8> {
+fn with_path(session: &Session, quota: Quota) -> QuotaFound {
+    let paths = session.volume.paths().paths_of(quota.dir).unwrap_or_default();
+    QuotaFound { quota, path: paths.into_iter().next() }
+}
+
+/// A file or directory of a mounted volume.
+struct InMount {
+    path: PathBuf,
+    opened: OwnedFd,
+}
+
+impl InMount {
+    /// Opens a place; `None`: it is in no mount.
+    fn open(place: &OsStr) -> Result<Option<InMount>> {
+        let Place::Local(path) = Place::parse(place) else { return Ok(None) };
+        match mounted::open_at(&path) {
+            Ok(opened) if shoal_fuse::is_in_mount(&opened) => Ok(Some(InMount { path, opened })),
+            Err(error) if in_mount::is_below_mount(path.as_os_str().as_bytes()) => {
+                Err(Failure::failed(path.display(), Reason::from(error)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
+        question(&self.opened).map_err(|error| match error.raw_os_error() {
+            Some(errno) if errno == Code::NoData.errno() => self.has_none(),
+            Some(errno) if errno == Code::NotPermitted.errno() => {
+                Failure::failed(self.path.display(), "only root may set and remove quotas")
+            }
+            _ => mounted::refused(&self.path, error),
+        })
+    }
+
+    fn has_none(&self) -> Failure {
+        let remedy = "has no quota (list them with shoal quota list and the directory where the \
+                      volume is mounted)";
+        Failure::failed(self.path.display(), remedy)
+    }
+}
+
+fn print(quotas: &[QuotaFound], is_json: bool) -> Result<u8> {
     let mut out = Out::new();
-    for quota in quotas {
-        let path = session.volume.paths().paths_of(quota.dir).unwrap_or_default();
-        // A volume of an older format has no paths.
-        let path = path.first().cloned().unwrap_or_else(|| format!("#{}", quota.dir).into());
+    for QuotaFound { quota, path } in quotas {
+        // A volume of an older format has no paths, and ordinary users are told none.
+        let path = path.clone().unwrap_or_else(|| format!("#{}", quota.dir).into());
         if is_json {
             out.json(json(quota, &path))?;
             continue;

@@ -1,10 +1,34 @@
 //! Changes of the entries of an access control list, as of setfacl(1).
 
 use super::acl::{Acl, Entry, NO_ID};
+use crate::types::AclChange;
 use crate::types::acl_change::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 use shoal_base::{Code, Error, Result};
 use shoal_format::inode::Core;
 use shoal_format::tree_change::{AclEdit, AclEdits, IF_EXECUTABLE};
+
+impl AclChange {
+    /// Returns the list after the change of a file with this mode and these lists, as the bytes of
+    /// `system.posix_acl_access` or `system.posix_acl_default`: for files that another program
+    /// stores, as the kernel in a mount. `None`: the file has no such list any more. A list that
+    /// says the same as the mode of a file is one.
+    ///
+    /// # Errors
+    /// `EINVAL` if a list is none, or the result would be none; `EOPNOTSUPP` for a list of another
+    /// version.
+    pub fn applied(
+        &self,
+        mode: u32,
+        access: Option<&[u8]>,
+        default: Option<&[u8]>,
+    ) -> Result<Option<Vec<u8>>> {
+        let list = |raw: Option<&[u8]>| raw.map_or(Ok(None), Acl::parse);
+        let (access, default) = (list(access)?, list(default)?);
+        let core = Core { mode, ..Core::default() };
+        let changed = changed_acl(self.edits(), &core, access.as_ref(), default.as_ref())?;
+        Ok(changed.map(|acl| acl.to_bytes()))
+    }
+}
 
 /// Returns an inode's access list, or its default list, after the changes; `None` for a default
 /// list without entries. `access` and `default` are its lists, if it has them.
@@ -102,7 +126,6 @@ fn put_mask(keeps: bool, entries: &mut Vec<Entry>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::AclChange;
 
     /// As `getfacl -cn` prints it, on one line.
     fn text(acl: Option<&Acl>) -> String {

@@ -95,10 +95,63 @@ impl AclChange {
         &self.0
     }
 
+    /// The change is of the default list.
+    pub fn is_of_default(&self) -> bool {
+        self.0.default
+    }
+
+    /// First everything is removed that a list need not have ([`AclChange::clear`]).
+    pub fn clears(&self) -> bool {
+        self.0.clears
+    }
+
+    /// The mask stays as it is ([`AclChange::keep_mask`]).
+    pub fn keeps_mask(&self) -> bool {
+        self.0.keeps_mask
+    }
+
+    /// Returns the changes of entries as text, in their order: those to be set as setfacl(1) writes
+    /// them, with numbers, those to be removed with a `-` in front. [`AclChange::with_entries`]
+    /// reads it.
+    pub fn entries(&self) -> String {
+        self.0.edits.iter().map(text_of).collect::<Vec<_>>().join(",")
+    }
+
+    /// Adds changes of entries, as text of [`AclChange::entries`]. Empty text: none.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is no such text.
+    pub fn with_entries(self, text: &str) -> Result<AclChange> {
+        text.split(',').filter(|entry| !entry.is_empty()).try_fold(
+            self,
+            |change, entry| match entry.strip_prefix('-') {
+                Some(entry) => change.edit(true, entry, &number),
+                None => change.edit(false, entry, &number),
+            },
+        )
+    }
+
     /// Makes the changes of a stored state.
     pub(crate) fn of(edits: AclEdits) -> AclChange {
         AclChange(edits)
     }
+}
+
+fn text_of(edit: &AclEdit) -> String {
+    let AclEdit { removes, tag, perm, id } = *edit;
+    let word = match tag {
+        USER | USER_OBJ => "u",
+        GROUP | GROUP_OBJ => "g",
+        MASK => "m",
+        _ => "o",
+    };
+    let id = if matches!(tag, USER | GROUP) { id.to_string() } else { String::new() };
+    if removes {
+        return format!("-{word}:{id}");
+    }
+    let letter = |bit: u8, letter: char| if perm & bit != 0 { letter } else { '-' };
+    let perm = [letter(4, 'r'), letter(2, 'w'), letter(1, 'x'), letter(IF_EXECUTABLE, 'X')];
+    format!("{word}:{id}:{}", perm.iter().collect::<String>())
 }
 
 fn number(_is_group: bool, text: &str) -> Option<u32> {
@@ -186,6 +239,14 @@ mod tests {
         assert_eq!(one(true, "u:5:"), gone(USER, 5));
         assert_eq!((one(true, "m"), one(true, "o")), (gone(MASK, 0), gone(OTHER, 0)));
         assert_eq!(one(true, "u:5:r"), None);
+        let all = AclChange::of_default().set("u:5:rX,m::rx,o::-,g::7,u::w").unwrap();
+        let all = all.remove("u:7,m,g:9,o").unwrap().keep_mask();
+        let text = "u:5:r--X,m::r-x-,o::----,g::rwx-,u::-w--,-u:7,-m:,-g:9,-o:";
+        assert_eq!(all.entries(), text);
+        let again = AclChange::of_default().keep_mask().with_entries(text).unwrap();
+        assert_eq!(again, all);
+        assert_eq!(AclChange::of_access().with_entries("").unwrap(), AclChange::of_access());
+        assert!(AclChange::of_access().with_entries("-u:5:r").is_err());
         assert_eq!(AclChange::of_access().set("u:1:r,x").unwrap_err().code(), Code::Invalid);
     }
 }

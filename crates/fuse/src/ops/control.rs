@@ -5,12 +5,14 @@
 //! | counters, reason for being read-only | everybody: they say nothing of anybody's files |
 //! | removal of a tree | whoever could empty and remove it name by name ([`super::tree`]) |
 //! | a token for a file | whoever has the rights that it shall grant ([`super::share`]) |
+//! | the quota of a file | everybody: `statvfs` says as much |
+//! | setting and removal of quotas | the superuser ([`super::quota`]) |
 //! | everything else | the superuser and the user whom the server runs as, who can read the volume itself |
 //!
 //! The names of a file are for few, because they include names in directories that the caller need
 //! not be allowed to search. Others get EPERM, also for their own files.
 
-use super::{Context, Outcome, inspect, parents, scrub, share, tree};
+use super::{Context, Outcome, inspect, parents, quota, scrub, share, tree};
 use crate::protocol::control::{Answer, Kind, PAGE, parse};
 use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::reply::put;
@@ -57,16 +59,26 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         Kind::Scrub => scrub::scrub(cx, &head, &mut answer)?,
         Kind::Share => share::share(cx, node, &head, &mut answer)?,
         Kind::Revoke => share::revoke(cx)?,
+        Kind::SetQuota => quota::set(cx, node, &head)?,
+        Kind::RemoveQuota => quota::remove(cx, node)?,
+        Kind::Quota => quota::of(cx, node, &mut answer)?,
+        Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer)?,
     };
     Ok(start + answer.finish(next)?)
 }
 
-/// Returns whether a user may ask. For the removal of a tree, and tokens, the volume decides.
+/// Returns whether a user may ask. For the removal of a tree, tokens, and changes of quotas, the
+/// volume decides.
 fn may_ask(kind: Kind, uid: u32) -> bool {
     match kind {
         Kind::Counters | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
-        Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim | Kind::Scrub | Kind::Revoke => {
-            uid == 0 || uid == rustix::process::geteuid().as_raw()
-        }
+        Kind::SetQuota | Kind::RemoveQuota | Kind::Quota => true,
+        Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim => is_owner(uid),
+        Kind::Scrub | Kind::Revoke | Kind::Quotas => is_owner(uid),
     }
+}
+
+/// Returns whether a user could read the volume itself.
+pub fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod lookup;
 pub mod open;
 pub mod parents;
+pub mod quota;
 pub mod remove;
 pub mod rename;
 pub mod scrub;

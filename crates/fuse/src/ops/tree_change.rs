@@ -1,4 +1,4 @@
-//! A change of owners, permissions or times of a whole tree, asked of the control file of its top
+//! A change of owners, permissions, times or access lists of a whole tree, asked of the control file of its top
 //! ([`super::stream`]).
 //!
 //! The first read starts it, in a thread of its own ([`crate::changing`]); each read returns what
@@ -58,7 +58,8 @@ fn start(
 ) -> Result<(), Errno> {
     let (session, volume) = (cx.session, cx.volume);
     let change = asked.question.tree_change()?;
-    if session.rules.writeback && (change.atime.is_some() || change.mtime.is_some()) {
+    let times = session.rules.writeback && (change.atime.is_some() || change.mtime.is_some());
+    if times || session.rules.no_xattr && change.acl.is_some() {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut who = asked.who.clone();

@@ -22,6 +22,10 @@
 //! | `Scrub` | bytes to read, at most [`SCRUB_MAX`] | bytes, blocks, objects read; problems that did not fit | rule, problem |
 //! | `Share` | rights as of `access(2)`; lifetime in seconds; for the opened file | [`BY_NAME`] | text of the token |
 //! | `Revoke` | | | none |
+//! | `SetQuota` | [`SET_BYTES`], [`SET_INODES`]; limits of bytes and inodes, [`NO_LIMIT`] for none; for the opened directory | | none |
+//! | `RemoveQuota` | for the opened directory | | none |
+//! | `Quota` | for the opened file | | that of the tree which it is in, if there is one: as of `Quotas` |
+//! | `Quotas` | | | directory, bytes, inodes; [`IS_EXACT`], [`HAS_PATH`]; path, two limits of 8 bytes |
 //!
 //! Requests come from any user: [`parse`] accepts nothing that the table does not have.
 //! Authorisation is in `ops/control.rs`.
@@ -55,8 +59,16 @@ pub const GAUGE: u32 = 1 << 0;
 pub const HAS_SLOT: u32 = 1 << 0;
 /// Entry of `Orphans`: the inode is open, or known to the kernel.
 pub const IS_HELD: u32 = 1 << 1;
-/// Entry of `Orphans`: the path is known.
+/// Entry of `Orphans` and `Quotas`: the path is known.
 pub const HAS_PATH: u32 = 1 << 2;
+/// Request of `SetQuota`: the limit of bytes is given; otherwise it stays.
+pub const SET_BYTES: u32 = 1 << 0;
+/// Request of `SetQuota`: the limit of inodes is given; otherwise it stays.
+pub const SET_INODES: u32 = 1 << 1;
+/// Limit of a quota: none.
+pub const NO_LIMIT: u64 = u64::MAX;
+/// Entry of `Quotas`: the use is known; otherwise a lower bound.
+pub const IS_EXACT: u32 = 1 << 0;
 /// Entry of `Orphans`: the state is in the bits from here on.
 const STATE_SHIFT: u32 = 8;
 
@@ -121,6 +133,14 @@ kinds! {
     Share 9: 7 0 1;
     /// Revocation of all tokens.
     Revoke 10: 0 0 0;
+    /// Limits of a directory tree.
+    SetQuota 11: 3 0 2;
+    /// Removal of a quota.
+    RemoveQuota 12: 0 0 0;
+    /// The quota of the tree that a file is in.
+    Quota 13: 0 0 0;
+    /// All quotas.
+    Quotas 14: 0 1 0;
 }
 
 /// Parses a request: its kind, its head and its name, empty if it needs none.
@@ -363,7 +383,7 @@ mod tests {
                 prop_assert!(entries(&page).count() <= page.len() / ENTRY);
                 let _ = parse(&page);
                 if let Some(start) = page.first_chunk_mut::<4>() {
-                    *start = [VERSION as u8, 0, start[2] % 11, 0];
+                    *start = [VERSION as u8, 0, start[2] % 15, 0];
                 }
             }
         }

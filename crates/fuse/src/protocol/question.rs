@@ -21,6 +21,7 @@
 //! | `Changes` | [`MARK_ONLY`]; as name the text of a mark, or nothing | what has changed below the directory since the mark, and a new mark |
 //! | `Newer` | as name the text of a mark | whether anything in the volume may be newer |
 //! | `Change` | [`SET_UID`] to [`MTIME_NOW`]; a change; as name a mode as of chmod(1), or nothing | makes the change in the directory and below; failures, and the progress, until it is done |
+//! | the same | [`SET_ACL`] to [`ACL_KEEPS_MASK`]; a change of zeros; as name entries of an access control list | the same |
 //! | `Cancel` | | none: ends the change that the file is asked for, which is read on to its end |
 //!
 //! A piece is as long as the read; what is behind its records is zeros. Questions come from any
@@ -35,7 +36,7 @@ pub use super::record::{
 };
 use super::wire::{QuestionChange, QuestionDir, QuestionHead};
 use shoal::raw::limits::NAME_MAX;
-use shoal::raw::{ModeChange, SetTime, Time, TreeChange};
+use shoal::raw::{AclChange, ModeChange, SetTime, Time, TreeChange};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Name of the control file, in every directory. A real file of that name comes first.
@@ -61,6 +62,14 @@ pub const SET_MTIME: u32 = 1 << 7;
 pub const ATIME_NOW: u32 = 1 << 8;
 /// Question: the modification time becomes that of the change.
 pub const MTIME_NOW: u32 = 1 << 9;
+/// Question: access control lists are changed, and nothing else.
+pub const SET_ACL: u32 = 1 << 10;
+/// Question: it is the default lists of directories.
+pub const ACL_DEFAULT: u32 = 1 << 11;
+/// Question: first everything is removed that a list need not have.
+pub const ACL_CLEARS: u32 = 1 << 12;
+/// Question: masks stay as they are.
+pub const ACL_KEEPS_MASK: u32 = 1 << 13;
 
 /// Most entries of a directory that one question gets. The next question goes on from there.
 pub const ENTRIES_MAX: usize = 1024;
@@ -72,8 +81,14 @@ const DIR: usize = size_of::<QuestionDir>();
 const CHANGE: usize = size_of::<QuestionChange>();
 /// Permission bits.
 const UMASK_MAX: u32 = 0o777;
+/// Most bytes of a mode, or of entries.
+const TEXT_MAX: usize = QUESTION - HEAD - CHANGE;
+/// Flags of a change of owners and times.
+const SET_ALL: u32 = SET_UID | SET_GID | SET_ATIME | SET_MTIME | ATIME_NOW | MTIME_NOW;
+/// Flags of a change of lists.
+const ACL_ALL: u32 = SET_ACL | ACL_DEFAULT | ACL_CLEARS | ACL_KEEPS_MASK;
 
-const _: () = assert!(HEAD + CHANGE + NAME_MAX <= QUESTION && DIRS_MAX <= u16::MAX as usize);
+const _: () = assert!(NAME_MAX <= TEXT_MAX && DIRS_MAX <= u16::MAX as usize);
 
 impl Kind {
     /// Returns the flags that a question may have.
@@ -83,7 +98,7 @@ impl Kind {
             Kind::Entry => TARGETS,
             Kind::Totals => SUBVOLUMES,
             Kind::Changes => MARK_ONLY,
-            Kind::Change => SET_UID | SET_GID | SET_ATIME | SET_MTIME | ATIME_NOW | MTIME_NOW,
+            Kind::Change => SET_ALL | ACL_ALL,
             Kind::Newer | Kind::Cancel => 0,
         }
     }
@@ -116,9 +131,12 @@ impl Question {
         Question { dirs, ..Question::new(Kind::List, flags, b"") }
     }
 
-    /// A change of a tree, but none of access control lists. Its mode is given as text; `umask` is
-    /// for parts of that that name no users.
+    /// A change of a tree. Its mode is given as text; `umask` is for parts of that that name no
+    /// users.
     pub fn change(change: &TreeChange, mode: &str, umask: u32) -> Question {
+        if let Some(acl) = &change.acl {
+            return Question::acl_change(acl);
+        }
         let time = |time: Option<SetTime>, set: u32, now: u32| match time {
             None => (0, Time { sec: 0, nsec: 0 }),
             Some(SetTime::Now) => (set | now, Time { sec: 0, nsec: 0 }),
@@ -139,11 +157,37 @@ impl Question {
         Question { change, ..Question::new(Kind::Change, flags, mode.as_bytes()) }
     }
 
+    /// A change of access control lists. With it nothing else can be changed.
+    fn acl_change(acl: &AclChange) -> Question {
+        let flag = |is: bool, flag: u32| if is { flag } else { 0 };
+        let flags = SET_ACL
+            | flag(acl.is_of_default(), ACL_DEFAULT)
+            | flag(acl.clears(), ACL_CLEARS)
+            | flag(acl.keeps_mask(), ACL_KEEPS_MASK);
+        Question::new(Kind::Change, flags, acl.entries().as_bytes())
+    }
+
+    /// Returns the change of lists that is asked for.
+    fn acl(&self) -> Result<AclChange, Errno> {
+        let has = |flag: u32| self.flags & flag != 0;
+        let text = std::str::from_utf8(&self.name).map_err(|_| Errno::EINVAL)?;
+        let list = match has(ACL_DEFAULT) {
+            true => AclChange::of_default(),
+            false => AclChange::of_access(),
+        };
+        let list = if has(ACL_CLEARS) { list.clear() } else { list };
+        let list = if has(ACL_KEEPS_MASK) { list.keep_mask() } else { list };
+        list.with_entries(text).map_err(|_| Errno::EINVAL)
+    }
+
     /// Returns the change of a tree that is asked for.
     ///
     /// # Errors
-    /// `EINVAL` for a name that is no mode.
+    /// `EINVAL` for a name that is no mode, or no entries.
     pub fn tree_change(&self) -> Result<TreeChange, Errno> {
+        if self.flags & SET_ACL != 0 {
+            return Ok(TreeChange { acl: Some(self.acl()?), ..TreeChange::default() });
+        }
         let QuestionChange { seconds, nanoseconds, uid, gid, .. } = self.change;
         let has = |flag: u32| self.flags & flag != 0;
         let time = |at: usize, set: u32, now: u32| match (has(set), has(now)) {
@@ -188,8 +232,8 @@ impl Question {
 /// Parses a question.
 ///
 /// # Errors
-/// `EPROTONOSUPPORT` for another version, `ENAMETOOLONG` for a name that no directory can hold,
-/// `EINVAL` for anything else that the table above does not have.
+/// `EPROTONOSUPPORT` for another version, `ENAMETOOLONG` for a name that no directory can hold (a
+/// mode, or entries, can be longer), `EINVAL` for anything else that the table above does not have.
 pub fn parse(page: &[u8]) -> Result<Question, Errno> {
     let (head, rest) = QuestionHead::read_from_prefix(page).map_err(|_| Errno::EINVAL)?;
     if head.version != VERSION {
@@ -198,7 +242,7 @@ pub fn parse(page: &[u8]) -> Result<Question, Errno> {
     let kind = Kind::ALL.iter().copied().find(|kind| *kind as u16 == head.kind);
     let kind = kind.ok_or(Errno::EINVAL)?;
     let (count, len) = (head.count as usize, head.len as usize);
-    if len > NAME_MAX {
+    if len > if kind == Kind::Change { TEXT_MAX } else { NAME_MAX } {
         return Err(Errno::ENAMETOOLONG);
     }
     let has_dirs = if kind == Kind::List { (1..=DIRS_MAX).contains(&count) } else { count == 0 };
@@ -245,8 +289,13 @@ impl Question {
         match kind {
             Kind::List => dirs.iter().all(|dir| dir.padding == 0),
             Kind::Changes => !has(MARK_ONLY) || name.is_empty(),
+            Kind::Change if has(SET_ACL) => {
+                let is_something = has(ACL_CLEARS) || !name.is_empty();
+                *flags & SET_ALL == 0 && *change == QuestionChange::default() && is_something
+            }
             Kind::Change => {
-                (has(SET_UID) || change.uid == 0)
+                *flags & ACL_ALL == 0
+                    && (has(SET_UID) || change.uid == 0)
                     && (has(SET_GID) || change.gid == 0)
                     && time(0, SET_ATIME, ATIME_NOW)
                     && time(1, SET_MTIME, MTIME_NOW)
@@ -294,6 +343,14 @@ mod tests {
         let text = mode.tree_change().unwrap();
         assert_eq!(text.mode, ModeChange::parse("u=rwX,go-w"));
         assert_eq!(Question::new(Kind::Change, 0, b"u=q").tree_change(), Err(Errno::EINVAL));
+        let acl =
+            AclChange::of_default().clear().set("u:5:rwX,m::r").unwrap().remove("g:7").unwrap();
+        let lists = TreeChange { acl: Some(acl), ..TreeChange::default() };
+        let kept = AclChange::of_access().set(&"u:1000000:rwx,".repeat(200)[..2799]).unwrap();
+        let long = TreeChange { acl: Some(kept.keep_mask()), ..TreeChange::default() };
+        for change in [lists, long] {
+            assert_eq!(ask(&Question::change(&change, "", 0)).unwrap().tree_change(), Ok(change));
+        }
         let others = [
             Question::new(Kind::Changes, 0, b"mark"),
             Question::new(Kind::Changes, 0, b""),
@@ -307,6 +364,8 @@ mod tests {
         for good in first.into_iter().chain(others) {
             assert_eq!(ask(&good), Ok(good));
         }
+        assert_eq!(Question::new(Kind::Change, SET_ACL, b"u:5").tree_change(), Err(Errno::EINVAL));
+        assert_eq!(ask(&Question::new(Kind::Entry, 0, &[b'x'; 256])), Err(Errno::ENAMETOOLONG));
         let mut page = [0; QUESTION];
         assert_eq!(list(DIRS_MAX + 1).write(&mut page), None);
         assert_eq!(ask(&entry(&[b'x'; 256])), Err(Errno::ENAMETOOLONG));
@@ -328,6 +387,10 @@ mod tests {
             Question::new(Kind::Cancel, 0, b"x"),
             Question::new(Kind::Change, 0, b""),
             Question::new(Kind::Change, ATIME_NOW, b""),
+            Question::new(Kind::Change, SET_ACL, b""),
+            Question::new(Kind::Change, ACL_CLEARS, b"u:5:r"),
+            Question::new(Kind::Change, SET_ACL | SET_UID, b"u:5:r"),
+            Question { change: unasked, ..Question::new(Kind::Change, SET_ACL, b"u:5:r") },
             Question { change: unasked, ..Question::new(Kind::Change, SET_UID, b"") },
             Question { change: padded, ..Question::new(Kind::Change, SET_UID, b"") },
         ];

@@ -107,14 +107,17 @@ impl<'a> Request<'a> {
     }
 
     /// Returns whether the volume checks permission, whatever the mount options: the kernel checks
-    /// that the ioctl's file is open, and nothing of a tree to be removed, rights to be shared or
-    /// directories to be listed.
+    /// that the ioctl's file is open, and nothing of a tree to be removed, rights to be shared,
+    /// quotas to be set, or directories to be listed.
     pub fn is_checked_by_volume(&self) -> bool {
         if self.ioctl() == Some(IOCTL_ASK) {
             return true;
         }
         let kind = || control::parse(self.payload()).ok().map(|(kind, ..)| kind);
-        let is_checked = |kind| matches!(kind, control::Kind::RemoveTree | control::Kind::Share);
+        let is_checked = |kind| {
+            use control::Kind::{RemoveQuota, RemoveTree, SetQuota, Share};
+            matches!(kind, RemoveTree | Share | SetQuota | RemoveQuota)
+        };
         self.ioctl() == Some(IOCTL_CONTROL) && kind().is_some_and(is_checked)
     }
 
