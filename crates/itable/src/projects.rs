@@ -39,7 +39,7 @@ const BLOCK: u64 = 512;
 const INODES: usize = 0;
 const BYTES: usize = 1;
 /// Amount that a shard takes at a time, if there is enough.
-const BATCH: [i64; 2] = [64, 4 << 20];
+const BATCH: [i64; 2] = [1024, 4 << 20];
 
 /// Inodes and bytes of a project in use. Bytes are those of data, as in `st_blocks`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -307,7 +307,7 @@ impl Projects {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn charge_declared(&self, number: u32, inodes: u32, bytes: u64) -> Result<Charge<'_>> {
         let Some(project) = self.get(number) else { return Ok(Charge::none()) };
         let held = Held { project: number, inodes, bytes: counted_bytes(bytes) };
@@ -331,7 +331,7 @@ impl Projects {
 
     /// Adds the difference that changes of an inode have made. Must be called under its lock.
     /// `held` was taken for them in advance.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn changed(&self, ino: Ino, was: Tally, now: Tally, held: Held) {
         let is_counted = ino.0 < self.counted_to.load(Ordering::Relaxed);
         let is_new = was.project == 0 && held.project == now.project;
