@@ -81,11 +81,19 @@ pub fn question(data: &[u8]) {
 
 fn question_page(page: &[u8]) {
     if let Ok(asked) = question::parse(page) {
-        assert!(asked.dirs.len() <= question::DIRS_MAX && asked.name.len() <= 255);
+        let text = if asked.kind == question::Kind::Change { question::QUESTION } else { 255 };
+        assert!(asked.dirs.len() <= question::DIRS_MAX && asked.name.len() <= text);
         assert!(!asked.name.contains(&b'/') && !asked.name.contains(&0) && asked.name != b"..");
         let mut again = [0xAA; question::QUESTION];
         asked.write(&mut again).expect("no longer than it was");
         assert_eq!(question::parse(&again).as_ref(), Ok(&asked));
+        // Entries of an access list are the same when they are written as text again.
+        if asked.kind == question::Kind::Change
+            && let Ok(change) = asked.tree_change()
+            && change.acl.is_some()
+        {
+            assert_eq!(question::Question::change(&change, "", 0).tree_change(), Ok(change));
+        }
     }
     for kind in question::Kind::ALL {
         let Some((_, records)) = question::read_piece(page, *kind) else { continue };

@@ -369,6 +369,10 @@ fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let mut page = [0; question::QUESTION];
     Question::change(&set, "u=rwX,go-w", 0o022).write(&mut page).ok_or("a short question")?;
     put("question", "change", &page[..16 + 40 + 10])?;
+    let acl = shoal::raw::AclChange::of_default().keep_mask().set("u:5:rX,m::r")?.remove("g:7")?;
+    let lists = shoal::raw::TreeChange { acl: Some(acl), ..Default::default() };
+    Question::change(&lists, "", 0).write(&mut page).ok_or("a short question")?;
+    put("question", "lists", &page[..16 + 40 + 23])?;
     let (ino, kind) = (shoal::raw::Ino(9), shoal::raw::FileKind::Directory);
     let generation = shoal::raw::Generation(1);
     let pieces = [
