@@ -42,7 +42,7 @@ pub use subvolume::{
 };
 pub use sync::SyncArgs;
 pub use tar::TarArgs;
-pub use trees::{DuArgs, FindArgs, Threshold};
+pub use trees::{DuArgs, FindArgs, Threshold, TimeShown};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
 
 use clap::{Parser, Subcommand};

@@ -37,6 +37,60 @@ fn unit_power(unit: &str) -> Option<u32> {
     }
 }
 
+/// A unit in which sizes are printed, rounded up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unit {
+    bytes: u64,
+    /// Printed behind the number, if the unit was given without one.
+    suffix: String,
+}
+
+impl Unit {
+    /// A unit of so many bytes, at least 1.
+    pub fn of(bytes: u64) -> Unit {
+        Unit { bytes, suffix: String::new() }
+    }
+
+    /// Parses a unit as `du -B` has it: `4096`, `2M`; `M` or `MiB`, which is printed behind the
+    /// number; `MB`, 1000 kB of 1000 bytes.
+    pub fn parse(text: &str) -> Result<Unit, String> {
+        let explain = || {
+            format!("'{text}' is no unit: write a number, one with K, M, G or T, or a letter alone")
+        };
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, letters) = text.split_at(digits);
+        let number: u64 = if digits == 0 { 1 } else { number.parse().map_err(|_| explain())? };
+        let (base, letter, behind) = match letters.as_bytes() {
+            [] if digits > 0 => (1024, None, ""),
+            [letter] => (1024, Some(*letter), ""),
+            [letter, b'B'] => (1000, Some(*letter), "B"),
+            [letter, b'i', b'B'] => (1024, Some(*letter), "iB"),
+            _ => return Err(explain()),
+        };
+        let power = match letter.map(|letter| letter.to_ascii_uppercase()) {
+            None => 0,
+            Some(letter) => {
+                UNITS.iter().position(|unit| *unit == letter).ok_or_else(explain)? as u32 + 1
+            }
+        };
+        let bytes = u64::checked_pow(base, power).and_then(|unit| unit.checked_mul(number));
+        let bytes = bytes.filter(|bytes| *bytes > 0).ok_or_else(explain)?;
+        let suffix = match letter {
+            Some(b'k' | b'K') if digits == 0 && base == 1000 => "kB".to_owned(),
+            Some(letter) if digits == 0 => {
+                format!("{}{behind}", char::from(letter.to_ascii_uppercase()))
+            }
+            _ => String::new(),
+        };
+        Ok(Unit { bytes, suffix })
+    }
+
+    /// Formats a size.
+    pub fn show(&self, size: u64) -> String {
+        format!("{}{}", size.div_ceil(self.bytes), self.suffix)
+    }
+}
+
 /// Formats `8.0 GiB`, `512 B`: three significant digits.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
@@ -76,6 +130,30 @@ pub fn ceiling(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units() {
+        for (text, size, shown) in [
+            ("1", 5, "5"),
+            ("512", 1025, "3"),
+            ("1K", 1025, "2"),
+            ("K", 1025, "2K"),
+            ("k", 1024, "1K"),
+            ("kB", 1001, "2kB"),
+            ("MiB", 1, "1MiB"),
+            ("MB", 1_000_001, "2MB"),
+            ("2M", 5 << 20, "3"),
+        ] {
+            assert_eq!(
+                Unit::parse(text).map(|unit| unit.show(size)).as_deref(),
+                Ok(shown),
+                "{text}"
+            );
+        }
+        for bad in ["", "0", "0K", "B", "x", "1x", "KiBB", "99999999999999999999", "16E"] {
+            assert!(Unit::parse(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_parse() {

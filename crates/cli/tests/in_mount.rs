@@ -299,6 +299,19 @@ fn commands_of_find_run_as_those_of_find() {
     let relative = "PATH=$PATH:. ; shoal find m -execdir echo ';'";
     scratch.shell(relative).fails(2, &["-execdir", "PATH"]);
     scratch.shoal(["find", "v:/", "-exec", "ls", "{}", ";"]).fails(2, &["-exec", "-print0"]);
+    // Answers, in the order of the questions, which GNU's find asks in the same words.
+    scratch.shell("touch m/t/open/c m/t/open/d").ok();
+    let [theirs, ours] = ["find", "shoal find"].map(|tool| {
+        let places = "t/open/c t/open/d t/open t/open/c -maxdepth 0";
+        let command = "-ok sh -c 'echo $1; cat' sh {} ';' -print";
+        let dirs = "-o -okdir echo {} ';'";
+        let answers = "y\\nno\\nn\\nYes\\nY\\n";
+        let line = format!("cd m && printf '{answers}' | {tool} {places} {command} {dirs}");
+        let ran = scratch.shell(&line);
+        (ran.status(), ran.stdout(), ran.stderr())
+    });
+    assert_eq!(ours, theirs);
+    assert!(ours.2.contains("< sh ... t/open/c > ? "), "{}", ours.2);
     // More than one command line holds.
     scratch.shell("mkdir m/many && cd m/many && seq -f %0200g 2000 | xargs touch").ok();
     let counts = scratch.shell("shoal find m/many -type f -exec sh -c 'echo $#' sh {} +").ok();

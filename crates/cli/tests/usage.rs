@@ -24,7 +24,10 @@ const OPTIONS: &[&str] = &[
     "--exclude='[0-9]*' --exclude=pipe -a t", "-x t", "-ch t/a/../many t/many", "-s t/ t/a/",
     "-sh t", "-sm t", "-sc t", "-sS t", "-sl t", "-sx t", "-s -t 1M t", "-s --exclude=b t",
     "-sc t/empty t/many", "-sc t/a t/many", "-sc t/many t/a/page", "-sc t/empty t/a/page t/soft",
-    "-a -d 0 t", "-c -d 0 t/a/b t/empty", "--inodes -sc t/many t/empty",
+    "-a -d 0 t", "-c -d 0 t/a/b t/empty", "--inodes -sc t/many t/empty", "-B M t", "-BMB -a t",
+    "-B 512 -ac t", "-BkB -s t", "--block-size=MiB -sh t", "-h -B 1000 t", "-k -BK -S t", "-b -BK t",
+    "--time t", "-sc --time t/a t/many", "--time=status --time-style=+%s -S t", "--time=use t/small",
+    "-ac --time=ctime --time-style=full-iso t", "-d 1 --time=mtime --time-style=iso -h t",
 ];
 
 #[test]
@@ -37,7 +40,7 @@ fn sizes_are_those_of_a_mount() {
     scratch.shell(&format!("cd m && {PLANT}")).ok();
     scratch.shoal(["sync", "m"]).ok();
     let theirs: Vec<_> =
-        OPTIONS.iter().map(|it| scratch.shell(&format!("cd m && du {it}")).ok()).collect();
+        OPTIONS.iter().map(|it| scratch.shell(&format!("cd m && TZ=UTC du {it}")).ok()).collect();
     for (options, theirs) in OPTIONS.iter().zip(&theirs) {
         let ours = scratch.shell(&format!("cd m && shoal du {options}")).ok();
         assert_eq!(ours, *theirs, "on the mount: {options}");

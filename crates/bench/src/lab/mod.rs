@@ -3,13 +3,19 @@
 //!
 //! | module | study |
 //! | --- | --- |
+//! | `rank`, `compare` | two samples, two runs: what differs by more than noise |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 //! | `parents` | the cost of parent pointers |
 //! | `whole` | `memory`, `checkpoint`: workloads about a volume as a whole |
 
+mod rank;
+
+mod compare;
 mod index;
 mod parents;
 mod whole;
+
+pub use compare::compare;
 
 use crate::args::{Args, Target, Workload};
 use crate::error::Result;

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::{ArgAction, Args, ValueHint};
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
+
+use crate::size::Unit;
 
 const FIND_AFTER: &str = "\
 EXPRESSION:
@@ -54,9 +56,12 @@ ACTIONS:
     -exec COMMAND ;            run COMMAND, with the path for each {} in it; true if it succeeds
     -exec COMMAND {} +         run COMMAND with as many paths as fit
     -execdir COMMAND ... ;     the same in the file's directory, with ./NAME for {}; also with +
+    -ok COMMAND ;              as -exec, if the user agrees: the question is on standard error, and
+                               an answer that begins with y or Y is yes
+    -okdir COMMAND ;           as -execdir, likewise
 
-  -exec is for mounted paths: while find has a volume open no command can change it. There, write
-  the paths with -print0 for xargs -0.
+  Commands are for mounted paths: while find has a volume open no command can change it. There,
+  write the paths with -print0 for xargs -0.
 
 PLACES:
   VOLUME:/path in a volume that is not mounted, or any path in a mounted one. On a mount the
@@ -162,7 +167,7 @@ pub struct DuArgs {
     #[arg(short, long)]
     pub all: bool,
     /// Print sizes with units: 1.5K, 23M
-    #[arg(short = 'h', long)]
+    #[arg(short = 'h', long, overrides_with_all = ["kibibytes", "mebibytes", "block_size"])]
     pub human_readable: bool,
     /// Print a last line with the sum of all places
     #[arg(short = 'c', long)]
@@ -177,11 +182,23 @@ pub struct DuArgs {
     #[arg(short, long)]
     pub bytes: bool,
     /// Print sizes in KiB (the default)
-    #[arg(short, overrides_with = "mebibytes")]
+    #[arg(short, overrides_with_all = ["human_readable", "mebibytes", "block_size"])]
     pub kibibytes: bool,
     /// Print sizes in MiB
-    #[arg(short, overrides_with = "kibibytes")]
+    #[arg(short, overrides_with_all = ["human_readable", "kibibytes", "block_size"])]
     pub mebibytes: bool,
+    /// Print sizes in units of SIZE: 512, 2M; or M, which is also printed; MB is of 1000 kB
+    #[arg(short = 'B', long, value_name = "SIZE", value_parser = Unit::parse)]
+    #[arg(overrides_with_all = ["human_readable", "kibibytes", "mebibytes"])]
+    pub block_size: Option<Unit>,
+    /// Print the newest time of what is counted (UTC): when contents changed; atime, access or use:
+    /// when they were read; ctime or status: when inodes changed
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "mtime")]
+    pub time: Option<TimeShown>,
+    /// Style of times: full-iso, long-iso, iso, or +FORMAT as for date(1)
+    #[arg(long, value_name = "STYLE", default_value = "long-iso", value_parser = time_format)]
+    pub time_style: String,
     /// End each line with a zero byte instead of a new line
     #[arg(short = '0', long)]
     pub null: bool,
@@ -207,6 +224,32 @@ pub struct DuArgs {
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     pub help: Option<bool>,
+}
+
+/// A time that `du` prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TimeShown {
+    /// Last change of contents
+    Mtime,
+    /// Last reading
+    #[value(aliases = ["access", "use"])]
+    Atime,
+    /// Last change of the inode
+    #[value(alias = "status")]
+    Ctime,
+}
+
+/// Returns the format of strftime(3) of a style.
+fn time_format(style: &str) -> Result<String, String> {
+    Ok(match style {
+        "full-iso" => "%Y-%m-%d %H:%M:%S.%N %z",
+        "long-iso" => "%Y-%m-%d %H:%M",
+        "iso" => "%Y-%m-%d",
+        _ => style.strip_prefix('+').ok_or_else(|| {
+            format!("'{style}' is no style: write full-iso, long-iso, iso or +FORMAT")
+        })?,
+    }
+    .to_owned())
 }
 
 /// Bound of the sizes that `du` prints.

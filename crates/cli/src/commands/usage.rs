@@ -9,16 +9,17 @@
 use std::collections::HashSet;
 use std::thread;
 
-use shoal::raw::{FileKind, Ino, Totals, TotalsScan};
+use shoal::raw::{FileKind, Ino, Time, Totals, TotalsScan};
 
-use crate::args::{DuArgs, Threshold};
+use crate::args::{DuArgs, Threshold, TimeShown};
+use crate::clock;
 use crate::exclude::is_excluded;
 use crate::failure::{Reason, Result};
 use crate::location::split_last;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Found, Sessions};
-use crate::size::ceiling;
+use crate::size::{Unit, ceiling};
 use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
@@ -111,12 +112,15 @@ fn totals_of(place: &Operand, subvolumes: bool) -> Option<Totals> {
 struct Sum {
     bytes: u64,
     inodes: u64,
+    /// Newest time of the kind that is shown.
+    newest: Option<Time>,
 }
 
 impl Sum {
     fn add(&mut self, other: Sum) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.inodes += other.inodes;
+        self.newest = self.newest.max(other.newest);
     }
 }
 
@@ -124,8 +128,8 @@ struct Counter<'a> {
     args: &'a DuArgs,
     out: Out,
     progress: Progress,
-    /// Bytes of the unit; `None`: with units, as people read them.
-    unit: Option<u64>,
+    /// Unit; `None`: with units, as people read them.
+    unit: Option<Unit>,
     total: Sum,
     /// Places overlap, so that files can be found twice without having several links.
     counts_each: bool,
@@ -138,10 +142,11 @@ impl<'a> Counter<'a> {
     fn new(args: &'a DuArgs) -> Counter<'a> {
         let unit = match args {
             DuArgs { human_readable: true, .. } => None,
-            DuArgs { mebibytes: true, .. } => Some(1 << 20),
-            DuArgs { kibibytes: true, .. } => Some(1 << 10),
-            DuArgs { bytes: true, .. } => Some(1),
-            _ => Some(1 << 10),
+            DuArgs { block_size: Some(unit), .. } => Some(unit.clone()),
+            DuArgs { mebibytes: true, .. } => Some(Unit::of(1 << 20)),
+            DuArgs { kibibytes: true, .. } => Some(Unit::of(1 << 10)),
+            DuArgs { bytes: true, .. } => Some(Unit::of(1)),
+            _ => Some(Unit::of(1 << 10)),
         };
         Counter {
             args,
@@ -161,7 +166,7 @@ impl<'a> Counter<'a> {
         let args = self.args;
         let sums_only = args.summarize || args.max_depth == Some(0);
         let counts_all = !args.count_links && !args.separate_dirs && args.exclude.is_empty();
-        if !sums_only || !counts_all || self.counts_each {
+        if !sums_only || !counts_all || self.counts_each || args.time.is_some() {
             return None;
         }
         let totals: Option<Vec<Totals>> =
@@ -176,7 +181,7 @@ impl<'a> Counter<'a> {
             true => totals.bytes,
             false => totals.blocks.saturating_mul(512),
         };
-        let sum = Sum { bytes, inodes: totals.inodes() };
+        let sum = Sum { bytes, inodes: totals.inodes(), newest: None };
         self.total.add(sum);
         self.files += sum.inodes;
         self.progress.count(self.files, self.total.bytes, path);
@@ -271,7 +276,12 @@ impl<'a> Counter<'a> {
             _ if is_apparent => 0,
             _ => attr.blocks.saturating_mul(512),
         };
-        let own = Sum { bytes, inodes: 1 };
+        let newest = self.args.time.map(|time| match time {
+            TimeShown::Mtime => attr.mtime,
+            TimeShown::Atime => attr.atime,
+            TimeShown::Ctime => attr.ctime,
+        });
+        let own = Sum { bytes, inodes: 1, newest };
         self.total.add(own);
         self.files += 1;
         self.progress.count(self.files, self.total.bytes, path);
@@ -289,11 +299,15 @@ impl<'a> Counter<'a> {
         if !is_shown && path != b"total" {
             return Ok(());
         }
-        let text = match self.unit {
+        let mut text = match &self.unit {
             None => ceiling(value),
             Some(_) if self.args.inodes => value.to_string(),
-            Some(unit) => value.div_ceil(unit).to_string(),
+            Some(unit) => unit.show(value),
         };
+        if let Some(newest) = sum.newest {
+            text.push('\t');
+            clock::format(&mut text, newest, &self.args.time_style);
+        }
         self.out.bytes(text.as_bytes())?;
         self.out.bytes(b"\t")?;
         if self.args.null {

@@ -1,10 +1,12 @@
-//! Commands that `-exec` and `-execdir` run, for files of a mount.
+//! Commands that `-exec` and `-execdir` run, for files of a mount, and `-ok` and `-okdir` if the
+//! user agrees.
 //!
 //! With `;` a command runs for each file; with `+` it gets as many as fit, and the rest at the end.
 //! `-execdir` runs it in the file's directory, which is opened step by step without following a
 //! symlink, and names the file `./NAME`.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -30,8 +32,10 @@ pub struct Exec {
     /// The action, as it was written.
     action: OsString,
     words: Vec<OsString>,
-    /// `-execdir`
+    /// `-execdir`, `-okdir`
     in_dir: bool,
+    /// `-ok`, `-okdir`
+    asks: bool,
     /// `+`
     gathers: bool,
     /// Its number in the expression.
@@ -39,21 +43,23 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Reads the words behind `-exec` or `-execdir`.
+    /// Reads the words behind an action: `in_dir` for `-execdir` and `-okdir`, `asks` for `-ok` and
+    /// `-okdir`.
     pub fn read<'w>(
         action: &OsStr,
-        in_dir: bool,
+        (in_dir, asks): (bool, bool),
         number: usize,
         next: &mut dyn FnMut() -> Option<&'w OsStr>,
     ) -> Result<Exec> {
         let mut words: Vec<OsString> = Vec::new();
         let gathers = loop {
             let Some(word) = next() else {
-                return Err(failure(action, "has no end (write ';', quoted, or {} +)"));
+                let end = if asks { "';', quoted" } else { "';', quoted, or {} +" };
+                return Err(failure(action, &format!("has no end (write {end})")));
             };
             match word.as_bytes() {
                 b";" => break false,
-                b"+" if words.last().is_some_and(|last| last == "{}") => break true,
+                b"+" if !asks && words.last().is_some_and(|last| last == "{}") => break true,
                 _ => words.push(word.to_owned()),
             }
         };
@@ -72,7 +78,7 @@ impl Exec {
                         searches (set PATH to absolute paths)";
             return Err(failure(action, what));
         }
-        Ok(Exec { action: action.to_owned(), words, in_dir, gathers, number })
+        Ok(Exec { action: action.to_owned(), words, in_dir, asks, gathers, number })
     }
 
     /// Runs the command for a file, or keeps the file for later. Returns the value of the action.
@@ -91,6 +97,9 @@ impl Exec {
                 return Ok(false);
             }
         };
+        if self.asks && !self.is_agreed(&path, out, progress)? {
+            return Ok(false);
+        }
         if !self.gathers {
             let words: Vec<OsString> =
                 self.words.iter().map(|word| with_path(word, &path)).collect();
@@ -133,6 +142,20 @@ impl Exec {
         Ok(())
     }
 
+    /// Asks the user whether the command shall run for a file, as find(1) does.
+    fn is_agreed(&self, path: &[u8], out: &mut Out, progress: &Progress) -> Result<bool> {
+        out.flush()?;
+        let program = self.words.first().map(|word| printable(word.as_bytes()));
+        let question = format!("< {} ... {} > ? ", program.unwrap_or_default(), printable(path));
+        let mut answer = String::new();
+        let read = progress.aside(|| {
+            // Where nobody can be asked nobody agrees.
+            let _ = io::stderr().write_all(question.as_bytes());
+            io::stdin().read_line(&mut answer)
+        });
+        Ok(read.is_ok() && answer.starts_with(['y', 'Y']))
+    }
+
     /// Returns the directory that the command runs in, and the path of the file for it.
     fn place(&self, file: &File<'_>, world: &World<'_>) -> shoal::raw::Result<(Dir, Vec<u8>)> {
         if !self.in_dir {
@@ -165,6 +188,10 @@ impl Exec {
         let Some((program, arguments)) = words.split_first() else { return Ok(None) };
         let mut command = process::Command::new(program);
         command.args(arguments);
+        if self.asks {
+            // The answers are not for the command.
+            command.stdin(process::Stdio::null());
+        }
         match dir {
             Dir::Here => {}
             Dir::Path(path) => drop(command.current_dir(path)),

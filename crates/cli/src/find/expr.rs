@@ -80,7 +80,7 @@ pub enum Action {
     Ls,
     /// `-delete`
     Delete,
-    /// `-exec`, `-execdir`
+    /// `-exec`, `-execdir`, `-ok`, `-okdir`
     Exec(Exec),
     /// `-prune`
     Prune,

@@ -57,7 +57,6 @@ pub struct Primaries<'w> {
 /// The source of the words behind the one being read.
 type Words<'n, 'w> = &'n mut dyn FnMut() -> Option<&'w OsStr>;
 
-const NO_QUESTIONS: &str = "is not supported (-exec runs commands without asking)";
 const NO_FOLLOWING: &str = "symlinks are never followed here";
 const NO_FILES: &str = "writes to standard output alone: redirect it";
 
@@ -70,9 +69,10 @@ impl<'w> Primaries<'w> {
         if self.is_option(name, word, next)? {
             return Ok(Primary::Test(Test::Always(true)));
         }
-        if let "-exec" | "-execdir" = name {
+        if let "-exec" | "-execdir" | "-ok" | "-okdir" = name {
             self.commands += 1;
-            let exec = Exec::read(word, name == "-execdir", self.commands - 1, next)?;
+            let kind = (name.ends_with("dir"), name.starts_with("-ok"));
+            let exec = Exec::read(word, kind, self.commands - 1, next)?;
             return Ok(Primary::Action(Action::Exec(exec)));
         }
         if let Some(action) = action(name, word, next)? {
@@ -84,7 +84,6 @@ impl<'w> Primaries<'w> {
         };
         match (test, name) {
             (Some(test), _) => Ok(Primary::Test(test)),
-            (None, "-ok" | "-okdir") => Err(failure(word, NO_QUESTIONS)),
             (None, "-L" | "-H" | "-follow") => Err(failure(word, NO_FOLLOWING)),
             (None, "-fprint" | "-fprint0" | "-fprintf" | "-fls") => Err(failure(word, NO_FILES)),
             (None, _) => Err(failure(word, "is no test or action (shoal find --help has them)")),
