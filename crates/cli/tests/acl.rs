@@ -24,8 +24,8 @@ fn planted() -> Option<Scratch> {
     Some(scratch)
 }
 
-/// Files in any order. One without a default list is not told at all by getfacl -d, but for an empty
-/// line.
+/// Files in any order. One without a default list is not told at all by getfacl -d, but for an
+/// empty line.
 const ORDER: &str = "tr '\\n' '|' | sed 's/||/|\\n/g' | grep -v '^|*$' | sort";
 
 /// Changes both, and compares the lists of everything. `ours`: the tree that Shoal changes.

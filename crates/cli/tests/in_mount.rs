@@ -303,7 +303,7 @@ fn commands_of_find_run_as_those_of_find() {
     scratch.shell("touch m/t/open/c m/t/open/d").ok();
     let [theirs, ours] = ["find", "shoal find"].map(|tool| {
         let places = "t/open/c t/open/d t/open t/open/c -maxdepth 0";
-        let command = "-ok sh -c 'echo $1; cat' sh {} ';' -print";
+        let command = "-ok sh -c 'echo $1' sh {} ';' -print";
         let dirs = "-o -okdir echo {} ';'";
         let answers = "y\\nno\\nn\\nYes\\nY\\n";
         let line = format!("cd m && printf '{answers}' | {tool} {places} {command} {dirs}");
@@ -311,6 +311,9 @@ fn commands_of_find_run_as_those_of_find() {
         (ran.status(), ran.stdout(), ran.stderr())
     });
     assert_eq!(ours, theirs);
+    // The answers are not for the command.
+    let cat = "cd m && printf 'y\\nn\\n' | shoal find t/open/c t/open/d -ok cat ';'";
+    assert_eq!(scratch.shell(cat).stdout(), "");
     assert!(ours.2.contains("< sh ... t/open/c > ? "), "{}", ours.2);
     // More than one command line holds.
     scratch.shell("mkdir m/many && cd m/many && seq -f %0200g 2000 | xargs touch").ok();

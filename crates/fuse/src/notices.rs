@@ -10,8 +10,8 @@
 //! requests, so no holder of the lock waits for it, and it gets its turn. The same holds for pages
 //! of a file, each of which has a lock that is held while it is read.
 //!
-//! *Changes of trees* (`changing.rs`) tell the kernel themselves, each thread of a change after each
-//! of its steps ([`Notices::tell_all`]): it is no server's thread, it holds nothing then, and
+//! *Changes of trees* (`changing.rs`) tell the kernel themselves, each thread of a change after
+//! each of its steps ([`Notices::tell_all`]): it is no server's thread, it holds nothing then, and
 //! hundreds of thousands of notices in the queue would hold up those that a reply waits for.
 //!
 //! *Waiting for it.* A handler may wait, for a limited time and on a thread that may block: others

@@ -170,8 +170,8 @@ pub struct Rules {
     pub no_open: bool,
     /// Extended attributes are answered ENOSYS: the kernel asks for none any more.
     pub no_xattr: bool,
-    /// STATX is answered ENOSYS: the kernel has the attributes from listings and lookups, which have
-    /// no time of birth, and asks for nothing else.
+    /// STATX is answered ENOSYS: the kernel has the attributes from listings and lookups, which
+    /// have no time of birth, and asks for nothing else.
     pub no_btime: bool,
     /// Names are looked up anew each time: several users may come in, Shoal checks permissions, and
     /// the right to search a directory is checked only when a name in it is looked up.

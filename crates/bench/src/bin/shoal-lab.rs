@@ -19,8 +19,8 @@ struct Command {
 enum Study {
     /// Say which figures of two runs differ by more than their noise
     ///
-    /// A run is a file of lines as --json prints them, of at least five rounds or calls. The test is
-    /// that of Mann and Whitney; a probability below 0.01 is a difference.
+    /// A run is a file of lines as --json prints them, of at least five rounds or calls. The test
+    /// is that of Mann and Whitney; a probability below 0.01 is a difference.
     Compare {
         /// The run that the other one is compared with
         a: PathBuf,

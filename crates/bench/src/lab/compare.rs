@@ -96,7 +96,8 @@ impl Row<'_> {
         };
         let [n, m] = self.samples.map(<[f64]>::len);
         format!(
-            "  {:<24} {a:>12} {b:>12}  x {:.3} ({low:.3} to {high:.3})  p {:.4}  {n}+{m}  {verdict}\n",
+            "  {:<24} {a:>12} {b:>12}  x {:.3} ({low:.3} to {high:.3})  p {:.4}  {n}+{m}  \
+             {verdict}\n",
             self.figure, self.ratio, self.probability
         )
     }

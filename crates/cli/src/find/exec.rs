@@ -97,7 +97,7 @@ impl Exec {
                 return Ok(false);
             }
         };
-        if self.asks && !self.is_agreed(&path, out, progress)? {
+        if self.asks && !self.is_agreed(file.path, out, progress)? {
             return Ok(false);
         }
         if !self.gathers {

@@ -15,8 +15,9 @@
 //! | a step: the inodes are locked, checked and changed | `step.rs` |
 //!
 //! The state is the path of directories from the first to the current one, with a cookie each. It
-//! has a fixed number of levels; a directory below the last one becomes a unit of its own, and so do
-//! some for other threads, if they have enough below to be worth it. A unit is complete: it needs no other.
+//! has a fixed number of levels; a directory below the last one becomes a unit of its own, and so
+//! do some for other threads, if they have enough below to be worth it. A unit is complete: it
+//! needs no other.
 
 mod gather;
 mod step;
@@ -260,8 +261,8 @@ impl Call<'_> {
         }
     }
 
-    /// Returns whether there should be more units for the other threads. One that waits until it has
-    /// nothing to do would get the next only when another has done what it has found already.
+    /// Returns whether there should be more units for the other threads. One that waits until it
+    /// has nothing to do would get the next only when another has done what it has found already.
     fn is_hungry(&self, pool: &Pool) -> bool {
         self.threads > 1 && pool.ready.len() < READY * self.threads
     }

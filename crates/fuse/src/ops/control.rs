@@ -12,7 +12,7 @@
 //! The names of a file are for few, because they include names in directories that the caller need
 //! not be allowed to search. Others get EPERM, also for their own files.
 
-use super::{Context, Outcome, inspect, parents, quota, scrub, share, tree};
+use super::{Context, Outcome, inspect, is_owner, parents, quota, scrub, share, tree};
 use crate::protocol::control::{Answer, Kind, PAGE, parse};
 use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::reply::put;
@@ -76,9 +76,4 @@ fn may_ask(kind: Kind, uid: u32) -> bool {
         Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim => is_owner(uid),
         Kind::Scrub | Kind::Revoke | Kind::Quotas => is_owner(uid),
     }
-}
-
-/// Returns whether a user could read the volume itself.
-pub fn is_owner(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

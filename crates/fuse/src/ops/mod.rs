@@ -51,6 +51,11 @@ pub struct Context<'a> {
     pub tid: u32,
 }
 
+/// Returns whether a user could read the volume itself.
+fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
 /// Returns the attributes of a directory that has not been removed since.
 fn same_dir(volume: &Volume, (dir, generation): (Ino, Generation)) -> Result<Attr, Errno> {
     let attr = volume.attributes().getattr(dir).map_err(gone)?;

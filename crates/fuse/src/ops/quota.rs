@@ -3,7 +3,7 @@
 //! A mount of one subvolume shows and changes the quotas of that subvolume. Paths are from the top
 //! of the mount; ordinary users are told none, as a name above them need not be theirs to know.
 
-use super::{Context, Next};
+use super::{Context, Next, is_owner};
 use crate::protocol::Errno;
 use crate::protocol::control::{
     Answer, Cursor, Entry, HAS_PATH, IS_EXACT, NO_LIMIT, PAGE, SET_BYTES, SET_INODES,
@@ -66,7 +66,7 @@ fn is_shown(cx: &Context<'_>, quota: &Quota) -> bool {
 }
 
 fn push(cx: &Context<'_>, answer: &mut Answer<'_>, quota: &Quota) -> Result<bool, Errno> {
-    let path = match super::control::is_owner(cx.who.uid) {
+    let path = match is_owner(cx.who.uid) {
         true => path_of(cx, quota.dir),
         false => None,
     };

@@ -1,5 +1,5 @@
-//! A change of owners, permissions, times or access lists of a whole tree, asked of the control file of its top
-//! ([`super::stream`]).
+//! A change of owners, permissions, times or access lists of a whole tree, asked of the control
+//! file of its top ([`super::stream`]).
 //!
 //! The first read starts it, in a thread of its own ([`crate::changing`]); each read returns what
 //! could not be changed since, and the progress. A program that stops reading, or is killed, does
