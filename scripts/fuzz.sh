@@ -29,7 +29,8 @@ case $target in
       exec cargo +nightly test --release --target x86_64-unknown-linux-gnu \
         --manifest-path $manifest --no-default-features --lib -- --nocapture
     fi
-    exec cargo test --manifest-path $manifest --no-default-features --lib -- --nocapture
+    # The program that makes the corpus is only built: nothing else would notice that it cannot be.
+    exec cargo test --manifest-path $manifest --no-default-features --lib --examples -- --nocapture
     ;;
   all) mapfile -t targets < <(basename -s .rs -a fuzz/targets/bin/*.rs) ;;
   *) targets=("$target") ;;

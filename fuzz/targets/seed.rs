@@ -11,7 +11,7 @@ use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};
 use shoal_format::quota;
-use shoal_format::tree_change::{Clause, Level, NewTime, Source, TreeChange};
+use shoal_format::tree_change::{AclEdit, AclEdits, Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
 use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
 use shoal_fuse::protocol::question::{self, Piece, Question, Record};
@@ -201,12 +201,18 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         groups: vec![100, 55],
         uid: Some(7),
         gid: None,
+        acl: None,
         mode: Some(vec![bits(b'+', 0o666), bits(b'-', 0o111)]),
         atime: Some(NewTime::Now),
         mtime: None,
         levels: vec![level; 2],
     };
     put("tree_change", "state", &state.to_bytes())?;
+    let edit = AclEdit { removes: false, tag: 2, perm: 5, id: 1000 };
+    let acl =
+        AclEdits { default: true, keeps_mask: true, edits: vec![edit; 2], ..AclEdits::default() };
+    let lists = TreeChange { mode: None, acl: Some(acl), ..state };
+    put("tree_change", "lists", &lists.to_bytes())?;
     let row = |project, state| quota::Row {
         project,
         state,
@@ -409,7 +415,12 @@ fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         (
             "piece-progress",
             question::Kind::Change,
-            Record::Progress(question::Progress { inodes: 1, failures: 2, untold: 3, cancelled: true }),
+            Record::Progress(question::Progress {
+                inodes: 1,
+                failures: 2,
+                untold: 3,
+                cancelled: true,
+            }),
         ),
     ];
     for (name, kind, record) in pieces {
