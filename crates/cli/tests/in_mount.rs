@@ -249,6 +249,32 @@ fn missing_places_in_a_mount() {
     unmount(&scratch);
 }
 
+/// Answers, in the order of the questions, which GNU's find asks in the same words.
+#[test]
+fn find_asks_as_find_does() {
+    let Some(scratch) = mounted() else { return };
+    if !has_gnu(&["find"]) {
+        return;
+    }
+    scratch.shell("mkdir -p m/t/open").ok();
+    scratch.shell("touch m/t/open/c m/t/open/d").ok();
+    let [theirs, ours] = ["find", "shoal find"].map(|tool| {
+        let places = "t/open/c t/open/d t/open t/open/c -maxdepth 0";
+        let command = "-ok sh -c 'echo $1' sh {} ';' -print";
+        let dirs = "-o -okdir echo {} ';'";
+        let answers = "y\\nno\\nn\\nYes\\nY\\n";
+        let line = format!("cd m && printf '{answers}' | {tool} {places} {command} {dirs}");
+        let ran = scratch.shell(&line);
+        (ran.status(), ran.stdout(), ran.stderr())
+    });
+    assert_eq!(ours, theirs);
+    // The answers are not for the command.
+    let cat = "cd m && printf 'y\\nn\\n' | shoal find t/open/c t/open/d -ok cat ';'";
+    assert_eq!(scratch.shell(cat).stdout(), "");
+    assert!(ours.2.contains("< sh ... t/open/c > ? "), "{}", ours.2);
+    unmount(&scratch);
+}
+
 #[test]
 fn commands_of_find_run_as_those_of_find() {
     let Some(scratch) = mounted() else { return };
@@ -299,22 +325,6 @@ fn commands_of_find_run_as_those_of_find() {
     let relative = "PATH=$PATH:. ; shoal find m -execdir echo ';'";
     scratch.shell(relative).fails(2, &["-execdir", "PATH"]);
     scratch.shoal(["find", "v:/", "-exec", "ls", "{}", ";"]).fails(2, &["-exec", "-print0"]);
-    // Answers, in the order of the questions, which GNU's find asks in the same words.
-    scratch.shell("touch m/t/open/c m/t/open/d").ok();
-    let [theirs, ours] = ["find", "shoal find"].map(|tool| {
-        let places = "t/open/c t/open/d t/open t/open/c -maxdepth 0";
-        let command = "-ok sh -c 'echo $1' sh {} ';' -print";
-        let dirs = "-o -okdir echo {} ';'";
-        let answers = "y\\nno\\nn\\nYes\\nY\\n";
-        let line = format!("cd m && printf '{answers}' | {tool} {places} {command} {dirs}");
-        let ran = scratch.shell(&line);
-        (ran.status(), ran.stdout(), ran.stderr())
-    });
-    assert_eq!(ours, theirs);
-    // The answers are not for the command.
-    let cat = "cd m && printf 'y\\nn\\n' | shoal find t/open/c t/open/d -ok cat ';'";
-    assert_eq!(scratch.shell(cat).stdout(), "");
-    assert!(ours.2.contains("< sh ... t/open/c > ? "), "{}", ours.2);
     // More than one command line holds.
     scratch.shell("mkdir m/many && cd m/many && seq -f %0200g 2000 | xargs touch").ok();
     let counts = scratch.shell("shoal find m/many -type f -exec sh -c 'echo $#' sh {} +").ok();

@@ -26,8 +26,8 @@ const OPTIONS: &[&str] = &[
     "-sc t/empty t/many", "-sc t/a t/many", "-sc t/many t/a/page", "-sc t/empty t/a/page t/soft",
     "-a -d 0 t", "-c -d 0 t/a/b t/empty", "--inodes -sc t/many t/empty", "-B M t", "-BMB -a t",
     "-B 512 -ac t", "-BkB -s t", "--block-size=MiB -sh t", "-h -B 1000 t", "-k -BK -S t",
-    "-b -BK t/a/page t/small", "--time t", "-sc --time t/a t/many", "--time=status --time-style=+%s -S t",
-    "--time=use t/small",
+    "-b -BK t/a/page t/small", "--time t", "-sc --time t/a t/many",
+    "--time=status --time-style=+%s -S t", "--time=use t/small",
     "-ac --time=ctime --time-style=full-iso t", "-d 1 --time --time-style=iso -h t",
 ];
 
