@@ -206,7 +206,7 @@ fn changes_that_are_refused_change_nothing() {
         let all = plant(m);
         let clauses = vec!["u=rw"; 25].join(",");
         fails!(TOOBIG, change(&m.path("t"), &TreeChange::default(), &clauses));
-        let long = vec!["u=rw"; 60].join(",");
+        let long = vec!["u=rw"; 900].join(",");
         fails!(NAMETOOLONG, change(&m.path("t"), &TreeChange::default(), &long));
         fails!(INVAL, change(&m.path("t"), &TreeChange::default(), "u=q"));
         fails!(INVAL, change(&m.path("t"), &TreeChange::default(), ""));
