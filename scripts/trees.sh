@@ -63,6 +63,7 @@ own=(
   'shoal: find -not -user|$shoal find $T -not -user root'
   'shoal: find -size|$shoal find $T -size +20k'
   'shoal: du -s|$shoal du -s $T'
+  'shoal: du -s --kept|$shoal du -s --kept $T'
 )
 own_changing=(
   'shoal: chown -R|$shoal chown -R $owner $T'
@@ -169,6 +170,7 @@ on_shoal() {  # OPTIONS
   "$shoal" mkfs "$work/vol.img" --size 12G >/dev/null
   mount_volume "$work/vol.img" "$work/mnt" ${options:+-o "$options"}
   plant
+  "$shoal" quota set "$T" --bytes none
   rsync -a "$T/" "$C/"
   measure remount "${usual[@]}" ${parallel[@]+"${parallel[@]}"} "${own[@]}"
   measure_changes "${changing[@]}" "${own_changing[@]}"

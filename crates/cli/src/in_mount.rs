@@ -23,8 +23,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::path::Arg;
 use shoal::raw::{
-    Attr, ChangeMark, Code, Error, FileKind, Generation, Ino, Result, SetAttr, SetTime, Time,
-    Totals, TreeChange, TreeChanged,
+    Attr, ChangeMark, Code, Error, FileKind, Generation, Ino, Quota, Result, SetAttr, SetTime,
+    Time, Totals, TreeChange, TreeChanged,
 };
 use shoal_fuse::{Asked, ChangeFound, ChangesEnd, ControlFile, Listed, TreeTold};
 
@@ -168,6 +168,16 @@ impl InMount {
             return None;
         }
         self.with_control(|control| control.totals(subvolumes)).ok()
+    }
+
+    /// Returns the quota that the place has; `None` if it has none, or it cannot be asked for.
+    pub fn quota(&self) -> Option<Quota> {
+        if self.name.is_some() {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(&self.dir, ".", flags, Mode::empty()).ok()?;
+        shoal_fuse::quota_of(dir).ok()?.map(|found| found.quota)
     }
 
     /// Passes what has changed below the place to `each`, which returns whether it wants more.

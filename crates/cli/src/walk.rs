@@ -39,7 +39,9 @@ struct Frame {
     /// The directory.
     found: Found,
     cursor: Cursor,
-    pending: IntoIter<(Found, Option<Arc<Job>>)>,
+    pending: IntoIter<Found>,
+    /// Jobs of those pending directories that are entered, in their order.
+    jobs: IntoIter<Arc<Job>>,
     /// The first batch of its entries, if it was asked for ahead.
     job: Option<Arc<Job>>,
     /// Length of the path that leads to it.
@@ -114,9 +116,13 @@ impl Walk<'_> {
             self.stack.push(frame);
         }
         loop {
+            let depth = self.stack.len();
             let frame = self.stack.last_mut()?;
             self.path.truncate(frame.path_len);
-            if let Some((found, job)) = frame.pending.next() {
+            if let Some(found) = frame.pending.next() {
+                let dir = frame.found.ino;
+                let jobs = &mut frame.jobs;
+                let job = enters(&self.options, depth, dir, &found).then(|| jobs.next()).flatten();
                 return Some(self.found(found, job));
             }
             if frame.cursor == Cursor::End {
@@ -141,14 +147,13 @@ impl Walk<'_> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         frame.cursor = batch.next;
         let dir = frame.found.ino;
-        let mut jobs = Vec::new();
-        let with_job = |found: Found| {
-            let job = enters(&options, depth, dir, &found).then(|| Arc::new(Job::new(found.dir())));
-            jobs.extend(job.clone());
-            (found, job)
-        };
-        let pending: Vec<_> = batch.entries?.into_iter().map(with_job).collect();
-        frame.pending = pending.into_iter();
+        let entries = batch.entries?;
+        let dirs = entries.iter().filter(|found| enters(&options, depth, dir, found));
+        let jobs: Vec<_> = dirs.map(|found| Arc::new(Job::new(found.dir()))).collect();
+        // The entries stay where they are: a copy of each batch would be memory that is fresh from
+        // the system, which cost more than all else.
+        frame.pending = entries.into_iter();
+        frame.jobs = jobs.clone().into_iter();
         ahead.want(jobs);
         Ok(())
     }
@@ -175,7 +180,7 @@ fn enters(options: &Options, depth: usize, dir: Ino, found: &Found) -> bool {
 
 impl Frame {
     fn new(found: Found, job: Option<Arc<Job>>, path_len: usize) -> Frame {
-        let pending = Vec::new().into_iter();
-        Frame { found, cursor: Cursor::After(0), pending, job, path_len }
+        let (pending, jobs) = (Vec::new().into_iter(), Vec::new().into_iter());
+        Frame { found, cursor: Cursor::After(0), pending, jobs, job, path_len }
     }
 }

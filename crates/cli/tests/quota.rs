@@ -93,3 +93,37 @@ fn quotas_of_a_mounted_volume() {
         .ok();
     assert!(scratch.shoal(["fsck", "v"]).ok().contains("clean"));
 }
+
+/// What is kept, beside what is counted.
+#[test]
+fn kept_totals_are_those_of_a_count() {
+    let scratch = with_tree();
+    scratch.shoal(["quota", "set", "v:/home/ann", "--bytes", "none"]).ok();
+    scratch.shoal(["mkdir", "v:/home/bob"]).ok();
+    scratch.shoal(["cp", "t/1", "v:/home/bob/1"]).ok();
+    let same = |places: &[&str], options: &[&str]| {
+        let du =
+            |more: &[&str]| scratch.shoal([&["du", "-s"], options, more, places].concat()).ok();
+        assert_eq!(du(&["--kept"]), du(&[]), "{options:?} {places:?}");
+    };
+    for options in [&[][..], &["--inodes"], &["-hc"], &["-B", "512"]] {
+        same(&["v:/home/ann"], options);
+        // Without a quota, and in another place.
+        same(&["v:/home/ann", "v:/home/bob"], options);
+        same(&["v:/home", "v:/home/ann"], options);
+        same(&["v:/home/ann/1"], options);
+    }
+    assert_eq!(scratch.shoal(["du", "--kept", "v:/home/ann"]).status(), Some(2));
+    if !shoal_skip::can_mount() {
+        return;
+    }
+    scratch.shell("mkdir m && shoal mount v m").ok();
+    same(&["m/home/ann", "m/home/bob"], &["-c"]);
+    // Counted as long as it is open.
+    let open = "exec 3< m/home/ann/1 && rm m/home/ann/1 && shoal du -s --inodes --kept m/home/ann";
+    assert_eq!(scratch.shell(open).ok(), "6\tm/home/ann\n");
+    scratch
+        .shell("for i in $(seq 100); do shoal umount m && exit 0; sleep 0.05; done; exit 1")
+        .ok();
+    same(&["v:/home/ann"], &["--inodes"]);
+}

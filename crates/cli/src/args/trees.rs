@@ -139,6 +139,13 @@ WHAT IS COUNTED:
   A file with several hard links is counted where it is found first, in the order of the
   directories. A place that is within another one is not counted again.
 
+KEPT:
+  With -s --kept the use that is kept with the quota of a directory is printed, at once, however
+  large it is; places without a quota are counted. It is that of this moment, and in three things
+  other than a count: files that are removed but open count until they are freed; what has a quota
+  of its own below does not; a file with names in several trees that was there before the quota
+  counts for one of them.
+
 EXIT STATUS:
   0   Everything was done.
   1   Some of it failed; each failure has a line of its own on standard error.
@@ -148,6 +155,7 @@ EXAMPLES:
     shoal du -sh vol.img:/home/*
     shoal du -d 1 -h vol.img | sort -h
     shoal du --inodes -s vol.img:/cache
+    shoal du -sh --kept /mnt/vol/home/*
 ";
 
 /// Show the space that trees in a volume take
@@ -217,6 +225,12 @@ pub struct DuArgs {
     /// Do not add the sizes of the directories below
     #[arg(short = 'S', long)]
     pub separate_dirs: bool,
+    /// Print what is kept with the quotas of the places, without counting
+    #[arg(long, requires = "summarize", conflicts_with_all = [
+        "apparent_size", "bytes", "exclude", "count_links", "separate_dirs", "one_file_system",
+        "time",
+    ])]
+    pub kept: bool,
     /// Print only what is at least SIZE, or with -SIZE at most
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true)]
     #[arg(value_parser = signed_size)]

@@ -37,8 +37,14 @@ pub fn run(args: &DuArgs) -> Result<u8> {
             }
         }
         counter.counts_each = places.iter().any(|place| is_in_one_of(place, &places));
-        let totals = counter.totals(&places);
+        let kept = counter.kept(&places);
+        let is_known = kept.len() == places.len() && kept.iter().all(Option::is_some);
+        let totals = if is_known { None } else { counter.totals(&places) };
         for (at, place) in places.iter().enumerate() {
+            if let Some(Some(sum)) = kept.get(at) {
+                counter.whole(*sum, &place.path)?;
+                continue;
+            }
             let totals = totals.as_ref().and_then(|totals| totals.get(at));
             match totals.filter(|_| place.attr.kind == FileKind::Directory) {
                 Some(totals) => counter.counted(totals, &place.path)?,
@@ -105,6 +111,20 @@ fn totals_of(place: &Operand, subvolumes: bool) -> Option<Totals> {
         }
         Tree::Mount(mount) => mount.totals(subvolumes),
     }
+}
+
+/// Returns what is kept with the quota of a place; `None` if it has none, or its use is not known.
+fn kept_of(place: &Operand) -> Option<Sum> {
+    let quota = match &place.tree {
+        Tree::Volume(session) => {
+            let quotas = session.volume.quotas();
+            quotas.settle().ok()?;
+            quotas.get(place.attr.ino).ok()?
+        }
+        Tree::Mount(mount) => mount.quota()?,
+    };
+    let is_its_own = quota.dir == place.attr.ino && quota.is_exact;
+    is_its_own.then_some(Sum { bytes: quota.bytes, inodes: quota.inodes, newest: None })
 }
 
 /// Space and inodes.
@@ -175,13 +195,26 @@ impl<'a> Counter<'a> {
         totals.filter(|totals| totals.iter().filter(|totals| totals.linked > 0).count() <= 1)
     }
 
+    /// Returns what is kept of the places, if that is asked for and none is in another one.
+    fn kept(&self, places: &[Operand]) -> Vec<Option<Sum>> {
+        let kept = |place| if self.args.kept { kept_of(place) } else { None };
+        match self.counts_each {
+            true => Vec::new(),
+            false => places.iter().map(kept).collect(),
+        }
+    }
+
     /// Prints a directory that the volume has counted.
     fn counted(&mut self, totals: &Totals, path: &[u8]) -> Result<()> {
         let bytes = match self.is_apparent() {
             true => totals.bytes,
             false => totals.blocks.saturating_mul(512),
         };
-        let sum = Sum { bytes, inodes: totals.inodes(), newest: None };
+        self.whole(Sum { bytes, inodes: totals.inodes(), newest: None }, path)
+    }
+
+    /// Prints a place of which the sum is known.
+    fn whole(&mut self, sum: Sum, path: &[u8]) -> Result<()> {
         self.total.add(sum);
         self.files += sum.inodes;
         self.progress.count(self.files, self.total.bytes, path);
