@@ -94,7 +94,7 @@ fn quotas_of_a_mounted_volume() {
     assert!(scratch.shoal(["fsck", "v"]).ok().contains("clean"));
 }
 
-/// What is kept, beside what is counted.
+/// The use that is kept, beside a count.
 #[test]
 fn kept_totals_are_those_of_a_count() {
     let scratch = with_tree();

@@ -204,7 +204,9 @@ impl ControlFile {
     /// Gives a question.
     pub(super) fn give(&self, question: &Question) -> io::Result<()> {
         let mut page = QuestionPage([0; QUESTION]);
-        question.write(&mut page.0).ok_or(Os::INVAL)?;
+        // Too many directories, or a long mode.
+        let too_long = if question.dirs.is_empty() { Os::NAMETOOLONG } else { Os::INVAL };
+        question.write(&mut page.0).ok_or(too_long)?;
         patiently(|| give(&self.file, &mut page))
     }
 
