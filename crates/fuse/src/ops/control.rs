@@ -62,7 +62,7 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         Kind::SetQuota => quota::set(cx, node, &head)?,
         Kind::RemoveQuota => quota::remove(cx, node)?,
         Kind::Quota => quota::of(cx, node, &mut answer)?,
-        Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer)?,
+        Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer),
     };
     Ok(start + answer.finish(next)?)
 }

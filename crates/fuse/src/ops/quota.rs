@@ -4,7 +4,6 @@
 //! of the mount; ordinary users are told none, as a name above them need not be theirs to know.
 
 use super::{Context, Next, is_owner};
-use crate::protocol::Errno;
 use crate::protocol::control::{
     Answer, Cursor, Entry, HAS_PATH, IS_EXACT, NO_LIMIT, PAGE, SET_BYTES, SET_INODES,
 };
@@ -40,24 +39,24 @@ pub fn of(cx: &Context<'_>, ino: Ino, answer: &mut Answer<'_>) -> Next {
     let shown = |quota: &Quota| is_shown(cx, quota);
     if let Some(quota) = cx.volume.quotas().of(ino)?.filter(shown) {
         // An empty page has room for it.
-        push(cx, answer, &quota)?;
+        push(cx, answer, &quota);
     }
     Ok(None)
 }
 
 /// Lists all quotas; the cursor is the directory of the last one of the page before.
-pub fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
+pub fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let mut last: Cursor = [cursor, 0, 0];
     for quota in cx.volume.quotas().list() {
         if quota.dir.0 <= cursor || !is_shown(cx, &quota) {
             continue;
         }
-        if !push(cx, answer, &quota)? {
-            return Ok(Some(last));
+        if !push(cx, answer, &quota) {
+            return Some(last);
         }
         last = [quota.dir.0, 0, 0];
     }
-    Ok(None)
+    None
 }
 
 fn is_shown(cx: &Context<'_>, quota: &Quota) -> bool {
@@ -65,7 +64,8 @@ fn is_shown(cx: &Context<'_>, quota: &Quota) -> bool {
     top == Ino::ROOT || quota.dir.root() == top.root()
 }
 
-fn push(cx: &Context<'_>, answer: &mut Answer<'_>, quota: &Quota) -> Result<bool, Errno> {
+/// Adds a quota to an answer. Returns whether it fits.
+fn push(cx: &Context<'_>, answer: &mut Answer<'_>, quota: &Quota) -> bool {
     let path = match is_owner(cx.who.uid) {
         true => path_of(cx, quota.dir),
         false => None,
@@ -73,11 +73,11 @@ fn push(cx: &Context<'_>, answer: &mut Answer<'_>, quota: &Quota) -> Result<bool
     let flag = |is: bool, bit| if is { bit } else { 0 };
     let QuotaLimits { bytes, inodes } = quota.limits;
     let limits = [bytes, inodes].map(|limit| limit.unwrap_or(NO_LIMIT).to_le_bytes());
-    Ok(answer.push(&Entry {
+    answer.push(&Entry {
         numbers: [quota.dir.0, quota.bytes, quota.inodes],
         flags: flag(quota.is_exact, IS_EXACT) | flag(path.is_some(), HAS_PATH),
         texts: [path.as_deref().unwrap_or_default(), limits.as_flattened()],
-    }))
+    })
 }
 
 /// Returns the path of a directory from the top of the mount, if a page can hold it.
