@@ -70,6 +70,7 @@ defects! {
     DurableTooEarly "durable-too-early" "a commit says what is durable before its flush";
     NumberBeforeRecord "number-before-record" "a number is free before the record that frees it";
     BatchNameUnchecked "batch-name-unchecked" "a batch trusts a name that it found without locks";
+    BatchFailureUnchecked "batch-failure-unchecked" "a batch fails for what was there before";
 }
 
 impl Defect {
@@ -83,6 +84,7 @@ impl Defect {
                 | Defect::DurableTooEarly
                 | Defect::NumberBeforeRecord
                 | Defect::BatchNameUnchecked
+                | Defect::BatchFailureUnchecked
         )
     }
 }

@@ -268,3 +268,36 @@ fn a_batch_replaces_what_comes_and_goes() {
         assert!(failed.is_none(), "{failed:?}");
     });
 }
+
+/// A file that has one of two names at any time: whichever it is, the batch finds that name taken.
+/// It said `ENOENT` when the second was missing while it resolved its paths, and the first when
+/// it had its locks. Found by seed 1276 of the histories.
+#[test]
+fn a_batch_fails_for_what_is_there_in_its_turn() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).expect("mkfs");
+    let volume = Volume::open_on(device, &OpenOptions::default()).expect("open");
+    let (who, done) = (Caller::root(), AtomicBool::new(false));
+    volume.namespace().create(&who, Ino::ROOT, b"one", 0o600).expect("create");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let names = volume.namespace();
+            while !done.load(Ordering::Relaxed) {
+                for (from, to) in [(b"one", b"two"), (b"two", b"one")] {
+                    let flags = Default::default();
+                    names.rename(&who, Ino::ROOT, from, Ino::ROOT, to, flags).expect("rename");
+                }
+            }
+        });
+        let file = BatchOp::File { path: b"one", mode: 0o600, contents: b"", replace: false };
+        let link = BatchOp::Link { from: b"two", to: b"two" };
+        let mut failed = None;
+        for _ in 0..from_environment("SHOAL_LINEAR_BATCHES", 20_000) {
+            let result = volume.batch(&who, Ino::ROOT, &[file, link]);
+            let is_taken = result.as_ref().is_err_and(|e| e.code() == Code::Exists);
+            failed = failed.or((!is_taken).then_some(result));
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
+}

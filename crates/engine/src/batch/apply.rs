@@ -130,7 +130,7 @@ impl<'b, 'l> Applying<'b, 'l> {
             }
             Step::SetAttr { ino, set } => self.set_attr(txn, *ino, set),
             Step::SetXattr { ino, name, value } => self.set_xattr(txn, *ino, name, *value),
-            Step::Fails(error) => Err(Undone::Error(error.clone())),
+            Step::Fails(error) => Err(error.clone().into()),
         }
     }
 

@@ -17,7 +17,8 @@
 //! The proof: until the record is staged all inodes concerned are locked, and every reader of an
 //! inode or of a directory's entries takes its lock, so readers see all or nothing. One record is
 //! replayed whole or not at all. If a name means something else under the locks than when it was
-//! resolved, all is taken back and begun again.
+//! resolved, all is taken back and begun again. So is a batch that fails for what a name meant then
+//! (`premises.rs`).
 //!
 //! The cost: a batch is limited by its record, [`BATCH_MAX`] bytes: 156 and the name for each
 //! new file, more for contents in the inode. An inode whose attributes need an intent (`xattr/`)
@@ -26,6 +27,7 @@
 mod apply;
 mod hashed;
 mod locks;
+mod premises;
 mod prepared;
 mod rights;
 mod view;
@@ -136,7 +138,7 @@ impl Batches<'_> {
         let root = self.0.root(batch.start)?;
         let _renames = batch.moves.then(|| root.rename.lock());
         let locks = Locks::take(&batch.inodes);
-        if !batch.is_there(&locks) {
+        if !batch.premises.hold(self, &locks)? {
             return Ok(Err(Stop::Changed));
         }
         txn.make_revocable();

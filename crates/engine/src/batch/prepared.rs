@@ -1,20 +1,16 @@
 //! A batch that has been resolved, until it is committed or given up.
 
 use super::Stop;
-use super::hashed::Hashed;
-use super::locks::Locks;
-use super::rights::Rights;
+use super::premises::Premises;
 use crate::batch::Batches;
 use crate::namei::birth::New;
 use crate::namei::rename::Names;
 use crate::types::SetAttr;
 use shoal_base::{Error, Ino};
 use shoal_format::extent::Extent;
-use shoal_format::inode::Inode;
 use shoal_itable::InodeRef;
 use shoal_space::Hold;
 use std::cell::Cell;
-use std::collections::HashMap;
 
 /// A change of a batch, resolved to directories and names.
 pub(super) enum Step<'o> {
@@ -84,10 +80,7 @@ pub(super) struct Prepared<'s, 'o> {
     pub used: Cell<bool>,
     /// Keep what has been written until the batch is committed.
     pub holds: Vec<Hold<'s>>,
-    /// Inodes that paths led to, and their generations: another file may have got the number since.
-    pub seen: HashMap<Ino, u32, Hashed>,
-    /// Permissions that those of the view were derived from ([`Rights::base`]).
-    pub bases: Vec<(Ino, [u32; 4])>,
+    pub premises: Premises,
 }
 
 impl Prepared<'_, '_> {
@@ -107,20 +100,6 @@ impl Prepared<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Returns whether what paths led to is still there, now that it is locked, with the
-    /// permissions that others were derived from.
-    pub fn is_there(&self, locks: &Locks<'_>) -> bool {
-        let is_there = self.seen.iter().all(|(ino, generation)| {
-            let same = |inode: &Inode| inode.core.in_use() && inode.core.generation == *generation;
-            // Those that are not locked were only on the way.
-            locks.look(*ino, same).unwrap_or(true)
-        });
-        let is_same = |(ino, base): &(Ino, [u32; 4])| {
-            locks.look(*ino, |inode| Rights::decided_by(&inode.core) == *base).unwrap_or(true)
-        };
-        is_there && self.bases.iter().all(is_same)
     }
 
     /// All changes have been made: the new inodes are in use, also if the commit fails.

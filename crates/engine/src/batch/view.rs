@@ -2,6 +2,7 @@
 
 use super::Stop;
 use super::hashed::Hashed;
+use super::premises::Premises;
 use super::prepared::{Make, Prepared, Step};
 use super::rights::Rights;
 use crate::attributes::check_of_batch;
@@ -42,12 +43,9 @@ struct View<'s, 'w, 'o> {
     /// New inodes, which nobody else can find, and where each is.
     fresh: Vec<InodeRef>,
     fresh_at: HashMap<Ino, usize, Hashed>,
-    /// Inodes that paths led to, and their generations.
-    seen: HashMap<Ino, u32, Hashed>,
     /// Permissions of directories that are new or are changed, or in which a directory is new.
     rights: HashMap<Ino, Rights, Hashed>,
-    /// Those of directories that are there already, before the batch ([`Rights::base`]).
-    bases: Vec<(Ino, [u32; 4])>,
+    premises: Premises,
 }
 
 /// A directory in which names change.
@@ -66,6 +64,20 @@ pub(super) fn resolve<'s, 'o>(
     start: Ino,
     ops: &[BatchOp<'o>],
 ) -> Result<Prepared<'s, 'o>, Stop> {
+    let batch = resolve_with(volume, who, start, ops, Premises::default())?;
+    match batch.steps.last() {
+        Some(Step::Fails(_)) => resolve_with(volume, who, start, ops, Premises::of_failure()),
+        _ => Ok(batch),
+    }
+}
+
+fn resolve_with<'s, 'o>(
+    volume: Batches<'s>,
+    who: &Caller,
+    start: Ino,
+    ops: &[BatchOp<'o>],
+    premises: Premises,
+) -> Result<Prepared<'s, 'o>, Stop> {
     let root = volume.0.root(start).map_err(|e| Stop::Failed(0, e))?;
     let mut view = View {
         volume,
@@ -80,9 +92,8 @@ pub(super) fn resolve<'s, 'o>(
         known: HashMap::default(),
         fresh: Vec::new(),
         fresh_at: HashMap::default(),
-        seen: HashMap::default(),
         rights: HashMap::default(),
-        bases: Vec::new(),
+        premises,
     };
     let (mut steps, mut bytes) = (Vec::with_capacity(ops.len()), 0);
     for op in ops {
@@ -103,14 +114,14 @@ pub(super) fn resolve<'s, 'o>(
     }
     let moves = steps.iter().any(|step| matches!(step, Step::Rename(_)));
     let fresh = view.fresh.iter().map(|inode| inode.ino).collect();
-    let (seen, bases) = (view.seen, view.bases);
+    let premises = view.premises;
     let mut inodes = view.fresh;
     inodes.extend(view.known.into_values());
     inodes.sort_unstable_by_key(|inode| inode.ino);
     let twice = inodes.windows(2).any(|pair| pair[0].ino == pair[1].ino);
     let (holds, used) = (Vec::new(), Cell::new(false));
     let batch =
-        Prepared { volume, start, steps, inodes, moves, bytes, fresh, used, holds, seen, bases };
+        Prepared { volume, start, steps, inodes, moves, bytes, fresh, used, holds, premises };
     // An inode that was found has been freed since, and its number is that of a new one: its
     // lock would be waited for by the one who holds it.
     if twice { Err(Stop::Changed) } else { Ok(batch) }
@@ -253,7 +264,7 @@ impl<'s, 'o> View<'s, '_, 'o> {
                 let _section = Section::begin();
                 Rights::of(self.volume.permissions(), dir, &inode.read().inode)
             })?;
-            self.bases.push((dir, rights.base()));
+            self.premises.rights(dir, rights.base())?;
             self.rights.insert(dir, rights);
         }
         self.rights.get_mut(&dir).ok_or(Error::Code(Code::Stale))
@@ -273,7 +284,8 @@ impl<'s, 'o> View<'s, '_, 'o> {
     }
 
     /// Looks a name up in a directory of [`View::place`]. Returns `None` for a name that is free.
-    fn last(&self, dir: Ino, name: &[u8]) -> Result<Option<Node>> {
+    fn last(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Node>> {
+        self.asks(dir)?;
         if self.is_closed(dir) {
             return Ok(None);
         }
@@ -283,8 +295,21 @@ impl<'s, 'o> View<'s, '_, 'o> {
         if self.made.contains_key(&dir) {
             return Ok(None);
         }
-        let Some(found) = self.volume.directories().find_entry(dir, name)? else { return Ok(None) };
+        let found = self.volume.directories().find_entry(dir, name)?;
+        self.premises.answer(dir, name, found.map(|entry| entry.child));
+        let Some(found) = found else { return Ok(None) };
         Ok(FileKind::from_dirent_type(found.kind).map(|kind| Node { ino: found.child, kind }))
+    }
+
+    /// Before a lookup of a batch that fails. Directories of another subvolume are not locked.
+    fn asks(&mut self, dir: Ino) -> Result<()> {
+        let is_old = dir.root() == self.start.root() && !self.made.contains_key(&dir);
+        if self.premises.with_answers() && is_old {
+            let inode = self.concerns(dir)?;
+            let decided_by = Rights::decided_by(&inode.read().inode.core);
+            self.premises.rights(dir, decided_by)?;
+        }
+        Ok(())
     }
 
     /// Returns whether the caller may not look names up in a directory of [`View::place`].
@@ -419,15 +444,21 @@ impl Lookup for View<'_, '_, '_> {
             return if too_long { Err(Error::Code(Code::NameTooLong)) } else { Ok(None) };
         }
         // As the batch leaves them, they have been asked.
-        let who = if rights.is_some() { &self.trusted } else { self.who };
-        match self.volume.namespace().lookup(who, dir, name) {
+        let trusted = rights.is_some();
+        self.asks(dir)?;
+        let who = if trusted { &self.trusted } else { self.who };
+        let found = match self.volume.namespace().lookup(who, dir, name) {
             Ok(Entry { ino, kind, generation, .. }) => {
-                self.seen.entry(ino).or_insert(generation.0);
-                Ok(Some(Node { ino, kind }))
+                self.premises.see(ino, generation.0);
+                Some(Node { ino, kind })
             }
-            Err(Error::Code(Code::NotFound)) => Ok(None),
-            Err(e) => Err(e),
+            Err(Error::Code(Code::NotFound)) => None,
+            Err(e) => return Err(e),
+        };
+        if dir.root() == self.start.root() {
+            self.premises.answer(dir, name, found.map(|node| node.ino));
         }
+        Ok(found)
     }
     fn target(&mut self, link: Ino) -> Result<Vec<u8>> {
         match self.made.get(&link) {
