@@ -1,7 +1,8 @@
 //! Operations of several threads on the same names can be put in an order.
 
 use shoal::raw::{
-    BatchOp, Caller, Code, Error, Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on,
+    BatchOp, Caller, Code, Error, Ino, MemDevice, MkfsOptions, OpenOptions, TreeCheck, Volume,
+    mkfs_on,
 };
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::linear::history::{Event, History};
@@ -300,4 +301,46 @@ fn a_batch_fails_for_what_is_there_in_its_turn() {
         done.store(true, Ordering::Relaxed);
         assert!(failed.is_none(), "{failed:?}");
     });
+}
+
+/// A tree that is removed while a file takes its place, with its inode number: the file was taken
+/// for the tree, lost its link as if it had one alone, and its directory counted one directory
+/// fewer. Found by seed 15255 of the scheduled volumes.
+#[test]
+fn a_file_in_the_place_of_a_tree_is_no_tree() {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    mkfs_on(device.clone(), &MkfsOptions::default()).expect("mkfs");
+    let volume = Volume::open_on(device, &OpenOptions::default()).expect("open");
+    let (who, done) = (Caller::root(), AtomicBool::new(false));
+    let names = volume.namespace();
+    let remove = || names.remove_tree(&who, Ino::ROOT, b"name", TreeCheck::Top);
+    let rounds = || -> Result<(), Error> {
+        for _ in 0..from_environment("SHOAL_LINEAR_TREES", 20_000) {
+            let tree = names.mkdir(&who, Ino::ROOT, b"name", 0o700)?;
+            let _gone = remove();
+            let file = names.create(&who, Ino::ROOT, b"name", 0o600)?;
+            if file.ino == tree.ino {
+                let _gone = names.link(&who, file.ino, Ino::ROOT, b"other");
+            }
+            let _gone = remove();
+            let _none = names.unlink(&who, Ino::ROOT, b"other");
+        }
+        Ok(())
+    };
+    let (rounds, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut result = Ok(());
+            while !done.load(Ordering::Relaxed) && result.is_ok() {
+                result = remove().or_else(|e| if e.is(Code::NotFound) { Ok(()) } else { Err(e) });
+            }
+            result
+        });
+        let rounds = rounds();
+        done.store(true, Ordering::Relaxed);
+        (rounds, other.join())
+    });
+    rounds.expect("names come and go");
+    other.expect("no panic").expect("remove_tree");
+    let report = volume.check(&mut |_, _| {}).expect("check");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
 }

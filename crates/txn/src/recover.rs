@@ -95,6 +95,9 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         Recovered { needed: true, records: end.records, bytes: end.bytes, torn: end.torn };
     if store.options.read_only {
         store.replayed.store(end.end.lsn.0, Ordering::Relaxed);
+        // A checkpoint may have been under way in the crash. Objects of the records behind it were
+        // born in the epoch that it had begun.
+        store.epoch.fetch_add(1, Ordering::Relaxed);
         return Ok(recovered);
     }
     for seg in &end.segments {

@@ -8,7 +8,7 @@ use crate::namei::Namespace;
 use crate::orphans::Left;
 use crate::permissions;
 use crate::records;
-use crate::types::{Caller, FileKind, TreeCheck};
+use crate::types::{Caller, Entry, FileKind, TreeCheck};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::first_key;
 
@@ -43,20 +43,21 @@ impl Namespace<'_> {
             if check == TreeCheck::Tree && !who.bypasses() && top.ino.root() == dir.root() {
                 self.may_empty(who, top.ino)?;
             }
-            let taken = self.0.reading_first(|| self.take_top(who, dir, name, top.ino))?;
+            let taken = self.0.reading_first(|| self.take_top(who, dir, name, &top))?;
             if let Some(left) = taken {
                 return self.orphans().settle(left);
             }
         }
     }
 
-    /// Removes the name of a directory. Returns `None` if the name now has another inode.
+    /// Removes the name of a directory. Returns `None` if the name now has another inode, or one
+    /// that has got the number of this.
     fn take_top(
         self,
         who: &Caller,
         dir: Ino,
         name: &[u8],
-        top: Ino,
+        top: &Entry,
     ) -> Result<Option<Option<Left>>> {
         let root = self.0.root(dir)?;
         let mut txn = self.0.begin(records::UNLINK)?;
@@ -65,12 +66,15 @@ impl Namespace<'_> {
         let dir_ref = root.table.get(dir)?;
         let mut parent = dir_ref.write();
         let found = self.entry_to_remove(who, &parent, name)?;
-        if found.child != top {
+        if found.child != top.ino {
             return Ok(None);
         }
         let child_ref = root.table.get(found.child)?;
         let mut child = child_ref.write();
         self.check_child(&found, &child)?;
+        if child.inode().core.generation != top.generation.0 {
+            return Ok(None);
+        }
         permissions::check_sticky(who, &parent.inode().core, &child.inode().core)?;
         if found.child == Ino::ROOT {
             return Err(Error::Code(Code::Busy));
