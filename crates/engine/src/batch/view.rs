@@ -66,7 +66,10 @@ pub(super) fn resolve<'s, 'o>(
 ) -> Result<Prepared<'s, 'o>, Stop> {
     let batch = resolve_with(volume, who, start, ops, Premises::default())?;
     match batch.steps.last() {
-        Some(Step::Fails(_)) => resolve_with(volume, who, start, ops, Premises::of_failure()),
+        // What the device or the memory refuses has no premises, and is not tried again.
+        Some(Step::Fails(Error::Code(code))) if *code != Code::NoMemory => {
+            resolve_with(volume, who, start, ops, Premises::of_failure())
+        }
         _ => Ok(batch),
     }
 }
