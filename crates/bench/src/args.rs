@@ -67,6 +67,10 @@ pub struct Args {
     /// `overwrite`: percent of the volume that the files take, as df counts
     #[arg(long, default_value_t = 80, value_name = "PERCENT")]
     pub fill: u32,
+    /// `parents`: one of the settings only, in one round unless more are asked for
+    #[cfg(feature = "lab")]
+    #[arg(long, value_name = "SETTING", value_parser = ["off", "shortcut", "intents"])]
+    pub setting: Option<String>,
     /// `make-tree`: what the tree looks like
     #[arg(long, value_enum, default_value_t = Like::Maildir, value_name = "KIND")]
     pub like: Like,
@@ -319,6 +323,10 @@ impl Args {
         if matches!(self.workload, Workload::Age | Workload::MakeTree) && self.reuse {
             return Err(BenchError::new(format!("{name} takes no --reuse")));
         }
+        #[cfg(feature = "lab")]
+        if self.workload != Workload::Parents && self.setting.is_some() {
+            return Err(BenchError::new("--setting is an option of parents"));
+        }
         if self.workload == Workload::MakeTree && self.rounds > 1 {
             return Err(BenchError::new("make-tree takes no --rounds"));
         }
@@ -428,6 +436,7 @@ mod tests {
             "create --target vol:/x --holes",
             "stat --target vol:/x --plot /y",
             "age --target vol:/x --reuse",
+            "create --target vol:/x --setting off",
         ] {
             assert!(parse(refused).expect("parses").check().is_err(), "{refused}");
         }

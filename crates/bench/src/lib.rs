@@ -53,8 +53,6 @@ mod special;
 
 pub use args::{Args, Like, Target, Workload};
 pub use error::BenchError;
-#[cfg(feature = "lab")]
-pub use lab::compare;
 
 use error::Result;
 

@@ -39,11 +39,11 @@ struct Line {
     seconds: f64,
     cpu_seconds: f64,
     ops_per_second: f64,
-    /// Medians of the rounds' ratios to `off`.
+    /// Medians of the rounds' ratios to `needed`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    seconds_to_off: Option<f64>,
+    seconds_to_needed: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_to_off: Option<f64>,
+    cpu_to_needed: Option<f64>,
     /// Slots taken in a round.
     slots: u64,
 }
@@ -149,8 +149,8 @@ fn print(
                 seconds: of(|s| s.measured.seconds),
                 cpu_seconds: of(|s| s.measured.cpu_seconds),
                 ops_per_second: of(|s| (s.measured.ops as f64 / s.measured.seconds).round()),
-                seconds_to_off: ratio(|s| s.measured.seconds),
-                cpu_to_off: ratio(|s| s.measured.cpu_seconds),
+                seconds_to_needed: ratio(|s| s.measured.seconds),
+                cpu_to_needed: ratio(|s| s.measured.cpu_seconds),
                 slots: mine.last().map_or(0, |s| s.slots),
             }
         })
@@ -160,20 +160,20 @@ fn print(
 
 fn table(lines: &[Line]) -> String {
     let mut text = format!(
-        "{:<8} {:>7} {:>12} {:>8} {:>7} {:>8} {:>7} {:>9}\n",
-        "tracking", "threads", "truncates/s", "wall s", "to off", "cpu s", "to off", "slots"
+        "{:<8} {:>7} {:>12} {:>8} {:>9} {:>8} {:>9} {:>9}\n",
+        "tracking", "threads", "truncates/s", "wall s", "to needed", "cpu s", "to needed", "slots"
     );
-    let to_off = |ratio: Option<f64>| ratio.map_or_else(String::new, |r| format!("{r:.3}"));
+    let to_needed = |ratio: Option<f64>| ratio.map_or_else(String::new, |r| format!("{r:.3}"));
     for line in lines {
         text.push_str(&format!(
-            "{:<8} {:>7} {:>12.0} {:>8.3} {:>7} {:>8.3} {:>7} {:>9}\n",
+            "{:<8} {:>7} {:>12.0} {:>8.3} {:>9} {:>8.3} {:>9} {:>9}\n",
             line.tracking,
             line.threads,
             line.ops_per_second,
             line.seconds,
-            to_off(line.seconds_to_off),
+            to_needed(line.seconds_to_needed),
             line.cpu_seconds,
-            to_off(line.cpu_to_off),
+            to_needed(line.cpu_to_needed),
             line.slots
         ));
     }

@@ -42,7 +42,8 @@ enum Task {
     Linear(Rest),
     /// Use a mount, kill its server, check, compare; again and again
     Soak(Rest),
-    /// Run shoal bench with studies that no release has
+    /// Measure Shoal beside other filesystems, and write the report (--quick, --full, --help); or run
+    /// one workload of shoal bench, or a study that no release has
     Lab(Rest),
     /// Time creates with the checks of our own code and without
     ChecksCost {
@@ -127,11 +128,7 @@ fn run(task: Task) -> Result<ExitCode, String> {
                 code => Ok(code),
             }
         }
-        Task::Lab(rest) => {
-            let lab =
-                "run --quiet --release --package shoal-bench --features lab --bin shoal-lab --";
-            cargo(root, lab, &rest)
-        }
+        Task::Lab(rest) => lab(root, rest),
         Task::ChecksCost { rounds } => checks_cost::run(root, rounds).map(|()| ExitCode::SUCCESS),
         Task::Tour(rest) => start(root, "scripts/tour.sh", &rest),
         Task::Ci(rest) => start(root, ".ci/run", &rest),
@@ -143,6 +140,35 @@ fn freeze(root: &Path, check: bool) -> Result<ExitCode, String> {
     let words = "test --quiet --package shoal-sim --test frozen -- --ignored --nocapture";
     let mut command = cargo_command(root, words);
     command.env("FROZEN", if check { "check" } else { "write" });
+    finish(command)
+}
+
+/// Builds the programs of the laboratory, and starts it; or only the one with the studies.
+fn lab(root: &Path, mut rest: Rest) -> Result<ExitCode, String> {
+    const TASKS: [&str; 5] = ["run", "report", "compare", "tools", "instructions"];
+    let first = rest.rest.first().map(|word| word.to_string_lossy().into_owned());
+    let is_option = first.as_ref().is_none_or(|word| word.starts_with('-'));
+    let studies = "--package shoal-bench --features lab --bin shoal-lab";
+    if !is_option && !TASKS.contains(&first.as_deref().unwrap_or_default()) {
+        return cargo(root, &format!("run --quiet --release {studies} --"), &rest);
+    }
+    if is_option {
+        rest.rest.insert(0, "run".into());
+    }
+    // One at a time: together, the command would have the features of the studies.
+    let none = Rest { rest: Vec::new() };
+    for what in
+        ["--package shoal-cli", studies, "--package shoal-peers", "--package shoal-laboratory"]
+    {
+        let code = cargo(root, &format!("build --quiet --release {what}"), &none)?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
+        }
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let program = root.join(target).join("release/laboratory");
+    let mut command = Command::new(program);
+    command.args(&rest.rest).current_dir(root);
     finish(command)
 }
 

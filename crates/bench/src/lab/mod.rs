@@ -3,19 +3,13 @@
 //!
 //! | module | study |
 //! | --- | --- |
-//! | `rank`, `compare` | two samples, two runs: what differs by more than noise |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 //! | `parents` | the cost of parent pointers |
 //! | `whole` | `memory`, `checkpoint`: workloads about a volume as a whole |
 
-mod rank;
-
-mod compare;
 mod index;
 mod parents;
 mod whole;
-
-pub use compare::compare;
 
 use crate::args::{Args, Target, Workload};
 use crate::error::Result;
@@ -26,9 +20,7 @@ use shoal::raw::{Lab, OpenOptions, TruncateTracking};
 use std::io::Write;
 
 /// Tracking of files that are truncated.
-const TRACKING: [(&str, TruncateTracking); 4] = [
-    // The same code twice: the ratio of the two is the noise of the measurement.
-    ("off", TruncateTracking::AsNeeded),
+const TRACKING: [(&str, TruncateTracking); 3] = [
     ("needed", TruncateTracking::AsNeeded),
     ("table", TruncateTracking::Table),
     ("list", TruncateTracking::List),

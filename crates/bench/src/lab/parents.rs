@@ -6,6 +6,9 @@
 //! What is added is the median of the rounds' own ratios, so that a machine that slows down in the
 //! middle does not count as a cost. Times include making everything durable afterwards: what a
 //! call leaves for the next checkpoint is part of its price.
+//!
+//! With `--setting` there is nothing to compare: one setting, one round. `laboratory instructions`
+//! counts the instructions of its phases between the calls of `boundary`, by that name.
 
 use crate::args::Args;
 use crate::driver::{Driver, Target};
@@ -81,6 +84,26 @@ struct Sample {
     seconds: f64,
     cpu_seconds: f64,
     intents: u64,
+    transactions: u64,
+    journal_bytes: u64,
+}
+
+/// Counters of a volume.
+#[derive(Clone, Copy)]
+struct Counted {
+    intents: u64,
+    transactions: u64,
+    journal_bytes: u64,
+}
+
+impl Counted {
+    fn of(target: &VolumeTarget) -> Counted {
+        Counted {
+            intents: target.counter("attr_intents"),
+            transactions: target.counter("transactions"),
+            journal_bytes: target.counter("journal_bytes"),
+        }
+    }
 }
 
 /// One JSON line.
@@ -95,20 +118,30 @@ struct Line {
     seconds: f64,
     cpu_seconds: f64,
     ops_per_second: f64,
-    /// Medians of the rounds' ratios to `off`, less 1.
-    added_seconds: f64,
-    added_cpu: f64,
+    /// Medians of the rounds' ratios to `off`, less 1; none if `off` was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added_cpu: Option<f64>,
     /// Attributes changed through intents, in a round.
     intents: u64,
+    /// Transactions committed to the journal, in a round.
+    transactions: u64,
+    /// Bytes of the journal's records, in a round.
+    journal_bytes: u64,
 }
 
 /// Runs all rounds and prints a row for each phase and setting.
 pub(crate) fn run(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<()> {
-    let rounds = if args.rounds > 1 { args.rounds } else { ROUNDS };
+    let only = args.setting.as_deref();
+    let settings: Vec<usize> = (0..SETTINGS.len())
+        .filter(|setting| only.is_none_or(|name| SETTINGS[*setting].0 == name))
+        .collect();
+    let rounds = if args.rounds > 1 || only.is_some() { args.rounds } else { ROUNDS };
     let mut samples = vec![[const { Vec::new() }; SETTINGS.len()]; PHASES.len()];
     for round in 0..rounds as usize {
-        for turn in 0..SETTINGS.len() {
-            let setting = (round + turn) % SETTINGS.len();
+        for turn in 0..settings.len() {
+            let setting = settings[(round + turn) % settings.len()];
             let times = one_volume(args, path, SETTINGS[setting])?;
             for (phase, sample) in times.into_iter().enumerate() {
                 samples[phase][setting].push(sample);
@@ -119,10 +152,16 @@ pub(crate) fn run(args: &Args, path: &Path, report: &mut Report<'_>) -> Result<(
         .iter()
         .zip(&samples)
         .flat_map(|((name, _), of_phase)| {
-            (0..SETTINGS.len()).map(|setting| line(args, name, setting, of_phase))
+            settings.iter().map(|setting| line(args, name, *setting, of_phase))
         })
         .collect();
     report.lines(&lines, table)
+}
+
+/// Separates the phases for a profiler, which finds it by its name.
+#[inline(never)]
+fn boundary(next: usize) {
+    std::hint::black_box(next);
 }
 
 /// All phases on a fresh volume.
@@ -138,15 +177,22 @@ fn one_volume(
     make_directories(args, &target)?;
     target.settle()?;
     let mut samples = Vec::with_capacity(PHASES.len());
-    for (_, work) in PHASES {
-        let intents = target.counter("attr_intents");
+    for (phase, (_, work)) in PHASES.into_iter().enumerate() {
+        let before = Counted::of(&target);
+        boundary(phase);
         let (cpu, start) = (resources::cpu_seconds(), Instant::now());
         run_phase(args, &target, 0, work)?;
         target.settle()?;
+        let (seconds, cpu_seconds) =
+            (start.elapsed().as_secs_f64(), resources::cpu_seconds() - cpu);
+        boundary(phase + 1);
+        let after = Counted::of(&target);
         samples.push(Sample {
-            seconds: start.elapsed().as_secs_f64(),
-            cpu_seconds: resources::cpu_seconds() - cpu,
-            intents: target.counter("attr_intents") - intents,
+            seconds,
+            cpu_seconds,
+            intents: after.intents - before.intents,
+            transactions: after.transactions - before.transactions,
+            journal_bytes: after.journal_bytes - before.journal_bytes,
         });
     }
     target.finish()?;
@@ -156,8 +202,10 @@ fn one_volume(
 fn line(args: &Args, workload: &'static str, setting: usize, phase: &[Vec<Sample>; 3]) -> Line {
     let (off, mine) = (&phase[0], &phase[setting]);
     let of = |f: fn(&Sample) -> f64| median(mine.iter().map(f));
-    let added =
-        |f: fn(&Sample) -> f64| median(mine.iter().zip(off).map(|(m, o)| f(m) / f(o))) - 1.0;
+    let added = |f: fn(&Sample) -> f64| {
+        let ratios = mine.iter().zip(off).map(|(m, o)| f(m) / f(o));
+        (!off.is_empty()).then(|| median(ratios) - 1.0)
+    };
     let ops = args.files * args.threads as u64;
     let seconds = of(|s| s.seconds);
     Line {
@@ -172,6 +220,8 @@ fn line(args: &Args, workload: &'static str, setting: usize, phase: &[Vec<Sample
         added_seconds: added(|s| s.seconds),
         added_cpu: added(|s| s.cpu_seconds),
         intents: mine.last().map_or(0, |s| s.intents),
+        transactions: mine.last().map_or(0, |s| s.transactions),
+        journal_bytes: mine.last().map_or(0, |s| s.journal_bytes),
     }
 }
 
@@ -181,9 +231,9 @@ fn table(lines: &[Line]) -> String {
         "", "parents", "cpu s", "added", "wall s", "added", "calls/s", "intents"
     );
     for line in lines {
-        let added = |ratio: f64| match line.parents {
-            "off" => String::new(),
-            _ => format!("{:+.1} %", ratio * 100.0),
+        let added = |ratio: Option<f64>| match (line.parents, ratio) {
+            ("off", _) | (_, None) => String::new(),
+            (_, Some(ratio)) => format!("{:+.1} %", ratio * 100.0),
         };
         text.push_str(&format!(
             "{:<20} {:<9} {:>9.3} {:>8} {:>9.3} {:>8} {:>11.0} {:>9}\n",
@@ -198,4 +248,39 @@ fn table(lines: &[Line]) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn one_setting_alone_runs_once() {
+        let path = std::env::temp_dir().join(format!("shoal-parents.{}", std::process::id()));
+        let line = "bench parents --setting intents --files 40 --per-dir 20 --dirs 2 --json";
+        let target = format!("vol:{}", path.display());
+        let words = line.split(' ').chain(["--target", &target]);
+        let args = <Command as clap::Parser>::try_parse_from(words).expect("parses").args;
+        let mut out = Vec::new();
+        crate::run_into(&args, &mut out).expect("runs");
+        let text = String::from_utf8(out).expect("text");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(lines.len(), PHASES.len());
+        for (line, (name, _)) in lines.iter().zip(PHASES) {
+            assert_eq!((&line["workload"], &line["parents"]), (&name.into(), &"intents".into()));
+            assert_eq!(line["rounds"], 1);
+            assert!(line.get("added_cpu").is_none(), "{line}");
+            // A record is never empty, and each call commits a transaction, alone or with others.
+            assert!(line["transactions"].as_u64() > Some(0), "{line}");
+            assert!(line["journal_bytes"].as_u64() > line["transactions"].as_u64(), "{line}");
+        }
+        assert!(!path.exists());
+    }
 }

@@ -21,7 +21,7 @@ static ALLOCATOR: Arena = Arena;
 /// Files in each directory: together more leaves than fit under one inner node.
 const FILES: u32 = 14_000;
 /// Traced calls of each kind, per thread.
-const CALLS: u32 = 24;
+pub(crate) const CALLS: u32 = 24;
 /// Distance between the file numbers of successive calls.
 const STRIDE: u32 = 97;
 
@@ -164,8 +164,8 @@ impl Worker {
 
 /// Moves of a line from the other thread's cache.
 #[derive(Default)]
-struct Line {
-    moves: u32,
+pub(crate) struct Line {
+    pub moves: u32,
     /// Calls in which it moved.
     calls: BTreeSet<usize>,
     /// Descriptions of its writes, with their number.
@@ -174,7 +174,7 @@ struct Line {
 
 /// Simulates the accesses of two processors with separate caches, in turn for each call. A line
 /// moves if one uses it after the other has written it, or writes it after the other has read it.
-fn moves(logs: &[Vec<Vec<Access>>; 2]) -> BTreeMap<usize, Line> {
+pub(crate) fn moves(logs: &[Vec<Vec<Access>>; 2]) -> BTreeMap<usize, Line> {
     let mut lines: BTreeMap<usize, Line> = BTreeMap::new();
     // The processors that have a line.
     let mut have: BTreeMap<usize, u8> = BTreeMap::new();
@@ -259,6 +259,12 @@ fn judge(expected: &Expected, logs: &[Vec<Vec<Access>>; 2]) -> Vec<String> {
         println!("{:7.3} a call, {lines} lines, {name}", per_call(moves));
     }
     println!("== {call:?}: {:.3} moves a call", per_call(all));
+    println!(
+        "{{\"workload\":\"shared-lines\",\"call\":\"{call:?}\",\"tracking\":\"needed\",\
+         \"ops\":{},\"moves\":{:.3}}}",
+        2 * CALLS,
+        per_call(all)
+    );
     let share = |file: &str| per_call(files.get(file).map_or(0, |calls| calls.len() as u32));
     let mut wrong = Vec::new();
     for file in files.keys().map(String::as_str) {

@@ -4,7 +4,7 @@
 //! Neither assumes that times are normally distributed, which they are not: noise only makes them
 //! longer.
 
-use crate::report::median;
+use crate::sample::median;
 
 /// Samples up to this size, without equal values, are compared exactly.
 const EXACT: usize = 40;
@@ -80,7 +80,7 @@ fn above(z: f64) -> f64 {
 /// Returns the ratio of the medians of `b` and `a`, and the interval in which it is with 95 % of
 /// the resamples (Efron, 1979). The same for the same samples.
 pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, [f64; 2]) {
-    let of = |a: &[f64], b: &[f64]| median(b.iter().copied()) / median(a.iter().copied());
+    let of = |a: &[f64], b: &[f64]| median(b) / median(a);
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut resample = |from: &[f64]| -> Vec<f64> {
         (0..from.len()).map(|_| from[(random(&mut state) % from.len() as u64) as usize]).collect()

@@ -1,18 +1,19 @@
-//! `shoal-lab compare A B`: which figures of two runs differ by more than their noise.
+//! `cargo xtask lab compare A B`: which figures of two runs differ by more than their noise.
 //!
-//! A run is a file of lines as `--json` prints them, of several rounds or of several calls. Lines
+//! A run is a file of lines as `--json` prints them, of several rounds or of several calls; or a
+//! raw file of the laboratory, or a folder of such files. Lines
 //! that agree in their words and in the number of threads are samples of one measurement; every
 //! number in them is a figure. Where a line for all rounds follows those of the rounds it is left
 //! out.
 //!
 //! For each figure: the medians, their ratio with an interval of 95 %, and the probability that two
-//! runs of the same code are as far apart ([`rank`](super::rank)). Below [`ALPHA`] it is called a
+//! runs of the same code are as far apart ([`rank`]). Below [`ALPHA`] it is called a
 //! difference. So of a hundred figures that are the same one is called different, and with fewer
 //! than five samples of each none is.
 
-use super::rank;
-use crate::error::{BenchError, Result};
-use crate::report::median;
+use crate::error::{LabError, Result};
+use crate::rank;
+use crate::sample::median;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,7 +24,9 @@ const ALPHA: f64 = 0.01;
 /// Samples that such a probability needs at least.
 const SAMPLES_MIN: usize = 5;
 /// Numbers that say what was done, and are no figures.
-const CONDITIONS: [&str; 4] = ["threads", "ops", "round", "samples"];
+const CONDITIONS: [&str; 6] = ["threads", "ops", "round", "samples", "load", "mhz"];
+/// The object in a line of the laboratory that has the measured program's line.
+const RESULT: &str = "result";
 
 /// The measurements of a run: of each the samples of its figures, by name.
 type Run = BTreeMap<String, BTreeMap<String, Vec<f64>>>;
@@ -32,13 +35,13 @@ type Run = BTreeMap<String, BTreeMap<String, Vec<f64>>>;
 ///
 /// # Errors
 /// A file that cannot be read or is none of `--json`; runs without a measurement in common.
-pub fn compare(a: &Path, b: &Path, out: &mut dyn Write) -> Result<usize> {
+pub(crate) fn compare(a: &Path, b: &Path, out: &mut dyn Write) -> Result<usize> {
     let (run_a, run_b) = (read(a)?, read(b)?);
     let both: Vec<&String> = run_a.keys().filter(|name| run_b.contains_key(*name)).collect();
     if both.is_empty() {
         let remedy = "they have no measurement in common: the workload, target and threads must be \
                       the same";
-        return Err(BenchError::failed("comparing", a.display(), remedy));
+        return Err(LabError::failed("comparing", a.display(), remedy));
     }
     let mut differing = 0;
     let mut text = String::new();
@@ -60,7 +63,7 @@ pub fn compare(a: &Path, b: &Path, out: &mut dyn Write) -> Result<usize> {
     }
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(differing),
-        Err(error) => Err(BenchError::failed("printing", "the comparison", error)),
+        Err(error) => Err(LabError::failed("printing", "the comparison", error)),
         Ok(()) => Ok(differing),
     }
 }
@@ -85,7 +88,7 @@ impl Row<'_> {
     }
 
     fn show(&self) -> String {
-        let [a, b] = self.samples.map(|samples| figure_text(median(samples.iter().copied())));
+        let [a, b] = self.samples.map(|samples| figure_text(median(samples)));
         let [low, high] = self.interval;
         let fewest = self.samples.map(<[f64]>::len).into_iter().min().unwrap_or(0);
         let verdict = match (self.differs(), is_rate(self.figure) == (self.ratio > 1.0)) {
@@ -117,8 +120,8 @@ fn figure_text(value: f64) -> String {
 }
 
 fn read(path: &Path) -> Result<Run> {
-    let failed = |why: String| BenchError::failed("reading", path.display(), why);
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let failed = |why: String| LabError::failed("reading", path.display(), why);
+    let text = text_of(path).map_err(|error| failed(error.to_string()))?;
     let mut rounds = Run::new();
     let mut wholes = Run::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -135,6 +138,22 @@ fn read(path: &Path) -> Result<Run> {
         true => Err(failed("it has no lines of --json".to_owned())),
         false => Ok(rounds),
     }
+}
+
+/// Returns all lines of a file, or of the raw files in a folder.
+fn text_of(path: &Path) -> std::io::Result<String> {
+    if !path.is_dir() {
+        return std::fs::read_to_string(path);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|kind| kind == "jsonl") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    files.iter().map(std::fs::read_to_string).collect()
 }
 
 /// Returns what a line says of the measurement: its words, and the number of threads.
@@ -156,7 +175,10 @@ fn add(figures: &mut BTreeMap<String, Vec<f64>>, key: &str, value: &Value) {
         }
         Value::Object(parts) => {
             for (part, value) in parts.iter().filter(|(part, _)| *part != "samples") {
-                add(figures, &format!("{key}.{part}"), value);
+                match key {
+                    RESULT => add(figures, part, value),
+                    _ => add(figures, &format!("{key}.{part}"), value),
+                }
             }
         }
         _ => {}
@@ -213,6 +235,32 @@ mod tests {
         for path in [a, few] {
             std::fs::remove_file(path).expect("removed");
         }
+    }
+
+    #[test]
+    fn folders_of_the_laboratory_are_compared() {
+        let folders = [1.0, 0.5].map(|factor| {
+            let name = format!("shoal-compare-{}-{factor}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let line = |round: u32| {
+                let rate = f64::from(100 + round) * factor;
+                format!(
+                    "{{\"system\":\"XFS\",\"case\":\"create\",\"round\":{round},\"load\":{round},\
+                     \"result\":{{\"ops\":10,\"ops_per_second\":{rate}}}}}\n"
+                )
+            };
+            let text: String = (0..5).map(line).collect();
+            std::fs::write(folder.join("names.jsonl"), text).expect("a file");
+            std::fs::write(folder.join("machine.json"), "no lines").expect("a file");
+            folder
+        });
+        let mut out = Vec::new();
+        assert_eq!(compare(&folders[0], &folders[1], &mut out).expect("compared"), 1);
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.starts_with("case create, system XFS\n  ops_per_second "), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        folders.iter().for_each(|folder| std::fs::remove_dir_all(folder).expect("removed"));
     }
 
     #[test]

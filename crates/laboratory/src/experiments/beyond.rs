@@ -1,0 +1,329 @@
+//! Experiments about the whole filesystem.
+
+use super::{
+    BESIDE, Chapter, Experiment, Figure, Kind, Labels, Measure, PROCESSOR, Program, RATE, bench,
+    each, study, tools,
+};
+use crate::plan::Size;
+use crate::systems::System;
+
+/// In the order of the report.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment {
+        id: "names",
+        title: "Creates, renames and removals",
+        shows: "Two threads make empty files, give each another name, remove all. Processor time \
+                is that of the program, and for creates that of Shoal's server; that of the \
+                kernel's own threads is not counted.",
+        aims: "The library: 2 million creates and 2 million removals a second.",
+        measures: names,
+        figures: &[RATE, PROCESSOR],
+        ..OURS
+    },
+    Experiment {
+        id: "small-files",
+        title: "Files of 4 KiB",
+        shows: "Two threads make files of 4 KiB (create, write), and read them (look up, open, \
+                read), from warm caches.",
+        measures: small_files,
+        figures: &[RATE, PROCESSOR],
+        ..OURS
+    },
+    Experiment {
+        id: "source-tree",
+        title: "Tar of a source tree",
+        shows: "An archive of a tree of source-like files is extracted by tar, read again by tar, \
+                and removed by rm -rf.",
+        measures: source_tree,
+        figures: &[Figure { axis: "thousands of files a second", ..RATE }],
+        ..OURS
+    },
+    Experiment {
+        id: "remove-tree",
+        title: "Removing a tree",
+        shows: "A tree made by two threads is removed: as one call in the library, as rm -rf does \
+                it elsewhere. The rate is that of the time until the space is free again.",
+        aims: "Gone from the namespace within 10 ms.",
+        measures: remove_tree,
+        figures: &[
+            RATE,
+            Figure {
+                kind: Kind::Bars,
+                value: "gone_seconds",
+                scale: 1e3,
+                axis: "ms until the tree is gone",
+            },
+        ],
+        ..OURS
+    },
+    Experiment {
+        id: "latency",
+        title: "Latency of creates",
+        shows: "Each of the creates of two threads timed, while checkpoints and journals are \
+                written behind them.",
+        aims: "The library: a 99th percentile of 10 µs, 99.9 % within 0.5 ms, all within 20 ms.",
+        measures: latency,
+        figures: &[Figure {
+            kind: Kind::Percentiles,
+            value: "latency_ns",
+            scale: 1e-3,
+            axis: "µs",
+        }],
+        ..OURS
+    },
+    Experiment {
+        id: "embedded",
+        title: "A create in embedded databases",
+        shows: "A directory entry, its reverse entry, an inode's row and the directory's row \
+                changed as one transaction, or as one of a thousand in a transaction, by one \
+                thread, not synced: microseconds of processor time for each file, of all threads \
+                of the process. Shoal by its library, in single calls and in batches.",
+        answers: "Ours: the design has 0.9 µs for LMDB, 1.4 µs for redb and 1.8 µs for SQLite in \
+                  batches of 1,000, of a sketch with two puts.",
+        aims: "1 µs a create.",
+        baseline: "sqlite",
+        measures: embedded,
+        figures: &[PROCESSOR, RATE],
+        ..OURS
+    },
+    Experiment {
+        id: "many",
+        title: "Millions of files",
+        shows: "Files made by two threads in one go, in memory: the rate by the million.",
+        aims: "The rate of the last million at least 0.85 of that of the first.",
+        baseline: "Shoal, library",
+        measures: many,
+        rounds_max: 3,
+        figures: &[MILLIONS],
+        ..OURS
+    },
+    Experiment {
+        id: "hundred-million",
+        title: "A hundred million files",
+        shows: "Files made by two threads in one go, with 2 GiB of cache, in a volume on a disk: \
+                the rate by the million, and the resident memory.",
+        answers: "Ours: 100 million files in 110 s on two processors.",
+        aims: "1 million a second, 2.4 GB of memory.",
+        baseline: "Shoal, library",
+        measures: hundred_million,
+        rounds_max: 1,
+        figures: &[
+            MILLIONS,
+            Figure {
+                kind: Kind::Bars,
+                value: "rss_bytes",
+                scale: 1e-9,
+                axis: "GB of memory that the process gained",
+            },
+            Figure {
+                kind: Kind::Bars,
+                value: "volume_bytes_each",
+                scale: 1.0,
+                axis: "bytes of the volume for each file",
+            },
+        ],
+        ..OURS
+    },
+    Experiment {
+        id: "ageing",
+        title: "Ageing",
+        shows: "A random half of all files removed and made anew, round after round: the rate of \
+                creates by round.",
+        answers: "Ours: the rate of an aged volume stays that of a new one.",
+        baseline: "Shoal, library",
+        measures: ageing,
+        rounds_max: 3,
+        figures: &[
+            Figure {
+                kind: Kind::Curves,
+                value: "creates_per_second",
+                scale: 1e-3,
+                axis: "thousands of creates a second",
+            },
+            Figure {
+                kind: Kind::Curves,
+                value: "create_bytes",
+                scale: 1.0,
+                axis: "bytes written for each create",
+            },
+        ],
+        ..OURS
+    },
+    Experiment {
+        id: "full-disk",
+        title: "A full disk",
+        shows: "A filesystem of 1 GiB filled with files of 64 KiB, by an ordinary user where the \
+                mount lets him: the part of the free space of statvfs that could be written, the \
+                time of a refused write, and the time in which all is removed and the space is \
+                free again.",
+        aims: "98 % can be written, a refusal takes 50 µs.",
+        measures: full_disk,
+        rounds_max: 3,
+        figures: &[
+            Figure {
+                kind: Kind::Bars,
+                value: "usable_percent",
+                scale: 1.0,
+                axis: "% of the free space",
+            },
+            Figure {
+                kind: Kind::Bars,
+                value: "refused_us_median",
+                scale: 1.0,
+                axis: "µs for a refused write",
+            },
+            Figure {
+                kind: Kind::Bars,
+                value: "removed_and_freed_seconds",
+                scale: 1e3,
+                axis: "ms until all is removed and the space is free",
+            },
+        ],
+        ..OURS
+    },
+    Experiment {
+        id: "recovery",
+        title: "Recovery by length of the journal",
+        shows: "Files made and none of them in a checkpoint, the volume dropped as a crash would, \
+                opened again: the time by the number of files.",
+        answers: "Ours: bounded, as a checkpoint is requested when the journal grows.",
+        aims: "A million creates in 1 s.",
+        baseline: "Shoal, library",
+        measures: recovery,
+        rounds_max: 3,
+        figures: &[Figure {
+            kind: Kind::Curves,
+            value: "recovery_seconds",
+            scale: 1e3,
+            axis: "ms to open the volume",
+        }],
+        ..OURS
+    },
+    Experiment {
+        id: "checkpoint",
+        title: "A checkpoint with one new file",
+        shows: "Checkpoints of a volume with one new file, beside all others in the cache: the \
+                median of 201 by the number of files.",
+        answers: "Ours: a checkpoint visits what has changed, not what is cached.",
+        aims: "1 ms.",
+        baseline: "Shoal, library",
+        measures: checkpoint,
+        rounds_max: 3,
+        figures: &[Figure {
+            kind: Kind::Curves,
+            value: "checkpoint_seconds_median",
+            scale: 1e6,
+            axis: "µs a checkpoint",
+        }],
+        ..OURS
+    },
+];
+
+/// An experiment of this chapter, to begin from.
+const OURS: Experiment = Experiment {
+    id: "",
+    chapter: Chapter::Beyond,
+    title: "",
+    shows: "",
+    answers: "None: an aim of ours.",
+    aims: "",
+    baseline: "XFS",
+    measures: names,
+    rounds_max: u32::MAX,
+    figures: &[],
+};
+
+const MILLIONS: Figure = Figure {
+    kind: Kind::Millions,
+    value: "rate_per_million",
+    scale: 1e-6,
+    axis: "millions of files a second",
+};
+
+fn names(size: Size) -> Vec<Measure> {
+    each(&BESIDE, &["create", "rename", "unlink"], size.of([1000, 20_000, 50_000]))
+}
+
+fn small_files(size: Size) -> Vec<Measure> {
+    each(&BESIDE, &["write-small", "read-small"], size.of([1000, 10_000, 30_000]))
+}
+
+fn source_tree(size: Size) -> Vec<Measure> {
+    let args = format!("source-tree --files {}", size.of([200, 3000, 20_000]));
+    let mounted = BESIDE.into_iter().filter(|system| *system != System::Library);
+    mounted.map(|system| tools(system, args.clone())).collect()
+}
+
+fn remove_tree(size: Size) -> Vec<Measure> {
+    each(&BESIDE, &["remove-tree"], size.of([1000, 20_000, 50_000]))
+}
+
+fn latency(size: Size) -> Vec<Measure> {
+    let files = size.of([1000, 50_000, 100_000]);
+    let args = format!("create --threads 2 --files {files} --sample 1");
+    BESIDE.into_iter().map(|system| bench(system, "create", args.clone())).collect()
+}
+
+fn embedded(size: Size) -> Vec<Measure> {
+    let files = size.of([1000, 50_000, 200_000]);
+    let mut all = Vec::new();
+    for engine in ["shoal", "sqlite", "redb", "fjall", "lmdb"] {
+        for batch in [1, 1000] {
+            let args = format!("create --engine {engine} --files {files} --batch {batch}");
+            let labels = Labels::Fields("engine", "batch");
+            let of = bench(System::Memory, "", args);
+            all.push(Measure { program: Program::Peers, labels, ..of });
+        }
+    }
+    all
+}
+
+fn many(size: Size) -> Vec<Measure> {
+    let files = size.of([600_000, 2_000_000, 8_000_000]);
+    let args = format!("create --threads 2 --files {files} --sample 1024");
+    vec![bench(System::Library, "create", args)]
+}
+
+fn hundred_million(size: Size) -> Vec<Measure> {
+    let files = size.of([600_000, 2_500_000, 50_000_000]);
+    let args = format!(
+        "create --threads 2 --files {files} --dirs 50000 --cache 2G --size 60G --sample 1024"
+    );
+    vec![Measure { on_disk: true, ..bench(System::Library, "create", args) }]
+}
+
+fn ageing(size: Size) -> Vec<Measure> {
+    let files = size.of([2000, 50_000, 300_000]);
+    let rounds = size.of([2, 10, 20]);
+    let args = format!("age --threads 2 --files {files} --rounds {rounds}");
+    vec![Measure { labels: Labels::Rounds, ..bench(System::Library, "", args) }]
+}
+
+fn full_disk(size: Size) -> Vec<Measure> {
+    let bytes = size.of([512 << 20, 1 << 30, 1 << 30]);
+    let systems = [System::Mount, System::Xfs, System::Ext4, System::Btrfs];
+    let of = |system| Measure { size: Some(bytes), ..tools(system, "full-disk".to_owned()) };
+    systems.map(of).into()
+}
+
+fn recovery(size: Size) -> Vec<Measure> {
+    by_files(size, Program::Bench, "recover")
+}
+
+fn checkpoint(size: Size) -> Vec<Measure> {
+    by_files(size, Program::Studies, "checkpoint")
+}
+
+/// A workload of the library with more and more files.
+fn by_files(size: Size, program: Program, word: &str) -> Vec<Measure> {
+    let counts: &[u64] = match size {
+        Size::Smoke => &[1000, 2000],
+        Size::Quick => &[10_000, 100_000, 500_000],
+        Size::Full => &[10_000, 100_000, 1_000_000, 3_000_000],
+    };
+    let of = |files: &u64| Measure {
+        program,
+        ..study(&files.to_string(), format!("{word} --files {files}"))
+    };
+    counts.iter().map(of).collect()
+}

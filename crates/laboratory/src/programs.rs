@@ -1,0 +1,347 @@
+//! Measured programs: their command lines, their time limits, the lines that they print.
+
+use crate::error::{LabError, Result};
+use crate::experiments::{Labels, Measure, Program};
+use crate::machine::Now;
+use crate::place::{Place, Ready};
+use crate::raw::Line;
+use crate::systems::System;
+use serde_json::{Map, Value, json};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The programs of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// The command `shoal`.
+    pub shoal: PathBuf,
+    /// The program `shoal-lab`, with the studies.
+    pub studies: PathBuf,
+    /// The program `shoal-peers`, with the embedded databases.
+    pub peers: PathBuf,
+}
+
+impl Programs {
+    /// Returns those that were built with this one, from the folder that it is in.
+    ///
+    /// # Errors
+    /// One that is missing there.
+    pub fn beside_this() -> Result<Programs> {
+        let this = this_program()?;
+        let find = |name: &str| {
+            let path = this.with_file_name(name);
+            let remedy = "it is not there: cargo xtask lab builds it";
+            let is_there = path.is_file();
+            is_there.then_some(path).ok_or_else(|| LabError::failed("program", name, remedy))
+        };
+        Ok(Programs {
+            shoal: find("shoal")?,
+            studies: find("shoal-lab")?,
+            peers: find("shoal-peers")?,
+        })
+    }
+}
+
+/// Workloads whose processor time is that of their server as well: they prepare nothing that it
+/// has to do too.
+const NOTHING_BEFORE: [&str; 3] = ["create", "write-small", "append"];
+
+/// The measurement's name in raw files: its system, and the command with which it is made alone.
+pub(crate) fn describe(measure: &Measure) -> String {
+    let program = match measure.program {
+        Program::Bench => "shoal bench",
+        Program::Studies => "shoal-lab",
+        Program::Tools => "laboratory tools",
+        Program::Instructions => "laboratory instructions",
+        Program::Peers => "shoal-peers",
+        Program::Cargo => "cargo",
+    };
+    format!("{}: {program} {}", measure.system.name(), measure.args)
+}
+
+/// The reason why a measurement's programs cannot run here, if there is one.
+pub(crate) fn why_not(measure: &Measure) -> Option<String> {
+    let word = measure.args.split(' ').next().unwrap_or_default();
+    let needed: &[(&str, &str)] = match (measure.program, word) {
+        (Program::Tools, "calls") => &[("strace", "strace"), ("rsync", "rsync")],
+        (Program::Tools, "trees") => &[("rsync", "rsync")],
+        (Program::Tools, "fs-mark") => &[("fs_mark", "fsmark")],
+        (Program::Instructions, _) => &[("valgrind", "valgrind")],
+        _ => &[],
+    };
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program| std::env::split_paths(&paths).any(|dir| dir.join(program).is_file());
+    let (program, package) = needed.iter().find(|(program, _)| !is_there(*program))?;
+    Some(format!("{program} is not installed (apt-get install {package})"))
+}
+
+/// Makes a measurement on a system that is ready. Returns its lines.
+pub(crate) fn run(
+    measure: &Measure,
+    round: u32,
+    programs: &Programs,
+    place: &Place,
+    limit: Duration,
+) -> Result<Vec<Line>> {
+    let ready = place.up(measure)?;
+    let now = Now::here();
+    let before = ready.server_seconds();
+    let text = output(command(measure, programs, place, &ready)?, limit)?;
+    let server = ready.server_seconds() - before;
+    let mut results = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let mut parsed: Map<String, Value> = serde_json::from_str(line)
+            .map_err(|e| LabError::failed("reading what was printed by", describe(measure), e))?;
+        // It names a folder of this run, which is gone after it.
+        parsed.remove("target");
+        results.push(parsed);
+    }
+    if measure.system == System::Mount {
+        results.iter_mut().for_each(|result| of_server(measure, result, server));
+    }
+    let lines = label(measure, results, |(system, case), result| Line {
+        system,
+        case,
+        round,
+        command: describe(measure),
+        now,
+        result,
+    });
+    match lines.is_empty() {
+        true => Err(LabError::failed("measuring", describe(measure), "it printed no result")),
+        false => Ok(lines),
+    }
+}
+
+/// Adds the processor time of a mount's server, or leaves the time out where the server's is also
+/// for preparations.
+fn of_server(measure: &Measure, result: &mut Map<String, Value>, server: f64) {
+    let word = measure.args.split(' ').next().unwrap_or_default();
+    let client = result.get("cpu_seconds").and_then(Value::as_f64);
+    if matches!(measure.labels, Labels::Whole) && NOTHING_BEFORE.contains(&word) {
+        result.insert("server_cpu_seconds".into(), json!(server));
+        if let Some(client) = client {
+            result.insert("cpu_seconds".into(), json!(client + server));
+        }
+    } else {
+        result.remove("cpu_seconds");
+        result.insert("client_cpu_seconds".into(), json!(client));
+    }
+}
+
+/// Names what each result is about.
+fn label(
+    measure: &Measure,
+    results: Vec<Map<String, Value>>,
+    line: impl Fn((String, String), Map<String, Value>) -> Line,
+) -> Vec<Line> {
+    let system = measure.system.name();
+    let word = |result: &Map<String, Value>, field: &str| match result.get(field) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        _ => None,
+    };
+    let names = |result: &Map<String, Value>| match measure.labels {
+        Labels::Whole => Some((system.to_owned(), measure.case.clone())),
+        Labels::Settings(setting, case) => {
+            Some((format!("Shoal, {}", word(result, setting)?), word(result, case)?))
+        }
+        Labels::Fields(of_system, case) => Some((word(result, of_system)?, word(result, case)?)),
+        Labels::Rounds => {
+            let round = result.get("round").and_then(Value::as_u64)?;
+            Some((system.to_owned(), (round + 1).to_string()))
+        }
+        Labels::Cases => {
+            let own = word(result, "by").as_deref() == Some("shoal");
+            let by = if own { ", its own tools" } else { "" };
+            Some((format!("{system}{by}"), word(result, "case")?))
+        }
+    };
+    let results = match measure.labels {
+        // Lines of single rounds come before that of the whole.
+        Labels::Whole => results.into_iter().next_back().into_iter().collect(),
+        _ => results,
+    };
+    let named = results.into_iter().filter_map(|result| Some((names(&result)?, result)));
+    named.map(|(names, result)| line(names, result)).collect()
+}
+
+/// The command line of a measurement.
+fn command(
+    measure: &Measure,
+    programs: &Programs,
+    place: &Place,
+    ready: &Ready<'_>,
+) -> Result<Command> {
+    let mut command = match measure.program {
+        Program::Bench => {
+            let mut command = Command::new(&programs.shoal);
+            command.arg("bench");
+            command
+        }
+        Program::Studies => Command::new(&programs.studies),
+        Program::Tools | Program::Instructions => Command::new(this_program()?),
+        Program::Peers => Command::new(&programs.peers),
+        Program::Cargo => Command::new("cargo"),
+    };
+    match measure.program {
+        Program::Tools => command.arg("tools"),
+        Program::Instructions => command.arg("instructions"),
+        _ => &mut command,
+    };
+    command.args(measure.args.split(' '));
+    let target = ready.target();
+    match measure.program {
+        Program::Peers => {
+            command.arg("--json").arg("--folder").arg(place.scratch.join("peers"));
+        }
+        Program::Tools => {
+            command.args(["--target", &target]).arg("--shoal").arg(&programs.shoal);
+            if measure.system == System::Mount {
+                command.arg("--own");
+            }
+        }
+        Program::Instructions => {
+            command.args(["--target", &target]).arg("--studies").arg(&programs.studies);
+            if place.device.is_some() {
+                command.arg("--force");
+            }
+        }
+        Program::Cargo => {}
+        Program::Bench | Program::Studies => {
+            command.arg("--json");
+            if measure.system != System::Memory {
+                command.args(["--target", &target]);
+            }
+            if place.device.is_some() && target.starts_with("vol:") {
+                command.arg("--force");
+            }
+        }
+    }
+    Ok(command)
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|e| LabError::failed("finding", "this program", e))
+}
+
+/// Runs a program to its end, but no longer than `limit`. Returns what it printed.
+pub(crate) fn output(mut command: Command, limit: Duration) -> Result<String> {
+    let program = Path::new(command.get_program()).display().to_string();
+    let failed = |why: String| LabError::failed("running", &program, why);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
+    let (said, complained) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let status = wait(&mut child, limit).map_err(|why| failed(why.to_owned()))?;
+    let [said, complained] = [said, complained].map(|thread| thread.join().unwrap_or_default());
+    match status {
+        Some(true) => {
+            // Cases that were left out.
+            if !complained.trim().is_empty() {
+                eprintln!("laboratory: {program}: {}", complained.trim());
+            }
+            Ok(said)
+        }
+        Some(false) => Err(failed(complained.trim().to_owned())),
+        None => Err(failed(format!("it was stopped after {} s", limit.as_secs()))),
+    }
+}
+
+/// Reads all of a pipe, so that the program never waits for a reader.
+fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until an error is better than nothing.
+        let _end = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits for the end of a program. Returns whether it succeeded; `None` if it had to be stopped.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<bool>, &'static str> {
+    let end = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(Some(status.success())),
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) => {
+                let _ended = child.kill();
+                let _status = child.wait();
+                return Ok(None);
+            }
+            Err(_) => return Err("its end cannot be waited for"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measure(system: System, labels: Labels, args: &str) -> Measure {
+        let (program, case) = (Program::Bench, "create".to_owned());
+        let args = args.to_owned();
+        Measure { system, case, program, args, labels, size: None, on_disk: false }
+    }
+
+    fn labelled(measure: &Measure, text: &str) -> Vec<(String, String)> {
+        let results = text.lines().map(|line| serde_json::from_str(line).expect("an object"));
+        let line = |(system, case), result| Line {
+            system,
+            case,
+            round: 0,
+            command: describe(measure),
+            now: Now { load: 0.0, mhz: 0.0 },
+            result,
+        };
+        let lines = label(measure, results.collect(), line);
+        lines.into_iter().map(|line| (line.system, line.case)).collect()
+    }
+
+    #[test]
+    fn results_are_named_by_their_fields() {
+        let text = "{\"round\":0,\"parents\":\"off\",\"by\":\"usual\",\"case\":\"du\",\"n\":7}\n\
+                    {\"round\":1,\"parents\":\"on\",\"by\":\"shoal\",\"case\":\"ls\",\"n\":8}\n\
+                    {\"ops\":1}";
+        let pairs = |labels, system| {
+            let names = labelled(&measure(system, labels, "create"), text);
+            names.iter().map(|(a, b)| format!("{a}/{b}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(pairs(Labels::Whole, System::Xfs), "XFS/create");
+        assert_eq!(pairs(Labels::Rounds, System::Xfs), "XFS/1 XFS/2");
+        assert_eq!(
+            pairs(Labels::Settings("parents", "n"), System::Library),
+            "Shoal, off/7 Shoal, on/8"
+        );
+        assert_eq!(pairs(Labels::Fields("parents", "case"), System::Memory), "off/du on/ls");
+        assert_eq!(pairs(Labels::Cases, System::Ext4), "ext4/du ext4, its own tools/ls");
+    }
+
+    #[test]
+    fn the_time_of_a_server_is_counted_or_left_out() {
+        let result = || serde_json::from_str("{\"cpu_seconds\":1.5}").expect("an object");
+        let of = |args: &str, result: &mut Map<String, Value>| {
+            of_server(&measure(System::Mount, Labels::Whole, args), result, 0.25);
+        };
+        let mut create = result();
+        of("create --files 5", &mut create);
+        assert_eq!(create["cpu_seconds"], 1.75);
+        let mut unlink = result();
+        of("unlink --files 5", &mut unlink);
+        assert!(!unlink.contains_key("cpu_seconds") && unlink["client_cpu_seconds"] == 1.5);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_stopped() {
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let error = output(command, Duration::from_millis(50)).expect_err("stopped");
+        assert!(error.to_string().contains("stopped after 0 s"), "{error}");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo reason >&2; exit 3"]);
+        let error = output(command, Duration::from_secs(60)).expect_err("failed");
+        assert!(error.to_string().ends_with("reason"), "{error}");
+    }
+}

@@ -1,0 +1,215 @@
+//! A run: each measurement of each experiment, round by round, systems in turns.
+//!
+//! A measurement is in the run's folder ([`crate::raw`]) as soon as its program ends. So a run that
+//! is interrupted goes on where it was, and a round that is begun twice measures nothing twice.
+
+use crate::error::{LabError, Result};
+use crate::experiments::{ALL, Experiment, Measure};
+use crate::machine::Machine;
+use crate::place::Place;
+use crate::plan::Size;
+use crate::programs::{self, Programs};
+use crate::raw::{Run, Skipped};
+use crate::report;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Options of a run.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Everything once and tiny, in a minute: only to see that it works
+    #[arg(long, conflicts_with_all = ["quick", "full"])]
+    smoke: bool,
+    /// Ten minutes on two processors (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// As much as a claim needs
+    #[arg(long)]
+    full: bool,
+    /// Only these experiments (--list)
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Rounds, instead of those of the size
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// List the experiments, and run none
+    #[arg(long)]
+    list: bool,
+    /// Folder of raw files; a run that is there is continued (default: target/lab/SIZE)
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Folder of filesystem images: in memory, so that no disk is measured
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Folder on a disk, for images that are too large for memory
+    #[arg(long, value_name = "DIR", default_value = "target/lab")]
+    disk: PathBuf,
+    /// Block device that is OVERWRITTEN by one filesystem after the other, instead of images
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<PathBuf>,
+    /// Folder of the report; none is written without this
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Write the table between the lab's markers in this file
+    #[arg(long, value_name = "FILE", requires = "report")]
+    readme: Option<PathBuf>,
+}
+
+impl Args {
+    fn size(&self) -> Size {
+        match (self.smoke, self.full) {
+            (true, _) => Size::Smoke,
+            (_, true) => Size::Full,
+            _ => Size::Quick,
+        }
+    }
+
+    /// The experiments that were asked for, in the order of the report.
+    fn chosen(&self) -> Result<Vec<&'static Experiment>> {
+        if let Some(id) = self.only.iter().find(|id| ALL.iter().all(|it| it.id != **id)) {
+            let remedy = "there is none of this name: --list has them";
+            return Err(LabError::failed("experiment", id, remedy));
+        }
+        let is_chosen =
+            |it: &&Experiment| self.only.is_empty() || self.only.iter().any(|id| id == it.id);
+        Ok(ALL.iter().filter(is_chosen).collect())
+    }
+}
+
+/// One measurement that is to be made.
+struct Task {
+    experiment: &'static Experiment,
+    measure: Measure,
+    round: u32,
+}
+
+/// Makes what a run still lacks, then its report.
+///
+/// # Errors
+/// An unknown experiment; a folder of a run on another machine or commit; after all others were
+/// tried, a measurement that failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen = args.chosen()?;
+    if args.list {
+        chosen.iter().for_each(|it| println!("{:<14} {}", it.id, it.title));
+        return Ok(());
+    }
+    let size = args.size();
+    let folder = args.run.clone().unwrap_or_else(|| PathBuf::from("target/lab").join(size.word()));
+    let run = Run::at(&folder)?;
+    let storage = match &args.device {
+        Some(device) => format!("on {}", device.display()),
+        None => format!("in {}", args.scratch.display()),
+    };
+    same_machine(&run, Machine::here(&storage, size.word()))?;
+    let programs = Programs::beside_this()?;
+    let mut place = Place::new(&args.scratch, &args.disk, programs.shoal.clone())?;
+    place.device.clone_from(&args.device);
+    place.size = size.of([2 << 30, 6 << 30, 12 << 30]);
+    let rounds = args.rounds.unwrap_or(size.rounds());
+    let failures = measure_all(&run, &chosen, size, rounds, &place, &programs)?;
+    drop(place);
+    if let Some(to) = &args.report {
+        report::write(&run, to)?;
+        if let Some(readme) = &args.readme {
+            report::write_readme(&Run::at(&to.join("raw"))?, readme)?;
+        }
+    }
+    match failures {
+        0 => Ok(()),
+        _ => Err(LabError::failed("run", folder.display(), format!("{failures} failed (above)"))),
+    }
+}
+
+/// Notes the machine, or refuses a run that was begun on another one.
+fn same_machine(run: &Run, here: Machine) -> Result<()> {
+    let Some(before) = run.machine()? else {
+        return run.put_machine(&here);
+    };
+    let of = |machine: &Machine| (machine.commit.clone(), machine.size.clone(), machine.processors);
+    if of(&before) == of(&here) && before.storage == here.storage {
+        return Ok(());
+    }
+    let why = format!(
+        "it was begun at commit {} ({}, {}), this is {} ({}, {}): name another folder with --run, \
+         or remove it",
+        before.commit, before.size, before.storage, here.commit, here.size, here.storage
+    );
+    Err(LabError::failed("run", run.folder().display(), why))
+}
+
+/// Returns how many measurements failed.
+fn measure_all(
+    run: &Run,
+    chosen: &[&'static Experiment],
+    size: Size,
+    rounds: u32,
+    place: &Place,
+    programs: &Programs,
+) -> Result<usize> {
+    let mut skipped = Vec::new();
+    let mut tasks = Vec::new();
+    for round in 0..rounds {
+        for experiment in chosen.iter().filter(|it| round < it.rounds_max) {
+            tasks.extend(lacking(run, experiment, size, round, place, &mut skipped)?);
+        }
+    }
+    skipped.sort();
+    skipped.dedup();
+    for it in &skipped {
+        eprintln!("laboratory: NOT MEASURED: {}, {}: {}", it.experiment, it.system, it.why);
+    }
+    run.put_skipped(&skipped)?;
+    let limit = Duration::from_secs(size.of([120, 300, 1800]));
+    let bar = ProgressBar::new(tasks.len() as u64);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta:>5} {wide_msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut failures = 0;
+    let start = Instant::now();
+    for task in &tasks {
+        bar.set_message(format!("{}, {}", task.experiment.id, programs::describe(&task.measure)));
+        match programs::run(&task.measure, task.round, programs, place, limit) {
+            Ok(lines) => run.append(task.experiment.id, &lines)?,
+            Err(error) => {
+                failures += 1;
+                bar.suspend(|| eprintln!("laboratory: {}: {error}", task.experiment.id));
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let seconds = start.elapsed().as_secs();
+    eprintln!("laboratory: {} measurements, {failures} failed, {seconds} s", tasks.len());
+    Ok(failures)
+}
+
+/// Returns the measurements of a round that are not in the run, in an order that rotates from
+/// round to round: no system always follows the same one.
+fn lacking(
+    run: &Run,
+    experiment: &'static Experiment,
+    size: Size,
+    round: u32,
+    place: &Place,
+    skipped: &mut Vec<Skipped>,
+) -> Result<Vec<Task>> {
+    let lines = run.lines(experiment.id)?;
+    let done = lines.iter().filter(|line| line.round == round).map(|line| &*line.command);
+    let done: HashSet<&str> = done.collect();
+    let mut measures = (experiment.measures)(size);
+    measures.retain(|measure| {
+        let why = place.why_not(measure.system).or_else(|| programs::why_not(measure));
+        let is_left = why.is_none();
+        skipped.extend(why.map(|why| Skipped {
+            experiment: experiment.id.to_owned(),
+            system: measure.system.name().to_owned(),
+            why,
+        }));
+        is_left && !done.contains(&*programs::describe(measure))
+    });
+    let turn = round as usize % measures.len().max(1);
+    measures.rotate_left(turn);
+    Ok(measures.into_iter().map(|measure| Task { experiment, measure, round }).collect())
+}

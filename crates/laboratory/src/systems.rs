@@ -1,0 +1,45 @@
+//! The systems that are measured.
+
+/// A filesystem.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum System {
+    /// Shoal's library on a volume of its own.
+    Library,
+    /// A mount of Shoal.
+    Mount,
+    Tmpfs,
+    Xfs,
+    XfsParent,
+    Ext4,
+    Ext4Orphan,
+    Btrfs,
+    /// A study that needs no filesystem.
+    Memory,
+}
+
+impl System {
+    /// The name in raw files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Library => "Shoal, library",
+            System::Mount => "Shoal, mount",
+            System::Tmpfs => "tmpfs",
+            System::Xfs => "XFS",
+            System::XfsParent => "XFS, parent pointers",
+            System::Ext4 => "ext4",
+            System::Ext4Orphan => "ext4, orphan file",
+            System::Btrfs => "btrfs",
+            System::Memory => "memory",
+        }
+    }
+
+    /// The program that makes it, and that may be missing.
+    pub fn maker(self) -> Option<&'static str> {
+        match self {
+            System::Xfs | System::XfsParent => Some("mkfs.xfs"),
+            System::Ext4 | System::Ext4Orphan => Some("mkfs.ext4"),
+            System::Btrfs => Some("mkfs.btrfs"),
+            _ => None,
+        }
+    }
+}

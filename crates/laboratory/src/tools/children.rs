@@ -1,0 +1,246 @@
+//! Programs run as children, with their times; the folder for what they need; lines of results.
+
+use crate::error::{LabError, Result};
+use serde_json::{Map, Value, json};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Runs of a program that ended well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub seconds: f64,
+    /// User and system time of the program and of its children; in steps of the kernel's ticks.
+    pub cpu_seconds: f64,
+}
+
+/// Use of a program's standard output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Output {
+    /// Thrown away by the kernel.
+    Null,
+    /// Read through a pipe and thrown away: tar reads no file if its output is `/dev/null`.
+    Pipe,
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// It cannot be started, or it fails: then with what it printed on standard error.
+pub(crate) fn run(command: &mut Command, output: Output) -> Result<Times> {
+    let name = name_of(command);
+    let failed = |why: &dyn std::fmt::Display| LabError::failed("running", &name, why);
+    let complaints = file_of_errors().map_err(|e| failed(&e))?;
+    let mine = complaints.try_clone().map_err(|e| failed(&e))?;
+    command.stdin(Stdio::null()).stderr(mine).stdout(match output {
+        Output::Null => Stdio::null(),
+        Output::Pipe => Stdio::piped(),
+    });
+    let (start, before) = (Instant::now(), cpu_of_children());
+    let mut child = command.spawn().map_err(|e| failed(&e))?;
+    let drained = match child.stdout.take() {
+        Some(mut pipe) => std::io::copy(&mut pipe, &mut std::io::sink()).map(drop),
+        None => Ok(()),
+    };
+    let status = child.wait().map_err(|e| failed(&e))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu_seconds = (cpu_of_children() - before).max(0.0);
+    drained.map_err(|e| failed(&e))?;
+    match status.success() {
+        true => Ok(Times { seconds, cpu_seconds }),
+        false => {
+            let said = said_at_the_end(complaints);
+            Err(LabError::failed("running", &name, format!("{status}: {said}")))
+        }
+    }
+}
+
+/// Runs a program to its end. Returns what it printed on standard output.
+pub(crate) fn text_of(command: &mut Command) -> Result<String> {
+    let name = name_of(command);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|e| LabError::failed("running", &name, e))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(LabError::failed("running", &name, format!("{}: {said}", output.status)))
+        }
+    }
+}
+
+fn name_of(command: &Command) -> String {
+    Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A file without a name for the child's errors: a pipe could fill up while its output is read.
+fn file_of_errors() -> std::io::Result<fs::File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    Ok(rustix::fs::memfd_create("shoal-tools", flags)?.into())
+}
+
+/// Returns the last lines of the errors.
+fn said_at_the_end(mut errors: fs::File) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    const MOST: u64 = 1000;
+    let end = errors.seek(SeekFrom::End(0)).unwrap_or(0);
+    let mut bytes = Vec::new();
+    // What cannot be read is missing from a message only.
+    let _none = errors
+        .seek(SeekFrom::Start(end.saturating_sub(MOST)))
+        .and_then(|_| errors.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// Returns user and system time, in seconds, of all children that have been waited for.
+pub(crate) fn cpu_of_children() -> f64 {
+    cpu_fields(&fs::read_to_string("/proc/self/stat").unwrap_or_default())[1]
+}
+
+/// Returns user and system time of this process in seconds.
+pub(crate) fn cpu_of_self() -> f64 {
+    cpu_fields(&fs::read_to_string("/proc/self/stat").unwrap_or_default())[0]
+}
+
+/// Returns the processor time of a process and of its children; zeros for a line that is none.
+fn cpu_fields(stat: &str) -> [f64; 2] {
+    // Fields 14 to 17 of proc_pid_stat(5). The name in field 2 may hold anything, a bracket too.
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks = |field: usize| {
+        let pair = fields.split(' ').skip(field - 3).take(2);
+        pair.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>()
+    };
+    let second = rustix::param::clock_ticks_per_second() as f64;
+    [ticks(14) / second, ticks(16) / second]
+}
+
+/// Returns whether a program can be started: found in PATH, or a path of its own.
+pub(crate) fn is_installed(program: impl AsRef<OsStr>) -> bool {
+    let program = Path::new(program.as_ref());
+    if program.components().count() > 1 {
+        return program.is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Writes everything to the devices, and drops what the kernel has cached of files. The programs
+/// themselves are read again, so that no time is for that.
+pub(crate) fn drop_caches<'a>(programs: impl IntoIterator<Item = &'a OsStr>) -> Result<()> {
+    rustix::fs::sync();
+    let path = "/proc/sys/vm/drop_caches";
+    fs::write(path, "3").map_err(|e| LabError::failed("writing", path, e))?;
+    for program in programs {
+        let mut version = Command::new(program);
+        version.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // It is read, even if it fails.
+        let _any = version.status();
+    }
+    Ok(())
+}
+
+/// Prints one line: the names of the case, its times, and figures of its own.
+pub(crate) fn print(names: [&str; 3], ops: u64, times: Times, own: &[(&str, Value)]) -> Result<()> {
+    let [workload, case, by] = names;
+    let mut line = Map::new();
+    let rate = if times.seconds > 0.0 { ops as f64 / times.seconds } else { 0.0 };
+    let figures = [
+        ("workload", json!(workload)),
+        ("case", json!(case)),
+        ("by", json!(by)),
+        ("ops", json!(ops)),
+        ("seconds", json!(times.seconds)),
+        // Differences of ticks: no more digits than they have.
+        ("cpu_seconds", json!((times.cpu_seconds * 1e4).round() / 1e4)),
+        ("ops_per_second", json!(rate)),
+    ];
+    line.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    line.extend(own.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    let mut text = Value::Object(line).to_string();
+    text.push('\n');
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|e| LabError::failed("printing", "a result", e))
+}
+
+/// A folder of this process, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it in memory where there is `/dev/shm`, so that no disk is measured; removes those of
+    /// processes that were killed.
+    pub fn new(name: &str) -> Result<Scratch> {
+        let memory = Path::new("/dev/shm");
+        let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let prefix = format!("shoal-{name}.");
+        for entry in fs::read_dir(&above).into_iter().flatten().flatten() {
+            let file_name = entry.file_name();
+            let id = file_name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            let id = id.and_then(|id| id.parse::<u32>().ok());
+            let is_dead =
+                |id| id == std::process::id() || !Path::new(&format!("/proc/{id}")).exists();
+            if id.is_some_and(is_dead) {
+                let _left = fs::remove_dir_all(entry.path());
+            }
+        }
+        let path = above.join(format!("{prefix}{}", std::process::id()));
+        fs::create_dir(&path).map_err(|e| LabError::failed("making folder", path.display(), e))?;
+        Ok(Scratch(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _left = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_a_child_are_its_own() {
+        let mut spin = Command::new("sh");
+        spin.args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo out"]);
+        let times = run(&mut spin, Output::Pipe).expect("runs");
+        assert!(times.seconds > 0.0 && times.cpu_seconds > 0.0, "{times:?}");
+        let mut fails = Command::new("sh");
+        fails.args(["-c", "echo reason >&2; exit 3"]);
+        let error = run(&mut fails, Output::Null).expect_err("fails").to_string();
+        assert!(error.contains("3") && error.ends_with("reason"), "{error}");
+    }
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let stat = "7 (a) b) (c) R 1 7 7 0 -1 0 1 2 3 4 100 50 20 10 20 0 1";
+        assert_eq!(cpu_fields(stat), [150.0 / ticks, 30.0 / ticks]);
+        for garbage in ["", "7", "7 (x) ", ") ) )", "7 (x) R one two"] {
+            assert_eq!(cpu_fields(garbage), [0.0, 0.0], "{garbage}");
+        }
+    }
+
+    #[test]
+    fn programs_are_found_in_the_path() {
+        assert!(is_installed("sh") && is_installed("/bin/sh"));
+        assert!(!is_installed("shoal-no-such-program") && !is_installed("/no/sh"));
+    }
+
+    #[test]
+    fn the_folder_is_removed_with_its_content() {
+        let scratch = Scratch::new("test-scratch").expect("made");
+        let path = scratch.path().to_owned();
+        fs::write(path.join("a"), "b").expect("written");
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}
