@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 /// Longest time for a mount to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Beginning of the names of the folders.
-const PREFIX: &str = "shoal-laboratory.";
+/// Beginning of the names of the folders, and the name of the mount point in them: short, because
+/// fs_mark takes no path of 40 bytes, and overruns a buffer with some that are shorter.
+const PREFIX: &str = "shoal-lab.";
+const MOUNT: &str = "m";
 
 /// The place of all filesystems of a run.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Place {
     pub fn new(above: &Path, disk: &Path, shoal: PathBuf) -> Result<Place> {
         remove_old(above);
         let scratch = above.join(format!("{PREFIX}{}", std::process::id()));
-        fs::create_dir_all(scratch.join("mnt"))
+        fs::create_dir_all(scratch.join(MOUNT))
             .map_err(|e| LabError::failed("making folder", scratch.display(), e))?;
         let disk = disk.to_owned();
         Ok(Place { scratch, disk, device: None, size: 16 << 30, shoal })
@@ -70,7 +72,7 @@ impl Place {
     }
 
     fn mount_point(&self) -> PathBuf {
-        self.scratch.join("mnt")
+        self.scratch.join(MOUNT)
     }
 
     /// Makes the filesystem of a measurement, and mounts it.
@@ -141,7 +143,7 @@ fn remove_old(above: &Path) {
         if id.is_none_or(is_alive) {
             continue;
         }
-        let point = entry.path().join("mnt");
+        let point = entry.path().join(MOUNT);
         // An error says that nothing is mounted there, or that it is busy and stays.
         let _none = command("umount", &[&point.to_string_lossy()]);
         remove_unmounted(&entry.path());
@@ -151,7 +153,7 @@ fn remove_old(above: &Path) {
 /// Removes a folder, unless something is mounted in it: that is left to its owner.
 fn remove_unmounted(folder: &Path) {
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
-    if device(folder) == device(&folder.join("mnt")) {
+    if device(folder) == device(&folder.join(MOUNT)) {
         let _left = fs::remove_dir_all(folder);
     }
 }

@@ -244,7 +244,7 @@ fn instructions(size: Size) -> Vec<Measure> {
 }
 
 fn inode_index(size: Size) -> Vec<Measure> {
-    let entries = size.of([50_000, 2_000_000, 5_000_000]);
+    let entries = size.of([50_000, 300_000, 5_000_000]);
     let labels = Labels::Fields("structure", "operation");
     let study = study("", format!("inode-index --entries {entries}"));
     vec![Measure { system: System::Memory, labels, ..study }]
@@ -293,12 +293,12 @@ fn shared_lines(_: Size) -> Vec<Measure> {
 const MOUNTED: [System; 4] = [System::Mount, System::Xfs, System::XfsParent, System::Ext4];
 
 fn calls(size: Size) -> Vec<Measure> {
-    let args = format!("calls --files {}", size.of([300, 3000, 20_000]));
+    let args = format!("calls --files {}", size.of([300, 2000, 10_000]));
     [System::Mount, System::Xfs, System::Ext4].map(|system| tools(system, args.clone())).into()
 }
 
 fn trees(size: Size) -> Vec<Measure> {
-    let args = format!("trees --files {}", size.of([300, 10_000, 100_000]));
+    let args = format!("trees --files {}", size.of([300, 5_000, 40_000]));
     MOUNTED.into_iter().map(|system| tools(system, args.clone())).collect()
 }
 

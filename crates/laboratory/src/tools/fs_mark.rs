@@ -15,7 +15,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     if !children::is_installed("fs_mark") {
         return Err(LabError::failed("program", "fs_mark", "is missing: apt-get install fsmark"));
     }
-    let folder = Folder { path: plan.root.join("fs_mark"), keep: plan.keep };
+    let folder = Folder { path: plan.root.join("f"), keep: plan.keep };
     let mut command = Command::new("fs_mark");
     command.args(["-D", "1000", "-S", "0", "-s", "0", "-k"]);
     for (option, number) in [("-n", plan.files), ("-L", ITERATIONS), ("-t", THREADS)] {
