@@ -162,7 +162,7 @@ fn measure_all(
         eprintln!("laboratory: NOT MEASURED: {}, {}: {}", it.experiment, it.system, it.why);
     }
     run.put_skipped(&skipped)?;
-    let limit = Duration::from_secs(size.of([120, 300, 1800]));
+    let limit = Duration::from_secs(size.of([600, 900, 1800]));
     let bar = ProgressBar::new(tasks.len() as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta:>5} {wide_msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -283,7 +283,8 @@ fn truncate(size: Size) -> Vec<Measure> {
 }
 
 fn shared_lines(_: Size) -> Vec<Measure> {
-    let args = "test --quiet -p shoal-engine --test shared_lines -- --nocapture".to_owned();
+    // With the features of all crates, as the tests are built: nothing is built again.
+    let args = "test --quiet --workspace --test shared_lines -- --nocapture".to_owned();
     let labels = Labels::Fields("tracking", "call");
     let of = bench(System::Memory, "", args);
     vec![Measure { program: Program::Cargo, labels, ..of }]
