@@ -1,9 +1,10 @@
 //! `laboratory`: runs the experiments on Shoal and on the filesystems beside it, and writes the
 //! report of them. `cargo xtask lab` builds all programs that it needs, and starts it.
 //!
-//! An experiment ([`experiments`]) is a list of commands, each on one system ([`systems`]), which is
-//! made for it ([`place`]). A run ([`runner`]) repeats them round by round, systems in turns, and
-//! keeps every line that they print ([`raw`]). A report ([`report`]) is made of these lines alone.
+//! An experiment ([`experiments`]) is a list of commands, each on one system ([`systems`]), which
+//! is made for it ([`place`]). A run ([`runner`]) repeats them round by round, systems in turns,
+//! and keeps every line that they print ([`raw`]). A report ([`report`]) is made of these lines
+//! alone.
 
 mod error;
 mod machine;

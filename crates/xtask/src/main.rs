@@ -42,8 +42,8 @@ enum Task {
     Linear(Rest),
     /// Use a mount, kill its server, check, compare; again and again
     Soak(Rest),
-    /// Measure Shoal beside other filesystems, and write the report (--quick, --full, --help); or run
-    /// one workload of shoal bench, or a study that no release has
+    /// Measure Shoal beside other filesystems, and write the report (--quick, --full, --help); or
+    /// run one workload of shoal bench, or a study that no release has
     Lab(Rest),
     /// Time creates with the checks of our own code and without
     ChecksCost {
