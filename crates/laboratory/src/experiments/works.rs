@@ -284,7 +284,7 @@ fn truncate(size: Size) -> Vec<Measure> {
 
 fn shared_lines(size: Size) -> Vec<Measure> {
     if size == Size::Smoke {
-        // It is one of the tests, and tries volumes until it finds one without rare events: minutes.
+        // One of the tests; it tries volumes until one has no rare events, which may take minutes.
         return Vec::new();
     }
     // With the features of all crates, as the tests are built: nothing is built again.
