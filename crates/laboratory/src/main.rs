@@ -9,8 +9,10 @@
 mod error;
 mod machine;
 mod plan;
+mod random;
 mod sample;
 
+mod process;
 mod rank;
 mod raw;
 mod systems;

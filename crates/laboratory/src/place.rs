@@ -2,6 +2,7 @@
 
 use crate::error::{LabError, Result};
 use crate::experiments::Measure;
+use crate::process;
 use crate::systems::System;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -55,11 +56,7 @@ impl Place {
             return Some("there is no /dev/fuse".to_owned());
         }
         let maker = system.maker()?;
-        let mut asked = Command::new(maker);
-        match asked.arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status() {
-            Ok(_) => None,
-            Err(_) => Some(format!("{maker} is not installed")),
-        }
+        (!process::is_installed(maker)).then(|| format!("{maker} is not installed"))
     }
 
     /// The image of a measurement's filesystem.
@@ -136,17 +133,10 @@ impl Drop for Place {
 
 /// Removes what killed processes left: their mounts, then their folders.
 fn remove_old(above: &Path) {
-    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let id = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
-        let is_alive = |id| Path::new(&format!("/proc/{id}")).exists();
-        if id.is_none_or(is_alive) {
-            continue;
-        }
-        let point = entry.path().join(MOUNT);
+    for folder in process::leftovers(above, PREFIX) {
         // An error says that nothing is mounted there, or that it is busy and stays.
-        let _none = command("umount", &[&point.to_string_lossy()]);
-        remove_unmounted(&entry.path());
+        let _none = command("umount", &[&folder.join(MOUNT).to_string_lossy()]);
+        remove_unmounted(&folder);
     }
 }
 
@@ -195,12 +185,7 @@ impl Ready<'_> {
 
     /// Processor time in seconds that the server of the mount has used; 0 without one.
     pub fn server_seconds(&self) -> f64 {
-        let Some(server) = &self.server else { return 0.0 };
-        let stat = fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap_or_default();
-        let fields = stat.rsplit(") ").next().unwrap_or_default();
-        // Fields 14 and 15 of proc_pid_stat(5), of which the first two are cut off, in ticks.
-        let ticks = fields.split(' ').skip(11).take(2).filter_map(|it| it.parse::<f64>().ok());
-        ticks.sum::<f64>() / rustix::param::clock_ticks_per_second() as f64
+        self.server.as_ref().map_or(0.0, |server| process::processor_seconds(server.id())[0])
     }
 
     fn mount(&mut self, args: &[&str]) -> Result<()> {
@@ -217,7 +202,7 @@ impl Ready<'_> {
         let (image, point) = (self.image.clone(), self.place.mount_point());
         let mut mkfs = Command::new(&self.place.shoal);
         mkfs.arg("mkfs").arg("--force").arg(&image);
-        finish(mkfs)?;
+        process::text_of(&mut mkfs)?;
         let before = fs::metadata(&point).map(|found| found.dev()).unwrap_or(0);
         let server = Command::new(&self.place.shoal)
             .args(["mount", "--foreground"])
@@ -264,18 +249,5 @@ fn command(line: &str, args: &[&str]) -> Result<()> {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words).args(args);
-    finish(command)
-}
-
-/// Runs a program to its end; what it prints is for its error alone.
-fn finish(mut command: Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|e| LabError::failed("starting", &program, e))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(LabError::failed(&program, output.status, said))
-        }
-    }
+    process::text_of(&mut command).map(drop)
 }

@@ -4,6 +4,7 @@ use crate::error::{LabError, Result};
 use crate::experiments::{Labels, Measure, Program};
 use crate::machine::Now;
 use crate::place::{Place, Ready};
+use crate::process;
 use crate::raw::Line;
 use crate::systems::System;
 use serde_json::{Map, Value, json};
@@ -71,9 +72,7 @@ pub(crate) fn why_not(measure: &Measure) -> Option<String> {
         (Program::Instructions, _) => &[("valgrind", "valgrind")],
         _ => &[],
     };
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |program| std::env::split_paths(&paths).any(|dir| dir.join(program).is_file());
-    let (program, package) = needed.iter().find(|(program, _)| !is_there(*program))?;
+    let (program, package) = needed.iter().find(|(program, _)| !process::is_installed(program))?;
     Some(format!("{program} is not installed (apt-get install {package})"))
 }
 

@@ -4,6 +4,7 @@
 //! Neither assumes that times are normally distributed, which they are not: noise only makes them
 //! longer.
 
+use crate::random::Random;
 use crate::sample::median;
 
 /// Samples up to this size, without equal values, are compared exactly.
@@ -81,9 +82,9 @@ fn above(z: f64) -> f64 {
 /// the resamples (Efron, 1979). The same for the same samples.
 pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, [f64; 2]) {
     let of = |a: &[f64], b: &[f64]| median(b) / median(a);
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut resample = |from: &[f64]| -> Vec<f64> {
-        (0..from.len()).map(|_| from[(random(&mut state) % from.len() as u64) as usize]).collect()
+        (0..from.len()).map(|_| from[random.below(from.len() as u64) as usize]).collect()
     };
     let mut ratios: Vec<f64> = (0..RESAMPLES)
         .map(|_| of(&resample(a), &resample(b)))
@@ -95,15 +96,6 @@ pub(crate) fn ratio(a: &[f64], b: &[f64]) -> (f64, [f64; 2]) {
         ratios.get((part * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
     };
     (of(a, b), [at(TAIL), at(1.0 - TAIL)])
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -6,13 +6,14 @@ use super::children;
 use super::planted::{self, Planted, Tool};
 use super::strace::Sums;
 use crate::error::{LabError, Result};
+use crate::process;
 use serde_json::json;
 use std::ffi::OsStr;
 use std::process::Command;
 
 /// Runs the workload.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
-    if !children::is_installed("strace") {
+    if !process::is_installed("strace") {
         return Err(LabError::failed("program", "strace", "is missing: apt-get install strace"));
     }
     let planted = Planted::new(plan)?;
@@ -20,21 +21,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     if plan.own {
         tools.extend(planted::own(&planted, plan.shoal));
     }
-    tools.extend(planted::changing(&planted));
-    if plan.own {
-        tools.extend(planted::own_changing(&planted, plan.shoal));
-    }
-    let mut cases = 0;
-    for tool in &tools {
-        match measure(plan, tool) {
-            Ok(()) => cases += 1,
-            Err(error) => eprintln!("laboratory: {} is left out: {error}", tool.case),
-        }
-    }
-    match cases {
-        0 => Err(LabError::failed("workload", "calls", "no program could be measured")),
-        _ => Ok(()),
-    }
+    planted::measure_each("calls", plan, &planted, tools, measure)
 }
 
 fn measure(plan: &Plan<'_>, tool: &Tool) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Programs run as children, with their times; the folder for what they need; lines of results.
 
 use crate::error::{LabError, Result};
+use crate::process::{leftovers, name_of, processor_seconds};
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Runs of a program that ended well.
+/// Times of a program that ended well.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub seconds: f64,
@@ -58,24 +59,6 @@ pub(crate) fn run(command: &mut Command, output: Output) -> Result<Times> {
     }
 }
 
-/// Runs a program to its end. Returns what it printed on standard output.
-pub(crate) fn text_of(command: &mut Command) -> Result<String> {
-    let name = name_of(command);
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|e| LabError::failed("running", &name, e))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(LabError::failed("running", &name, format!("{}: {said}", output.status)))
-        }
-    }
-}
-
-fn name_of(command: &Command) -> String {
-    Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// A file without a name for the child's errors: a pipe could fill up while its output is read.
 fn file_of_errors() -> std::io::Result<fs::File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -97,34 +80,12 @@ fn said_at_the_end(mut errors: fs::File) -> String {
 
 /// Returns user and system time, in seconds, of all children that have been waited for.
 pub(crate) fn cpu_of_children() -> f64 {
-    cpu_fields(&fs::read_to_string("/proc/self/stat").unwrap_or_default())[1]
+    processor_seconds("self")[1]
 }
 
 /// Returns user and system time of this process in seconds.
 pub(crate) fn cpu_of_self() -> f64 {
-    cpu_fields(&fs::read_to_string("/proc/self/stat").unwrap_or_default())[0]
-}
-
-/// Returns the processor time of a process and of its children; zeros for a line that is none.
-fn cpu_fields(stat: &str) -> [f64; 2] {
-    // Fields 14 to 17 of proc_pid_stat(5). The name in field 2 may hold anything, a bracket too.
-    let fields = stat.rsplit(") ").next().unwrap_or_default();
-    let ticks = |field: usize| {
-        let pair = fields.split(' ').skip(field - 3).take(2);
-        pair.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>()
-    };
-    let second = rustix::param::clock_ticks_per_second() as f64;
-    [ticks(14) / second, ticks(16) / second]
-}
-
-/// Returns whether a program can be started: found in PATH, or a path of its own.
-pub(crate) fn is_installed(program: impl AsRef<OsStr>) -> bool {
-    let program = Path::new(program.as_ref());
-    if program.components().count() > 1 {
-        return program.is_file();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    processor_seconds("self")[0]
 }
 
 /// Writes everything to the devices, and drops what the kernel has cached of files. The programs
@@ -177,15 +138,8 @@ impl Scratch {
         let memory = Path::new("/dev/shm");
         let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let prefix = format!("shoal-{name}.");
-        for entry in fs::read_dir(&above).into_iter().flatten().flatten() {
-            let file_name = entry.file_name();
-            let id = file_name.to_str().and_then(|name| name.strip_prefix(&prefix));
-            let id = id.and_then(|id| id.parse::<u32>().ok());
-            let is_dead =
-                |id| id == std::process::id() || !Path::new(&format!("/proc/{id}")).exists();
-            if id.is_some_and(is_dead) {
-                let _left = fs::remove_dir_all(entry.path());
-            }
+        for folder in leftovers(&above, &prefix) {
+            let _left = fs::remove_dir_all(folder);
         }
         let path = above.join(format!("{prefix}{}", std::process::id()));
         fs::create_dir(&path).map_err(|e| LabError::failed("making folder", path.display(), e))?;
@@ -217,22 +171,6 @@ mod tests {
         fails.args(["-c", "echo reason >&2; exit 3"]);
         let error = run(&mut fails, Output::Null).expect_err("fails").to_string();
         assert!(error.contains("3") && error.ends_with("reason"), "{error}");
-    }
-
-    #[test]
-    fn processor_time_is_read_behind_any_name() {
-        let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let stat = "7 (a) b) (c) R 1 7 7 0 -1 0 1 2 3 4 100 50 20 10 20 0 1";
-        assert_eq!(cpu_fields(stat), [150.0 / ticks, 30.0 / ticks]);
-        for garbage in ["", "7", "7 (x) ", ") ) )", "7 (x) R one two"] {
-            assert_eq!(cpu_fields(garbage), [0.0, 0.0], "{garbage}");
-        }
-    }
-
-    #[test]
-    fn programs_are_found_in_the_path() {
-        assert!(is_installed("sh") && is_installed("/bin/sh"));
-        assert!(!is_installed("shoal-no-such-program") && !is_installed("/no/sh"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::Plan;
 use super::children::{self, Times};
 use crate::error::{LabError, Result};
+use crate::process;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,7 +13,7 @@ const ITERATIONS: u64 = 5;
 
 /// Runs the workload.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
-    if !children::is_installed("fs_mark") {
+    if !process::is_installed("fs_mark") {
         return Err(LabError::failed("program", "fs_mark", "is missing: apt-get install fsmark"));
     }
     let folder = Folder { path: plan.root.join("f"), keep: plan.keep };
@@ -30,7 +31,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     // It writes a log beside itself unless told where.
     command.arg("-l").arg(plan.scratch.join("fs_mark.log")).current_dir(plan.scratch);
     let before = children::cpu_of_children();
-    let text = children::text_of(&mut command)?;
+    let text = process::text_of(&mut command)?;
     let cpu_seconds = children::cpu_of_children() - before;
     let rows = parse(&text)?;
     let ops = plan.files * THREADS;

@@ -3,6 +3,7 @@
 use super::Plan;
 use super::children::{self, Output};
 use crate::error::{LabError, Result};
+use crate::process;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ impl Planted {
             .arg(plan.files.to_string())
             .arg("--target")
             .arg(format!("dir:{}", plan.root.display()));
-        let made = children::text_of(&mut make);
+        let made = process::text_of(&mut make);
         let after = trees_in(plan.root).map_err(|e| failed(&e))?;
         let top = after.into_iter().find(|top| !before.contains(top));
         let planted = top.map(|top| Planted {
@@ -148,7 +149,7 @@ pub(crate) fn usual(planted: &Planted, scratch: &Path, ls: &str) -> Vec<Tool> {
 /// compared with.
 pub(crate) fn parallel(planted: &Planted) -> Vec<Tool> {
     let tree = &*planted.tree;
-    let fd = if children::is_installed("fd") { "fd" } else { "fdfind" };
+    let fd = if process::is_installed("fd") { "fd" } else { "fdfind" };
     let of = |case, program: &str, words: &str| Tool::new(case, By::Usual, program, words);
     let others = [
         of("bfs: find -not -user", "bfs", "").on(&[tree]).then("-not -user root"),
@@ -157,12 +158,12 @@ pub(crate) fn parallel(planted: &Planted) -> Vec<Tool> {
         of("dua: du -s", "dua", "aggregate").on(&[tree]),
     ];
     let find = of("find -size", "find", "").on(&[tree]).then("-size +20k");
-    let installed = others.into_iter().filter(|tool| children::is_installed(&tool.program));
+    let installed = others.into_iter().filter(|tool| process::is_installed(&tool.program));
     std::iter::once(find).chain(installed).collect()
 }
 
 /// Usual programs that change every file.
-pub(crate) fn changing(planted: &Planted) -> Vec<Tool> {
+fn changing(planted: &Planted) -> Vec<Tool> {
     let of = |case, program: &str, words: &str| Tool {
         changes: true,
         ..Tool::new(case, By::Usual, program, words).on(&[&planted.tree])
@@ -196,12 +197,40 @@ pub(crate) fn own_too(planted: &Planted, shoal: &Path) -> Vec<Tool> {
 }
 
 /// The tools of Shoal that change every file, otherwise than the usual ones did.
-pub(crate) fn own_changing(planted: &Planted, shoal: &Path) -> Vec<Tool> {
+fn own_changing(planted: &Planted, shoal: &Path) -> Vec<Tool> {
     let of = |case, words: &str| Tool {
         changes: true,
         ..Tool::new(case, By::Shoal, shoal, words).on(&[&planted.tree])
     };
     vec![of("chown -R", "chown -R 1001:1001"), of("chmod -R", "chmod -R go+rX")]
+}
+
+/// Measures these tools, then those that change every file. One that fails is left out.
+///
+/// # Errors
+/// None of them could be measured.
+pub(crate) fn measure_each(
+    workload: &str,
+    plan: &Plan<'_>,
+    planted: &Planted,
+    mut tools: Vec<Tool>,
+    measure: impl Fn(&Plan<'_>, &Tool) -> Result<()>,
+) -> Result<()> {
+    tools.extend(changing(planted));
+    if plan.own {
+        tools.extend(own_changing(planted, plan.shoal));
+    }
+    let mut cases = 0;
+    for tool in &tools {
+        match measure(plan, tool) {
+            Ok(()) => cases += 1,
+            Err(error) => eprintln!("laboratory: {} is left out: {error}", tool.case),
+        }
+    }
+    match cases {
+        0 => Err(LabError::failed("workload", workload, "no program could be measured")),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::Plan;
 use super::children;
 use super::planted::{self, Planted, Tool};
-use crate::error::{LabError, Result};
+use crate::error::Result;
 
 /// Runs the workload.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
@@ -15,21 +15,7 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
         tools.extend(planted::own(&planted, plan.shoal));
         tools.extend(planted::own_too(&planted, plan.shoal));
     }
-    tools.extend(planted::changing(&planted));
-    if plan.own {
-        tools.extend(planted::own_changing(&planted, plan.shoal));
-    }
-    let mut cases = 0;
-    for tool in &tools {
-        match measure(plan, tool) {
-            Ok(()) => cases += 1,
-            Err(error) => eprintln!("laboratory: {} is left out: {error}", tool.case),
-        }
-    }
-    match cases {
-        0 => Err(LabError::failed("workload", "trees", "no program could be measured")),
-        _ => Ok(()),
-    }
+    planted::measure_each("trees", plan, &planted, tools, measure)
 }
 
 fn measure(plan: &Plan<'_>, tool: &Tool) -> Result<()> {
