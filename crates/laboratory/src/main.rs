@@ -11,6 +11,7 @@ mod machine;
 mod plan;
 mod random;
 mod sample;
+mod turn;
 
 mod process;
 mod rank;

@@ -11,6 +11,7 @@ use crate::plan::Size;
 use crate::programs::{self, Programs};
 use crate::raw::{Run, Skipped};
 use crate::report;
+use crate::turn::Turns;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -49,6 +50,10 @@ pub(crate) struct Args {
     /// Block device that is OVERWRITTEN by one filesystem after the other, instead of images
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
+    /// Measure only while this file's lock is held, in turns of three minutes: other work on the
+    /// machine, started by flock FILE COMMAND, then never runs beside a measurement
+    #[arg(long, value_name = "FILE")]
+    turns: Option<PathBuf>,
     /// Folder of the report; none is written without this
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -109,7 +114,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     place.device.clone_from(&args.device);
     place.size = size.of([2 << 30, 6 << 30, 12 << 30]);
     let rounds = args.rounds.unwrap_or(size.rounds());
-    let failures = measure_all(&run, &chosen, size, rounds, &place, &programs)?;
+    let turns = args.turns.as_deref().map(Turns::of).transpose()?;
+    let failures = measure_all(&run, &chosen, size, rounds, &place, &programs, turns)?;
     drop(place);
     if let Some(to) = &args.report {
         report::write(&run, to)?;
@@ -148,6 +154,7 @@ fn measure_all(
     rounds: u32,
     place: &Place,
     programs: &Programs,
+    mut turns: Option<Turns>,
 ) -> Result<usize> {
     let mut skipped = Vec::new();
     let mut tasks = Vec::new();
@@ -170,6 +177,7 @@ fn measure_all(
     let start = Instant::now();
     for task in &tasks {
         bar.set_message(format!("{}, {}", task.experiment.id, programs::describe(&task.measure)));
+        turns.as_mut().map_or(Ok(()), Turns::take)?;
         match programs::run(&task.measure, task.round, programs, place, limit) {
             Ok(lines) => run.append(task.experiment.id, &lines)?,
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::{
     BESIDE, Chapter, Experiment, Figure, Kind, Labels, Measure, PROCESSOR, Program, RATE, bench,
-    each, study, tools,
+    each, less, more, study, tools,
 };
 use crate::plan::Size;
 use crate::systems::System;
@@ -30,6 +30,16 @@ pub(super) const ALL: &[Experiment] = &[
         ..OURS
     },
     Experiment {
+        id: "phases",
+        title: "Phases of mdtest",
+        shows: "What mdtest does on parallel filesystems, by two threads in trees of their own: \
+                directories made, looked at, renamed and removed, then files of 3,901 bytes made, \
+                looked at, read and removed, by their paths and with warm caches.",
+        measures: phases,
+        figures: &[RATE],
+        ..OURS
+    },
+    Experiment {
         id: "source-tree",
         title: "Tar of a source tree",
         shows: "An archive of a tree of source-like files is extracted by tar, read again by tar, \
@@ -45,15 +55,7 @@ pub(super) const ALL: &[Experiment] = &[
                 it elsewhere. The rate is that of the time until the space is free again.",
         aims: "Gone from the namespace within 10 ms.",
         measures: remove_tree,
-        figures: &[
-            RATE,
-            Figure {
-                kind: Kind::Bars,
-                value: "gone_seconds",
-                scale: 1e3,
-                axis: "ms until the tree is gone",
-            },
-        ],
+        figures: &[RATE, less(Kind::Bars, "gone_seconds", 1e3, "ms until the tree is gone")],
         ..OURS
     },
     Experiment {
@@ -63,12 +65,7 @@ pub(super) const ALL: &[Experiment] = &[
                 written behind them.",
         aims: "The library: a 99th percentile of 10 µs, 99.9 % within 0.5 ms, all within 20 ms.",
         measures: latency,
-        figures: &[Figure {
-            kind: Kind::Percentiles,
-            value: "latency_ns",
-            scale: 1e-3,
-            axis: "µs",
-        }],
+        figures: &[less(Kind::Percentiles, "latency_ns", 1e-3, "µs")],
         ..OURS
     },
     Experiment {
@@ -109,18 +106,8 @@ pub(super) const ALL: &[Experiment] = &[
         rounds_max: 1,
         figures: &[
             MILLIONS,
-            Figure {
-                kind: Kind::Bars,
-                value: "rss_bytes",
-                scale: 1e-9,
-                axis: "GB of memory that the process gained",
-            },
-            Figure {
-                kind: Kind::Bars,
-                value: "volume_bytes_each",
-                scale: 1.0,
-                axis: "bytes of the volume for each file",
-            },
+            less(Kind::Bars, "rss_bytes", 1e-9, "GB of memory that the process gained"),
+            less(Kind::Bars, "volume_bytes_each", 1.0, "bytes of the volume for each file"),
         ],
         ..OURS
     },
@@ -134,18 +121,8 @@ pub(super) const ALL: &[Experiment] = &[
         measures: ageing,
         rounds_max: 3,
         figures: &[
-            Figure {
-                kind: Kind::Curves,
-                value: "creates_per_second",
-                scale: 1e-3,
-                axis: "thousands of creates a second",
-            },
-            Figure {
-                kind: Kind::Curves,
-                value: "create_bytes",
-                scale: 1.0,
-                axis: "bytes written for each create",
-            },
+            more(Kind::Curves, "creates_per_second", 1e-3, "thousands of creates a second"),
+            less(Kind::Curves, "create_bytes", 1.0, "bytes written for each create"),
         ],
         ..OURS
     },
@@ -160,24 +137,14 @@ pub(super) const ALL: &[Experiment] = &[
         measures: full_disk,
         rounds_max: 3,
         figures: &[
-            Figure {
-                kind: Kind::Bars,
-                value: "usable_percent",
-                scale: 1.0,
-                axis: "% of the free space",
-            },
-            Figure {
-                kind: Kind::Bars,
-                value: "refused_us_median",
-                scale: 1.0,
-                axis: "µs for a refused write",
-            },
-            Figure {
-                kind: Kind::Bars,
-                value: "removed_and_freed_seconds",
-                scale: 1e3,
-                axis: "ms until all is removed and the space is free",
-            },
+            more(Kind::Bars, "usable_percent", 1.0, "% of the free space"),
+            less(Kind::Bars, "refused_us_median", 1.0, "µs for a refused write"),
+            less(
+                Kind::Bars,
+                "removed_and_freed_seconds",
+                1e3,
+                "ms until all is removed and the space is free",
+            ),
         ],
         ..OURS
     },
@@ -191,12 +158,7 @@ pub(super) const ALL: &[Experiment] = &[
         baseline: "Shoal, library",
         measures: recovery,
         rounds_max: 3,
-        figures: &[Figure {
-            kind: Kind::Curves,
-            value: "recovery_seconds",
-            scale: 1e3,
-            axis: "ms to open the volume",
-        }],
+        figures: &[less(Kind::Curves, "recovery_seconds", 1e3, "ms to open the volume")],
         ..OURS
     },
     Experiment {
@@ -209,12 +171,7 @@ pub(super) const ALL: &[Experiment] = &[
         baseline: "Shoal, library",
         measures: checkpoint,
         rounds_max: 3,
-        figures: &[Figure {
-            kind: Kind::Curves,
-            value: "checkpoint_seconds_median",
-            scale: 1e6,
-            axis: "µs a checkpoint",
-        }],
+        figures: &[less(Kind::Curves, "checkpoint_seconds_median", 1e6, "µs a checkpoint")],
         ..OURS
     },
 ];
@@ -233,12 +190,8 @@ const OURS: Experiment = Experiment {
     figures: &[],
 };
 
-const MILLIONS: Figure = Figure {
-    kind: Kind::Millions,
-    value: "rate_per_million",
-    scale: 1e-6,
-    axis: "millions of files a second",
-};
+const MILLIONS: Figure =
+    more(Kind::Millions, "rate_per_million", 1e-6, "millions of files a second");
 
 fn names(size: Size) -> Vec<Measure> {
     each(&BESIDE, &["create", "rename", "unlink"], size.of([1000, 20_000, 50_000]))
@@ -248,10 +201,18 @@ fn small_files(size: Size) -> Vec<Measure> {
     each(&BESIDE, &["write-small", "read-small"], size.of([1000, 10_000, 30_000]))
 }
 
-fn source_tree(size: Size) -> Vec<Measure> {
-    let args = format!("source-tree --files {}", size.of([200, 3000, 20_000]));
+/// All that are mounted.
+fn on_mounts(args: &str) -> Vec<Measure> {
     let mounted = BESIDE.into_iter().filter(|system| *system != System::Library);
-    mounted.map(|system| tools(system, args.clone())).collect()
+    mounted.map(|system| tools(system, args.to_owned())).collect()
+}
+
+fn phases(size: Size) -> Vec<Measure> {
+    on_mounts(&format!("phases --files {}", size.of([200, 5_000, 20_000])))
+}
+
+fn source_tree(size: Size) -> Vec<Measure> {
+    on_mounts(&format!("source-tree --files {}", size.of([200, 3000, 20_000])))
 }
 
 fn remove_tree(size: Size) -> Vec<Measure> {

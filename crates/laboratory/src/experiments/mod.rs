@@ -110,6 +110,23 @@ pub(crate) struct Figure {
     pub scale: f64,
     /// Title of the axis.
     pub axis: &'static str,
+    pub better: Better,
+}
+
+/// The better direction of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Better {
+    More,
+    Less,
+}
+
+impl Better {
+    pub fn word(self) -> &'static str {
+        match self {
+            Better::More => "more",
+            Better::Less => "less",
+        }
+    }
 }
 
 /// An experiment.
@@ -139,10 +156,18 @@ pub(crate) static ALL: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
     all
 });
 
-const RATE: Figure =
-    Figure { kind: Kind::Bars, value: "ops_per_second", scale: 1e-3, axis: "thousands a second" };
-const PROCESSOR: Figure =
-    Figure { kind: Kind::Bars, value: "cpu_us", scale: 1.0, axis: "µs of processor time each" };
+/// A figure of which more is better.
+const fn more(kind: Kind, value: &'static str, scale: f64, axis: &'static str) -> Figure {
+    Figure { kind, value, scale, axis, better: Better::More }
+}
+
+/// A figure of which less is better.
+const fn less(kind: Kind, value: &'static str, scale: f64, axis: &'static str) -> Figure {
+    Figure { kind, value, scale, axis, better: Better::Less }
+}
+
+const RATE: Figure = more(Kind::Bars, "ops_per_second", 1e-3, "thousands a second");
+const PROCESSOR: Figure = less(Kind::Bars, "cpu_us", 1.0, "µs of processor time each");
 
 /// Systems of the kernel that a mount is compared with, after Shoal's own.
 const BESIDE: [System; 7] = [

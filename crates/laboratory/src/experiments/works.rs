@@ -2,7 +2,7 @@
 
 use super::{
     BESIDE, Chapter, Experiment, Figure, Kind, Labels, Measure, PROCESSOR, Program, RATE, bench,
-    each, study, tools,
+    each, less, study, tools,
 };
 use crate::plan::Size;
 use crate::systems::System;
@@ -26,18 +26,8 @@ pub(super) const ALL: &[Experiment] = &[
         figures: &[
             PROCESSOR,
             RATE,
-            Figure {
-                kind: Kind::Bars,
-                value: "journal_bytes_each",
-                scale: 1.0,
-                axis: "bytes of journal each",
-            },
-            Figure {
-                kind: Kind::Bars,
-                value: "transactions_each",
-                scale: 1.0,
-                axis: "transactions each",
-            },
+            less(Kind::Bars, "journal_bytes_each", 1.0, "bytes of journal each"),
+            less(Kind::Bars, "transactions_each", 1.0, "transactions each"),
         ],
     },
     Experiment {
@@ -52,12 +42,7 @@ pub(super) const ALL: &[Experiment] = &[
         baseline: "Shoal, off",
         measures: instructions,
         rounds_max: 2,
-        figures: &[Figure {
-            kind: Kind::Bars,
-            value: "instructions",
-            scale: 1.0,
-            axis: "instructions each",
-        }],
+        figures: &[less(Kind::Bars, "instructions", 1.0, "instructions each")],
     },
     Experiment {
         id: "inode-index",
@@ -137,12 +122,7 @@ pub(super) const ALL: &[Experiment] = &[
         baseline: "needed",
         measures: shared_lines,
         rounds_max: 3,
-        figures: &[Figure {
-            kind: Kind::Bars,
-            value: "moves",
-            scale: 1.0,
-            axis: "lines that move, for each call",
-        }],
+        figures: &[less(Kind::Bars, "moves", 1.0, "lines that move, for each call")],
     },
     Experiment {
         id: "calls",
@@ -160,18 +140,8 @@ pub(super) const ALL: &[Experiment] = &[
         measures: calls,
         rounds_max: 1,
         figures: &[
-            Figure {
-                kind: Kind::Bars,
-                value: "single_calls_per_file",
-                scale: 1.0,
-                axis: "calls about one file, for each file",
-            },
-            Figure {
-                kind: Kind::Bars,
-                value: "single_percent_unwaited",
-                scale: 1.0,
-                axis: "% of the time of all calls",
-            },
+            less(Kind::Bars, "single_calls_per_file", 1.0, "calls about one file, for each file"),
+            less(Kind::Bars, "single_percent_unwaited", 1.0, "% of the time of all calls"),
         ],
     },
     Experiment {
@@ -189,7 +159,7 @@ pub(super) const ALL: &[Experiment] = &[
         baseline: "XFS",
         measures: trees,
         rounds_max: 5,
-        figures: &[Figure { kind: Kind::Bars, value: "seconds", scale: 1e3, axis: "ms" }],
+        figures: &[less(Kind::Bars, "seconds", 1e3, "ms")],
     },
     Experiment {
         id: "listing",
@@ -219,8 +189,7 @@ pub(super) const ALL: &[Experiment] = &[
     },
 ];
 
-const NANOSECONDS: Figure =
-    Figure { kind: Kind::Bars, value: "mean_ns", scale: 1.0, axis: "ns a call, mean" };
+const NANOSECONDS: Figure = less(Kind::Bars, "mean_ns", 1.0, "ns a call, mean");
 
 fn parents(size: Size) -> Vec<Measure> {
     let files = size.of([2000, 50_000, 200_000]);
@@ -295,11 +264,13 @@ fn shared_lines(size: Size) -> Vec<Measure> {
 }
 
 /// The filesystems on which unmodified programs are measured.
-const MOUNTED: [System; 4] = [System::Mount, System::Xfs, System::XfsParent, System::Ext4];
+const MOUNTED: [System; 5] =
+    [System::Mount, System::Xfs, System::XfsParent, System::Ext4, System::Btrfs];
 
 fn calls(size: Size) -> Vec<Measure> {
     let args = format!("calls --files {}", size.of([300, 2000, 10_000]));
-    [System::Mount, System::Xfs, System::Ext4].map(|system| tools(system, args.clone())).into()
+    let systems = [System::Mount, System::Xfs, System::Ext4, System::Btrfs];
+    systems.map(|system| tools(system, args.clone())).into()
 }
 
 fn trees(size: Size) -> Vec<Measure> {

@@ -3,7 +3,7 @@
 use super::chart::subject;
 use super::grid::{self, Grid, is_ours};
 use super::page::{Block, Table, Text};
-use super::study::{Study, is_more_better, ratio, raw};
+use super::study::{Study, ratio, raw};
 use super::text;
 use crate::experiments::{Chapter, Kind};
 use crate::machine::Machine;
@@ -112,8 +112,7 @@ fn summary(studies: &[Study]) -> Vec<Block> {
     for study in studies {
         let Some(figure) = study.experiment.figures.first() else { continue };
         let grid = study.grid(figure);
-        let better = if is_more_better(figure.value) { "more" } else { "less" };
-        let unit = format!("{}; {better} is better", figure.axis);
+        let unit = format!("{}; {} is better", figure.axis, figure.better.word());
         let is_curve = figure.kind == Kind::Curves;
         let skip = if is_curve { grid.rows.len().saturating_sub(1) } else { 0 };
         for at in (0..grid.rows.len()).skip(skip).take(CASES) {

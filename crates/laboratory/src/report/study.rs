@@ -15,11 +15,6 @@ pub(super) struct Study {
     pub skipped: Vec<Skipped>,
 }
 
-/// Returns whether more of the value is better; else less is.
-pub(super) fn is_more_better(value: &str) -> bool {
-    ["per_second", "rate_per", "usable"].iter().any(|part| value.contains(part))
-}
-
 impl Study {
     /// Returns the blocks of the experiment.
     pub fn blocks(&self) -> Result<Vec<Block>> {
@@ -72,9 +67,8 @@ impl Study {
             return Ok(vec![Block::Note(none)]);
         };
         let better = match figure.kind {
-            Kind::Histogram => "further left is better",
-            _ if is_more_better(figure.value) => "more is better",
-            _ => "less is better",
+            Kind::Histogram => "further left is better".to_owned(),
+            _ => format!("{} is better", figure.better.word()),
         };
         let caption = format!("{title}; {better}.");
         let axis = match (figure.kind, subject(&self.lines)) {

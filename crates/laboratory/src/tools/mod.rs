@@ -11,6 +11,7 @@ mod full_disk;
 mod strace;
 
 mod fs_mark;
+mod phases;
 mod planted;
 mod source_tree;
 
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     /// The directory is a mount of Shoal: measure its own tools as well
     #[arg(long)]
     own: bool,
-    /// Files of the tree; `fs-mark`: of each thread and iteration
+    /// Files of the tree; `fs-mark`: of each thread and iteration; `phases`: of each thread
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     files: u64,
     /// `full-disk`: most bytes to write
@@ -58,6 +59,8 @@ enum Workload {
     SourceTree,
     /// fs_mark: empty files by two threads, five iterations
     FsMark,
+    /// The phases of mdtest: directories, then files of 3,901 bytes, by two threads
+    Phases,
     /// Files of 64 KiB until there is no space left
     FullDisk,
 }
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Workload::Trees => trees::run(&plan),
         Workload::SourceTree => source_tree::run(&plan),
         Workload::FsMark => fs_mark::run(&plan),
+        Workload::Phases => phases::run(&plan),
         Workload::FullDisk => full_disk::run(root, args.bytes_max, args.keep),
     }
 }

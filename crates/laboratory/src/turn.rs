@@ -1,0 +1,79 @@
+//! Turns with other work on the same machine: a file's lock that is held while measurements are
+//! made. A build that is started by `flock FILE cargo build` then never runs beside one.
+
+use crate::error::{LabError, Result};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Time for which a turn goes on while others may wait.
+const LENGTH: Duration = Duration::from_secs(180);
+/// Time for which the lock is left to others between two turns: the kernel wakes them in it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The turns of a run.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    file: File,
+    since: Option<Instant>,
+}
+
+impl Turns {
+    /// Opens the file, and makes it if it is missing. The lock is not taken yet.
+    pub fn of(path: &Path) -> Result<Turns> {
+        let file = File::options().create(true).append(true).open(path);
+        let file = file.map_err(|e| LabError::failed("opening", path.display(), e))?;
+        Ok(Turns { file, since: None })
+    }
+
+    /// Returns when a measurement may begin. May wait for as long as others hold the lock.
+    pub fn take(&mut self) -> Result<()> {
+        self.take_after(LENGTH)
+    }
+
+    fn take_after(&mut self, length: Duration) -> Result<()> {
+        let lock = |operation| {
+            flock(&self.file, operation).map_err(|e| LabError::failed("locking", "the file", e))
+        };
+        if self.since.is_some_and(|since| since.elapsed() >= length) {
+            lock(FlockOperation::Unlock)?;
+            std::thread::sleep(PAUSE);
+            self.since = None;
+        }
+        if self.since.is_none() {
+            lock(FlockOperation::LockExclusive)?;
+            self.since = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_turn_that_was_long_enough_goes_to_others() {
+        let path = std::env::temp_dir().join(format!("shoal-turns-{}", std::process::id()));
+        let (mut ours, mut theirs) = (Turns::of(&path).unwrap(), Turns::of(&path).unwrap());
+        ours.take().unwrap();
+        ours.take().expect("the same turn");
+        let had = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let had = &had;
+            scope.spawn(move || {
+                theirs.take().unwrap();
+                had.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!had.load(Ordering::SeqCst), "a turn is not shared");
+            // They may wait for the lock later than we leave it: then they get the next pause.
+            while !had.load(Ordering::SeqCst) {
+                ours.take_after(Duration::ZERO).unwrap();
+            }
+        });
+        std::fs::remove_file(&path).unwrap();
+    }
+}
