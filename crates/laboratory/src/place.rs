@@ -40,6 +40,8 @@ impl Place {
         let scratch = above.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(scratch.join(MOUNT))
             .map_err(|e| LabError::failed("making folder", scratch.display(), e))?;
+        fs::create_dir_all(disk)
+            .map_err(|e| LabError::failed("making folder", disk.display(), e))?;
         let disk = disk.to_owned();
         Ok(Place { scratch, disk, device: None, size: 16 << 30, shoal })
     }

@@ -5,7 +5,7 @@
 pub(crate) enum Size {
     /// Everything once, tiny: only to see that it works.
     Smoke,
-    /// Twelve minutes on two processors.
+    /// Ten minutes on two processors.
     Quick,
     /// As much as a claim needs.
     Full,

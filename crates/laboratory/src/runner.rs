@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Everything once and tiny, in a minute: only to see that it works
     #[arg(long, conflicts_with_all = ["quick", "full"])]
     smoke: bool,
-    /// Twelve minutes on two processors (the default)
+    /// Ten minutes on two processors (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// As much as a claim needs

@@ -194,11 +194,11 @@ const MILLIONS: Figure =
     more(Kind::Millions, "rate_per_million", 1e-6, "millions of files a second");
 
 fn names(size: Size) -> Vec<Measure> {
-    each(&BESIDE, &["create", "rename", "unlink"], size.of([1000, 20_000, 50_000]))
+    each(&BESIDE, &["create", "rename", "unlink"], size.of([1000, 20_000, 30_000]))
 }
 
 fn small_files(size: Size) -> Vec<Measure> {
-    each(&BESIDE, &["write-small", "read-small"], size.of([1000, 10_000, 30_000]))
+    each(&BESIDE, &["write-small", "read-small"], size.of([1000, 10_000, 20_000]))
 }
 
 /// All that are mounted.
@@ -208,7 +208,7 @@ fn on_mounts(args: &str) -> Vec<Measure> {
 }
 
 fn phases(size: Size) -> Vec<Measure> {
-    on_mounts(&format!("phases --files {}", size.of([200, 5_000, 20_000])))
+    on_mounts(&format!("phases --files {}", size.of([200, 5_000, 10_000])))
 }
 
 fn source_tree(size: Size) -> Vec<Measure> {
@@ -220,13 +220,13 @@ fn remove_tree(size: Size) -> Vec<Measure> {
 }
 
 fn latency(size: Size) -> Vec<Measure> {
-    let files = size.of([1000, 50_000, 100_000]);
+    let files = size.of([1000, 50_000, 60_000]);
     let args = format!("create --threads 2 --files {files} --sample 1");
     BESIDE.into_iter().map(|system| bench(system, "create", args.clone())).collect()
 }
 
 fn embedded(size: Size) -> Vec<Measure> {
-    let files = size.of([1000, 50_000, 200_000]);
+    let files = size.of([1000, 50_000, 150_000]);
     let mut all = Vec::new();
     for engine in ["shoal", "sqlite", "redb", "fjall", "lmdb"] {
         for batch in [1, 1000] {
@@ -261,7 +261,7 @@ fn ageing(size: Size) -> Vec<Measure> {
 }
 
 fn full_disk(size: Size) -> Vec<Measure> {
-    let bytes = size.of([512 << 20, 1 << 30, 1 << 30]);
+    let bytes = size.of([512 << 20, 512 << 20, 1 << 30]);
     let systems = [System::Mount, System::Xfs, System::Ext4, System::Btrfs];
     let of = |system| Measure { size: Some(bytes), ..tools(system, "full-disk".to_owned()) };
     systems.map(of).into()

@@ -41,7 +41,7 @@ pub(super) const ALL: &[Experiment] = &[
         aims: "",
         baseline: "Shoal, off",
         measures: instructions,
-        rounds_max: 2,
+        rounds_max: 1,
         figures: &[less(Kind::Bars, "instructions", 1.0, "instructions each")],
     },
     Experiment {
@@ -121,7 +121,7 @@ pub(super) const ALL: &[Experiment] = &[
         aims: "The slots of the table move no line; the list under a mutex does.",
         baseline: "needed",
         measures: shared_lines,
-        rounds_max: 3,
+        rounds_max: 1,
         figures: &[less(Kind::Bars, "moves", 1.0, "lines that move, for each call")],
     },
     Experiment {
@@ -220,7 +220,7 @@ fn inode_index(size: Size) -> Vec<Measure> {
 }
 
 fn create_rounds(size: Size) -> Vec<Measure> {
-    let files = size.of([1000, 10_000, 20_000]);
+    let files = size.of([1000, 10_000, 15_000]);
     let args = format!("create --threads 2 --files {files} --rounds 5");
     let of = |system| Measure { labels: Labels::Rounds, ..bench(system, "", args.clone()) };
     BESIDE.into_iter().map(of).collect()
@@ -274,7 +274,7 @@ fn calls(size: Size) -> Vec<Measure> {
 }
 
 fn trees(size: Size) -> Vec<Measure> {
-    let args = format!("trees --files {}", size.of([300, 5_000, 40_000]));
+    let args = format!("trees --files {}", size.of([300, 3_000, 25_000]));
     MOUNTED.into_iter().map(|system| tools(system, args.clone())).collect()
 }
 
