@@ -8,6 +8,12 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
+/// Returns the XXH3-64 of `bytes` with a seed: of the same bytes in another place it is another.
+#[inline]
+pub fn checksum_seeded(seed: u64, bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
+}
+
 /// Returns a 128-bit hash of `bytes`, different for each seed. Used to compare sets by the sums of
 /// their members' hashes; the seed must be unpredictable.
 #[inline]

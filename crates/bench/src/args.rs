@@ -111,6 +111,9 @@ pub struct Args {
     /// `vol:` bytes for cached metadata (64M, 2G; default: a quarter of memory)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache: Option<u64>,
+    /// `vol:` keep staged records in this file, which outlives the process
+    #[arg(long, value_name = "FILE")]
+    pub journal_ring: Option<PathBuf>,
     /// `vol:` size of the volume (default: 8G, more where the files need it)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::driver::{Driver, Target, Usage};
 use crate::error::{BenchError, Result};
 use shoal::raw::{
-    Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, SetAttr, Volume,
+    Caller, Code, FileKind, Ino, MkfsOptions, OpenOptions, RenameFlags, RingMemory, SetAttr, Volume,
 };
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -76,7 +76,10 @@ impl VolumeTarget {
             shoal::raw::mkfs(path, &mkfs).map_err(|e| failed("mkfs of", path, e))?;
         }
         let scratch = Scratch { path: path.into(), keep };
-        let volume = Volume::open(path, options).map_err(|e| failed("opening", path, e))?;
+        let ring = args.journal_ring.as_deref().map(RingMemory::open).transpose();
+        let ring = ring.map_err(|e| failed("opening a ring for", path, e))?.map(Arc::new);
+        let options = OpenOptions { ring, ..options.clone() };
+        let volume = Volume::open(path, &options).map_err(|e| failed("opening", path, e))?;
         Ok(VolumeTarget { volume: Arc::new(volume), reused: args.reuse, scratch })
     }
 

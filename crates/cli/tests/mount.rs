@@ -239,6 +239,43 @@ fn a_killed_server_hangs_nobody_and_loses_nothing_synced() {
     }
 }
 
+/// With a ring that outlives the server, nothing that a program was told is lost by its death.
+#[test]
+fn a_killed_server_loses_nothing_if_its_ring_outlives_it() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let option = format!("journal_ring={}", scratch.path("ring").display());
+    for round in 0..3u64 {
+        let mut server = serve(&scratch, &["-o", &option]);
+        for n in 0..200 {
+            scratch.write(format!("m/{round}/{n}"), noise(n, (n * 97 % 9000) as usize));
+        }
+        fs::rename(scratch.path(format!("m/{round}/7")), scratch.path(format!("m/moved-{round}")))
+            .expect("rename");
+        fs::remove_file(scratch.path(format!("m/{round}/8"))).expect("unlink");
+        signal(&server, "-KILL");
+        assert_eq!(wait(&mut server).signal(), Some(9));
+        umount_dead(&scratch);
+    }
+    // Not by a command on the volume: that would recover it without the ring.
+    let server = serve(&scratch, &["-o", &option]);
+    for round in 0..3u64 {
+        for n in (0..200).filter(|n| *n != 8) {
+            let name = if n == 7 { format!("m/moved-{round}") } else { format!("m/{round}/{n}") };
+            let kept = fs::read(scratch.path(&name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(kept == noise(n, (n * 97 % 9000) as usize), "{name} is not as it was");
+        }
+        assert!(!scratch.path(format!("m/{round}/8")).exists());
+    }
+    umount(&scratch);
+    drop(server);
+    scratch.shoal(["fsck", "v"]).ok();
+    // Another volume may use it now; one that is in use is refused.
+    scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
+    scratch.shoal(["mount", "w", "m", "-o", &option]).ok();
+    scratch.shoal(["mount", "v", "n", "-o", &option]).fails(2, &["ring", "another process"]);
+    umount(&scratch);
+}
+
 /// It once returned 0, "everything is on disk", when closing had failed.
 #[test]
 fn umount_tells_that_the_volume_could_not_be_closed() {

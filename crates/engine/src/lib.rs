@@ -79,6 +79,7 @@ pub use shoal_base::{
 };
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::Compression;
+pub use shoal_journal::RingMemory;
 pub use state::Teller;
 pub use subvolumes::Subvolumes;
 pub use tokens::Tokens;

@@ -464,6 +464,8 @@ pub struct RecoveryReport {
     pub needed: bool,
     /// Records replayed.
     pub records: u64,
+    /// Those of them that only the ring of a killed process had ([`OpenOptions::ring`]).
+    pub kept: u64,
     /// Bytes of journal read.
     pub bytes: u64,
     /// Orphan slots in use, whose inodes are freed in the background.

@@ -100,7 +100,11 @@ impl Volume {
     pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
         let start = Instant::now();
         let sb = shoal_txn::read_superblock(&*device)?;
-        let Opened { store, recovery } = shoal_txn::open(device, store_options(&sb, options))?;
+        let opened = shoal_txn::open(device, store_options(&sb, options))?;
+        if let Some(ring) = &options.ring {
+            opened.keep_ring(ring.clone())?;
+        }
+        let Opened { store, recovery } = opened;
         let state = Arc::new(State::new(store, options, &FromBelow));
         let (epoch, lsn) = (recovery.epoch(), recovery.lsn());
         Changes(&state).begin(lsn);
@@ -125,6 +129,7 @@ impl Volume {
         *state.recovery.lock() = RecoveryReport {
             needed: recovered.needed,
             records: recovered.records,
+            kept: recovered.kept,
             bytes: recovered.bytes,
             orphans,
             damage: state.store.orphans().damage().to_vec(),
@@ -162,6 +167,7 @@ impl Volume {
                 tracing::warn!(%error, "the use of quotas is not stored");
             }
             self.state.store.checkpoints().write_clean()?;
+            self.state.options.ring.iter().for_each(|ring| ring.end());
             self.discard_rest();
         }
         match self.state.store.failure() {

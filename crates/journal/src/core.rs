@@ -1,5 +1,6 @@
 //! State shared by the journal's threads.
 
+use crate::memory::Sums;
 use crate::ring::{Reader, Reservation, Ring};
 use crate::types::{Config, SegmentSource, StartAt};
 use crossbeam_utils::CachePadded;
@@ -115,7 +116,11 @@ impl Core {
             return Err(Error::corrupt("journal position", Some(addr.0), rule));
         }
         // Twice the number of shards, so that threads that share a shard still find a free cell.
-        let (ring, reader) = Ring::new(ring_bytes, lsn, 2 * SHARDS);
+        let sums = config
+            .memory
+            .clone()
+            .map(|memory| Sums::new(memory, io.volume, io.incarnation, ring_bytes as u64));
+        let (ring, reader) = Ring::new(ring_bytes, lsn, 2 * SHARDS, sums);
         Ok(Core {
             ring,
             durable: CachePadded::new(AtomicU64::new(lsn)),

@@ -5,7 +5,7 @@ use crate::core::{Core, Io};
 use crate::ring::Reservation;
 use crate::types::{Config, JournalPos, SegmentSource, StartAt};
 use shoal_base::counters::Counters;
-use shoal_base::sync::{Mutex, thread};
+use shoal_base::sync::{Mutex, hint, thread};
 use shoal_base::{Code, Lsn, Result, SegNo, shard};
 use shoal_device::Device;
 use shoal_format::Geometry;
@@ -81,6 +81,30 @@ impl Journal {
     #[inline]
     pub fn staged_lsn(&self) -> Lsn {
         Lsn(self.core.ring.tail())
+    }
+
+    /// Returns when all records below `lsn`, the end of a staged one, are complete: what a killed
+    /// process would leave of them ([`RingMemory`](crate::RingMemory)) has no gap below it. Returns
+    /// at once if the ring does not outlive the process. A record is incomplete for a fraction of a
+    /// microsecond, or until a thread that was interrupted in it runs again.
+    #[inline]
+    pub fn wait_complete(&self, lsn: Lsn) {
+        if self.core.ring.is_kept() && !self.core.ring.is_complete(lsn.0) {
+            self.wait_for_others(lsn.0);
+        }
+    }
+
+    #[cold]
+    fn wait_for_others(&self, lsn: u64) {
+        let mut rounds = 0u32;
+        // A record that never comes poisons the journal.
+        while !self.core.ring.is_complete(lsn) && self.core.check_poison().is_ok() {
+            rounds += 1;
+            match rounds < 64 {
+                true => hint::spin_loop(),
+                false => thread::yield_now(),
+            }
+        }
     }
 
     /// End of the records known to be durable.

@@ -6,6 +6,7 @@
 //! write     splits complete records into batches and writes them (writer.rs)
 //! commit    writes, flushes, and wakes all callers whose records are durable now (commit.rs)
 //! boundary  a batch boundary for a checkpoint, and its address (below)
+//! memory    the ring of a process that was killed: what recovery finds in it (memory.rs)
 //! scan      after a crash: reads records back, tells a torn tail from corruption (scan.rs)
 //! ```
 //!
@@ -28,6 +29,8 @@
 //!
 //! Modules bottom-up; each uses only those above it in this list.
 
+mod memory;
+
 mod ring;
 mod types;
 
@@ -46,5 +49,6 @@ mod journal;
 mod tests;
 
 pub use journal::{Journal, Numbered};
+pub use memory::{RING_BYTES, RingMemory};
 pub use scan::{ScanEnd, Scanner, scan};
 pub use types::{Config, JournalPos, SegmentSource, StartAt};

@@ -36,13 +36,14 @@
 //! A thread tries the cell of its shard first, but any free cell will do: threads that share a
 //! shard do not wait.
 
+use crate::memory::Sums;
 use crossbeam_utils::CachePadded;
 use shoal_base::invariant;
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[cfg(not(loom))]
-use shoal_base::sync::AtomicU64;
+use shoal_base::sync::{AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
 use std::sync::atomic::Ordering;
 
@@ -58,6 +59,10 @@ pub(crate) struct Ring {
     /// End of the bytes taken out.
     consumed: CachePadded<AtomicU64>,
     cells: Box<[CachePadded<Cell>]>,
+    /// Number of cells of which one or more were ever in use: only these need to be looked at.
+    cells_used: CachePadded<AtomicUsize>,
+    /// Checksums of complete records, if the ring outlives its process.
+    sums: Option<Sums>,
 }
 
 /// The slot of an unfinished reservation.
@@ -93,15 +98,25 @@ impl Cell {
 
 impl Ring {
     /// Makes a ring of `capacity` bytes (a power of two) that starts at position `start`, for up to
-    /// `cells` unfinished reservations, and its reader.
-    pub(crate) fn new(capacity: usize, start: u64, cells: usize) -> (Ring, Reader) {
+    /// `cells` unfinished reservations, and its reader. With `sums` it lies in their memory.
+    pub(crate) fn new(
+        capacity: usize,
+        start: u64,
+        cells: usize,
+        sums: Option<Sums>,
+    ) -> (Ring, Reader) {
         assert!(capacity.is_power_of_two() && cells > 0);
         let ring = Ring {
-            bytes: Bytes::zeroed(capacity),
+            bytes: match &sums {
+                None => Bytes::zeroed(capacity),
+                Some(sums) => Bytes::kept(sums, capacity),
+            },
             capacity: capacity as u64,
             tail: CachePadded::new(AtomicU64::new(start)),
             consumed: CachePadded::new(AtomicU64::new(start)),
             cells: (0..cells).map(|_| CachePadded::new(Cell::new(start))).collect(),
+            cells_used: CachePadded::new(AtomicUsize::new(0)),
+            sums,
         };
         (ring, Reader { consumed: start, safe: start })
     }
@@ -123,6 +138,10 @@ impl Ring {
     pub(crate) fn reserve(&self, hint: usize, len: usize) -> Option<Reservation<'_>> {
         invariant!(len as u64 <= self.capacity, "a record of {len} bytes");
         let cell = self.claim(hint)?;
+        if cell >= self.cells_used.load(Ordering::Relaxed) {
+            // Before the addition: whoever has a later position sees it.
+            self.cells_used.fetch_max(cell + 1, Ordering::Relaxed);
+        }
         let start = self.tail.fetch_add(len as u64, Ordering::AcqRel);
         let place = &self.cells[cell];
         // From here on everything below can be taken out.
@@ -151,6 +170,20 @@ impl Ring {
         // A thread may publish a bound that it loaded long ago, so `safe` must never decrease.
         reader.safe = reader.safe.max(safe);
         reader.safe
+    }
+
+    /// Returns whether the ring outlives its process.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.sums.is_some()
+    }
+
+    /// Returns whether all records below `upto` are complete. `upto` must be the end of a
+    /// reservation of the caller, or of one that happened before.
+    #[inline]
+    pub(crate) fn is_complete(&self, upto: u64) -> bool {
+        let used = self.cells_used.load(Ordering::Relaxed);
+        self.cells[..used].iter().all(|cell| cell.bound.load(Ordering::Acquire) >= upto)
     }
 
     /// Calls `f` with the bytes of `from .. to`, in two pieces if they wrap around the ring's end.
@@ -213,6 +246,9 @@ impl Reservation<'_> {
         invariant!(self.has_room(), "filled before there is room");
         self.copy(self.start, head);
         self.copy(self.start + head.len() as u64, body);
+        if let Some(sums) = &self.ring.sums {
+            sums.complete(self.start, body);
+        }
         self.ring.cells[self.cell].bound.store(IDLE, Ordering::Release);
     }
 
@@ -238,9 +274,15 @@ use plain::Bytes;
 mod plain {
     //! The bytes, shared by reservations that do not overlap.
 
+    use crate::memory::{RingMemory, Sums};
     use std::cell::UnsafeCell;
+    use std::sync::Arc;
 
-    pub(super) struct Bytes(Box<[UnsafeCell<u8>]>);
+    pub(super) enum Bytes {
+        Own(Box<[UnsafeCell<u8>]>),
+        /// Memory that outlives the process, and how much of it is the ring's.
+        Kept(Arc<RingMemory>, usize),
+    }
 
     // SAFETY: access is only through `put` and `get`, whose callers promise that overlapping
     // accesses, of which one writes, are ordered by happens-before.
@@ -251,14 +293,27 @@ mod plain {
             let plain = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
             // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, and the box was just given up.
             // (Built this way because zeroed memory then comes from the system untouched.)
-            Bytes(unsafe { Box::from_raw(plain as *mut [UnsafeCell<u8>]) })
+            Bytes::Own(unsafe { Box::from_raw(plain as *mut [UnsafeCell<u8>]) })
+        }
+
+        pub(super) fn kept(sums: &Sums, capacity: usize) -> Bytes {
+            assert!(capacity <= sums.memory().bytes().len());
+            Bytes::Kept(sums.memory().clone(), capacity)
+        }
+
+        #[inline]
+        fn all(&self) -> &[UnsafeCell<u8>] {
+            match self {
+                Bytes::Own(bytes) => bytes,
+                Bytes::Kept(memory, capacity) => &memory.bytes()[..*capacity],
+            }
         }
 
         /// # Safety
         /// No other access to these bytes at the same time.
         #[inline]
         pub(super) unsafe fn put(&self, at: usize, bytes: &[u8]) {
-            let place = &self.0[at..at + bytes.len()];
+            let place = &self.all()[at..at + bytes.len()];
             // SAFETY: `place` is exactly as long as `bytes`, and nothing else accesses it (caller).
             unsafe {
                 let place = UnsafeCell::raw_get(place.as_ptr());
@@ -274,7 +329,7 @@ mod plain {
             at: usize,
             len: usize,
         ) -> impl std::ops::Deref<Target = [u8]> {
-            let place = &self.0[at..at + len];
+            let place = &self.all()[at..at + len];
             // SAFETY: as long as `place`; nothing writes to it meanwhile (caller).
             let bytes: &[u8] =
                 unsafe { std::slice::from_raw_parts(UnsafeCell::raw_get(place.as_ptr()), len) };
@@ -302,6 +357,11 @@ mod checked {
     impl Bytes {
         pub(super) fn zeroed(capacity: usize) -> Bytes {
             Bytes((0..capacity).map(|_| UnsafeCell::new(0)).collect())
+        }
+
+        /// As large a ring, of which the model sees every access.
+        pub(super) fn kept(sums: &crate::memory::Sums, capacity: usize) -> Bytes {
+            Bytes::zeroed(capacity.min(sums.memory().bytes().len()))
         }
 
         /// # Safety
@@ -357,7 +417,7 @@ mod model {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
-            let (ring, mut reader) = Ring::new(capacity, 6, cells);
+            let (ring, mut reader) = Ring::new(capacity, 6, cells, None);
             let ring = Arc::new(ring);
             let mut staged: Vec<u8> = (0..full).map(|n| 10 + n).collect();
             staged.iter().for_each(|byte| assert!(stage(&ring, 0, *byte)));
@@ -409,7 +469,7 @@ mod tests {
 
     #[test]
     fn records_wrap_around_and_come_out_in_order() {
-        let (ring, mut reader) = Ring::new(64, 1000, 2);
+        let (ring, mut reader) = Ring::new(64, 1000, 2, None);
         let mut expected = Vec::new();
         let mut found = Vec::new();
         for n in 0..200u8 {
@@ -435,7 +495,7 @@ mod tests {
 
     #[test]
     fn an_unfinished_reservation_holds_the_reader_back_but_only_there() {
-        let (ring, mut reader) = Ring::new(64, 0, 2);
+        let (ring, mut reader) = Ring::new(64, 0, 2, None);
         ring.reserve(0, 4).unwrap().fill(b"abcd", b"");
         let open = ring.reserve(0, 4).unwrap();
         ring.reserve(0, 4).unwrap().fill(b"ij", b"kl");
@@ -452,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_has_room_again_after_consume() {
-        let (ring, mut reader) = Ring::new(8, 0, 4);
+        let (ring, mut reader) = Ring::new(8, 0, 4, None);
         ring.reserve(0, 8).unwrap().fill(&[1; 8], b"");
         let waiting = ring.reserve(0, 5).unwrap();
         assert!(!waiting.has_room());

@@ -1,6 +1,8 @@
 //! Arguments of a journal: its segments, its position and its sizes.
 
+use crate::memory::{RING_BYTES, RingMemory};
 use shoal_base::{Addr, Lsn, Result, SegNo};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A position in the journal at which reading can begin: a batch starts there.
@@ -49,16 +51,19 @@ pub struct Config {
     /// Start a background thread. Without one, callers do everything, in an order that a simulation
     /// can repeat.
     pub background: bool,
+    /// Memory of the ring, if it is to outlive the process.
+    pub memory: Option<Arc<RingMemory>>,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
-            ring_bytes: 32 << 20,
+            ring_bytes: RING_BYTES,
             batch_max: 1 << 20,
             interval: Duration::from_secs(5),
             write_behind: 8 << 20,
             background: true,
+            memory: None,
         }
     }
 }

@@ -36,6 +36,7 @@ pub struct VolumeOptions {
     open: raw::OpenOptions,
     make: raw::MkfsOptions,
     create: bool,
+    ring: Option<PathBuf>,
 }
 
 impl VolumeOptions {
@@ -81,6 +82,14 @@ impl VolumeOptions {
         self.open.discard = discard;
         self
     }
+    /// Keeps changes that are not durable yet in this file, which is made if it is missing: when
+    /// the process is killed, the next open with the same file finds every call that had returned.
+    /// Without it they are lost up to [`VolumeOptions::commit_interval`]. Takes 48 MiB, and is best
+    /// in memory (below `/run` or `/dev/shm`): after a crash of the machine its content is ignored.
+    pub fn journal_ring(mut self, file: impl Into<PathBuf>) -> Self {
+        self.ring = Some(file.into());
+        self
+    }
     /// Opens also a volume that another process claims to have open: only when that process is
     /// known to be gone.
     pub fn force(mut self, force: bool) -> Self {
@@ -92,10 +101,15 @@ impl VolumeOptions {
     ///
     /// # Errors
     /// `NotFound` without [`VolumeOptions::create`]; `ResourceBusy` when another process has it
-    /// open; `InvalidInput` for what is no volume or has features that this version does not know;
-    /// `InvalidData` for a damaged one.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Volume> {
+    /// open, or has the file of [`VolumeOptions::journal_ring`], or when that file holds changes
+    /// of another volume; `InvalidInput` for what is no volume or has features that this version
+    /// does not know; `InvalidData` for a damaged one.
+    pub fn open(mut self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
+        if let Some(ring) = &self.ring {
+            let name = ring.as_os_str().as_encoded_bytes();
+            self.open.ring = Some(Arc::new(raw::RingMemory::open(ring).doing("open ring", name)?));
+        }
         let bytes = path.as_os_str().as_encoded_bytes();
         if self.create && !path.exists() {
             raw::mkfs(path, &self.owned()).map(drop).doing("make volume", bytes)?;

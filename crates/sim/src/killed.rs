@@ -55,6 +55,11 @@ impl Scene {
         self.folder.join("volume")
     }
 
+    /// A file for a ring that outlives the processes.
+    pub fn ring(&self) -> PathBuf {
+        self.folder.join("ring")
+    }
+
     /// For the process that will be killed: where it notes what it was told.
     pub fn notes(&self) -> Notes {
         let file = OpenOptions::new().append(true).create(true).open(self.folder.join("notes"));

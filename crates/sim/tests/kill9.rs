@@ -4,9 +4,12 @@
 //! The process notes each operation before and after. The operations themselves need no notes: they
 //! follow from the seed and the noted results.
 //!
+//! In half of the rounds the volume has a ring that outlives the process: then every call that had
+//! returned must be there, synced or not, although the journal is hardly ever written.
+//!
 //! `SHOAL_KILL9_ROUNDS` says how many rounds (default 10; a full run has 100).
 
-use shoal::raw::{Caller, Generation, Ino, OpenOptions, Volume};
+use shoal::raw::{Caller, Generation, Ino, OpenOptions, RingMemory, Volume};
 use shoal_sim::checks;
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::exec::{Answer, Lockstep, Step};
@@ -18,10 +21,12 @@ use shoal_sim::threads::{Span, Synced, Track, draw, is_full, judge, sync};
 use shoal_sim::walk::walk;
 use shoal_sim::workload::Workload;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const THREADS: usize = 3;
 const CHILD: &str = "kill9_child";
+const CHILD_WITH_RING: &str = "kill9_kept_child";
 const ROOT: fn() -> Caller = Caller::root;
 
 fn workload(seed: u64, thread: usize) -> Workload {
@@ -29,10 +34,15 @@ fn workload(seed: u64, thread: usize) -> Workload {
     Workload::new(seed).without_crashes().with_batches(seed)
 }
 
-fn open(scene: &Scene) -> shoal::raw::Result<Volume> {
+fn open(scene: &Scene, kept: bool) -> shoal::raw::Result<Volume> {
+    let ring = match kept {
+        true => Some(Arc::new(RingMemory::open(&scene.ring())?)),
+        false => None,
+    };
     let options = OpenOptions {
         cache_bytes: 32 << 20,
-        commit_interval_ms: 50,
+        commit_interval_ms: if kept { 60_000 } else { 50 },
+        ring,
         checkpoint_bytes: 1 << 20,
         noatime: true,
         ..OpenOptions::default()
@@ -44,8 +54,17 @@ fn open(scene: &Scene) -> shoal::raw::Result<Volume> {
 
 #[test]
 fn kill9_child() {
-    let Some((scene, seed)) = Scene::entered(CHILD) else { return };
-    let (volume, notes) = (open(&scene).expect("open"), scene.notes());
+    work_until_killed(CHILD, false);
+}
+
+#[test]
+fn kill9_kept_child() {
+    work_until_killed(CHILD_WITH_RING, true);
+}
+
+fn work_until_killed(test: &str, kept: bool) {
+    let Some((scene, seed)) = Scene::entered(test) else { return };
+    let (volume, notes) = (open(&scene, kept).expect("open"), scene.notes());
     std::thread::scope(|scope| {
         for t in 0..THREADS {
             let (volume, notes) = (&volume, &notes);
@@ -124,17 +143,19 @@ struct Life {
     track: Track,
     /// The operation under way when the process died.
     last: Option<(u64, Op)>,
+    /// The ring outlives the process.
+    kept: bool,
 }
 
 impl Life {
-    fn new(seed: u64, t: usize, dir: Ino, generation: Generation) -> Life {
+    fn new(seed: u64, t: usize, dir: Ino, generation: Generation, kept: bool) -> Life {
         let mut model = Model::new(dir, 0o777, 0, 0);
         let mut top = model.state().nodes[&dir].clone();
         top.generation = generation;
         model.adopt_seen(&top);
         let run = Lockstep::of(model);
         let track = Track::new(&run);
-        Life { run, workload: workload(seed, t), track, last: None }
+        Life { run, workload: workload(seed, t), track, last: None, kept }
     }
 
     fn begin(&mut self, tick: u64) {
@@ -168,9 +189,9 @@ impl Life {
         }
         let span = Span { begin, end: tick };
         self.track.ended(span, &op, &self.run);
-        if words[4] == "1" {
+        if words[4] == "1" || self.kept {
             match &op {
-                Op::Fsync { file, .. } => {
+                Op::Fsync { file, .. } if !self.kept => {
                     let ino = self.run.resolve(file).expect("it was synced");
                     self.track.ack_inode(span, ino);
                 }
@@ -204,26 +225,27 @@ fn read_notes(told: &[Vec<String>], lives: &mut [Life]) -> Result<u64, String> {
     Ok(tick)
 }
 
-fn round(seed: u64) -> u64 {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kill9-{seed}"));
+fn round(seed: u64, kept: bool) -> u64 {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kill9-{kept}-{seed}"));
     let scene = Scene::new(folder, 256 << 20);
-    let volume = open(&scene).expect("open");
+    let volume = open(&scene, kept).expect("open");
     let mut lives: Vec<Life> = (0..THREADS)
         .map(|t| {
             let made =
                 volume.namespace().mkdir(&ROOT(), Ino::ROOT, format!("t{t}").as_bytes(), 0o777);
             let made = made.expect("mkdir");
-            Life::new(seed, t, made.ino, made.generation)
+            Life::new(seed, t, made.ino, made.generation, kept)
         })
         .collect();
     volume.close().expect("close");
 
     let time = Duration::from_millis(Rng::new(seed).range(50, 1_500));
-    scene.kill(CHILD, seed, || std::thread::sleep(time));
+    let child = if kept { CHILD_WITH_RING } else { CHILD };
+    scene.kill(child, seed, || std::thread::sleep(time));
 
     let ticks = read_notes(&scene.told(), &mut lives);
     let ticks = ticks.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    let volume = open(&scene).unwrap_or_else(|e| panic!("seed {seed}: does not open: {e}"));
+    let volume = open(&scene, kept).unwrap_or_else(|e| panic!("seed {seed}: does not open: {e}"));
     assert!(volume.read_only_reason().is_none());
     shoal_sim::call::wait_for_reaping(&volume).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let found = walk(&volume, Ino::ROOT, false).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -236,11 +258,20 @@ fn round(seed: u64) -> u64 {
     tracks.iter().map(|track| track.spans.len() as u64).sum()
 }
 
-#[test]
-fn nothing_acknowledged_is_lost_by_kill_9() {
+fn rounds(kept: bool) {
     let mut operations = 0;
     for seed in 1..=from_environment("SHOAL_KILL9_ROUNDS", 10) {
-        operations += within(300, &format!("round {seed}"), move || round(seed));
+        operations += within(300, &format!("round {seed}"), move || round(seed, kept));
     }
     assert!(operations > 0, "the process was killed before it did anything, every time");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_kill_9() {
+    rounds(false);
+}
+
+#[test]
+fn nothing_that_returned_is_lost_by_kill_9_with_a_ring_that_outlives_the_process() {
+    rounds(true);
 }

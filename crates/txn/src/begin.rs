@@ -262,7 +262,13 @@ impl Txn<'_> {
     pub fn commit(mut self) -> Result<Lsn> {
         let early = planted::is(Defect::UnlockedTooEarly);
         invariant!(self.unstamped == 0 || early, "{}: an inode without its LSN", self.kind.name);
+        let journaled = !self.record.is_empty() && !self.in_memory;
         let lsn = self.stage()?;
+        if journaled && let Ok(journal) = self.store.journal() {
+            // The caller is about to be told: nothing that comes earlier may be missing from what a
+            // killed process leaves.
+            journal.wait_complete(lsn);
+        }
         if planted::is(Defect::MemoryTooLate) {
             self.check_memory()?;
         }

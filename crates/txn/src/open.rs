@@ -26,7 +26,7 @@ use shoal_format::checkpoint::{Checkpoint, RootState};
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::Superblock;
 use shoal_format::usage::SegKind;
-use shoal_journal::{JournalPos, StartAt};
+use shoal_journal::{JournalPos, RingMemory, StartAt};
 use shoal_space::Space;
 use std::sync::Arc;
 
@@ -36,6 +36,19 @@ pub struct Opened {
     pub store: Store,
     /// Its recovery, which must come before any change.
     pub recovery: Recovery,
+}
+
+impl Opened {
+    /// Keeps staged records in this memory, which outlives the process. Must be called before the
+    /// recovery, which finds there what a killed process has left.
+    ///
+    /// # Errors
+    /// The memory holds records of another volume.
+    pub fn keep_ring(&self, memory: Arc<RingMemory>) -> Result<()> {
+        memory.check_owner(self.store.volume)?;
+        assert!(self.store.ring.set(memory).is_ok(), "a volume with two rings");
+        Ok(())
+    }
 }
 
 /// The second half of an open: steps 4 and 5.

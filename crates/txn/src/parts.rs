@@ -76,6 +76,7 @@ impl Parts {
             unpins: Mutex::default(),
             options: self.options,
             journal: OnceLock::new(),
+            ring: OnceLock::new(),
             quiesce: Quiesce::default(),
             epoch: AtomicU64::new(checkpoint.epoch + 1),
             failed: OnceLock::new(),
@@ -106,6 +107,7 @@ impl Store {
             ring_bytes: default.ring_bytes.min((self.geometry.bytes() / 16) as usize),
             interval: Duration::from_millis(self.options.commit_interval_ms.max(1)),
             background: self.options.background,
+            memory: self.ring.get().cloned(),
             ..default
         };
         let journal = Journal::start(

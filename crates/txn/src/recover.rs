@@ -6,8 +6,9 @@
 //! | 1 | read batches in order; collect their records in a window | nothing has changed |
 //! | 2 | when the window is full, read ahead the objects that its records use (`prefetch.rs`), then apply them in order | the same |
 //! | 3 | if much must be written, write an *intermediate* checkpoint that covers the replayed records | the next recovery begins there |
-//! | 4 | at the end, write a checkpoint of the next incarnation, and the other copy of the superblock | the next recovery replays the same records |
-//! | 5 | free the segments of the journal | |
+//! | 4 | go on with the records that a killed process left in its ring, if that outlived it ([`shoal_journal::RingMemory`]) | nothing has changed |
+//! | 5 | at the end, write a checkpoint of the next incarnation, and the other copy of the superblock | the next recovery replays the same records |
+//! | 6 | free the segments of the journal | |
 //!
 //! # Intermediate checkpoints
 //!
@@ -62,6 +63,8 @@ pub struct Recovered {
     pub needed: bool,
     /// Records replayed.
     pub records: u64,
+    /// Those of them that were only in the ring of a process that was killed.
+    pub kept: u64,
     /// Bytes of journal read.
     pub bytes: u64,
     /// Description of the torn tail, if there was one.
@@ -84,17 +87,27 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         }
         window.apply()?;
         if held.is_none() {
-            held = Some(claim_rest(store, &scan, scanner(scan.position())?)?);
+            held = Some(claim_rest(store, sb, &scan, scanner(scan.position())?)?);
         }
         store.checkpoint_replayed(scan.position())?;
     }
+    let mut end = scan.finish();
+    let kept = store.records_kept(sb, end.end.lsn, &mut |lsn, record| window.add(lsn, record))?;
     window.finish()?;
     drop(held);
-    let end = scan.finish();
-    let recovered =
-        Recovered { needed: true, records: end.records, bytes: end.bytes, torn: end.torn };
+    if kept.count > 0 {
+        // The ring has the torn batch, whole.
+        end.torn = None;
+    }
+    let recovered = Recovered {
+        needed: true,
+        records: end.records + kept.count,
+        kept: kept.count,
+        bytes: end.bytes + (kept.end.0 - end.end.lsn.0),
+        torn: end.torn,
+    };
     if store.options.read_only {
-        store.replayed.store(end.end.lsn.0, Ordering::Relaxed);
+        store.replayed.store(kept.end.0, Ordering::Relaxed);
         // A checkpoint may have been under way in the crash. Objects of the records behind it were
         // born in the epoch that it had begun.
         store.epoch.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +119,7 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
     // Journal batches of the old incarnation stay readable until the new checkpoint is published:
     // if the machine stops before, they are replayed again.
     let incarnation = sb.incarnation.wrapping_add(1);
-    store.start_journal(incarnation, StartAt::Fresh { lsn: end.end.lsn })?;
+    store.start_journal(incarnation, StartAt::Fresh { lsn: kept.end })?;
     store.published.lock().superblock.incarnation = incarnation;
     store.checkpoints().write()?;
     store.write_other_copy()?;
@@ -122,10 +135,39 @@ impl Store {
     }
 }
 
+/// Records that were found in the ring of a killed process.
+struct Kept {
+    count: u64,
+    /// End of the last one; where the device's journal ends, if there is none.
+    end: Lsn,
+}
+
+impl Store {
+    /// Reads the records that follow those of the device's journal, which ends at `from`.
+    fn records_kept(
+        &self,
+        sb: &Superblock,
+        from: Lsn,
+        each: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<Kept> {
+        let mut count = 0;
+        let mut counted = |lsn: Lsn, record: &[u8]| {
+            count += 1;
+            each(lsn, record)
+        };
+        let end = match self.ring.get() {
+            Some(memory) => memory.records(self.volume, sb.incarnation, from, &mut counted)?,
+            None => from,
+        };
+        Ok(Kept { count, end })
+    }
+}
+
 /// Claims the segments of the journal, and the targets of its records from `rest` on, until the
 /// result is dropped.
 fn claim_rest<'s>(
     store: &'s Store,
+    sb: &Superblock,
     scanned: &Scanner<'_>,
     mut rest: Scanner<'_>,
 ) -> Result<Vec<Hold<'s>>> {
@@ -140,6 +182,7 @@ fn claim_rest<'s>(
         Ok(())
     };
     while rest.step(&mut note)? {}
+    store.records_kept(sb, rest.position().lsn, &mut note)?;
     for seg in scanned.segments().iter().chain(rest.segments()) {
         store.space.recovery().claim(*seg, SegKind::Journal)?;
     }

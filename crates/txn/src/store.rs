@@ -16,7 +16,7 @@ use shoal_device::Device;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Compression, Geometry};
 use shoal_itable::Budget;
-use shoal_journal::{Journal, SegmentSource};
+use shoal_journal::{Journal, RingMemory, SegmentSource};
 use shoal_space::Space;
 use shoal_tree::NodeCache;
 use std::sync::atomic::Ordering;
@@ -70,6 +70,8 @@ pub struct Store {
     pub(crate) unpins: Mutex<Vec<(Epoch, Addr, u32)>>,
     pub(crate) options: StoreOptions,
     pub(crate) journal: OnceLock<Arc<Journal>>,
+    /// Memory of the journal's ring, if it is to outlive the process.
+    pub(crate) ring: OnceLock<Arc<RingMemory>>,
     pub(crate) quiesce: Quiesce,
     pub(crate) epoch: AtomicU64,
     pub(crate) failed: OnceLock<Arc<str>>,

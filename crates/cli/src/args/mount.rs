@@ -47,6 +47,10 @@ MOUNT OPTIONS:
                       switches it on if need be, which only root can; it stays on then, for all of
                       the machine, until
                         echo N > /sys/module/fuse/parameters/enable_uring
+    journal_ring=FILE keep changes that are not durable yet in this file too, which outlives the
+                      server: if that is killed, the next mount with the same FILE has every call
+                      that had returned, synced or not. Best in memory (/run/NAME); takes 48 MiB,
+                      and its content is ignored after a crash of the machine
     open, no_open     pass each open(2) on, or not; the default depends on who checks permissions;
                       with open, files are opened by tokens too (see shoal share --help)
 

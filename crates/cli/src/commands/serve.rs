@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::stdio;
-use shoal::raw::{OpenOptions, Volume};
+use shoal::raw::{OpenOptions, RingMemory, Volume};
 use shoal_fuse::{Mount, MountOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -117,8 +117,10 @@ fn destination(plan: &Plan, background: bool) -> Result<Destination> {
 /// the log goes elsewhere.
 fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
     let default = plan.options.open_options();
+    let ring = plan.options.journal_ring.as_deref().map(RingMemory::open).transpose();
+    let ring = ring.map_err(|error| Failure::volume(plan.volume.display(), &error))?.map(Arc::new);
     let notice = if report { tell_starter } else { default.notice };
-    let options = OpenOptions { force: plan.force, notice, ..default };
+    let options = OpenOptions { force: plan.force, notice, ring, ..default };
     let volume = Volume::open(&plan.volume, &options)
         .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
     session::warn_if_readable(&plan.volume, notice);
@@ -127,6 +129,7 @@ fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
         tracing::info!(
             volume = %plan.volume.display(),
             records = recovery.records,
+            kept = recovery.kept,
             bytes = recovery.bytes,
             orphans = recovery.orphans,
             seconds = recovery.seconds,

@@ -2,6 +2,8 @@
 
 use super::lab::Lab;
 use shoal_device::ClaimOptions;
+use shoal_journal::RingMemory;
+use std::sync::Arc;
 
 /// Options for opening a volume.
 #[derive(Clone, Debug)]
@@ -31,6 +33,10 @@ pub struct OpenOptions {
     /// Threads of a check, 1 by default. The report does not depend on it. With more than one, the
     /// order of reads is not deterministic, so simulation must use one.
     pub threads: usize,
+    /// Memory for staged records that outlives the process: if the process is killed, the next open
+    /// with the same memory finds all calls that had returned, synced or not. `None`: they are lost
+    /// up to the commit interval.
+    pub ring: Option<Arc<RingMemory>>,
     /// Switches for measurements and tests.
     #[cfg(feature = "lab")]
     pub lab: Lab,
@@ -66,6 +72,7 @@ impl Default for OpenOptions {
             threads: 1,
             noatime: false,
             discard: true,
+            ring: None,
             #[cfg(feature = "lab")]
             lab: Lab::default(),
         }

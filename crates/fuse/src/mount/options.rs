@@ -1,6 +1,7 @@
 //! Mount options, as given after `-o` or in `/etc/fstab`.
 
 use shoal::raw::{Code, Error, Result};
+use std::path::PathBuf;
 
 /// How to mount. Parsed from a list, or filled in by a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,9 @@ pub struct MountOptions {
     pub threads: usize,
     /// `cache=SIZE`: bytes of metadata kept in memory; 0: the default of the volume.
     pub cache_bytes: u64,
+    /// `journal_ring=FILE`: changes that are not durable yet are kept in this file, which outlives
+    /// the server: a mount with the same file after it was killed has every call that had returned.
+    pub journal_ring: Option<PathBuf>,
     /// `subvolume=NAME`: shows only this subvolume.
     pub subvolume: Option<String>,
     /// `fsname=NAME`: source shown in the list of mounts, instead of the volume's path.
@@ -182,6 +186,10 @@ impl MountOptions {
                     _ => return Err(bad(option, "auto, on or off")),
                 };
             }
+            "journal_ring" if value.starts_with('/') => self.journal_ring = Some(value.into()),
+            "journal_ring" => {
+                return Err(bad(option, "the absolute path of a file, best below /run"));
+            }
             // The older name is `root`.
             "subvolume" | "root" if !value.is_empty() => self.subvolume = Some(value.to_owned()),
             "subvolume" | "root" => return Err(bad(option, "the name of a subvolume")),
@@ -233,11 +241,12 @@ mod tests {
         let fstab =
             "rw,nosuid,nodev,relatime,defaults,_netdev,user,noauto,nofail,x-systemd.automount";
         assert_eq!(MountOptions::parse(fstab).unwrap(), MountOptions::default());
-        let options =
-            MountOptions::parse("ro,allow_other,threads=4,cache=256M,fsname=a b").unwrap();
+        let list = "ro,allow_other,threads=4,cache=256M,fsname=a b,journal_ring=/run/r";
+        let options = MountOptions::parse(list).unwrap();
         assert!(options.read_only && options.allow_other && options.kernel_checks());
         assert_eq!((options.threads, options.cache_bytes), (4, 256 << 20));
         assert_eq!(options.fsname.as_deref(), Some("a b"));
+        assert_eq!(options.journal_ring.as_deref(), Some(std::path::Path::new("/run/r")));
         let open = options.open_options();
         assert!(open.read_only && open.cache_bytes == 256 << 20 && !open.noatime);
     }
@@ -265,6 +274,8 @@ mod tests {
             ("fsname=", "needs a name"),
             ("io_uring=yes", "needs auto, on or off"),
             ("subtype=other", "unknown"),
+            ("journal_ring=", "the absolute path of a file"),
+            ("journal_ring=here", "the absolute path of a file"),
         ] {
             let error = MountOptions::parse(list).unwrap_err().to_string();
             assert!(error.contains(wanted), "{list}: {error}");

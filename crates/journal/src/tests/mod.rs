@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod kept;
 mod speed;
 mod support;
 

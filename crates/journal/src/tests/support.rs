@@ -29,6 +29,7 @@ pub(super) fn quiet() -> Config {
         interval: Duration::from_secs(3600),
         write_behind: 32 << 10,
         background: false,
+        memory: None,
     }
 }
 

@@ -100,15 +100,15 @@ struct Phase {
 
 /// In mdtest's order.
 const PHASES: [Phase; 10] = [
-    Phase { name: "tree creation", work: |it| each(&it.tree, |path| fs::create_dir(path)) },
-    Phase { name: "directory creation", work: |it| each(&it.dirs, |path| fs::create_dir(path)) },
+    Phase { name: "tree creation", work: |it| each(&it.tree, fs::create_dir) },
+    Phase { name: "directory creation", work: |it| each(&it.dirs, fs::create_dir) },
     Phase { name: "directory stat", work: |it| each(&it.dirs, stat) },
     Phase { name: "directory rename", work: rename },
-    Phase { name: "directory removal", work: |it| each(&it.renamed, |path| fs::remove_dir(path)) },
+    Phase { name: "directory removal", work: |it| each(&it.renamed, fs::remove_dir) },
     Phase { name: "file creation", work: |it| each(&it.files, create) },
     Phase { name: "file stat", work: |it| each(&it.files, stat) },
     Phase { name: "file read", work: |it| each(&it.files, read) },
-    Phase { name: "file removal", work: |it| each(&it.files, |path| fs::remove_file(path)) },
+    Phase { name: "file removal", work: |it| each(&it.files, fs::remove_file) },
     Phase { name: "tree removal", work: |it| each(it.tree.iter().rev(), fs::remove_dir) },
 ];
 
@@ -125,7 +125,8 @@ fn each<'p>(
 }
 
 fn stat(path: &PathBuf) -> io::Result<()> {
-    fs::symlink_metadata(path).map(|facts| drop(std::hint::black_box(facts)))
+    std::hint::black_box(fs::symlink_metadata(path)?);
+    Ok(())
 }
 
 fn rename(share: &Share) -> io::Result<u64> {
