@@ -20,7 +20,8 @@ run() {
   case $1 in
     mount_volume) shown="shoal mount ${shown#* } --foreground &" ;;
     unmount_volume) shown="shoal umount ${shown#* }" ;;
-    kill_daemon) shown="kill -9 $daemon; umount -l ${shown#* }" ;;
+    kill_server) shown="kill -9 $(server_of_mount)" ;;
+    kill_daemon) shown="kill -9 $daemon $(server_of_mount); umount -l ${shown#* }" ;;
   esac
   ((${#shown} <= 110)) || shown="${shown:0:60} ... ${shown: -40}"
   printf '$ %s\n' "$shown" >&3
@@ -91,10 +92,19 @@ unmount_volume() {
   daemon=''
 }
 
-# Kills the daemon without warning and clears its dead mount away.
+# The server that the daemon keeps; nothing, if it serves itself: keeper=off, or a kernel before 6.9.
+server_of_mount() { cat "/proc/$daemon/task/$daemon/children" 2>/dev/null | tr -d ' '; }
+
+# Kills the server without warning; its keeper starts another one.
+kill_server() { kill -9 "$(server_of_mount)"; }
+
+# Kills the daemon without warning, with the server that it keeps, and clears its dead mount away.
 kill_daemon() {
-  kill -9 "$daemon"
+  local server
+  server=$(server_of_mount)
+  kill -9 "$daemon" ${server:+"$server"}
   wait "$daemon" 2>/dev/null || true
+  while [[ -n $server && -e /proc/$server ]]; do sleep 0.05; done
   daemon=''
   unmount_hard "$1"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A tour of Shoal on a real directory tree: make a volume, fill it, mount it, list it, kill the
-# daemon without warning, recover, check, remove. Where FUSE is not to be had, the same without the
+# A tour of Shoal on a real directory tree: make a volume, fill it, mount it, list it, kill its
+# server without warning while programs go on, then its keeper too, recover, check, remove. Where FUSE is not to be had, the same without the
 # mount, saying so. Leaves nothing behind.
 #
 #   scripts/tour.sh [--tree DIR] [--files N] [--keep]
@@ -87,7 +87,7 @@ mount_part() {
   echo "$(run find "$mnt" -ls | wc -l) lines of find -ls"
   run stat -c '%n: %F, %s bytes, inode %i' "$mnt/tree/${entries[0]##*/}"
   compare "$mnt/tree"
-  step "Write files, each acknowledged by fsync; kill -9 the daemon in the middle"
+  step "Write files, each acknowledged by fsync; kill -9 the server in the middle"
   # From within: once the dead mount is gone, the same path is a plain folder, where writing works.
   # And what was written is known beforehand: reading from a dying mount may find nothing.
   (cd "$mnt" && for ((n = 0; ; n++)); do
@@ -97,6 +97,17 @@ mount_part() {
   done) 2>/dev/null &
   local writer=$!
   sleep 1
+  if [[ -n $(server_of_mount) ]]; then
+    local before
+    for n in 1 2 3; do
+      before=$(wc -l <"$acknowledged")
+      run kill_server
+      sleep 0.5
+      echo "$(($(wc -l <"$acknowledged") - before)) files were acknowledged since: the writer goes on"
+    done
+    kill -0 "$writer" 2>/dev/null || die "the writer has failed"
+    step "Kill the keeper too, so that nobody is left"
+  fi
   run kill_daemon "$mnt"
   wait "$writer" 2>/dev/null || true
   step "Mount again: recovery, then every acknowledged file must be there"

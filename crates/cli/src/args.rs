@@ -32,7 +32,7 @@ pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
 pub use list::{LsArgs, When};
-pub use mount::{LogLevel, MountArgs, UmountArgs};
+pub use mount::{LogLevel, MountArgs, RemountArgs, UmountArgs};
 pub use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };
@@ -125,6 +125,7 @@ pub struct Cli {
 pub enum Command {
     Mkfs(MkfsArgs),
     Mount(MountArgs),
+    Remount(RemountArgs),
     Umount(UmountArgs),
     Sync(SyncArgs),
     Fsck(FsckArgs),

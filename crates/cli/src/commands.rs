@@ -12,6 +12,7 @@ pub mod find;
 pub mod fsck;
 pub mod generate;
 pub mod info;
+pub mod keeper;
 pub mod link;
 pub mod list;
 pub mod logdump;

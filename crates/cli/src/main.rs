@@ -20,12 +20,14 @@ mod args;
 mod interrupt;
 mod json;
 
+mod keeping;
 mod location;
 mod logging;
 mod marks;
 mod mounted;
 mod output;
 mod progress;
+mod rings;
 
 mod session;
 
@@ -100,6 +102,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Mkfs(args) => commands::mkfs::run(args),
         Command::Mount(args) => commands::mount::mount(args),
+        Command::Remount(args) => commands::keeper::remount(args),
         Command::Umount(args) => commands::mount::umount(args),
         Command::Sync(args) => commands::sync::run(args),
         Command::Fsck(args) => commands::fsck::run(args),

@@ -18,6 +18,7 @@ use crate::failure::{self, Failure, Reason, Result};
 use crate::interrupt;
 use crate::location::{self, Location, Split, split_last};
 use crate::progress::eprint_line;
+use crate::rings::Kept;
 
 /// Entries fetched with one call while a directory is listed. Bounds the memory for directories of
 /// any size, and is large enough that the cost of the call does not matter.
@@ -40,6 +41,8 @@ pub struct Session {
     pub who: Caller,
     /// Path of the volume, as the user wrote it.
     pub path: PathBuf,
+    /// The ring of a mount that was killed.
+    kept: Option<Kept>,
 }
 
 /// One directory entry with its attributes.
@@ -96,22 +99,31 @@ impl Session {
     /// Opens a volume.
     pub fn open(path: &Path, access: Access) -> Result<Session> {
         let read_only = access == Access::Read;
+        let kept = Kept::find(path)?;
         // A read-only session needs no journal writer, checkpoints or cleaner.
         let options = OpenOptions {
             read_only,
             background: !read_only,
             notice: eprint_line,
+            ring: kept.as_ref().map(|kept| kept.memory.clone()),
             ..OpenOptions::default()
         };
         let volume = Volume::open(path, &options)
             .map_err(|error| Failure::volume(path.display(), &error))?;
-        Ok(Session { volume, who: caller(), path: path.to_owned() })
+        Ok(Session {
+            volume,
+            who: caller(),
+            path: path.to_owned(),
+            kept: kept.filter(|_| !read_only),
+        })
     }
 
     /// Writes everything and releases the volume.
     pub fn close(self) -> Result<()> {
         let path = self.path;
-        self.volume.close().map_err(|error| Failure::volume(path.display(), &error))
+        self.volume.close().map_err(|error| Failure::volume(path.display(), &error))?;
+        self.kept.into_iter().for_each(Kept::remove);
+        Ok(())
     }
 
     /// Opens a volume, works, and closes it, also after a failure. The failure of the work comes

@@ -298,7 +298,7 @@ fn a_volume_without_parent_pointers_says_so() {
 
 /// Mounts in the foreground, so that the server can be killed.
 fn serve(scratch: &Scratch) -> Child {
-    let line = ["mount", "v", "m", "--foreground", "--report-ready"];
+    let line = ["mount", "v", "m", "--foreground", "--report-ready", "-o", "keeper=off"];
     let mut server = scratch.command(line).stdout(Stdio::piped()).spawn().expect("start");
     let mut line = String::new();
     BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("read");

@@ -18,9 +18,10 @@ use shoal_skip::{can_mount, skipped};
 /// Longest wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Mounts in the foreground and waits until the mount is usable.
+/// Mounts in the foreground, without a keeper, and waits until the mount is usable.
 fn serve(scratch: &Scratch, arguments: &[&str]) -> Child {
     let mut command = scratch.command(["mount", "v", "m", "--foreground", "--report-ready"]);
+    command.args(["-o", "keeper=off"]);
     let mut server = command.args(arguments).stdout(Stdio::piped()).spawn().expect("start");
     let mut line = String::new();
     let output = server.stdout.take().expect("a pipe");

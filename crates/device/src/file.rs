@@ -117,6 +117,42 @@ impl FileDevice {
         })
     }
 
+    /// Opens a volume for writing through the files of a process that had it open
+    /// ([`FileDevice::files`]): with its locks, which were never released meanwhile.
+    pub fn inherit(path: &Path, files: Vec<File>, options: &ClaimOptions) -> Result<FileDevice> {
+        let mut files = files.into_iter();
+        let Some(file) = files.next() else {
+            let message = format!("{}: no file was handed over", path.display());
+            return Err(Error::refused(Code::Invalid, message));
+        };
+        let meta = file.metadata();
+        let meta = meta.map_err(|e| {
+            failure("stat", path.display().to_string(), 0, 0, e.raw_os_error().unwrap_or(0))
+        })?;
+        let mut dev = FileDevice {
+            claim: None,
+            found: None,
+            file,
+            _below: files.collect(),
+            path: path.into(),
+            capacity: 0,
+            block: meta.file_type().is_block_device(),
+            read_only: false,
+        };
+        dev.capacity = dev.length()?;
+        dev.claim = claim::take(&dev.place(), &ClaimOptions { inherited: true, ..*options })?;
+        Ok(dev)
+    }
+
+    /// Returns descriptors of the open files that hold the locks, that of the device first. The
+    /// locks last as long as any of them.
+    pub fn files(&self) -> Result<Vec<File>> {
+        let files = std::iter::once(&self.file).chain(&self._below).map(File::try_clone);
+        files
+            .collect::<Result<_, _>>()
+            .map_err(|e| self.failed("duplicate", 0, 0, e.raw_os_error().unwrap_or(0)))
+    }
+
     fn place(&self) -> claim::ClaimPlace<'_> {
         claim::ClaimPlace {
             file: &self.file,

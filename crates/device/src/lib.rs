@@ -6,6 +6,7 @@
 mod backing;
 mod device;
 mod discard;
+mod identity;
 
 mod claim;
 mod lock;
@@ -17,5 +18,6 @@ mod file;
 pub use claim::ClaimOptions;
 pub use device::Device;
 pub use file::{FileDevice, OpenMode};
+pub use identity::volume_id;
 pub use memory::MemDevice;
 pub use signature::foreign_signature;

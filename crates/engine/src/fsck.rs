@@ -17,7 +17,6 @@ use crate::repair::{Action, Mending, Name, Passed, RepairReport};
 use crate::state::State;
 use crate::types::{CheckReport, OpenOptions, Problem, Progress, RecoveryReport};
 use crate::volume::{Volume, store_options};
-use shoal_base::sync::Mutex;
 use shoal_base::{Code, Error, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::superblock::{Superblock, backup_superblock_at};
@@ -82,7 +81,7 @@ impl Volume {
         let Mended { mut state, held, passed } = mended;
         publish(&mut state, &held, &passed)?;
         report.written = true;
-        let volume = Volume { state: Arc::new(state), background: Mutex::new(None) };
+        let volume = Volume::checked(state);
         volume.changes().forget_marks()?;
         volume.finish_repair(passed.later, &mut report)?;
         report.seconds += start.elapsed().as_secs_f64();

@@ -11,6 +11,7 @@ mod records;
 mod stat;
 
 mod state;
+mod succession;
 
 mod directories;
 mod listing;
@@ -57,6 +58,7 @@ mod maintenance;
 mod volume;
 
 mod fsck;
+mod handing_over;
 mod mkfs;
 
 pub use attributes::Attributes;
@@ -65,6 +67,7 @@ pub use changes::{ChangeReader, Changes};
 pub use check::{ScrubAt, ScrubReport};
 pub use directories::Directories;
 pub use files::Files;
+pub use handing_over::{hand_over, lock_files};
 pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};
 pub use maintenance::Maintenance;
 pub use mkfs::{mkfs, mkfs_on};
@@ -77,10 +80,10 @@ pub use shoal_base::counters::Counter;
 pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory,
 };
-pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
+pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode, volume_id};
 pub use shoal_format::Compression;
-pub use shoal_journal::RingMemory;
-pub use state::Teller;
+pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
+pub use state::{Outside, Teller};
 pub use subvolumes::Subvolumes;
 pub use tokens::Tokens;
 pub use tree_change::TreeChanges;

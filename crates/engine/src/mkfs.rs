@@ -118,6 +118,7 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         #[cfg(feature = "lab")]
         flush_rolls: false,
         discard: true,
+        recent: 0,
     };
     let store = shoal_txn::create(device, superblock, store_options)?;
     make_top(&store, options)?;

@@ -99,7 +99,7 @@ impl Orphans<'_> {
         let ino = inode.ino();
         // A directory with entries is emptied even if it is in use.
         let full = inode.inode().core.is_dir() && inode.inode().core.size != 0;
-        let held = self.0.holds.is_held(ino) && !full;
+        let held = self.0.holds.may_be_held(ino) && !full;
         // A revocable transaction can neither free many records nor keep an inode in memory only.
         let at_once = match txn.is_revocable() {
             true => size == Size::Small,
@@ -124,7 +124,7 @@ impl Orphans<'_> {
 
     /// Returns the remaining work for a locked inode that has lost its last name and has a slot.
     pub(crate) fn left_of(self, ino: Ino, slot: OrphanSlot, held: bool) -> Option<Left> {
-        match held && self.0.holds.orphaned(ino, Orphan::Slot(slot)) {
+        match held && self.0.holds.keep(ino, Orphan::Slot(slot)) {
             true => None,
             false => Some(Left::Slot(ino, slot)),
         }
@@ -205,6 +205,7 @@ impl Orphans<'_> {
             txn.account(&extent, ExtentChange::Goes);
         }
         *inode.edit(&root.table, txn.epoch()) = Inode::free(core.generation);
+        self.0.holds.freed(ino);
         if planted::is(Defect::NumberBeforeRecord) {
             root.table.numbers().give_back(&inode.place(&root.table));
         }

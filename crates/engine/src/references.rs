@@ -4,7 +4,7 @@
 use crate::orphans::Orphans;
 use crate::paths::Paths;
 use crate::reap::Reaper;
-use crate::state::{Inodes, Orphan, State, Teller, room};
+use crate::state::{Inodes, Orphan, Outside, State, Teller, room};
 use crate::tree_change::TreeChanges;
 use crate::types::{OrphanInfo, OrphanState};
 use shoal_base::{Ino, Result};
@@ -38,7 +38,12 @@ impl References<'_> {
 
     /// Drops `n` references. An unlinked inode is freed with the last one.
     pub fn release(self, ino: Ino, n: u64) {
-        let ended = match self.0.holds.release(self.0, ino, n) {
+        self.ended(ino, self.0.holds.release(self.0, ino, n));
+    }
+
+    /// Takes the action for an unlinked inode that is no longer in use.
+    fn ended(self, ino: Ino, action: Option<Orphan>) {
+        let ended = match action {
             None => Ok(()),
             Some(Orphan::Detached(shard)) => self.orphans().end_detached(ino, shard),
             Some(Orphan::Slot(slot)) => self.reaper().reap_released(ino, slot),
@@ -46,6 +51,20 @@ impl References<'_> {
         if let Err(e) = ended {
             tracing::warn!(%ino, error = %e, "orphan is left for the next recovery");
         }
+    }
+
+    /// Registers who knows which inodes are in use by references of an earlier process
+    /// ([`HoldLife::Inherited`](crate::HoldLife)). It is asked about the unlinked inodes that there
+    /// are, and about each that is unlinked, or loses its last counted reference, from now on;
+    /// about one inode perhaps several times.
+    pub fn watch_unconfirmed(self, outside: Arc<dyn Outside>) {
+        self.0.holds.unconfirmed(outside);
+    }
+
+    /// Records that an unlinked inode has no references of an earlier process: it is freed, unless
+    /// it has others.
+    pub fn unknown(self, ino: Ino) {
+        self.ended(ino, self.0.holds.unknown(self.0, ino));
     }
 
     /// Registers a callback for front ends that cache attributes of inodes in use (a mount's

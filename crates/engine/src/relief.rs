@@ -51,7 +51,7 @@ impl<'v> Relief<'v> {
     fn begin_after_relief(self, bytes: u64, kind: RecordKind) -> Result<Txn<'v>> {
         let mut round = 0;
         loop {
-            let apart = cold::apart();
+            let apart = (cold::apart(), shoal_journal::housekeeping());
             if self.cannot_free(bytes) {
                 return Err(Error::Code(Code::NoSpace));
             }

@@ -55,9 +55,10 @@ impl Subvolumes<'_> {
         // A file of a deleted subvolume that is still in use is addressed by number, so the
         // subvolume's number must not be reused.
         let held = self.0.holds.roots();
+        let unknown = self.0.holds.may_be_inherited();
         // While quotas are counted, no block may be used for the first time that was there before.
         let counts = !self.0.store.roots().projects().is_counted();
-        let root = self.0.store.roots().vacant(|id| counts || held.contains(&id))?;
+        let root = self.0.store.roots().vacant(|id| counts || unknown || held.contains(&id))?;
         let bytes = self.0.store.geometry().bytes();
         if u64::from(root.id.0) * ROOT_SPACE > bytes {
             root.set(RootState::Vacant, b"");

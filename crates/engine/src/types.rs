@@ -12,6 +12,7 @@ mod mark;
 mod mode_change;
 mod options;
 mod quota;
+mod recovery_report;
 mod time;
 pub(crate) mod token;
 mod totals;
@@ -27,8 +28,9 @@ pub use lab::{Lab, TruncateTracking};
 pub use listing::{Cookies, Filter, Listing};
 pub use mark::ChangeMark;
 pub use mode_change::ModeChange;
-pub use options::OpenOptions;
+pub use options::{HoldLife, OpenOptions};
 pub use quota::{Quota, QuotaLimits};
+pub use recovery_report::RecoveryReport;
 pub use time::Time;
 pub use token::{Rights, Token};
 pub use totals::{ChildTotals, Totals, TotalsScan};
@@ -455,29 +457,6 @@ pub struct VolumeInfo {
     pub counters: Vec<(&'static str, u64)>,
     /// Report of the recovery at open.
     pub recovery: RecoveryReport,
-}
-
-/// Report of a recovery.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RecoveryReport {
-    /// The volume had not been closed cleanly.
-    pub needed: bool,
-    /// Records replayed.
-    pub records: u64,
-    /// Those of them that only the ring of a killed process had ([`OpenOptions::ring`]).
-    pub kept: u64,
-    /// Bytes of journal read.
-    pub bytes: u64,
-    /// Orphan slots in use, whose inodes are freed in the background.
-    pub orphans: u64,
-    /// Unreadable blocks of the orphan table. The inodes in them keep their space until a repair.
-    pub damage: Vec<String>,
-    /// Intents completed.
-    pub intents: u64,
-    /// Position and reason of a truncated journal tail, if there was one.
-    pub torn: Option<String>,
-    /// Duration in seconds.
-    pub seconds: f64,
 }
 
 /// Checks that a name is valid for a directory entry.

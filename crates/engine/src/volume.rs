@@ -19,11 +19,12 @@ use crate::references::References;
 use crate::relief::FromBelow;
 use crate::state::State;
 use crate::subvolumes::Subvolumes;
+use crate::succession::copies;
 use crate::tokens::Tokens;
 use crate::tree_change::TreeChanges;
 use crate::types::{
-    BatchOp, Caller, CheckReport, OpenOptions, Progress, RecordSize, RecoveryReport, StatFs,
-    VolumeInfo,
+    BatchOp, Caller, CheckReport, HoldLife, OpenOptions, Progress, RecordSize, RecoveryReport,
+    StatFs, VolumeInfo,
 };
 use shoal_base::counters::Counter;
 use shoal_base::sync::Mutex;
@@ -39,6 +40,13 @@ use std::time::{Duration, Instant};
 /// Range of the default journal length at which a checkpoint is due.
 const CHECKPOINT_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(256 << 20);
 
+/// The same where the recovery is to be short: it replays some 1.5 million records a second.
+const CHECKPOINT_SHORT: u64 = 32 << 20;
+
+/// Number of inodes whose last changes the successor of a process makes known: more than were
+/// changed in the time that anybody takes to hear of a change.
+const RECENT_MAX: usize = 1 << 16;
+
 /// Maximum time for which closing discards.
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
@@ -49,6 +57,8 @@ const DISCARD_TIME: Duration = Duration::from_secs(2);
 /// is lost, and the next open replays the journal.
 pub struct Volume {
     pub(crate) state: Arc<State>,
+    /// The device, which holds the locks, if the volume was opened by a path.
+    pub(crate) device: Option<Arc<FileDevice>>,
     pub(crate) background: Mutex<Option<Background>>,
 }
 
@@ -70,6 +80,8 @@ pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOpti
         },
         commit_interval_ms: options.commit_interval_ms,
         checkpoint_bytes: match options.checkpoint_bytes {
+            // Callers wait for the recovery of a volume whose references outlive the process.
+            0 if options.holds != HoldLife::Process => *bounds.start().max(&CHECKPOINT_SHORT),
             0 => (sb.geometry.bytes() / 32).clamp(*bounds.start(), *bounds.end()),
             bytes => bytes,
         },
@@ -77,6 +89,10 @@ pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOpti
         #[cfg(feature = "lab")]
         flush_rolls: options.lab.attr_intents_flushed,
         discard: options.discard,
+        recent: match options.holds {
+            HoldLife::Inherited => RECENT_MAX,
+            HoldLife::Process | HoldLife::Lasting => 0,
+        },
     }
 }
 
@@ -84,8 +100,12 @@ impl Volume {
     /// Opens the volume in a file or on a block device. Recovers it if it was not closed.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let device = Arc::new(FileDevice::open_with(path, mode, &options.claim())?);
-        let volume = Volume::open_on(device.clone(), options)?;
+        let device = Arc::new(match &options.files[..] {
+            [] => FileDevice::open_with(path, mode, &options.claim())?,
+            files => FileDevice::inherit(path, copies(files)?, &options.claim())?,
+        });
+        let mut volume = Volume::open_on(device.clone(), options)?;
+        volume.device = Some(device.clone());
         // At once, not only when the next write fails.
         let state = Arc::downgrade(&volume.state);
         device.on_claim_loss(move |why| {
@@ -135,25 +155,32 @@ impl Volume {
             damage: state.store.orphans().damage().to_vec(),
             intents,
             torn: recovered.torn,
+            recent: recovered.recent,
             seconds: start.elapsed().as_secs_f64(),
         };
         let background = match writable && options.background {
             true => Some(Background::start(state.clone())?),
             false => None,
         };
-        Ok(Volume { state, background: Mutex::new(background) })
+        Ok(Volume { state, device: None, background: Mutex::new(background) })
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         if let Some(background) = self.background.lock().take() {
             background.stop(&self.state);
         }
+    }
+
+    /// The volume of a check or a repair, without threads.
+    pub(crate) fn checked(state: State) -> Volume {
+        Volume { state: Arc::new(state), device: None, background: Mutex::new(None) }
     }
 
     /// Writes a checkpoint, marks the volume closed and stops the threads. Unlinked inodes that are
     /// still in use are freed.
     pub fn close(self) -> Result<()> {
         self.stop();
+        self.state.holds.end_inherited();
         if self.state.store.writable().is_ok() {
             for (ino, _) in self.state.holds.orphans() {
                 self.references().release(ino, u64::MAX);

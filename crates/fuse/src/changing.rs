@@ -110,12 +110,19 @@ impl Changing {
     }
 }
 
-impl Drop for Changing {
-    fn drop(&mut self) {
+impl Changing {
+    /// Stops all changes after their current steps: the volume continues them.
+    pub fn stop(&self) {
         self.leave.store(true, Ordering::Release);
-        for (_, thread) in self.threads.get_mut().drain(..) {
+        for (_, thread) in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -5,6 +5,7 @@
 //! the kernel holds the directory's lock while a create or unlink waits for the server.
 
 use crate::caller::Who;
+use crate::calls::Noted;
 use crate::notices::Notices;
 use crate::ops::{self, Context};
 use crate::protocol::dirent::{Node, for_each_node};
@@ -14,7 +15,7 @@ use crate::service::Serve;
 use crate::session::Session;
 use crate::streams::is_control;
 use crate::tokens::is_virtual;
-use shoal::raw::Ino;
+use shoal::raw::{Ino, Outcome};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -23,17 +24,31 @@ use zerocopy::FromBytes;
 pub struct Worker {
     session: Arc<Session>,
     who: Who,
+    /// The note of the request in work, where a server can be replaced.
+    noted: Option<Noted>,
 }
 
 impl Serve for Worker {
     type Shared = Session;
 
     fn new(session: Arc<Session>) -> Worker {
-        Worker { session, who: Who::new() }
+        let noted = session.calls.as_ref().and_then(|calls| calls.thread());
+        Worker { session, who: Who::new(), noted }
     }
 
     fn notices(session: &Session) -> Option<&Arc<Notices>> {
         Some(&session.notices)
+    }
+
+    #[inline]
+    fn answered(&mut self) {
+        if let Some(noted) = &mut self.noted {
+            noted.end();
+        }
+    }
+
+    fn ended(session: &Session) {
+        session.inherited.close();
     }
 
     /// Answers `request`. A handler that panics costs its caller an EIO, not its life.
@@ -44,11 +59,31 @@ impl Serve for Worker {
         };
         let session = &*self.session;
         let who = &mut self.who;
+        let before = match (&mut self.noted, &session.calls) {
+            (Some(noted), Some(calls)) if !op.is_silent() => {
+                noted.begin(calls, request.header.unique)
+            }
+            _ => Outcome::Undone,
+        };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             request.set_node(session.node(request.header.nodeid));
             let caller = who.adopt(request, op, session.rules.kernel_checks);
             let (volume, tid) = (&*session.volume, request.header.pid);
-            answer(op, &mut Context { session, volume, who: caller, tid }, request)
+            let cx = &mut Context { session, volume, who: caller, tid };
+            match before {
+                Outcome::Undone => answer(op, cx, request),
+                Outcome::Done => {
+                    ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(op, cx, request))
+                }
+                Outcome::Deadly => {
+                    tracing::error!(
+                        op = op.name(),
+                        node = request.header.nodeid,
+                        "refused: servers have died of this request"
+                    );
+                    Err(Errno::EIO)
+                }
+            }
         }));
         match outcome {
             _ if op.is_silent() => Reply::Silent,

@@ -14,6 +14,7 @@
 //! | `feeds`, `changing` | answers about changes; changes of trees in progress |
 //! | `service` | interface between a transport and its server |
 //! | `sweep` | names below a removed tree, dropped by the kernel in the background |
+//! | `calls`, `inherited` | what a dead server has left: requests, and references of the kernel |
 //! | `tokens` | nodes of files that were opened by tokens |
 //! | `streams` | control files that are open, and their questions |
 //! | `session` | state of a mount |
@@ -36,7 +37,9 @@ mod table;
 mod unread;
 
 mod caller;
+mod calls;
 mod feeds;
+mod inherited;
 mod notices;
 
 mod changing;
@@ -63,5 +66,6 @@ pub use control::{
     server_pid, set_quota, share, stats_of, sync, trim, unmount, unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
+pub use mount::kept::{Handed, Keeper, can_be_kept};
 pub use mount::options::MountOptions;
 pub use stats::Stat;

@@ -61,6 +61,12 @@ impl Pages {
         }
     }
 
+    /// Takes all files for read: by a server before this one.
+    pub fn inherit(&self) {
+        let now = self.now();
+        self.read.iter().for_each(|slot| slot.store(now, SeqCst));
+    }
+
     /// Returns whether the page cache may hold data of `ino` from before a write that has been
     /// made.
     #[inline]

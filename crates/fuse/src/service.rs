@@ -14,6 +14,14 @@ pub trait Serve: Sized + 'static {
     /// Creates the state of a new thread.
     fn new(shared: Arc<Self::Shared>) -> Self;
 
+    /// Called when the request of the last [`Serve::handle`] has been answered, or its caller is
+    /// gone.
+    #[inline]
+    fn answered(&mut self) {}
+
+    /// Called when the connection has ended: there are no more requests.
+    fn ended(_shared: &Self::Shared) {}
+
     /// Answers `request`; a reply's body is left in the request's own.
     fn handle(&mut self, request: &mut Request<'_>) -> Reply;
 

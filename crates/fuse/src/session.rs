@@ -1,6 +1,8 @@
 //! State shared by all requests of one mount: the volume, and the division of permission checks.
 
+use crate::calls::Calls;
 use crate::changing::Changing;
+use crate::inherited::Inherited;
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::pages::Pages;
@@ -38,6 +40,12 @@ pub struct Session {
     pub streams: Streams,
     /// Changes of trees that control files were asked for.
     pub changing: Changing,
+    /// Requests of dead servers, where a server can be replaced.
+    pub calls: Option<Calls>,
+    /// Inodes that the kernel may have kept from a server before.
+    pub inherited: Inherited,
+    /// Process that clients take for the server ([`Session::server`]); 0: this one.
+    pub keeper: u32,
 }
 
 impl Session {
@@ -48,6 +56,9 @@ impl Session {
         let (tokens, streams) = (Tokens::default(), Streams::default());
         let changing = Changing::default();
         Session {
+            calls: None,
+            inherited: Inherited::default(),
+            keeper: 0,
             volume,
             rules,
             top,
@@ -59,6 +70,28 @@ impl Session {
             tokens,
             streams,
             changing,
+        }
+    }
+
+    /// Expects requests of a connection that outlives its server. `inherited`: a server before this
+    /// one has answered some.
+    pub fn keep(&mut self, calls: Calls, keeper: u32, inherited: bool) {
+        (self.calls, self.keeper) = (Some(calls), keeper);
+        if inherited {
+            self.unread.inherit();
+            self.pages.inherit();
+            self.tokens.inherit();
+            self.streams.inherit();
+        }
+    }
+
+    /// Returns the process that lives as long as the mount: the keeper, as long as it is there.
+    pub fn server(&self) -> u32 {
+        let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+        match self.keeper {
+            0 => std::process::id(),
+            keeper if parent == Some(keeper) => keeper,
+            _ => std::process::id(),
         }
     }
 

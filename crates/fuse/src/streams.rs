@@ -132,6 +132,11 @@ struct Reader {
 }
 
 impl Streams {
+    /// Keeps the numbers of files apart from those of a server before this one, which are `ESTALE`.
+    pub fn inherit(&self) {
+        self.0.lock().made = crate::calls::first_number();
+    }
+
     /// Makes the control file of a directory, with one reference of the kernel.
     pub fn make(&self, dir: Ino, generation: Generation) -> Ino {
         let state = &mut *self.0.lock();

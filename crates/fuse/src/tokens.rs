@@ -51,6 +51,11 @@ struct State {
 }
 
 impl Tokens {
+    /// Keeps the numbers of nodes apart from those of a server before this one, which are `ESTALE`.
+    pub fn inherit(&self) {
+        self.0.lock().made = crate::calls::first_number();
+    }
+
     /// Gives the kernel a reference to the node of a token. Returns the node and whether it is new:
     /// then it has taken over the caller's hold of `ino`.
     pub fn refer(&self, token: &Token, ino: Ino) -> (Ino, bool) {
@@ -81,6 +86,11 @@ impl Tokens {
         let node = state.nodes.remove(&id.0)?;
         state.by_token.remove(&node.token);
         Some(node.ino)
+    }
+
+    /// Returns whether a node holds this inode.
+    pub fn hold(&self, ino: Ino) -> bool {
+        self.0.lock().nodes.values().any(|node| node.ino == ino)
     }
 
     /// Returns a node that the kernel has references to.

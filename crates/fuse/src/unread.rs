@@ -70,17 +70,26 @@ pub struct Unread {
     losses: Mutex<Vec<Loss>>,
     /// Number of losses, to be read without the lock.
     losing: AtomicUsize,
+    /// Time until which replies of a server before this one may not have been taken, in
+    /// nanoseconds; 0: there was none.
+    inherited: AtomicU64,
 }
 
 impl Default for Unread {
     fn default() -> Unread {
         let slots = std::iter::repeat_with(Slot::default).take(SLOTS).collect();
         let (losses, losing) = (Mutex::default(), AtomicUsize::new(0));
-        Unread { start: Instant::now(), slots, losses, losing }
+        let inherited = AtomicU64::new(0);
+        Unread { start: Instant::now(), slots, losses, losing, inherited }
     }
 }
 
 impl Unread {
+    /// Takes all attributes for given, to somebody: by a server before this one.
+    pub fn inherit(&self) {
+        self.inherited.store(self.now() + KEPT_MS * 1_000_000, SeqCst);
+    }
+
     /// Returns the time for [`Unread::changed_since`], in nanoseconds.
     #[inline]
     pub fn now(&self) -> u64 {
@@ -117,6 +126,9 @@ impl Unread {
     pub fn changed(&self, ino: Ino, tid: u32) -> bool {
         let (slot, now) = (self.slot(ino), self.now());
         slot.changed.fetch_max(now, SeqCst);
+        if now < self.inherited.load(SeqCst) {
+            return true;
+        }
         let old = slot.given.load(SeqCst);
         if old == 0 || is_over(old, now / 1_000_000) {
             return false;

@@ -1,6 +1,7 @@
 //! The journal as its callers see it.
 
 use crate::background;
+use crate::calls;
 use crate::core::{Core, Io};
 use crate::ring::Reservation;
 use crate::types::{Config, JournalPos, SegmentSource, StartAt};
@@ -70,7 +71,13 @@ impl Journal {
         }
         loop {
             match core.ring.reserve(shard::shard(), framed) {
-                Some(place) => return Ok(Numbered { core, place }),
+                Some(place) => {
+                    if let Some(memory) = core.ring.memory() {
+                        // Before the record is complete.
+                        calls::numbered(memory, place.end);
+                    }
+                    return Ok(Numbered { core, place });
+                }
                 // More threads than cells: one of them is about to finish, or waits for the writer.
                 None => thread::yield_now(),
             }

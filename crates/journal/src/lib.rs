@@ -29,8 +29,11 @@
 //!
 //! Modules bottom-up; each uses only those above it in this list.
 
+mod call_cell;
+
 mod memory;
 
+mod calls;
 mod ring;
 mod types;
 
@@ -48,6 +51,7 @@ mod journal;
 #[cfg(test)]
 mod tests;
 
+pub use calls::{CallNote, Housekeeping, Left, Outcome, call_panicked, housekeeping};
 pub use journal::{Journal, Numbered};
 pub use memory::{RING_BYTES, RingMemory};
 pub use scan::{ScanEnd, Scanner, scan};

@@ -26,7 +26,9 @@
 //! | 4096 | [`Head`] |
 //! | [`RING_BYTES`] | the ring |
 //! | [`RING_BYTES`] / 2 | a checksum of 4 bytes for each 8 bytes of the ring: a record is as long |
+//! | 32 × [`CALLS_MAX`] | the call of a thread (`calls.rs`) |
 
+use crate::call_cell::{CALLS_MAX, CallCell};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use shoal_base::checksum::checksum_seeded;
@@ -45,9 +47,10 @@ const HEAD_BYTES: usize = 4096;
 /// A record is at least as long, with its header.
 const PLACE_BYTES: usize = 8;
 const SUM_BYTES: usize = RING_BYTES / PLACE_BYTES * size_of::<AtomicU32>();
-const FILE_BYTES: usize = HEAD_BYTES + RING_BYTES + SUM_BYTES;
+const CALL_BYTES: usize = CALLS_MAX * size_of::<CallCell>();
+const FILE_BYTES: usize = HEAD_BYTES + RING_BYTES + SUM_BYTES + CALL_BYTES;
 /// Identifies the file, with the version of its layout in the lowest byte.
-const MAGIC: u64 = 0x5348_4f41_4c52_4e01;
+const MAGIC: u64 = 0x5348_4f41_4c52_4e02;
 
 /// Head of the file. Words of the machine's own byte order: it never leaves the machine.
 #[repr(C)]
@@ -77,6 +80,12 @@ unsafe impl Send for RingMemory {}
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
+    /// Returns whether records may be in it that are nowhere else: a volume has used it in this
+    /// boot, and has not been closed.
+    pub fn holds_records(&self) -> bool {
+        self.head().volume.load(Ordering::Acquire) != 0 && self.is_of_this_boot()
+    }
+
     /// Opens the file of a ring, and makes it if it is missing, readable by its owner alone.
     ///
     /// # Errors
@@ -160,6 +169,17 @@ impl RingMemory {
         unsafe {
             let sums = self.base.add(HEAD_BYTES + RING_BYTES).cast::<AtomicU32>();
             std::slice::from_raw_parts(sums.as_ptr(), count)
+        }
+    }
+
+    /// The calls of threads.
+    #[inline]
+    pub(crate) fn calls(&self) -> &[CallCell] {
+        // SAFETY: within the mapping, aligned because what is before it are whole pages; any bits
+        // are valid, and all access is by atomics.
+        unsafe {
+            let calls = self.base.add(HEAD_BYTES + RING_BYTES + SUM_BYTES).cast::<CallCell>();
+            std::slice::from_raw_parts(calls.as_ptr(), CALLS_MAX)
         }
     }
 

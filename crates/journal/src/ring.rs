@@ -36,9 +36,10 @@
 //! A thread tries the cell of its shard first, but any free cell will do: threads that share a
 //! shard do not wait.
 
-use crate::memory::Sums;
+use crate::memory::{RingMemory, Sums};
 use crossbeam_utils::CachePadded;
 use shoal_base::invariant;
+use std::sync::Arc;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -176,6 +177,12 @@ impl Ring {
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.sums.is_some()
+    }
+
+    /// The memory that outlives the process, if the ring lies there.
+    #[inline]
+    pub(crate) fn memory(&self) -> Option<&Arc<RingMemory>> {
+        self.sums.as_ref().map(Sums::memory)
     }
 
     /// Returns whether all records below `upto` are complete. `upto` must be the end of a

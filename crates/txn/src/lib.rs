@@ -50,6 +50,7 @@ mod checkpoint;
 mod begin;
 
 mod prefetch;
+mod recent;
 mod replay;
 mod rollback;
 

@@ -160,6 +160,9 @@ fn resume(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered
         return Ok(Recovered::default());
     }
     store.space.recovery().claim(store.geometry.segment_of(start.addr), SegKind::Journal)?;
+    if let Some(memory) = store.ring.get() {
+        memory.settle_calls(start.lsn.0);
+    }
     let mut published = store.published.lock();
     let next = Superblock {
         sequence: sb.sequence + 1,

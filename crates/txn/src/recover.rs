@@ -43,9 +43,10 @@
 //! 4.
 
 use crate::prefetch::{ReadMax, Wanted};
+use crate::recent::Recent;
 use crate::replay::{Replay, for_each_extent};
 use crate::store::Store;
-use shoal_base::{Lsn, Result, SegNo};
+use shoal_base::{Ino, Lsn, Result, SegNo};
 use shoal_format::superblock::Superblock;
 use shoal_format::usage::SegKind;
 use shoal_journal::{JournalPos, Scanner, StartAt};
@@ -69,6 +70,9 @@ pub struct Recovered {
     pub bytes: u64,
     /// Description of the torn tail, if there was one.
     pub torn: Option<String>,
+    /// Inodes in the last records ([`StoreOptions::recent`](crate::StoreOptions::recent)), in no
+    /// order.
+    pub recent: Vec<Ino>,
 }
 
 /// Recovers a volume that was not closed cleanly: replay, then a checkpoint of the next
@@ -93,8 +97,12 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
     }
     let mut end = scan.finish();
     let kept = store.records_kept(sb, end.end.lsn, &mut |lsn, record| window.add(lsn, record))?;
-    window.finish()?;
+    let recent = window.finish()?;
     drop(held);
+    if let Some(memory) = store.ring.get() {
+        // Before anything is staged.
+        memory.settle_calls(kept.end.0);
+    }
     if kept.count > 0 {
         // The ring has the torn batch, whole.
         end.torn = None;
@@ -105,6 +113,7 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         kept: kept.count,
         bytes: end.bytes + (kept.end.0 - end.end.lsn.0),
         torn: end.torn,
+        recent,
     };
     if store.options.read_only {
         store.replayed.store(kept.end.0, Ordering::Relaxed);
@@ -199,6 +208,7 @@ struct Window<'s> {
     replay: Replay<'s>,
     read_max: ReadMax,
     wanted: Wanted,
+    recent: Recent,
     bytes: Vec<u8>,
     /// For each record, the LSN just after it and its end in `bytes`.
     records: Vec<(Lsn, usize)>,
@@ -212,6 +222,7 @@ impl<'s> Window<'s> {
             replay: Replay::new(store),
             read_max: ReadMax::of(store),
             wanted: Wanted::default(),
+            recent: Recent::new(store.options.recent),
             bytes: Vec::new(),
             records: Vec::new(),
             bytes_max: WINDOW_BYTES.min(store.options.cache_bytes / 32) as usize,
@@ -220,6 +231,7 @@ impl<'s> Window<'s> {
 
     fn add(&mut self, lsn: Lsn, record: &[u8]) -> Result<()> {
         self.wanted.note(record);
+        self.recent.note(record);
         self.bytes.extend_from_slice(record);
         self.records.push((lsn, self.bytes.len()));
         match self.bytes.len() >= self.bytes_max || self.wanted.is_full(self.read_max) {
@@ -240,9 +252,10 @@ impl<'s> Window<'s> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<()> {
+    /// Returns the inodes of the last records.
+    fn finish(mut self) -> Result<Vec<Ino>> {
         self.apply()?;
         self.replay.finish();
-        Ok(())
+        Ok(self.recent.inodes())
     }
 }

@@ -37,6 +37,8 @@ pub struct StoreOptions {
     pub background: bool,
     /// Discard free segments.
     pub discard: bool,
+    /// Number of inodes of the last records that a recovery reports.
+    pub recent: usize,
     /// Write the journal between consecutive transactions of one call (a testing aid: only then can
     /// a crash come between them).
     #[cfg(feature = "lab")]

@@ -75,6 +75,7 @@ fn store() -> (Arc<Slow>, Store) {
         background: true,
         flush_rolls: false,
         discard: true,
+        recent: 0,
     };
     let store = shoal_txn::create(device.clone(), superblock, options).unwrap();
     store.checkpoints().write().unwrap();

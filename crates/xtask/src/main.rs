@@ -42,6 +42,12 @@ enum Task {
     Linear(Rest),
     /// Use a mount, kill its server, check, compare; again and again
     Soak(Rest),
+    /// Kill the server of a mount, or replace it, while programs that know each result work on it
+    Kills {
+        /// Number of kills
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        rounds: u64,
+    },
     /// Measure Shoal beside other filesystems, and write the report (--quick, --full, --help); or
     /// run one workload of shoal bench, or a study that no release has
     Lab(Rest),
@@ -120,6 +126,12 @@ fn run(task: Task) -> Result<ExitCode, String> {
         Task::Sim(Sim { rest, .. }) => simulator(root, "", &rest),
         Task::Exhaustive(rest) => simulator(root, "exhaustive", &rest),
         Task::Linear(rest) => simulator(root, "linear", &rest),
+        Task::Kills { rounds } => {
+            let words = "test --quiet --package shoal-cli --test keeper -- --nocapture";
+            let mut command = cargo_command(root, words);
+            command.arg("programs_go_on").env("SHOAL_KEEPER_ROUNDS", rounds.to_string());
+            finish(command)
+        }
         Task::Soak(rest) => {
             // The workers are the simulator's, the mount is that of the command.
             let build = "build --quiet --release --package shoal-cli";

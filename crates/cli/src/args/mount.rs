@@ -18,6 +18,8 @@ MOUNT OPTIONS:
     force             as --force
     log=FILE          as --log
     log_level=LEVEL   as --log-level
+    keeper=auto|on|off
+                      whether programs on the mount live on when its server dies (see KEEPER)
 
   For the mount:
 
@@ -66,8 +68,29 @@ DURABILITY:
   current kernels. Use fsync(2), or 'shoal sync DIR' for the whole volume.
 
   'shoal umount DIR' returns when everything is on disk and the volume is released; umount(8)
-  returns earlier. If the serving process is killed, its callers get an error at once, synced
-  changes are kept, and the next mount recovers by itself.
+  returns earlier.
+
+KEEPER:
+  Two processes serve a mount: the server, and a small one that keeps the connection to the kernel,
+  the locks of the volume and the changes that are not on disk yet. When the server is killed, the
+  keeper starts another one, and programs on the mount go on after a pause of a fraction of a
+  second: no call fails, and nothing that had returned is lost, synced or not. Open files, locks,
+  working directories and unlinked files in use live on. A server that dies three times before it
+  serves is given up: callers get an error, the reason is in the log, and the next mount recovers
+  what is in the ring.
+
+  'shoal remount --takeover DIR' has the shoal that is called serve the mount in place of the one
+  that does, as after an upgrade.
+
+  The keeper needs Linux 6.9, and the device: what a server has taken from a ring (io_uring) cannot
+  be given to another one. So keeper=auto, the default, uses no rings unless io_uring=on is given,
+  and then has no keeper. keeper=off has none; then, if the server is killed, callers get an error
+  at once, what was not synced in the last five seconds is lost unless journal_ring is given, and
+  the next mount recovers the rest.
+
+  The changes are in a file of 48 MiB in /run/shoal (in $XDG_RUNTIME_DIR/shoal for users other than
+  root), named after the volume, or in that of journal_ring. If keeper and server are both killed,
+  the next mount finds them there.
 
 SIGNALS:
   SIGTERM and SIGINT unmount and close the volume. If files are in use, the mount leaves the tree
@@ -146,6 +169,9 @@ pub struct MountArgs {
     /// Report on standard output when the mount is usable, to the process that started this one
     #[arg(long, hide = true, requires = "foreground")]
     pub report_ready: bool,
+    /// Serve for a keeper, whose socket is standard input; its standing with the kernel's killer
+    #[arg(long, hide = true, requires = "foreground", value_name = "OOM_SCORE_ADJ")]
+    pub kept: Option<String>,
 }
 
 /// Least severity that is logged.
@@ -161,6 +187,38 @@ pub enum LogLevel {
     Debug,
     /// Also each request
     Trace,
+}
+
+const REMOUNT_AFTER: &str = "\
+  The server answers the requests that it has begun, writes a checkpoint and stops; this program
+  then goes on with everything that it had: the connection to the kernel, the locks of the volume,
+  the changes that are not on disk yet. Programs on the mount wait meanwhile, for some milliseconds.
+  If this program cannot serve, the former one goes on.
+
+EXIT STATUS:
+  0   This program serves the mount.
+  1   It does not: DIR is not a mount of Shoal, or one without a keeper, or is not yours. The
+      mount goes on as before.
+  2   Wrong usage.
+
+EXAMPLES:
+  After an upgrade of the package:
+    shoal remount --takeover /data
+";
+
+/// Serve a mount by this program, in place of the one that serves it
+///
+/// For upgrades: programs on the mount go on, and nothing is unmounted. The mount must have a
+/// keeper (see shoal-mount(1)).
+#[derive(Args, Debug)]
+#[command(after_long_help = REMOUNT_AFTER)]
+pub struct RemountArgs {
+    /// Take over from the program that serves the mount
+    #[arg(long, required = true)]
+    pub takeover: bool,
+    /// The directory it is mounted on
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
 }
 
 const UMOUNT_AFTER: &str = "\

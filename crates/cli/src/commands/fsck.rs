@@ -18,6 +18,7 @@ use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
 use crate::output::Out;
 use crate::progress::{Progress, eprint_line_over_bar};
+use crate::rings;
 use crate::size::human;
 use crate::text::printable;
 
@@ -114,6 +115,7 @@ fn repair(
         let reason = "cannot ask before it writes: give --yes, or run it on a terminal";
         return Err(Failure::usage("fsck --repair", reason).with_status(USAGE));
     }
+    rings::refuse_unread(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
     let shown = Mutex::new(progress(args));
     let progress = || shown.lock().unwrap_or_else(PoisonError::into_inner);
     let mut show = |stage: &str, done, total| progress().set(stage, done, total);

@@ -16,7 +16,8 @@ use shoal_fuse::MountOptions;
 
 use crate::args::{HelperArgs, LogLevel, MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
-use crate::commands::serve::{self, Plan, READY};
+use crate::commands::keeper;
+use crate::commands::serve::{self, KeeperWish, Plan, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::progress::eprint_line;
 
@@ -32,8 +33,19 @@ const NOT_CLOSED: &str = "unmounted, but its server had ended without closing th
 /// Mounts a volume.
 pub fn mount(args: &MountArgs) -> Result<u8> {
     let plan = Plan::new(args, false)?;
-    check_mount_point(&plan.directory)?;
-    if args.foreground { serve::run(&plan, args.report_ready) } else { background(&plan, args) }
+    if args.kept.is_none() {
+        check_mount_point(&plan.directory)?;
+    }
+    match args {
+        MountArgs { foreground: false, .. } => background(&plan, args),
+        MountArgs { kept: Some(oom_score), .. } => serve::run_kept(&plan, args, oom_score),
+        _ if plan.has_keeper()? => {
+            serve::prepare_keeper(&plan, args.report_ready)?;
+            let arguments = server_arguments(&plan, args);
+            keeper::run(plan.directory, arguments, args.report_ready)
+        }
+        _ => serve::run(&plan, args.report_ready),
+    }
 }
 
 /// Mounts as mount(8) asks.
@@ -50,6 +62,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
         log: None,
         log_level: LogLevel::Info,
         report_ready: false,
+        kept: None,
     };
     let plan =
         Plan::new(&mount, args.sloppy).map_err(|failure| failure.with_status(HELPER_USAGE))?;
@@ -105,14 +118,20 @@ impl Plan {
     /// Combines the options: those of `-o` in order, then those with a flag of their own. `sloppy`
     /// ignores unknown ones.
     fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
+        // The keeper's paths are absolute, and nobody may answer for the directory yet.
+        let resolved = |path: &Path| match args.kept {
+            Some(_) => path.to_owned(),
+            None => absolute(path),
+        };
         let mut plan = Plan {
-            volume: absolute(&args.volume),
-            directory: absolute(&args.directory),
+            volume: resolved(&args.volume),
+            directory: resolved(&args.directory),
             options: MountOptions::default(),
             accepted: Vec::new(),
             force: args.force,
             log: args.log.as_deref().map(absolute),
             log_level: args.log_level,
+            keeper: KeeperWish::Auto,
         };
         for list in &args.options {
             for option in list.split(',') {
@@ -143,6 +162,7 @@ impl Plan {
                     Failure::usage(format!("mount option \"{option}\""), levels)
                 })?;
             }
+            Some(("keeper", wish)) => self.keeper = KeeperWish::parse(wish)?,
             _ => self.options.add(option).map_err(|error| Failure::usage("-o", error))?,
         }
         Ok(())
@@ -203,8 +223,10 @@ fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
 
 /// Returns the command line of the server.
 fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
-    let mut arguments: Vec<std::ffi::OsString> =
-        vec!["mount".into(), "--foreground".into(), "--report-ready".into()];
+    let mut arguments: Vec<std::ffi::OsString> = vec!["mount".into(), "--foreground".into()];
+    if args.report_ready || !args.foreground {
+        arguments.push("--report-ready".into());
+    }
     for option in &plan.accepted {
         arguments.extend(["-o".into(), option.into()]);
     }

@@ -9,6 +9,10 @@
 //!   mount is detached and the process exits, as after a crash: callers get an error instead of
 //!   waiting for ever, and the next mount recovers the durable state.
 
+mod kept;
+
+pub use kept::run as run_kept;
+
 use std::fs::File;
 use std::io::Write;
 use std::panic;
@@ -19,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::stdio;
-use shoal::raw::{OpenOptions, RingMemory, Volume};
+use shoal::raw::{HoldLife, OpenOptions, RingMemory, Volume};
 use shoal_fuse::{Mount, MountOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -47,6 +51,54 @@ pub struct Plan {
     pub log: Option<PathBuf>,
     /// Least severity that is logged.
     pub log_level: LogLevel,
+    /// The wish that programs on the mount outlive its server.
+    pub keeper: KeeperWish,
+}
+
+/// The wish that programs on a mount outlive its server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeeperWish {
+    /// Fulfilled where it costs nothing that was asked for.
+    Auto,
+    /// The mount fails without.
+    On,
+    /// No.
+    Off,
+}
+
+impl KeeperWish {
+    /// Reads the value of the mount option.
+    pub fn parse(value: &str) -> Result<KeeperWish> {
+        match value {
+            "auto" => Ok(KeeperWish::Auto),
+            "on" | "yes" => Ok(KeeperWish::On),
+            "off" | "no" => Ok(KeeperWish::Off),
+            _ => {
+                let object = format!("mount option \"keeper={value}\"");
+                Err(Failure::usage(object, "needs auto, on or off"))
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Returns whether the mount has a keeper. Fails if it cannot have the one that it must.
+    pub fn has_keeper(&self) -> Result<bool> {
+        let rings = self.options.needs_rings();
+        let object = "mount option \"keeper=on\"";
+        match self.keeper {
+            KeeperWish::Off => Ok(false),
+            KeeperWish::Auto => Ok(!rings && shoal_fuse::can_be_kept()),
+            KeeperWish::On if rings => {
+                let why = "cannot be with io_uring=on: a ring's requests die with its server";
+                Err(Failure::usage(object, why))
+            }
+            KeeperWish::On if !shoal_fuse::can_be_kept() => {
+                Err(Failure::usage(object, "needs Linux 6.9 or newer"))
+            }
+            KeeperWish::On => Ok(true),
+        }
+    }
 }
 
 /// Line on the server's standard output when the mount is usable.
@@ -60,13 +112,8 @@ const DETACH: Duration = Duration::from_secs(2);
 /// Serves a mount until it is unmounted. `report`: standard output is a pipe to the process that
 /// waits for the mount to be usable.
 pub fn run(plan: &Plan, report: bool) -> Result<u8> {
-    if report {
-        // A session of its own: the terminal's signals are not for it. It fails only if this has
-        // been done already.
-        let _ = rustix::process::setsid();
-    }
-    logging::start(destination(plan, report)?, plan.log_level);
-    let volume = open(plan, report)?;
+    begin(plan, report)?;
+    let volume = open(plan, report, Before::default())?;
     let source = plan.volume.display().to_string();
     let mounted = Mount::new(Arc::clone(&volume), &plan.directory, &source, &plan.options);
     let mount = match mounted {
@@ -77,7 +124,7 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
         }
     };
     let directory = mount.dir().to_owned();
-    end_on_panic(&directory);
+    end_on_panic(Some(&directory));
     end_on_signal(&directory, Arc::downgrade(&volume))?;
     let teller = Teller::listen();
     tracing::info!(volume = %source, directory = %directory.display(), "mounted");
@@ -99,6 +146,25 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     Ok(OK)
 }
 
+/// Begins a process that serves, or keeps, a mount.
+fn begin(plan: &Plan, report: bool) -> Result<()> {
+    if report {
+        // A session of its own: the terminal's signals are not for it. It fails only if this has
+        // been done already.
+        let _ = rustix::process::setsid();
+    }
+    logging::start(destination(plan, report)?, plan.log_level);
+    Ok(())
+}
+
+/// Prepares this process to be a keeper.
+pub fn prepare_keeper(plan: &Plan, report: bool) -> Result<()> {
+    begin(plan, report)?;
+    // `ps` then tells the two processes apart.
+    let _ = rustix::thread::set_name(c"shoal-keeper");
+    Ok(())
+}
+
 /// Returns the destination of the log. In the background standard error is shared with the starter
 /// only until the mount is usable, and may be a pipe that nobody reads after that.
 fn destination(plan: &Plan, background: bool) -> Result<Destination> {
@@ -115,12 +181,17 @@ fn destination(plan: &Plan, background: bool) -> Result<Destination> {
 
 /// Opens the volume, which recovers it if need be. `report`: standard error is the starter's, and
 /// the log goes elsewhere.
-fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
+fn open(plan: &Plan, report: bool, before: Before) -> Result<Arc<Volume>> {
     let default = plan.options.open_options();
-    let ring = plan.options.journal_ring.as_deref().map(RingMemory::open).transpose();
-    let ring = ring.map_err(|error| Failure::volume(plan.volume.display(), &error))?.map(Arc::new);
+    let Before { holds, files, ring } = before;
+    let ring = match (ring, &plan.options.journal_ring) {
+        (None, Some(path)) => Some(RingMemory::open(path).map(Arc::new)),
+        (ring, _) => ring.map(Ok),
+    };
+    let ring = ring.transpose();
+    let ring = ring.map_err(|error| Failure::volume(plan.volume.display(), &error))?;
     let notice = if report { tell_starter } else { default.notice };
-    let options = OpenOptions { force: plan.force, notice, ring, ..default };
+    let options = OpenOptions { force: plan.force, notice, ring, holds, files, ..default };
     let volume = Volume::open(&plan.volume, &options)
         .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
     session::warn_if_readable(&plan.volume, notice);
@@ -138,6 +209,17 @@ fn open(plan: &Plan, report: bool) -> Result<Arc<Volume>> {
         );
     }
     Ok(Arc::new(volume))
+}
+
+/// Things that an open volume has from before, or shares with the process that comes after.
+#[derive(Default)]
+struct Before {
+    /// Life of the references of the mount's kernel.
+    holds: HoldLife,
+    /// Files with the locks of the volume; none: they are taken.
+    files: Vec<Arc<File>>,
+    /// Memory of the journal's ring.
+    ring: Option<Arc<RingMemory>>,
 }
 
 fn tell_starter(notice: &str) {
@@ -214,16 +296,18 @@ fn end_on_signal(directory: &Path, volume: Weak<Volume>) -> Result<()> {
     spawn("shoal-signals", wait).map_err(cannot)
 }
 
-/// Ends the process when any of its threads panics.
-fn end_on_panic(directory: &Path) {
+/// Ends the process when any of its threads panics. `directory`: of a mount that ends with it.
+fn end_on_panic(directory: Option<&Path>) {
     let (panicked, panics): (Sender<()>, _) = mpsc::channel();
-    let directory = directory.to_owned();
+    let directory = directory.map(Path::to_owned);
     // The thread that panics may hold any lock, so another one does the work.
     let wait = move || {
         if panics.recv().is_ok() {
             let (done, detached) = mpsc::channel();
             let detach = move || {
-                let _ = shoal_fuse::unmount_lazy(&directory);
+                if let Some(directory) = directory {
+                    let _ = shoal_fuse::unmount_lazy(&directory);
+                }
                 let _ = done.send(());
             };
             if spawn("shoal-detach", detach).is_ok() {
@@ -238,6 +322,8 @@ fn end_on_panic(directory: &Path) {
     }
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
+        // Before anything else, which may be interrupted.
+        shoal::raw::call_panicked();
         let thread = thread::current();
         tracing::error!(
             thread = thread.name().unwrap_or("unnamed"),

@@ -219,7 +219,8 @@ fn a_host_that_renews_its_claim_is_named_to_writers_readers_and_mkfs() {
 fn a_claim_of_another_host_that_stands_still_is_taken_over_after_the_watch() {
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let world = World::new();
-    let options = ClaimOptions { notice: |text| TOLD.lock().push(text.into()), force: false };
+    let options =
+        ClaimOptions { notice: |text| TOLD.lock().push(text.into()), ..ClaimOptions::default() };
     world.put(&foreign());
     let begun = Instant::now();
     let held = world.take(&options, true).unwrap().unwrap();

@@ -400,7 +400,7 @@ impl<'b, 'l> Applying<'b, 'l> {
         }
         let held = |left| match left {
             Left::Slot(ino, slot) => {
-                volume.orphans().left_of(ino, slot, volume.0.holds.is_held(ino))
+                volume.orphans().left_of(ino, slot, volume.0.holds.may_be_held(ino))
             }
             number => Some(number),
         };

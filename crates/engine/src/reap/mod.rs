@@ -28,7 +28,7 @@ use crate::namei::Namespace;
 use crate::objects::Objects;
 use crate::orphans::Orphans;
 use crate::records;
-use crate::state::{Teller, room};
+use crate::state::{Orphan, Teller, room};
 use crate::tree_change::TreeChanges;
 use crate::xattr::Xattrs;
 use shoal_base::counters::Counter;
@@ -36,6 +36,7 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::FLAG_TRUNCATING;
 use shoal_format::item::Item;
+use shoal_journal::housekeeping;
 use shoal_txn::OrphanSlot;
 
 /// Result of a step.
@@ -90,8 +91,24 @@ impl Reaper<'_> {
             return Ok(count);
         }
         all.retain(|(ino, slot)| !self.tree_changes().adopt(*ino, *slot));
+        if self.0.holds.may_be_inherited() {
+            all.retain(|(ino, slot)| !self.inherit(*ino, *slot));
+        }
         self.0.reaping.append(&mut all);
         Ok(count)
+    }
+
+    /// Keeps an orphan that may be in use by references of an earlier process. `false`: it is to be
+    /// freed, or emptied, in any case.
+    fn inherit(self, ino: Ino, slot: OrphanSlot) -> bool {
+        let may_be_used = self.0.inode(ino).is_ok_and(|inode| {
+            let core = inode.read().inode.core;
+            core.in_use() && core.nlink == 0 && !(core.is_dir() && core.size != 0)
+        });
+        if may_be_used {
+            self.0.holds.inherit(ino, Orphan::Slot(slot));
+        }
+        may_be_used
     }
 
     /// Performs a step for orphans, or else for deleted subvolumes. Waits for a step in progress in
@@ -126,6 +143,7 @@ impl Reaper<'_> {
     }
 
     fn one_step(self, ino: Ino, slot: OrphanSlot) -> Result<ReapStep> {
+        let _not_the_callers = housekeeping();
         if !self.0.store.orphans().has(slot, ino) {
             return Ok(ReapStep::Done);
         }
@@ -174,7 +192,7 @@ impl Reaper<'_> {
 
     fn tell_links(self, changed: impl Iterator<Item = Ino>) {
         let Some(told) = self.0.reaping.watcher() else { return };
-        let held: Vec<Ino> = changed.filter(|ino| self.0.holds.is_held(*ino)).collect();
+        let held: Vec<Ino> = changed.filter(|ino| self.0.holds.may_be_held(*ino)).collect();
         if !held.is_empty() {
             told(&held, Teller::Volume);
         }

@@ -53,6 +53,7 @@ impl Reaper<'_> {
 
     /// Frees a slice of the deleted subvolumes. Returns `false` if there is nothing to free.
     pub(super) fn reap_roots_some(self) -> Result<bool> {
+        let _not_the_callers = shoal_journal::housekeeping();
         let mut reaper = self.0.root_reaper.lock();
         let wanted = |root: &&Root| !reaper.damaged.contains(&root.id.0);
         let Some(root) = self.0.store.roots().deleted().find(wanted) else { return Ok(false) };

@@ -58,7 +58,7 @@ impl Reaper<'_> {
         if done > 0 {
             txn.changing();
             self.drop_children(&mut txn, root, &mut dir, &batch, &mut children, &mut left)?;
-        } else if !self.0.holds.is_held(ino) {
+        } else if !self.0.holds.may_be_held(ino) {
             is_last = !self.remove_some(&mut txn, &mut dir)?;
         }
         if is_last {
@@ -92,6 +92,7 @@ impl Reaper<'_> {
                 && entry.child.root() == dir.root()
             {
                 let _ = root.table.get(entry.child);
+                self.0.holds.find_out(entry.child);
             }
         }
         Ok(())
@@ -181,12 +182,12 @@ impl Reaper<'_> {
         slot: OrphanSlot,
     ) -> Result<Option<crate::orphans::Left>> {
         let ino = dir.ino();
-        if self.0.holds.is_held(ino) {
+        if self.0.holds.may_be_held(ino) {
             let within = dir.inode().core.attr_form != Form::Tree;
             match within && self.orphans().detach(txn, dir)? {
                 true => self.orphans().free_slot(txn, slot, ino),
                 false => {
-                    self.0.holds.orphaned(ino, Orphan::Slot(slot));
+                    self.0.holds.keep(ino, Orphan::Slot(slot));
                 }
             }
             return Ok(None);

@@ -13,11 +13,15 @@ pub(crate) struct Detached {
 }
 
 impl Detached {
-    /// Sets the limit by the memory: an inode may keep a block of 32, about 8 KiB.
-    pub fn new(cache_bytes: u64) -> Detached {
+    /// Sets the limit by the memory: an inode may keep a block of 32, about 8 KiB. None may be
+    /// there if references `outlive` the process.
+    pub fn new(cache_bytes: u64, outlive: bool) -> Detached {
         Detached {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
-            inodes_max: (cache_bytes / (64 << 10)).clamp(16, 1 << 16),
+            inodes_max: match outlive {
+                false => (cache_bytes / (64 << 10)).clamp(16, 1 << 16),
+                true => 0,
+            },
         }
     }
     /// Counts one more, unless the limit is reached.

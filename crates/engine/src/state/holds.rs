@@ -1,6 +1,13 @@
 //! References to inodes from outside: open handles, and inodes that the kernel knows. An inode with
 //! references survives its last unlink until they are released.
+//!
+//! *Inherited references.* A mount's kernel may have references that an earlier process counted
+//! ([`HoldLife::Inherited`]). So every inode counts as held when it loses its last name, and stays,
+//! with a count of 0, until somebody has asked the kernel ([`Holds::unconfirmed`],
+//! [`Holds::unknown`]). The count itself is a lower limit there: the kernel drops all its
+//! references together, those of the earlier process too.
 
+use crate::types::HoldLife;
 use shoal_base::shard::spread;
 #[cfg(not(test))]
 use shoal_base::sync::Mutex;
@@ -11,6 +18,8 @@ use shoal_base::{Code, Error, Ino, Result, RootId};
 use shoal_txn::OrphanSlot;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 mod tests;
@@ -53,14 +62,135 @@ struct Hold {
 
 type Shard = Mutex<HashMap<Ino, Hold, BuildHasherDefault<InoHasher>>>;
 
-/// Reference counts; only those above zero have an entry.
-pub(crate) struct Holds {
-    shards: Box<[Shard]>,
+/// Whoever knows which inodes have references of an earlier process: the kernel of a mount.
+pub trait Outside: Send + Sync {
+    /// Takes an unlinked inode that may be in use, to find out and call
+    /// [`References::unknown`](crate::References::unknown). Locks are held: it must not wait.
+    fn ask(&self, ino: Ino);
+
+    /// Returns whether an inode may be in use. May wait, for anything but a call of the volume.
+    fn knows(&self, ino: Ino) -> bool;
 }
 
+/// Reference counts; only those above zero have an entry, and unlinked inodes that may be held by
+/// references of an earlier process.
+pub(crate) struct Holds {
+    shards: Box<[Shard]>,
+    /// There may be references of an earlier process. Constant until the volume is closed.
+    inherited: AtomicBool,
+    unconfirmed: Mutex<Unconfirmed>,
+}
+
+/// Unlinked inodes whose references of an earlier process are uncertain.
+#[derive(Default)]
+struct Unconfirmed {
+    /// Takes them.
+    outside: Option<Arc<dyn Outside>>,
+    /// Those that are there before it is.
+    waiting: Vec<Ino>,
+    /// Being asked about ([`Holds::find_out`]).
+    asking: HashSet<Ino>,
+    /// Known not to be in use, and not free yet. References that were given since are counted,
+    /// until more are dropped than were: a reference of the earlier process was dropped late then,
+    /// together with newer ones.
+    unknown: HashSet<Ino>,
+}
+
+#[cfg(test)]
 impl Default for Holds {
-    fn default() -> Self {
-        Holds { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    fn default() -> Holds {
+        Holds::new(HoldLife::Process)
+    }
+}
+
+impl Holds {
+    pub fn new(life: HoldLife) -> Holds {
+        Holds {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            inherited: AtomicBool::new(life == HoldLife::Inherited),
+            unconfirmed: Mutex::default(),
+        }
+    }
+}
+
+/// References of an earlier process.
+impl Holds {
+    #[inline]
+    pub fn may_be_inherited(&self) -> bool {
+        self.inherited.load(Ordering::Relaxed)
+    }
+    /// Takes references of an earlier process for ended.
+    pub fn end_inherited(&self) {
+        self.inherited.store(false, Ordering::Relaxed);
+    }
+    /// Keeps an unlinked inode that may be in use. The inode must be locked, or the volume be new.
+    pub fn inherit(&self, ino: Ino, orphan: Orphan) {
+        self.shard(ino).lock().entry(ino).or_default().orphan = Some(orphan);
+        self.ask(ino);
+    }
+    /// Sets who is told of unlinked inodes that may be in use, and tells of those that are there
+    /// already.
+    pub fn unconfirmed(&self, outside: Arc<dyn Outside>) {
+        let mut state = self.unconfirmed.lock();
+        let waiting = std::mem::take(&mut state.waiting);
+        state.outside = Some(outside.clone());
+        drop(state);
+        waiting.into_iter().for_each(|ino| outside.ask(ino));
+    }
+    fn ask(&self, ino: Ino) {
+        let mut state = self.unconfirmed.lock();
+        match state.outside.clone() {
+            Some(outside) => {
+                drop(state);
+                outside.ask(ino);
+            }
+            None => state.waiting.push(ino),
+        }
+    }
+    /// Finds out whether an inode that is about to lose a name is in use: if it is not, it can be
+    /// freed at once, and need not wait in a queue. No lock may be held.
+    pub fn find_out(&self, ino: Ino) {
+        if !self.may_be_inherited() || self.is_held(ino) {
+            return;
+        }
+        let mut state = self.unconfirmed.lock();
+        let Some(outside) = state.outside.clone() else { return };
+        state.asking.insert(ino);
+        drop(state);
+        let is_known = outside.knows(ino);
+        let mut state = self.unconfirmed.lock();
+        // Unless it has become uncertain meanwhile.
+        if state.asking.remove(&ino) && !is_known {
+            state.unknown.insert(ino);
+        }
+    }
+    /// Records that the count of an inode says nothing, if it ever did.
+    fn is_uncertain(&self, ino: Ino) {
+        let mut state = self.unconfirmed.lock();
+        state.asking.remove(&ino);
+        state.unknown.remove(&ino);
+    }
+    /// Records that no earlier process has left references to an unlinked inode. If it has none at
+    /// all, returns the action to take.
+    pub fn unknown(&self, inodes: &impl Inodes, ino: Ino) -> Option<Orphan> {
+        let last = |_| {
+            let mut shard = self.shard(ino).lock();
+            match shard.get(&ino) {
+                Some(hold) if hold.count == 0 => {
+                    let orphan = shard.remove(&ino)?.orphan?;
+                    self.unconfirmed.lock().unknown.insert(ino);
+                    Some(orphan)
+                }
+                _ => None,
+            }
+        };
+        inodes.locked(ino, last).ok().flatten()
+    }
+    /// Records that an inode is free. It must be locked.
+    pub fn freed(&self, ino: Ino) {
+        if self.may_be_inherited() {
+            self.is_uncertain(ino);
+        }
     }
 }
 
@@ -77,6 +207,15 @@ impl Holds {
     pub fn orphaned(&self, ino: Ino, orphan: Orphan) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.get_mut(&ino).map(|hold| hold.orphan = Some(orphan)).is_some()
+    }
+    /// As [`Holds::orphaned`], for one that [`Holds::may_be_held`].
+    pub fn keep(&self, ino: Ino, orphan: Orphan) -> bool {
+        let is_held = self.orphaned(ino, orphan);
+        if is_held || !self.may_be_held(ino) {
+            return is_held;
+        }
+        self.inherit(ino, orphan);
+        true
     }
     /// Removes and returns the action of an inode that has a name again. The inode must be locked.
     pub fn adopted(&self, ino: Ino) -> Option<Orphan> {
@@ -104,8 +243,15 @@ impl Holds {
         orphans.sort_unstable_by_key(|(ino, _)| *ino);
         orphans
     }
+    /// Returns whether the inode has references that were counted, or is kept because it may have.
     pub fn is_held(&self, ino: Ino) -> bool {
         self.shard(ino).lock().contains_key(&ino)
+    }
+    /// Returns whether the inode may have references.
+    pub fn may_be_held(&self, ino: Ino) -> bool {
+        let inherited =
+            || self.may_be_inherited() && !self.unconfirmed.lock().unknown.contains(&ino);
+        self.is_held(ino) || inherited()
     }
     /// Returns the subvolumes of all inodes with references.
     pub fn roots(&self) -> HashSet<RootId> {
@@ -131,6 +277,18 @@ impl Holds {
         let hold = shard.get_mut(&ino)?;
         hold.count = hold.count.saturating_sub(n);
         match hold.count {
+            0 if self.may_be_inherited() => {
+                let has_name = hold.orphan.is_none();
+                if has_name {
+                    shard.remove(&ino);
+                }
+                drop(shard);
+                self.is_uncertain(ino);
+                if !has_name {
+                    self.ask(ino);
+                }
+                None
+            }
             0 => shard.remove(&ino).and_then(|hold| hold.orphan),
             _ => None,
         }
@@ -160,6 +318,12 @@ impl Holds {
     /// Drops `n` references. If they were the last of an unlinked inode, returns the action to
     /// take.
     pub fn release(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Option<Orphan> {
+        if self.may_be_inherited() && !self.is_held(ino) {
+            self.is_uncertain(ino);
+            // All were of an earlier process, and the inode has a name: it need not be read. If it
+            // is being unlinked just now, that asks about it.
+            return None;
+        }
         if self.lower(ino, n) {
             return None;
         }

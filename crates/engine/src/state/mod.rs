@@ -22,6 +22,7 @@ mod writers;
 pub(crate) use changing::Changing;
 pub(crate) use decoded::Decoded;
 pub(crate) use detached::Detached;
+pub use holds::Outside;
 pub(crate) use holds::{Holds, Inodes, Orphan};
 pub(crate) use quota_table::{QuotaPart, QuotaTable};
 pub use reaping::Teller;
@@ -34,7 +35,7 @@ pub(crate) use unread::Unread;
 pub(crate) use writers::{Writers, Writing};
 
 use crate::stat::attr_of;
-use crate::types::{Attr, OpenOptions, RecoveryReport};
+use crate::types::{Attr, HoldLife, OpenOptions, RecoveryReport};
 use shoal_base::cold::{self, Cold};
 use shoal_base::planted::{self, Defect};
 use shoal_base::sync::Mutex;
@@ -158,8 +159,8 @@ impl State {
         let cache_bytes = store.options().cache_bytes;
         State {
             store,
-            holds: Holds::default(),
-            detached: Detached::new(cache_bytes),
+            holds: Holds::new(options.holds),
+            detached: Detached::new(cache_bytes, options.holds != HoldLife::Process),
             truncates: Mutex::default(),
             #[cfg(feature = "lab")]
             tracked: Mutex::default(),

@@ -347,6 +347,7 @@ impl TreeChanges<'_> {
         if self.0.changing.waiting() == 0 {
             return Ok(false);
         }
+        let _not_the_callers = shoal_journal::housekeeping();
         let mut waiting = self.0.changing.waiting.lock();
         let Some((ino, slot)) = waiting.pop() else { return Ok(false) };
         let stepped = self.continue_unit(ino, slot);

@@ -126,7 +126,7 @@ impl<'v> TreeChanges<'v> {
             _ => None,
         };
         self.finish_all(&mut txn, &mut applied, (&mut own, own_pending), made.as_mut())?;
-        let is_held = |ino: &Ino| self.0.holds.is_held(*ino);
+        let is_held = |ino: &Ino| self.0.holds.may_be_held(*ino);
         let held = match self.0.reaping.watcher() {
             Some(_) => applied.changed.iter().map(Locked::ino).filter(is_held).collect(),
             None => Vec::new(),

@@ -3,6 +3,7 @@
 use super::lab::Lab;
 use shoal_device::ClaimOptions;
 use shoal_journal::RingMemory;
+use std::fs::File;
 use std::sync::Arc;
 
 /// Options for opening a volume.
@@ -37,14 +38,34 @@ pub struct OpenOptions {
     /// with the same memory finds all calls that had returned, synced or not. `None`: they are lost
     /// up to the commit interval.
     pub ring: Option<Arc<RingMemory>>,
+    /// Life of references to inodes from outside.
+    pub holds: HoldLife,
+    /// Files of a process that had the volume open, with its locks ([`crate::Volume::lock_files`]);
+    /// empty: the volume is opened by its path.
+    pub files: Vec<Arc<File>>,
     /// Switches for measurements and tests.
     #[cfg(feature = "lab")]
     pub lab: Lab,
 }
 
+/// Life of references to inodes from outside ([`crate::References`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HoldLife {
+    /// They end with the process. An unlinked inode that is in use may be in memory only.
+    #[default]
+    Process,
+    /// They outlive it: a kernel keeps them until another process serves it. An unlinked inode that
+    /// is in use has an orphan slot.
+    Lasting,
+    /// As [`HoldLife::Lasting`], and there may be some of an earlier process, which nobody has
+    /// counted: each unlinked inode is kept until it is known whether it is in use
+    /// ([`crate::References::watch_unconfirmed`]).
+    Inherited,
+}
+
 impl OpenOptions {
     pub(crate) fn claim(&self) -> ClaimOptions {
-        ClaimOptions { force: self.force, notice: self.notice }
+        ClaimOptions { force: self.force, notice: self.notice, inherited: false }
     }
 
     /// Returns the switches for measurements and tests, which are constants in a release.
@@ -73,6 +94,8 @@ impl Default for OpenOptions {
             noatime: false,
             discard: true,
             ring: None,
+            holds: HoldLife::Process,
+            files: Vec::new(),
             #[cfg(feature = "lab")]
             lab: Lab::default(),
         }

@@ -37,6 +37,7 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
         background: false,
         flush_rolls: false,
         discard: true,
+        recent: 0,
     };
     let shoal_txn::Opened { store, recovery } = shoal_txn::open(device.clone(), options).unwrap();
     recovery.run(&store).unwrap();

@@ -2,6 +2,7 @@
 
 mod handshake;
 mod helper;
+pub mod kept;
 pub(crate) mod kernel;
 pub mod options;
 mod rings;
@@ -43,6 +44,8 @@ pub struct Mount {
     dir: PathBuf,
     threads: Threads,
     ended: bool,
+    /// Of a mount that outlives its server.
+    connection: Option<kept::Connection>,
 }
 
 impl Mount {
@@ -62,15 +65,7 @@ impl Mount {
         forget_links(&volume, top, &notices);
         let session = Arc::new(Session::new(volume, rules(options), top, notices));
         let mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
-        if let Err(error) = session.sweeper.is_mounted_on(&mount.dir) {
-            tracing::debug!(%error, "names of removed trees are left to notices");
-        }
-        let (volume, notices) = (session.volume.clone(), session.notices.clone());
-        if !options.read_only
-            && let Err(error) = watch::start(volume, notices, &mount.dir, &mount.threads)
-        {
-            tracing::warn!(%error, "a volume that fails will not be shown as read-only");
-        }
+        mount.look_after(&session, options);
         Ok(mount)
     }
 
@@ -93,7 +88,7 @@ impl Mount {
                 if rules(options).no_open {
                     probe(&dir);
                 }
-                Ok(Mount { dir, threads, ended: false })
+                Ok(Mount { dir, threads, ended: false, connection: None })
             }
             Err(error) => {
                 // The first error is the one to report.
@@ -114,11 +109,19 @@ impl Mount {
         self.threads.wait();
         self.ended = true;
     }
+
+    /// As [`Mount::wait`], for a mount that is shared between threads; also returns when it was
+    /// paused.
+    pub fn wait_for_end(&self) {
+        self.threads.wait();
+    }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        // One that outlives its server ends only when it is unmounted.
         if !self.ended
+            && self.connection.is_none()
             && let Err(error) = detach(&self.dir)
         {
             tracing::debug!(%error, dir = %self.dir.display(), "not unmounted");
@@ -154,7 +157,8 @@ fn serve<S: Serve>(
     // Beside rings the device carries almost nothing.
     let idle = rings.as_ref().is_some_and(|rings| rings.refused() == 0);
     let readers = if idle { 1 } else { thread_count(options) };
-    let task: Task<S> = Task { shared, device, max_write, threads: readers, rings, idle };
+    let task: Task<S> =
+        Task { shared, device, max_write, threads: readers, rings, idle, kept: None };
     device::start(task, &threads).map_err(failed)?;
     Ok(threads)
 }

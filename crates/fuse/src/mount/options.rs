@@ -128,6 +128,11 @@ impl MountOptions {
         Err(Error::refused(Code::Invalid, message))
     }
 
+    /// Returns whether the mount insists on rings.
+    pub fn needs_rings(&self) -> bool {
+        self.io_uring == Rings::On
+    }
+
     /// Returns whether the kernel checks permissions.
     pub fn kernel_checks(&self) -> bool {
         self.default_permissions.unwrap_or(self.allow_other)

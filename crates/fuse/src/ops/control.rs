@@ -29,7 +29,7 @@ pub fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         }
         IOCTL_SERVER_PID => {
             let end = put(request.body(), 0, &IoctlOut::default())?;
-            put(request.body(), end, &std::process::id())
+            put(request.body(), end, &cx.session.server())
         }
         IOCTL_CONTROL if (arg.in_size as usize) < PAGE || (arg.out_size as usize) < PAGE => {
             Err(Errno::EINVAL)

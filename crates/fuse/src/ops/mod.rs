@@ -17,6 +17,7 @@ pub mod parents;
 pub mod quota;
 pub mod remove;
 pub mod rename;
+pub mod resent;
 pub mod scrub;
 pub mod share;
 pub mod stream;

@@ -57,25 +57,36 @@ pub fn remove(
         _ if cx.who.uid == 0 => TreeCheck::Top,
         _ => return Err(Errno::EPERM),
     };
-    let session = cx.session;
     // Only for the notices and the reply: the transaction decides which inode goes.
     let top = cx.volume.namespace().lookup(cx.who, dir, name)?;
     cx.volume.namespace().remove_tree(cx.who, dir, name, check)?;
-    let expire = is_large(&top) && session.notices.can_expire();
+    forget(cx, dir, name, Some(&top), answer);
+    Ok(None)
+}
+
+/// Makes the kernel forget the name of a removed tree, and completes the answer. `top`: its top, if
+/// it is known.
+pub fn forget(
+    cx: &Context<'_>,
+    dir: Ino,
+    name: &[u8],
+    top: Option<&Attr>,
+    answer: &mut Answer<'_>,
+) {
+    let session = cx.session;
+    let expire = top.is_none_or(is_large) && session.notices.can_expire();
     let notice = |expire| Notice::Name { dir: session.id(dir), name: name.into(), expire };
-    let given = session.notices.give([
-        notice(expire),
-        Notice::Attributes { node: session.id(dir) },
-        Notice::Attributes { node: session.id(top.ino) },
-    ]);
+    let node = |ino| Notice::Attributes { node: session.id(ino) };
+    let given = session
+        .notices
+        .give([notice(expire), node(dir)].into_iter().chain(top.map(|top| node(top.ino))));
     let is_forgotten = session.notices.wait(given, PATIENCE);
     if expire && is_forgotten {
         let path = path_of(cx, dir, name);
         session.sweeper.sweep(path, &session.notices, notice(false), PATIENCE);
     }
     answer.head.flags = if is_forgotten { 0 } else { STILL_SHOWN };
-    answer.head.numbers[0] = top.ino.0;
-    Ok(None)
+    answer.head.numbers[0] = top.map_or(0, |top| top.ino.0);
 }
 
 /// Returns whether the kernel may know so many names below a directory that dropping them takes

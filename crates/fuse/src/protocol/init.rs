@@ -85,7 +85,8 @@ capabilities! {
     DIRECT_IO_ALLOW_MMAP 36 Always "Shared mappings of files open for direct I/O.";
     PASSTHROUGH 37 Never "File data does not live in files of another file system.";
     NO_EXPORT_SUPPORT 38 Never "Would switch handles off.";
-    HAS_RESEND 39 Never "A server that dies takes its mount along; nobody takes over.";
+    HAS_RESEND 39 Never
+        "An advertisement: requests can be sent again to the next server (`mount/kept.rs`).";
     ALLOW_IDMAP 40 Never "Needs default_permissions and callers without ids.";
     OVER_IO_URING 41 IfRings "Requests by shared rings.";
     REQUEST_TIMEOUT 42 Never "A slow device would abort the whole mount.";

@@ -43,6 +43,9 @@ pub enum Notification<'a> {
     },
     /// All names of the mount.
     IncEpoch,
+    /// Requests that were read and not answered: they are to be read again, with the highest bit of
+    /// their numbers set.
+    Resend,
     /// Inodes that the kernel should drop if it does not use them.
     Prune {
         /// The inodes.
@@ -57,6 +60,7 @@ impl Notification<'_> {
             Notification::InvalInode { .. } => 2,
             Notification::InvalEntry { .. } => 3,
             Notification::Delete { .. } => 6,
+            Notification::Resend => 7,
             Notification::IncEpoch => 8,
             Notification::Prune { .. } => 9,
         }
@@ -82,7 +86,7 @@ impl Notification<'_> {
                 let at = put(buffer, at, &NotifyDelete { parent, child, namelen, padding: 0 })?;
                 put_name(buffer, at, name)?
             }
-            Notification::IncEpoch => at,
+            Notification::IncEpoch | Notification::Resend => at,
             Notification::Prune { nodes } => {
                 let count = nodes.len() as u32;
                 let mut at = put(buffer, at, &NotifyPrune { count, ..NotifyPrune::default() })?;

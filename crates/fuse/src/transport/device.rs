@@ -6,10 +6,12 @@
 
 use super::Threads;
 use super::crew::{Crew, Relief};
+use super::pause::Pause;
 use super::uring::Live;
 use crate::protocol::wire::{InHeader, OutHeader};
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use std::io;
@@ -36,7 +38,7 @@ pub fn open() -> io::Result<OwnedFd> {
 }
 
 /// Opens another descriptor of the same connection.
-fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let new = open()?;
     // SAFETY: the ioctl reads a u32 through its pointer argument, which is what a setter passes.
     let request = unsafe { rustix::ioctl::Setter::<IOC_CLONE, u32>::new(of.as_raw_fd() as u32) };
@@ -59,6 +61,17 @@ pub struct Task<S: Serve> {
     pub rings: Option<Live>,
     /// Everything but FORGET and INTERRUPT comes through the rings.
     pub idle: bool,
+    /// Descriptors of a connection that outlives the server.
+    pub kept: Option<Kept>,
+}
+
+/// Descriptors of a connection that outlives the server. What was read through one of them is sent
+/// again only if another process holds it too: so threads use these, and make no others.
+pub struct Kept {
+    /// Those that no thread uses. Threads beyond their number share the connection's own.
+    pub clones: Mutex<Vec<OwnedFd>>,
+    /// Stops the threads.
+    pub pause: Pause,
 }
 
 /// State shared by the threads of a mount.
@@ -77,7 +90,7 @@ pub fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
         if let Err(error) = hire(&server, false) {
             // Threads that run already end with the connection, when the caller unmounts.
             server.crew.close();
-            server.close_notices();
+            server.end();
             return Err(error);
         }
     }
@@ -85,7 +98,9 @@ pub fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
 }
 
 impl<S: Serve> Server<S> {
-    fn close_notices(&self) {
+    /// The connection has ended.
+    fn end(&self) {
+        S::ended(&self.task.shared);
         if let Some(notices) = S::notices(&self.task.shared) {
             notices.close();
         }
@@ -107,10 +122,13 @@ fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
 /// Starts a thread.
 fn hire<S: Serve>(server: &Arc<Server<S>>, spare: bool) -> io::Result<()> {
     let main = &server.task.device;
-    let fd = clone(main.as_fd()).or_else(|error| {
-        tracing::debug!(%error, "no cloned descriptor: sharing one");
-        main.try_clone()
-    })?;
+    let fd = match &server.task.kept {
+        Some(kept) => kept.clones.lock().pop().map_or_else(|| main.try_clone(), Ok)?,
+        None => clone(main.as_fd()).or_else(|error| {
+            tracing::debug!(%error, "no cloned descriptor: sharing one");
+            main.try_clone()
+        })?,
+    };
     let name = format!("shoal-fuse-{}", server.threads.count());
     let inner = server.clone();
     server.threads.start(name, move || serve(&inner, &fd, spare))
@@ -119,6 +137,13 @@ fn hire<S: Serve>(server: &Arc<Server<S>>, spare: bool) -> io::Result<()> {
 /// Runs a thread.
 fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
     let mut buffer = vec![0u8; server.task.max_write as usize + HEADROOM];
+    let kept = server.task.kept.as_ref();
+    let reading = kept.map(|kept| kept.pause.join());
+    if kept.is_some() {
+        // All pages are there: if one had to be made while the process is killed, the kernel would
+        // end the request that it copies there.
+        buffer.fill(1);
+    }
     let mut worker = S::new(server.task.shared.clone());
     while !spare || server.crew.rest() {
         let filled = match rustix::io::read(fd, &mut buffer[..]) {
@@ -132,12 +157,20 @@ fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
                 break;
             }
         };
-        if !serve_one(server, fd.as_fd(), &mut worker, &mut buffer, filled) {
+        if reading.as_ref().is_some_and(|reading| !reading.begin()) {
+            // The next server gets the request. The connection goes on.
+            return;
+        }
+        let goes_on = serve_one(server, fd.as_fd(), &mut worker, &mut buffer, filled);
+        if let Some(reading) = &reading {
+            reading.end();
+        }
+        if !goes_on {
             break;
         }
     }
     server.crew.close();
-    server.close_notices();
+    server.end();
     if let Some(rings) = &server.task.rings {
         rings.end();
     }
@@ -178,7 +211,9 @@ fn serve_one<S: Serve>(
     // The reply's header goes right in front of its body, over the request.
     let head = OutHeader { len: (OUT + len) as u32, error, unique };
     buffer[start - OUT..start].copy_from_slice(head.as_bytes());
-    let Err(os) = send(fd, &buffer[start - OUT..start + len]) else { return true };
+    let sent = send(fd, &buffer[start - OUT..start + len]);
+    worker.answered();
+    let Err(os) = sent else { return true };
     worker.undo(op, &mut buffer[start..start + len]);
     not_sent(&head, os)
 }

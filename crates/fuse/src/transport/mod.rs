@@ -4,6 +4,7 @@
 
 mod crew;
 pub mod device;
+pub mod pause;
 pub mod uring;
 
 use parking_lot::Mutex;

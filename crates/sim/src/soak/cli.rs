@@ -104,7 +104,8 @@ fn programs(arguments: &Arguments) -> Result<Programs, String> {
     Ok(Programs {
         server: Box::new(move |volume, directory| {
             let mut command = Command::new(&shoal);
-            command.args(["mount", "--foreground", "--report-ready"]).arg(volume).arg(directory);
+            command.args(["mount", "--foreground", "--report-ready", "-o", "keeper=off"]);
+            command.arg(volume).arg(directory);
             command
         }),
         worker: Box::new(move || {

@@ -59,6 +59,7 @@ pub fn store(device: &Arc<MemDevice>) -> Store {
         background: false,
         flush_rolls: false,
         discard: false,
+        recent: 0,
     };
     let shoal_txn::Opened { store, recovery } = shoal_txn::open(device.clone(), options).unwrap();
     recovery.run(&store).unwrap();

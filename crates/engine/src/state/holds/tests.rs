@@ -12,12 +12,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::{Holds, Inodes, Orphan};
+use super::{HoldLife, Holds, Inodes, Orphan, Outside};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_txn::{OrphanSlot, Orphans};
 use shuttle::rand::{RngCore, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler};
-use shuttle::sync::RwLock;
+use shuttle::sync::{Mutex, RwLock};
 use shuttle::{Config, Runner, thread};
 use std::sync::Arc;
 
@@ -143,6 +143,7 @@ impl World {
             return;
         }
         Self::free(&mut slot);
+        self.holds.freed(ino);
         self.free_slot(place, ino);
     }
 
@@ -319,4 +320,128 @@ fn files_without_a_name_get_one() {
 #[test]
 fn anything_at_once() {
     check(3000, || run(INODES, &[ANYTHING; 3]));
+}
+
+/// Whoever has references to the inodes of a model.
+struct Kernel(std::sync::Weak<Inherited>);
+
+impl Outside for Kernel {
+    fn ask(&self, ino: Ino) {
+        self.0.upgrade().unwrap().asked.lock().unwrap().push(ino);
+    }
+    fn knows(&self, ino: Ino) -> bool {
+        self.0.upgrade().unwrap().lookups[ino.0 as usize].read().unwrap().is_some()
+    }
+}
+
+/// A model with references of an earlier process, which nobody has counted.
+struct Inherited {
+    world: World,
+    /// How often the kernel has looked an inode up; `None`: it does not know it.
+    lookups: Vec<RwLock<Option<u64>>>,
+    /// Inodes that somebody must ask about.
+    asked: Mutex<Vec<Ino>>,
+}
+
+impl Inherited {
+    /// Two inodes, both known outside; the second has no name any more.
+    fn new() -> Arc<Inherited> {
+        let mut world = World::new(INODES);
+        world.holds = Holds::new(HoldLife::Inherited);
+        let gone = Ino(1);
+        world.slot(gone).write().unwrap().links = 0;
+        world.holds.inherit(gone, Orphan::Slot(world.take_slot(gone)));
+        let lookups = (0..INODES).map(|_| RwLock::new(Some(3))).collect();
+        let model = Arc::new(Inherited { world, lookups, asked: Mutex::default() });
+        model.world.holds.unconfirmed(Arc::new(Kernel(Arc::downgrade(&model))));
+        model
+    }
+
+    /// As `drop_last_link`, where nothing is detached.
+    fn unlink(&self, ino: Ino) {
+        if thread_rng().next_u64().is_multiple_of(2) {
+            // As for the children of a removed tree.
+            self.world.holds.find_out(ino);
+        }
+        let mut slot = self.world.slot(ino).write().unwrap();
+        if slot.links == 0 {
+            return;
+        }
+        slot.links -= 1;
+        match slot.links {
+            0 if self.world.holds.may_be_held(ino) => {
+                assert!(self.world.holds.keep(ino, Orphan::Slot(self.world.take_slot(ino))));
+            }
+            0 => {
+                World::free(&mut slot);
+                self.world.holds.freed(ino);
+            }
+            _ => {}
+        }
+    }
+
+    /// The kernel finds an inode by a name, and has one more reference.
+    fn look_up(&self, ino: Ino) {
+        let mut lookups = self.lookups[ino.0 as usize].write().unwrap();
+        let has_name = self.world.slot(ino).read().unwrap().links > 0;
+        if has_name && self.world.holds.hold(&self.world, ino, 1).is_ok() {
+            *lookups = Some(lookups.unwrap_or(0) + 1);
+        }
+    }
+
+    /// The kernel uses an inode, and drops all its references: those that the earlier process has
+    /// given too.
+    fn forget(&self, ino: Ino) {
+        let mut lookups = self.lookups[ino.0 as usize].write().unwrap();
+        let Some(n) = lookups.take() else { return };
+        let slot = self.world.slot(ino).read().unwrap();
+        assert!(slot.in_use && slot.made == 1, "{ino} was freed while it was in use");
+        drop((slot, lookups));
+        self.world.release(ino, n);
+    }
+
+    /// Asks about the inodes that are due.
+    fn ask(&self) {
+        loop {
+            // The guard must not live on in the loop's body.
+            let next = self.asked.lock().unwrap().pop();
+            let Some(ino) = next else { return };
+            if self.lookups[ino.0 as usize].read().unwrap().is_some() {
+                continue;
+            }
+            match self.world.holds.unknown(&self.world, ino) {
+                Some(Orphan::Slot(place)) => self.world.reap(ino, place),
+                Some(Orphan::Detached(_)) => panic!("nothing is detached"),
+                None => {}
+            }
+        }
+    }
+}
+
+type Inheriting = fn(&Inherited);
+
+fn run_inherited(jobs: &[Inheriting]) {
+    let model = Inherited::new();
+    let spawn = |job: &Inheriting| {
+        let (model, job) = (model.clone(), *job);
+        thread::spawn(move || job(&model))
+    };
+    let threads: Vec<_> = jobs.iter().map(spawn).collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    (0..INODES).for_each(|ino| model.forget(Ino(ino)));
+    model.ask();
+    model.world.finish();
+}
+
+const BOTH: [Ino; 2] = [Ino(0), Ino(1)];
+
+/// Nothing that an earlier process has left in use is freed, and nothing else is kept.
+#[test]
+fn references_that_nobody_has_counted() {
+    let ask: Inheriting = |model| model.ask();
+    let forget: Inheriting = |model| BOTH.iter().for_each(|ino| model.forget(*ino));
+    let unlink: Inheriting = |model| model.unlink(FILE);
+    let look_up: Inheriting = |model| BOTH.iter().for_each(|ino| model.look_up(*ino));
+    check(4000, move || run_inherited(&[ask, forget, unlink, look_up]));
+    check(2000, move || run_inherited(&[ask, look_up, forget, unlink, look_up, forget]));
 }

@@ -1,0 +1,456 @@
+//! The keeper: a process that holds what must outlive the server of a mount, and starts another one
+//! when it dies.
+//!
+//! It holds the connection to the kernel, the locks of the volume and the memory of the journal's
+//! ring, which the server has sent it (`keeping.rs`), and knows nothing of their use. So it has
+//! little to go wrong.
+//!
+//! | event | action |
+//! | --- | --- |
+//! | the server dies | another one gets everything, and goes on; callers wait |
+//! | it dies before it serves, [`ATTEMPTS`] times in a row | the mount is given up: the reason is in the log, and the ring is left for the next mount |
+//! | the server says that the mount has ended | the keeper ends with its exit status |
+//! | another program asks for a take-over (`shoal remount --takeover`) | the server stops, and that program's executable goes on |
+//! | SIGTERM, SIGINT | the server gets it |
+//! | the keeper is killed | the server serves on, without protection; it says so in the log |
+//!
+//! Clients take the keeper for the server: its number is that of the mount's process, and it
+//! reports the mount's end.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+
+use crate::args::RemountArgs;
+use crate::commands::end::Teller;
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::keeping::{self, Message, VERSION};
+
+/// Servers in a row that may die before they serve.
+const ATTEMPTS: u32 = 3;
+/// Pause before the second attempt in a row; doubled up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for a client's request.
+const CLIENT_MAX: Duration = Duration::from_secs(2);
+/// A server that has served for so long was not ended by what it went on with.
+const HEALTHY: Duration = Duration::from_millis(200);
+
+/// A server in work.
+struct Server {
+    child: Child,
+    pidfd: OwnedFd,
+    socket: OwnedFd,
+    since: Instant,
+    serves: bool,
+}
+
+/// The keeper of one mount.
+struct Keeper {
+    directory: PathBuf,
+    arguments: Vec<std::ffi::OsString>,
+    /// The executable of the servers; the last one that has served.
+    program: OwnedFd,
+    /// One that is to take over, and the client that asks for it.
+    next: Option<(OwnedFd, UnixStream)>,
+    /// Servers that have stopped for another one, and may not have exited.
+    stopped: Vec<Child>,
+    /// The estate that another server needs, from the last one that has served.
+    kept: Option<Message>,
+    /// The server's report of the mount's end; the failure, if it has one.
+    ended: Option<Option<String>>,
+    /// Attempts in a row that have failed.
+    failed: u32,
+    teller: Option<Teller>,
+    listener: Option<UnixListener>,
+    /// Readable after a signal: which one is read from it.
+    signals: [(Signal, UnixStream); 2],
+    /// This process's standing with the kernel's killer, for the servers.
+    oom_score: String,
+}
+
+/// Keeps the mount of a server that is started with these arguments, until it has ended.
+pub fn run(directory: PathBuf, arguments: Vec<std::ffi::OsString>, background: bool) -> Result<u8> {
+    let cannot = |error| {
+        Failure::failed(directory.display(), format!("no keeper: {}", Reason::System(error)))
+    };
+    let signal = |signal, number| {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        pipe::register(number, theirs)?;
+        std::io::Result::Ok((signal, ours))
+    };
+    let signals = [
+        signal(Signal::TERM, SIGTERM).map_err(cannot)?,
+        signal(Signal::INT, SIGINT).map_err(cannot)?,
+    ];
+    let program = File::open("/proc/self/exe").map_err(cannot)?.into();
+    let oom_score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    let keeper = Keeper {
+        directory,
+        arguments,
+        program,
+        next: None,
+        stopped: Vec::new(),
+        kept: None,
+        ended: None,
+        failed: 0,
+        teller: None,
+        listener: None,
+        signals,
+        oom_score: oom_score.trim().to_owned(),
+    };
+    let first = keeper.start(None)?;
+    if background {
+        leave_starter();
+    }
+    // The killer of processes must leave this one, which holds nothing, and takes every program on
+    // the mount along. Only root may say so.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    keeper.serve(first)
+}
+
+/// Gives up what is shared with the starter: the server reports to it.
+fn leave_starter() {
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    let _ = std::env::set_current_dir("/");
+}
+
+impl Keeper {
+    /// Starts a server, by the executable of a take-over if there is one.
+    fn start(&self, takeover: Option<&OwnedFd>) -> Result<Server> {
+        let cannot = |error| {
+            let why = format!("no server: {}", Reason::System(error));
+            Failure::failed(self.directory.display(), why)
+        };
+        let (ours, theirs) = keeping::pair().map_err(|os| cannot(os.into()))?;
+        let program = takeover.unwrap_or(&self.program);
+        let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+        let operands = self.arguments.iter().position(|argument| argument == "--");
+        let (options, operands) = self.arguments.split_at(operands.unwrap_or(1));
+        command
+            .arg0("shoal")
+            .args(options)
+            .arg(format!("--kept={}", self.oom_score))
+            .args(operands);
+        command.stdin(Stdio::from(theirs));
+        let child = command.spawn().map_err(cannot)?;
+        // It has no other parent that could have waited for it.
+        let pidfd = Pid::from_child(&child);
+        let pidfd = pidfd_open(pidfd, PidfdFlags::empty()).map_err(|os| cannot(os.into()))?;
+        let told = match &self.kept {
+            None => keeping::send(&ours, b'N', "", &[]),
+            Some(kept) => {
+                let descriptors: Vec<_> = kept.descriptors.iter().map(AsFd::as_fd).collect();
+                keeping::send(&ours, b'R', &kept.text, &descriptors)
+            }
+        };
+        if let Err(error) = told {
+            // It has ended already, which is found out soon.
+            tracing::debug!(%error, "the server takes no message");
+        }
+        Ok(Server { child, pidfd, socket: ours, since: Instant::now(), serves: false })
+    }
+
+    /// Keeps the mount from its first server to its end. Returns the exit status.
+    fn serve(mut self, first: Server) -> Result<u8> {
+        let mut server = first;
+        loop {
+            let status = self.attend(&mut server);
+            if self.ended.is_some() || (self.kept.is_none() && self.next.is_none()) {
+                return Ok(self.finish(status));
+            }
+            let next = match self.replace(&server, status) {
+                Some(next) => next,
+                None => return Ok(self.give_up()),
+            };
+            let before = std::mem::replace(&mut server, next);
+            if status.is_none() {
+                self.stopped.push(before.child);
+            }
+            // Those that have exited since need not stay in the table of processes.
+            self.stopped.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        }
+    }
+
+    /// Attends to a server until it has ended, or may be replaced. Returns its exit status; `None`
+    /// if it has stopped and is about to exit.
+    fn attend(&mut self, server: &mut Server) -> Option<ExitStatus> {
+        loop {
+            let ready = self.wait(server);
+            for at in 0..self.signals.len() {
+                self.pass_on(at, server);
+            }
+            // Before its death: what it has sent counts.
+            if ready.message || ready.death {
+                match keeping::receive(&server.socket) {
+                    Ok(Some(message)) => {
+                        if self.hear(message, server) {
+                            return None;
+                        }
+                        continue;
+                    }
+                    // It is ending, if it has not ended yet.
+                    Ok(None) | Err(_) => return server.child.wait().ok(),
+                }
+            }
+            if ready.client {
+                self.admit(server);
+            }
+        }
+    }
+
+    fn wait(&self, server: &Server) -> Ready {
+        let [first, second] = &self.signals;
+        let mut polled = vec![
+            PollFd::new(&server.socket, PollFlags::IN),
+            PollFd::new(&server.pidfd, PollFlags::IN),
+            PollFd::new(&first.1, PollFlags::IN),
+            PollFd::new(&second.1, PollFlags::IN),
+        ];
+        if let Some(listener) = &self.listener {
+            polled.push(PollFd::new(listener, PollFlags::IN));
+        }
+        let _ = poll(&mut polled, None);
+        let is = |at: usize, flag| polled.get(at).is_some_and(|it| it.revents().contains(flag));
+        Ready {
+            message: is(0, PollFlags::IN),
+            death: is(1, PollFlags::IN),
+            client: is(4, PollFlags::IN),
+        }
+    }
+
+    /// Sends the server the signals that have come.
+    fn pass_on(&self, at: usize, server: &Server) {
+        let (signal, stream) = &self.signals[at];
+        let mut bytes = [0; 16];
+        while let Ok(count @ 1..) = rustix::io::read(stream, &mut bytes) {
+            for _ in 0..count {
+                let _ = pidfd_send_signal(&server.pidfd, *signal);
+            }
+        }
+    }
+
+    /// Takes a message of the server. Returns whether it can be replaced now.
+    fn hear(&mut self, message: Message, server: &mut Server) -> bool {
+        match message.letter {
+            b'K' => {
+                self.kept = Some(message);
+                server.serves = true;
+                self.is_served();
+                false
+            }
+            b'E' => {
+                self.ended = Some(Some(message.text).filter(|text| !text.is_empty()));
+                false
+            }
+            b'Y' => self.next.is_some(),
+            letter => {
+                tracing::warn!(letter, "unknown message of the server");
+                false
+            }
+        }
+    }
+
+    /// A server has begun to serve.
+    fn is_served(&mut self) {
+        if self.teller.is_none() {
+            self.teller = Some(Teller::listen());
+            self.listener = listen()
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "no other program can take this mount over");
+                })
+                .ok();
+        }
+        if let Some((program, client)) = self.next.take() {
+            self.program = program;
+            reply(&client, "");
+            tracing::info!(directory = %self.directory.display(), "another program has taken over");
+        }
+    }
+
+    /// Starts another server after one that has ended with `status`. `None`: there is no point.
+    fn replace(&mut self, before: &Server, status: Option<ExitStatus>) -> Option<Server> {
+        let directory = self.directory.display().to_string();
+        let is_takeover = status.is_none();
+        if let Some(status) = status {
+            if let Some((_, client)) = self.next.take() {
+                reply(
+                    &client,
+                    "the server has ended before another one could take over; the \
+                    former program goes on",
+                );
+            }
+            let served = before.serves && before.since.elapsed() >= HEALTHY;
+            self.failed = if served { 0 } else { self.failed + 1 };
+            tracing::error!(%directory, how = how(status), "the server has died; starting another");
+        }
+        loop {
+            if self.failed >= ATTEMPTS && !before.serves {
+                return None;
+            }
+            if self.failed > 1 {
+                thread::sleep((PAUSE * 2u32.pow((self.failed - 2).min(8))).min(PAUSE_MAX));
+            }
+            let takeover = self.next.as_ref().filter(|_| is_takeover).map(|(program, _)| program);
+            match self.start(takeover) {
+                Ok(server) => return Some(server),
+                Err(failure) => {
+                    self.failed += 1;
+                    tracing::error!(%directory, failure = failure.line(), "no server");
+                    if self.failed >= ATTEMPTS * 20 {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The mount has ended, or was never made.
+    fn finish(self, status: Option<ExitStatus>) -> u8 {
+        let (teller, ended) = (self.teller, self.ended);
+        if let (Some(teller), Some(failure)) = (teller, ended) {
+            teller.tell(failure.as_deref());
+        }
+        let code = status.and_then(|status| status.code());
+        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(SOME_FAILED)
+    }
+
+    /// Ends a mount that cannot be served.
+    fn give_up(self) -> u8 {
+        let directory = self.directory;
+        let why = "given up: its servers die before they serve; what had returned and was not \
+            synced is in the journal's ring, and the next mount with it finds it";
+        tracing::error!(directory = %directory.display(), "{why}");
+        // The connection ends with its last descriptor; the directory is free at once.
+        if let Err(error) = shoal_fuse::unmount_lazy(&directory) {
+            tracing::error!(%error, "not unmounted");
+        }
+        if let Some(teller) = self.teller {
+            teller.tell(Some(why));
+        }
+        SOME_FAILED
+    }
+
+    /// Takes the request of a client.
+    fn admit(&mut self, server: &Server) {
+        let Some(Ok((client, _))) = self.listener.as_ref().map(UnixListener::accept) else {
+            return;
+        };
+        let own = geteuid();
+        if !socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own) {
+            return reply(&client, "permission denied: only root, and the user who mounted, may");
+        }
+        let _ = client.set_read_timeout(Some(CLIENT_MAX));
+        let request = match keeping::receive(&client) {
+            Ok(Some(request)) if request.letter == b'T' => request,
+            _ => return reply(&client, "not understood"),
+        };
+        let version = request.text.parse();
+        let program = request.descriptors.into_iter().next();
+        match (version, program) {
+            (Ok(VERSION), Some(program)) if self.next.is_none() && server.serves => {
+                match keeping::send(&server.socket, b'Y', "", &[]) {
+                    Ok(()) => self.next = Some((program, client)),
+                    Err(error) => reply(&client, &format!("the server does not hear: {error}")),
+                }
+            }
+            (Ok(VERSION), Some(_)) => {
+                reply(&client, "another take-over, or a restart, is under way")
+            }
+            (Ok(VERSION), None) => reply(&client, "no program was given"),
+            _ => reply(
+                &client,
+                "this mount has the keeper of another version of Shoal: unmount and mount it",
+            ),
+        }
+    }
+}
+
+/// Things to attend to.
+struct Ready {
+    message: bool,
+    death: bool,
+    client: bool,
+}
+
+/// Describes the end of a process.
+fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, Some(code)) => format!("exit status {code}"),
+        (None, None) => "unknown".to_owned(),
+    }
+}
+
+/// Name of the socket on which a keeper takes requests.
+fn name(keeper: u32) -> String {
+    format!("shoal-keeper-{keeper}")
+}
+
+fn listen() -> std::io::Result<UnixListener> {
+    let listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(std::process::id()))?)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Answers a client; "": done.
+fn reply(client: &UnixStream, text: &str) {
+    let _ = client.set_nonblocking(true);
+    match keeping::send(client, b'A', text, &[]) {
+        Ok(()) | Err(Errno::PIPE) => {}
+        Err(error) => tracing::debug!(%error, "a client takes no answer"),
+    }
+}
+
+/// Serves a mount by this program, in place of the one that does.
+pub fn remount(args: &RemountArgs) -> Result<u8> {
+    let directory = args.directory.display();
+    let Some(keeper) = shoal_fuse::server_pid(&args.directory) else {
+        return Err(Failure::failed(directory, "is not a mount of Shoal that is served"));
+    };
+    match take_over(keeper) {
+        Ok(None) => Ok(OK),
+        Ok(Some(why)) => Err(Failure::failed(directory, format!("not taken over: {why}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            let why = "has no keeper: unmount it, and mount it again with this program";
+            Err(Failure::failed(directory, why))
+        }
+        Err(error) => {
+            let why = format!("its keeper cannot be asked: {}", Reason::System(error));
+            Err(Failure::failed(directory, why))
+        }
+    }
+}
+
+/// Has this program's executable take over the mount of a keeper. Returns why it has not.
+fn take_over(keeper: u32) -> std::io::Result<Option<String>> {
+    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name(keeper))?)?;
+    let peer = socket_peercred(&socket)?;
+    if peer.pid.as_raw_nonzero().get().cast_unsigned() != keeper {
+        return Err(Errno::CONNREFUSED.into());
+    }
+    let program = File::open("/proc/self/exe")?;
+    keeping::send(&socket, b'T', &VERSION.to_string(), &[program.as_fd()])?;
+    match keeping::receive(&socket)? {
+        Some(answer) => Ok(Some(answer.text).filter(|text| !text.is_empty())),
+        None => Ok(Some("the keeper has ended".to_owned())),
+    }
+}

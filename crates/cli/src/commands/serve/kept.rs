@@ -1,0 +1,295 @@
+//! The server of a mount with a keeper (`keeping.rs` has their messages).
+//!
+//! The text of what it leaves to the next one has four lines: the number of the volume's files, the
+//! name of the ring's file, whether that is removed at the end, and the parameters of the
+//! connection. The descriptors are those of the ring, of the volume's files and of the connection.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::process::getppid;
+use shoal::raw::{HoldLife, RingMemory, Volume};
+use shoal_fuse::{Handed, Keeper, Mount};
+
+use super::{Before, Plan, begin, close, detach_from_starter, end_on_panic, end_on_signal, leave};
+use super::{open, spawn};
+use crate::args::MountArgs;
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::keeping::{self, Message};
+use crate::rings;
+
+/// The things that outlive a server, as it gets or leaves them.
+struct Estate {
+    ring: Ring,
+    files: Vec<OwnedFd>,
+    mount: Handed,
+}
+
+/// The ring's file.
+struct Ring {
+    file: OwnedFd,
+    /// Its path; "": it has none.
+    path: String,
+    /// It is this command's own, and is removed with the mount.
+    is_own: bool,
+}
+
+/// Serves a mount for the keeper that has started this process.
+pub fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
+    begin(plan, args.report_ready)?;
+    let _ = rustix::thread::set_name(c"shoal");
+    // The keeper's own standing is not for a process with much memory.
+    let score = if oom_score.is_empty() { "0" } else { oom_score };
+    let _ = std::fs::write("/proc/self/oom_score_adj", score);
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    let socket = Arc::new(socket.map_err(|error| no_keeper(plan, error))?);
+    let start = keeping::receive(&*socket).map_err(|os| no_keeper(plan, os.into()))?;
+    let keeper = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
+    match start {
+        Some(Message { letter: b'N', .. }) => first(plan, args.report_ready, keeper, &socket),
+        Some(message @ Message { letter: b'R', .. }) => {
+            let estate = Estate::read(message).ok_or_else(|| {
+                let why = "the keeper has handed over what this version does not understand";
+                Failure::failed(plan.directory.display(), why)
+            })?;
+            resume(plan, keeper, &socket, estate)
+        }
+        // It was killed meanwhile.
+        _ => Err(no_keeper(plan, std::io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+fn no_keeper(plan: &Plan, error: std::io::Error) -> Failure {
+    let why = format!("no word of the keeper: {}", Reason::System(error));
+    Failure::failed(plan.directory.display(), why)
+}
+
+/// Mounts, and serves.
+fn first(plan: &Plan, report: bool, keeper: u32, socket: &Arc<OwnedFd>) -> Result<u8> {
+    let failed = |error| Failure::volume(plan.volume.display(), &error);
+    let (memory, path, is_own) = find_ring(plan)?;
+    let before = Before { holds: HoldLife::Lasting, files: Vec::new(), ring: Some(memory.clone()) };
+    let volume = open(plan, report, before)?;
+    let source = plan.volume.display().to_string();
+    let outliving = Keeper { pid: keeper, ring: memory.clone() };
+    let mounted = Mount::kept(volume.clone(), &plan.directory, &source, &plan.options, &outliving);
+    let mount = match mounted {
+        Ok(mount) => mount,
+        Err(error) => {
+            close(volume, plan)?;
+            return Err(Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED));
+        }
+    };
+    let ring = memory.file().try_clone().map_err(|error| no_keeper(plan, error))?;
+    let estate = Estate {
+        ring: Ring { file: ring.into(), path, is_own },
+        files: owned(shoal::raw::lock_files(&volume).map_err(failed)?),
+        mount: mount
+            .handed()
+            .map_err(failed)?
+            .ok_or_else(|| no_keeper(plan, std::io::ErrorKind::Unsupported.into()))?,
+    };
+    if let Err(os) = estate.leave(socket) {
+        leave(&plan.directory);
+        return Err(no_keeper(plan, os.into()));
+    }
+    tracing::info!(volume = %source, directory = %mount.dir().display(), "mounted");
+    let gone = report && !detach_from_starter();
+    serve(plan, volume, mount, socket, estate, gone)
+}
+
+/// Goes on with a mount.
+fn resume(plan: &Plan, keeper: u32, socket: &Arc<OwnedFd>, estate: Estate) -> Result<u8> {
+    let failed = |error| Failure::volume(plan.volume.display(), &error);
+    let copy = |file: &OwnedFd| file.try_clone().map_err(|error| no_keeper(plan, error));
+    let memory = RingMemory::of(copy(&estate.ring.file)?.into(), estate.ring.path.clone());
+    let memory = Arc::new(memory.map_err(failed)?);
+    let files: Vec<OwnedFd> = estate.files.iter().map(copy).collect::<Result<_>>()?;
+    let files = files.into_iter().map(|file| Arc::new(File::from(file))).collect();
+    let before = Before { holds: HoldLife::Inherited, files, ring: Some(memory.clone()) };
+    let volume = open(plan, false, before)?;
+    let handed = Handed {
+        state: estate.mount.state.clone(),
+        descriptors: estate.mount.descriptors.iter().map(copy).collect::<Result<_>>()?,
+    };
+    let outliving = Keeper { pid: keeper, ring: memory };
+    let mount = Mount::resume(volume.clone(), &plan.directory, &plan.options, &outliving, handed);
+    let mount = mount.map_err(failed)?;
+    estate.leave(socket).map_err(|os| no_keeper(plan, os.into()))?;
+    tracing::info!(directory = %mount.dir().display(), "serving again");
+    serve(plan, volume, mount, socket, estate, false)
+}
+
+/// Serves until the mount has ended. `gone`: nobody wants it.
+fn serve(
+    plan: &Plan,
+    volume: Arc<Volume>,
+    mount: Mount,
+    socket: &Arc<OwnedFd>,
+    estate: Estate,
+    gone: bool,
+) -> Result<u8> {
+    let directory = mount.dir().to_owned();
+    end_on_panic(None);
+    end_on_signal(&directory, Arc::downgrade(&volume))?;
+    let mount = Arc::new(mount);
+    attend(&volume, &mount, socket, &directory)
+        .map_err(|error| Failure::failed(directory.display(), Reason::System(error)))?;
+    if gone {
+        tracing::warn!("the mount was given up by the process that asked for it");
+        leave(&directory);
+    }
+    mount.wait_for_end();
+    if mount.is_paused() {
+        // The other thread ends the process.
+        loop {
+            thread::park();
+        }
+    }
+    drop(mount);
+    let closed = close(volume, plan);
+    let failure = closed.as_ref().err().and_then(Failure::line);
+    // A volume that was only read still needs it.
+    let is_spent = failure.is_none() && !plan.options.read_only;
+    if is_spent && estate.ring.is_own && !estate.ring.path.is_empty() {
+        // While it is locked: nobody else has opened it.
+        let _ = std::fs::remove_file(&estate.ring.path);
+    }
+    if let Err(error) = keeping::send(&**socket, b'E', failure.unwrap_or_default(), &[]) {
+        tracing::warn!(%error, "the keeper is gone");
+    }
+    closed?;
+    tracing::info!(directory = %directory.display(), "unmounted");
+    Ok(OK)
+}
+
+/// Starts the thread that hears the keeper.
+fn attend(
+    volume: &Arc<Volume>,
+    mount: &Arc<Mount>,
+    socket: &Arc<OwnedFd>,
+    directory: &Path,
+) -> std::io::Result<()> {
+    let (volume, mount) = (Arc::downgrade(volume), Arc::downgrade(mount));
+    let (socket, directory) = (socket.clone(), directory.to_owned());
+    spawn("shoal-keeping", move || {
+        loop {
+            match keeping::receive(&*socket) {
+                Ok(Some(Message { letter: b'Y', .. })) => {
+                    let (Some(volume), Some(mount)) = (volume.upgrade(), mount.upgrade()) else {
+                        return;
+                    };
+                    yield_to_next(&volume, &mount, &socket);
+                }
+                Ok(Some(Message { letter, .. })) => {
+                    tracing::warn!(letter, "unknown message of the keeper");
+                }
+                Ok(None) | Err(_) => {
+                    let directory = directory.display();
+                    tracing::warn!(%directory, "the keeper is gone: if this process is killed \
+                        too, callers get an error; what had returned is found by the next mount");
+                    return;
+                }
+            }
+        }
+    })
+}
+
+/// Stops for another server, and ends the process.
+fn yield_to_next(volume: &Volume, mount: &Mount, socket: &OwnedFd) {
+    tracing::info!("stopping: another program takes over");
+    // While calls go on, so that little is left for the checkpoint in the pause.
+    let stopped = volume.maintenance().checkpoint().and_then(|()| {
+        if !mount.pause() {
+            tracing::warn!("a request takes long: it will be answered by the next server");
+        }
+        shoal::raw::hand_over(volume)
+    });
+    if let Err(error) = stopped {
+        // The next one recovers, as after a crash.
+        tracing::error!(%error, "no checkpoint before the take-over");
+    }
+    let _ = keeping::send(socket, b'Y', "", &[]);
+    // Its memory takes long to be given back, which nobody waits for.
+    std::process::exit(OK.into());
+}
+
+impl Estate {
+    fn read(message: Message) -> Option<Estate> {
+        let mut lines = message.text.splitn(4, '\n');
+        let files: usize = lines.next()?.parse().ok()?;
+        let (path, is_own) = (lines.next()?.to_owned(), lines.next()? == "own");
+        let state = lines.next()?.to_owned();
+        let mut descriptors = message.descriptors.into_iter();
+        let file = descriptors.next()?;
+        let files: Vec<OwnedFd> = descriptors.by_ref().take(files).collect();
+        let mount = Handed { state, descriptors: descriptors.collect() };
+        let whole = !files.is_empty() && !mount.descriptors.is_empty();
+        whole.then_some(Estate { ring: Ring { file, path, is_own }, files, mount })
+    }
+
+    /// Leaves everything to the keeper.
+    fn leave(&self, socket: &OwnedFd) -> Result<(), rustix::io::Errno> {
+        let Ring { file, path, is_own } = &self.ring;
+        let own = if *is_own { "own" } else { "given" };
+        let text = format!("{}\n{path}\n{own}\n{}", self.files.len(), self.mount.state);
+        let all = std::iter::once(file).chain(&self.files).chain(&self.mount.descriptors);
+        keeping::send(socket, b'K', &text, &all.map(AsFd::as_fd).collect::<Vec<_>>())
+    }
+}
+
+fn owned(files: Vec<File>) -> Vec<OwnedFd> {
+    files.into_iter().map(OwnedFd::from).collect()
+}
+
+/// Opens the memory of the journal's ring. Returns its path, "" if it has none, and whether it is
+/// this command's own.
+fn find_ring(plan: &Plan) -> Result<(Arc<RingMemory>, String, bool)> {
+    let failed = |error| Failure::volume(plan.volume.display(), &error);
+    if let Some(path) = &plan.options.journal_ring {
+        let name = path.display().to_string();
+        return Ok((Arc::new(RingMemory::open(path).map_err(failed)?), name, false));
+    }
+    let (memory, path) = match rings::make(&plan.volume) {
+        Some((memory, path)) => (memory, path.display().to_string()),
+        None => (RingMemory::without_name().map_err(failed)?, String::new()),
+    };
+    Ok((Arc::new(memory), path, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn null() -> OwnedFd {
+        File::open("/dev/null").expect("/dev/null").into()
+    }
+
+    #[test]
+    fn an_estate_is_read_as_it_was_left() {
+        let (ours, theirs) = keeping::pair().expect("sockets");
+        let mount = Handed { state: "1 2 3".to_owned(), descriptors: vec![null(), null()] };
+        let ring = Ring { file: null(), path: "/run/r".to_owned(), is_own: true };
+        let estate = Estate { ring, files: vec![null()], mount };
+        estate.leave(&ours).expect("left");
+        let message = keeping::receive(&theirs).expect("received").expect("a message");
+        let read = Estate::read(message).expect("understood");
+        assert_eq!((&*read.ring.path, read.ring.is_own), ("/run/r", true));
+        assert_eq!((read.files.len(), read.mount.descriptors.len()), (1, 2));
+        assert_eq!(read.mount.state, "1 2 3");
+    }
+
+    #[test]
+    fn what_is_not_whole_is_refused() {
+        for (text, count) in
+            [("", 5), ("x\n\nown\ns", 5), ("1\n/r\nown\ns", 2), ("0\n/r\nown\ns", 3), ("1\n/r", 5)]
+        {
+            let descriptors = (0..count).map(|_| null()).collect();
+            let message = Message { letter: b'R', text: text.to_owned(), descriptors };
+            assert!(Estate::read(message).is_none(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Files of journal rings: what has returned and is not on the device yet, of mounts with a keeper.
+//!
+//! Such a file is named after its volume, in the user's folder of running programs. It is removed
+//! when the volume is closed. One that is left, because keeper and server were killed, has the last
+//! changes of its volume: whoever opens that next, with a mount or without, must open it with the
+//! file, or they are lost.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use shoal::raw::{Code, RingMemory};
+
+use crate::failure::{Failure, Result};
+
+/// Folder of rings, in that of running programs.
+const FOLDER: &str = "shoal";
+
+/// Returns the path of a volume's ring; `None` if there is no volume, or no place for it.
+fn path_of(volume: &Path) -> Option<PathBuf> {
+    let running = match rustix::process::geteuid().is_root() {
+        true => PathBuf::from("/run"),
+        false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
+    };
+    let id = u128::from_be_bytes(shoal::raw::volume_id(volume)?);
+    Some(running.join(FOLDER).join(format!("{id:032x}.ring")))
+}
+
+/// Opens the ring of a volume, and makes it if need be. `None`: it can have no file.
+pub fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
+    let path = path_of(volume)?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path.parent()?);
+    let opened = made
+        .map_err(|error| error.to_string())
+        .and_then(|()| RingMemory::open(&path).map_err(|error| error.to_string()));
+    match opened {
+        Ok(memory) => Some((memory, path)),
+        Err(error) => {
+            tracing::warn!(error, path = %path.display(), "the ring has no file: what is not \
+                synced is lost if the keeper is killed together with its server");
+            None
+        }
+    }
+}
+
+/// A ring that a killed mount has left.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its memory, for the open of the volume.
+    pub memory: Arc<RingMemory>,
+    path: PathBuf,
+}
+
+impl Kept {
+    /// Finds the ring that a volume was left with. One that is in use belongs to a mount, which is
+    /// found out when the volume is opened.
+    pub fn find(volume: &Path) -> Result<Option<Kept>> {
+        let Some(path) = path_of(volume).filter(|path| path.exists()) else { return Ok(None) };
+        match RingMemory::open(&path) {
+            Ok(memory) => Ok(Some(Kept { memory: Arc::new(memory), path })),
+            Err(error) if error.code() == Code::Busy => Ok(None),
+            Err(error) => Err(Failure::volume(path.display(), &error)),
+        }
+    }
+
+    /// Removes it: its volume has been closed.
+    pub fn remove(self) {
+        // While it is locked: nobody else has opened it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Refuses a repair of a volume whose last changes are in a ring: it does not know them.
+pub fn refuse_unread(volume: &Path) -> Result<()> {
+    match Kept::find(volume)? {
+        Some(kept) if kept.memory.holds_records() => {
+            let why = format!(
+                "its last changes are in {}, left by a mount that was killed: mount it once, or \
+                 remove that file to do without them",
+                kept.path.display()
+            );
+            Err(Failure::usage(volume.display(), why))
+        }
+        _ => Ok(()),
+    }
+}
