@@ -1,8 +1,11 @@
 //! Counters without contention. Each counter is one row below; each thread shard has its own cell.
+//! They carry the histograms of a volume with them, which are needed in the same places.
 
 use crate::shard::{SHARDS, shard};
+use crate::timing::{Timed, Timing, Timings};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Declares the counters: variant, name in the output of `shoal info --json`, description.
 macro_rules! counters {
@@ -54,6 +57,7 @@ const COUNT: usize = Counter::ALL.len();
 /// A set of counters, sharded by thread.
 pub struct Counters {
     shards: Box<[CachePadded<[AtomicU64; COUNT]>]>,
+    timings: Timings,
 }
 
 impl Default for Counters {
@@ -61,7 +65,7 @@ impl Default for Counters {
         let shards = (0..SHARDS)
             .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))))
             .collect();
-        Counters { shards }
+        Counters { shards, timings: Timings::of_volume() }
     }
 }
 
@@ -74,5 +78,14 @@ impl Counters {
     /// Returns the sum over all threads.
     pub fn get(&self, counter: Counter) -> u64 {
         self.shards.iter().map(|s| s[counter as usize].load(Ordering::Relaxed)).sum()
+    }
+    /// Records a duration, whether what took it failed, and the bytes that it moved.
+    #[inline]
+    pub fn took(&self, kind: Timed, took: Duration, failed: bool, bytes: u64) {
+        self.timings.record(kind as usize, took, failed, bytes);
+    }
+    /// Returns the durations of a kind.
+    pub fn timing(&self, kind: Timed) -> Timing {
+        self.timings.get(kind as usize)
     }
 }

@@ -1,6 +1,6 @@
 //! Types shared by all layers: newtypes for identifiers, the error type and its errnos, limits
-//! proved against each other, the checksum, counters, and the memory reserve. This crate depends on
-//! no other and does no I/O.
+//! proved against each other, the checksum, counters and latency histograms, and the memory
+//! reserve. This crate depends on no other and does no I/O.
 //!
 //! Modules bottom-up; each uses only those above it in this list.
 
@@ -13,14 +13,17 @@ pub mod prefetch;
 pub mod sync;
 
 pub mod error;
+pub mod phase;
 pub mod rootset;
 pub mod shard;
 pub mod share;
 
 pub mod cold;
-pub mod counters;
 pub mod limits;
 pub mod memory;
+pub mod timing;
+
+pub mod counters;
 
 pub use checksum::checksum;
 pub use error::{Code, Corrupt, DeviceFailure, Error, Result};

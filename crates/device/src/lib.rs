@@ -14,10 +14,12 @@ mod memory;
 mod signature;
 
 mod file;
+mod measured;
 
 pub use claim::ClaimOptions;
 pub use device::Device;
 pub use file::{FileDevice, OpenMode};
 pub use identity::volume_id;
+pub use measured::MeasuredDevice;
 pub use memory::MemDevice;
 pub use signature::foreign_signature;

@@ -77,8 +77,11 @@ pub use quotas::Quotas;
 pub use references::References;
 pub use repair::{Action, RepairReport};
 pub use shoal_base::counters::Counter;
+pub use shoal_base::timing::{
+    BUCKETS as TIMING_BUCKETS, Timed, Timing, Timings, bucket_end as timing_bucket_end,
+};
 pub use shoal_base::{
-    Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory,
+    Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,
 };
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode, volume_id};
 pub use shoal_format::Compression;

@@ -8,6 +8,7 @@ use crate::passes;
 use crate::reap::Reaper;
 use crate::state::room;
 use shoal_base::Result;
+use shoal_base::timing::{Timed, Timing};
 
 room! {
     /// Work on the whole volume.
@@ -37,6 +38,11 @@ impl Maintenance<'_> {
             }
         }
         Ok(bytes)
+    }
+
+    /// Returns the durations of a kind since the volume was opened.
+    pub fn timing(self, kind: Timed) -> Timing {
+        self.0.store.counters().timing(kind)
     }
 
     /// Cleans one batch, even if enough segments are free. For tests and measurements.

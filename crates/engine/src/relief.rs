@@ -4,6 +4,7 @@ use crate::clean::{Cleaner, LIVE_MAX};
 use crate::reap::Reaper;
 use crate::state::{Refusal, State, Upkeep, room};
 use shoal_base::cold;
+use shoal_base::phase::{self, Phase};
 use shoal_base::{Code, Error, Result};
 use shoal_txn::{Need, RecordKind, Txn};
 
@@ -49,6 +50,7 @@ impl<'v> Relief<'v> {
     /// attempt failed and nothing has been freed since.
     #[cold]
     fn begin_after_relief(self, bytes: u64, kind: RecordKind) -> Result<Txn<'v>> {
+        let _waiting = phase::waiting(Phase::Space);
         let mut round = 0;
         loop {
             let apart = (cold::apart(), shoal_journal::housekeeping());
@@ -166,6 +168,7 @@ impl<'v> Relief<'v> {
     /// `false` if nothing could be freed.
     #[cold]
     pub(crate) fn make_room(self, bytes: u64) -> Result<bool> {
+        let _waiting = phase::waiting(Phase::Space);
         // Space that can still be reaped must not cause a refusal.
         let reaped = self.reap_for(bytes)?;
         let _one = self.0.cleaning.lock();
@@ -186,6 +189,7 @@ impl<'v> Relief<'v> {
     /// succeed even if nothing can be freed.
     #[cold]
     pub(crate) fn refill_reserve(self) -> Result<()> {
+        let _waiting = phase::waiting(Phase::Space);
         let _one = self.0.cleaning.lock();
         if !self.0.store.room().is_tight() {
             return Ok(());

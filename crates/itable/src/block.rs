@@ -11,6 +11,7 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Brief};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, hint};
 use shoal_base::invariant;
 use shoal_base::limits::INODES_PER_BLOCK;
+use shoal_base::phase::{self, Phase};
 use shoal_base::{Epoch, Ino, Result};
 use shoal_format::Ptr;
 use shoal_format::inode::Inode;
@@ -93,7 +94,20 @@ impl InodePlace {
                 hint::spin_loop();
             }
         }
+        let _waiting = phase::waiting(Phase::Lock);
         self.lock.write()
+    }
+
+    /// Locks for reading.
+    #[inline]
+    fn read_soon(&self) -> RwLockReadGuard<'_, Slot> {
+        self.lock.try_read().unwrap_or_else(|| self.read_late())
+    }
+
+    #[cold]
+    fn read_late(&self) -> RwLockReadGuard<'_, Slot> {
+        let _waiting = phase::waiting(Phase::Lock);
+        self.lock.read()
     }
 }
 
@@ -251,7 +265,7 @@ macro_rules! locking {
             /// Locks the inode for reading.
             #[inline]
             pub fn read(&self) -> RwLockReadGuard<'_, Slot> {
-                self.at().place().read()
+                self.at().place().read_soon()
             }
             /// Locks the inode for writing.
             #[inline]

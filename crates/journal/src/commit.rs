@@ -3,9 +3,12 @@
 use crate::core::Core;
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
+use shoal_base::phase::{self, Phase};
 use shoal_base::planted::{self, Defect};
+use shoal_base::timing::Timed;
 use shoal_base::{Addr, Code, Result};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Core {
     /// Returns when everything below `lsn` is durable.
@@ -16,6 +19,14 @@ impl Core {
         if self.durable.load(Ordering::Acquire) >= lsn {
             return Ok(());
         }
+        let (_waiting, begun) = (phase::waiting(Phase::Journal), Instant::now());
+        let done = self.commit_waiting(lsn);
+        self.io.counters.took(Timed::JournalWait, begun.elapsed(), done.is_err(), 0);
+        done
+    }
+
+    /// Writes and flushes for everybody, or waits for the caller that does.
+    fn commit_waiting(&self, lsn: u64) -> Result<()> {
         let mut group = self.group.lock();
         loop {
             if self.durable.load(Ordering::Acquire) >= lsn {

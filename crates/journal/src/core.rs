@@ -6,6 +6,7 @@ use crate::types::{Config, SegmentSource, StartAt};
 use crossbeam_utils::CachePadded;
 use shoal_base::counters::Counters;
 use shoal_base::limits::JOURNAL_ALIGN;
+use shoal_base::phase::{self, Phase};
 use shoal_base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, thread};
 use shoal_base::{Addr, Code, Error, Result, SegNo, shard::SHARDS};
 use shoal_device::Device;
@@ -146,6 +147,7 @@ impl Core {
     /// Must never wait for the writer's lock: its holder may be waiting for this very reservation.
     #[cold]
     pub(crate) fn wait_for_room(&self, reservation: &Reservation<'_>) -> Result<()> {
+        let _waiting = phase::waiting(Phase::Journal);
         let mut rest = REST_MIN;
         while !reservation.has_room() {
             self.check_poison()?;

@@ -9,6 +9,7 @@ use crate::undo::Undo;
 use shoal_base::cold;
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
+use shoal_base::phase::{self, Phase};
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Epoch, Error, Lsn, Result, memory};
 use shoal_format::item::Item;
@@ -116,6 +117,7 @@ impl Store {
     /// far behind.
     #[cold]
     fn throttle(&self) -> Result<()> {
+        let _waiting = phase::waiting(Phase::Checkpoint);
         if !self.options.background {
             return self.checkpoints().write();
         }

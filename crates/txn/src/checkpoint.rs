@@ -23,6 +23,7 @@ use crate::usage_pages::Plan;
 use crate::writer::MetaWriter;
 use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
+use shoal_base::timing::Timed;
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
 use shoal_format::Ptr;
 use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
@@ -32,7 +33,7 @@ use shoal_journal::JournalPos;
 use shoal_tree::NodeWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The records that a checkpoint covers.
 #[derive(Clone, Copy)]
@@ -192,7 +193,9 @@ impl Store {
             return Ok(());
         }
         let careful = self.careful("a checkpoint was written");
+        let begun = Instant::now();
         let done = self.checkpoint_steps(&mut published, clean, boundary);
+        self.counters.took(Timed::Checkpoint, begun.elapsed(), done.is_err(), 0);
         drop(careful);
         if let Err(e) = &done {
             self.poison(&format!("checkpoint failed: {e}"));
@@ -208,6 +211,7 @@ impl Store {
         clean: bool,
         boundary: Boundary,
     ) -> Result<()> {
+        let begun = Instant::now();
         let quiesced = self.quiesce.begin();
         let lsn = match boundary {
             Boundary::Staged => self.journal()?.mark_boundary(),
@@ -219,6 +223,7 @@ impl Store {
         self.boundary_lsn.store(moment.lsn.0, Ordering::Relaxed);
         self.pressure.fetch_and(!DUE, Ordering::Relaxed);
         drop(quiesced);
+        self.counters.took(Timed::Quiesce, begun.elapsed(), false, 0);
 
         self.cache.writing(moment.epoch);
         let mut writer = MetaWriter::new(self, frozen, moment.epoch);

@@ -13,7 +13,7 @@ use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Result, RootSet};
-use shoal_device::Device;
+use shoal_device::{Device, MeasuredDevice};
 use shoal_format::features::{INCOMPAT_LZ4, INCOMPAT_ZSTD};
 use shoal_format::superblock::Superblock;
 use shoal_itable::Budget;
@@ -36,6 +36,7 @@ pub(crate) struct Parts {
 impl Parts {
     pub fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
         let counters = Arc::new(Counters::default());
+        let device: Arc<dyn Device> = Arc::new(MeasuredDevice::new(device, counters.clone()));
         let cache = NodeCache::new(options.cache_bytes / 2, counters.clone());
         let budget = Budget::new(options.cache_bytes / 2, sb.geometry.inode_size);
         cache.share().join(budget.share());

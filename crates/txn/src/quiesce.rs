@@ -6,6 +6,7 @@
 
 use self::sync::{AtomicBool, AtomicU32, Condvar, Instant, Mutex, SHARDS, shard};
 use crossbeam_utils::CachePadded;
+use shoal_base::phase::{self, Phase};
 use shoal_base::planted::{self, Defect};
 #[cfg(not(test))]
 use shoal_base::sync;
@@ -60,6 +61,7 @@ impl Quiesce {
 
     #[cold]
     fn enter_afterwards(&self, mine: usize) {
+        let _waiting = phase::waiting(Phase::Quiesce);
         let mut waiting = self.lock.lock();
         *waiting += 1;
         while self.active.load(Ordering::SeqCst) {

@@ -114,6 +114,10 @@ impl<T> RwLock<T> {
         note(self);
         self.0.read()
     }
+    pub fn try_read(&self) -> Option<inner::RwLockReadGuard<'_, T>> {
+        note(self);
+        self.0.try_read()
+    }
     pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
         note(self);
         self.0.write()

@@ -1,0 +1,122 @@
+//! A device that measures: each read, write, flush and discard goes into the histograms of the
+//! volume, and reads and writes into the phases of the call that waits for them.
+
+use crate::device::Device;
+use shoal_base::Result;
+use shoal_base::counters::Counters;
+use shoal_base::phase::{self, Phase};
+use shoal_base::timing::Timed;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A device whose operations are measured.
+pub struct MeasuredDevice {
+    inner: Arc<dyn Device>,
+    counters: Arc<Counters>,
+}
+
+impl MeasuredDevice {
+    /// Measures the operations of `inner` in `counters`.
+    pub fn new(inner: Arc<dyn Device>, counters: Arc<Counters>) -> MeasuredDevice {
+        MeasuredDevice { inner, counters }
+    }
+
+    fn measure(
+        &self,
+        kind: Timed,
+        phase: Option<Phase>,
+        bytes: u64,
+        operation: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let done = operation();
+        let took = begun.elapsed();
+        self.counters.took(kind, took, done.is_err(), bytes);
+        if let Some(phase) = phase {
+            phase::waited(phase, took);
+        }
+        done
+    }
+}
+
+impl Device for MeasuredDevice {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let len = buf.len() as u64;
+        let read = || self.inner.read_at(buf, offset);
+        self.measure(Timed::DeviceRead, Some(Phase::DeviceRead), len, read)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let write = || self.inner.write_at(buf, offset);
+        self.measure(Timed::DeviceWrite, Some(Phase::DeviceWrite), buf.len() as u64, write)
+    }
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let write = || self.inner.write_vectored_at(bufs, offset);
+        self.measure(Timed::DeviceWrite, Some(Phase::DeviceWrite), len, write)
+    }
+    fn flush(&self) -> Result<()> {
+        // A call that waits for a flush waits for the journal, which counts that.
+        self.measure(Timed::DeviceFlush, None, 0, || self.inner.flush())
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.measure(Timed::DeviceDiscard, None, len, || self.inner.discard(offset, len))
+    }
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.reserve(offset, len)
+    }
+    fn will_read(&self, offset: u64, len: u64) {
+        self.inner.will_read(offset, len);
+    }
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+    fn is_sparse(&self) -> bool {
+        self.inner.is_sparse()
+    }
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+    fn claim(&self) -> Option<String> {
+        self.inner.claim()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemDevice;
+
+    #[test]
+    fn each_operation_is_counted_with_its_bytes_and_errors() {
+        let counters = Arc::new(Counters::default());
+        let device = MeasuredDevice::new(Arc::new(MemDevice::new(1 << 20)), counters.clone());
+        phase::reset();
+        device.write_at(&[1; 4096], 0).unwrap();
+        let parts = [IoSlice::new(&[2; 100]), IoSlice::new(&[3; 50])];
+        device.write_vectored_at(&parts, 4096).unwrap();
+        let mut buf = [0; 150];
+        device.read_at(&mut buf, 4096).unwrap();
+        assert_eq!((buf[0], buf[149]), (2, 3), "passed on");
+        assert!(device.read_at(&mut buf, 1 << 20).is_err());
+        device.flush().unwrap();
+        device.discard(0, 512).unwrap();
+        let found = |kind| {
+            let timing = counters.timing(kind);
+            (timing.count(), timing.errors, timing.bytes)
+        };
+        assert_eq!(found(Timed::DeviceWrite), (2, 0, 4096 + 150));
+        assert_eq!(found(Timed::DeviceRead), (2, 1, 300));
+        assert_eq!(found(Timed::DeviceFlush), (1, 0, 0));
+        assert_eq!(found(Timed::DeviceDiscard), (1, 0, 512));
+        let spent = phase::spent();
+        assert!(spent[Phase::DeviceRead as usize] > 0 && spent[Phase::DeviceWrite as usize] > 0);
+        assert_eq!(device.capacity(), 1 << 20);
+    }
+}
