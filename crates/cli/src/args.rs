@@ -30,7 +30,7 @@ pub use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub use changes::{ChangesArgs, Keep, WatchArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
-pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TrimArgs};
+pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TrimArgs};
 pub use list::{LsArgs, When};
 pub use mount::{LogLevel, MountArgs, RemountArgs, UmountArgs};
 pub use quota::{
@@ -132,6 +132,7 @@ pub enum Command {
     Scrub(ScrubArgs),
     Info(InfoArgs),
     Stats(StatsArgs),
+    Top(TopArgs),
     Trim(TrimArgs),
     Orphans(OrphansArgs),
     Logdump(LogdumpArgs),

@@ -19,6 +19,7 @@ mod acl;
 mod args;
 mod interrupt;
 mod json;
+mod operations;
 
 mod keeping;
 mod location;
@@ -109,6 +110,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Stats(args) => commands::stats::run(args),
+        Command::Top(args) => commands::top::run(args),
         Command::Trim(args) => commands::trim::run(args),
         Command::Orphans(args) => commands::orphans::run(args),
         Command::Logdump(args) => commands::logdump::run(args),

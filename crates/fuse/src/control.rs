@@ -5,6 +5,7 @@
 mod bulk;
 mod feed;
 mod inspect;
+mod observe;
 mod quota;
 mod scrub;
 mod share;
@@ -12,6 +13,7 @@ mod share;
 pub use bulk::{Asked, ControlFile, EntryFound, Listed};
 pub use feed::{ChangeFound, ChangesEnd, TreeTold};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
+pub use observe::{Loads, Operation, loads_of, operations_of};
 pub use quota::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 pub use scrub::{ScrubStep, scrub_of};
 pub use share::{Shared, revoke_tokens, share};

@@ -6,6 +6,7 @@
 
 use crate::caller::Who;
 use crate::calls::Noted;
+use crate::documents::is_document;
 use crate::notices::Notices;
 use crate::ops::{self, Context};
 use crate::protocol::dirent::{Node, for_each_node};
@@ -33,6 +34,7 @@ impl Serve for Worker {
 
     fn new(session: Arc<Session>) -> Worker {
         let noted = session.calls.as_ref().and_then(|calls| calls.thread());
+        session.observer.prepare();
         Worker { session, who: Who::new(), noted }
     }
 
@@ -58,6 +60,7 @@ impl Serve for Worker {
             return Reply::Error(Errno::ENOSYS);
         };
         let session = &*self.session;
+        let begun = session.observer.begin();
         let who = &mut self.who;
         let before = match (&mut self.noted, &session.calls) {
             (Some(noted), Some(calls)) if !op.is_silent() => {
@@ -85,7 +88,7 @@ impl Serve for Worker {
                 }
             }
         }));
-        match outcome {
+        let reply = match outcome {
             _ if op.is_silent() => Reply::Silent,
             Ok(Ok(len)) => Reply::Body(len),
             Ok(Err(errno)) => Reply::Error(errno),
@@ -93,7 +96,9 @@ impl Serve for Worker {
                 tracing::error!(op = op.name(), node = request.header.nodeid, "handler panicked");
                 Reply::Error(Errno::EIO)
             }
-        }
+        };
+        session.answered(op, begun, request, &reply);
+        reply
     }
 
     /// Takes back the references that a successful reply to `op` gave, because it could not be sent
@@ -134,6 +139,9 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
     if is_virtual(request.node()) {
         if is_control(request.node()) {
             return ops::stream::answer(op, cx, request);
+        }
+        if is_document(request.node()) {
+            return ops::info::answer(op, cx, request);
         }
         return ops::token::answer(op, cx, request);
     }
@@ -192,6 +200,7 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::DIRECTORY as INFO;
     use crate::notices::Notice;
     use crate::protocol::CONTROL;
     use crate::protocol::control::{END, Kind, PAGE, VERSION, entries, parse};
@@ -536,6 +545,7 @@ mod tests {
             4 => 0u64..6,
             1 => (1u64 << 63)..(1u64 << 63) + 3,
             1 => CONTROL + 1..CONTROL + 6,
+            1 => INFO.0..INFO.0 + 3,
         ];
         (op, node, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
     }
@@ -545,7 +555,8 @@ mod tests {
         let small = || prop_oneof![3 => Just(0u64), 4 => 0u64..6, 1 => word()];
         let words = (proptest::array::uniform3(small()), proptest::array::uniform4(small()));
         let rare = |value: u32| prop_oneof![9 => Just(0), 1 => Just(value)];
-        (0u16..12, 0u32..3, words, rare(1), rare(2), 0u64..6).prop_map(
+        let kind = prop_oneof![6 => 0u16..12, 1 => 40u16..42];
+        (kind, 0u32..3, words, rare(1), rare(2), 0u64..6).prop_map(
             |(kind, flags, (mut cursor, mut numbers), count, len, node)| {
                 // Words that a kind has, and rarely others; the name is `dd`, or missing.
                 let (places, counts, len) = match kind {

@@ -11,6 +11,8 @@
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
 //! | `stats`, `caller` | counters; the caller of a request |
 //! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
+//! | `observe` | times and counts requests, keeps the slow ones |
+//! | `documents` | files of the directory `.shoal` |
 //! | `feeds`, `changing` | answers about changes; changes of trees in progress |
 //! | `service` | interface between a transport and its server |
 //! | `sweep` | names below a removed tree, dropped by the kernel in the background |
@@ -18,6 +20,7 @@
 //! | `tokens` | nodes of files that were opened by tokens |
 //! | `streams` | control files that are open, and their questions |
 //! | `session` | state of a mount |
+//! | `report` | statistics, metrics, slow requests, health as text |
 //! | `ops` | one handler for each request, on a [`shoal::raw::Volume`] |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
@@ -41,6 +44,7 @@ mod calls;
 mod feeds;
 mod inherited;
 mod notices;
+mod observe;
 
 mod changing;
 pub mod service;
@@ -48,7 +52,11 @@ mod streams;
 mod sweep;
 mod tokens;
 
+mod documents;
+
 mod session;
+
+mod report;
 
 mod ops;
 
@@ -60,12 +68,14 @@ mod mount;
 mod control;
 
 pub use control::{
-    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Link, Listed, Names, Orphans,
-    QuotaFound, ScrubStep, Shared, TreeTold, is_in_mount, is_mounted, names_of, orphans_of,
-    quota_of, quotas_of, read_only_reason_of, remove_quota, remove_tree, revoke_tokens, scrub_of,
-    server_pid, set_quota, share, stats_of, sync, trim, unmount, unmount_and_wait, unmount_lazy,
+    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Link, Listed, Loads, Names, Operation,
+    Orphans, QuotaFound, ScrubStep, Shared, TreeTold, is_in_mount, is_mounted, loads_of, names_of,
+    operations_of, orphans_of, quota_of, quotas_of, read_only_reason_of, remove_quota, remove_tree,
+    revoke_tokens, scrub_of, server_pid, set_quota, share, stats_of, sync, trim, unmount,
+    unmount_and_wait, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::kept::{Handed, Keeper, can_be_kept};
 pub use mount::options::MountOptions;
+pub use observe::top::Load;
 pub use stats::Stat;

@@ -2,18 +2,21 @@
 
 use crate::calls::Calls;
 use crate::changing::Changing;
+use crate::documents::{Documents, is_document};
 use crate::inherited::Inherited;
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
+use crate::observe::Observer;
 use crate::pages::Pages;
 use crate::protocol::reply::TTL_FOREVER;
+use crate::protocol::{Opcode, Reply, Request};
 use crate::streams::{Streams, is_control};
 use crate::sweep::Sweeper;
 use crate::tokens::{Tokens, is_virtual};
 use crate::unread::Unread;
 use shoal::raw::{Ino, Volume};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// State of a mount. There is no table of nodes or handles: a node id is an inode number (but for
 /// the top, files opened by tokens, and control files), and open files have no state.
@@ -46,6 +49,10 @@ pub struct Session {
     pub inherited: Inherited,
     /// Process that clients take for the server ([`Session::server`]); 0: this one.
     pub keeper: u32,
+    /// Times and counts the requests.
+    pub observer: Observer,
+    /// Documents about it.
+    pub documents: Documents,
 }
 
 impl Session {
@@ -54,7 +61,7 @@ impl Session {
         let (unread, pages) = (Unread::default(), Pages::default());
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
         let (tokens, streams) = (Tokens::default(), Streams::default());
-        let changing = Changing::default();
+        let (changing, observer) = (Changing::default(), Observer::default());
         Session {
             calls: None,
             inherited: Inherited::default(),
@@ -70,6 +77,8 @@ impl Session {
             tokens,
             streams,
             changing,
+            observer,
+            documents: Documents::default(),
         }
     }
 
@@ -82,6 +91,7 @@ impl Session {
             self.pages.inherit();
             self.tokens.inherit();
             self.streams.inherit();
+            self.documents.inherit();
         }
     }
 
@@ -99,6 +109,17 @@ impl Session {
     #[inline]
     pub fn node(&self, id: u64) -> Ino {
         if id == TOP { self.top } else { Ino(id) }
+    }
+
+    /// Records an answered request. Control files may take long: they are never slow.
+    #[inline]
+    pub fn answered(&self, op: Opcode, begun: Instant, request: &Request<'_>, reply: &Reply) {
+        if let Some(slow) = self.observer.end(op, begun, request, reply)
+            && !is_virtual(request.node())
+        {
+            let (ino, header) = (request.node(), &request.header);
+            self.observer.slow.note(&self.volume, self.top, ino, header, &slow);
+        }
     }
 
     /// Returns the node id by which the kernel knows an inode.
@@ -146,6 +167,9 @@ impl Session {
     pub fn forgotten(&self, ino: Ino, n: u64) {
         if is_control(ino) {
             return self.streams.forget(ino, n);
+        }
+        if is_document(ino) {
+            return self.documents.forget(ino, n);
         }
         if is_virtual(ino) {
             if let Some(shared) = self.tokens.forget(ino, n) {

@@ -35,14 +35,23 @@ impl Stat {
     }
 }
 
-fn gauges(info: &VolumeInfo) -> [Stat; 6] {
+fn gauges(info: &VolumeInfo) -> [Stat; 11] {
     [
         ("orphan_slots_used", info.orphans, "slots of the orphan table in use now"),
         ("detached_alive", info.detached, "files that live on in memory alone now"),
         ("inodes", info.inodes, "inodes in use now"),
         ("live_bytes", info.live_bytes, "bytes of metadata and data in use now"),
+        ("segments", info.segments.into(), "segments of the volume"),
         ("segments_free", info.segments_free.into(), "segments that are free now"),
+        ("pinned_bytes", info.pinned_bytes, "bytes of files that live on in memory alone now"),
+        (
+            "journal_replay_bytes",
+            info.lsn.saturating_sub(info.checkpoint_lsn),
+            "bytes of records since the newest checkpoint",
+        ),
+        ("tree_changes", info.tree_changes, "interrupted changes of trees that go on now"),
         ("cache_bytes", info.cache_bytes, "bytes of cache in use now"),
+        ("resident_bytes", resident_bytes(), "bytes of memory of the process in use now"),
     ]
     .map(|(name, value, what)| Stat {
         name: name.into(),
@@ -50,6 +59,13 @@ fn gauges(info: &VolumeInfo) -> [Stat; 6] {
         what: what.into(),
         gauge: true,
     })
+}
+
+/// Returns the memory of this process that is in use; 0: unknown.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 harness!();
 
 /// Kinds that any user may ask for.
-const PUBLIC: [Kind; 3] = [Kind::Counters, Kind::ReadOnly, Kind::Quota];
+const PUBLIC: [Kind; 4] = [Kind::Counters, Kind::Operations, Kind::ReadOnly, Kind::Quota];
 
 fn head(kind: Kind) -> ControlHead {
     let mut head = ControlHead { version: VERSION, kind: kind as u16, ..ControlHead::default() };

@@ -8,10 +8,19 @@ const STATS_AFTER: &str = "\
 OUTPUT:
   One row for each counter: name, value, description. First the counters of events since the volume
   was mounted, then the gauges. A volume that is not mounted is opened, and the counters of that are
-  shown. With --json, one object; with --every, one a line:
+  shown.
+
+  For a mounted volume, two tables follow: one of the requests that the kernel has sent, by
+  operation, and one of the work inside the volume (operations of the device, waits for the journal,
+  checkpoints). A row has the number, how many failed, and the durations that a half, 99% and 99.9%
+  of them did not exceed, to within an eighth. A lookup of a name that does not exist has not failed.
+
+  With --json, one object; with --every, one a line:
 
     counters    {name: value}, events
     now         {name: value}, gauges
+    operations  {name: {count, errors, bytes, seconds, p50, p99, p99.9}}, requests; in seconds
+    volume      the same of the work inside the volume
 
   With --every each further table shows the increase since the one before, and the gauges.
 
@@ -30,7 +39,7 @@ EXAMPLES:
     shoal stats /mnt --every 1
 ";
 
-/// Show the counters of a volume
+/// Show the counters and operations of a volume
 ///
 /// A mounted volume is asked through its mount, by anybody who can open it.
 #[derive(Args, Debug)]
@@ -45,6 +54,50 @@ pub struct StatsArgs {
     /// Show again every so many seconds, until interrupted (mounted volumes)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub every: Option<u64>,
+}
+
+const TOP_AFTER: &str = "\
+OUTPUT:
+  Above, the state of the mount: all operations a second, and the durations that a half, 99% and
+  99.9% of them did not exceed; memory; the journal; space. Then the requests by operation, the work
+  inside the volume, and the users and processes with the most requests. busy is the share of the
+  time in which a request was being answered, more than 100% with several at a time.
+
+  Users and processes are counted only while this command, or another one, looks. There are 64 rows
+  for each: who makes less than one in 64 of all requests may be missing. They are shown to root and
+  to the user who mounted.
+
+  On a terminal the screen is drawn anew; elsewhere each view follows the one before. With --json,
+  one object a line: seconds, operations and volume (as shoal stats shows them, of this interval),
+  now (gauges), failed (the reason, if the volume takes no changes), users, processes (rates by
+  second).
+
+EXIT STATUS:
+  0   Shown once. Without --once it ends by a signal, or when its reader does.
+  2   Wrong usage, or DIR is not in a mounted volume.
+
+EXAMPLES:
+    shoal top /mnt
+    shoal top /mnt --once --json
+";
+
+/// Show the operations, users and processes of a mount, live
+#[derive(Args, Debug)]
+#[command(after_long_help = TOP_AFTER)]
+pub struct TopArgs {
+    /// The directory it is mounted on
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// Show again every so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=10))]
+    pub every: u64,
+    /// Show one interval and end
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const TRIM_AFTER: &str = "\

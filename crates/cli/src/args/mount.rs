@@ -15,6 +15,7 @@ MOUNT OPTIONS:
                       not; see shoal-trim(1)
     cache=SIZE        as --cache
     threads=N         as --threads
+    metrics=ADDRESS   as --metrics
     force             as --force
     log=FILE          as --log
     log_level=LEVEL   as --log-level
@@ -32,6 +33,9 @@ MOUNT OPTIONS:
     suid, nosuid, dev, nodev, exec, noexec, sync, dirsync
                       as in mount(8); nosuid, nodev and exec are the default
     fsname=NAME       source in lists of mounts, instead of the volume's path
+    slow=DURATION     log requests that take at least so long (100ms, 2s), with the caller, the path
+                      and what they have waited for, and keep the newest 256 for
+                      DIR/.shoal/slow; 1s by default; off: none
     writeback         let the kernel collect small writes before it passes them on
     subvolume=NAME    show only this subvolume (see shoal-subvolume(1))
     xattr, no_xattr   extended attributes and access control lists. The kernel does not remember
@@ -157,6 +161,13 @@ pub struct MountArgs {
     /// passed to its kernel before may still be done, and destroy the volume.
     #[arg(long)]
     pub force: bool,
+    /// Offer metrics for Prometheus, and a page for people, by HTTP at this address
+    ///
+    /// :PORT (on 127.0.0.1), HOST:PORT, or unix:/PATH for a socket of the user who mounts. The page
+    /// is at /, the metrics at /metrics. Whoever can connect can read them; over TCP they say
+    /// nothing of anybody's files.
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
     /// File to append the log to
     ///
     /// Without it a mount in the background logs to the system log, and one in the foreground to

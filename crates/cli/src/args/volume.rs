@@ -261,7 +261,7 @@ pub struct LogdumpArgs {
     pub json: bool,
 }
 
-/// Write the man pages or shell completions
+/// Write the man pages, shell completions, or a dashboard
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
     /// Kind of files to write
@@ -279,4 +279,6 @@ pub enum GenerateWhat {
     Man,
     /// Completions for bash, zsh, fish and elvish
     Completions,
+    /// A dashboard of the metrics, to be imported in Grafana
+    Grafana,
 }

@@ -1,4 +1,4 @@
-//! `shoal generate`: man pages and completions, from the table of the command.
+//! `shoal generate`: man pages and completions, from the table of the command; a dashboard.
 //!
 //! The text behind the options is written in sections, `EXIT STATUS:` and so on. On a terminal
 //! they stay as they are; a man page gets a real section for each.
@@ -12,6 +12,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::{Cli, GenerateArgs, GenerateWhat, HelperArgs};
+use crate::commands::grafana;
 use crate::failure::{Failure, OK, Reason, Result};
 
 /// Title of the manual in the heads of the pages.
@@ -22,6 +23,7 @@ pub fn run(args: &GenerateArgs) -> Result<u8> {
     let written = fs::create_dir_all(&args.directory).and_then(|()| match args.what {
         GenerateWhat::Man => man_pages(&args.directory),
         GenerateWhat::Completions => completions(&args.directory),
+        GenerateWhat::Grafana => dashboard(&args.directory),
     });
     written
         .map_err(|error| Failure::failed(args.directory.display(), Reason::from(error)))
@@ -33,6 +35,10 @@ fn completions(directory: &Path) -> io::Result<()> {
         clap_complete::generate_to(shell, &mut Cli::command(), "shoal", directory)?;
     }
     Ok(())
+}
+
+fn dashboard(directory: &Path) -> io::Result<()> {
+    fs::write(directory.join("shoal-dashboard.json"), grafana::dashboard())
 }
 
 fn man_pages(directory: &Path) -> io::Result<()> {

@@ -59,6 +59,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
         threads: None,
         read_only: false,
         force: false,
+        metrics: None,
         log: None,
         log_level: LogLevel::Info,
         report_ready: false,
@@ -146,6 +147,10 @@ impl Plan {
         if let Some(cache) = args.cache {
             plan.options.cache_bytes = cache;
         }
+        if let Some(address) = &args.metrics {
+            let option = format!("metrics={address}");
+            plan.options.add(&option).map_err(|error| Failure::usage("--metrics", error))?;
+        }
         if let Some(threads) = args.threads {
             plan.options.threads = threads.into();
         }
@@ -232,6 +237,7 @@ fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
     }
     let flags = [
         ("--cache", args.cache.map(|bytes| bytes.to_string())),
+        ("--metrics", args.metrics.clone()),
         ("--threads", args.threads.map(|threads| threads.to_string())),
     ];
     for (flag, value) in flags {
@@ -295,7 +301,7 @@ mod tests {
     #[test]
     fn the_server_gets_the_same_plan() {
         let args = args(
-            "shoal mount v /d -o ro,noexec --threads 3 --cache 1M --log l \
+            "shoal mount v /d -o ro,noexec --threads 3 --cache 1M --metrics :9500 --log l \
              --log-level trace --force",
         );
         let plan = Plan::new(&args, false).expect("good options");

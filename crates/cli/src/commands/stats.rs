@@ -1,14 +1,17 @@
-//! `shoal stats`: the counters of a volume.
+//! `shoal stats`: the counters and operations of a volume.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use shoal_fuse::{Stat, stats_of};
+use shoal_fuse::{Operation, Stat, operations_of, stats_of};
 
 use crate::args::StatsArgs;
 use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
 use crate::mounted;
+use crate::operations;
 use crate::output::Out;
 use crate::session::{Access, Session};
 
@@ -23,23 +26,48 @@ pub fn run(args: &StatsArgs) -> Result<u8> {
         let stats = Session::with(&args.volume, Access::Read, |session| {
             Ok(Stat::all(&session.volume.info()))
         })?;
-        show(&mut out, &stats, args.json)?;
+        show(&mut out, &Reading { stats, operations: Vec::new() }, args.json)?;
         return Ok(OK);
     }
     let mount = mounted::open(&args.volume)?;
-    let ask = || stats_of(&mount).map_err(|error| mounted::refused(&args.volume, error));
-    let mut stats = ask()?;
-    show(&mut out, &stats, args.json)?;
+    let ask = || Reading::of(&mount).map_err(|error| mounted::refused(&args.volume, error));
+    let mut reading = ask()?;
+    show(&mut out, &reading, args.json)?;
     while let Some(seconds) = args.every {
         std::thread::sleep(Duration::from_secs(seconds));
         let newer = ask()?;
         if !args.json {
             out.line("")?;
         }
-        show(&mut out, &added(&stats, &newer), args.json)?;
-        stats = newer;
+        show(&mut out, &newer.since(&reading), args.json)?;
+        reading = newer;
     }
     Ok(OK)
+}
+
+/// Counters and operations at a moment.
+struct Reading {
+    stats: Vec<Stat>,
+    operations: Vec<Operation>,
+}
+
+impl Reading {
+    fn of(mount: &OwnedFd) -> io::Result<Reading> {
+        let stats = stats_of(mount)?;
+        // A server of an older version has none.
+        let operations = match operations_of(mount) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Vec::new(),
+            operations => operations?,
+        };
+        Ok(Reading { stats, operations })
+    }
+
+    fn since(&self, before: &Reading) -> Reading {
+        Reading {
+            stats: added(&before.stats, &self.stats),
+            operations: operations::since(&before.operations, &self.operations),
+        }
+    }
 }
 
 /// Returns the increase of each counter; gauges as they are now.
@@ -51,9 +79,10 @@ fn added(before: &[Stat], now: &[Stat]) -> Vec<Stat> {
     now.iter().map(|stat| Stat { value: since(stat), ..stat.clone() }).collect()
 }
 
-fn show(out: &mut Out, stats: &[Stat], is_json: bool) -> Result<()> {
+fn show(out: &mut Out, reading: &Reading, is_json: bool) -> Result<()> {
+    let Reading { stats, operations } = reading;
     if is_json {
-        out.json(json(stats))?;
+        out.json(json(stats, operations))?;
         return out.flush();
     }
     let name_width = stats.iter().map(|stat| stat.name.len()).max().unwrap_or(0);
@@ -62,15 +91,28 @@ fn show(out: &mut Out, stats: &[Stat], is_json: bool) -> Result<()> {
         let Stat { name, value, what, .. } = stat;
         out.line(&format!("{name:name_width$}  {value:>width$}  {what}"))?;
     }
+    for (in_volume, title) in [(false, "requests"), (true, "inside the volume")] {
+        let some: Vec<Operation> =
+            operations.iter().filter(|it| it.in_volume == in_volume).cloned().collect();
+        if !some.is_empty() {
+            out.line("")?;
+            out.line(&format!("{title}:"))?;
+            operations::table(&some, None).iter().try_for_each(|line| out.line(line))?;
+        }
+    }
     out.flush()
 }
 
-fn json(stats: &[Stat]) -> Object {
+fn json(stats: &[Stat], operations: &[Operation]) -> Object {
     let of = |gauge| -> BTreeMap<&str, u64> {
         let some = stats.iter().filter(move |stat| stat.gauge == gauge);
         some.map(|stat| (&*stat.name, stat.value)).collect()
     };
-    Object::new().put("counters", of(false)).put("now", of(true))
+    Object::new()
+        .put("counters", of(false))
+        .put("now", of(true))
+        .put("operations", operations::json(operations, false))
+        .put("volume", operations::json(operations, true))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@
 
 use super::handshake::Offer;
 use super::options::MountOptions;
-use super::{MAX_WRITE, Mount, forget_links, refused, rules, thread_count, top, watch};
+use super::{MAX_WRITE, Mount, forget_links, monitor, refused, rules, thread_count, top, watch};
 use super::{attach, check_dir, code_of, detach, probe, raise_readahead};
 use crate::calls::Calls;
 use crate::dispatch::Worker;
@@ -268,8 +268,13 @@ fn begin(
     };
     device::start(task, &threads).map_err(failed)?;
     connection.session = Some(session.clone());
-    let mount = Mount { dir: dir.to_owned(), threads, ended: false, connection: Some(connection) };
+    let (dir, connection) = (dir.to_owned(), Some(connection));
+    let mut mount = Mount { dir, threads, ended: false, connection, monitor: None };
     mount.look_after(&session, options);
+    match inherited {
+        true => mount.show_later(&session, options),
+        false => mount.show(&session, options, monitor::bind(options)?)?,
+    }
     Ok(mount)
 }
 

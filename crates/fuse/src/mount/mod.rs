@@ -4,6 +4,7 @@ mod handshake;
 mod helper;
 pub mod kept;
 pub(crate) mod kernel;
+mod monitor;
 pub mod options;
 mod rings;
 mod watch;
@@ -19,6 +20,7 @@ use crate::transport::Threads;
 use crate::transport::device::{self, Task};
 use crate::transport::uring::{self, Shape};
 use handshake::Offer;
+use monitor::Monitor;
 use options::MountOptions;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
@@ -46,6 +48,8 @@ pub struct Mount {
     ended: bool,
     /// Of a mount that outlives its server.
     connection: Option<kept::Connection>,
+    /// Shows what it does, and ends with it.
+    monitor: Option<Monitor>,
 }
 
 impl Mount {
@@ -63,9 +67,11 @@ impl Mount {
         let top = top(&volume, options)?;
         let notices = Arc::<Notices>::default();
         forget_links(&volume, top, &notices);
+        let monitor = monitor::bind(options)?;
         let session = Arc::new(Session::new(volume, rules(options), top, notices));
-        let mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
+        let mut mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
         mount.look_after(&session, options);
+        mount.show(&session, options, monitor)?;
         Ok(mount)
     }
 
@@ -88,7 +94,7 @@ impl Mount {
                 if rules(options).no_open {
                     probe(&dir);
                 }
-                Ok(Mount { dir, threads, ended: false, connection: None })
+                Ok(Mount { dir, threads, ended: false, connection: None, monitor: None })
             }
             Err(error) => {
                 // The first error is the one to report.

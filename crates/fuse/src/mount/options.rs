@@ -1,10 +1,13 @@
 //! Mount options, as given after `-o` or in `/etc/fstab`.
 
+use crate::report::http::Address;
+use serde::Serialize;
 use shoal::raw::{Code, Error, Result};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// How to mount. Parsed from a list, or filled in by a program.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MountOptions {
     /// `ro`: no changes.
     pub read_only: bool,
@@ -45,6 +48,13 @@ pub struct MountOptions {
     pub journal_ring: Option<PathBuf>,
     /// `subvolume=NAME`: shows only this subvolume.
     pub subvolume: Option<String>,
+    /// `slow=DURATION`: requests that take at least so long are logged and kept; 0: none. `None`:
+    /// a second.
+    #[serde(skip)]
+    pub slow: Option<Duration>,
+    /// `metrics=ADDRESS`: metrics and a page are offered there by HTTP.
+    #[serde(skip)]
+    pub metrics: Option<Address>,
     /// `fsname=NAME`: source shown in the list of mounts, instead of the volume's path.
     pub fsname: Option<String>,
     /// `suid`: set-id bits count (root only).
@@ -61,7 +71,8 @@ pub struct MountOptions {
 
 /// Use of rings shared with the kernel, which are faster than reading requests from its device one
 /// by one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Rings {
     /// If the kernel offers it.
     #[default]
@@ -198,6 +209,17 @@ impl MountOptions {
             // The older name is `root`.
             "subvolume" | "root" if !value.is_empty() => self.subvolume = Some(value.to_owned()),
             "subvolume" | "root" => return Err(bad(option, "the name of a subvolume")),
+            "slow" => {
+                let slow = parse_duration(value);
+                self.slow =
+                    Some(slow.ok_or_else(|| bad(option, "a duration, like 100ms, or off"))?);
+            }
+            "metrics" => {
+                self.metrics = Some(
+                    Address::parse(value)
+                        .map_err(|why| bad(option, &format!("an address: {why}")))?,
+                )
+            }
             "fsname" if !value.is_empty() => self.fsname = Some(value.to_owned()),
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.
@@ -220,6 +242,22 @@ fn unknown(option: &str) -> Error {
 #[cold]
 fn bad(option: &str, wanted: &str) -> Error {
     Error::refused(Code::Invalid, format!("mount option \"{option}\" needs {wanted}"))
+}
+
+/// A duration with a unit, or `off`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if text == "off" {
+        return Some(Duration::ZERO);
+    }
+    let at = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let (digits, unit) = text.split_at(at);
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "us" => Some(Duration::from_micros(number)),
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        _ => None,
+    }
 }
 
 /// A number of bytes with an optional unit of 1024s: `K`, `M`, `G`, `T`.
@@ -277,6 +315,10 @@ mod tests {
             ("cache=lots", "\"cache=lots\" needs a size"),
             ("cache=99999999999G", "needs a size"),
             ("fsname=", "needs a name"),
+            ("metrics=9500", "needs an address: write :PORT"),
+            ("slow=5", "needs a duration"),
+            ("slow=ms", "needs a duration"),
+            ("slow=5h", "needs a duration"),
             ("io_uring=yes", "needs auto, on or off"),
             ("subtype=other", "unknown"),
             ("journal_ring=", "the absolute path of a file"),
@@ -300,6 +342,15 @@ mod tests {
         let error = check("allow_other,no_default_permissions,dev").unwrap_err();
         assert_eq!(error.code(), Code::Invalid);
         assert!(error.to_string().contains("open every device: leave"), "{error}");
+    }
+
+    #[test]
+    fn durations() {
+        let slow = |list| MountOptions::parse(list).unwrap().slow;
+        assert_eq!(slow("ro"), None);
+        assert_eq!(slow("slow=100ms"), Some(Duration::from_millis(100)));
+        assert_eq!(slow("slow=2s,slow=50us"), Some(Duration::from_micros(50)));
+        assert_eq!(slow("slow=off"), Some(Duration::ZERO));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | subject of IOCTL_CONTROL ([`crate::protocol::control`]) | who may ask |
 //! | --- | --- |
-//! | counters, reason for being read-only | everybody: they say nothing of anybody's files |
+//! | counters, histograms of operations, reason for being read-only | everybody: they say nothing of anybody's files |
 //! | removal of a tree | whoever could empty and remove it name by name ([`super::tree`]) |
 //! | a token for a file | whoever has the rights that it shall grant ([`super::share`]) |
 //! | the quota of a file | everybody: `statvfs` says as much |
@@ -12,7 +12,7 @@
 //! The names of a file are for few, because they include names in directories that the caller need
 //! not be allowed to search. Others get EPERM, also for their own files.
 
-use super::{Context, Outcome, inspect, is_owner, parents, quota, scrub, share, tree};
+use super::{Context, Outcome, inspect, is_owner, observe, parents, quota, scrub, share, tree};
 use crate::protocol::control::{Answer, Kind, PAGE, parse};
 use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::reply::put;
@@ -63,6 +63,8 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         Kind::RemoveQuota => quota::remove(cx, node)?,
         Kind::Quota => quota::of(cx, node, &mut answer)?,
         Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer),
+        Kind::Operations => observe::operations(cx, head.cursor[0], &mut answer),
+        Kind::Top => observe::top(cx, head.cursor[0], &mut answer),
     };
     Ok(start + answer.finish(next)?)
 }
@@ -71,9 +73,9 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
 /// volume decides.
 fn may_ask(kind: Kind, uid: u32) -> bool {
     match kind {
-        Kind::Counters | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
+        Kind::Counters | Kind::Operations | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
         Kind::SetQuota | Kind::RemoveQuota | Kind::Quota => true,
         Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim => is_owner(uid),
-        Kind::Scrub | Kind::Revoke | Kind::Quotas => is_owner(uid),
+        Kind::Scrub | Kind::Revoke | Kind::Quotas | Kind::Top => is_owner(uid),
     }
 }

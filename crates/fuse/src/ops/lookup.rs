@@ -1,6 +1,6 @@
 //! Names to inodes, and the release of the kernel's references.
 
-use super::{Context, Outcome, reply_entry, stream, token};
+use super::{Context, Outcome, info, reply_entry, stream, token};
 use crate::protocol::Request;
 use crate::protocol::probe::{is_probe, probe_entry};
 use crate::protocol::reply::{negative_entry, put};
@@ -32,6 +32,9 @@ pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
             }
             if token::is_directory(cx, node, request.name()?) {
                 return token::reply_directory(request);
+            }
+            if info::is_directory(cx, node, request.name()?) {
+                return info::reply_directory(request);
             }
             let entry_valid = cx.session.rules.names_valid();
             put(request.body(), 0, &EntryOut { entry_valid, ..negative_entry() })

@@ -26,6 +26,8 @@
 //! | `RemoveQuota` | for the opened directory | | none |
 //! | `Quota` | for the opened file | | that of the tree which it is in, if there is one: as of `Quotas` |
 //! | `Quotas` | | | directory, bytes, inodes; [`IS_EXACT`], [`HAS_PATH`]; path, two limits of 8 bytes |
+//! | `Operations` | | | nanoseconds, errors, bytes; [`IN_VOLUME`]; name, histogram ([`super::histogram`]) |
+//! | `Top` | | | user or thread, requests, nanoseconds; [`IS_PROCESS`]; load ([`super::histogram`]) |
 //!
 //! Requests come from any user: [`parse`] accepts nothing that the table does not have.
 //! Authorisation is in `ops/control.rs`.
@@ -69,6 +71,10 @@ pub const SET_INODES: u32 = 1 << 1;
 pub const NO_LIMIT: u64 = u64::MAX;
 /// Entry of `Quotas`: the use is known; otherwise a lower bound.
 pub const IS_EXACT: u32 = 1 << 0;
+/// Entry of `Operations`: inside the volume.
+pub const IN_VOLUME: u32 = 1 << 0;
+/// Entry of `Top`: a process.
+pub const IS_PROCESS: u32 = 1 << 0;
 /// Entry of `Orphans`: the state is in the bits from here on.
 const STATE_SHIFT: u32 = 8;
 
@@ -141,6 +147,10 @@ kinds! {
     Quota 13: 0 0 0;
     /// All quotas.
     Quotas 14: 0 1 0;
+    /// Histograms of operations.
+    Operations 40: 0 1 0;
+    /// Users and processes by load.
+    Top 41: 0 1 0;
 }
 
 /// Parses a request: its kind, its head and its name, empty if it needs none.

@@ -62,6 +62,16 @@ impl<'a> Listing<'a> {
         reply::put(self.room, at, &known).is_ok() && self.put_dirent(at + ENTRY, entry)
     }
 
+    /// Adds a record of READDIRPLUS without a node; `false` when there is no room for it.
+    #[must_use]
+    pub fn add_bare(&mut self, entry: &DirEntry<'_>) -> bool {
+        let at = self.used;
+        let size = (ENTRY + HEAD + entry.name.len()).next_multiple_of(8);
+        self.reserve(size)
+            && reply::put(self.room, at, &EntryOut::default()).is_ok()
+            && self.put_dirent(at + ENTRY, entry)
+    }
+
     fn reserve(&mut self, size: usize) -> bool {
         if self.room.len() - self.used < size {
             return false;

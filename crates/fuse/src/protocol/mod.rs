@@ -11,6 +11,7 @@
 //! | directory listings | [`dirent`] |
 //! | notifications to the kernel | [`notify`] |
 //! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
+//! | histograms in its entries (untrusted bytes) | [`histogram`] |
 //! | questions to a control file (untrusted bytes) | [`question`] |
 //! | pieces of its answers (untrusted bytes) | [`record`] |
 //! | the request that makes the kernel stop sending OPEN | [`probe`] |
@@ -20,6 +21,7 @@
 pub mod control;
 pub mod dirent;
 pub mod flags;
+pub mod histogram;
 pub mod init;
 pub mod notify;
 pub mod opcode;

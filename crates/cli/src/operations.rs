@@ -1,0 +1,169 @@
+//! Tables and JSON of operations and their durations, for `shoal stats` and `shoal top`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use shoal_fuse::Operation;
+
+use crate::size;
+
+/// Shares of which durations are shown, with their names.
+pub const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+
+/// An operation for JSON. Durations are in seconds.
+#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+pub struct Shown {
+    count: u64,
+    errors: u64,
+    bytes: u64,
+    seconds: f64,
+    p50: f64,
+    p99: f64,
+    #[serde(rename = "p99.9")]
+    p999: f64,
+}
+
+impl Shown {
+    fn new(operation: &Operation) -> Shown {
+        let timing = &operation.timing;
+        let [p50, p99, p999] = SHARES.map(|(share, _)| seconds(timing.quantile_ns(share)));
+        Shown {
+            count: timing.count(),
+            errors: timing.errors,
+            bytes: timing.bytes,
+            seconds: seconds(timing.total_ns),
+            p50,
+            p99,
+            p999,
+        }
+    }
+}
+
+/// Returns the requests of the kernel, or the parts of the work inside the volume, by name.
+pub fn json(operations: &[Operation], in_volume: bool) -> BTreeMap<&str, Shown> {
+    let some = operations.iter().filter(|operation| operation.in_volume == in_volume);
+    some.map(|operation| (&*operation.name, Shown::new(operation))).collect()
+}
+
+/// Returns the durations since `before`, without operations that there have not been.
+pub fn since(before: &[Operation], now: &[Operation]) -> Vec<Operation> {
+    let new = now.iter().map(|operation| {
+        let earlier = before
+            .iter()
+            .find(|it| it.name == operation.name && it.in_volume == operation.in_volume);
+        let timing = match earlier {
+            Some(earlier) => operation.timing.since(&earlier.timing),
+            None => operation.timing.clone(),
+        };
+        Operation { timing, ..operation.clone() }
+    });
+    new.filter(|operation| operation.timing.count() > 0).collect()
+}
+
+/// Returns the lines of a table. `seconds`: counts become rates.
+pub fn table(operations: &[Operation], per: Option<f64>) -> Vec<String> {
+    let (count, bytes) = if per.is_some() { ("per s", "bytes/s") } else { ("count", "bytes") };
+    let mut rows =
+        vec![["operation", count, "errors", "p50", "p99", "p99.9", bytes].map(String::from)];
+    for operation in operations {
+        let timing = &operation.timing;
+        let [p50, p99, p999] = SHARES.map(|(share, _)| duration(timing.quantile_ns(share)));
+        let rate = |n: u64| per.map_or(n, |seconds| (n as f64 / seconds).round() as u64);
+        let bytes = if timing.bytes > 0 { size::human(rate(timing.bytes)) } else { String::new() };
+        rows.push([
+            operation.name.clone(),
+            rate(timing.count()).to_string(),
+            timing.errors.to_string(),
+            p50,
+            p99,
+            p999,
+            bytes,
+        ]);
+    }
+    aligned(&rows)
+}
+
+/// Pads the columns of rows: the first to the left, the others to the right.
+pub fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &[String; N]| {
+        let mut line = format!("{:<1$}", row[0], widths[0]);
+        for (cell, width) in row.iter().zip(&widths).skip(1) {
+            line.push_str(&format!("  {cell:>width$}"));
+        }
+        line.truncate(line.trim_end().len());
+        line
+    };
+    rows.iter().map(line).collect()
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Returns a duration with three digits and its unit: `1.23 ms`.
+pub fn duration(ns: u64) -> String {
+    let (unit, size) = match ns {
+        0..1_000 => ("ns", 1.0),
+        1_000..1_000_000 => ("us", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    let value = ns as f64 / size;
+    match value {
+        _ if ns < 1_000 => format!("{ns} ns"),
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal::raw::Timings;
+    use std::time::Duration;
+
+    fn operation(name: &str, durations: &[u64]) -> Operation {
+        let timings = Timings::new(1);
+        durations.iter().for_each(|ns| timings.record(0, Duration::from_nanos(*ns), false, 10));
+        Operation { name: name.into(), in_volume: false, timing: timings.get(0) }
+    }
+
+    #[test]
+    fn a_table_has_columns() {
+        let operations = [operation("lookup", &[1000; 200]), operation("fsync", &[4_000_000])];
+        let table = table(&operations, None);
+        assert_eq!(table[0], "operation  count  errors      p50      p99    p99.9  bytes");
+        assert!(table[1].starts_with("lookup       200       0  1.02 us"), "{}", table[1]);
+        assert!(table[2].starts_with("fsync          1       0  4.19 ms"), "{}", table[2]);
+        let rates = super::table(&operations, Some(2.0));
+        assert!(rates[1].starts_with("lookup       100"), "{}", rates[1]);
+    }
+
+    #[test]
+    fn differences_leave_out_what_has_not_been() {
+        let before = [operation("lookup", &[1000; 3]), operation("read", &[5])];
+        let now = [operation("lookup", &[1000; 5]), operation("read", &[5]), operation("a", &[7])];
+        let new = since(&before, &now);
+        let names: Vec<_> = new.iter().map(|it| (&*it.name, it.timing.count())).collect();
+        assert_eq!(names, [("lookup", 2), ("a", 1)]);
+        assert_eq!(json(&new, false)["lookup"].count, 2);
+        assert!(json(&new, true).is_empty());
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1234, "1.23 us"),
+            (45_600_000, "45.6 ms"),
+            (789_000, "789 us"),
+            (12_000_000_000, "12.0 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a mount shows of what it does: statistics, `.shoal/`, metrics by HTTP, `shoal top`.
+
+mod common;
+
+use common::{Scratch, as_user, run_as_user};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+/// A mounted volume with some work done on it.
+fn worked(options: &str) -> Option<Scratch> {
+    let scratch = Scratch::to_mount()?;
+    scratch.shoal(["mount", "v", "m", "-o", options]).ok();
+    scratch.shell("mkdir m/d && for n in 1 2 3 4 5; do echo $n > m/d/$n; done").ok();
+    scratch.shell("cat m/d/* > /dev/null; rm m/d/5; ls -l m/d > /dev/null; sync m/d/1").ok();
+    Some(scratch)
+}
+
+fn end(scratch: &Scratch) {
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).status().filter(|status| *status == 0).expect("sound");
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn stats_have_every_operation() {
+    let Some(scratch) = worked("rw") else { return };
+    let stats = json(&scratch.shoal(["stats", "m", "--json"]).ok());
+    for (name, least) in [("create", 5), ("mkdir", 1), ("write", 5), ("unlink", 1), ("fsync", 1)] {
+        let operation = &stats["operations"][name];
+        assert!(operation["count"].as_u64() >= Some(least), "{name}: {operation}");
+        assert!(operation["p99"].as_f64() > Some(0.0), "{name}: {operation}");
+        assert!(operation["p50"].as_f64() <= operation["p99.9"].as_f64(), "{operation}");
+    }
+    assert!(stats["operations"]["write"]["bytes"].as_u64() >= Some(10));
+    for name in ["device_write", "device_flush", "journal_wait"] {
+        assert!(stats["volume"][name]["count"].as_u64() > Some(0), "{name}: {stats}");
+    }
+    let text = scratch.shoal(["stats", "m"]).ok();
+    for part in ["\nrequests:\noperation ", "\nmkdir ", "\ninside the volume:\n", "\ndevice_write "]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // An ordinary user may see it too, if let in.
+    end(&scratch);
+}
+
+#[test]
+fn the_directory_of_documents_is_for_who_has_mounted() {
+    let Some(scratch) = worked("allow_other,slow=1us") else { return };
+    assert_eq!(scratch.shell("ls -A m").ok(), "d\n", "not listed");
+    assert_eq!(scratch.shell("ls -A m/.shoal").ok(), "config\nhealth\nmetrics\nslow\nstats\n");
+    for name in ["config", "health", "slow", "stats"] {
+        let text = scratch.shell(&format!("cat m/.shoal/{name}")).ok();
+        assert!(json(&text).is_object(), "{name}");
+        let size = scratch.shell(&format!("stat -c %s m/.shoal/{name}")).ok();
+        assert!(size.trim().parse::<usize>().is_ok_and(|size| size > 2), "{name}: {size}");
+    }
+    let config = json(&scratch.shell("cat m/.shoal/config").ok());
+    assert_eq!(config["options"]["allow_other"], true);
+    assert_eq!(config["slow"], 1e-6);
+    let slow = json(&scratch.shell("cat m/.shoal/slow").ok());
+    let kept = slow["slow"].as_array().expect("a list");
+    assert!(kept.iter().any(|it| it["path"] == "/d" && it["uid"] == 0), "{slow}");
+    assert!(kept.len() <= 256 && slow["count"].as_u64() >= Some(kept.len() as u64));
+    let fsync = kept.iter().find(|it| it["operation"] == "fsync").expect("fsync");
+    assert!(fsync["waited"]["journal"].as_f64() > Some(0.0), "{fsync}");
+    assert!(scratch.shell("cat m/.shoal/metrics").ok().contains("# TYPE shoal_inodes gauge\n"));
+    // Two descriptors have two texts, each of its moment.
+    scratch.shell("exec 3< m/.shoal/stats; touch m/x; cat <&3 | tail -1").ok();
+    for line in [
+        "echo > m/.shoal/stats",
+        "echo > m/.shoal/new",
+        "rm -f m/.shoal/stats",
+        "mkdir m/.shoal/d",
+        "chmod 777 m/.shoal",
+        "mv m/d m/.shoal/d",
+        "ln m/x m/.shoal/x",
+    ] {
+        assert_ne!(scratch.shell(line).status(), Some(0), "{line}");
+    }
+    for line in ["ls m/.shoal", "cat m/.shoal/stats", "cat m/.shoal/slow", "cd m/.shoal"] {
+        assert_ne!(run_as_user(&scratch, line).status(), Some(0), "{line}");
+    }
+    as_user(&scratch, "shoal stats m --json");
+    end(&scratch);
+    // A real one comes first.
+    scratch.shoal(["mkdir", "v:/.shoal"]).ok();
+    scratch.shoal(["mount", "v", "m"]).ok();
+    assert_eq!(scratch.shell("ls -A m m/.shoal").ok(), "m:\n.shoal\nd\nx\n\nm/.shoal:\n");
+    end(&scratch);
+}
+
+/// Documents that are open, more than are kept: whoever has an old one gets an error, and the
+/// server keeps no more.
+#[test]
+fn many_open_documents_end_the_oldest() {
+    let Some(scratch) = worked("rw") else { return };
+    let open = |_| fs::File::open(scratch.path("m/.shoal/stats")).expect("open");
+    let mut files: Vec<fs::File> = (0..100).map(open).collect();
+    let read = |file: &mut fs::File| file.read_to_string(&mut String::new());
+    assert!(read(&mut files[0]).is_err(), "pushed out");
+    assert!(read(&mut files[99]).is_ok_and(|len| len > 1000));
+    drop(files);
+    end(&scratch);
+}
+
+#[test]
+fn top_shows_who_does_what() {
+    let Some(scratch) = worked("allow_other") else { return };
+    scratch.shell("mkdir m/u && chmod 777 m/u").ok();
+    let load = "(sleep 0.3; for n in $(seq 300); do echo > m/u/f$n; done) & \
+                shoal top m --once --every 2 --json; wait";
+    let root = json(&scratch.shell(load).ok());
+    assert!(root["operations"]["create"]["count"].as_u64() > Some(100), "{root}");
+    assert_eq!(root["users"][0]["id"], 0);
+    assert!(root["users"][0]["requests"].as_f64() > Some(50.0), "{root}");
+    let names: Vec<_> = root["processes"].as_array().expect("a list").iter().collect();
+    assert!(names.iter().any(|row| row["name"] == "sh"), "{root}");
+    assert!(root["now"]["segments_free"].as_u64() > Some(0));
+    let user = json(&as_user(&scratch, "shoal top m --once --every 1 --json"));
+    assert!(user["users"].is_null() && user["operations"].is_object(), "{user}");
+    let text = scratch.shell("ls m/u > /dev/null & shoal top m --once --every 1").ok();
+    for part in [" operations/s   p50 ", "\nspace: ", "\nuser ", "\nprocess "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    scratch.shoal(["top", "."]).fails(2, &["is not in a mounted Shoal volume"]);
+    end(&scratch);
+}
+
+fn get(mut stream: impl Read + Write, path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("write");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("read");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    text.split_once("\r\n\r\n").expect("a body").1.to_owned()
+}
+
+/// Returns a port that is free now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    listener.local_addr().expect("address").port()
+}
+
+#[test]
+fn metrics_are_offered_by_http() {
+    let port = free_port();
+    let Some(scratch) = worked(&format!("slow=1us,metrics=:{port}")) else { return };
+    let ask = |path| get(TcpStream::connect(("127.0.0.1", port)).expect("connect"), path);
+    let metrics = ask("/metrics");
+    assert!(metrics.contains("shoal_operation_duration_seconds_count{operation=\"create\"} "));
+    let page = ask("/");
+    assert!(page.starts_with("<!doctype html>"));
+    // It asks nobody else.
+    let foreign = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(!foreign.contains("http:") && !foreign.contains("https:") && !foreign.contains("src="));
+    assert!(json(&ask("/stats.json"))["operations"]["create"]["buckets"].is_array());
+    assert_eq!(json(&ask("/health.json"))["status"], "ok");
+    let slow = json(&ask("/slow.json"));
+    assert!(slow["slow"][0]["seconds"].is_number(), "{slow}");
+    for whose in ["path", "pid", "uid"] {
+        assert!(slow["slow"][0].get(whose).is_none(), "of nobody's files: {slow}");
+    }
+    // The address is in use: the second mount is refused in a line.
+    scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
+    let address = format!("127.0.0.1:{port}");
+    let second = scratch.shoal(["mount", "w", "n", "--metrics", &address]);
+    second.fails(1, &[&address, "another program listens there"]);
+    assert!(!common::is_mount(&scratch.path("n")));
+    let socket = scratch.path("socket");
+    let unix = format!("unix:{}", socket.display());
+    scratch.shoal(["mount", "w", "n", "--metrics", &unix, "-o", "slow=1us"]).ok();
+    scratch.shell("ls n").ok();
+    let slow = json(&get(UnixStream::connect(&socket).expect("connect"), "/slow.json"));
+    assert_eq!(slow["slow"][0]["uid"], 0, "{slow}");
+    scratch.shoal(["umount", "n"]).ok();
+    assert!(!socket.exists());
+    scratch.shoal(["mount", "w", "n", "--metrics", "9500"]).fails(2, &["--metrics", "write :PORT"]);
+    end(&scratch);
+    // At once: nothing of the old server is left.
+    scratch.shoal(["mount", "v", "m", "--metrics", &format!(":{port}")]).ok();
+    end(&scratch);
+}
+
+/// The dashboard and the alerts use metrics that there are.
+#[test]
+fn dashboard_and_alerts_name_metrics_that_exist() {
+    let Some(scratch) = worked("rw") else { return };
+    scratch.shoal(["generate", "grafana", "out"]).ok();
+    let metrics = scratch.shell("cat m/.shoal/metrics").ok();
+    let alerts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/shoal-alerts.yml");
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/monitoring.md");
+    for file in [scratch.path("out/shoal-dashboard.json"), alerts.into(), manual.into()] {
+        let text = fs::read_to_string(&file).expect("read");
+        let is_word = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        let words = text.split(|letter| !is_word(letter));
+        let names: Vec<&str> = words.filter(|word| word.starts_with("shoal_")).collect();
+        assert!(names.len() > 5, "{}", file.display());
+        for name in names {
+            let is_there = ["{", " "].iter().any(|end| metrics.contains(&format!("\n{name}{end}")))
+                || metrics.contains(&format!("# TYPE {name} "));
+            assert!(is_there, "{name} of {}", file.display());
+        }
+    }
+    end(&scratch);
+}

@@ -1,0 +1,208 @@
+//! Users and processes: the load of each, counted only while somebody watches.
+//!
+//! There may be any number of users and processes, so each table is a *space-saving* sketch
+//! (Metwally, Agrawal, El Abbadi, 2005): it has [`ROWS`] rows; a key without a row takes the row
+//! with the fewest requests, and begins with their number as its possible error. A key with more
+//! than one in [`ROWS`] of all requests always has a row. There are [`PARTS`] of each table, so
+//! that threads rarely wait for each other; a reader adds them up.
+
+use crate::observe::Answered;
+use crate::protocol::Opcode;
+use crate::protocol::wire::InHeader;
+use parking_lot::Mutex;
+use shoal::raw::shard::shard;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Rows of a table.
+pub const ROWS: usize = 64;
+/// Parts of a table.
+pub const PARTS: usize = 8;
+/// Time for which requests are counted after somebody has looked.
+const WATCH: Duration = Duration::from_secs(15);
+
+/// The load of a user or process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// User, or thread of the caller.
+    pub key: u32,
+    /// User of the last request.
+    pub uid: u32,
+    /// Number of requests.
+    pub requests: u64,
+    /// How many of them may be those of others.
+    pub uncertain: u64,
+    /// Time that they took, in nanoseconds.
+    pub took_ns: u64,
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+impl Load {
+    fn add(&mut self, other: &Load) {
+        self.uid = other.uid;
+        self.requests += other.requests;
+        self.uncertain += other.uncertain;
+        self.took_ns += other.took_ns;
+        self.read += other.read;
+        self.written += other.written;
+    }
+}
+
+/// A table with a bounded number of rows.
+#[derive(Default)]
+struct Sketch(Vec<Load>);
+
+impl Sketch {
+    fn add(&mut self, load: &Load) {
+        if let Some(row) = self.0.iter_mut().find(|row| row.key == load.key) {
+            return row.add(load);
+        }
+        if self.0.len() < ROWS {
+            self.0.push(*load);
+            return;
+        }
+        if let Some(least) = self.0.iter_mut().min_by_key(|row| row.requests) {
+            let before = least.requests;
+            *least = *load;
+            least.requests += before;
+            least.uncertain = before;
+        }
+    }
+}
+
+/// Tables of users and processes.
+#[derive(Default)]
+struct Part {
+    users: Sketch,
+    processes: Sketch,
+}
+
+/// Users and processes of a mount.
+pub struct Top {
+    begun: Instant,
+    /// Time since `begun` up to which requests are counted, in nanoseconds.
+    watched_until: AtomicU64,
+    parts: [Mutex<Part>; PARTS],
+}
+
+impl Default for Top {
+    fn default() -> Top {
+        let parts = std::array::from_fn(|_| Mutex::default());
+        Top { begun: Instant::now(), watched_until: AtomicU64::new(0), parts }
+    }
+}
+
+impl Top {
+    fn since_begin(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.begun).as_nanos() as u64
+    }
+
+    /// Returns whether somebody watches at a time.
+    #[inline]
+    pub fn is_watched(&self, at: Instant) -> bool {
+        let until = self.watched_until.load(Ordering::Relaxed);
+        until != 0 && self.since_begin(at) < until
+    }
+
+    /// Watches for some time from now on, with empty tables unless somebody watches already.
+    /// Returns whether somebody did.
+    pub fn watch(&self) -> bool {
+        let now = Instant::now();
+        let was = self.is_watched(now);
+        if !was {
+            self.parts.iter().for_each(|part| *part.lock() = Part::default());
+        }
+        self.watched_until.store(self.since_begin(now + WATCH), Ordering::Relaxed);
+        was
+    }
+
+    /// Counts a request.
+    pub fn count(&self, header: &InHeader, answered: &Answered) {
+        let moved = |op| if answered.op == op { answered.bytes } else { 0 };
+        let load = Load {
+            key: header.uid,
+            uid: header.uid,
+            requests: 1,
+            uncertain: 0,
+            took_ns: answered.took_ns,
+            read: moved(Opcode::Read),
+            written: moved(Opcode::Write),
+        };
+        let part = &mut *self.parts[shard() % PARTS].lock();
+        part.users.add(&load);
+        part.processes.add(&Load { key: header.pid, ..load });
+    }
+
+    /// Returns the users with the most requests, the most first.
+    pub fn users(&self) -> Vec<Load> {
+        self.merged(|part| &part.users)
+    }
+
+    /// Returns the processes with the most requests, the most first.
+    pub fn processes(&self) -> Vec<Load> {
+        self.merged(|part| &part.processes)
+    }
+
+    fn merged(&self, table: impl Fn(&Part) -> &Sketch) -> Vec<Load> {
+        let mut all = HashMap::<u32, Load>::new();
+        for part in &self.parts {
+            for row in &table(&part.lock()).0 {
+                let sum = all.entry(row.key).or_insert(Load { key: row.key, ..Load::default() });
+                sum.add(row);
+            }
+        }
+        let mut rows: Vec<Load> = all.into_values().collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.requests), row.key));
+        rows.truncate(ROWS);
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(op: Opcode, bytes: u64) -> Answered {
+        Answered { op, took_ns: 10, errno: 0, bytes }
+    }
+
+    #[test]
+    fn a_hundred_thousand_processes_take_no_more_rows_and_hide_nobody() {
+        let top = Top::default();
+        assert!(!top.is_watched(Instant::now()));
+        assert!(!top.watch());
+        assert!(top.is_watched(Instant::now()) && top.watch());
+        for n in 0..100_000 {
+            let header = InHeader { uid: n % 1000, pid: n, ..InHeader::default() };
+            top.count(&header, &answered(Opcode::Lookup, 0));
+            if n % 10 == 0 {
+                let header = InHeader { uid: 7777, pid: 1 << 30, ..InHeader::default() };
+                top.count(&header, &answered(Opcode::Write, 5));
+            }
+        }
+        let (users, processes) = (top.users(), top.processes());
+        assert_eq!((users.len(), processes.len()), (ROWS, ROWS));
+        assert!(top.parts.iter().all(|part| part.lock().processes.0.len() <= ROWS));
+        let process = processes[0];
+        assert_eq!((process.key, process.uid), (1 << 30, 7777));
+        let sure = process.requests - process.uncertain;
+        assert!(sure <= 10_000 && process.requests >= 10_000, "{process:?}");
+        assert!(process.written >= 5 * sure && process.read == 0);
+        assert_eq!(users[0].key, 7777);
+    }
+
+    #[test]
+    fn watching_again_after_a_pause_begins_anew() {
+        let top = Top::default();
+        top.watch();
+        top.count(&InHeader::default(), &answered(Opcode::Read, 3));
+        assert_eq!((top.users()[0].read, top.users()[0].requests), (3, 1));
+        top.watched_until.store(1, Ordering::Relaxed);
+        assert!(!top.is_watched(Instant::now()) && !top.watch());
+        assert!(top.users().is_empty());
+    }
+}

@@ -1,0 +1,176 @@
+//! Reports as JSON. Durations are in seconds, sizes in bytes; a histogram is a list of its buckets
+//! that are not empty, each with its upper bound and its count.
+
+use crate::observe::label;
+use crate::observe::slow::Slow;
+use crate::report::health::{self, Health};
+use crate::session::Session;
+use crate::stats::Stat;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use shoal::raw::{Timed, Timing, timing_bucket_end};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Durations of an operation.
+#[derive(Serialize)]
+struct Operation {
+    count: u64,
+    errors: u64,
+    bytes: u64,
+    seconds: f64,
+    p50: f64,
+    p99: f64,
+    #[serde(rename = "p99.9")]
+    p999: f64,
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Operation {
+    fn new(timing: &Timing) -> Operation {
+        let quantile = |share| seconds(timing.quantile_ns(share));
+        let buckets = timing.buckets().map(|(bucket, n)| (seconds(timing_bucket_end(bucket)), n));
+        Operation {
+            count: timing.count(),
+            errors: timing.errors,
+            bytes: timing.bytes,
+            seconds: seconds(timing.total_ns),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            buckets: buckets.collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Stats {
+    version: &'static str,
+    directory: Option<String>,
+    source: Option<String>,
+    time: f64,
+    uptime: f64,
+    counters: BTreeMap<String, u64>,
+    now: BTreeMap<String, u64>,
+    space: Space,
+    operations: BTreeMap<String, Operation>,
+    volume: BTreeMap<&'static str, Operation>,
+    slow: u64,
+    health: Health,
+}
+
+#[derive(Serialize)]
+struct Space {
+    bytes_total: u64,
+    bytes_available: u64,
+    inodes_used: u64,
+    inodes_free: u64,
+}
+
+/// Returns counters, gauges, operations and health as an object.
+pub fn stats(session: &Session) -> String {
+    let volume = &session.volume;
+    let (all, space) = (Stat::all(&volume.info()), volume.statfs());
+    let of = |gauge| {
+        let some = all.iter().filter(|stat| stat.gauge == gauge);
+        some.map(|stat| (stat.name.to_string(), stat.value)).collect()
+    };
+    let (operations, config) = (session.observer.operations(), session.observer.config.get());
+    let inside = Timed::ALL.iter().map(|kind| (kind.name(), volume.maintenance().timing(*kind)));
+    line(&Stats {
+        version: env!("CARGO_PKG_VERSION"),
+        directory: config.map(|config| config.directory.to_string_lossy().into_owned()),
+        source: config.map(|config| config.source.clone()),
+        time: since_1970(SystemTime::now()),
+        uptime: session.observer.begun().elapsed().as_secs_f64(),
+        counters: of(false),
+        now: of(true),
+        space: Space {
+            bytes_total: space.bytes_total,
+            bytes_available: space.bytes_available,
+            inodes_used: space.inodes_used,
+            inodes_free: space.inodes_free,
+        },
+        operations: operations.iter().map(|(op, t)| (label(*op), Operation::new(t))).collect(),
+        volume: inside.map(|(name, timing)| (name, Operation::new(&timing))).collect(),
+        slow: session.observer.slow.count(),
+        health: health::of(session),
+    })
+}
+
+/// Returns the slow requests that are kept, the newest first. `whose`: with paths and callers.
+pub fn slow(session: &Session, whose: bool) -> String {
+    let log = &session.observer.slow;
+    let kept: Vec<Value> = log.kept().iter().map(|slow| slow_request(slow, whose)).collect();
+    line(&json!({ "threshold": threshold(session), "count": log.count(), "slow": kept }))
+}
+
+/// Returns the least duration of a slow request.
+fn threshold(session: &Session) -> Option<f64> {
+    let ns = session.observer.slow.from_ns();
+    (ns != u64::MAX).then_some(seconds(ns))
+}
+
+fn slow_request(slow: &Slow, whose: bool) -> Value {
+    let waited: Map<String, Value> =
+        slow.phases().map(|(phase, ns)| (phase.name().to_owned(), json!(seconds(ns)))).collect();
+    let mut request = json!({
+        "number": slow.number,
+        "time": since_1970(slow.at),
+        "operation": slow.op,
+        "inode": slow.ino.0,
+        "errno": slow.errno,
+        "seconds": seconds(slow.took_ns),
+        "waited": waited,
+    });
+    if whose && let Some(request) = request.as_object_mut() {
+        let path = slow.path.as_deref().map(|path| String::from_utf8_lossy(path).into_owned());
+        request.insert("path".into(), json!(path));
+        request.insert("pid".into(), json!(slow.pid));
+        request.insert("uid".into(), json!(slow.uid));
+    }
+    request
+}
+
+/// Returns the options of the mount and facts of the volume.
+pub fn config(session: &Session) -> String {
+    let info = session.volume.info();
+    let config = session.observer.config.get();
+    line(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "directory": config.map(|config| config.directory.to_string_lossy()),
+        "source": config.map(|config| &config.source),
+        "options": config.map(|config| &config.options),
+        "slow": threshold(session),
+        "volume": {
+            "id": info.id,
+            "format": info.version,
+            "features": info.features,
+            "compression": info.compression,
+            "inode_size": info.inode_size,
+            "segment_size": info.segment_size,
+            "segments": info.segments,
+            "claim": info.claim,
+        },
+    }))
+}
+
+/// Returns the health.
+pub fn health(session: &Session) -> String {
+    line(&health::of(session))
+}
+
+fn line(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value);
+    // No map here has keys that are not strings, so it does not fail.
+    text.map_or_else(|error| format!("{{\"error\": \"{error}\"}}\n"), |text| text + "\n")
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn since_1970(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

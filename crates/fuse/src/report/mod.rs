@@ -1,0 +1,92 @@
+//! Reports about a mount: what programs and people read of it, in `.shoal/` and by HTTP.
+//!
+//! | file | module |
+//! | --- | --- |
+//! | counters, operations, health, slow requests as JSON | [`json`] |
+//! | the same for Prometheus and OpenMetrics | [`metrics`] |
+//! | the server that offers them, and a page that shows them | [`http`], [`pages`] |
+//!
+//! A report is a view of counters that go on meanwhile: its parts are read one after the other.
+
+pub mod health;
+pub mod http;
+pub mod json;
+pub mod metrics;
+pub mod pages;
+
+use crate::session::Session;
+use metrics::Format;
+
+/// A page of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// Counters, gauges, operations.
+    Stats,
+    /// The same as text for Prometheus.
+    Metrics,
+    /// Slow requests.
+    Slow,
+    /// Options of the mount, facts of the volume.
+    Config,
+    /// Problems, if there are any.
+    Health,
+}
+
+impl Page {
+    /// All pages.
+    pub const ALL: [Page; 5] = [Page::Stats, Page::Metrics, Page::Slow, Page::Config, Page::Health];
+
+    /// Returns the name of its file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Page::Stats => "stats",
+            Page::Metrics => "metrics",
+            Page::Slow => "slow",
+            Page::Config => "config",
+            Page::Health => "health",
+        }
+    }
+
+    /// Returns the text of this moment, for somebody who may know everything about the mount.
+    pub fn text(self, session: &Session) -> Vec<u8> {
+        match self {
+            Page::Stats => json::stats(session).into_bytes(),
+            Page::Metrics => metrics::text(session, Format::Prometheus).into_bytes(),
+            Page::Slow => json::slow(session, true).into_bytes(),
+            Page::Config => json::config(session).into_bytes(),
+            Page::Health => json::health(session).into_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Rules;
+    use shoal::raw::{Ino, MkfsOptions, OpenOptions, Volume};
+    use std::sync::Arc;
+
+    /// The session of a fresh volume that is mounted nowhere.
+    pub(super) fn session(name: &str) -> Session {
+        let path = std::env::temp_dir().join(format!("shoal-report-{name}-{}", std::process::id()));
+        let wish = MkfsOptions { size: 64 << 20, ..MkfsOptions::default() };
+        shoal::raw::mkfs(&path, &wish).unwrap();
+        let volume = Arc::new(Volume::open(&path, &OpenOptions::default()).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        Session::new(volume, Rules::default(), Ino::ROOT, Arc::default())
+    }
+
+    #[test]
+    fn pages_of_json_are_objects() {
+        let session = session("json");
+        for page in Page::ALL.into_iter().filter(|page| *page != Page::Metrics) {
+            let text = page.text(&session);
+            let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            assert!(value.is_object() && text.ends_with(b"}\n"), "{}", page.name());
+        }
+        let stats: serde_json::Value = serde_json::from_str(&json::stats(&session)).unwrap();
+        assert!(stats["volume"]["device_write"]["count"].as_u64().unwrap() > 0, "{stats}");
+        assert!(stats["now"]["segments"].as_u64().unwrap() > 0);
+        assert_eq!(stats["health"]["status"], "ok");
+    }
+}
