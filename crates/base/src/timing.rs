@@ -93,8 +93,11 @@ impl Row {
 /// Histograms of several kinds of durations.
 pub struct Timings {
     kinds: usize,
-    shards: Box<[CachePadded<OnceLock<Box<[Row]>>>]>,
+    shards: Box<[CachePadded<Shard>]>,
 }
+
+/// Histograms of one shard, by kind.
+type Shard = OnceLock<Box<[Row]>>;
 
 impl Timings {
     /// Makes histograms for kinds 0 to `kinds - 1`. The memory of a shard is allocated when one of

@@ -32,7 +32,7 @@ pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::HelperArgs;
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TrimArgs};
 pub use list::{LsArgs, When};
-pub use mount::{LogLevel, MountArgs, RemountArgs, UmountArgs};
+pub use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, UmountArgs};
 pub use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };

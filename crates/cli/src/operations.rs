@@ -135,7 +135,7 @@ mod tests {
     fn a_table_has_columns() {
         let operations = [operation("lookup", &[1000; 200]), operation("fsync", &[4_000_000])];
         let table = table(&operations, None);
-        assert_eq!(table[0], "operation  count  errors      p50      p99    p99.9  bytes");
+        assert_eq!(table[0], "operation  count  errors      p50      p99    p99.9    bytes");
         assert!(table[1].starts_with("lookup       200       0  1.02 us"), "{}", table[1]);
         assert!(table[2].starts_with("fsync          1       0  4.19 ms"), "{}", table[2]);
         let rates = super::table(&operations, Some(2.0));

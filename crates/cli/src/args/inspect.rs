@@ -13,7 +13,8 @@ OUTPUT:
   For a mounted volume, two tables follow: one of the requests that the kernel has sent, by
   operation, and one of the work inside the volume (operations of the device, waits for the journal,
   checkpoints). A row has the number, how many failed, and the durations that a half, 99% and 99.9%
-  of them did not exceed, to within an eighth. A lookup of a name that does not exist has not failed.
+  of them did not exceed, to within an eighth. That there is no such name (lookup), attribute or
+  ioctl is no failure.
 
   With --json, one object; with --every, one a line:
 

@@ -19,6 +19,7 @@ MOUNT OPTIONS:
     force             as --force
     log=FILE          as --log
     log_level=LEVEL   as --log-level
+    log_format=FORMAT as --log-format
     keeper=auto|on|off
                       whether programs on the mount live on when its server dies (see KEEPER)
 
@@ -177,12 +178,24 @@ pub struct MountArgs {
     /// Least severity that is logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
+    /// Form of the log's lines
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
     /// Report on standard output when the mount is usable, to the process that started this one
     #[arg(long, hide = true, requires = "foreground")]
     pub report_ready: bool,
     /// Serve for a keeper, whose socket is standard input; its standing with the kernel's killer
     #[arg(long, hide = true, requires = "foreground", value_name = "OOM_SCORE_ADJ")]
     pub kept: Option<String>,
+}
+
+/// Form of the log's lines.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// Words for people
+    Text,
+    /// An object of JSON, with the time, for programs that collect logs
+    Json,
 }
 
 /// Least severity that is logged.

@@ -2,113 +2,124 @@
 
 use serde_json::{Value, json};
 
-/// A panel: title, unit of Grafana, queries with their legends.
+/// A panel: title, unit of Grafana, queries.
 struct Panel {
     title: &'static str,
     unit: &'static str,
-    queries: &'static [(&'static str, &'static str)],
+    queries: &'static [Query],
 }
+
+/// A query, with its legend.
+enum Query {
+    /// A gauge.
+    Now(&'static str, &'static str),
+    /// The rate of a counter.
+    Rate(&'static str, &'static str),
+    /// The rates of a counter, by a label.
+    RateBy(&'static str, &'static str),
+    /// A share of the durations in a histogram, 0 to 1.
+    Share(&'static str, f64, &'static str),
+    /// As [`Query::Share`], by a label.
+    ShareBy(&'static str, f64, &'static str),
+}
+
+impl Query {
+    /// Returns the text of the query, and its legend.
+    fn text(&self) -> (String, String) {
+        const OF: &str = "{instance=~\"$instance\"}";
+        const IN: &str = "[$__rate_interval]";
+        let label = |label: &str| format!("{{{{{label}}}}}");
+        match self {
+            Query::Now(metric, legend) => (format!("{metric}{OF}"), (*legend).into()),
+            Query::Rate(metric, legend) => (format!("rate({metric}{OF}{IN})"), (*legend).into()),
+            Query::RateBy(metric, by) => {
+                (format!("sum by ({by}) (rate({metric}{OF}{IN}))"), label(by))
+            }
+            Query::Share(metric, share, legend) => {
+                let rates = format!("sum by (le) (rate({metric}_bucket{OF}{IN}))");
+                (format!("histogram_quantile({share}, {rates})"), (*legend).into())
+            }
+            Query::ShareBy(metric, share, by) => {
+                let rates = format!("sum by (le, {by}) (rate({metric}_bucket{OF}{IN}))");
+                (format!("histogram_quantile({share}, {rates})"), label(by))
+            }
+        }
+    }
+}
+
+const OPERATION: &str = "shoal_operation_duration_seconds";
+const DEVICE: &str = "shoal_device_io_duration_seconds";
 
 const PANELS: [Panel; 10] = [
     Panel {
         title: "Operations",
         unit: "ops",
-        queries: &[(
-            "sum by (operation) (rate(shoal_operation_duration_seconds_count{$M}[$__rate_interval]))",
-            "{{operation}}",
-        )],
+        queries: &[Query::RateBy("shoal_operation_duration_seconds_count", "operation")],
     },
     Panel {
         title: "Latency of operations",
         unit: "s",
         queries: &[
-            (
-                "histogram_quantile(0.5, sum by (le) (rate(shoal_operation_duration_seconds_bucket{$M}[$__rate_interval])))",
-                "p50",
-            ),
-            (
-                "histogram_quantile(0.99, sum by (le) (rate(shoal_operation_duration_seconds_bucket{$M}[$__rate_interval])))",
-                "p99",
-            ),
-            (
-                "histogram_quantile(0.999, sum by (le) (rate(shoal_operation_duration_seconds_bucket{$M}[$__rate_interval])))",
-                "p99.9",
-            ),
+            Query::Share(OPERATION, 0.5, "p50"),
+            Query::Share(OPERATION, 0.99, "p99"),
+            Query::Share(OPERATION, 0.999, "p99.9"),
         ],
     },
     Panel {
         title: "99% of each operation within",
         unit: "s",
-        queries: &[(
-            "histogram_quantile(0.99, sum by (le, operation) (rate(shoal_operation_duration_seconds_bucket{$M}[$__rate_interval])))",
-            "{{operation}}",
-        )],
+        queries: &[Query::ShareBy(OPERATION, 0.99, "operation")],
     },
     Panel {
-        title: "Errors",
+        title: "Errors of operations, and of the device",
         unit: "ops",
         queries: &[
-            (
-                "sum by (operation) (rate(shoal_operation_errors_total{$M}[$__rate_interval])) > 0",
-                "{{operation}}",
-            ),
-            (
-                "sum by (kind) (rate(shoal_device_io_errors_total{$M}[$__rate_interval])) > 0",
-                "device {{kind}}",
-            ),
+            Query::RateBy("shoal_operation_errors_total", "operation"),
+            Query::RateBy("shoal_device_io_errors_total", "kind"),
         ],
     },
     Panel {
         title: "Device: bytes",
         unit: "Bps",
-        queries: &[(
-            "sum by (kind) (rate(shoal_device_io_bytes_total{$M}[$__rate_interval]))",
-            "{{kind}}",
-        )],
+        queries: &[Query::RateBy("shoal_device_io_bytes_total", "kind")],
     },
     Panel {
         title: "Device: 99% of operations within",
         unit: "s",
-        queries: &[(
-            "histogram_quantile(0.99, sum by (le, kind) (rate(shoal_device_io_duration_seconds_bucket{$M}[$__rate_interval])))",
-            "{{kind}}",
-        )],
+        queries: &[Query::ShareBy(DEVICE, 0.99, "kind")],
     },
     Panel {
         title: "Journal and checkpoints",
         unit: "s",
         queries: &[
-            (
-                "histogram_quantile(0.99, sum by (le) (rate(shoal_journal_wait_duration_seconds_bucket{$M}[$__rate_interval])))",
-                "fsync waits (p99)",
-            ),
-            (
-                "rate(shoal_checkpoint_duration_seconds_sum{$M}[$__rate_interval])",
-                "share of time in checkpoints",
-            ),
+            Query::Share("shoal_journal_wait_duration_seconds", 0.99, "fsync waits (p99)"),
+            Query::Rate("shoal_checkpoint_duration_seconds_sum", "share of time in checkpoints"),
         ],
     },
     Panel {
         title: "Space",
         unit: "bytes",
         queries: &[
-            ("shoal_volume_available_bytes{$M}", "available"),
-            ("shoal_volume_size_bytes{$M}", "size"),
-            ("shoal_live_bytes{$M}", "live"),
+            Query::Now("shoal_volume_available_bytes", "available"),
+            Query::Now("shoal_volume_size_bytes", "size"),
+            Query::Now("shoal_live_bytes", "live"),
         ],
     },
     Panel {
         title: "Memory",
         unit: "bytes",
-        queries: &[("shoal_resident_bytes{$M}", "server"), ("shoal_cache_bytes{$M}", "metadata")],
+        queries: &[
+            Query::Now("shoal_resident_bytes", "server"),
+            Query::Now("shoal_cache_bytes", "metadata"),
+        ],
     },
     Panel {
         title: "Slow operations, and reads that missed the memory",
         unit: "ops",
         queries: &[
-            ("rate(shoal_slow_operations_total{$M}[$__rate_interval])", "slow operations"),
-            ("rate(shoal_node_reads_total{$M}[$__rate_interval])", "tree nodes read"),
-            ("rate(shoal_inode_block_reads_total{$M}[$__rate_interval])", "inode blocks read"),
+            Query::Rate("shoal_slow_operations_total", "slow operations"),
+            Query::Rate("shoal_node_reads_total", "tree nodes read"),
+            Query::Rate("shoal_inode_block_reads_total", "inode blocks read"),
         ],
     },
 ];
@@ -139,8 +150,8 @@ fn panel(at: usize, panel: &Panel) -> Value {
         .queries
         .iter()
         .zip('A'..)
-        .map(|((query, legend), letter)| {
-            let query = query.replace("$M", "instance=~\"$instance\"");
+        .map(|(query, letter)| {
+            let (query, legend) = query.text();
             json!({ "refId": letter.to_string(), "expr": query, "legendFormat": legend })
         })
         .collect();

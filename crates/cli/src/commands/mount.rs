@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use shoal_fuse::MountOptions;
 
-use crate::args::{HelperArgs, LogLevel, MountArgs, UmountArgs};
+use crate::args::{HelperArgs, LogFormat, LogLevel, MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY};
@@ -62,6 +62,7 @@ pub fn helper(args: &HelperArgs) -> Result<u8> {
         metrics: None,
         log: None,
         log_level: LogLevel::Info,
+        log_format: LogFormat::Text,
         report_ready: false,
         kept: None,
     };
@@ -132,6 +133,7 @@ impl Plan {
             force: args.force,
             log: args.log.as_deref().map(absolute),
             log_level: args.log_level,
+            log_format: args.log_format,
             keeper: KeeperWish::Auto,
         };
         for list in &args.options {
@@ -161,6 +163,11 @@ impl Plan {
         match option.split_once('=') {
             None if option == "force" => self.force = true,
             Some(("log", file)) if !file.is_empty() => self.log = Some(absolute(Path::new(file))),
+            Some(("log_format", format)) => {
+                self.log_format = clap::ValueEnum::from_str(format, true).map_err(|_| {
+                    Failure::usage(format!("mount option \"{option}\""), "needs text or json")
+                })?;
+            }
             Some(("log_level", level)) => {
                 self.log_level = clap::ValueEnum::from_str(level, true).map_err(|_| {
                     let levels = "needs error, warn, info, debug or trace";
@@ -252,14 +259,14 @@ fn server_arguments(plan: &Plan, args: &MountArgs) -> Vec<std::ffi::OsString> {
     if let Some(log) = &plan.log {
         arguments.extend(["--log".into(), log.into()]);
     }
-    arguments.extend(["--log-level".into(), log_level_name(plan.log_level).into()]);
+    arguments.extend(["--log-level".into(), name_of(plan.log_level).into()]);
+    arguments.extend(["--log-format".into(), name_of(plan.log_format).into()]);
     arguments.extend(["--".into(), plan.volume.clone().into(), plan.directory.clone().into()]);
     arguments
 }
 
-fn log_level_name(level: LogLevel) -> String {
-    use clap::ValueEnum;
-    level.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+fn name_of(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -278,13 +285,13 @@ mod tests {
     #[test]
     fn options_come_together() {
         let args = args(
-            "shoal mount v /d -o ro,cache=1M,log=/l,log_level=debug -o allow_other --cache 2M",
+            "shoal mount v /d -o ro,cache=1M,log=/l,log_level=debug,log_format=json -o allow_other --cache 2M",
         );
         let plan = Plan::new(&args, false).expect("good options");
         assert!(plan.options.read_only && plan.options.allow_other);
         assert_eq!(plan.options.cache_bytes, 2 << 20);
         assert_eq!(plan.log.as_deref(), Some(Path::new("/l")));
-        assert_eq!(plan.log_level, LogLevel::Debug);
+        assert_eq!((plan.log_level, plan.log_format), (LogLevel::Debug, LogFormat::Json));
         assert!(plan.volume.is_absolute());
     }
 
@@ -302,7 +309,7 @@ mod tests {
     fn the_server_gets_the_same_plan() {
         let args = args(
             "shoal mount v /d -o ro,noexec --threads 3 --cache 1M --metrics :9500 --log l \
-             --log-level trace --force",
+             --log-level trace --log-format json --force",
         );
         let plan = Plan::new(&args, false).expect("good options");
         assert!(plan.force);
@@ -315,5 +322,6 @@ mod tests {
         assert_eq!(again.options, plan.options);
         assert_eq!((&again.volume, &again.log), (&plan.volume, &plan.log));
         assert_eq!((again.log_level, again.force), (plan.log_level, plan.force));
+        assert_eq!((again.log_format, plan.log_format), (LogFormat::Json, LogFormat::Json));
     }
 }

@@ -28,7 +28,7 @@ use shoal_fuse::{Mount, MountOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::LogLevel;
+use crate::args::{LogFormat, LogLevel};
 use crate::commands::end::Teller;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
@@ -51,6 +51,8 @@ pub struct Plan {
     pub log: Option<PathBuf>,
     /// Least severity that is logged.
     pub log_level: LogLevel,
+    /// Form of the log's lines.
+    pub log_format: LogFormat,
     /// The wish that programs on the mount outlive its server.
     pub keeper: KeeperWish,
 }
@@ -153,7 +155,7 @@ fn begin(plan: &Plan, report: bool) -> Result<()> {
         // been done already.
         let _ = rustix::process::setsid();
     }
-    logging::start(destination(plan, report)?, plan.log_level);
+    logging::start(destination(plan, report)?, plan.log_level, plan.log_format);
     Ok(())
 }
 

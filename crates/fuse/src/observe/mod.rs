@@ -13,7 +13,7 @@ pub mod slow;
 pub mod top;
 
 use crate::protocol::wire::ReadIn;
-use crate::protocol::{Opcode, Reply, Request};
+use crate::protocol::{Errno, Opcode, Reply, Request};
 use shoal::raw::{Timing, Timings, phase};
 use slow::SlowLog;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ impl Observer {
         let took = begun.elapsed();
         let errno = if let Reply::Error(errno) = reply { errno.0 } else { 0 };
         let bytes = moved(op, request, reply);
-        self.operations.record(op as usize, took, errno != 0, bytes);
+        self.operations.record(op as usize, took, is_failure(errno), bytes);
         let took_ns = took.as_nanos() as u64;
         let answered = Answered { op, took_ns, errno, bytes };
         if self.top.is_watched(begun) {
@@ -129,6 +129,15 @@ impl Observer {
     pub fn begun(&self) -> Instant {
         self.begun
     }
+}
+
+/// Returns whether an errno says that a request has failed. Otherwise it is an ordinary answer: no
+/// such attribute (the kernel asks for each file), no such ioctl (each `isatty` is one), never ask
+/// again.
+#[inline]
+fn is_failure(errno: i32) -> bool {
+    let answers = [Errno::ENODATA, Errno::ENOTTY, Errno::ENOSYS];
+    errno != 0 && !answers.contains(&Errno(errno))
 }
 
 /// Returns the bytes of data that a request has moved.
@@ -158,7 +167,6 @@ pub fn label(op: Opcode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Errno;
     use crate::protocol::wire::InHeader;
     use zerocopy::IntoBytes;
 
@@ -185,13 +193,18 @@ mod tests {
         assert!(end(Opcode::Read, Reply::Body(100)).is_none());
         assert!(end(Opcode::Read, Reply::Error(Errno::EIO)).is_none());
         assert!(end(Opcode::Forget, Reply::Silent).is_none());
+        assert!(end(Opcode::Getxattr, Reply::Error(Errno::ENODATA)).is_none());
         let found: Vec<_> = observer
             .operations()
             .into_iter()
             .map(|(op, timing)| (op, timing.count(), timing.errors, timing.bytes))
             .collect();
-        let wanted =
-            [(Opcode::Forget, 1, 0, 0), (Opcode::Read, 2, 1, 100), (Opcode::Write, 1, 0, 300)];
+        let wanted = [
+            (Opcode::Forget, 1, 0, 0),
+            (Opcode::Read, 2, 1, 100),
+            (Opcode::Write, 1, 0, 300),
+            (Opcode::Getxattr, 1, 0, 0),
+        ];
         assert_eq!(found, wanted);
     }
 }

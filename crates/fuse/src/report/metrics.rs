@@ -145,7 +145,7 @@ fn operations(session: &Session, out: &mut Text) {
     for (op, timing) in &all {
         out.histogram(name, Some(("operation", op)), timing);
     }
-    out.family("shoal_operation_errors", Kind::Counter, "", "Requests answered with an errno.");
+    out.family("shoal_operation_errors", Kind::Counter, "", "Requests that have failed.");
     for (op, timing) in &all {
         out.sample("shoal_operation_errors_total", &[("operation", op)], timing.errors);
     }
