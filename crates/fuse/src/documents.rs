@@ -44,7 +44,7 @@ struct State {
 impl Documents {
     /// Keeps the numbers of nodes apart from those of a server before this one, which are `ESTALE`.
     pub fn inherit(&self) {
-        self.0.lock().made = crate::tokens::first_number();
+        self.0.lock().made = crate::calls::first_number();
     }
 
     /// Makes a document, with one reference of the kernel.

@@ -8,13 +8,13 @@
 //! *Attributes and listings.* The dead server may have owed the kernel a notice of a change that it
 //! had made. So the kernel forgets the attributes of all inodes in the last records.
 //!
-//! A thread of its own does both, because the kernel may let it wait for an inode that is being
-//! evicted.
+//! A thread of its own talks to the kernel, which may let it wait for an inode that is being evicted
+//! ([`crate::transport`], `apart.rs`). Another one frees what is not in use.
 
 use crate::protocol::notify::Notification;
 use parking_lot::{Condvar, Mutex};
 use shoal::raw::Ino;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Room for a notice about an inode.
 const MESSAGE: usize = 64;
@@ -28,7 +28,12 @@ pub struct Inherited {
 
 #[derive(Default)]
 struct State {
+    /// To be asked about.
     queue: VecDeque<Ino>,
+    /// Asked about, and not known.
+    unknown: VecDeque<Ino>,
+    /// Answers that somebody waits for.
+    waiting: HashMap<Ino, Option<bool>>,
     closed: bool,
 }
 
@@ -38,7 +43,7 @@ impl Inherited {
         let mut state = self.state.lock();
         if !state.closed {
             state.queue.push_back(ino);
-            self.wake.notify_one();
+            self.wake.notify_all();
         }
     }
 
@@ -47,21 +52,61 @@ impl Inherited {
         let mut state = self.state.lock();
         state.closed = true;
         state.queue.clear();
+        state.unknown.clear();
         self.wake.notify_all();
     }
 
-    /// Runs the thread: `knows` asks the kernel, and `unknown` is called for what it does not know.
-    pub fn run(&self, knows: impl Fn(Ino) -> bool, unknown: impl Fn(Ino)) {
+    /// Asks about an inode, and waits for the answer. After the end everything counts as known.
+    pub fn knows(&self, ino: Ino) -> bool {
+        let mut state = self.state.lock();
+        state.waiting.insert(ino, None);
+        state.queue.push_front(ino);
+        self.wake.notify_all();
+        loop {
+            match state.waiting.get(&ino) {
+                _ if state.closed => return true,
+                // Another one has taken the same answer.
+                None => return true,
+                Some(Some(known)) => {
+                    let known = *known;
+                    state.waiting.remove(&ino);
+                    return known;
+                }
+                Some(None) => self.wake.wait(&mut state),
+            }
+        }
+    }
+
+    /// Runs the thread that asks the kernel by `knows`.
+    pub fn run(&self, knows: impl Fn(Ino) -> bool) {
+        let mut state = self.state.lock();
+        while !state.closed {
+            let Some(ino) = state.queue.pop_front() else {
+                self.wake.wait(&mut state);
+                continue;
+            };
+            drop(state);
+            let known = knows(ino);
+            state = self.state.lock();
+            if let Some(answer) = state.waiting.get_mut(&ino) {
+                *answer = Some(known);
+            } else if !known && !state.closed {
+                state.unknown.push_back(ino);
+            }
+            self.wake.notify_all();
+        }
+    }
+
+    /// Runs the thread that calls `free` for each unlinked inode that the kernel does not know.
+    pub fn free_unknown(&self, free: impl Fn(Ino)) {
         loop {
             let mut state = self.state.lock();
-            while state.queue.is_empty() && !state.closed {
+            while state.unknown.is_empty() && !state.closed {
                 self.wake.wait(&mut state);
             }
-            let Some(ino) = state.queue.pop_front() else { return };
+            let Some(ino) = state.unknown.pop_front() else { return };
             drop(state);
-            if !knows(ino) {
-                unknown(ino);
-            }
+            free(ino);
         }
     }
 }
@@ -92,9 +137,9 @@ mod tests {
         let unknown = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             let (inherited, unknown) = (&inherited, &unknown);
-            scope.spawn(move || {
-                inherited.run(|ino| ino.0 % 2 == 0, |ino| unknown.lock().push(ino));
-            });
+            scope.spawn(move || inherited.run(|ino| ino.0 % 2 == 0));
+            scope.spawn(move || inherited.free_unknown(|ino| unknown.lock().push(ino)));
+            assert!(inherited.knows(Ino(8)) && !inherited.knows(Ino(9)));
             while unknown.lock().len() < 2 {
                 std::thread::yield_now();
             }
@@ -102,7 +147,9 @@ mod tests {
         });
         assert_eq!(*unknown.lock(), [Ino(1), Ino(3)]);
         inherited.ask(Ino(5));
-        inherited.run(|_| panic!("closed"), |_| ());
+        inherited.run(|_| panic!("closed"));
+        inherited.free_unknown(|_| panic!("closed"));
+        assert!(inherited.knows(Ino(6)));
     }
 
     #[test]

@@ -46,6 +46,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for a client's request.
 const CLIENT_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for the exit of a server whose socket is closed.
+const EXIT_MAX: Duration = Duration::from_millis(50);
 /// A server that has served for so long was not ended by what it went on with.
 const HEALTHY: Duration = Duration::from_millis(200);
 
@@ -172,26 +174,23 @@ impl Keeper {
     fn serve(mut self, first: Server) -> Result<u8> {
         let mut server = first;
         loop {
-            let status = self.attend(&mut server);
+            let end = self.attend(&mut server);
             if self.ended.is_some() || (self.kept.is_none() && self.next.is_none()) {
-                return Ok(self.finish(status));
+                return Ok(self.finish(server.child.wait().ok()));
             }
-            let next = match self.replace(&server, status) {
+            let next = match self.replace(&server, end) {
                 Some(next) => next,
                 None => return Ok(self.give_up()),
             };
             let before = std::mem::replace(&mut server, next);
-            if status.is_none() {
-                self.stopped.push(before.child);
-            }
+            self.stopped.push(before.child);
             // Those that have exited since need not stay in the table of processes.
             self.stopped.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         }
     }
 
-    /// Attends to a server until it has ended, or may be replaced. Returns its exit status; `None`
-    /// if it has stopped and is about to exit.
-    fn attend(&mut self, server: &mut Server) -> Option<ExitStatus> {
+    /// Attends to a server until it has ended, or may be replaced.
+    fn attend(&mut self, server: &mut Server) -> End {
         loop {
             let ready = self.wait(server);
             for at in 0..self.signals.len() {
@@ -202,12 +201,11 @@ impl Keeper {
                 match keeping::receive(&server.socket) {
                     Ok(Some(message)) => {
                         if self.hear(message, server) {
-                            return None;
+                            return End::Stopped;
                         }
                         continue;
                     }
-                    // It is ending, if it has not ended yet.
-                    Ok(None) | Err(_) => return server.child.wait().ok(),
+                    Ok(None) | Err(_) => return End::Died(wait_for_exit(server)),
                 }
             }
             if ready.client {
@@ -285,11 +283,11 @@ impl Keeper {
         }
     }
 
-    /// Starts another server after one that has ended with `status`. `None`: there is no point.
-    fn replace(&mut self, before: &Server, status: Option<ExitStatus>) -> Option<Server> {
+    /// Starts another server after the end of one. `None`: there is no point.
+    fn replace(&mut self, before: &Server, end: End) -> Option<Server> {
         let directory = self.directory.display().to_string();
-        let is_takeover = status.is_none();
-        if let Some(status) = status {
+        let is_takeover = matches!(end, End::Stopped);
+        if let End::Died(status) = end {
             if let Some((_, client)) = self.next.take() {
                 reply(
                     &client,
@@ -383,6 +381,27 @@ impl Keeper {
     }
 }
 
+/// End of a server.
+enum End {
+    /// It has stopped for another one.
+    Stopped,
+    /// It has died; its exit status, if it is there already.
+    Died(Option<ExitStatus>),
+}
+
+/// The socket of a server is closed: it has ended, or is about to exit, but for threads that only
+/// wait in the kernel, perhaps for the next server. Returns the status, if it is there soon.
+fn wait_for_exit(server: &mut Server) -> Option<ExitStatus> {
+    let end = Instant::now() + EXIT_MAX;
+    loop {
+        match server.child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+            _ => return None,
+        }
+    }
+}
+
 /// Things to attend to.
 struct Ready {
     message: bool,
@@ -391,7 +410,8 @@ struct Ready {
 }
 
 /// Describes the end of a process.
-fn how(status: ExitStatus) -> String {
+fn how(status: Option<ExitStatus>) -> String {
+    let Some(status) = status else { return "a thread is still in the kernel".to_owned() };
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("signal {signal}"),
         (None, Some(code)) => format!("exit status {code}"),

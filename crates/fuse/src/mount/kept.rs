@@ -31,6 +31,7 @@ use crate::protocol::init::{HAS_EXPIRE_ONLY, HAS_RESEND, Wish};
 use crate::protocol::notify::Notification;
 use crate::session::Session;
 use crate::transport::Threads;
+use crate::transport::apart::take_own_descriptors;
 use crate::transport::device::{self, Kept, Task};
 use crate::transport::pause::Pause;
 use parking_lot::Mutex;
@@ -253,6 +254,7 @@ fn begin(
     let mut clones = copies.map_err(failed)?;
     let device = clones.remove(0);
     if inherited {
+        forget_recent(&session, &device, &threads).map_err(failed)?;
         find_out(&session, &device, &threads, &connection.pause).map_err(failed)?;
         resend(&device)?;
     }
@@ -281,7 +283,6 @@ fn begin(
 /// The kernel, as whoever has references that an earlier server has counted.
 struct Kernel {
     session: Weak<Session>,
-    device: OwnedFd,
 }
 
 impl Outside for Kernel {
@@ -292,7 +293,7 @@ impl Outside for Kernel {
     }
 
     fn knows(&self, ino: Ino) -> bool {
-        self.session.upgrade().is_some_and(|session| knows(&session, &self.device, ino))
+        self.session.upgrade().is_some_and(|session| session.inherited.knows(ino))
     }
 }
 
@@ -315,8 +316,7 @@ fn resend(device: &OwnedFd) -> Result<()> {
     }
 }
 
-/// Starts the thread that has the kernel forget what it may know wrongly, and asks which unlinked
-/// inodes it still knows.
+/// Starts the threads that ask the kernel which unlinked inodes it still knows, and free the others.
 fn find_out(
     session: &Arc<Session>,
     device: &OwnedFd,
@@ -325,29 +325,45 @@ fn find_out(
 ) -> io::Result<()> {
     let device = device.try_clone()?;
     let working = pause.join();
-    let kernel = Kernel { session: Arc::downgrade(session), device: device.try_clone()? };
+    let kernel = Kernel { session: Arc::downgrade(session) };
     session.volume.references().watch_unconfirmed(Arc::new(kernel));
+    let asking = session.clone();
+    threads.start("shoal-asking".to_owned(), move || {
+        if let Err(error) = take_own_descriptors() {
+            tracing::warn!(%error, "a killed server may take long to end");
+        }
+        asking.inherited.run(|ino| knows(&asking, &device, ino));
+    })?;
     let session = session.clone();
     threads.start("shoal-inherited".to_owned(), move || {
-        let mut bytes = buffer();
-        for ino in session.volume.info().recovery.recent {
-            let is_dir = session
-                .volume
-                .attributes()
-                .getattr(ino)
-                .is_ok_and(|attr| attr.kind == shoal::raw::FileKind::Directory);
-            // It need not know the inode.
-            let _ = rustix::io::write(&device, notice(session.id(ino), is_dir, &mut bytes));
+        session.inherited.free_unknown(|ino| {
+            if working.begin() {
+                session.volume.references().unknown(ino);
+                working.end();
+            }
+        });
+    })
+}
+
+/// Has the kernel forget the attributes of everything that was changed last.
+fn forget_recent(session: &Arc<Session>, device: &OwnedFd, threads: &Threads) -> io::Result<()> {
+    let (device, session) = (device.try_clone()?, session.clone());
+    threads.start("shoal-recent".to_owned(), move || {
+        let recent = session.volume.info().recovery.recent;
+        let is_dir = |ino: &Ino| {
+            let attr = session.volume.attributes().getattr(*ino);
+            attr.is_ok_and(|attr| attr.kind == shoal::raw::FileKind::Directory)
+        };
+        let notices: Vec<_> =
+            recent.into_iter().map(|ino| (session.id(ino), is_dir(&ino))).collect();
+        if let Err(error) = take_own_descriptors() {
+            tracing::warn!(%error, "a killed server may take long to end");
         }
-        session.inherited.run(
-            |ino| knows(&session, &device, ino),
-            |ino| {
-                if working.begin() {
-                    session.volume.references().unknown(ino);
-                    working.end();
-                }
-            },
-        );
+        let mut bytes = buffer();
+        for (node, listing) in notices {
+            // It need not know the inode.
+            let _ = rustix::io::write(&device, notice(node, listing, &mut bytes));
+        }
     })
 }
 

@@ -111,7 +111,7 @@ impl Observer {
         if self.top.is_watched(begun) {
             self.top.count(&request.header, &answered);
         }
-        (took_ns >= self.slow.from_ns()).then_some(answered)
+        (took_ns >= self.slow.least_ns()).then_some(answered)
     }
 
     /// Returns the histogram of an operation.

@@ -88,7 +88,7 @@ impl Default for SlowLog {
 impl SlowLog {
     /// Returns the least duration of a slow request in nanoseconds.
     #[inline]
-    pub fn from_ns(&self) -> u64 {
+    pub fn least_ns(&self) -> u64 {
         self.from_ns.load(Ordering::Relaxed)
     }
 
@@ -290,8 +290,8 @@ mod tests {
     fn a_threshold_of_0_is_none() {
         let log = SlowLog::default();
         log.set(Duration::from_millis(100));
-        assert_eq!(log.from_ns(), 100_000_000);
+        assert_eq!(log.least_ns(), 100_000_000);
         log.set(Duration::ZERO);
-        assert_eq!(log.from_ns(), u64::MAX);
+        assert_eq!(log.least_ns(), u64::MAX);
     }
 }

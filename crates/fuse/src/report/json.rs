@@ -107,7 +107,7 @@ pub fn slow(session: &Session, whose: bool) -> String {
 
 /// Returns the least duration of a slow request.
 fn threshold(session: &Session) -> Option<f64> {
-    let ns = session.observer.slow.from_ns();
+    let ns = session.observer.slow.least_ns();
     (ns != u64::MAX).then_some(seconds(ns))
 }
 

@@ -5,6 +5,7 @@
 //! kernel can hand the next request over while the last reply is still being written.
 
 use super::Threads;
+use super::apart::take_own_descriptors;
 use super::crew::{Crew, Relief};
 use super::pause::Pause;
 use super::uring::Live;
@@ -116,7 +117,13 @@ fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
         Ok(()) | Err(Os::NOENT) => {}
         Err(error) => tracing::debug!(%error, code = message[4], "a notice was not taken"),
     }));
-    server.threads.start("shoal-notices".to_owned(), move || notices.deliver())
+    let is_kept = server.task.kept.is_some();
+    server.threads.start("shoal-notices".to_owned(), move || {
+        if is_kept && let Err(error) = take_own_descriptors() {
+            tracing::warn!(%error, "a killed server may take long to end");
+        }
+        notices.deliver();
+    })
 }
 
 /// Starts a thread.

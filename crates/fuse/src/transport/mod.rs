@@ -2,6 +2,7 @@
 //! sends the [`Reply`](crate::protocol::Reply). Nothing outside this module depends on whether that
 //! goes through reads and writes or shared rings.
 
+pub mod apart;
 mod crew;
 pub mod device;
 pub mod pause;

@@ -15,6 +15,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
     ("crates/journal/src/memory.rs", "a mapped file, in which the ring of a killed process lies"),
     ("crates/device/src/discard.rs", "the ioctl that discards a range of a block device"),
+    ("crates/fuse/src/transport/apart.rs", "a thread with descriptors of its own"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     (
         "crates/fuse/src/transport/uring/slots.rs",

@@ -1,5 +1,9 @@
 //! The server of a mount with a keeper (`keeping.rs` has their messages).
 //!
+//! The socket is used as standard input, without a copy: when that is closed, no thread of this
+//! process is in a system call any more, but for some that only talk to the kernel (`apart.rs` of
+//! the mount's transport).
+//!
 //! The text of what it leaves to the next one has four lines: the number of the volume's files, the
 //! name of the ring's file, whether that is removed at the end, and the parameters of the
 //! connection. The descriptors are those of the ring, of the volume's files and of the connection.
@@ -44,18 +48,16 @@ pub fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
     // The keeper's own standing is not for a process with much memory.
     let score = if oom_score.is_empty() { "0" } else { oom_score };
     let _ = std::fs::write("/proc/self/oom_score_adj", score);
-    let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    let socket = Arc::new(socket.map_err(|error| no_keeper(plan, error))?);
-    let start = keeping::receive(&*socket).map_err(|os| no_keeper(plan, os.into()))?;
+    let start = keeping::receive(std::io::stdin()).map_err(|os| no_keeper(plan, os.into()))?;
     let keeper = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
     match start {
-        Some(Message { letter: b'N', .. }) => first(plan, args.report_ready, keeper, &socket),
+        Some(Message { letter: b'N', .. }) => first(plan, args.report_ready, keeper),
         Some(message @ Message { letter: b'R', .. }) => {
             let estate = Estate::read(message).ok_or_else(|| {
                 let why = "the keeper has handed over what this version does not understand";
                 Failure::failed(plan.directory.display(), why)
             })?;
-            resume(plan, keeper, &socket, estate)
+            resume(plan, keeper, estate)
         }
         // It was killed meanwhile.
         _ => Err(no_keeper(plan, std::io::ErrorKind::UnexpectedEof.into())),
@@ -68,7 +70,7 @@ fn no_keeper(plan: &Plan, error: std::io::Error) -> Failure {
 }
 
 /// Mounts, and serves.
-fn first(plan: &Plan, report: bool, keeper: u32, socket: &Arc<OwnedFd>) -> Result<u8> {
+fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
     let failed = |error| Failure::volume(plan.volume.display(), &error);
     let (memory, path, is_own) = find_ring(plan)?;
     let before = Before { holds: HoldLife::Lasting, files: Vec::new(), ring: Some(memory.clone()) };
@@ -92,17 +94,17 @@ fn first(plan: &Plan, report: bool, keeper: u32, socket: &Arc<OwnedFd>) -> Resul
             .map_err(failed)?
             .ok_or_else(|| no_keeper(plan, std::io::ErrorKind::Unsupported.into()))?,
     };
-    if let Err(os) = estate.leave(socket) {
+    if let Err(os) = estate.leave(std::io::stdin()) {
         leave(&plan.directory);
         return Err(no_keeper(plan, os.into()));
     }
     tracing::info!(volume = %source, directory = %mount.dir().display(), "mounted");
     let gone = report && !detach_from_starter();
-    serve(plan, volume, mount, socket, estate, gone)
+    serve(plan, volume, mount, estate, gone)
 }
 
 /// Goes on with a mount.
-fn resume(plan: &Plan, keeper: u32, socket: &Arc<OwnedFd>, estate: Estate) -> Result<u8> {
+fn resume(plan: &Plan, keeper: u32, estate: Estate) -> Result<u8> {
     let failed = |error| Failure::volume(plan.volume.display(), &error);
     let copy = |file: &OwnedFd| file.try_clone().map_err(|error| no_keeper(plan, error));
     let memory = RingMemory::of(copy(&estate.ring.file)?.into(), estate.ring.path.clone());
@@ -118,25 +120,18 @@ fn resume(plan: &Plan, keeper: u32, socket: &Arc<OwnedFd>, estate: Estate) -> Re
     let outliving = Keeper { pid: keeper, ring: memory };
     let mount = Mount::resume(volume.clone(), &plan.directory, &plan.options, &outliving, handed);
     let mount = mount.map_err(failed)?;
-    estate.leave(socket).map_err(|os| no_keeper(plan, os.into()))?;
+    estate.leave(std::io::stdin()).map_err(|os| no_keeper(plan, os.into()))?;
     tracing::info!(directory = %mount.dir().display(), "serving again");
-    serve(plan, volume, mount, socket, estate, false)
+    serve(plan, volume, mount, estate, false)
 }
 
 /// Serves until the mount has ended. `gone`: nobody wants it.
-fn serve(
-    plan: &Plan,
-    volume: Arc<Volume>,
-    mount: Mount,
-    socket: &Arc<OwnedFd>,
-    estate: Estate,
-    gone: bool,
-) -> Result<u8> {
+fn serve(plan: &Plan, volume: Arc<Volume>, mount: Mount, estate: Estate, gone: bool) -> Result<u8> {
     let directory = mount.dir().to_owned();
     end_on_panic(None);
     end_on_signal(&directory, Arc::downgrade(&volume))?;
     let mount = Arc::new(mount);
-    attend(&volume, &mount, socket, &directory)
+    attend(&volume, &mount, &directory)
         .map_err(|error| Failure::failed(directory.display(), Reason::System(error)))?;
     if gone {
         tracing::warn!("the mount was given up by the process that asked for it");
@@ -158,7 +153,7 @@ fn serve(
         // While it is locked: nobody else has opened it.
         let _ = std::fs::remove_file(&estate.ring.path);
     }
-    if let Err(error) = keeping::send(&**socket, b'E', failure.unwrap_or_default(), &[]) {
+    if let Err(error) = keeping::send(std::io::stdin(), b'E', failure.unwrap_or_default(), &[]) {
         tracing::warn!(%error, "the keeper is gone");
     }
     closed?;
@@ -167,22 +162,17 @@ fn serve(
 }
 
 /// Starts the thread that hears the keeper.
-fn attend(
-    volume: &Arc<Volume>,
-    mount: &Arc<Mount>,
-    socket: &Arc<OwnedFd>,
-    directory: &Path,
-) -> std::io::Result<()> {
+fn attend(volume: &Arc<Volume>, mount: &Arc<Mount>, directory: &Path) -> std::io::Result<()> {
     let (volume, mount) = (Arc::downgrade(volume), Arc::downgrade(mount));
-    let (socket, directory) = (socket.clone(), directory.to_owned());
+    let directory = directory.to_owned();
     spawn("shoal-keeping", move || {
         loop {
-            match keeping::receive(&*socket) {
+            match keeping::receive(std::io::stdin()) {
                 Ok(Some(Message { letter: b'Y', .. })) => {
                     let (Some(volume), Some(mount)) = (volume.upgrade(), mount.upgrade()) else {
                         return;
                     };
-                    yield_to_next(&volume, &mount, &socket);
+                    yield_to_next(&volume, &mount);
                 }
                 Ok(Some(Message { letter, .. })) => {
                     tracing::warn!(letter, "unknown message of the keeper");
@@ -199,7 +189,7 @@ fn attend(
 }
 
 /// Stops for another server, and ends the process.
-fn yield_to_next(volume: &Volume, mount: &Mount, socket: &OwnedFd) {
+fn yield_to_next(volume: &Volume, mount: &Mount) {
     tracing::info!("stopping: another program takes over");
     // While calls go on, so that little is left for the checkpoint in the pause.
     let stopped = volume.maintenance().checkpoint().and_then(|()| {
@@ -212,7 +202,7 @@ fn yield_to_next(volume: &Volume, mount: &Mount, socket: &OwnedFd) {
         // The next one recovers, as after a crash.
         tracing::error!(%error, "no checkpoint before the take-over");
     }
-    let _ = keeping::send(socket, b'Y', "", &[]);
+    let _ = keeping::send(std::io::stdin(), b'Y', "", &[]);
     // Its memory takes long to be given back, which nobody waits for.
     std::process::exit(OK.into());
 }
@@ -232,7 +222,7 @@ impl Estate {
     }
 
     /// Leaves everything to the keeper.
-    fn leave(&self, socket: &OwnedFd) -> Result<(), rustix::io::Errno> {
+    fn leave(&self, socket: impl AsFd) -> Result<(), rustix::io::Errno> {
         let Ring { file, path, is_own } = &self.ring;
         let own = if *is_own { "own" } else { "given" };
         let text = format!("{}\n{path}\n{own}\n{}", self.files.len(), self.mount.state);
