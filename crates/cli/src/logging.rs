@@ -26,7 +26,7 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// The facility `daemon`, as a part of the number in front of each message.
 const FACILITY_DAEMON: u8 = 3 << 3;
 /// Most lines of a place in a window.
-const LINES_MAX: u64 = 5;
+const LINES_MAX: u64 = 20;
 /// Time for which lines are counted together.
 const WINDOW: Duration = Duration::from_secs(10);
 

@@ -208,3 +208,21 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
     }
     end(&scratch);
 }
+
+#[test]
+fn the_log_is_json_if_wanted_and_slow_operations_are_in_it() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    scratch
+        .shoal(["mount", "v", "m", "--log", "log", "--log-format", "json", "-o", "slow=1us"])
+        .ok();
+    scratch.shell("for n in $(seq 300); do echo > m/$n; done").ok();
+    end(&scratch);
+    let log = fs::read_to_string(scratch.path("log")).expect("a log");
+    let lines: Vec<serde_json::Value> = log.lines().map(json).collect();
+    assert!(lines.iter().any(|line| line["message"] == "mounted"), "{log}");
+    let slow: Vec<_> = lines.iter().filter(|line| line["message"] == "slow operation").collect();
+    let create = slow.iter().find(|line| line["op"] == "create");
+    let create = create.unwrap_or_else(|| panic!("{log}"));
+    assert_eq!((&create["level"], &create["uid"]), (&"WARN".into(), &0.into()));
+    assert!(slow.len() <= 40, "hundreds were slow: {}", slow.len());
+}
