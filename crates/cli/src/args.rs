@@ -11,7 +11,9 @@ mod changes;
 mod files;
 mod helper;
 mod inspect;
+mod label;
 mod list;
+mod more;
 mod mount;
 mod quota;
 mod share;
@@ -29,9 +31,11 @@ pub use attributes::{
 pub use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub use changes::{ChangesArgs, Keep, WatchArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub use helper::HelperArgs;
+pub use helper::{HelperArgs, UmountHelperArgs};
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TrimArgs};
+pub use label::LabelArgs;
 pub use list::{LsArgs, When};
+pub use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
 pub use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, UmountArgs};
 pub use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
@@ -131,6 +135,7 @@ pub enum Command {
     Fsck(FsckArgs),
     Scrub(ScrubArgs),
     Info(InfoArgs),
+    Label(LabelArgs),
     Stats(StatsArgs),
     Top(TopArgs),
     Trim(TrimArgs),
@@ -146,6 +151,7 @@ pub enum Command {
     Changes(ChangesArgs),
     Watch(WatchArgs),
     Du(DuArgs),
+    Df(DfArgs),
     Cp(CpArgs),
     Tar(TarArgs),
     Mv(MvArgs),
@@ -153,10 +159,12 @@ pub enum Command {
     Chmod(ChmodArgs),
     Chown(ChownArgs),
     Touch(TouchArgs),
+    Truncate(TruncateArgs),
     Getfacl(GetfaclArgs),
     Setfacl(SetfaclArgs),
     Mkdir(MkdirArgs),
     Ln(LnArgs),
+    Readlink(ReadlinkArgs),
     Xattr(XattrArgs),
     Path(PathArgs),
     Parents(ParentsArgs),
@@ -219,7 +227,7 @@ mod tests {
     fn commands() -> Vec<clap::Command> {
         let mut top = Cli::command();
         top.build();
-        let mut all = vec![HelperArgs::command()];
+        let mut all = vec![HelperArgs::command(), UmountHelperArgs::command()];
         let mut left = vec![top];
         while let Some(command) = left.pop() {
             left.extend(command.get_subcommands().cloned());
@@ -232,6 +240,7 @@ mod tests {
     fn the_table_is_sound() {
         Cli::command().debug_assert();
         HelperArgs::command().debug_assert();
+        UmountHelperArgs::command().debug_assert();
     }
 
     #[test]
@@ -272,6 +281,29 @@ mod tests {
             for line in after.lines() {
                 assert!(line.len() <= 100, "{}: long line: {line}", command.get_name());
             }
+        }
+    }
+
+    #[test]
+    fn more_lines_parse() {
+        let good: &[&str] = &[
+            "shoal label v",
+            "shoal label --remove LABEL=x",
+            "shoal mkfs v -L backup",
+            "shoal info --udev v",
+            "shoal fsck -p -f -t shoal v",
+            "shoal df",
+            "shoal df -h v:/d d",
+            "shoal readlink -z v:/a",
+            "shoal truncate -s -1M v:/a",
+            "shoal cp - v:/a",
+            "shoal cp -nvp v:/a d",
+            "shoal mv -nfv v:/a v:/b",
+            "shoal stat -c %n v:/a",
+        ];
+        for line in good {
+            let parsed = Cli::try_parse_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
         }
     }
 
@@ -408,6 +440,13 @@ mod tests {
             "shoal changes v --keep-removed maybe",
             "shoal path v x",
             "shoal mkfs v --parent maybe",
+            "shoal label",
+            "shoal label v a/b --remove",
+            "shoal truncate v:/a",
+            "shoal cp -nu v:/a d",
+            "shoal readlink",
+            "shoal mkfs v -L a/b",
+            "shoal fsck -a -y v",
             "shoal frobnicate",
         ];
         for line in bad {

@@ -49,6 +49,21 @@ pub fn full(time: Time) -> String {
     format!("{}:{:02}.{:09} UTC", minutes(time), time.sec.rem_euclid(60), time.nsec)
 }
 
+/// Formats a length of time by its two largest units: `3 d 4 h`, `12 s`.
+pub fn span(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(3);
+    let (mut rest, mut text) = (seconds, String::new());
+    for (unit, name) in units.iter().skip(first).take(2) {
+        let count = rest / unit;
+        rest %= unit;
+        if count > 0 || text.is_empty() {
+            let _ = write!(text, "{}{count} {name}", if text.is_empty() { "" } else { " " });
+        }
+    }
+    text
+}
+
 /// A time of day on a date of the proleptic Gregorian calendar, in UTC.
 #[derive(Clone, Copy, Debug)]
 pub struct Date {
@@ -258,6 +273,15 @@ pub fn parse(text: &str) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans() {
+        for (seconds, text) in
+            [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3661, "1 h 1 min"), (90_000, "1 d 1 h")]
+        {
+            assert_eq!(span(seconds), text);
+        }
+    }
 
     #[test]
     fn known_dates() {

@@ -1,8 +1,8 @@
 //! The command `shoal`.
 //!
 //! `main` is the table of modes: it reads the arguments, calls the command, and turns its result
-//! into an exit status. The arguments are in `args`, the commands in `commands`. Under the name
-//! `mount.shoal` the same binary is the helper that mount(8) runs.
+//! into an exit status. The arguments are in `args`, the commands in `commands`. Under names as
+//! `mount.shoal` the same binary is a helper of mount(8) and others (`commands/helper.rs`).
 //!
 //! Modules bottom-up; each uses only those above it in this list.
 
@@ -13,6 +13,7 @@ mod clock;
 mod exclude;
 mod failure;
 mod size;
+mod tags;
 mod text;
 
 mod acl;
@@ -55,7 +56,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use args::{Cli, Command, HelperArgs};
+use args::{Cli, Command};
+use commands::helper::{self, Helper};
 use failure::{Failure, OK, Result};
 use shoal::raw::memory::WithReserve;
 
@@ -64,30 +66,30 @@ use shoal::raw::memory::WithReserve;
 #[global_allocator]
 static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve(mimalloc::MiMalloc);
 
-/// The name by which mount(8) calls its helper.
-const HELPER: &str = "mount.shoal";
-
 fn main() -> ExitCode {
     shoal::raw::memory::enable();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let name = arguments.first().and_then(|name| Path::new(name).file_name());
-    let status = match name.is_some_and(|name| name == HELPER) {
-        true => helper(&arguments),
-        false => shoal(&arguments),
+    let program = arguments.first().map(Path::new).unwrap_or_else(|| Path::new(""));
+    let status = match Helper::named(program) {
+        Some(Helper::Mount) => parsed(&arguments, helper::mount),
+        Some(Helper::Umount) => parsed(&arguments, helper::umount),
+        Some(Helper::Command(command)) => shoal(&helper::spelt(command, &arguments)),
+        None => shoal(&arguments),
     };
     ExitCode::from(status)
 }
 
-/// Runs the mount helper; returns its exit status.
-fn helper(arguments: &[OsString]) -> u8 {
-    match HelperArgs::try_parse_from(arguments) {
-        Ok(args) => finish(commands::mount::helper(&args)),
-        Err(error) => usage(&error, commands::mount::HELPER_USAGE),
+/// Runs a helper of mount(8) or umount(8); returns its exit status.
+fn parsed<A: Parser>(arguments: &[OsString], run: impl FnOnce(&A) -> Result<u8>) -> u8 {
+    match A::try_parse_from(arguments) {
+        Ok(args) => finish(run(&args)),
+        Err(error) => usage(&error, helper::USAGE),
     }
 }
 
 /// Runs the command; returns its exit status.
 fn shoal(arguments: &[OsString]) -> u8 {
+    let arguments = &helper::plain(arguments);
     match Cli::try_parse_from(arguments) {
         Ok(cli) => finish(run(&cli.command)),
         Err(error) => {
@@ -109,6 +111,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),
+        Command::Label(args) => commands::label::run(args),
         Command::Stats(args) => commands::stats::run(args),
         Command::Top(args) => commands::top::run(args),
         Command::Trim(args) => commands::trim::run(args),
@@ -123,6 +126,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Changes(args) => commands::changes::run(args),
         Command::Watch(args) => commands::changes::watch(args),
         Command::Du(args) => commands::usage::run(args),
+        Command::Df(args) => commands::df::run(args),
         Command::Cp(args) => commands::copy::run(args),
         Command::Tar(args) => commands::tar::run(args),
         Command::Mv(args) => commands::rename::run(args),
@@ -132,8 +136,10 @@ fn run(command: &Command) -> Result<u8> {
         Command::Getfacl(args) => commands::acl::get(args),
         Command::Setfacl(args) => commands::acl::set(args),
         Command::Touch(args) => commands::change::touch(args),
+        Command::Truncate(args) => commands::content::truncate(args),
         Command::Mkdir(args) => commands::mkdir::run(args),
         Command::Ln(args) => commands::link::run(args),
+        Command::Readlink(args) => commands::content::readlink(args),
         Command::Xattr(args) => commands::xattr::run(args),
         Command::Path(args) => commands::parents::path(args),
         Command::Parents(args) => commands::parents::parents(args),

@@ -42,7 +42,9 @@ fn names_come_back() {
     let refused = scratch.shoal(["fsck", "--repair", "v"]);
     assert_eq!(refused.status(), Some(16), "{refused}");
     assert!(refused.stderr().contains("--yes"), "{refused}");
-    assert_eq!(scratch.shoal(["fsck", "--yes", "v"]).status(), Some(16));
+    for line in ["fsck -a -y v", "fsck -n -y v", "fsck --log l v", "fsck -t ext4 v", "fsck -Z v"] {
+        assert_eq!(scratch.shoal(line.split(' ')).status(), Some(16), "{line}");
+    }
 
     let repaired = scratch.shoal(["fsck", "--repair", "--yes", "v"]);
     assert_eq!(repaired.status(), Some(1), "{repaired}");
@@ -51,7 +53,7 @@ fn names_come_back() {
     assert!(log.contains("/tree/6/6: entry restored") && log.ends_with("written\n"), "{log}");
     assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
 
-    let again = scratch.shoal(["fsck", "--repair", "--yes", "v"]).ok();
+    let again = scratch.shoal(["fsck", "-y", "v"]).ok();
     assert!(again.contains("v: clean"), "{again}");
     assert_eq!(fs::read_to_string(scratch.path("v.fsck.log")).expect("a log"), log);
 }
@@ -153,4 +155,84 @@ fn memory_that_is_not_there_is_named() {
     assert_eq!(one.stdout(), many.stdout());
     let repaired = scratch.shoal(["fsck", "--repair", "--yes", "--memory", "1G", "v"]);
     assert_eq!(repaired.status(), Some(1), "{repaired}");
+}
+
+/// Leaves a volume as a killed server does: its journal has to be replayed.
+fn not_closed(scratch: &Scratch) -> bool {
+    if !shoal_skip::can_mount() {
+        return false;
+    }
+    fs::create_dir_all(scratch.path("m")).expect("mkdir");
+    scratch.shoal(["mount", "v", "m", "-o", "keeper=off"]).ok();
+    scratch.shell("cp -r tree m/again && shoal sync m").ok();
+    let pid = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
+    scratch.shell(&format!("kill -KILL {pid}; sleep 0.2; umount -i m")).ok();
+    true
+}
+
+/// The options that boot scripts pass; a crash leaves nothing but a journal to replay.
+#[test]
+fn at_boot() {
+    let scratch = sample();
+    for line in ["-a", "-p", "-a -t shoal", "-a -C -v"] {
+        let ran = scratch.shell(&format!("shoal fsck {line} v")).ok();
+        assert!(ran.contains("clean, was closed") && ran.contains("not read"), "{line}: {ran}");
+    }
+    let full = scratch.shoal(["fsck", "-a", "-f", "v"]).ok();
+    assert!(full.contains("v: clean; checked 3"), "{full}");
+    assert!(scratch.shoal(["fsck", "-n", "-f", "v"]).ok().contains("v: clean; checked 3"));
+    let json = scratch.shoal(["fsck", "-a", "--json", "v"]).ok();
+    assert!(json.contains(r#""clean":true,"checked":false"#), "{json}");
+    assert_eq!(scratch.shoal(["fsck", "-a", "missing"]).status(), Some(8));
+    // Progress for the program that asks for it.
+    let lines = scratch.shell("shoal fsck -a -f -C7 v 7>&1 >n && cat n").ok();
+    let told: Vec<&str> = lines.lines().take_while(|line| !line.starts_with("v:")).collect();
+    assert_eq!(told.last(), Some(&"5 1 1 v"), "{lines}");
+    assert!(told.iter().all(|line| line.split(' ').count() == 4), "{lines}");
+    if !not_closed(&scratch) {
+        return;
+    }
+    assert!(scratch.shoal(["info", "v"]).ok().contains("closed          no"));
+    let replayed = scratch.shoal(["fsck", "-a", "v"]).ok();
+    assert!(replayed.contains("was not closed;") && replayed.contains("replayed"), "{replayed}");
+    assert!(scratch.shoal(["info", "v"]).ok().contains("closed          yes"));
+    assert!(not_closed(&scratch));
+    let full = scratch.shoal(["fsck", "-p", "-f", "v"]).ok();
+    assert!(full.contains("v: clean; checked"), "{full}");
+    assert!(scratch.shoal(["info", "v"]).ok().contains("closed          yes"));
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+/// Names are recorded twice, and come back without a question; contents of inodes are not.
+#[test]
+fn at_boot_nothing_is_given_up() {
+    let scratch = sample();
+    let before = scratch.shoal(["ls", "-R", "v"]).ok();
+    destroy_directories(&scratch.path("v"));
+    // Opening reads no directory.
+    scratch.shoal(["fsck", "-a", "v"]).ok();
+    let repaired = scratch.shoal(["fsck", "-a", "-f", "v"]);
+    assert_eq!(repaired.status(), Some(1), "{repaired}");
+    assert!(repaired.stdout().contains("/tree/6/6: entry restored"), "{repaired}");
+    assert!(!repaired.stdout().contains("and 1 more"), "all changes are printed: {repaired}");
+    assert!(!scratch.path("v.fsck.log").exists());
+    assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
+    destroy_directories(&scratch.path("v"));
+    assert_eq!(scratch.shoal(["fsck", "-a", "-f", "--log", "l", "v"]).status(), Some(1));
+    assert!(fs::read_to_string(scratch.path("l")).expect("a log").ends_with("written\n"));
+
+    // Both superblocks: a volume is found, but is it the one that is meant?
+    let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("open");
+    file.write_all_at(&[0; 128 << 10], 0).expect("write");
+    let bytes = fs::read(scratch.path("v")).expect("read");
+    for line in ["fsck -a v", "fsck -a -f v", "fsck -p -f --log other v"] {
+        let declined = scratch.shoal(line.split(' '));
+        assert_eq!(declined.status(), Some(4), "{line}: {declined}");
+        assert!(declined.stdout().contains("v: NOT REPAIRED"), "{line}: {declined}");
+        assert!(declined.stdout().contains("'shoal fsck --repair v'"), "{line}: {declined}");
+    }
+    assert!(!scratch.path("other").exists());
+    assert!(bytes == fs::read(scratch.path("v")).expect("read"), "nothing is written");
+    assert_eq!(scratch.shoal(["fsck", "-y", "v"]).status(), Some(1));
+    assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
 }

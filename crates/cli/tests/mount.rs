@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Scratch, is_mount, noise};
-use shoal_skip::{can_mount, skipped};
+use shoal_skip::can_mount;
 
 /// Longest wait.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -304,47 +304,6 @@ fn umount_tells_that_the_volume_could_not_be_closed() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("without closing the volume"), "{error}");
     assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "kept");
-}
-
-#[test]
-fn the_helper_does_what_mount_asks_for() {
-    let Some(scratch) = Scratch::to_mount() else { return };
-    let binary = env!("CARGO_BIN_EXE_shoal");
-    std::os::unix::fs::symlink(binary, scratch.path("mount.shoal")).expect("symlink");
-    scratch.shell("./mount.shoal v m -f -o rw,nofail").ok();
-    assert!(!is_mount(&scratch.path("m")));
-    scratch.shell("./mount.shoal v m -n -o ro,user,x-systemd.automount").ok();
-    assert!(is_mount(&scratch.path("m")));
-    scratch.shoal(["umount", "m"]).ok();
-    assert_eq!(scratch.shell("./mount.shoal v m -o frobnicate").status(), Some(1));
-    scratch.shell("./mount.shoal v m -s -o frobnicate").ok();
-    scratch.shoal(["umount", "m"]).ok();
-    assert_eq!(scratch.shell("./mount.shoal missing m").status(), Some(32));
-    assert_eq!(scratch.shell("./mount.shoal v nodir").status(), Some(32));
-    assert_eq!(scratch.shell("./mount.shoal").status(), Some(1));
-}
-
-/// Installs the helper over `/sbin` in a mount namespace of its own, so that nothing is changed.
-#[test]
-fn mount_t_shoal_works() {
-    let Some(scratch) = Scratch::to_mount() else { return };
-    let sbin = fs::canonicalize("/sbin").expect("a /sbin");
-    let script = format!(
-        "mount -t tmpfs none n && mkdir n/up n/work || exit 77
-         mount -t overlay -o lowerdir={sbin},upperdir=n/up,workdir=n/work none {sbin} || exit 77
-         ln -s {binary} {sbin}/mount.shoal || exit 77
-         mount -t shoal \"$PWD/v\" m -o cache=64M && echo hello > m/file && shoal umount m",
-        sbin = sbin.display(),
-        binary = env!("CARGO_BIN_EXE_shoal"),
-    );
-    scratch.write("script", script);
-    let ran = scratch.shell("unshare -m --propagation private sh script");
-    if ran.status() == Some(77) {
-        skipped("no namespaces or no overlay here");
-        return;
-    }
-    ran.ok();
-    assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "hello\n");
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Volume {
         while Reaper(&self.state).reap_orphan()? {}
         if reaped > 0 {
             let message = format!("{reaped} unlinked files freed");
-            report.actions.push(Action { pass: "orphans", message });
+            report.actions.push(Action { pass: "orphans", message, loses: false });
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ fn attempt(
         let Salvaged { store, recovered, losses, held } = salvaged;
         if recovered.needed && recovered.records > 0 {
             let message = format!("{} records of the journal replayed", recovered.records);
-            report.actions.push(Action { pass: "journal", message });
+            report.actions.push(Action { pass: "journal", message, loses: false });
         }
         let state = State::new(store, options, &FromBelow);
         // The check, which would have counted them, was not possible.
@@ -273,7 +273,7 @@ fn salvage_by_backup(
         superblock.created,
         chosen.store.checkpoints().newest().checkpoint.epoch,
     );
-    report.actions.push(Action { pass: "superblock", message });
+    report.actions.push(Action { pass: "superblock", message, loses: true });
     Ok(chosen)
 }
 

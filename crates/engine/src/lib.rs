@@ -55,6 +55,8 @@ mod passes;
 
 mod maintenance;
 
+mod identity;
+
 mod volume;
 
 mod fsck;
@@ -68,6 +70,7 @@ pub use check::{ScrubAt, ScrubReport};
 pub use directories::Directories;
 pub use files::Files;
 pub use handing_over::{hand_over, lock_files};
+pub use identity::{Identity, identify};
 pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};
 pub use maintenance::Maintenance;
 pub use mkfs::{mkfs, mkfs_on};
@@ -84,7 +87,7 @@ pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,
 };
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode, volume_id};
-pub use shoal_format::Compression;
+pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
 pub use state::{Outside, Teller};
 pub use subvolumes::Subvolumes;

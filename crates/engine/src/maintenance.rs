@@ -9,6 +9,7 @@ use crate::reap::Reaper;
 use crate::state::room;
 use shoal_base::Result;
 use shoal_base::timing::{Timed, Timing};
+use shoal_format::Label;
 
 room! {
     /// Work on the whole volume.
@@ -19,6 +20,14 @@ impl Maintenance<'_> {
     /// Writes a checkpoint now.
     pub fn checkpoint(self) -> Result<()> {
         self.0.store.checkpoints().write()
+    }
+
+    /// Changes the volume's label, and writes a checkpoint, with which it becomes durable.
+    ///
+    /// # Errors
+    /// `EROFS` if the volume accepts no changes.
+    pub fn set_label(self, label: Label) -> Result<()> {
+        self.0.store.checkpoints().set_label(label)
     }
 
     /// Discards free segments, except the few that are kept allocated: about `at_most` bytes in

@@ -108,6 +108,7 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         clean: false,
         checkpoint: Ptr::NULL,
         created: now().sec,
+        label: options.label,
     };
     let store_options = StoreOptions {
         read_only: false,

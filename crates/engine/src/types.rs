@@ -38,7 +38,7 @@ pub use tree_change::{TreeChange, TreeChanged, TreeFailure, TreeStep};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_device::ClaimOptions;
-use shoal_format::Compression;
+use shoal_format::{Compression, Label};
 use std::sync::Arc;
 
 /// The seven file types.
@@ -317,6 +317,8 @@ pub struct MkfsOptions {
     pub parents: bool,
     /// Codec of nodes, inode blocks and data. Each is compressed only if that makes it smaller.
     pub compression: Compression,
+    /// The volume's label.
+    pub label: Label,
     /// The volume's id; `None` for a random one. Names are hashed with it, so a deterministic
     /// simulation must choose it.
     pub id: Option<[u8; 16]>,
@@ -335,6 +337,7 @@ impl Default for MkfsOptions {
             root_mode: 0o755,
             parents: true,
             compression: Compression::NONE,
+            label: Label::NONE,
             id: None,
         }
     }
@@ -414,6 +417,10 @@ pub struct RootInfo {
 pub struct VolumeInfo {
     /// Volume id, as a UUID string.
     pub id: String,
+    /// Label, empty for none.
+    pub label: String,
+    /// Seconds since 1970 at which it was made.
+    pub created: i64,
     /// Format version.
     pub version: u32,
     /// Names of feature bits set.
@@ -436,6 +443,8 @@ pub struct VolumeInfo {
     pub checkpoint: u64,
     /// Its LSN.
     pub checkpoint_lsn: u64,
+    /// Seconds since it was written; `None`: before the volume was opened.
+    pub checkpoint_age: Option<u64>,
     /// Newest LSN.
     pub lsn: u64,
     /// Slots of the orphan table in use.

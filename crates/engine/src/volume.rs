@@ -7,6 +7,7 @@ use crate::bulk::Bulk;
 use crate::changes::Changes;
 use crate::directories::Directories;
 use crate::files::Files;
+use crate::identity::uuid;
 use crate::intents::Intents;
 use crate::maintenance::Maintenance;
 use crate::namei::Namespace;
@@ -356,6 +357,8 @@ impl Volume {
         let counters = Counter::ALL.iter().map(|c| (c.name(), self.state.store.counters().get(*c)));
         VolumeInfo {
             id: uuid(&sb.id),
+            label: sb.label.to_string(),
+            created: sb.created,
             version: features::VERSION,
             features: features.collect(),
             segment_size: sb.geometry.segment_size,
@@ -366,6 +369,7 @@ impl Volume {
             live_bytes: self.state.store.space().counts().live_bytes(),
             inodes: self.state.store.roots().inodes(),
             checkpoint: self.state.store.checkpoints().newest_epoch(),
+            checkpoint_age: self.state.store.checkpoints().newest_age().map(|age| age.as_secs()),
             checkpoint_lsn: self.state.store.checkpoints().newest_lsn().0,
             lsn: self.state.store.lsn().0,
             orphans: self.state.store.orphans().len() as u64,
@@ -404,9 +408,4 @@ impl Volume {
             && begun.elapsed() < DISCARD_TIME
         {}
     }
-}
-
-fn uuid(id: &[u8; 16]) -> String {
-    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -5,7 +5,7 @@
 //!
 //! | structure | module | found at |
 //! | --- | --- | --- |
-//! | superblock, two copies | [`superblock`] | byte 0 and byte 65,536 of segment 0 |
+//! | superblock, two copies, with the label | [`superblock`], [`label`] | byte 0 and byte 65,536 of segment 0 |
 //! | owner claim, while the volume is open | [`claim`] | byte 524,288 of segment 0 |
 //! | checkpoint | [`checkpoint`] | pointer in the superblock |
 //! | pages of the root table (one record per subvolume) | [`root`] | pointers in the checkpoint |
@@ -36,6 +36,7 @@ pub mod codec;
 pub mod batch;
 pub mod flush;
 pub mod geometry;
+pub mod label;
 pub mod node;
 pub mod ptr;
 
@@ -60,4 +61,5 @@ pub mod layout;
 
 pub use codec::{Codec, Coding, Compression};
 pub use geometry::Geometry;
+pub use label::Label;
 pub use ptr::Ptr;

@@ -6,7 +6,7 @@
 use crate::bytes::{seal, u32_at, u64_at};
 use crate::declare::layout;
 use crate::features::{self, VERSION};
-use crate::{Compression, Geometry, Ptr};
+use crate::{Compression, Geometry, Label, Ptr};
 use shoal_base::checksum::checksum_of_body;
 use shoal_base::{Addr, Code, Error, Result, limits};
 
@@ -67,7 +67,8 @@ layout! {
         84 compression: Compression, "codec of new objects";
         88 checkpoint: Ptr, "pointer to the newest checkpoint";
         120 created: i64, "seconds since 1970 at mkfs";
-        128 rest[120], "zero";
+        128 label: Label, "label for people, UTF-8, padded with zeros; all zeros: none";
+        192 rest[56], "zero";
         248 checksum[8], "XXH3-64 of all before";
     }
 }

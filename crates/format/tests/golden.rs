@@ -34,7 +34,7 @@ use shoal_format::usage::{
     self, Expected, IndexHead, PageHead, RootHead, SegKind, Total, UsageEntry, UsageIndex,
     UsagePage, UsageRoot, UsageTable,
 };
-use shoal_format::{Codec, Coding, Compression, Geometry, Ptr};
+use shoal_format::{Codec, Coding, Compression, Geometry, Label, Ptr};
 use std::fmt::Write;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2.txt");
@@ -151,6 +151,7 @@ fn superblock() -> Superblock {
         compression: Compression { codec: Codec::Zstd, level: 9 },
         checkpoint: Ptr { addr: Addr(5 << 22), ..plain(1) },
         created: -6,
+        label: Label::NONE,
     }
 }
 
@@ -250,8 +251,11 @@ fn intent() -> Intent {
 
 fn outer(golden: &mut Golden) {
     let sb = superblock();
+    let labelled = Superblock { label: Label::new("label of sea").expect("a label"), ..sb };
     let back = |raw: &[u8]| Superblock::decode(raw, 0).ok().flatten();
     golden.value("superblock", &sb, &sb.fields_text(), &sb.encode(), back);
+    let text = labelled.fields_text();
+    golden.value("superblock, labelled", &labelled, &text, &labelled.encode(), back);
     golden.layout("geometry", &sb.geometry);
     let claim = claim();
     let back = |raw: &[u8]| match OwnerClaim::decode(raw) {

@@ -108,6 +108,11 @@ impl Changing {
         threads.push((running.clone(), thread.map_err(|_| Errno::EAGAIN)?));
         Ok(running)
     }
+
+    /// Returns whether a change is in progress.
+    pub fn is_any(&self) -> bool {
+        self.threads.lock().iter().any(|(_, thread)| !thread.is_finished())
+    }
 }
 
 impl Changing {

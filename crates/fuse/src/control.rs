@@ -3,22 +3,26 @@
 //! it, makes and revokes tokens, sets and shows quotas.
 
 mod bulk;
+mod facts;
 mod feed;
 mod inspect;
 mod observe;
 mod quota;
 mod scrub;
 mod share;
+mod subvolume;
 
 pub use bulk::{Asked, ControlFile, EntryFound, Listed};
+pub use facts::{facts_of, remount, remount_read_only, set_label};
 pub use feed::{ChangeFound, ChangesEnd, TreeTold};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
 pub use observe::{Loads, Operation, loads_of, operations_of};
 pub use quota::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 pub use scrub::{ScrubStep, scrub_of};
 pub use share::{Shared, revoke_tokens, share};
+pub use subvolume::{delete_subvolume, make_subvolume, subvolumes_of};
 
-use crate::mount::{code_of, refused, unmount_dir};
+use crate::mount::{code_of, kernel, refused, unmount_dir};
 use crate::protocol::control::*;
 use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC, QUESTION};
 use crate::protocol::wire::ControlHead;
@@ -28,6 +32,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, statat};
 use rustix::io::Errno as Os;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use shoal::raw::{Code, Error, Generation, Ino, Result, TreeCheck};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -40,6 +45,18 @@ const FORGETTING_MAX: Duration = Duration::from_secs(60);
 /// Returns whether a Shoal volume is mounted on `dir` (and not somewhere below or above it).
 pub fn is_mounted(dir: &Path) -> bool {
     find(dir).is_ok()
+}
+
+/// Returns the mounted volumes: where, and the source.
+pub fn mounts() -> io::Result<Vec<(PathBuf, OsString)>> {
+    Ok(table::ours()?.into_iter().map(|entry| (entry.dir, entry.source)).collect())
+}
+
+/// Returns the mount of Shoal that a path is in: its directory and source.
+pub fn mount_above(path: &Path) -> io::Result<Option<(PathBuf, OsString)>> {
+    let path = table::canonical(path)?;
+    let above = mounts()?.into_iter().filter(|(dir, _)| path.starts_with(dir));
+    Ok(above.max_by_key(|(dir, _)| dir.as_os_str().len()))
 }
 
 /// Returns the process that serves the mount on `dir`; `None`: there is no such mount, or it does
@@ -58,6 +75,14 @@ pub fn unmount(dir: &Path) -> Result<()> {
 /// Detaches `dir` at once, also while files in it are in use; the mount ends with its last user.
 pub fn unmount_lazy(dir: &Path) -> Result<()> {
     take_down(&find(dir)?, true)
+}
+
+/// Unmounts `dir` by force: calls that wait for the server fail at once, and the server closes the
+/// volume. Fails while files are in use all the same.
+pub fn unmount_by_force(dir: &Path) -> Result<()> {
+    let dir = find(dir)?;
+    let what = format!("cannot unmount {}", dir.display());
+    kernel::unmount_by_force(&dir).map_err(|error| refused(code_of(&error), &what, &error))
 }
 
 /// Unmounts `dir` and waits until its server has ended: everything is on disk then, and the volume

@@ -136,6 +136,9 @@ impl Serve for Worker {
 /// Calls the handler of an operation.
 #[inline]
 fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::Outcome {
+    if op.is_change() && cx.session.about.is_read_only() {
+        return Err(Errno::EROFS);
+    }
     if is_virtual(request.node()) {
         if is_control(request.node()) {
             return ops::stream::answer(op, cx, request);

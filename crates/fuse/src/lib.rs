@@ -9,6 +9,7 @@
 //! | `listings` | directory listings that the kernel keeps |
 //! | `pages` | cached file data that may be older than a direct write |
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
+//! | `about` | facts about a mount, and whether it has become read-only |
 //! | `stats`, `caller` | counters; the caller of a request |
 //! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
 //! | `observe` | times and counts requests, keeps the slow ones |
@@ -32,6 +33,7 @@
 //! changes come through the one mount, so the kernel may cache names (absent ones too) and
 //! attributes without limit.
 
+mod about;
 mod listings;
 mod pages;
 pub mod protocol;
@@ -69,10 +71,11 @@ mod control;
 
 pub use control::{
     Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Link, Listed, Loads, Names, Operation,
-    Orphans, QuotaFound, ScrubStep, Shared, TreeTold, is_in_mount, is_mounted, loads_of, names_of,
-    operations_of, orphans_of, quota_of, quotas_of, read_only_reason_of, remove_quota, remove_tree,
-    revoke_tokens, scrub_of, server_pid, set_quota, share, stats_of, sync, trim, unmount,
-    unmount_and_wait, unmount_lazy,
+    Orphans, QuotaFound, ScrubStep, Shared, TreeTold, delete_subvolume, facts_of, is_in_mount,
+    is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of, operations_of, orphans_of,
+    quota_of, quotas_of, read_only_reason_of, remount, remount_read_only, remove_quota,
+    remove_tree, revoke_tokens, scrub_of, server_pid, set_label, set_quota, share, stats_of,
+    subvolumes_of, sync, trim, unmount, unmount_and_wait, unmount_by_force, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::kept::{Handed, Keeper, can_be_kept};

@@ -1,5 +1,6 @@
 //! State shared by all requests of one mount: the volume, and the division of permission checks.
 
+use crate::about::About;
 use crate::calls::Calls;
 use crate::changing::Changing;
 use crate::documents::{Documents, is_document};
@@ -53,6 +54,8 @@ pub struct Session {
     pub observer: Observer,
     /// Documents about it.
     pub documents: Documents,
+    /// Facts about the mount, and whether it has become read-only.
+    pub about: About,
 }
 
 impl Session {
@@ -62,6 +65,7 @@ impl Session {
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
         let (tokens, streams) = (Tokens::default(), Streams::default());
         let (changing, observer) = (Changing::default(), Observer::default());
+        let about = About::default();
         Session {
             calls: None,
             inherited: Inherited::default(),
@@ -79,6 +83,7 @@ impl Session {
             changing,
             observer,
             documents: Documents::default(),
+            about,
         }
     }
 

@@ -19,6 +19,8 @@ pub struct MountEntry {
     pub fs_type: String,
     /// Source of the mount.
     pub source: OsString,
+    /// The file system is read-only, wherever it is mounted.
+    pub read_only: bool,
 }
 
 /// Returns the mount that is visible at `dir` (its absolute path without symlinks), if `dir` is the
@@ -27,6 +29,15 @@ pub fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     // The last one of those stacked on a directory is the visible one.
     Ok(parse(&text).filter(|entry| entry.dir == dir).last())
+}
+
+/// Returns the visible mounts of Shoal.
+pub fn ours() -> io::Result<Vec<MountEntry>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    let all: Vec<MountEntry> = parse(&text).collect();
+    let is_visible = |at: usize| all[at + 1..].iter().all(|later| later.dir != all[at].dir);
+    let ours = |(at, entry): &(usize, &MountEntry)| entry.fs_type == FS_TYPE && is_visible(*at);
+    Ok(all.iter().enumerate().filter(ours).map(|(_, entry)| entry.clone()).collect())
 }
 
 /// Iterates over the entries of a `mountinfo`; malformed lines are skipped.
@@ -42,11 +53,13 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     fields.find(|field| *field == b"-")?;
     let fs_type = fields.next()?;
     let source = fields.next()?;
+    let mut options = fields.next().unwrap_or_default().split(|byte| *byte == b',');
     Some(MountEntry {
         device: String::from_utf8(device.to_vec()).ok()?,
         dir: unescape(dir).into(),
         fs_type: String::from_utf8(fs_type.to_vec()).ok()?,
         source: unescape(source),
+        read_only: options.any(|option| option == b"ro"),
     })
 }
 
@@ -100,6 +113,7 @@ mod tests {
                 dir: "/mnt/with space".into(),
                 fs_type: FS_TYPE.into(),
                 source: "/a\\b,c".into(),
+                read_only: false,
             }
         );
     }

@@ -25,10 +25,10 @@ use shoal_base::counters::Counter;
 use shoal_base::planted::{self, Defect};
 use shoal_base::timing::Timed;
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
-use shoal_format::Ptr;
 use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
 use shoal_format::superblock::{self, Superblock, backup_copy_of, backup_superblock_at};
 use shoal_format::usage::root_len;
+use shoal_format::{Label, Ptr};
 use shoal_journal::JournalPos;
 use shoal_tree::NodeWriter;
 use std::sync::Arc;
@@ -122,6 +122,10 @@ impl Checkpoints<'_> {
     pub fn newest_lsn(self) -> Lsn {
         self.store.checkpoint_lsn()
     }
+    /// Time since the newest checkpoint was written; `None`: before the volume was opened.
+    pub fn newest_age(self) -> Option<Duration> {
+        self.store.published.lock().written.map(|written| written.elapsed())
+    }
     /// Number of the newest checkpoint.
     pub fn newest_epoch(self) -> Epoch {
         self.store.published.lock().image.checkpoint.epoch
@@ -132,7 +136,13 @@ impl Checkpoints<'_> {
         let ended = self.store.epoch.load(Ordering::Acquire).saturating_sub(1);
         (ended, self.store.lsn())
     }
-    /// The superblock as last written.
+    /// Sets the label, which becomes durable with a checkpoint, written now.
+    pub fn set_label(self, label: Label) -> Result<()> {
+        self.store.writable()?;
+        self.store.published.lock().superblock.label = label;
+        self.write()
+    }
+    /// The superblock as last written; the label may be newer.
     pub fn superblock(self) -> Superblock {
         self.store.published.lock().superblock
     }
@@ -260,8 +270,7 @@ impl Store {
         }
         write_superblock(self, &superblock)?;
         let image = Image { checkpoint: next, at: ptr, orphan_blocks, usage };
-        *published = Published { superblock, image: Arc::new(image) };
-
+        *published = Published::now(superblock, image);
         self.cache.written();
         written.into_iter().for_each(RootDone::finish);
         let _none = self.images.write();

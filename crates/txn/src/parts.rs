@@ -83,7 +83,11 @@ impl Parts {
             failed: OnceLock::new(),
             checkpoint_lsn: AtomicU64::new(checkpoint.lsn.0),
             boundary_lsn: AtomicU64::new(checkpoint.lsn.0),
-            published: Mutex::new(Published { superblock: self.sb, image: Arc::new(image) }),
+            published: Mutex::new(Published {
+                superblock: self.sb,
+                image: Arc::new(image),
+                written: None,
+            }),
             images: RwLock::default(),
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),

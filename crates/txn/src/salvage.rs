@@ -201,22 +201,18 @@ fn root_pages_of(
     for (number, ptr) in image.checkpoint.pages.iter_mut().enumerate() {
         let read = read_root_page(device, &sb.geometry, sb.volume(), number, *ptr);
         let root = RootId((number * ROOTS) as u16);
-        let mut lost = |error| {
-            losses.push(LostObject {
-                kind: LostKind::RootPage,
-                root,
-                low: Key::MIN,
-                high: Key::MAX,
-                error,
-            });
+        // A copy that is lost, while the other is there, covered nothing.
+        let mut lost = |error, high| {
+            let (kind, low) = (LostKind::RootPage, Key::MIN);
+            losses.push(LostObject { kind, root, low, high, error });
         };
         pages.push(match read {
             Ok(read) => {
-                read.damage.into_iter().for_each(lost);
+                read.damage.into_iter().for_each(|error| lost(error, Key::MIN));
                 Some(read.page.roots)
             }
             Err(error) if error.is_damage() => {
-                lost(error);
+                lost(error, Key::MAX);
                 *ptr = PagePtr::NULL;
                 None
             }

@@ -21,6 +21,7 @@ use shoal_space::Space;
 use shoal_tree::NodeCache;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// Limits of an open volume, and when it checkpoints.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,15 @@ pub struct StoreOptions {
 pub(crate) struct Published {
     pub superblock: Superblock,
     pub image: Arc<Image>,
+    /// Moment at which it was written; `None`: before the volume was opened.
+    pub written: Option<Instant>,
+}
+
+impl Published {
+    /// A checkpoint that has just been written.
+    pub fn now(superblock: Superblock, image: Image) -> Published {
+        Published { superblock, image: Arc::new(image), written: Some(Instant::now()) }
+    }
 }
 
 /// An open volume.

@@ -9,7 +9,7 @@ use shoal_device::{Device, MemDevice};
 use shoal_format::Compression;
 use shoal_format::item::Item;
 use shoal_format::superblock::Superblock;
-use shoal_format::{Geometry, Ptr};
+use shoal_format::{Geometry, Label, Ptr};
 use shoal_txn::{Need, RecordKind, Store, StoreOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,6 +66,7 @@ fn store() -> (Arc<Slow>, Store) {
         clean: false,
         checkpoint: Ptr::NULL,
         created: 0,
+        label: Label::NONE,
     };
     let options = StoreOptions {
         read_only: false,

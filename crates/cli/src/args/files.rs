@@ -40,6 +40,11 @@ EXIT STATUS:
 ";
 
 /// Show the attributes of files in a volume
+///
+/// --format takes the fields of stat(1): %n name, %N with the target, %F type, %a %A permission
+/// bits, %f all of the mode, %s size, %b blocks of %B bytes, %o size of transfers, %h links, %i
+/// inode, %u %U %g %G owner and group, %t %T %r device, %x %X %y %Y %z %Z %w %W times of access,
+/// contents, inode and birth as text and in seconds, each with flags, a width and a precision.
 #[derive(Args, Debug)]
 #[command(after_long_help = JSON_FILE)]
 pub struct StatArgs {
@@ -49,6 +54,9 @@ pub struct StatArgs {
     /// Show the target of a symlink, not the symlink
     #[arg(short = 'L', long)]
     pub dereference: bool,
+    /// Print this for each file, with %FIELDs as of stat(1), and a new line
+    #[arg(short = 'c', long, value_name = "FORMAT", conflicts_with = "json")]
+    pub format: Option<String>,
     /// Print JSON, one object a line for each file
     #[arg(long)]
     pub json: bool,
@@ -99,6 +107,9 @@ EXAMPLES:
     shoal cp vol.img:/mail/inbox/1 .
     shoal cp -r vol.img:/mail vol.img:/mail.old
 
+  Standard input to a file:
+    pg_dump shop | shoal cp - vol.img:/dumps/shop.sql
+
   Copy the contents of a directory, not the directory:
     shoal cp -r ~/mail/. vol.img:/backup
 ";
@@ -106,7 +117,8 @@ EXAMPLES:
 /// Copy files into, out of, or within a volume
 ///
 /// Each argument is a place in a volume, VOLUME:/path, or a local path; at least one must be in a
-/// volume. A local path that contains ':/' is written with ./ before it.
+/// volume. A local path that contains ':/' is written with ./ before it. A single source '-' is
+/// standard input.
 #[derive(Args, Debug)]
 #[command(after_long_help = CP_AFTER)]
 pub struct CpArgs {
@@ -117,11 +129,23 @@ pub struct CpArgs {
     #[arg(value_name = "DESTINATION", required = true, value_hint = ValueHint::AnyPath)]
     pub destination: OsString,
     /// Copy directories with everything in them
-    #[arg(short, long)]
+    #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Accepted out of habit: the same as -r
     #[arg(short, long)]
     pub archive: bool,
+    /// Leave files alone that exist
+    #[arg(short, long)]
+    pub no_clobber: bool,
+    /// Overwrite only files that are older than the source
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    pub update: bool,
+    /// Accepted out of habit: mode, owner and times are kept anyway
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// Accepted out of habit: files are overwritten anyway
+    #[arg(short, long)]
+    pub force: bool,
     /// Copy to DESTINATION itself, also if it is a directory
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
@@ -144,8 +168,14 @@ pub struct MvArgs {
     #[arg(value_name = "DESTINATION", required = true, value_hint = ValueHint::AnyPath)]
     pub destination: OsString,
     /// Fail instead of replacing a file
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "force")]
     pub no_clobber: bool,
+    /// Replace files, which is the default; takes back -n
+    #[arg(short, long)]
+    pub force: bool,
+    /// Print each file that is moved
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Swap the two files
     #[arg(long, conflicts_with = "no_clobber")]
     pub exchange: bool,

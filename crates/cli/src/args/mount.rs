@@ -32,7 +32,8 @@ MOUNT OPTIONS:
                       where Shoal checks, the kernel opens FIFOs and sockets whatever their mode,
                       and the option dev is refused, since devices would be open to everybody
     suid, nosuid, dev, nodev, exec, noexec, sync, dirsync
-                      as in mount(8); nosuid, nodev and exec are the default
+                      as in mount(8); nosuid, nodev and exec are the default here. Through mount(8)
+                      suid and dev are, for root: see mount.shoal(8)
     fsname=NAME       source in lists of mounts, instead of the volume's path
     slow=DURATION     log requests that take at least so long (100ms, 2s), with the caller, the path
                       and what they have waited for, and keep the newest 256 for
@@ -61,8 +62,8 @@ MOUNT OPTIONS:
     open, no_open     pass each open(2) on, or not; the default depends on who checks permissions;
                       with open, files are opened by tokens too (see shoal share --help)
 
-  Options that only mount(8) and fstab(5) understand (defaults, auto, noauto, user, nofail,
-  _netdev, x-...) are ignored. An unknown option is refused by name.
+  Options that only mount(8) and fstab(5) understand (defaults, auto, noauto, user, users, owner,
+  nofail, _netdev, comment=..., x-..., X-...) are ignored. An unknown option is refused by name.
 
 DURABILITY:
   Every change is on disk after at most five seconds. fsync(2) and fdatasync(2) wait for the disk;
@@ -103,13 +104,10 @@ SIGNALS:
   wait for that.
 
 FSTAB:
-  Install the command once more under the name mount.shoal in /sbin, as a link:
+  With mount.shoal in /sbin, which packages install, 'mount -t shoal VOLUME DIR' works, and lines as
+  this in /etc/fstab; see mount.shoal(8), also for 'mount -o remount':
 
-    ln -s \"$(command -v shoal)\" /sbin/mount.shoal
-
-  Then 'mount -t shoal VOLUME DIR' works, and lines as this in /etc/fstab:
-
-    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  0
+    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  2
 
 EXIT STATUS:
   0   Mounted and usable. With --foreground: was mounted, and is now unmounted and closed.
@@ -132,7 +130,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = MOUNT_AFTER)]
 pub struct MountArgs {
-    /// The volume's file or device
+    /// The volume's file or device, or LABEL= or UUID= of a volume on a device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// The directory to mount it on
@@ -265,6 +263,12 @@ pub struct UmountArgs {
     /// closed, and this does not wait for it
     #[arg(long, short)]
     pub lazy: bool,
+    /// End the connection to the server first, which makes waiting calls fail at once: for a server
+    /// that hangs; does not wait for it
+    ///
+    /// Fails while files are in use all the same.
+    #[arg(long, short, conflicts_with = "lazy")]
+    pub force: bool,
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,

@@ -15,6 +15,7 @@ EXAMPLES:
     shoal subvolume create vol.img ci
     shoal cp -r workspace vol.img:/ci
     shoal subvolume delete vol.img ci
+    shoal subvolume create /mnt ci
 ";
 
 /// Make, list and delete subvolumes
@@ -22,7 +23,8 @@ EXAMPLES:
 /// A subvolume is a directory under the volume's top that has inode numbers and trees of its own.
 /// Operations in one never wait for those in another, and a subvolume is deleted at once, however
 /// much is in it. Like a mount point it cannot be renamed or removed as a directory, and files are
-/// not renamed or linked from one subvolume to another. The volume must not be mounted.
+/// not renamed or linked from one subvolume to another. In a mounted volume, this is for the
+/// superuser and the user who has mounted it.
 #[derive(Args, Debug)]
 #[command(after_long_help = SUBVOLUME_AFTER, disable_help_subcommand = true)]
 pub struct SubvolumeArgs {
@@ -52,7 +54,7 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = CREATE_AFTER)]
 pub struct SubvolumeCreateArgs {
-    /// The volume's file or device
+    /// The volume's file or device, or the directory that it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Name of the subvolume under the volume's top
@@ -83,7 +85,7 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_AFTER)]
 pub struct SubvolumeListArgs {
-    /// The volume's file or device
+    /// The volume's file or device, or the directory that it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Print one JSON object a line
@@ -102,11 +104,11 @@ EXIT STATUS:
 /// Delete a subvolume and everything in it
 ///
 /// The name is gone when the command returns. The space is freed in the background when the volume
-/// is next mounted or changed; with --wait it is freed now.
+/// is next mounted or changed, at once if it is mounted; with --wait it is free on return.
 #[derive(Args, Debug)]
 #[command(after_long_help = DELETE_AFTER)]
 pub struct SubvolumeDeleteArgs {
-    /// The volume's file or device
+    /// The volume's file or device, or the directory that it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Name of the subvolume

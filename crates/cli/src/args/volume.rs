@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use shoal::raw::Compression;
+use shoal::raw::{Compression, Label};
 
 const MKFS_AFTER: &str = "\
 EXIT STATUS:
@@ -55,6 +55,9 @@ pub struct MkfsArgs {
     /// it. Overwrites of a few KiB in large files read and write units of up to 128K.
     #[arg(long, value_name = "CODEC", default_value = "none")]
     pub compress: Compression,
+    /// Label of the volume, by which it can be mounted; see shoal-label(1)
+    #[arg(long, short = 'L', value_name = "LABEL", value_parser = Label::new)]
+    pub label: Option<Label>,
     /// Overwrite a file or device that looks like a filesystem or is not empty
     #[arg(long, short)]
     pub force: bool,
@@ -126,8 +129,18 @@ REPAIR:
   checkpoint, for which the whole device is read. Before you agree, see that it is the volume you
   mean: its id and the time at which it was made are shown.
 
+AT BOOT:
+  fsck(8) runs fsck.shoal, which is this command, for lines of fstab whose last field is not 0, with
+  -a. It replays the journal of a volume that was not closed, as the next mount would, so that
+  status 0 means that the volume can be mounted. It does not read the whole volume: a crash damages
+  none. If the volume cannot be opened, it is checked, and repaired if all that is lost is recorded
+  a second time (names, counts, free space, a copy of the superblock). If something would be given
+  up, or guessed, nothing is written: status 4, and somebody has to run 'shoal fsck --repair'.
+
+  Without --log it keeps no log, but prints every change.
+
 EXIT STATUS:
-  0   The volume is clean.
+  0   The volume is clean; with --auto: it can be mounted.
   1   Problems were found and repaired.
   4   Problems were found. They, or some of them, are left uncorrected.
   8   The check could not be made: no such file, not a volume, in use, or the device is gone; or a
@@ -137,7 +150,8 @@ EXIT STATUS:
 EXAMPLES:
     shoal fsck vol.img && shoal mount vol.img /mnt
     shoal fsck --repair vol.img
-    shoal fsck --repair --yes --log /var/log/shoal.log vol.img
+    shoal fsck -a -f /dev/sdb1
+    shoal fsck --yes --log /var/log/shoal.log vol.img
 ";
 
 /// Check a volume, and repair it with --repair
@@ -146,7 +160,7 @@ EXAMPLES:
 /// recorded in two places. The volume must not be mounted. If it was not closed properly, its
 /// journal is replayed in memory, and the result, which the next mount would see, is checked.
 /// Without --repair nothing is written.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_long_help = FSCK_AFTER)]
 pub struct FsckArgs {
     /// The volume's file or device
@@ -155,9 +169,31 @@ pub struct FsckArgs {
     /// Repair damage; asks before anything is written
     #[arg(long, short)]
     pub repair: bool,
-    /// Do not ask
-    #[arg(long, short, requires = "repair")]
+    /// Repair damage, and do not ask
+    #[arg(long, short)]
     pub yes: bool,
+    /// Without questions, do what is safe: for boot (as -p)
+    ///
+    /// A volume that was closed is not read, unless with -f. The journal of one that was not closed
+    /// is replayed. Damage is repaired if nothing is given up by that: see AT BOOT.
+    #[arg(long, short, visible_short_alias = 'p', conflicts_with_all = ["repair", "yes"])]
+    pub auto: bool,
+    /// Write nothing (the default without -a, -p, -r and -y)
+    #[arg(long, short, conflicts_with_all = ["repair", "yes", "auto"])]
+    pub no_changes: bool,
+    /// With --auto: check also a volume that was closed. All others are checked in any case
+    #[arg(long, short)]
+    pub full: bool,
+    /// Write progress to this open descriptor, in lines as those of e2fsck; 0: show a bar. Also -C,
+    /// -CFD and -C FD, as fsck(8) has it
+    #[arg(long, value_name = "FD")]
+    pub progress_fd: Option<u32>,
+    /// Type of the volume, which must be shoal; accepted for fsck(8)
+    #[arg(short = 't', value_name = "TYPE", value_parser = ["shoal", "fuse.shoal"])]
+    pub fs_type: Option<String>,
+    /// Accepted for fsck(8): everything is told anyway
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Go on although another process has a claim on the volume
     ///
     /// For a copy of a volume in use, or when the process is known to be dead. If it is not, a
@@ -175,7 +211,7 @@ pub struct FsckArgs {
     #[arg(long, value_name = "SIZE", value_parser = super::some_size)]
     pub memory: Option<u64>,
     /// Append the repair's changes to this file
-    #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
     /// Print the result as one JSON object
     #[arg(long)]
@@ -186,7 +222,7 @@ const INFO_AFTER: &str = "\
 OUTPUT:
   With --json, one object:
 
-    volume, id, version, features
+    volume, id, label, version, features, created (seconds since 1970)
     size, free, available, live_bytes        bytes
     segment_size, segments, segments_free
     inode_size, inodes, inodes_free, orphans
@@ -203,6 +239,9 @@ OUTPUT:
   Of a mounted volume, one object:
 
     mount, size, free, available             bytes
+    volume, id, label, version, features, created, options, shoal, server, uptime, writable,
+    checkpoint, checkpoint_age, scrub_age    only for the superuser and the user who mounted;
+                                             server: a process; uptime, ages: seconds
     read_only                                the reason, only if it takes no changes
     now                                      {name: value}, gauges
 
@@ -217,12 +256,18 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = INFO_AFTER)]
 pub struct InfoArgs {
-    /// The volume's file or device, or a directory of its mount
+    /// The volume's file or device, LABEL= or UUID=, or a directory of its mount
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Print what udev has to know, as lines NAME=VALUE
+    ///
+    /// Reads two sectors, takes no lock, and so works while the volume is in use. What is no volume
+    /// is status 2, without a message.
+    #[arg(long, conflicts_with = "json")]
+    pub udev: bool,
 }
 
 const LOGDUMP_AFTER: &str = "\

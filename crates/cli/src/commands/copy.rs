@@ -11,6 +11,7 @@ pub mod involume;
 pub mod local;
 mod merge;
 pub mod mirror;
+mod options;
 pub mod side;
 
 use std::ffi::OsStr;
@@ -21,17 +22,28 @@ use std::rc::Rc;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::args::CpArgs;
+use crate::commands::content;
 use crate::failure::{Failure, Result};
 use crate::location::{Location, Place};
 use crate::session::{Access, Session, Sessions};
 
-use copier::{Copier, Destination, Options};
+use copier::{Copier, Destination};
 use involume::InVolume;
 use local::Local;
+use options::{Existing, Options};
 use side::{Id, Side};
 
 /// Copies files.
 pub fn run(args: &CpArgs) -> Result<u8> {
+    if args.sources == ["-"] {
+        return match Place::parse(&args.destination) {
+            Place::Volume(destination) => content::from_input(&destination),
+            Place::Local(path) => {
+                let reason = "is not in a volume (write VOLUME:/path)";
+                Err(Failure::usage(path.display(), reason))
+            }
+        };
+    }
     let sources: Vec<Place> = args.sources.iter().map(|source| Place::parse(source)).collect();
     let destination = Place::parse(&args.destination);
     let any_in_volume =
@@ -102,7 +114,12 @@ fn copy_all<T: Side>(
         ));
     }
     let recursive = args.recursive || args.archive;
-    let options = Options { recursive, verbose: args.verbose, mirror: false };
+    let existing = match (args.no_clobber, args.update) {
+        (true, _) => Existing::Leave,
+        (_, true) => Existing::LeaveIfNewer,
+        _ => Existing::Overwrite,
+    };
+    let options = Options { recursive, verbose: args.verbose, mirror: false, existing };
     let mut copier = Copier::new(target, options, shunned);
     for source in sources {
         match source {

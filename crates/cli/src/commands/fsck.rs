@@ -3,6 +3,9 @@
 //! Damage that keeps the volume from being opened is a problem found, not a failure to check: exit
 //! status 4. Status 8 is for errors that prevent the check.
 
+mod auto;
+mod pipe;
+
 use std::fs::OpenOptions as LogOptions;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,6 +16,7 @@ use std::time::SystemTime;
 use shoal::raw::{Action, OpenOptions, Problem, RepairReport, Volume};
 
 use crate::args::FsckArgs;
+use crate::commands::fsck::pipe::Pipe;
 use crate::commands::info::json_recovery;
 use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
@@ -20,6 +24,7 @@ use crate::output::Out;
 use crate::progress::{Progress, eprint_line_over_bar};
 use crate::rings;
 use crate::size::human;
+use crate::tags;
 use crate::text::printable;
 
 /// Problems were found and corrected.
@@ -43,9 +48,15 @@ const SHOWN: usize = 40;
 
 /// Checks a volume, and repairs it.
 pub fn run(args: &FsckArgs) -> Result<u8> {
+    let volume = tags::resolve(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
+    let args = &FsckArgs { volume, repair: args.repair || args.yes, ..args.clone() };
+    if args.log.is_some() && !args.repair && !args.auto {
+        let reason = "there is no log without a repair: give --repair, --yes or --auto too";
+        return Err(Failure::usage("fsck --log", reason).with_status(USAGE));
+    }
     let options = OpenOptions {
         background: false,
-        cache_bytes: if args.repair { CACHE_REPAIR } else { CACHE },
+        cache_bytes: if args.repair || args.auto { CACHE_REPAIR } else { CACHE },
         force: args.force,
         memory_bytes: args.memory.unwrap_or_else(available_memory),
         threads: args.threads.map_or_else(processors, usize::from),
@@ -53,6 +64,9 @@ pub fn run(args: &FsckArgs) -> Result<u8> {
         ..OpenOptions::default()
     };
     let mut out = Out::new();
+    if args.auto {
+        return auto::run(args, &options, &mut out);
+    }
     let log = args.repair.then(|| args.log.clone().unwrap_or_else(|| log_beside(&args.volume)));
     let report = match &log {
         None => inspect(args, &options)?,
@@ -89,8 +103,34 @@ fn status(report: &RepairReport) -> u8 {
 }
 
 /// Shows a bar on a terminal; elsewhere a line now and then, if the work lasts.
-fn progress(args: &FsckArgs) -> Progress {
-    if args.json { Progress::share() } else { Progress::share_in_lines(&args.volume.display()) }
+fn progress(args: &FsckArgs) -> Shown {
+    let bar = match args.json || args.progress_fd == Some(0) {
+        true => Progress::share(),
+        false => Progress::share_in_lines(&args.volume.display()),
+    };
+    Shown { bar, pipe: args.progress_fd.and_then(|fd| Pipe::open(fd, &args.volume)) }
+}
+
+/// The places where progress is shown.
+struct Shown {
+    bar: Progress,
+    pipe: Option<Pipe>,
+}
+
+impl Shown {
+    fn set(&mut self, stage: &str, done: u64, total: u64) {
+        self.bar.set(stage, done, total);
+        if let Some(pipe) = &mut self.pipe {
+            pipe.set(stage, done, total);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.bar.finish();
+        if let Some(pipe) = &mut self.pipe {
+            pipe.finish();
+        }
+    }
 }
 
 fn inspect(args: &FsckArgs, options: &OpenOptions) -> Result<RepairReport> {
@@ -132,6 +172,12 @@ fn repair(
     progress().finish();
     stopped.map_or(Ok(()), Err)?;
     let report = report.map_err(|e| failed(&args.volume, &e))?;
+    end_log(args, &report, log)?;
+    Ok(report)
+}
+
+/// Writes the result of a repair to the log.
+fn end_log(args: &FsckArgs, report: &RepairReport, log: &Path) -> Result<()> {
     let left = report.left.iter().map(|p| format!("left: {}: {}", p.rule, p.message));
     if report.written {
         append(log, std::iter::once("written".to_owned()).chain(left))?;
@@ -139,7 +185,7 @@ fn repair(
         let head = [head(args), "nothing to repair".to_owned()];
         append(log, head.into_iter().chain(left))?;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Returns the first line of a repair in the log.
@@ -152,7 +198,7 @@ fn head(args: &FsckArgs) -> String {
 fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> Result<bool> {
     if !args.yes {
         problems(out, &report.found)?;
-        actions(out, &report.actions, Some(log))?;
+        actions(out, &report.actions, Some(log), SHOWN)?;
         out.flush()?;
         let mut terminal = std::io::stderr().lock();
         let question = format!("{}: write these changes? [y/N] ", args.volume.display());
@@ -165,10 +211,15 @@ fn agree(args: &FsckArgs, report: &RepairReport, log: &Path, out: &mut Out) -> R
             return Ok(false);
         }
     }
+    agree_in_log(args, report, log)?;
+    Ok(true)
+}
+
+/// Writes the approved changes to the log.
+fn agree_in_log(args: &FsckArgs, report: &RepairReport, log: &Path) -> Result<()> {
     let found = report.found.iter().map(|p| format!("found: {}: {}", p.rule, p.message));
     let done = report.actions.iter().map(|a| format!("{}: {}", a.pass, a.message));
-    append(log, std::iter::once(head(args)).chain(found).chain(done))?;
-    Ok(true)
+    append(log, std::iter::once(head(args)).chain(found).chain(done))
 }
 
 /// Adds lines to the log.
@@ -204,11 +255,12 @@ fn problems(out: &mut Out, problems: &[Problem]) -> Result<()> {
     Ok(())
 }
 
-fn actions(out: &mut Out, actions: &[Action], log: Option<&Path>) -> Result<()> {
-    for Action { pass, message } in actions.iter().take(SHOWN) {
+/// Prints the first changes, `most` at most.
+fn actions(out: &mut Out, actions: &[Action], log: Option<&Path>, most: usize) -> Result<()> {
+    for Action { pass, message, .. } in actions.iter().take(most) {
         out.line(&format!("  {pass}: {}", printable(message.as_bytes())))?;
     }
-    match (actions.len().saturating_sub(SHOWN), log) {
+    match (actions.len().saturating_sub(most), log) {
         (0, _) => Ok(()),
         (more, Some(log)) => out.line(&format!("  and {more} more, for {}", log.display())),
         (more, None) => out.line(&format!("  and {more} more")),
@@ -224,7 +276,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     if let Some(log) = log.filter(|_| report.written) {
         let made = report.actions.len();
         if args.yes {
-            actions(out, &report.actions, Some(log))?;
+            actions(out, &report.actions, Some(log), SHOWN)?;
         }
         out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
     }
@@ -263,10 +315,10 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     if let Some(why) = &report.unmended {
         out.line(&format!("{path}: what a repair would do is not known: {why} (see --memory)"))?;
     }
-    if !args.repair && !report.actions.is_empty() {
+    if !report.written && !args.repair && !report.actions.is_empty() {
         let made = report.actions.len();
         out.line(&format!("{path}: fsck --repair would make {made} changes:"))?;
-        actions(out, &report.actions, None)?;
+        actions(out, &report.actions, None, SHOWN)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::{Cli, GenerateArgs, GenerateWhat, HelperArgs};
+use crate::args::{Cli, GenerateArgs, GenerateWhat, HelperArgs, UmountHelperArgs};
 use crate::commands::grafana;
 use crate::failure::{Failure, OK, Reason, Result};
 
@@ -57,7 +57,8 @@ fn man_pages(directory: &Path) -> io::Result<()> {
         page(command.display_name(&name).bin_name(invoked), &name, "1", directory)?;
     }
     page(top, "shoal", "1", directory)?;
-    page(HelperArgs::command(), "mount.shoal", "8", directory)
+    page(HelperArgs::command(), "mount.shoal", "8", directory)?;
+    page(UmountHelperArgs::command(), "umount.shoal", "8", directory)
 }
 
 /// Writes one page.
@@ -163,6 +164,7 @@ mod tests {
             "shoal-subvolume.1",
             "shoal-subvolume-create.1",
             "mount.shoal.8",
+            "umount.shoal.8",
             "shoal.bash",
             "_shoal",
         ] {

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use shoal::raw::{RecoveryReport, RootInfo, StatFs, VolumeInfo};
+use shoal::raw::{RecoveryReport, RootInfo, StatFs, Time, VolumeInfo, identify};
 use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
-use crate::failure::{OK, Result};
+use crate::clock;
+use crate::failure::{OK, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
 use crate::session::{Access, Session};
 use crate::size::human;
+use crate::tags;
+use crate::text::printable;
 
 /// Width of the column of names.
 const NAME_WIDTH: usize = 16;
@@ -22,9 +25,13 @@ const OUR_CHOICE: &str = "opened read-only";
 
 /// Shows a volume's geometry, usage and features.
 pub fn run(args: &InfoArgs) -> Result<u8> {
+    if args.udev {
+        return udev(args);
+    }
     if args.volume.is_dir() {
         return mount(args);
     }
+    let args = &InfoArgs { volume: tags::resolve(&args.volume)?, ..*args };
     let (info, usage, subvolumes) = Session::with(&args.volume, Access::Read, |session| {
         let volume = &session.volume;
         Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
@@ -44,20 +51,48 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
     Ok(OK)
 }
 
+/// Prints the properties that udev gives a device: those that blkid would, if it knew Shoal.
+fn udev(args: &InfoArgs) -> Result<u8> {
+    let Ok(Some(found)) = identify(&args.volume) else { return Ok(UNUSABLE) };
+    let mut rows = vec![
+        ("ID_FS_TYPE", "shoal".to_owned()),
+        ("ID_FS_USAGE", "filesystem".to_owned()),
+        ("ID_FS_VERSION", found.version.to_string()),
+        ("ID_FS_UUID", found.id.clone()),
+        ("ID_FS_UUID_ENC", found.id),
+        ("ID_FS_SIZE", found.bytes.to_string()),
+    ];
+    if !found.label.is_empty() {
+        // A reader of the unencoded one splits at spaces.
+        let safe = |c: char| if tags::is_safe(c) { c } else { '_' };
+        rows.push(("ID_FS_LABEL", found.label.chars().map(safe).collect()));
+        rows.push(("ID_FS_LABEL_ENC", tags::encoded(&found.label)));
+    }
+    let mut out = Out::new();
+    for (name, value) in rows {
+        out.line(&format!("{name}={value}"))?;
+    }
+    out.flush()?;
+    Ok(OK)
+}
+
 /// Describes a mounted volume, as far as its server and the kernel know it.
 fn mount(args: &InfoArgs) -> Result<u8> {
     let path = &args.volume;
-    let (stats, reason, space) = mounted::ask(path, |mount| {
-        Ok((stats_of(mount)?, read_only_reason_of(mount)?, rustix::fs::fstatvfs(mount)?))
+    let (stats, reason, space, facts) = mounted::ask(path, |mount| {
+        // Those who may not know the facts, and older servers, leave the rest.
+        let facts = shoal_fuse::facts_of(mount).unwrap_or_default();
+        let space = rustix::fs::fstatvfs(mount)?;
+        Ok((stats_of(mount)?, read_only_reason_of(mount)?, space, facts))
     })?;
     let now: BTreeMap<&str, u64> =
         stats.iter().filter(|stat| stat.gauge).map(|stat| (&*stat.name, stat.value)).collect();
     let (size, available) = (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize);
     let mut out = Out::new();
     if args.json {
+        let object = Object::new().put_name("mount", path.as_os_str().as_encoded_bytes());
         out.json(
-            Object::new()
-                .put_name("mount", path.as_os_str().as_encoded_bytes())
+            facts_json(object, &facts)
                 .put("size", size)
                 .put("free", space.f_bfree * space.f_frsize)
                 .put("available", available)
@@ -66,15 +101,84 @@ fn mount(args: &InfoArgs) -> Result<u8> {
         )?;
     } else {
         let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
-        let mut rows = vec![("size", bytes(size)), ("available", bytes(available))];
+        let mut rows = facts_rows(&facts);
+        rows.extend([("size", bytes(size)), ("available", bytes(available))]);
         rows.extend(now.iter().map(|(name, value)| (*name, value.to_string())));
         rows.extend(reason.map(|why| ("read-only", why)));
         for (name, value) in rows {
-            out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
+            out.line(&format!("{name:NAME_WIDTH$}{}", printable(value.as_bytes())))?;
         }
     }
     out.flush()?;
     Ok(OK)
+}
+
+/// Facts of a mount, by name.
+type Facts = BTreeMap<String, String>;
+
+/// Returns the facts of a mount as rows, in the order of those of a volume.
+fn facts_rows(facts: &Facts) -> Vec<(&'static str, String)> {
+    let fact = |name: &str| facts.get(name).filter(|value| !value.is_empty()).cloned();
+    let number = |name: &str| facts.get(name)?.parse::<u64>().ok();
+    let ago = |name: &str| number(name).map(|seconds| format!("{} ago", clock::span(seconds)));
+    let or_none = |name: &str| facts.get(name).map(|_| fact(name).unwrap_or("none".into()));
+    let made = fact("created").and_then(|text| text.parse().ok());
+    let checkpoint = fact("checkpoint").map(|number| {
+        let age = ago("checkpoint_age").unwrap_or_else(|| "before it was mounted".into());
+        format!("{number}, {age}")
+    });
+    let scrub = || ago("scrub_age").unwrap_or_else(|| "none since it was mounted".into());
+    [
+        ("volume", fact("source")),
+        ("id", fact("id")),
+        ("label", or_none("label")),
+        ("made", made.map(|sec| clock::minutes(Time { sec, nsec: 0 }))),
+        ("format version", fact("version")),
+        ("features", or_none("features").map(|list| list.replace(',', ", "))),
+        ("options", or_none("options")),
+        ("writable", fact("read_only").map(|is| (if is == "no" { "yes" } else { "no" }).into())),
+        (
+            "server",
+            fact("server").map(|pid| {
+                let up = number("uptime").map(|seconds| format!(", for {}", clock::span(seconds)));
+                format!("process {pid}, shoal {}{}", fact("shoal").unwrap_or_default(), {
+                    up.unwrap_or_default()
+                })
+            }),
+        ),
+        ("checkpoint", checkpoint),
+        ("scrub", fact("server").map(|_| scrub())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect()
+}
+
+/// Adds the facts of a mount to an object.
+fn facts_json(mut object: Object, facts: &Facts) -> Object {
+    let texts = [("source", "volume"), ("id", "id"), ("label", "label"), ("options", "options")];
+    for (name, field) in texts {
+        object = object.put_some(field, facts.get(name));
+    }
+    let features = facts.get("features");
+    object = object.put_some(
+        "features",
+        features.map(|list| list.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>()),
+    );
+    object = object.put_some("shoal", facts.get("shoal"));
+    object = object.put_some("writable", facts.get("read_only").map(|is| is == "no"));
+    for (name, field) in [
+        ("version", "version"),
+        ("created", "created"),
+        ("server", "server"),
+        ("uptime", "uptime"),
+        ("checkpoint", "checkpoint"),
+        ("checkpoint_age", "checkpoint_age"),
+        ("scrub_age", "scrub_age"),
+    ] {
+        object = object.put_some(field, facts.get(name).and_then(|it| it.parse::<i64>().ok()));
+    }
+    object
 }
 
 /// Returns the rows of the table.
@@ -88,9 +192,12 @@ fn rows(
     let features = if info.features.is_empty() { "none".into() } else { info.features.join(", ") };
     let segments =
         format!("{} of {}, {} free", info.segments, human(info.segment_size), info.segments_free);
+    let label = if info.label.is_empty() { "none".into() } else { info.label.clone() };
     let mut rows = vec![
         ("volume", path.display().to_string()),
         ("id", info.id.clone()),
+        ("label", label),
+        ("made", clock::minutes(Time { sec: info.created, nsec: 0 })),
         ("format version", info.version.to_string()),
         ("features", features),
         ("size", bytes(usage.bytes_total)),
@@ -183,6 +290,8 @@ pub fn json(
     Object::new()
         .put_name("volume", path.as_os_str().as_encoded_bytes())
         .put("id", &info.id)
+        .put("label", &info.label)
+        .put("created", info.created)
         .put("version", info.version)
         .put("features", &info.features)
         .put("size", usage.map_or(geometry, |usage| usage.bytes_total))

@@ -27,6 +27,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         root_gid: getegid().as_raw(),
         parents: args.parent == Switch::On,
         compression: args.compress,
+        label: args.label.unwrap_or_default(),
         ..MkfsOptions::default()
     };
     let made = shoal::raw::mkfs(&args.volume, &options)

@@ -1,4 +1,4 @@
-//! `shoal mount`, `shoal umount`, `shoal sync`, and the helper `mount.shoal`.
+//! `shoal mount`, `shoal umount`, `shoal sync`.
 //!
 //! A mount in the background is a second process of this same program, started with `--foreground`
 //! and a pipe as its standard output. It writes one line there when the mount is usable. Until then
@@ -7,24 +7,19 @@
 //! safe code cannot do.
 
 use std::fs;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use shoal_fuse::MountOptions;
 
-use crate::args::{HelperArgs, LogFormat, LogLevel, MountArgs, UmountArgs};
+use crate::args::{MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
-use crate::progress::eprint_line;
-
-/// Exit status of a mount helper whose mount failed, by the rules of mount(8).
-const HELPER_FAILED: u8 = 32;
-/// Exit status of a mount helper that was called wrongly.
-pub const HELPER_USAGE: u8 = 1;
+use crate::tags;
 
 /// Message for a server that has ended without a line.
 const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
@@ -48,45 +43,16 @@ pub fn mount(args: &MountArgs) -> Result<u8> {
     }
 }
 
-/// Mounts as mount(8) asks.
-pub fn helper(args: &HelperArgs) -> Result<u8> {
-    let mount = MountArgs {
-        volume: args.source.clone(),
-        directory: args.directory.clone(),
-        options: args.options.clone(),
-        foreground: false,
-        cache: None,
-        threads: None,
-        read_only: false,
-        force: false,
-        metrics: None,
-        log: None,
-        log_level: LogLevel::Info,
-        log_format: LogFormat::Text,
-        report_ready: false,
-        kept: None,
-    };
-    let plan =
-        Plan::new(&mount, args.sloppy).map_err(|failure| failure.with_status(HELPER_USAGE))?;
-    if args.verbose && std::io::stderr().is_terminal() {
-        eprint_line(&format!("{} on {}", plan.volume.display(), plan.directory.display()));
-    }
-    if args.fake {
-        return Ok(OK);
-    }
-    match check_mount_point(&plan.directory).and_then(|()| background(&plan, &mount)) {
-        Ok(OK) => Ok(OK),
-        Ok(_) => Ok(HELPER_FAILED),
-        Err(failure) => Err(failure.with_status(HELPER_FAILED)),
-    }
-}
-
 /// Unmounts, and waits until the volume is released. Reports how the server ended.
 pub fn umount(args: &UmountArgs) -> Result<u8> {
     let directory = &args.directory;
     let failed = |error| Failure::volume(directory.display(), &error).with_status(SOME_FAILED);
     if args.lazy {
         shoal_fuse::unmount_lazy(directory).map_err(failed)?;
+        return Ok(OK);
+    }
+    if args.force {
+        shoal_fuse::unmount_by_force(directory).map_err(failed)?;
         return Ok(OK);
     }
     // While the mount still says which process serves it.
@@ -119,14 +85,14 @@ pub fn sync(directory: &Path) -> Result<u8> {
 impl Plan {
     /// Combines the options: those of `-o` in order, then those with a flag of their own. `sloppy`
     /// ignores unknown ones.
-    fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
+    pub fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
         // The keeper's paths are absolute, and nobody may answer for the directory yet.
         let resolved = |path: &Path| match args.kept {
             Some(_) => path.to_owned(),
             None => absolute(path),
         };
         let mut plan = Plan {
-            volume: resolved(&args.volume),
+            volume: resolved(&tags::resolve(&args.volume)?),
             directory: resolved(&args.directory),
             options: MountOptions::default(),
             accepted: Vec::new(),
@@ -156,6 +122,13 @@ impl Plan {
         if let Some(threads) = args.threads {
             plan.options.threads = threads.into();
         }
+        let level = name_of(plan.log_level);
+        let log = plan.log.iter().map(|log| format!("log={}", log.display()));
+        let level = (level != "info").then(|| format!("log_level={level}"));
+        let is_ours =
+            |option: &&String| option.starts_with("keeper=") || option.starts_with("log_format=");
+        let others = plan.accepted.iter().filter(is_ours).cloned();
+        plan.options.also = log.chain(level).chain(others).collect();
         Ok(plan)
     }
 
@@ -190,7 +163,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Refuses a mount point that cannot be one before the volume is opened and perhaps recovered.
 /// Mounting finds any other error.
-fn check_mount_point(directory: &Path) -> Result<()> {
+pub fn check_mount_point(directory: &Path) -> Result<()> {
     let reason = match fs::metadata(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             "no such directory (make the mount point first)"
@@ -202,7 +175,7 @@ fn check_mount_point(directory: &Path) -> Result<()> {
 }
 
 /// Starts the server and waits until it is ready, or has failed.
-fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
+pub fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
     let cannot = |error| {
         Failure::failed(plan.directory.display(), format!("no server: {}", Reason::System(error)))
     };
@@ -272,7 +245,7 @@ fn name_of(value: impl clap::ValueEnum) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{Cli, Command, LogFormat, LogLevel};
     use clap::Parser;
 
     fn args(line: &str) -> MountArgs {

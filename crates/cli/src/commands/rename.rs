@@ -8,6 +8,7 @@ use crate::args::MvArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
 use crate::location::{Location, join, split_last};
+use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 
@@ -27,7 +28,7 @@ pub fn run(args: &MvArgs) -> Result<u8> {
                 "is not a directory (several files can only be moved into one)",
             ));
         }
-        let mut progress = Progress::counting();
+        let (mut out, mut progress) = (Out::new(), Progress::counting());
         for (done, source) in args.sources.iter().enumerate() {
             interrupt::check(|| format!("{done} of {} arguments moved", args.sources.len()))?;
             let source = same_volume(source, &destination)?;
@@ -35,10 +36,16 @@ pub fn run(args: &MvArgs) -> Result<u8> {
             if into {
                 target = join(&target, split_last(&source.path).name);
             }
-            if let Err(reason) = rename(&session, &source.path, &target, args) {
-                progress.failure(source.label(), reason);
+            match rename(&session, &source.path, &target, args) {
+                Ok(()) if args.verbose => {
+                    let to = session.label(&target);
+                    out.line(&format!("{} -> {to}", source.label()))?;
+                }
+                Ok(()) => {}
+                Err(reason) => progress.failure(source.label(), reason),
             }
         }
+        out.flush()?;
         Ok(progress.finish())
     })
 }

@@ -1,11 +1,16 @@
 //! `shoal stat`.
 
+mod format;
+
+use std::os::unix::ffi::OsStrExt;
+
 use shoal::raw::Attr;
 
+use crate::accounts::Accounts;
 use crate::args::StatArgs;
 use crate::clock;
 use crate::commands::xattr;
-use crate::failure::{Reason, Result};
+use crate::failure::{Failure, Reason, Result};
 use crate::in_mount::InMount;
 use crate::json;
 use crate::location::split_last;
@@ -14,14 +19,18 @@ use crate::progress::Progress;
 use crate::session::{Access, Sessions};
 use crate::text::{device_numbers, kind_name, mode_text, printable};
 use crate::tree::{Operand, Tree};
+use format::{Format, Shown};
 
 /// Shows all attributes of files.
 pub fn run(args: &StatArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let mut out = Out::new();
         let mut progress = Progress::counting();
-        for place in &args.places {
-            let place = match Operand::open(sessions, Access::Read, place, args.dereference)? {
+        let accounts = Accounts::of_this_machine();
+        let format = args.format.as_deref().map(Format::parse).transpose();
+        let format = format.map_err(|what| Failure::usage("--format", what))?;
+        for argument in &args.places {
+            let place = match Operand::open(sessions, Access::Read, argument, args.dereference)? {
                 Ok(place) => place,
                 Err(missing) => {
                     progress.failure(missing.label, Reason::from(missing.error));
@@ -35,7 +44,15 @@ pub fn run(args: &StatArgs) -> Result<u8> {
                     let attributes = seen.attributes.iter().map(Vec::as_slice);
                     out.json(file.put_names("attributes", attributes))?;
                 }
-                Ok(seen) => out.line(&text(&place.label(), &seen))?,
+                Ok(seen) => match &format {
+                    Some(format) => {
+                        let (name, target) = (argument.as_bytes(), seen.target.as_deref());
+                        let shown = Shown { name, attr: &seen.attr, target, accounts: &accounts };
+                        out.text(&format.line(&shown))?;
+                        out.bytes(b"\n")?;
+                    }
+                    None => out.line(&text(&place.label(), &seen))?,
+                },
                 Err(error) => progress.failure(place.label(), Reason::from(error)),
             }
         }

@@ -1,19 +1,30 @@
 //! `shoal subvolume`: several trees in one volume, each with inode numbers of its own.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use shoal::raw::{Caller, Code, Error, RootInfo, SetAttr};
 
 use crate::args::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
 use crate::failure::{Failure, OK, Reason, Result};
+use crate::in_mount::error_of;
+use crate::interrupt;
 use crate::json::Object;
 use crate::location;
+use crate::mounted;
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Session};
+use crate::session::{self, Access, Session};
 use crate::text::printable;
+
+/// Interval at which a mount is asked what is left to be freed.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Makes, lists or deletes subvolumes.
 pub fn run(args: &SubvolumeArgs) -> Result<u8> {
@@ -26,13 +37,22 @@ pub fn run(args: &SubvolumeArgs) -> Result<u8> {
 
 fn create(args: &SubvolumeCreateArgs) -> Result<u8> {
     let name = args.name.as_bytes();
+    if args.volume.is_dir() {
+        let (mode, umask) = (args.mode.unwrap_or(0o777), session::umask());
+        let umask = if args.mode.is_some() { 0 } else { umask };
+        return in_mount(&args.volume, name, |top| {
+            shoal_fuse::make_subvolume(top, name, mode, umask)
+        });
+    }
     Session::with(&args.volume, Access::Write, |session| {
         let volume = &session.volume;
         let umask = if args.mode.is_some() { 0 } else { session.who.umask };
         let who = Caller { umask, ..session.who.clone() };
         let mode = args.mode.unwrap_or(0o777);
-        let made =
-            volume.subvolumes().create(&who, name, mode).map_err(|e| refused(session, name, &e))?;
+        let made = volume
+            .subvolumes()
+            .create(&who, name, mode)
+            .map_err(|e| refused(&session.path, name, &e))?;
         // A top with the set-group-id bit gives its group to new directories; the mode was asked
         // for.
         if args.mode.is_some_and(|mode| made.mode & 0o7777 != mode) {
@@ -40,16 +60,19 @@ fn create(args: &SubvolumeCreateArgs) -> Result<u8> {
             volume
                 .attributes()
                 .setattr(&who, made.ino, &set)
-                .map_err(|e| refused(session, name, &e))?;
+                .map_err(|e| refused(&session.path, name, &e))?;
         }
         Ok(OK)
     })
 }
 
 fn list(args: &SubvolumeListArgs) -> Result<u8> {
-    let roots = Session::with(&args.volume, Access::Read, |session| {
-        Ok(session.volume.subvolumes().list())
-    })?;
+    let roots = match args.volume.is_dir() {
+        true => mounted::ask(&args.volume, |mount| shoal_fuse::subvolumes_of(mount))?,
+        false => Session::with(&args.volume, Access::Read, |session| {
+            Ok(session.volume.subvolumes().list())
+        })?,
+    };
     let mut out = Out::new();
     for root in &roots {
         if args.json {
@@ -70,9 +93,12 @@ fn list(args: &SubvolumeListArgs) -> Result<u8> {
 
 fn delete(args: &SubvolumeDeleteArgs) -> Result<u8> {
     let name = args.name.as_bytes();
+    if args.volume.is_dir() {
+        return delete_in_mount(args, name);
+    }
     let said = Session::with(&args.volume, Access::Write, |session| {
         let deleted = session.volume.subvolumes().delete(&session.who, name);
-        deleted.map_err(|e| refused(session, name, &e))?;
+        deleted.map_err(|e| refused(&session.path, name, &e))?;
         // Freeing takes time, and may be interrupted.
         session.volume.sync().map_err(|e| Failure::volume(args.volume.display(), &e))?;
         let label = location::label(&args.volume, &location::join(b"/", name));
@@ -88,6 +114,54 @@ fn delete(args: &SubvolumeDeleteArgs) -> Result<u8> {
     out.line(&said)?;
     out.flush()?;
     Ok(OK)
+}
+
+/// Asks the server of a mount, whose top `dir` must be, about a subvolume by name.
+fn in_mount(dir: &Path, name: &[u8], ask: impl FnOnce(&OwnedFd) -> io::Result<()>) -> Result<u8> {
+    let top = mounted::open(dir)?;
+    if shoal_fuse::is_in_mount(&top) && !shoal_fuse::is_mounted(dir) {
+        let reason = "is below a mount (name the directory that the volume is mounted on)";
+        return Err(Failure::usage(dir.display(), reason));
+    }
+    match ask(&top) {
+        Ok(()) => Ok(OK),
+        Err(error) if mounted::is_not_ours(&error) => Err(mounted::refused(dir, error)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::PROTONOSUPPORT) => Err(mounted::refused(dir, error)),
+            _ => Err(refused(dir, name, &error_of(error))),
+        },
+    }
+}
+
+fn delete_in_mount(args: &SubvolumeDeleteArgs, name: &[u8]) -> Result<u8> {
+    in_mount(&args.volume, name, |top| shoal_fuse::delete_subvolume(top, name))?;
+    let label = location::label(&args.volume, &location::join(b"/", name));
+    if args.wait {
+        wait_until_free(&args.volume, &label)?;
+    }
+    let what = if args.wait { "and its space is free" } else { "its space is being freed" };
+    let mut out = Out::new();
+    out.line(&format!("{label}: deleted{} {what}", if args.wait { "," } else { ";" }))?;
+    out.flush()?;
+    Ok(OK)
+}
+
+/// Waits until the server has freed the space of all deleted subvolumes.
+fn wait_until_free(volume: &Path, label: &str) -> Result<()> {
+    let (mut progress, mut total) = (Progress::share(), 0);
+    loop {
+        interrupt::check(|| format!("{label}: deleted, and its space is being freed"))?;
+        let roots = mounted::ask(volume, |mount| shoal_fuse::subvolumes_of(mount))?;
+        let deleted = roots.iter().filter(|root| root.deleted);
+        let (count, left) = deleted.fold((0, 0), |(n, sum), root| (n + 1, sum + root.inodes));
+        if count == 0 {
+            progress.finish();
+            return Ok(());
+        }
+        total = total.max(left);
+        progress.set("freeing", total - left, total);
+        std::thread::sleep(POLL);
+    }
 }
 
 /// Frees the space of deleted subvolumes, and shows the progress.
@@ -113,12 +187,12 @@ fn free(session: &Session) -> Result<(), Reason> {
 }
 
 /// Failure to make or delete a subvolume, with the remedy.
-fn refused(session: &Session, name: &[u8], error: &Error) -> Failure {
-    let label = location::label(&session.path, &location::join(b"/", name));
+fn refused(volume: &Path, name: &[u8], error: &Error) -> Failure {
+    let label = location::label(volume, &location::join(b"/", name));
     let is_name = !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/');
     match error.code() {
         Code::Invalid if !is_name => Failure::usage(
-            session.path.display(),
+            volume.display(),
             format!(
                 "'{}' cannot be the name of a subvolume (take a name without '/', other than '.' \
                  and '..')",
@@ -126,7 +200,7 @@ fn refused(session: &Session, name: &[u8], error: &Error) -> Failure {
             ),
         ),
         Code::NameTooLong => {
-            Failure::usage(session.path.display(), format!("{error} (take a shorter name)"))
+            Failure::usage(volume.display(), format!("{error} (take a shorter name)"))
         }
         Code::Exists => Failure::failed(
             label,
@@ -134,10 +208,7 @@ fn refused(session: &Session, name: &[u8], error: &Error) -> Failure {
         ),
         Code::NotFound => Failure::failed(
             label,
-            format!(
-                "no such subvolume (list them with shoal subvolume list {})",
-                session.path.display()
-            ),
+            format!("no such subvolume (list them with shoal subvolume list {})", volume.display()),
         ),
         Code::Invalid => Failure::failed(
             &label,
@@ -147,9 +218,7 @@ fn refused(session: &Session, name: &[u8], error: &Error) -> Failure {
             label,
             format!("{error} (remove something, or delete a subvolume with --wait)"),
         ),
-        Code::ReadOnly => {
-            Failure::usage(session.path.display(), format!("{error} (see shoal info)"))
-        }
+        Code::ReadOnly => Failure::usage(volume.display(), format!("{error} (see shoal info)")),
         _ => Failure::failed(label, error),
     }
 }

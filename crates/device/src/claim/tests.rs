@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use shoal_base::Addr;
 use shoal_format::Compression;
 use shoal_format::claim::OwnerClaim;
-use shoal_format::{Geometry, Ptr};
+use shoal_format::{Geometry, Label, Ptr};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -29,6 +29,7 @@ fn superblock_of(id: [u8; 16]) -> Superblock {
         clean: true,
         checkpoint: Ptr::place(Addr(1 << 20), 100),
         created: 0,
+        label: Label::NONE,
     }
 }
 

@@ -12,12 +12,19 @@ use shoal_format::extent::Extent;
 use shoal_format::inode::{Core, Form, Inode};
 use shoal_format::node::Key;
 use shoal_space::Hold;
+use std::sync::atomic::Ordering;
 
 /// Age in seconds from which on an access time is updated even without a change (as the kernel's
 /// `relatime`).
 const ATIME_SECONDS: i64 = 24 * 3600;
 
 impl<'v> Files<'v> {
+    /// Switches the updates of access times on or off, in place of
+    /// [`crate::OpenOptions::noatime`].
+    pub fn set_noatime(self, noatime: bool) {
+        self.0.noatime.store(noatime, Ordering::Relaxed);
+    }
+
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     pub fn read(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (read, core) = self.read_as(ino, offset, buf, |inode| match inode.core.kind() {
@@ -116,7 +123,7 @@ impl<'v> Files<'v> {
     }
 
     fn atime_is_stale(self, core: &Core) -> bool {
-        if self.0.options.noatime || self.0.store.writable().is_err() {
+        if self.0.noatime.load(Ordering::Relaxed) || self.0.store.writable().is_err() {
             return false;
         }
         let old = now().sec.saturating_sub(core.atime.sec) >= ATIME_SECONDS;

@@ -29,7 +29,7 @@ impl Repair<'_> {
             let far = self.nodes.get(&ino).is_some_and(|node| node.far_attrs);
             if far && lost.iter().any(|range| range.may_hold(ino)) {
                 let hint = volume.inspection().path_hint(ino);
-                self.did(format!("inode {ino}{hint}: some of its attributes may be lost"));
+                self.lost(format!("inode {ino}{hint}: some of its attributes may be lost"));
             }
         }
         Ok(())
@@ -65,7 +65,7 @@ impl Repair<'_> {
         for key in gone {
             root.attrs.delete(key, self.epoch)?;
             let ino = key.ino(root.id);
-            self.did(format!("inode {ino}: invalid attribute {:#x} removed", key.lo));
+            self.lost(format!("inode {ino}: invalid attribute {:#x} removed", key.lo));
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ impl Repair<'_> {
         self.note(ino, &inode);
         *place.write().edit(&root.table, self.epoch) = inode;
         root.table.count_inodes(1);
-        self.did(format!("directory {ino} restored, mode {permissions:o}, owner root"));
+        self.lost(format!("directory {ino} restored, mode {permissions:o}, owner root"));
         Ok(())
     }
 }

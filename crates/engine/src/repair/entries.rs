@@ -53,7 +53,7 @@ impl Repair<'_> {
                 root.dirents.delete(key, self.epoch)?;
                 let dir = key.ino(root.id);
                 let id = root.id.0;
-                self.did(format!("entry in subvolume {id} removed: its key is of inode {dir}"));
+                self.lost(format!("entry in subvolume {id} removed: its key is of inode {dir}"));
             }
             for (dir, entry) in misplaced {
                 if volume.directories().find_entry(dir, &entry.name)?.is_none() {
@@ -77,7 +77,7 @@ impl Repair<'_> {
         for (key, raw) in group {
             self.step();
             let Some(found) = Dirent::decode(root, raw) else {
-                self.did(format!("entry {:#x} of directory {dir} removed: invalid", key.lo));
+                self.lost(format!("entry {:#x} of directory {dir} removed: invalid", key.lo));
                 continue;
             };
             let kind = found.kind & !CHAINED;
@@ -196,7 +196,7 @@ impl Repair<'_> {
 
     fn dropped(&mut self, dir: Ino, entry: &Entry, why: &str) {
         let path = self.path(dir, &entry.name);
-        self.did(format!("{path}: entry removed: {why}"));
+        self.lost(format!("{path}: entry removed: {why}"));
     }
 
     /// Processes an entry that was under the key of another name.

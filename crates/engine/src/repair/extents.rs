@@ -55,7 +55,7 @@ impl Repair<'_> {
             drop(locked);
             let n = all.len() - kept.len();
             let hint = self.volume.inspection().path_hint(ino);
-            self.did(format!("inode {ino}{hint}: {n} invalid extents removed: now holes"));
+            self.lost(format!("inode {ino}{hint}: {n} invalid extents removed: now holes"));
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Repair<'_> {
             root.extents.delete(key, self.epoch)?;
             let ino = key.ino(root.id);
             let hint = self.volume.inspection().path_hint(ino);
-            self.did(format!("inode {ino}{hint}: invalid extent at {} removed", key.lo));
+            self.lost(format!("inode {ino}{hint}: invalid extent at {} removed", key.lo));
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Repair<'_> {
                     let end = high.hi == ino.index();
                     let to = if end { format!(" to {}", high.lo) } else { "".into() };
                     let hint = self.volume.inspection().path_hint(ino);
-                    self.did(format!(
+                    self.lost(format!(
                         "inode {ino}{hint}: extents of its bytes from {from}{to} may be lost: \
                          compare it with a backup; lost ranges read as zeros"
                     ));

@@ -46,7 +46,10 @@ impl Repair<'_> {
             let mended = mended(ino, &inode.inode);
             drop(inode);
             if let Some((what, inode)) = mended {
-                self.did(format!("inode {ino}{}: {what}", self.volume.inspection().path_hint(ino)));
+                self.lost(format!(
+                    "inode {ino}{}: {what}",
+                    self.volume.inspection().path_hint(ino)
+                ));
                 let in_use = inode.core.in_use();
                 *place.write().edit(&root.table, self.epoch) = inode;
                 if !in_use {

@@ -191,7 +191,12 @@ impl<'r> Repair<'r> {
 
 impl Repair<'_> {
     fn did(&mut self, message: String) {
-        self.actions.push(Action { pass: self.pass, message });
+        self.actions.push(Action { pass: self.pass, message, loses: false });
+    }
+
+    /// Records a change that gives something up, or guesses: nothing else records what was there.
+    fn lost(&mut self, message: String) {
+        self.actions.push(Action { pass: self.pass, message, loses: true });
     }
 
     fn step(&mut self) {

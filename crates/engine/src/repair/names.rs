@@ -50,7 +50,7 @@ impl Repair<'_> {
         }
         self.volume.drop_pointer(ino, Link { dir, generation: generation.0 }, &name)?;
         let name = name.escape_ascii();
-        self.did(format!("inode {ino}: pointer to {name} in directory {dir} removed"));
+        self.lost(format!("inode {ino}: pointer to {name} in directory {dir} removed"));
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl Repair<'_> {
             }
             self.remove(dir, &name)?;
             let path = self.volume.inspection().path_below(dir, &name);
-            self.did(format!("{path}: entry removed: directory {child} has another name"));
+            self.lost(format!("{path}: entry removed: directory {child} has another name"));
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Repair<'_> {
         if let Some(generation) = generation {
             self.volume.drop_pointer(ino, Link { dir, generation }, &name)?;
         }
-        self.did(format!(
+        self.lost(format!(
             "directory {ino} was below itself: entry {} in {dir} removed",
             name.escape_ascii()
         ));

@@ -28,7 +28,7 @@ impl Repair<'_> {
             } else if slots.contains_key(&ino) || node.nlink == 0 {
                 if !slots.contains_key(&ino) {
                     let _ = orphans.take(ino)?;
-                    self.did(format!("inode {ino} has no link: to be freed"));
+                    self.lost(format!("inode {ino} has no link: to be freed"));
                 }
             } else {
                 let dir = self.lost_and_found(ino.root())?;
@@ -60,7 +60,7 @@ impl Repair<'_> {
         let kind = self.nodes.get(&ino).map_or(0, |node| node.kind);
         self.accept(ino, dir, &name, !self.volume.0.parents);
         let path = self.volume.inspection().path_below(dir, &name);
-        self.did(format!("inode {ino} had no name: now {path}"));
+        self.lost(format!("inode {ino} had no name: now {path}"));
         self.insert(dir, Entry { child: ino, kind, name })
     }
 

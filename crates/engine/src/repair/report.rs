@@ -13,6 +13,8 @@ pub struct Action {
     pub pass: &'static str,
     /// Description of the change and of its object.
     pub message: String,
+    /// It gives something up, or guesses; otherwise it restores what a second record says.
+    pub loses: bool,
 }
 
 /// Result of a repair.
@@ -24,6 +26,8 @@ pub struct RepairReport {
     pub actions: Vec<Action>,
     /// Reason why the repair was not attempted: it needs too much memory.
     pub unmended: Option<String>,
+    /// Something is lost that has no second record.
+    pub gone: bool,
     /// Something was written.
     pub written: bool,
     /// Problems that remain after the repair.
@@ -39,8 +43,15 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
+    /// Returns whether the repair gives something up, or guesses: somebody should decide. Otherwise
+    /// everything is restored from second records.
+    pub fn loses(&self) -> bool {
+        self.gone || self.actions.iter().any(|action| action.loses)
+    }
+
     /// Reports every loss, with the affected inodes.
     pub(crate) fn lost(&mut self, volume: Mending<'_>, losses: &[LostObject]) {
+        self.gone |= losses.iter().any(is_gone);
         for loss in losses {
             let rule = match loss.kind {
                 LostKind::Superblock => "superblock-copy",
@@ -74,6 +85,18 @@ impl RepairReport {
                 );
             }
         }
+    }
+}
+
+/// Returns whether nothing else records what was in a lost object.
+fn is_gone(loss: &LostObject) -> bool {
+    match loss.kind {
+        LostKind::Superblock | LostKind::Usage | LostKind::Node(TreeId::Dirents) => false,
+        // One of two copies covered nothing.
+        LostKind::RootPage => loss.low != loss.high,
+        LostKind::Node(TreeId::Imap | TreeId::Attrs | TreeId::Extents) => true,
+        LostKind::Checkpoint | LostKind::Orphans | LostKind::Intents | LostKind::Journal => true,
+        LostKind::InodeBlock => true,
     }
 }
 

@@ -48,6 +48,8 @@ use shoal_format::node::{Key, TreeId};
 use shoal_itable::{InodeRef, InodeTable, Locked, TOGETHER};
 use shoal_txn::{Need, OrphanSlot, RecordKind, Root, Store, Txn};
 use std::collections::HashMap;
+// Orders nothing, so it is no step of a model.
+use std::sync::atomic::AtomicBool;
 
 /// Declares a room: a handle on the state of a volume with the calls of one subject. The accessors
 /// in braces are the rooms that it may call, all of them below it.
@@ -134,6 +136,8 @@ pub struct State {
     pub(crate) shape: Shape,
     /// Every name has a parent pointer: a feature of the volume.
     pub(crate) parents: bool,
+    /// Reads do not change access times; a mount can switch it.
+    pub(crate) noatime: AtomicBool,
     upkeep: &'static dyn Upkeep,
 }
 
@@ -180,6 +184,7 @@ impl State {
             unread: Mutex::default(),
             shape: Shape::default(),
             parents: features & RO_COMPAT_PARENTS != 0,
+            noatime: AtomicBool::new(options.noatime),
             upkeep,
         }
     }

@@ -246,6 +246,10 @@ fn begin(
     }
     let mut session = Session::new(volume, rules(options), top, notices);
     session.keep(calls, keeper, inherited);
+    session.about.begin(options.facts_in(dir));
+    if session.about.is_read_only() {
+        session.volume.files().set_noatime(true);
+    }
     let session = Arc::new(session);
     let threads = Threads::default();
     let failed = |error: io::Error| refused(Code::Io, "cannot start the server's threads", &error);

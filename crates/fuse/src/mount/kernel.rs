@@ -27,6 +27,14 @@ pub fn mount(device: &OwnedFd, dir: &Path, source: &str, options: &MountOptions)
     Ok(rustix::mount::mount(source, dir, FS_TYPE, flags(options), data.as_c_str())?)
 }
 
+/// Changes the options of the mount on `dir`.
+pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
+    let mut flags = flags(options);
+    // Without either the kernel keeps what there is.
+    flags.set(MountFlags::RELATIME, !options.noatime);
+    Ok(rustix::mount::mount_remount(dir, flags, c"")?)
+}
+
 /// Returns the options that every file system has.
 fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
@@ -39,6 +47,11 @@ fn flags(options: &MountOptions) -> MountFlags {
     flags.set(MountFlags::SYNCHRONOUS, options.sync);
     flags.set(MountFlags::DIRSYNC, options.dirsync);
     flags
+}
+
+/// Unmounts `dir` and ends the connection first, so that nobody waits for its server.
+pub fn unmount_by_force(dir: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(dir, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW)?)
 }
 
 /// Unmounts `dir`; `lazy` detaches it at once and ends it when the last user is gone.

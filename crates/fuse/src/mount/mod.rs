@@ -6,6 +6,7 @@ pub mod kept;
 pub(crate) mod kernel;
 mod monitor;
 pub mod options;
+mod remount;
 mod rings;
 mod watch;
 
@@ -69,6 +70,7 @@ impl Mount {
         forget_links(&volume, top, &notices);
         let monitor = monitor::bind(options)?;
         let session = Arc::new(Session::new(volume, rules(options), top, notices));
+        session.about.begin(options.facts(source_name));
         let mut mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
         mount.look_after(&session, options);
         mount.show(&session, options, monitor)?;

@@ -67,6 +67,8 @@ pub struct MountOptions {
     pub sync: bool,
     /// See `sync`.
     pub dirsync: bool,
+    /// Options of the program that serves the mount (`log=FILE`), shown with the others.
+    pub also: Vec<String>,
 }
 
 /// Use of rings shared with the kernel, which are faster than reading requests from its device one
@@ -85,9 +87,14 @@ pub enum Rings {
 
 /// Options that are accepted and ignored: those of `mount` and `fstab`, defaults, and behaviour
 /// that the server has anyway.
-const IGNORED: &str = "defaults auto noauto user nouser users nousers group owner _netdev nofail \
-    relatime norelatime atime strictatime nostrictatime diratime nodiratime lazytime nolazytime \
-    async auto_unmount nonempty loud silent iversion noiversion mand nomand";
+pub(super) const IGNORED: &str = "defaults auto noauto user nouser users nousers group nogroup \
+    owner noowner _netdev nofail norelatime nostrictatime diratime nodiratime lazytime nolazytime \
+    auto_unmount nonempty loud silent iversion noiversion mand nomand remount blkdev";
+
+/// Options with a value that are accepted and ignored: what mount(8) notes for itself, and what the
+/// kernel shows of a mount, which a remount repeats.
+pub(super) const IGNORED_VALUES: &str =
+    "comment user uhelper helper fd rootmode user_id group_id max_read blksize";
 
 impl MountOptions {
     /// Parses a comma-separated list. Refuses an unknown option by name.
@@ -157,6 +164,7 @@ impl MountOptions {
             "default_permissions" => self.default_permissions = Some(true),
             "no_default_permissions" => self.default_permissions = Some(false),
             "noatime" => self.noatime = true,
+            "atime" | "relatime" | "strictatime" => self.noatime = false,
             "discard" => self.no_discard = false,
             "nodiscard" => self.no_discard = true,
             "writeback" => self.writeback = true,
@@ -173,8 +181,9 @@ impl MountOptions {
             "noexec" => self.noexec = true,
             "exec" => self.noexec = false,
             "sync" => self.sync = true,
+            "async" => self.sync = false,
             "dirsync" => self.dirsync = true,
-            _ if option.starts_with("x-") => {}
+            _ if is_extra(option) => {}
             _ if IGNORED.split_ascii_whitespace().any(|ignored| ignored == option) => {}
             _ => return Err(unknown(option)),
         }
@@ -224,11 +233,18 @@ impl MountOptions {
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.
             "subtype" if value == "shoal" => {}
-            _ if name.starts_with("x-") => {}
+            _ if is_extra(name) => {}
+            _ if IGNORED_VALUES.split_ascii_whitespace().any(|ignored| ignored == name) => {}
             _ => return Err(unknown(option)),
         }
         Ok(())
     }
+}
+
+/// Returns whether an option is for programs that read fstab (`x-systemd.automount`) or for
+/// mount(8) alone (`X-mount.mkdir`).
+fn is_extra(name: &str) -> bool {
+    name.starts_with("x-") || name.starts_with("X-")
 }
 
 /// Largest number of threads.
@@ -281,8 +297,10 @@ mod tests {
     #[test]
     fn the_usual_lists() {
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
-        let fstab =
-            "rw,nosuid,nodev,relatime,defaults,_netdev,user,noauto,nofail,x-systemd.automount";
+        let fstab = "rw,nosuid,nodev,relatime,defaults,_netdev,user,noauto,nofail,\
+             x-systemd.automount,\
+             X-mount.mkdir=755,x-systemd.device-timeout=5s,comment=a b,user=ann,users,owner,async,\
+             user_id=0,group_id=0,strictatime";
         assert_eq!(MountOptions::parse(fstab).unwrap(), MountOptions::default());
         let list = "ro,allow_other,threads=4,cache=256M,fsname=a b,journal_ring=/run/r";
         let options = MountOptions::parse(list).unwrap();

@@ -7,12 +7,16 @@
 //! | a token for a file | whoever has the rights that it shall grant ([`super::share`]) |
 //! | the quota of a file | everybody: `statvfs` says as much |
 //! | setting and removal of quotas | the superuser ([`super::quota`]) |
+//! | change of the mount's options | the superuser ([`super::facts`]) |
 //! | everything else | the superuser and the user whom the server runs as, who can read the volume itself |
 //!
 //! The names of a file are for few, because they include names in directories that the caller need
 //! not be allowed to search. Others get EPERM, also for their own files.
 
-use super::{Context, Outcome, inspect, is_owner, observe, parents, quota, scrub, share, tree};
+use super::{
+    Context, Outcome, facts, inspect, is_owner, observe, parents, quota, scrub, share, subvolume,
+    tree,
+};
 use crate::protocol::control::{Answer, Kind, PAGE, parse};
 use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::reply::put;
@@ -44,6 +48,8 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     if !may_ask(kind, cx.who.uid) {
         return Err(Errno::EPERM);
     }
+    let change = changes(kind).then(|| cx.session.about.begin_change().ok_or(Errno::EROFS));
+    let _in_progress = change.transpose()?;
     let (node, name) = (request.node(), name.to_vec());
     let start = put(request.body(), 0, &IoctlOut::default())?;
     let room = request.body().get_mut(start..).ok_or(Errno::EIO)?;
@@ -65,6 +71,12 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer),
         Kind::Operations => observe::operations(cx, head.cursor[0], &mut answer),
         Kind::Top => observe::top(cx, head.cursor[0], &mut answer),
+        Kind::Facts => facts::list(cx, head.cursor[0], &mut answer),
+        Kind::Remount => facts::remount(cx, head.flags)?,
+        Kind::SetLabel => facts::set_label(cx, &name)?,
+        Kind::MakeSubvolume => subvolume::make(cx, &head, &name, &mut answer)?,
+        Kind::DeleteSubvolume => subvolume::delete(cx, &name, &mut answer)?,
+        Kind::Subvolumes => subvolume::list(cx, head.cursor[0], &mut answer)?,
     };
     Ok(start + answer.finish(next)?)
 }
@@ -76,6 +88,22 @@ fn may_ask(kind: Kind, uid: u32) -> bool {
         Kind::Counters | Kind::Operations | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
         Kind::SetQuota | Kind::RemoveQuota | Kind::Quota => true,
         Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim => is_owner(uid),
-        Kind::Scrub | Kind::Revoke | Kind::Quotas | Kind::Top => is_owner(uid),
+        Kind::Top => is_owner(uid),
+        Kind::Scrub | Kind::Revoke | Kind::Quotas | Kind::Facts => is_owner(uid),
+        Kind::SetLabel | Kind::Subvolumes => is_owner(uid),
+        Kind::MakeSubvolume | Kind::DeleteSubvolume => is_owner(uid),
+        Kind::Remount => uid == 0,
+    }
+}
+
+/// Returns whether a request changes the volume, which a mount that has become read-only refuses.
+fn changes(kind: Kind) -> bool {
+    match kind {
+        Kind::RemoveTree | Kind::SetQuota | Kind::RemoveQuota | Kind::Revoke => true,
+        Kind::SetLabel | Kind::MakeSubvolume | Kind::DeleteSubvolume => true,
+        Kind::Names | Kind::Counters | Kind::ReadOnly | Kind::Orphans | Kind::Deleted => false,
+        Kind::Trim | Kind::Scrub | Kind::Share | Kind::Quota | Kind::Quotas => false,
+        Kind::Facts | Kind::Remount | Kind::Subvolumes => false,
+        Kind::Operations | Kind::Top => false,
     }
 }

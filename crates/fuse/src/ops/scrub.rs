@@ -37,6 +37,9 @@ pub fn scrub(cx: &Context<'_>, head: &ControlHead, answer: &mut Answer<'_>) -> N
     let fit = report.problems.iter().take_while(|problem| push(answer, problem)).count();
     let left_out = (report.problems.len() - fit) as u64;
     answer.head.numbers = [report.bytes, report.blocks, report.objects, left_out];
+    if next.is_none() {
+        cx.session.about.scrubbed();
+    }
     Ok(next.map(|ScrubAt { stage, key: (hi, lo) }| [stage, hi, lo]))
 }
 

@@ -96,7 +96,7 @@ fn is_large(top: &Attr) -> bool {
 }
 
 /// Returns the path of a name below the mount's top; `None` if its directory has none any more.
-fn path_of(cx: &Context<'_>, dir: Ino, name: &[u8]) -> Option<PathBuf> {
+pub(super) fn path_of(cx: &Context<'_>, dir: Ino, name: &[u8]) -> Option<PathBuf> {
     let first = |ino| Some(cx.volume.paths().paths_of(ino).ok()?.into_iter().next()?.to_vec());
     let mut path = Vec::new();
     if dir != cx.session.top {

@@ -57,6 +57,7 @@ fn start(
     asked: &mut Asked,
 ) -> Result<(), Errno> {
     let (session, volume) = (cx.session, cx.volume);
+    let _in_progress = session.about.begin_change().ok_or(Errno::EROFS)?;
     let change = asked.question.tree_change()?;
     let times = session.rules.writeback && (change.atime.is_some() || change.mtime.is_some());
     if times || session.rules.no_xattr && change.acl.is_some() {

@@ -28,6 +28,12 @@
 //! | `Quotas` | | | directory, bytes, inodes; [`IS_EXACT`], [`HAS_PATH`]; path, two limits of 8 bytes |
 //! | `Operations` | | | nanoseconds, errors, bytes; [`IN_VOLUME`]; name, histogram ([`super::histogram`]) |
 //! | `Top` | | | user or thread, requests, nanoseconds; [`IS_PROCESS`]; load ([`super::histogram`]) |
+//! | `Facts` | | | name, value |
+//! | `Remount` | [`READ_ONLY`], [`NO_ATIME`]: the new state | | none |
+//! | `SetLabel` | the label | | none |
+//! | `MakeSubvolume` | the name; permission bits, umask | inode of its top | none |
+//! | `DeleteSubvolume` | the name | [`STILL_SHOWN`]; inode of its top | none |
+//! | `Subvolumes` | | | top, inodes; [`IS_DELETED`]; name |
 //!
 //! Requests come from any user: [`parse`] accepts nothing that the table does not have.
 //! Authorisation is in `ops/control.rs`.
@@ -75,6 +81,12 @@ pub const IS_EXACT: u32 = 1 << 0;
 pub const IN_VOLUME: u32 = 1 << 0;
 /// Entry of `Top`: a process.
 pub const IS_PROCESS: u32 = 1 << 0;
+/// Request of `Remount`: nothing may be changed from now on; without it, changes are allowed.
+pub const READ_ONLY: u32 = 1 << 0;
+/// Request of `Remount`: access times stay as they are.
+pub const NO_ATIME: u32 = 1 << 1;
+/// Entry of `Subvolumes`: it is being freed, and has no name.
+pub const IS_DELETED: u32 = 1 << 0;
 /// Entry of `Orphans`: the state is in the bits from here on.
 const STATE_SHIFT: u32 = 8;
 
@@ -147,6 +159,18 @@ kinds! {
     Quota 13: 0 0 0;
     /// All quotas.
     Quotas 14: 0 1 0;
+    /// Facts about the mount and its volume.
+    Facts 30: 0 1 0;
+    /// Change of options.
+    Remount 31: 3 0 0;
+    /// Change of the volume's label.
+    SetLabel 32: 0 0 0;
+    /// A new subvolume.
+    MakeSubvolume 33: 0 0 2;
+    /// Deletion of a subvolume.
+    DeleteSubvolume 34: 0 0 0;
+    /// All subvolumes.
+    Subvolumes 35: 0 1 0;
     /// Histograms of operations.
     Operations 40: 0 1 0;
     /// Users and processes by load.
@@ -177,7 +201,8 @@ pub fn parse(page: &[u8]) -> Result<(Kind, ControlHead, &[u8]), Errno> {
     }
     let name = rest.get(..len).ok_or(Errno::EINVAL)?;
     let is_good = match kind {
-        Kind::RemoveTree => is_name(name),
+        Kind::RemoveTree | Kind::MakeSubvolume | Kind::DeleteSubvolume => is_name(name),
+        Kind::SetLabel => true,
         Kind::Scrub => len == 0 && head.numbers[0] > 0,
         _ => len == 0,
     };
@@ -336,7 +361,9 @@ mod tests {
     fn requests_are_checked() {
         for kind in Kind::ALL.iter().copied() {
             let (flags, cursor, numbers) = kind.limits();
-            let name = if kind == Kind::RemoveTree { &b"name"[..] } else { b"" };
+            let is_named =
+                matches!(kind, Kind::RemoveTree | Kind::MakeSubvolume | Kind::DeleteSubvolume);
+            let name = if is_named { &b"name"[..] } else { b"" };
             let mut most = ControlHead { flags, ..head(kind) };
             most.cursor[..cursor].fill(u64::MAX);
             most.numbers[..numbers].fill(u64::MAX);
@@ -360,6 +387,9 @@ mod tests {
             }
             let other = ControlHead { version: VERSION + 1, ..most };
             assert_eq!(ask(other, name), Err(Errno::EPROTONOSUPPORT));
+            if kind == Kind::SetLabel {
+                continue;
+            }
             let swapped = if name.is_empty() { &b"name"[..] } else { b"" };
             assert_eq!(ask(most, swapped), Err(Errno::EINVAL));
             // Bytes that are missing.

@@ -92,6 +92,32 @@ impl Opcode {
         matches!(self, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Self::NotifyReply)
     }
 
+    /// Returns whether it changes the volume.
+    #[inline]
+    pub const fn is_change(self) -> bool {
+        use Opcode::*;
+        matches!(
+            self,
+            Setattr
+                | Symlink
+                | Mknod
+                | Mkdir
+                | Unlink
+                | Rmdir
+                | Rename
+                | Rename2
+                | Link
+                | Write
+                | Create
+                | Tmpfile
+                | Setxattr
+                | Removexattr
+                | Fallocate
+                | CopyFileRange
+                | CopyFileRange64
+        )
+    }
+
     /// Returns whether the handler may wait for the device or work for long (but see
     /// [`super::Request::may_block`]).
     #[inline]

@@ -29,6 +29,10 @@ impl Errno {
     pub const EAGAIN: Errno = Errno(11);
     /// It exists.
     pub const EEXIST: Errno = Errno(17);
+    /// In use.
+    pub const EBUSY: Errno = Errno(16);
+    /// No changes are allowed.
+    pub const EROFS: Errno = Errno(30);
     /// Bad argument.
     pub const EINVAL: Errno = Errno(22);
     /// The value is larger than the room for it.

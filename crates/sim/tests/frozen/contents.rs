@@ -7,7 +7,6 @@
 
 use shoal::raw::{Device, JournalDump, MemDevice};
 use shoal_base::Ino;
-use shoal_format::Ptr;
 use shoal_format::attr::{Attr, Attrs, Value};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::RootState;
@@ -19,6 +18,7 @@ use shoal_format::inode::{
     FLAG_ACL, FLAG_CAPABILITY, FLAG_DEFAULT_ACL, FLAG_TMPFILE, FLAG_TRUNCATING, Form, Inode,
 };
 use shoal_format::node::{Key, TreeId};
+use shoal_format::{Label, Ptr};
 use shoal_txn::{Image, Root, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +72,9 @@ fn tables(device: &Arc<MemDevice>, counts: &mut Counts) {
     count(counts, if sb.clean { "superblock, clean" } else { "superblock, not clean" }, 1);
     count(counts, &format!("inode size {}", sb.geometry.inode_size), 1);
     count(counts, &format!("segment size {}", sb.geometry.segment_size), 1);
+    if sb.label != Label::NONE {
+        count(counts, &format!("label, of {} bytes", sb.label.as_str().len()), 1);
+    }
     let words = [
         (Word::Compat, sb.compat),
         (Word::ReadOnlyCompat, sb.ro_compat),

@@ -9,7 +9,7 @@
 use super::contents::Counts;
 use super::fill::{Fill, SEGMENT, SIZE, session, text};
 use super::workshop::Workshop;
-use shoal::raw::{Fallocate, Ino, Lab, MkfsOptions, OpenOptions, TreeCheck};
+use shoal::raw::{Fallocate, Ino, Lab, Label, MkfsOptions, OpenOptions, TreeCheck};
 use shoal_format::claim::{self, OwnerClaim};
 use shoal_format::{Codec, Compression};
 use shoal_sim::image::Image;
@@ -60,6 +60,14 @@ pub const ROWS: &[Row] = &[
         },
         make: clean,
         contains: &[("superblock, clean", 1), ("inode size 2048", 1), ("file, data in extents", 1)],
+    },
+    Row {
+        name: "labelled",
+        since: "2026-11-25",
+        what: "closed; a label, changed since it was made",
+        mkfs: || MkfsOptions { label: label("made with this"), ..small() },
+        make: labelled,
+        contains: &[("superblock, clean", 1), ("label, of 18 bytes", 1)],
     },
     Row {
         name: "deep",
@@ -315,6 +323,20 @@ fn clean(mkfs: MkfsOptions) -> Image {
     });
     // Numbers are used again by a later session.
     shop.session(|fill| fill.used_again(fill.dir(Ino::ROOT, "again"), true));
+    shop.closed()
+}
+
+fn label(text: &str) -> Label {
+    Label::new(text).expect("a label")
+}
+
+fn labelled(mkfs: MkfsOptions) -> Image {
+    let shop = Workshop::new(mkfs);
+    shop.session(|fill| {
+        fill.names(fill.dir(Ino::ROOT, "names"));
+        assert_eq!(fill.volume.info().label, "made with this");
+        fill.volume.maintenance().set_label(label("Fische, geschätzt")).unwrap();
+    });
     shop.closed()
 }
 

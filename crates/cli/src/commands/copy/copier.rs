@@ -8,6 +8,7 @@ use std::vec::IntoIter;
 
 use shoal::raw::{Code, FileKind};
 
+use super::options::Options;
 use super::side::{Found, Holder, Id, Kept, Meta, Node, Operand, Outcome, Side};
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
@@ -19,18 +20,6 @@ use crate::text::printable;
 
 /// Bytes read and written at once.
 const PIECE: usize = 1 << 20;
-
-/// Choices of the command line.
-#[derive(Clone, Copy)]
-pub struct Options {
-    /// Copy directories.
-    pub recursive: bool,
-    /// Print each file.
-    pub verbose: bool,
-    /// Write each file anew, and give it its name when it is whole. Attributes that the original
-    /// does not have are removed.
-    pub mirror: bool,
-}
 
 /// Destination of the copies.
 pub struct Destination<D> {
@@ -253,6 +242,9 @@ impl<'a, T: Side> Copier<'a, T> {
         }
         if found.is_some_and(|found| self.shunned.contains(&found.id)) {
             return Err(self.at_target_text("holds the volume itself; not overwritten"));
+        }
+        if meta.kind != FileKind::Directory && self.options.existing.stays(meta, found.as_ref()) {
+            return Ok(None);
         }
         self.show(source)?;
         if meta.kind == FileKind::Directory {

@@ -12,7 +12,8 @@ use std::vec::IntoIter;
 
 use shoal::raw::{Code, FileKind};
 
-use super::copier::{Copier, Fault, Options};
+use super::copier::{Copier, Fault};
+use super::options::Options;
 use super::side::{Found, Id, Meta, Node, Side};
 use crate::exclude::is_left_out;
 use crate::failure::{OK, Reason, Result};
@@ -99,7 +100,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
         choices: Choices<'a>,
         shunned: Vec<Id>,
     ) -> Mirror<'a, S, T> {
-        let options = Options { recursive: true, verbose: false, mirror: true };
+        let options = Options { recursive: true, mirror: true, ..Options::default() };
         let copier = Copier::new(target, options, shunned);
         let (counts, path, out) = (Counts::default(), Vec::new(), Out::new());
         let (spot, has_vanished) = (None, false);

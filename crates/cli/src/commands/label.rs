@@ -1,0 +1,55 @@
+//! `shoal label`: shows the label of a volume, or changes it, mounted or not.
+
+use std::path::Path;
+
+use shoal::raw::{Label, identify};
+
+use crate::args::LabelArgs;
+use crate::failure::{Failure, OK, Result, SOME_FAILED};
+use crate::mounted;
+use crate::output::Out;
+use crate::session::{Access, Session};
+use crate::tags;
+
+/// Shows the label, or changes it.
+pub fn run(args: &LabelArgs) -> Result<u8> {
+    let volume = &tags::resolve(&args.volume)?;
+    let wanted = match (&args.label, args.remove) {
+        (_, true) => Some(Label::NONE),
+        (Some(text), _) => {
+            Some(Label::new(text).map_err(|rule| Failure::usage(format!("label '{text}'"), rule))?)
+        }
+        (None, _) => None,
+    };
+    match wanted {
+        None => show(volume),
+        Some(label) if volume.is_dir() => {
+            mounted::ask(volume, |mount| shoal_fuse::set_label(mount, label))?;
+            Ok(OK)
+        }
+        Some(label) => Session::with(volume, Access::Write, |session| {
+            let failed = |error| Failure::volume(volume.display(), &error).with_status(SOME_FAILED);
+            session.volume.maintenance().set_label(label).map_err(failed)?;
+            Ok(OK)
+        }),
+    }
+}
+
+fn show(volume: &Path) -> Result<u8> {
+    let label = match volume.is_dir() {
+        true => mounted::ask(volume, |mount| shoal_fuse::facts_of(mount))?
+            .remove("label")
+            .unwrap_or_default(),
+        false => {
+            let found = identify(volume).map_err(|e| Failure::volume(volume.display(), &e))?;
+            let none = || Failure::usage(volume.display(), "not a Shoal volume");
+            found.ok_or_else(none)?.label
+        }
+    };
+    let mut out = Out::new();
+    if !label.is_empty() {
+        out.line(&label)?;
+    }
+    out.flush()?;
+    Ok(OK)
+}
