@@ -5,7 +5,8 @@
 #
 #   KERNEL_FS=PROGRAM scripts/append.sh [OPTIONS]
 #
-# PROGRAM makes a fresh kernel filesystem on RAM, as in compare.sh. Needs root.
+# PROGRAM makes a fresh kernel filesystem on RAM: `PROGRAM up KIND DIR [SIZE]`, `PROGRAM down DIR`.
+# Needs root.
 #
 #   --files N       files for each thread (default: 32)
 #   --bytes SIZE    bytes of each (default: 4M)

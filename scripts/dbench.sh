@@ -4,8 +4,8 @@
 #
 #   KERNEL_FS=PROGRAM scripts/dbench.sh [OPTIONS]
 #
-# PROGRAM makes a fresh kernel filesystem on RAM, as in compare.sh. Needs root and dbench (Debian:
-# dbench).
+# PROGRAM makes a fresh kernel filesystem on RAM: `PROGRAM up KIND DIR [SIZE]`, `PROGRAM down DIR`.
+# Needs root and dbench (Debian: dbench).
 #
 #   --clients N     clients, each a process (default: 4)
 #   --seconds N     seconds of each run (default: 20)

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Creates empty files with fs_mark on Shoal's mount, on a FUSE server that does nothing and on kernel
-# filesystems, interleaved, and prints a table of medians.
+# filesystems, interleaved, and prints a table of medians. `cargo xtask lab --only fs-mark` measures
+# the default mount alone: not each transport, no server that does nothing, no sizes.
 #
 #   KERNEL_FS=PROGRAM scripts/fs-mark.sh [OPTIONS]
 #
-# PROGRAM makes a fresh kernel filesystem on RAM, as in compare.sh. Needs root and fs_mark (Debian:
-# fsmark). Where other work runs at the same time, look at the processor time for each file, too.
+# PROGRAM makes a fresh kernel filesystem on RAM: `PROGRAM up KIND DIR [SIZE]`, `PROGRAM down DIR`.
+# Needs root and fs_mark (Debian: fsmark). Where other work runs at the same time, look at the
+# processor time for each file, too.
 #
 #   --files N       files for each thread (default: 100000)
 #   --size N        bytes of each (default: 0)

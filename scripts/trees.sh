@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
 # Commands that walk trees, on a mail server's tree of 543,337 files: the usual ones on kernel
 # filesystems and on Shoal's mount, and `shoal` itself, in one run, everything on RAM. Prints
-# seconds, medians and all rounds; lines for a file go to --out.
+# seconds, medians and all rounds; lines for a file go to --out. Beyond `cargo xtask lab --only
+# trees,calls` it mounts Shoal anew for each cold command, so that nothing is in its server's cache,
+# with other options too, and changes the tree of a volume that is not mounted.
 #
 #   KERNEL_FS=PROGRAM scripts/trees.sh [OPTIONS]
 #
 # PROGRAM makes a fresh kernel filesystem on RAM: `PROGRAM up KIND DIR [SIZE]`, `PROGRAM down DIR`.
-# Needs root, strace for --count, rsync; bfs and fd (fdfind) are measured where they are installed.
+# Needs root and rsync; bfs and fd (fdfind) are measured where they are installed.
 #
 #   --files N        files of the tree (default: 543337)
 #   --rounds N       rounds (default: 5)
 #   --kinds LIST     kernel filesystems (default: "xfs-parent ext4")
 #   --mounts LIST    options of Shoal's mounts (default: "default no_xattr,no_btime")
 #   --only REGEX     commands to measure (default: all)
-#   --count          instead of times: system calls by strace -c -w, once
 #   --out FILE       lines "system, state, command, seconds" (default: none)
 #   SHOAL=FILE       use this binary instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib.sh
 
-files=543337 rounds=5 kinds="xfs-parent ext4" mounts="default no_xattr,no_btime" only=. count='' out=''
+files=543337 rounds=5 kinds="xfs-parent ext4" mounts="default no_xattr,no_btime" only=. out=''
 while (($#)); do
   case $1 in
     --files) files=${2:?} && shift 2 ;;
@@ -28,16 +29,13 @@ while (($#)); do
     --kinds) kinds=$2 && shift 2 ;;
     --mounts) mounts=$2 && shift 2 ;;
     --only) only=${2:?} && shift 2 ;;
-    --count) count=1 && shift ;;
     --out) out=$(realpath "${2:?}") && shift 2 ;;
     *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2 ;;
   esac
 done
 [[ -z $kinds || -x ${KERNEL_FS:-} ]] || die "set KERNEL_FS to the program that mounts kernel filesystems"
 [[ $EUID == 0 ]] && can_mount || die "needs root and /dev/fuse"
-for tool in rsync ${count:+strace}; do
-  command -v "$tool" >/dev/null || die "needs $tool"
-done
+command -v rsync >/dev/null || die "needs rsync"
 
 # The commands, by name. $T is the tree, $C a copy of it elsewhere, $V the same as VOLUME:/path.
 usual=(
@@ -74,33 +72,14 @@ unmounted=(
   'shoal unmounted: chmod -R|$shoal chmod -R $mode $V'
 )
 
-# Runs one command and notes its time, or its system calls.
+# Runs one command and notes its time.
 timed() {  # STATE NAME COMMAND
   local start end
   [[ $2 =~ $only ]] || return 0
-  if [[ -n $count ]]; then
-    count_calls "$@"
-    return
-  fi
   start=${EPOCHREALTIME/./}
   eval "$3" >/dev/null
   end=${EPOCHREALTIME/./}
   note "$1" "$2" $((end - start))
-}
-
-# Notes how many system calls a command made, and which share of their time was for calls that ask
-# about, or change, one file at a time.
-count_calls() {  # STATE NAME COMMAND
-  [[ $1 != warm ]] || return 0
-  eval "strace -f -c -w -U calls,total-time,name -o $work/calls ${3/ | cat/ >/dev/null}" >/dev/null
-  awk -v on="$system" -v state="$1" -v name="$2" '
-    $1 !~ /^[0-9]+$/ || $3 == "total" { next }
-    { calls += $1; time += $2 }
-    $3 ~ /stat|xattr|chown|chmod|^open|^utime/ { single += $1; spent += $2; said = said " " $3 " " $1 }
-    END {
-      printf "%s, %s, %s, %d of %d calls, %.0f %% of their time:%s\n",
-        on, state, name, single, calls, time ? 100 * spent / time : 0, said
-    }' "$work/calls" | tee -a "$work/lines" ${out:+"$out"}
 }
 
 note() {  # STATE NAME MICROSECONDS
@@ -209,10 +188,9 @@ build_shoal
 make_work /dev/shm
 mkdir -p "$work/mnt"
 C=$work/copy
-[[ -z $count ]] || rounds=1
 for ((round = 1; round <= rounds; round++)); do
   step "round $round of $rounds"
   for kind in $kinds; do on_kernel "$kind"; done
   for mount in $mounts; do on_shoal "$mount"; done
 done
-[[ -n $count ]] || print_table
+print_table

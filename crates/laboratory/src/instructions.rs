@@ -7,6 +7,7 @@
 //! median of several is printed, with the smallest and the largest.
 
 use crate::error::{LabError, Result};
+use crate::process::Scratch;
 use crate::sample::{median, quantile};
 use serde_json::{Value, json};
 use std::fs;
@@ -42,12 +43,8 @@ pub(crate) struct Args {
 
 /// Counts each setting, and prints a line for each kind of call.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let folder = std::env::temp_dir().join(format!("shoal-instructions.{}", std::process::id()));
-    fs::create_dir_all(&folder)
-        .map_err(|e| LabError::failed("making folder", folder.display(), e))?;
-    let done = SETTINGS.iter().try_for_each(|setting| rounds(args, setting, &folder));
-    let _left = fs::remove_dir_all(&folder);
-    done
+    let folder = Scratch::new("instructions")?;
+    SETTINGS.iter().try_for_each(|setting| rounds(args, setting, folder.path()))
 }
 
 /// Counts one setting, as often as wanted.

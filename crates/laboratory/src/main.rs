@@ -7,18 +7,21 @@
 //! alone.
 
 mod error;
+mod interrupt;
 mod machine;
 mod plan;
 mod random;
 mod sample;
 mod turn;
 
+mod device;
 mod process;
 mod rank;
 mod raw;
 mod systems;
 
 mod experiments;
+mod guard;
 
 mod place;
 
@@ -60,28 +63,36 @@ enum Task {
         /// The other run
         b: PathBuf,
     },
+    /// Say how far the reports of two runs agree: medians and spreads of every number they show
+    Agreement(report::agreement::Args),
     /// Measure programs that people use, on a mounted directory
     Tools(tools::Args),
     /// Count the instructions of a call by valgrind
     Instructions(instructions::Args),
+    /// Run a program that ends with the run that measures it
+    #[command(hide = true)]
+    Guard(guard::Args),
 }
 
 fn main() -> ExitCode {
     match run(Cli::parse().task) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("laboratory: {error}");
-            ExitCode::from(2)
+            ExitCode::from(interrupt::pending().unwrap_or(2))
         }
     }
 }
 
-fn run(task: Task) -> Result<()> {
-    match task {
+fn run(task: Task) -> Result<ExitCode> {
+    let done = match task {
         Task::Run(args) => runner::run(&args),
         Task::Report(args) => report::run(&args),
         Task::Compare { a, b } => compare::compare(&a, &b, &mut std::io::stdout().lock()).map(drop),
+        Task::Agreement(args) => report::agreement::run(&args, &mut std::io::stdout().lock()),
         Task::Tools(args) => tools::run(&args),
         Task::Instructions(args) => instructions::run(&args),
-    }
+        Task::Guard(args) => return guard::run(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

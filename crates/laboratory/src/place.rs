@@ -6,6 +6,7 @@ use crate::process;
 use crate::systems::System;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// fs_mark takes no path of 40 bytes, and overruns a buffer with some that are shorter.
 const PREFIX: &str = "shoal-lab.";
 const MOUNT: &str = "m";
+/// Beginning of the names of images on a disk.
+const IMAGE: &str = "shoal-lab-image.";
 
 /// The place of all filesystems of a run.
 #[derive(Debug)]
@@ -34,9 +37,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes a folder for this process, and removes those of processes that were killed.
+    /// Makes a folder for this process.
     pub fn new(above: &Path, disk: &Path, shoal: PathBuf) -> Result<Place> {
-        remove_old(above);
         let scratch = above.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(scratch.join(MOUNT))
             .map_err(|e| LabError::failed("making folder", scratch.display(), e))?;
@@ -64,7 +66,7 @@ impl Place {
     /// The image of a measurement's filesystem.
     fn image(&self, measure: &Measure) -> PathBuf {
         match (&self.device, measure.on_disk) {
-            (_, true) => self.disk.join(format!("image.{}", std::process::id())),
+            (_, true) => self.disk.join(format!("{IMAGE}{}", std::process::id())),
             (Some(device), _) => device.clone(),
             (None, _) => self.scratch.join("image"),
         }
@@ -87,7 +89,7 @@ impl Place {
         }
         match system {
             System::Library | System::Memory => {}
-            System::Mount => ready.serve()?,
+            System::Mount => ready.serve(size)?,
             System::Tmpfs => {
                 let options = format!("size={size},nr_inodes=0");
                 ready.mount(&["-t", "tmpfs", "-o", &options, "tmpfs"])?;
@@ -105,14 +107,17 @@ impl Place {
     }
 }
 
-/// Runs the program that makes a filesystem of the kernel. The geometry of XFS is that of the
-/// published measurements of parent pointers, for a machine of this size.
+/// Runs the program that makes a filesystem of the kernel in the first `size` bytes of an image or
+/// device. The geometry of XFS is that of the published measurements of parent pointers, for a
+/// machine of this size.
 fn make_kernel(system: System, image: &str, size: u64) -> Result<()> {
     let run = |line: &str| command(line, &[image]);
+    let kib = format!("{}k", size / 1024);
+    let ext4 = |line: &str| command(line, &[image, &kib]);
     let log = if size < 4 << 30 { "64m" } else { "512m" };
     let xfs = format!(
         "mkfs.xfs -q -f -m crc=1,finobt=1,reflink=1,rmapbt=1,bigtime=1,inobtcount=1 \
-         -d agcount=4 -l size={log}"
+         -d agcount=4,size={size} -l size={log}"
     );
     // One for each 3 KiB, as empty files are many.
     let inodes = size / 3072;
@@ -121,9 +126,9 @@ fn make_kernel(system: System, image: &str, size: u64) -> Result<()> {
         System::XfsParent => {
             run(&format!("{xfs} -n parent=1")).or_else(|_| run(&xfs).and_then(|()| parents(image)))
         }
-        System::Ext4 => run(&format!("mkfs.ext4 -q -F -N {inodes} -O ^orphan_file")),
-        System::Ext4Orphan => run(&format!("mkfs.ext4 -q -F -N {inodes} -O orphan_file")),
-        _ => run("mkfs.btrfs -q -f -m single"),
+        System::Ext4 => ext4(&format!("mkfs.ext4 -q -F -N {inodes} -O ^orphan_file")),
+        System::Ext4Orphan => ext4(&format!("mkfs.ext4 -q -F -N {inodes} -O orphan_file")),
+        _ => run(&format!("mkfs.btrfs -q -f -m single -b {size}")),
     }
 }
 
@@ -133,12 +138,15 @@ impl Drop for Place {
     }
 }
 
-/// Removes what killed processes left: their mounts, then their folders.
-fn remove_old(above: &Path) {
+/// Removes what killed processes left: their mounts, then their folders, and images on the disk.
+pub(crate) fn remove_old(above: &Path, disk: &Path) {
     for folder in process::leftovers(above, PREFIX) {
         // An error says that nothing is mounted there, or that it is busy and stays.
         let _none = command("umount", &[&folder.join(MOUNT).to_string_lossy()]);
         remove_unmounted(&folder);
+    }
+    for image in process::leftovers(disk, IMAGE) {
+        let _left = fs::remove_file(image);
     }
 }
 
@@ -200,10 +208,10 @@ impl Ready<'_> {
     }
 
     /// Makes a volume and mounts it by a process of its own.
-    fn serve(&mut self) -> Result<()> {
+    fn serve(&mut self, size: u64) -> Result<()> {
         let (image, point) = (self.image.clone(), self.place.mount_point());
         let mut mkfs = Command::new(&self.place.shoal);
-        mkfs.arg("mkfs").arg("--force").arg(&image);
+        mkfs.args(["mkfs", "--force", "--size", &size.to_string()]).arg(&image);
         process::text_of(&mut mkfs)?;
         let before = fs::metadata(&point).map(|found| found.dev()).unwrap_or(0);
         let server = Command::new(&self.place.shoal)
@@ -212,6 +220,8 @@ impl Ready<'_> {
             .args([&image, &point])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // Ctrl-C is for the run, which ends its program first, and unmounts then.
+            .process_group(0)
             .spawn()
             .map_err(|e| LabError::failed("starting", self.place.shoal.display(), e))?;
         let server = self.server.insert(server);

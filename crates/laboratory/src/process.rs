@@ -1,5 +1,5 @@
-//! Processes: whether programs are there, what they print, the time that they have used, and what
-//! those that were killed have left.
+//! Processes: whether programs are there, what they print, the time that they have used; a folder
+//! for what they need, and what those that were killed have left.
 
 use crate::error::{LabError, Result};
 use std::ffi::OsStr;
@@ -68,6 +68,36 @@ pub(crate) fn leftovers(above: &Path, prefix: &str) -> Vec<PathBuf> {
     dead.map(|entry| entry.path()).collect()
 }
 
+/// A folder of this process, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it in memory where there is `/dev/shm`, so that no disk is measured; removes those of
+    /// processes that were killed.
+    pub fn new(name: &str) -> Result<Scratch> {
+        let memory = Path::new("/dev/shm");
+        let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let prefix = format!("shoal-{name}.");
+        for folder in leftovers(&above, &prefix) {
+            let _left = fs::remove_dir_all(folder);
+        }
+        let path = above.join(format!("{prefix}{}", std::process::id()));
+        fs::create_dir(&path).map_err(|e| LabError::failed("making folder", path.display(), e))?;
+        Ok(Scratch(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _left = fs::remove_dir_all(&self.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +126,14 @@ mod tests {
         }
         assert_eq!(leftovers(&above, "p."), [above.join("p.4294967295")]);
         fs::remove_dir_all(above).expect("removed");
+    }
+
+    #[test]
+    fn the_folder_is_removed_with_its_content() {
+        let scratch = Scratch::new("test-scratch").expect("made");
+        let path = scratch.path().to_owned();
+        fs::write(path.join("a"), "b").expect("written");
+        drop(scratch);
+        assert!(!path.exists());
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::error::{LabError, Result};
 use crate::experiments::{Labels, Measure, Program};
+use crate::guard;
+use crate::interrupt;
 use crate::machine::Now;
 use crate::place::{Place, Ready};
 use crate::process;
@@ -9,7 +11,8 @@ use crate::raw::Line;
 use crate::systems::System;
 use serde_json::{Map, Value, json};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,6 +47,9 @@ impl Programs {
         })
     }
 }
+
+/// Time for a guard to kill its program.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Workloads whose processor time is that of their server as well: they prepare nothing that it
 /// has to do too.
@@ -87,7 +93,9 @@ pub(crate) fn run(
     let ready = place.up(measure)?;
     let now = Now::here();
     let before = ready.server_seconds();
-    let text = output(command(measure, programs, place, &ready)?, limit)?;
+    let command = command(measure, programs, place, &ready)?;
+    let name = process::name_of(&command);
+    let text = output(guard::around(&this_program()?, &command), &name, limit)?;
     let server = ready.server_seconds() - before;
     let mut results = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {
@@ -226,25 +234,28 @@ fn this_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(|e| LabError::failed("finding", "this program", e))
 }
 
-/// Runs a program to its end, but no longer than `limit`. Returns what it printed.
-pub(crate) fn output(mut command: Command, limit: Duration) -> Result<String> {
-    let program = Path::new(command.get_program()).display().to_string();
-    let failed = |why: String| LabError::failed("running", &program, why);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+/// Runs a program under its guard to its end, but no longer than `limit`, and not after a signal
+/// that ends the run. Returns what it printed.
+fn output(mut command: Command, name: &str, limit: Duration) -> Result<String> {
+    let failed = |why: String| LabError::failed("running", name, why);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A signal of the terminal is for the run alone, which then ends this.
+    command.process_group(0);
     let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
     let (said, complained) = (reader(child.stdout.take()), reader(child.stderr.take()));
-    let status = wait(&mut child, limit).map_err(|why| failed(why.to_owned()))?;
+    let end = wait(&mut child, limit).map_err(|e| failed(e.to_string()))?;
     let [said, complained] = [said, complained].map(|thread| thread.join().unwrap_or_default());
-    match status {
-        Some(true) => {
+    match end {
+        End::Well => {
             // Cases that were left out.
             if !complained.trim().is_empty() {
-                eprintln!("laboratory: {program}: {}", complained.trim());
+                eprintln!("laboratory: {name}: {}", complained.trim());
             }
             Ok(said)
         }
-        Some(false) => Err(failed(complained.trim().to_owned())),
-        None => Err(failed(format!("it was stopped after {} s", limit.as_secs()))),
+        End::Badly => Err(failed(complained.trim().to_owned())),
+        End::Late => Err(failed(format!("it was stopped after {} s", limit.as_secs()))),
+        End::Interrupted => Err(failed("interrupted".to_owned())),
     }
 }
 
@@ -258,21 +269,41 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<S
     })
 }
 
-/// Waits for the end of a program. Returns whether it succeeded; `None` if it had to be stopped.
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<bool>, &'static str> {
-    let end = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(Some(status.success())),
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
-            Ok(None) => {
-                let _ended = child.kill();
-                let _status = child.wait();
-                return Ok(None);
-            }
-            Err(_) => return Err("its end cannot be waited for"),
+/// How a program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Well,
+    Badly,
+    /// It was stopped at its time limit.
+    Late,
+    /// It was stopped because the run is.
+    Interrupted,
+}
+
+/// Waits for the end of a program under its guard, or stops it.
+fn wait(child: &mut Child, limit: Duration) -> std::io::Result<End> {
+    let deadline = Instant::now() + limit;
+    let mut why = None;
+    while why.is_none() {
+        match child.try_wait()? {
+            Some(status) => return Ok(if status.success() { End::Well } else { End::Badly }),
+            None if interrupt::pending().is_some() => why = Some(End::Interrupted),
+            None if Instant::now() >= deadline => why = Some(End::Late),
+            None => std::thread::sleep(Duration::from_millis(5)),
         }
     }
+    // The guard kills all processes of the program when this closes.
+    drop(child.stdin.take());
+    let patience = Instant::now() + PATIENCE;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= patience {
+            child.kill()?;
+            child.wait()?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(why.unwrap_or(End::Badly))
 }
 
 #[cfg(test)]
@@ -336,11 +367,11 @@ mod tests {
     fn a_program_that_hangs_is_stopped() {
         let mut command = Command::new("sleep");
         command.arg("60");
-        let error = output(command, Duration::from_millis(50)).expect_err("stopped");
+        let error = output(command, "sleep", Duration::from_millis(50)).expect_err("stopped");
         assert!(error.to_string().contains("stopped after 0 s"), "{error}");
         let mut command = Command::new("sh");
         command.args(["-c", "echo reason >&2; exit 3"]);
-        let error = output(command, Duration::from_secs(60)).expect_err("failed");
+        let error = output(command, "sh", Duration::from_secs(60)).expect_err("failed");
         assert!(error.to_string().ends_with("reason"), "{error}");
     }
 }

@@ -3,10 +3,12 @@
 //! A measurement is in the run's folder ([`crate::raw`]) as soon as its program ends. So a run that
 //! is interrupted goes on where it was, and a round that is begun twice measures nothing twice.
 
+use crate::device;
 use crate::error::{LabError, Result};
 use crate::experiments::{ALL, Experiment, Measure};
+use crate::interrupt;
 use crate::machine::Machine;
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::plan::Size;
 use crate::programs::{self, Programs};
 use crate::raw::{Run, Skipped};
@@ -47,7 +49,8 @@ pub(crate) struct Args {
     /// Folder on a disk, for images that are too large for memory
     #[arg(long, value_name = "DIR", default_value = "target/lab")]
     disk: PathBuf,
-    /// Block device that is OVERWRITTEN by one filesystem after the other, instead of images
+    /// Block device that is OVERWRITTEN by one filesystem after the other, instead of images in
+    /// memory; they take its first 2 (--smoke), 6 or 12 GiB (--full)
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
     /// Measure only while this file's lock is held, in turns of three minutes: other work on the
@@ -103,20 +106,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let size = args.size();
     let folder = args.run.clone().unwrap_or_else(|| PathBuf::from("target/lab").join(size.word()));
+    let bytes = size.of([2 << 30, 6 << 30, 12 << 30]);
+    // One that was killed may still have a filesystem on the device.
+    place::remove_old(&args.scratch, &args.disk);
+    let device = args.device.as_ref().map(|path| device::checked(path, bytes)).transpose()?;
     let run = Run::at(&folder)?;
-    let storage = match &args.device {
+    let storage = match &device {
         Some(device) => format!("on {}", device.display()),
         None => format!("in {}", args.scratch.display()),
     };
     same_machine(&run, Machine::here(&storage, size.word()))?;
     let programs = Programs::beside_this()?;
     let mut place = Place::new(&args.scratch, &args.disk, programs.shoal.clone())?;
-    place.device.clone_from(&args.device);
-    place.size = size.of([2 << 30, 6 << 30, 12 << 30]);
+    place.device = device;
+    place.size = bytes;
     let rounds = args.rounds.unwrap_or(size.rounds());
     let turns = args.turns.as_deref().map(Turns::of).transpose()?;
+    interrupt::defer();
     let failures = measure_all(&run, &chosen, size, rounds, &place, &programs, turns)?;
     drop(place);
+    if interrupt::pending().is_some() {
+        let remedy = "interrupted: the same command goes on where it was";
+        return Err(LabError::failed("run", folder.display(), remedy));
+    }
     if let Some(to) = &args.report {
         report::write(&run, to)?;
         if let Some(readme) = &args.readme {
@@ -173,23 +185,37 @@ fn measure_all(
     let bar = ProgressBar::new(tasks.len() as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta:>5} {wide_msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let mut failures = 0;
-    let start = Instant::now();
+    let (mut done, mut failures) = (0, 0);
+    let (start, mut measured) = (Instant::now(), Duration::ZERO);
     for task in &tasks {
         bar.set_message(format!("{}, {}", task.experiment.id, programs::describe(&task.measure)));
         turns.as_mut().map_or(Ok(()), Turns::take)?;
-        match programs::run(&task.measure, task.round, programs, place, limit) {
+        if interrupt::pending().is_some() {
+            break;
+        }
+        let begun = Instant::now();
+        let result = programs::run(&task.measure, task.round, programs, place, limit);
+        if interrupt::pending().is_some() {
+            break;
+        }
+        measured += begun.elapsed();
+        match result {
             Ok(lines) => run.append(task.experiment.id, &lines)?,
             Err(error) => {
                 failures += 1;
                 bar.suspend(|| eprintln!("laboratory: {}: {error}", task.experiment.id));
             }
         }
+        done += 1;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let seconds = start.elapsed().as_secs();
-    eprintln!("laboratory: {} measurements, {failures} failed, {seconds} s", tasks.len());
+    let [measured, seconds] = [measured, start.elapsed()].map(|time| time.as_secs());
+    eprintln!(
+        "laboratory: {done} of {} measurements, {failures} failed; {measured} s of measuring in \
+         {seconds} s",
+        tasks.len()
+    );
     Ok(failures)
 }
 

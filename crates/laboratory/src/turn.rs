@@ -2,7 +2,9 @@
 //! made. A build that is started by `flock FILE cargo build` then never runs beside one.
 
 use crate::error::{LabError, Result};
+use crate::interrupt;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 const LENGTH: Duration = Duration::from_secs(180);
 /// Time for which the lock is left to others between two turns: the kernel wakes them in it.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time between two looks at whether the lock has come.
+const POLL: Duration = Duration::from_millis(20);
 
 /// The turns of a run.
 #[derive(Debug)]
@@ -27,22 +31,32 @@ impl Turns {
         Ok(Turns { file, since: None })
     }
 
-    /// Returns when a measurement may begin. May wait for as long as others hold the lock.
+    /// Returns when a measurement may begin, or when the run is interrupted. May wait for as long
+    /// as others hold the lock.
     pub fn take(&mut self) -> Result<()> {
         self.take_after(LENGTH)
     }
 
     fn take_after(&mut self, length: Duration) -> Result<()> {
-        let lock = |operation| {
-            flock(&self.file, operation).map_err(|e| LabError::failed("locking", "the file", e))
-        };
+        let failed = |e: std::io::Error| LabError::failed("locking", "the file of turns", e);
         if self.since.is_some_and(|since| since.elapsed() >= length) {
-            lock(FlockOperation::Unlock)?;
+            flock(&self.file, FlockOperation::Unlock).map_err(|e| failed(e.into()))?;
             std::thread::sleep(PAUSE);
             self.since = None;
         }
         if self.since.is_none() {
-            lock(FlockOperation::LockExclusive)?;
+            // A lock that is waited for comes in turn; one that is tried again and again may never.
+            // The thread waits in the kernel, where no flag of a signal is seen.
+            let file = self.file.try_clone().map_err(failed)?;
+            let lock = move || flock(file, FlockOperation::LockExclusive);
+            let waits = std::thread::spawn(lock);
+            while !waits.is_finished() {
+                if interrupt::pending().is_some() {
+                    return Ok(());
+                }
+                std::thread::sleep(POLL);
+            }
+            waits.join().unwrap_or(Err(Errno::INTR)).map_err(|e| failed(e.into()))?;
             self.since = Some(Instant::now());
         }
         Ok(())

@@ -203,13 +203,34 @@ fn tools(system: System, args: String) -> Measure {
     Measure { program: Program::Tools, labels: Labels::Cases, ..bench(system, "", args) }
 }
 
+/// Files of the library for each of another system: its calls take a tenth of the time, and a
+/// sample of some milliseconds says nothing.
+const LIBRARY_MORE: u64 = 10;
+
+/// Files for a system, where others have `files`.
+fn files_of(system: System, files: u64) -> u64 {
+    files * if system == System::Library { LIBRARY_MORE } else { 1 }
+}
+
 /// Each of the workloads on each of the systems, with as many files for each of two threads.
-fn each(systems: &[System], workloads: &[&str], files: u64) -> Vec<Measure> {
-    let pairs =
-        workloads.iter().flat_map(|word| systems.iter().map(move |system| (*system, *word)));
-    pairs
-        .map(|(system, word)| bench(system, word, format!("{word} --threads 2 --files {files}")))
-        .collect()
+fn each(workloads: &[&str], files: u64) -> Vec<Measure> {
+    let pairs = workloads.iter().flat_map(|word| BESIDE.map(move |system| (system, *word)));
+    let of = |(system, word)| {
+        let files = files_of(system, files);
+        bench(system, word, format!("{word} --threads 2 --files {files}"))
+    };
+    pairs.map(of).collect()
+}
+
+/// Each of the workloads on each of the systems, over the same files again and again: a single pass
+/// over files in a cache takes milliseconds.
+fn repeated(workloads: &[&str], files: u64, passes: u64) -> Vec<Measure> {
+    let pairs = workloads.iter().flat_map(|word| BESIDE.map(move |system| (system, *word)));
+    let of = |(system, word)| {
+        let args = format!("{word} --threads 2 --files {files} --rounds {passes}");
+        bench(system, word, args)
+    };
+    pairs.map(of).collect()
 }
 
 #[cfg(test)]

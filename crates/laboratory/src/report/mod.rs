@@ -4,6 +4,7 @@
 //! It is made of the raw lines alone ([`grid`]), so the same lines give the same report. The
 //! content is a list of blocks ([`page`]), which both forms are written from.
 
+pub(crate) mod agreement;
 mod bars;
 mod canvas;
 mod chart;

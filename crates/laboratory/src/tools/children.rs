@@ -1,12 +1,11 @@
-//! Programs run as children, with their times; the folder for what they need; lines of results.
+//! Programs run as children, with their times; lines of results.
 
 use crate::error::{LabError, Result};
-use crate::process::{leftovers, name_of, processor_seconds};
+use crate::process::{name_of, processor_seconds};
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -127,36 +126,6 @@ pub(crate) fn print(names: [&str; 3], ops: u64, times: Times, own: &[(&str, Valu
     printed.map_err(|e| LabError::failed("printing", "a result", e))
 }
 
-/// A folder of this process, removed when dropped.
-#[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    /// Makes it in memory where there is `/dev/shm`, so that no disk is measured; removes those of
-    /// processes that were killed.
-    pub fn new(name: &str) -> Result<Scratch> {
-        let memory = Path::new("/dev/shm");
-        let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let prefix = format!("shoal-{name}.");
-        for folder in leftovers(&above, &prefix) {
-            let _left = fs::remove_dir_all(folder);
-        }
-        let path = above.join(format!("{prefix}{}", std::process::id()));
-        fs::create_dir(&path).map_err(|e| LabError::failed("making folder", path.display(), e))?;
-        Ok(Scratch(path))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _left = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,14 +140,5 @@ mod tests {
         fails.args(["-c", "echo reason >&2; exit 3"]);
         let error = run(&mut fails, Output::Null).expect_err("fails").to_string();
         assert!(error.contains("3") && error.ends_with("reason"), "{error}");
-    }
-
-    #[test]
-    fn the_folder_is_removed_with_its_content() {
-        let scratch = Scratch::new("test-scratch").expect("made");
-        let path = scratch.path().to_owned();
-        fs::write(path.join("a"), "b").expect("written");
-        drop(scratch);
-        assert!(!path.exists());
     }
 }

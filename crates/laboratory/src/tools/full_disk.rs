@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_larger_than_the_limit_is_an_error() {
-        let scratch = children::Scratch::new("test-full").expect("a folder");
+        let scratch = crate::process::Scratch::new("test-full").expect("a folder");
         let error = fill(scratch.path(), 200_000).err().expect("not full").to_string();
         assert!(error.contains("262144 bytes were written"), "{error}");
     }

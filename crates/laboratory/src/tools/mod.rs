@@ -19,7 +19,7 @@ mod calls;
 mod trees;
 
 use crate::error::{LabError, Result};
-use children::Scratch;
+use crate::process::Scratch;
 use std::path::{Path, PathBuf};
 
 /// Command line.

@@ -121,7 +121,7 @@ fn word(random: &mut Random) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use children::Scratch;
+    use crate::process::Scratch;
 
     /// Paths and contents of a tree.
     fn listing(files: u64, folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
