@@ -5,6 +5,9 @@
 //! after each phase. A phase includes making everything durable, as its times in the study do.
 //! Background threads decide by the clock when they work, so runs differ by a few percent: the
 //! median of several is printed, with the smallest and the largest.
+//!
+//! The function of a phase makes its calls, in a thread of its own. What it takes, with all that it
+//! calls, is therefore the part of the calling thread, without the journal's writer and checkpoints.
 
 use crate::error::{LabError, Result};
 use crate::process::Scratch;
@@ -17,6 +20,9 @@ use std::process::{Command, Stdio};
 
 /// Ways to keep parent pointers, as the study names them.
 const SETTINGS: [&str; 3] = ["off", "shortcut", "intents"];
+
+/// The module of the study, in the names of its functions.
+const STUDY: &str = "shoal_bench::lab::parents::";
 
 /// Option that makes callgrind write down its counts.
 const DUMP: &str = "--dump-before=shoal_bench::lab::parents::boundary*";
@@ -49,10 +55,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Counts one setting, as often as wanted.
 fn rounds(args: &Args, setting: &str, folder: &Path) -> Result<()> {
-    let mut counted: Vec<(Phase, Vec<f64>)> = Vec::new();
+    let mut counted: Vec<(Phase, Vec<[f64; 2]>)> = Vec::new();
     for _ in 0..args.rounds.max(1) {
-        for (index, (phase, total)) in count(args, setting, folder)?.into_iter().enumerate() {
-            let each = total as f64 / phase.ops as f64;
+        for (index, (phase, counts)) in count(args, setting, folder)?.into_iter().enumerate() {
+            let each = counts.map(|count| count as f64 / phase.ops as f64);
             match counted.get_mut(index) {
                 Some((_, all)) => all.push(each),
                 None => counted.push((phase, vec![each])),
@@ -62,8 +68,9 @@ fn rounds(args: &Args, setting: &str, folder: &Path) -> Result<()> {
     counted.iter().try_for_each(|(phase, each)| print(phase, setting, each))
 }
 
-/// Counts one setting once. Returns the instructions of each phase.
-fn count(args: &Args, setting: &str, folder: &Path) -> Result<Vec<(Phase, u64)>> {
+/// Counts one setting once. Returns the instructions of each phase: of all threads, and of the
+/// calls alone.
+fn count(args: &Args, setting: &str, folder: &Path) -> Result<Vec<(Phase, [u64; 2])>> {
     let out = folder.join(setting);
     let mut valgrind = Command::new("valgrind");
     valgrind
@@ -89,8 +96,8 @@ fn count(args: &Args, setting: &str, folder: &Path) -> Result<Vec<(Phase, u64)>>
     }
     let counted = phases.into_iter().enumerate().map(|(index, phase)| {
         // Dumps are numbered from 1: before the first phase, then two for each.
-        let total = total(&folder.join(format!("{setting}.{}", 2 * index + 2)))?;
-        Ok((phase, total))
+        let counts = counts(&folder.join(format!("{setting}.{}", 2 * index + 2)), &phase)?;
+        Ok((phase, counts))
     });
     counted.collect()
 }
@@ -112,12 +119,16 @@ fn phases(text: &str) -> Vec<Phase> {
     text.lines().filter_map(phase).collect()
 }
 
-/// Returns the instructions of a dump.
-fn total(path: &Path) -> Result<u64> {
+/// Returns the instructions of a phase from its dump: all of them, and those of its function.
+fn counts(path: &Path, phase: &Phase) -> Result<[u64; 2]> {
     let failed = |why: &dyn std::fmt::Display| LabError::failed("reading", path.display(), why);
-    let text = fs::read(path).map_err(|e| failed(&e))?;
-    let sum = totals(&String::from_utf8_lossy(&text));
-    sum.ok_or_else(|| failed(&"it has no total of instructions"))
+    let bytes = fs::read(path).map_err(|e| failed(&e))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let all = totals(&text).ok_or_else(|| failed(&"it has no total of instructions"))?;
+    let function = format!("{STUDY}{}", phase.workload.replace('-', "_"));
+    let calls = inclusive(&text, &function);
+    let calls = calls.ok_or_else(|| failed(&format!("it has no call of {function}")))?;
+    Ok([all, calls])
 }
 
 /// Returns the number of the event Ir in the line that begins with `totals:`, or if there is none
@@ -129,15 +140,47 @@ fn totals(dump: &str) -> Option<u64> {
     numbers.split_whitespace().nth(event)?.parse().ok()
 }
 
-fn print(phase: &Phase, setting: &str, each: &[f64]) -> Result<()> {
+/// Returns the instructions of a function with all that it calls: those of all calls of it, `None`
+/// if there are none. A dump gives each name a number the first time, and a call of a function as
+/// three lines: its name, `calls=` with how often, and its place with the cost.
+fn inclusive(dump: &str, function: &str) -> Option<u64> {
+    let after = |name: &str| dump.lines().find_map(|line| line.strip_prefix(name));
+    let event = after("events:")?.split_whitespace().position(|event| event == "Ir")?;
+    let places = after("positions:").map_or(1, |names| names.split_whitespace().count());
+    // Mangled names end in a hash.
+    let is_it = |name: &str| {
+        name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with("::h"))
+    };
+    let (mut wanted, mut callee, mut sum) = (None, None, None);
+    let mut lines = dump.lines();
+    while let Some(line) = lines.next() {
+        if let Some(named) = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")) {
+            let (id, name) = named.split_once(' ').unwrap_or((named, ""));
+            if is_it(name) {
+                wanted = Some(id);
+            }
+            callee = line.starts_with('c').then_some(id);
+        } else if line.starts_with("calls=") {
+            let cost = lines.next()?.split_whitespace().nth(places + event);
+            if wanted.is_some() && callee == wanted {
+                *sum.get_or_insert(0) += cost?.parse::<u64>().ok()?;
+            }
+        }
+    }
+    sum
+}
+
+fn print(phase: &Phase, setting: &str, each: &[[f64; 2]]) -> Result<()> {
+    let [all, calls]: [Vec<f64>; 2] = [0, 1].map(|at| each.iter().map(|it| it[at]).collect());
     let line = json!({
         "workload": phase.workload,
         "parents": setting,
         "ops": phase.ops,
         "runs": each.len(),
-        "instructions": median(each),
-        "instructions_min": quantile(each, 0.0),
-        "instructions_max": quantile(each, 1.0),
+        "instructions": median(&all),
+        "instructions_min": quantile(&all, 0.0),
+        "instructions_max": quantile(&all, 1.0),
+        "call_instructions": median(&calls),
     });
     let mut out = std::io::stdout().lock();
     let printed = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -165,6 +208,24 @@ mod tests {
         for dump in garbage {
             assert_eq!(totals(dump), None, "{dump}");
         }
+    }
+
+    #[test]
+    fn a_function_with_all_that_it_calls() {
+        let dump = "positions: line\nevents: Ir\nsummary: 900\n\n\
+                    fn=(1) run\n7 5\ncfi=(2) a.rs\ncfn=(3) s::create::h0123\ncalls=1 40\n8 700\n\
+                    cfn=(4) s::create_other\ncalls=2 60\n+1 90\n\n\
+                    fn=(3)\n40 300\ncfn=(5) engine\ncalls=9 1\n* 400\n\n\
+                    fn=(6) again\n3 1\ncfn=(3)\ncalls=1 40\n4 11\ntotals: 900\n";
+        assert_eq!(inclusive(dump, "s::create"), Some(711));
+        assert_eq!(inclusive(dump, "s::create_other"), Some(90));
+        let two = dump.replace("line", "instr line").replace("8 700", "0x1 8 700");
+        assert_eq!(inclusive(&two.replace("4 11", "0x2 4 11"), "s::create"), Some(711));
+        for none in ["s::unlink", "s::creat", "run"] {
+            assert_eq!(inclusive(dump, none), None, "{none}");
+        }
+        assert_eq!(inclusive(&dump.replace("8 700", "8 x"), "s::create"), None);
+        assert_eq!(inclusive("cfn=(1) s::create\ncalls=1 1", "s::create"), None);
     }
 
     #[test]

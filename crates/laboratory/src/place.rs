@@ -135,6 +135,8 @@ fn make_kernel(system: System, image: &str, size: u64) -> Result<()> {
 impl Drop for Place {
     fn drop(&mut self) {
         remove_unmounted(&self.scratch);
+        // Of a program that was stopped.
+        process::remove_scratches();
     }
 }
 
@@ -145,6 +147,7 @@ pub(crate) fn remove_old(above: &Path, disk: &Path) {
         let _none = command("umount", &[&folder.join(MOUNT).to_string_lossy()]);
         remove_unmounted(&folder);
     }
+    process::remove_scratches();
     for image in process::leftovers(disk, IMAGE) {
         let _left = fs::remove_file(image);
     }

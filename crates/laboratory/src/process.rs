@@ -68,6 +68,18 @@ pub(crate) fn leftovers(above: &Path, prefix: &str) -> Vec<PathBuf> {
     dead.map(|entry| entry.path()).collect()
 }
 
+/// Names of the folders of measured programs.
+const SCRATCHES: [&str; 2] = ["tools", "instructions"];
+
+/// Removes the folders of measured programs that were killed.
+pub(crate) fn remove_scratches() {
+    for name in SCRATCHES {
+        for folder in leftovers(&Scratch::above(), &Scratch::prefix(name)) {
+            let _left = fs::remove_dir_all(folder);
+        }
+    }
+}
+
 /// A folder of this process, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
@@ -76,15 +88,22 @@ impl Scratch {
     /// Makes it in memory where there is `/dev/shm`, so that no disk is measured; removes those of
     /// processes that were killed.
     pub fn new(name: &str) -> Result<Scratch> {
-        let memory = Path::new("/dev/shm");
-        let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let prefix = format!("shoal-{name}.");
+        let (above, prefix) = (Scratch::above(), Scratch::prefix(name));
         for folder in leftovers(&above, &prefix) {
             let _left = fs::remove_dir_all(folder);
         }
         let path = above.join(format!("{prefix}{}", std::process::id()));
         fs::create_dir(&path).map_err(|e| LabError::failed("making folder", path.display(), e))?;
         Ok(Scratch(path))
+    }
+
+    fn above() -> PathBuf {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+    }
+
+    fn prefix(name: &str) -> String {
+        format!("shoal-{name}.")
     }
 
     pub fn path(&self) -> &Path {

@@ -53,10 +53,13 @@ pub(crate) struct Args {
     /// memory; they take its first 2 (--smoke), 6 or 12 GiB (--full)
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
-    /// Measure only while this file's lock is held, in turns of three minutes: other work on the
-    /// machine, started by flock FILE COMMAND, then never runs beside a measurement
+    /// Measure only while this file's lock is held, in turns: other work on the machine, started
+    /// by flock FILE COMMAND, then never runs beside a measurement
     #[arg(long, value_name = "FILE")]
     turns: Option<PathBuf>,
+    /// Time after which a turn goes to others, between two measurements
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, requires = "turns")]
+    turn_seconds: u64,
     /// Folder of the report; none is written without this
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -121,7 +124,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     place.device = device;
     place.size = bytes;
     let rounds = args.rounds.unwrap_or(size.rounds());
-    let turns = args.turns.as_deref().map(Turns::of).transpose()?;
+    let length = Duration::from_secs(args.turn_seconds);
+    let turns = args.turns.as_deref().map(|file| Turns::of(file, length)).transpose()?;
     interrupt::defer();
     let failures = measure_all(&run, &chosen, size, rounds, &place, &programs, turns)?;
     drop(place);

@@ -9,8 +9,6 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time for which a turn goes on while others may wait.
-const LENGTH: Duration = Duration::from_secs(180);
 /// Time for which the lock is left to others between two turns: the kernel wakes them in it.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time between two looks at whether the lock has come.
@@ -20,26 +18,24 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Turns {
     file: File,
+    /// Time for which a turn goes on while others may wait.
+    length: Duration,
     since: Option<Instant>,
 }
 
 impl Turns {
     /// Opens the file, and makes it if it is missing. The lock is not taken yet.
-    pub fn of(path: &Path) -> Result<Turns> {
+    pub fn of(path: &Path, length: Duration) -> Result<Turns> {
         let file = File::options().create(true).append(true).open(path);
         let file = file.map_err(|e| LabError::failed("opening", path.display(), e))?;
-        Ok(Turns { file, since: None })
+        Ok(Turns { file, length, since: None })
     }
 
     /// Returns when a measurement may begin, or when the run is interrupted. May wait for as long
     /// as others hold the lock.
     pub fn take(&mut self) -> Result<()> {
-        self.take_after(LENGTH)
-    }
-
-    fn take_after(&mut self, length: Duration) -> Result<()> {
         let failed = |e: std::io::Error| LabError::failed("locking", "the file of turns", e);
-        if self.since.is_some_and(|since| since.elapsed() >= length) {
+        if self.since.is_some_and(|since| since.elapsed() >= self.length) {
             flock(&self.file, FlockOperation::Unlock).map_err(|e| failed(e.into()))?;
             std::thread::sleep(PAUSE);
             self.since = None;
@@ -71,7 +67,8 @@ mod tests {
     #[test]
     fn a_turn_that_was_long_enough_goes_to_others() {
         let path = std::env::temp_dir().join(format!("shoal-turns-{}", std::process::id()));
-        let (mut ours, mut theirs) = (Turns::of(&path).unwrap(), Turns::of(&path).unwrap());
+        let turns = || Turns::of(&path, Duration::from_secs(600)).unwrap();
+        let (mut ours, mut theirs) = (turns(), turns());
         ours.take().unwrap();
         ours.take().expect("the same turn");
         let had = AtomicBool::new(false);
@@ -84,8 +81,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             assert!(!had.load(Ordering::SeqCst), "a turn is not shared");
             // They may wait for the lock later than we leave it: then they get the next pause.
+            ours.length = Duration::ZERO;
             while !had.load(Ordering::SeqCst) {
-                ours.take_after(Duration::ZERO).unwrap();
+                ours.take().unwrap();
             }
         });
         std::fs::remove_file(&path).unwrap();

@@ -8,7 +8,8 @@
 //! call leaves for the next checkpoint is part of its price.
 //!
 //! With `--setting` there is nothing to compare: one setting, one round. `laboratory instructions`
-//! counts the instructions of its phases between the calls of `boundary`, by that name.
+//! counts the instructions of its phases between the calls of `boundary`, and those of their calls
+//! alone within the function of each phase: all of these by their names.
 
 use crate::args::Args;
 use crate::driver::{Driver, Target};
@@ -41,14 +42,16 @@ type Work = fn(&mut VolumeDriver, &Share, &mut Meter) -> Result<()>;
 const PHASES: [(&str, Work); 4] = [
     ("create", create),
     ("rename", rename),
-    ("rename-other-length", rename_other),
+    ("rename-other-length", rename_other_length),
     ("unlink", unlink),
 ];
 
+#[inline(never)]
 fn create(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
     each_file(driver, share, |driver, dir, name, _| meter.op(|| driver.create(dir, name, false)))
 }
 
+#[inline(never)]
 fn rename(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
     each_file(driver, share, |driver, dir, name, index| {
         let to = Name::new(share.thread, index, share.generation + 1);
@@ -56,7 +59,8 @@ fn rename(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result
     })
 }
 
-fn rename_other(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
+#[inline(never)]
+fn rename_other_length(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
     each_file(driver, share, |driver, dir, _, index| {
         let from = Name::new(share.thread, index, share.generation + 1);
         let to = other(share, index)?;
@@ -64,6 +68,7 @@ fn rename_other(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> 
     })
 }
 
+#[inline(never)]
 fn unlink(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
     each_file(driver, share, |driver, dir, _, index| {
         let name = other(share, index)?;
