@@ -24,8 +24,8 @@ const ALPHA: f64 = 0.01;
 /// Samples that such a probability needs at least.
 const SAMPLES_MIN: usize = 5;
 /// Numbers that say what was done, and are no figures.
-const CONDITIONS: [&str; 8] =
-    ["threads", "ops", "round", "rounds", "runs", "samples", "load", "mhz"];
+const CONDITIONS: [&str; 9] =
+    ["threads", "ops", "round", "rounds", "runs", "samples", "load", "mhz", "others"];
 /// The object in a line of the laboratory that has the measured program's line.
 const RESULT: &str = "result";
 

@@ -7,7 +7,8 @@
 //! median of several is printed, with the smallest and the largest.
 //!
 //! The function of a phase makes its calls, in a thread of its own. What it takes, with all that it
-//! calls, is therefore the part of the calling thread, without the journal's writer and checkpoints.
+//! calls, is therefore the part of the calling thread, without the journal's writer and
+//! checkpoints.
 
 use crate::error::{LabError, Result};
 use crate::process::Scratch;
@@ -21,8 +22,13 @@ use std::process::{Command, Stdio};
 /// Ways to keep parent pointers, as the study names them.
 const SETTINGS: [&str; 3] = ["off", "shortcut", "intents"];
 
-/// The module of the study, in the names of its functions.
-const STUDY: &str = "shoal_bench::lab::parents::";
+/// Functions of the study's phases.
+const FUNCTIONS: [(&str, &str); 4] = [
+    ("create", "shoal_bench::lab::parents::create"),
+    ("rename", "shoal_bench::lab::parents::rename"),
+    ("rename-other-length", "shoal_bench::lab::parents::rename_other"),
+    ("unlink", "shoal_bench::lab::parents::unlink"),
+];
 
 /// Option that makes callgrind write down its counts.
 const DUMP: &str = "--dump-before=shoal_bench::lab::parents::boundary*";
@@ -125,8 +131,9 @@ fn counts(path: &Path, phase: &Phase) -> Result<[u64; 2]> {
     let bytes = fs::read(path).map_err(|e| failed(&e))?;
     let text = String::from_utf8_lossy(&bytes);
     let all = totals(&text).ok_or_else(|| failed(&"it has no total of instructions"))?;
-    let function = format!("{STUDY}{}", phase.workload.replace('-', "_"));
-    let calls = inclusive(&text, &function);
+    let function = FUNCTIONS.iter().find(|(workload, _)| *workload == phase.workload);
+    let function = function.map_or("", |(_, function)| *function);
+    let calls = inclusive(&text, function);
     let calls = calls.ok_or_else(|| failed(&format!("it has no call of {function}")))?;
     Ok([all, calls])
 }

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 
+/// Processors above which the use by other programs disturbs a measurement.
+pub(crate) const BUSY: f64 = 0.1;
+
 /// Facts that hold for a whole run.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct Machine {
@@ -30,7 +33,6 @@ impl Machine {
         let commit = first_line("git", &["rev-parse", "--short", "HEAD"]);
         let kib = |line: &str| line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok());
         let memory: u64 = field("/proc/meminfo", "MemTotal").as_deref().and_then(kib).unwrap_or(0);
-        let rings = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
         Machine {
             date: first_line("date", &["-u", "+%F"]),
             commit: commit + if changed { "+" } else { "" },
@@ -40,7 +42,7 @@ impl Machine {
                 .unwrap_or_default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory * 1024,
-            fuse_rings: rings.is_ok_and(|on| on.trim() == "Y"),
+            fuse_rings: fuse_rings(),
             storage: storage.to_owned(),
             size: size.to_owned(),
         }
@@ -61,13 +63,22 @@ impl Machine {
     }
 }
 
-/// Load and frequency of the processors, as the kernel says them.
+/// Returns whether the kernel lets FUSE requests go through io_uring now.
+pub(crate) fn fuse_rings() -> bool {
+    let switch = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    switch.is_ok_and(|on| on.trim() == "Y")
+}
+
+/// Load and frequency of the processors, as the kernel says them, and other programs' use of them.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// Runnable tasks, averaged over a minute.
     pub load: f64,
     /// Megahertz, the mean of the processors; 0 where the kernel does not say.
     pub mhz: f64,
+    /// Processors that other programs used during the measurement; older runs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<f64>,
 }
 
 impl Now {
@@ -81,6 +92,7 @@ impl Now {
         Now {
             load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
             mhz: mhz.iter().sum::<f64>() / mhz.len().max(1) as f64,
+            others: None,
         }
     }
 }

@@ -22,6 +22,7 @@ mod systems;
 
 mod experiments;
 mod guard;
+mod others;
 
 mod place;
 

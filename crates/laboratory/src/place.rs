@@ -2,6 +2,7 @@
 
 use crate::error::{LabError, Result};
 use crate::experiments::Measure;
+use crate::machine::fuse_rings;
 use crate::process;
 use crate::systems::System;
 use std::fs;
@@ -32,6 +33,8 @@ pub(crate) struct Place {
     pub device: Option<PathBuf>,
     /// Bytes of an image.
     pub size: u64,
+    /// FUSE requests go through io_uring, as at the start of the run.
+    rings: bool,
     /// The command `shoal`.
     pub shoal: PathBuf,
 }
@@ -45,7 +48,7 @@ impl Place {
         fs::create_dir_all(disk)
             .map_err(|e| LabError::failed("making folder", disk.display(), e))?;
         let disk = disk.to_owned();
-        Ok(Place { scratch, disk, device: None, size: 16 << 30, shoal })
+        Ok(Place { scratch, disk, device: None, size: 16 << 30, rings: fuse_rings(), shoal })
     }
 
     /// The reason why a system cannot be measured here, if there is one.
@@ -212,6 +215,10 @@ impl Ready<'_> {
 
     /// Makes a volume and mounts it by a process of its own.
     fn serve(&mut self, size: u64) -> Result<()> {
+        if fuse_rings() != self.place.rings {
+            let why = "FUSE over io_uring was switched on or off since the run began";
+            return Err(LabError::failed("mounting", "Shoal", why));
+        }
         let (image, point) = (self.image.clone(), self.place.mount_point());
         let mut mkfs = Command::new(&self.place.shoal);
         mkfs.args(["mkfs", "--force", "--size", &size.to_string()]).arg(&image);

@@ -44,7 +44,7 @@ pub(crate) fn processor_seconds(id: impl std::fmt::Display) -> [f64; 2] {
 
 /// Returns user and system time in seconds, from the line of a process in `/proc`: its own, and
 /// that of its children; zeros for a line that is none.
-fn cpu_fields(stat: &str) -> [f64; 2] {
+pub(crate) fn cpu_fields(stat: &str) -> [f64; 2] {
     // Fields 14 to 17 of proc_pid_stat(5). The name in field 2 may hold anything, a bracket too.
     let fields = stat.rsplit(") ").next().unwrap_or_default();
     let ticks = |field: usize| {

@@ -5,6 +5,7 @@ use crate::experiments::{Labels, Measure, Program};
 use crate::guard;
 use crate::interrupt;
 use crate::machine::Now;
+use crate::others::Before;
 use crate::place::{Place, Ready};
 use crate::process;
 use crate::raw::Line;
@@ -92,11 +93,13 @@ pub(crate) fn run(
 ) -> Result<Vec<Line>> {
     let ready = place.up(measure)?;
     let now = Now::here();
+    let others = Before::now();
     let before = ready.server_seconds();
     let command = command(measure, programs, place, &ready)?;
     let name = process::name_of(&command);
     let text = output(guard::around(&this_program()?, &command), &name, limit)?;
     let server = ready.server_seconds() - before;
+    let now = Now { others: Some((others.others() * 1e3).round() / 1e3), ..now };
     let mut results = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let mut parsed: Map<String, Value> = serde_json::from_str(line)
@@ -323,7 +326,7 @@ mod tests {
             case,
             round: 0,
             command: describe(measure),
-            now: Now { load: 0.0, mhz: 0.0 },
+            now: Now { load: 0.0, mhz: 0.0, others: None },
             result,
         };
         let lines = label(measure, results.collect(), line);

@@ -164,7 +164,7 @@ mod tests {
             case: "create".into(),
             round,
             command: "shoal bench".into(),
-            now: Now { load: 0.5, mhz: 0.0 },
+            now: Now { load: 0.5, mhz: 0.0, others: None },
             result: serde_json::from_str(result).expect("an object"),
         }
     }

@@ -7,15 +7,15 @@ use crate::device;
 use crate::error::{LabError, Result};
 use crate::experiments::{ALL, Experiment, Measure};
 use crate::interrupt;
-use crate::machine::Machine;
+use crate::machine::{BUSY, Machine};
 use crate::place::{self, Place};
 use crate::plan::Size;
 use crate::programs::{self, Programs};
-use crate::raw::{Run, Skipped};
+use crate::raw::{Line, Run, Skipped};
 use crate::report;
 use crate::turn::Turns;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,12 @@ struct Task {
     experiment: &'static Experiment,
     measure: Measure,
     round: u32,
+    /// How often it was made beside other programs, and put off.
+    put_off: u32,
 }
+
+/// How often a measurement beside other programs is put off to the end of the run.
+const PUT_OFF_MAX: u32 = 3;
 
 /// Makes what a run still lacks, then its report.
 ///
@@ -151,6 +156,11 @@ fn same_machine(run: &Run, here: Machine) -> Result<()> {
         return run.put_machine(&here);
     };
     let of = |machine: &Machine| (machine.commit.clone(), machine.size.clone(), machine.processors);
+    if before.fuse_rings != here.fuse_rings {
+        let why = "FUSE over io_uring was switched on or off since the run began: switch it back, \
+                   or name another folder with --run";
+        return Err(LabError::failed("run", run.folder().display(), why));
+    }
     if of(&before) == of(&here) && before.storage == here.storage {
         return Ok(());
     }
@@ -189,9 +199,11 @@ fn measure_all(
     let bar = ProgressBar::new(tasks.len() as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta:>5} {wide_msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let (mut done, mut failures) = (0, 0);
+    let count = tasks.len();
+    let (mut done, mut failures, mut beside) = (0, 0, 0);
     let (start, mut measured) = (Instant::now(), Duration::ZERO);
-    for task in &tasks {
+    let mut tasks = VecDeque::from(tasks);
+    while let Some(mut task) = tasks.pop_front() {
         bar.set_message(format!("{}, {}", task.experiment.id, programs::describe(&task.measure)));
         turns.as_mut().map_or(Ok(()), Turns::take)?;
         if interrupt::pending().is_some() {
@@ -204,7 +216,15 @@ fn measure_all(
         }
         measured += begun.elapsed();
         match result {
-            Ok(lines) => run.append(task.experiment.id, &lines)?,
+            Ok(lines) if is_beside(&lines) && size != Size::Smoke && task.put_off < PUT_OFF_MAX => {
+                task.put_off += 1;
+                tasks.push_back(task);
+                continue;
+            }
+            Ok(lines) => {
+                beside += usize::from(is_beside(&lines));
+                run.append(task.experiment.id, &lines)?;
+            }
             Err(error) => {
                 failures += 1;
                 bar.suspend(|| eprintln!("laboratory: {}: {error}", task.experiment.id));
@@ -216,11 +236,15 @@ fn measure_all(
     bar.finish_and_clear();
     let [measured, seconds] = [measured, start.elapsed()].map(|time| time.as_secs());
     eprintln!(
-        "laboratory: {done} of {} measurements, {failures} failed; {measured} s of measuring in \
-         {seconds} s",
-        tasks.len()
+        "laboratory: {done} of {count} measurements, {failures} failed, {beside} beside other \
+         programs; {measured} s of measuring in {seconds} s",
     );
     Ok(failures)
+}
+
+/// Returns whether other programs used the processors during a measurement.
+fn is_beside(lines: &[Line]) -> bool {
+    lines.iter().any(|line| line.now.others.is_some_and(|others| others > BUSY))
 }
 
 /// Returns the measurements of a round that are not in the run, in an order that rotates from
@@ -249,5 +273,8 @@ fn lacking(
     });
     let turn = round as usize % measures.len().max(1);
     measures.rotate_left(turn);
-    Ok(measures.into_iter().map(|measure| Task { experiment, measure, round }).collect())
+    Ok(measures
+        .into_iter()
+        .map(|measure| Task { experiment, measure, round, put_off: 0 })
+        .collect())
 }

@@ -42,7 +42,7 @@ type Work = fn(&mut VolumeDriver, &Share, &mut Meter) -> Result<()>;
 const PHASES: [(&str, Work); 4] = [
     ("create", create),
     ("rename", rename),
-    ("rename-other-length", rename_other_length),
+    ("rename-other-length", rename_other),
     ("unlink", unlink),
 ];
 
@@ -60,7 +60,7 @@ fn rename(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result
 }
 
 #[inline(never)]
-fn rename_other_length(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
+fn rename_other(driver: &mut VolumeDriver, share: &Share, meter: &mut Meter) -> Result<()> {
     each_file(driver, share, |driver, dir, _, index| {
         let from = Name::new(share.thread, index, share.generation + 1);
         let to = other(share, index)?;

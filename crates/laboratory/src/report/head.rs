@@ -6,7 +6,7 @@ use super::page::{Block, Table, Text};
 use super::study::{Study, ratio, raw};
 use super::text;
 use crate::experiments::{Chapter, Kind};
-use crate::machine::Machine;
+use crate::machine::{BUSY, Machine};
 use crate::raw::Line;
 
 /// Most cases of one experiment in the summary.
@@ -49,7 +49,9 @@ fn reading() -> String {
      that both have, the ratio of the two values, and of these the median, with its interval of \
      95 % by the bootstrap (with two or three rounds, from the smallest to the largest; left \
      out where both ends look the same). Ratios whose interval has 1 in it show no difference. \
-     Whiskers and bands in figures are the smallest and the largest round."
+     Whiskers and bands in figures are the smallest and the largest round. How many files a \
+     system had, and how many passes over them, is in its command: the library may have more, as \
+     its calls take a tenth of the time, and a sample of some milliseconds says nothing."
         .to_owned()
 }
 
@@ -82,6 +84,11 @@ fn state(machine: Option<&Machine>, lines: &[&Line]) -> String {
     if let Some((low, high)) = ends(&mhz) {
         let range = if high - low < 1.0 { String::new() } else { format!("{low:.0} to ") };
         state += &format!("; processors at {range}{high:.0} MHz");
+    }
+    let others: Vec<f64> = lines.iter().filter_map(|it| it.now.others).collect();
+    if !others.is_empty() {
+        let busy = others.iter().filter(|it| **it > BUSY).count();
+        state += &format!("; {busy} of {} lines beside other programs", others.len());
     }
     state + "."
 }

@@ -30,7 +30,7 @@ impl Drop for Folder {
 fn line(system: &str, case: &str, round: u32, result: Value) -> Line {
     let result: Map<String, Value> = result.as_object().expect("an object").clone();
     let command = format!("{system}: a <command> --case {case}");
-    let now = Now { load: 0.5, mhz: 2500.0 };
+    let now = Now { load: 0.5, mhz: 2500.0, others: None };
     Line { system: system.into(), case: case.into(), round, command, now, result }
 }
 

@@ -9,7 +9,7 @@ use crate::error::Result;
 use serde_json::json;
 
 /// Seconds that runs of a program with warm caches take together, unless there are too many.
-const ENOUGH: f64 = 0.3;
+const ENOUGH: f64 = 0.15;
 /// Most runs of it.
 const RUNS_MAX: u32 = 20;
 
