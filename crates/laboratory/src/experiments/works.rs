@@ -245,7 +245,7 @@ fn truncate(size: Size) -> Vec<Measure> {
     let threads: &[u32] = match size {
         Size::Smoke => &[1, 2],
         Size::Quick => &[1, 2, 16],
-        Size::Full => &[1, 2, 4, 8, 16, 32, 64, 128],
+        Size::Full => &[1, 2, 8, 32, 128],
     };
     let mut all = Vec::new();
     for count in threads {
