@@ -1,4 +1,4 @@
-//! What a mount shows of what it does: statistics, `.shoal/`, metrics by HTTP, `shoal top`.
+//! A mount shows what it does: statistics, `.shoal/`, metrics by HTTP, `shoal top`.
 
 mod common;
 

@@ -8,8 +8,8 @@
 //! *Attributes and listings.* The dead server may have owed the kernel a notice of a change that it
 //! had made. So the kernel forgets the attributes of all inodes in the last records.
 //!
-//! A thread of its own talks to the kernel, which may let it wait for an inode that is being evicted
-//! ([`crate::transport`], `apart.rs`). Another one frees what is not in use.
+//! A thread of its own talks to the kernel, which may let it wait for an inode that is being
+//! evicted ([`crate::transport`], `apart.rs`). Another one frees what is not in use.
 
 use crate::protocol::notify::Notification;
 use parking_lot::{Condvar, Mutex};

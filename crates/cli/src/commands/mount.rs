@@ -258,7 +258,8 @@ mod tests {
     #[test]
     fn options_come_together() {
         let args = args(
-            "shoal mount v /d -o ro,cache=1M,log=/l,log_level=debug,log_format=json -o allow_other --cache 2M",
+            "shoal mount v /d -o ro,cache=1M,log=/l,log_level=debug,log_format=json \
+             -o allow_other --cache 2M",
         );
         let plan = Plan::new(&args, false).expect("good options");
         assert!(plan.options.read_only && plan.options.allow_other);

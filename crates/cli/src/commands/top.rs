@@ -167,7 +167,8 @@ impl Frame<'_> {
         let mut lines = vec![
             format!("{total:.0} operations/s   p50 {p50}   p99 {p99}   p99.9 {p999}"),
             format!(
-                "memory: {} for metadata, {} the server; missed: {:.0} nodes/s, {:.0} inode blocks/s",
+                "memory: {} for metadata, {} the server; \
+                 missed: {:.0} nodes/s, {:.0} inode blocks/s",
                 of("cache_bytes"),
                 of("resident_bytes"),
                 self.missed[0],

@@ -320,7 +320,7 @@ fn resend(device: &OwnedFd) -> Result<()> {
     }
 }
 
-/// Starts the threads that ask the kernel which unlinked inodes it still knows, and free the others.
+/// Starts the threads that ask the kernel which unlinked inodes it knows, and free the others.
 fn find_out(
     session: &Arc<Session>,
     device: &OwnedFd,

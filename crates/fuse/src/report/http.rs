@@ -39,7 +39,7 @@ const KEEP: Duration = Duration::from_millis(200);
 /// Longest wait while there are connections, whose time may be over.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Where a server listens.
+/// The address a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP.

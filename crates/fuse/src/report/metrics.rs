@@ -242,7 +242,7 @@ mod tests {
     use crate::report::tests::session;
     use std::collections::{HashMap, HashSet};
 
-    /// What promtool's lint, and the two formats, demand of a text.
+    /// Checks a text as promtool's lint does, and by the two formats.
     fn lint(text: &str, format: Format) {
         let (mut types, mut done) = (HashMap::new(), HashSet::new());
         let (mut series, mut current) = (HashSet::new(), String::new());

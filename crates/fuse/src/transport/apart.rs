@@ -6,9 +6,9 @@
 //! when the killed one has ended.
 //!
 //! Rule: such a thread has descriptors of its own, without that of the keeper's socket. So the
-//! socket is closed when all *other* threads have ended, and that is what the keeper waits for: none
-//! of them is in a system call any more, nothing of the process touches the volume, and a thread
-//! like this one returns to no code of ours.
+//! socket is closed when all *other* threads have ended, and that is what the keeper waits for:
+//! none of them is in a system call any more, nothing of the process touches the volume, and a
+//! thread like this one returns to no code of ours.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
