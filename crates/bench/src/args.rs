@@ -95,6 +95,12 @@ pub struct Args {
     /// `age`: draw rates, fragmentation and bytes written over the rounds into this SVG file
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// `replay`: the file of the trace, made by shoal trace --output
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// `replay`: begin each operation no earlier than in the trace; otherwise as fast as it goes
+    #[arg(long)]
+    pub paced: bool,
     /// One JSON object a line, one for each round, then the whole
     #[arg(long)]
     pub json: bool,
@@ -203,6 +209,9 @@ pub enum Workload {
     /// `vol:` fill a volume to --fill percent, overwrite blocks at random, report the bytes written
     /// to the device for each byte
     Overwrite,
+    /// Play the operations of a trace again (--trace, --paced), with its concurrency. Reports how
+    /// many ended otherwise than in the trace, and how many it has no call for
+    Replay,
     /// No target: insert dense numbers into the XArray, a red-black tree, a `BTreeMap` and a
     /// sharded hash map, and look up random ones
     #[cfg(feature = "lab")]
@@ -323,6 +332,17 @@ impl Args {
         if self.workload != Workload::Age && (self.holes || self.plot.is_some()) {
             return Err(BenchError::new("--holes and --plot are options of age"));
         }
+        if self.trace.is_some() != (self.workload == Workload::Replay) {
+            return Err(BenchError::new("replay needs a --trace, and nothing else takes one"));
+        }
+        if self.workload == Workload::Replay && (self.rounds > 1 || self.threads > 1 || self.reuse)
+        {
+            let message = "replay takes no --rounds, no --threads and no --reuse";
+            return Err(BenchError::new(message));
+        }
+        if self.paced && self.workload != Workload::Replay {
+            return Err(BenchError::new("--paced is an option of replay"));
+        }
         if matches!(self.workload, Workload::Age | Workload::MakeTree) && self.reuse {
             return Err(BenchError::new(format!("{name} takes no --reuse")));
         }
@@ -440,6 +460,10 @@ mod tests {
             "stat --target vol:/x --plot /y",
             "age --target vol:/x --reuse",
             "create --target vol:/x --setting off",
+            "create --target vol:/x --trace /t",
+            "replay --target vol:/x",
+            "replay --target vol:/x --trace /t --threads 2",
+            "create --target vol:/x --paced",
         ] {
             assert!(parse(refused).expect("parses").check().is_err(), "{refused}");
         }

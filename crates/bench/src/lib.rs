@@ -22,6 +22,7 @@
 //! | `attributes` | security labels replaced, paths asked for |
 //! | `scan` | all inodes of a volume: `bulkstat`, totals |
 //! | `special` | `recover`: the time of a recovery |
+//! | `replay` | a trace again; the format of its file |
 //! | `lab` | studies of how Shoal is made: only in the program `shoal-lab` |
 
 mod error;
@@ -48,6 +49,7 @@ mod age;
 mod attributes;
 #[cfg(feature = "lab")]
 mod lab;
+pub mod replay;
 mod scan;
 mod special;
 
@@ -73,6 +75,7 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     };
     let mut report = report::Report::new(args, out);
     match (target, args.workload) {
+        (target, Workload::Replay) => replay::run(args, target, &mut report),
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
         (Target::Volume(path), Workload::Truncate) => {
             orphans::truncate_volume(args, path, &mut report)

@@ -88,6 +88,11 @@ impl VolumeTarget {
         &self.volume
     }
 
+    /// The volume, for a thread.
+    pub fn shared(&self) -> Arc<Volume> {
+        self.volume.clone()
+    }
+
     /// One of the volume's counters.
     pub fn counter(&self, name: &str) -> u64 {
         let info = self.volume.info();

@@ -212,6 +212,14 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Prints a line for people.
+    pub fn note(&mut self, line: &str) -> Result<()> {
+        match self.args.json {
+            true => Ok(()),
+            false => self.print(&format!("{line}\n")),
+        }
+    }
+
     /// Prints text as it stands.
     pub fn print(&mut self, text: &str) -> Result<()> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());

@@ -58,6 +58,11 @@ impl DirectoryTarget {
         Ok(DirectoryTarget { base: Arc::new(base), scratch })
     }
 
+    /// The subdirectory.
+    pub fn base(&self) -> Arc<OwnedFd> {
+        self.base.clone()
+    }
+
     /// Removes a directory with all that is in it.
     pub fn remove_all(&self, path: &CStr) -> Result<()> {
         let path = self.scratch.path.join(path.to_string_lossy().as_ref());

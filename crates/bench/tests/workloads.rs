@@ -52,7 +52,15 @@ fn every_workload(target: &str, volume: bool) {
         }
         let name = &workload.name();
         // Those that print lines of their own.
-        let apart = ["parents", "truncate", "truncate-tracking", "remove-tree", "age", "overwrite"];
+        let apart = [
+            "parents",
+            "truncate",
+            "truncate-tracking",
+            "remove-tree",
+            "age",
+            "overwrite",
+            "replay",
+        ];
         if apart.contains(&name.as_str()) || name == "checkpoint" {
             continue;
         }
@@ -304,4 +312,111 @@ fn a_seed_makes_the_same_tree_in_any_order() {
     assert_eq!(tree, tree_of("--files 2000 --seed 7 --threads 3"));
     assert_ne!(tree, tree_of("--files 2000 --seed 8"));
     bench("make-tree --target vol:/nowhere/v --reuse").expect_err("no --reuse");
+}
+
+/// A trace of a few operations.
+const TRACE: &str = r#"{"shoal_trace":1,"begun_ns":1,"mount":"/mnt"}
+{"begun_ns":10,"took_ns":5,"op":"lookup","pid":1,"uid":0,"path":"/old","mode":33188,"size":5000}
+{"begun_ns":20,"took_ns":5,"op":"lookup","pid":1,"uid":0,"path":"/dir/new","errno":2}
+{"begun_ns":30,"took_ns":5,"op":"create","pid":1,"uid":0,"path":"/dir/new","mode":33188,"flags":2}
+{"begun_ns":40,"took_ns":5,"op":"write","pid":2,"uid":0,"path":"/dir/new","size":3000}
+{"begun_ns":50,"took_ns":5,"op":"read","pid":1,"uid":0,"path":"/old","size":4096,"values":[4096,0]}
+{"begun_ns":60,"took_ns":5,"op":"setattr","pid":2,"uid":0,"path":"/dir/new","flags":1,"mode":384}
+{"begun_ns":61,"took_ns":5,"op":"setattr","pid":2,"uid":0,"path":"/dir/new","flags":8,"size":10}
+{"begun_ns":62,"took_ns":5,"op":"setattr","pid":2,"uid":0,"path":"/dir/new","flags":48}
+{"begun_ns":70,"took_ns":5,"op":"rename","pid":1,"uid":0,"path":"/dir","to":"/moved"}
+{"begun_ns":80,"took_ns":5,"op":"getattr","pid":2,"uid":0,"path":"/moved/new"}
+{"begun_ns":90,"took_ns":5,"op":"mkdir","pid":1,"uid":0,"path":"/moved/d","mode":493}
+{"begun_ns":100,"took_ns":5,"op":"symlink","pid":1,"uid":0,"path":"/moved/l","target":"new"}
+{"begun_ns":110,"took_ns":5,"op":"readlink","pid":1,"uid":0,"path":"/moved/l"}
+{"begun_ns":120,"took_ns":5,"op":"link","pid":1,"uid":0,"path":"/old","to":"/moved/d/old"}
+{"begun_ns":130,"took_ns":5,"op":"readdirplus","pid":3,"uid":0,"path":"/moved","size":4096}
+{"begun_ns":140,"took_ns":5,"op":"rmdir","pid":1,"uid":0,"path":"/moved/d","errno":39}
+{"begun_ns":150,"took_ns":5,"op":"unlink","pid":1,"uid":0,"path":"/moved/d/old"}
+{"begun_ns":160,"took_ns":5,"op":"rmdir","pid":3,"uid":0,"path":"/moved/d"}
+{"begun_ns":170,"took_ns":5,"op":"mknod","pid":1,"uid":0,"path":"/pipe","mode":4516}
+{"begun_ns":180,"took_ns":5,"op":"fallocate","pid":1,"uid":0,"path":"/old","size":9000}
+{"begun_ns":190,"took_ns":5,"op":"copy_file_range","pid":1,"uid":0,"path":"/old","to":"/moved/new"}
+{"begun_ns":200,"took_ns":5,"op":"fsync","pid":1,"uid":0,"path":"/old"}
+{"begun_ns":210,"took_ns":5,"op":"statfs","pid":1,"uid":0,"path":"/"}
+{"begun_ns":220,"took_ns":5,"op":"access","pid":1,"uid":0,"path":"/old","flags":4}
+{"begun_ns":230,"took_ns":5,"op":"open","pid":1,"uid":0,"path":"/old"}
+{"begun_ns":240,"took_ns":5,"op":"ioctl","pid":1,"uid":0,"path":"/old","flags":21505}
+{"begun_ns":250,"took_ns":5,"op":"read","pid":1,"uid":0}
+{"begun_ns":260,"took_ns":5,"op":"unlink","pid":1,"uid":0,"path":"/moved/new","errno":13}
+{"operations":28,"lost":0,"interruptions":0}
+"#;
+
+fn replay_on(target: &str, place: &Place) {
+    let file = place.0.join("trace");
+    std::fs::write(&file, TRACE).expect("writes");
+    let line = format!("replay --target {target} --trace {} --json --sample 1", file.display());
+    let whole = bench(&line).expect("replays").pop().expect("a line");
+    // Of 28 operations one has no path; and one has no call.
+    assert_eq!(number(&whole, "ops"), 27.0);
+    assert_eq!(number(&whole, "left_out"), 2.0);
+    assert_eq!(number(&whole, "made_before"), 2.0);
+    // A user may not, in the trace; the superuser may, here.
+    assert_eq!(number(&whole, "differences"), 1.0);
+    assert_eq!((number(&whole, "concurrent"), number(&whole, "cut_off")), (3.0, 0.0));
+    let cut = TRACE.len() - 60;
+    std::fs::write(&file, &TRACE[..cut]).expect("writes");
+    let begun = std::time::Instant::now();
+    let whole = bench(&format!("{line} --paced")).expect("replays").pop().expect("a line");
+    assert_eq!(number(&whole, "cut_off"), 1.0);
+    assert!(begun.elapsed() >= std::time::Duration::from_nanos(240));
+    let text = bench(&line.replace("--json", "")).expect("replays").pop().expect("text");
+    assert!(text.as_str().expect("text").contains("it was cut off"), "{text}");
+    std::fs::write(&file, "{}").expect("writes");
+    let why = bench(&line).expect_err("no trace");
+    assert!(why.contains("trace: not a trace: make one by shoal trace --output"), "{why}");
+    std::fs::remove_file(&file).expect("removes");
+}
+
+#[test]
+fn a_trace_is_replayed_by_system_calls() {
+    let place = Place::new("replay-dir");
+    replay_on(&format!("dir:{}", place.0.display()), &place);
+    assert_eq!(place.entries(), 0, "nothing is left");
+}
+
+#[test]
+fn a_trace_is_replayed_by_the_library() {
+    let place = Place::new("replay-vol");
+    replay_on(&format!("vol:{}/v --size 64M", place.0.display()), &place);
+    assert_eq!(place.entries(), 0, "nothing is left");
+}
+
+/// A trace that makes a symlink out of the tree, and would change what it leads to.
+#[test]
+fn a_replay_follows_no_symlink() {
+    let place = Place::new("replay-symlink");
+    let (file, outside) = (place.0.join("trace"), place.0.join("outside"));
+    std::fs::write(&outside, "kept").expect("writes");
+    let step = |at: u32, op: &str, more: &str| {
+        let head = format!(r#"{{"begun_ns":{at},"took_ns":1,"op":"{op}","pid":1,"uid":0"#);
+        format!("{head},\"path\":\"/{more}}}\n")
+    };
+    let steps = [
+        step(1, "symlink", &format!(r#"l","target":"{}""#, outside.display())),
+        step(2, "symlink", &format!(r#"d","target":"{}""#, place.0.display())),
+        step(3, "setattr", r#"l","flags":1,"mode":511"#),
+        step(4, "setattr", r#"l","flags":8"#),
+        step(5, "write", r#"l","size":10"#),
+        step(6, "create", r#"l","flags":1,"mode":420"#),
+        step(7, "create", r#"d/new","flags":1,"mode":420"#),
+        step(8, "unlink", r#"d/outside""#),
+        step(9, "setxattr", r#"l","attribute":"user.x","size":3"#),
+        step(10, "mknod", r#"null","mode":8630,"size":259"#),
+    ];
+    let head = r#"{"shoal_trace":1,"begun_ns":1,"mount":"/mnt"}"#;
+    std::fs::write(&file, format!("{head}\n{}", steps.concat())).expect("writes");
+    let before = std::fs::metadata(&outside).expect("there").permissions();
+    let (dir, trace) = (place.0.display(), file.display());
+    let line = format!("replay --target dir:{dir} --trace {trace} --json");
+    let whole = bench(&line).expect("replays").pop().expect("a line");
+    assert_eq!((number(&whole, "differences"), number(&whole, "left_out")), (7.0, 1.0), "{whole}");
+    assert_eq!(std::fs::read(&outside).expect("there"), b"kept");
+    assert_eq!(std::fs::metadata(&outside).expect("there").permissions(), before);
+    assert_eq!(place.entries(), 2, "the trace and what was there");
 }

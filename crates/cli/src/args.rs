@@ -32,7 +32,7 @@ pub use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub use changes::{ChangesArgs, Keep, WatchArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use helper::{HelperArgs, UmountHelperArgs};
-pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TrimArgs};
+pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, TrimArgs};
 pub use label::LabelArgs;
 pub use list::{LsArgs, When};
 pub use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
@@ -48,6 +48,8 @@ pub use sync::SyncArgs;
 pub use tar::TarArgs;
 pub use trees::{DuArgs, FindArgs, Threshold, TimeShown};
 pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
+
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use shoal::raw::Time;
@@ -138,6 +140,7 @@ pub enum Command {
     Label(LabelArgs),
     Stats(StatsArgs),
     Top(TopArgs),
+    Trace(TraceArgs),
     Trim(TrimArgs),
     Orphans(OrphansArgs),
     Logdump(LogdumpArgs),
@@ -203,6 +206,19 @@ fn duration(text: &str) -> Result<u64, String> {
     seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
         format!("'{text}' is not a time: write seconds, or a number with s, m, h or d, as 90m")
     })
+}
+
+/// Parses a duration with its unit.
+fn short_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a time: write a number with us, ms or s, as 5ms");
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number = text[..split].parse::<u64>().map_err(|_| wrong())?;
+    match &text[split..] {
+        "us" => Ok(Duration::from_micros(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        _ => Err(wrong()),
+    }
 }
 
 /// Parses a time.

@@ -38,6 +38,7 @@ pub mod subvolume;
 pub mod sync;
 pub mod tar;
 pub mod top;
+pub mod trace;
 pub mod trim;
 pub mod usage;
 pub mod xattr;

@@ -114,6 +114,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Label(args) => commands::label::run(args),
         Command::Stats(args) => commands::stats::run(args),
         Command::Top(args) => commands::top::run(args),
+        Command::Trace(args) => commands::trace::run(args),
         Command::Trim(args) => commands::trim::run(args),
         Command::Orphans(args) => commands::orphans::run(args),
         Command::Logdump(args) => commands::logdump::run(args),

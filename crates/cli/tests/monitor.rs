@@ -1,4 +1,5 @@
-//! A mount shows what it does: statistics, `.shoal/`, metrics by HTTP, `shoal top`.
+//! A mount shows what it does: statistics, `.shoal/`, metrics by HTTP, `shoal top`,
+//! `shoal trace`.
 
 mod common;
 
@@ -129,6 +130,86 @@ fn top_shows_who_does_what() {
         assert!(text.contains(part), "{part} in {text}");
     }
     scratch.shoal(["top", "."]).fails(2, &["is not in a mounted Shoal volume"]);
+    end(&scratch);
+}
+
+/// Lines of a trace of `work` on a mount: the tracer is there before, and ends after it.
+fn trace(scratch: &Scratch, options: &str, work: &str) -> String {
+    let line = format!(
+        "shoal trace m {options} > t.out 2> t.err & tracer=$!; \
+         for n in $(seq 600); do grep -q shoal_trace t.* && break; sleep 0.05; done; \
+         ({work}); \
+         for n in $(seq 600); do touch m/last; grep -q /last t.* && break; sleep 0.05; done; \
+         kill -INT $tracer; wait $tracer; cat t.out"
+    );
+    scratch.shell(&line).ok()
+}
+
+#[test]
+fn a_trace_has_each_operation_with_its_path_and_caller() {
+    let Some(scratch) = worked("allow_other") else { return };
+    let work = "mkdir m/a; echo text > m/a/f; mv m/a m/b; cat m/b/f > /dev/null; chmod 640 m/b/f; \
+                ln m/b/f m/b/g; setfattr -n user.x -v 1 m/b/g 2> /dev/null; rm m/b/f; \
+                rmdir m/b 2> /dev/null; cat m/d/1 > /dev/null";
+    let lines = trace(&scratch, "--json", work);
+    let lines: Vec<_> = lines.lines().map(json).collect();
+    let (head, tail) = (&lines[0], &lines[lines.len() - 1]);
+    assert_eq!((&head["mount"], &head["shoal_trace"]), (&"m".into(), &1.into()));
+    let told = lines.len() as u64 - 2;
+    assert_eq!((tail["operations"].as_u64(), tail["lost"].as_u64()), (Some(told), Some(0)));
+    let find = |op: &str, path: &str| {
+        let found = lines.iter().find(|line| line["op"] == op && line["path"] == path);
+        found.unwrap_or_else(|| panic!("no {op} of {path} in {lines:#?}"))
+    };
+    assert_eq!(find("mkdir", "/a")["mode"].as_u64().map(|mode| mode & 0o700), Some(0o700));
+    assert_eq!(find("write", "/a/f")["size"], 5);
+    let moved = lines.iter().find(|line| line["to"] == "/b").expect("the rename");
+    assert_eq!(moved["path"], "/a");
+    assert_eq!(find("setattr", "/b/f")["mode"].as_u64().map(|mode| mode & 0o777), Some(0o640));
+    assert_eq!(find("link", "/b/f")["to"], "/b/g");
+    assert_eq!(find("rmdir", "/b")["errno"], 39);
+    find("unlink", "/b/f");
+    assert!(find("create", "/a/f")["took_ns"].as_u64() > Some(0));
+    end(&scratch);
+}
+
+#[test]
+fn a_trace_is_filtered_and_replayed() {
+    let Some(scratch) = worked("allow_other") else { return };
+    let work =
+        "cp m/d/1 m/d/copy; rm m/d/2; mkdir m/e; mv m/d/3 m/e; cat m/e/3 m/none > /dev/null 2>&1";
+    trace(&scratch, "--output t.trace", work);
+    let said = scratch.shell("cat t.err").ok();
+    assert!(said.starts_with("shoal: t.trace: ") && said.ends_with(" operations\n"), "{said}");
+    scratch.shell("mkdir other").ok();
+    for target in ["dir:other", "dir:m", "vol:w"] {
+        let line =
+            format!("shoal bench replay --trace t.trace --target {target} --json --size 64M");
+        let played = json(&scratch.shell(&line).ok());
+        assert_eq!(played["differences"], 0.0, "{target}: {played}");
+        assert_eq!(played["cut_off"], 0.0);
+        assert!(played["made_before"].as_f64() >= Some(4.0), "d, 1, 2, 3: {played}");
+    }
+    scratch.shell("head -c 500 t.trace > cut; echo x >> cut").ok();
+    let refused = scratch.shell("shoal bench replay --trace cut --target dir:other");
+    refused.fails(1, &["cut: line "]);
+    // Filters.
+    let failed = trace(&scratch, "--json --failed --op lookup,create", "cat m/no 2> /dev/null; :");
+    assert!(failed.lines().skip(1).all(|line| !line.contains("\"op\"") || line.contains("errno")));
+    let text = scratch.shell(
+        "timeout 60 shoal trace m --count 2 --path /d --op unlink,create --user root > t.out & \
+         tracer=$!; \
+         while kill -0 $tracer 2> /dev/null; do echo > m/d/new; echo > m/other; rm m/d/new; done; \
+         cat t.out",
+    );
+    let text = text.ok();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.lines().all(|line| line.contains("  /d/new")), "{text}");
+    scratch.shoal(["trace", "m", "--user", "nobody-here"]).fails(2, &["no such user"]);
+    scratch.shoal(["trace", "."]).fails(2, &["is not in a mounted Shoal volume"]);
+    scratch.shoal(["trace", "m", "--output", "/none/x"]).fails(2, &["/none/x: No such file"]);
+    let user = run_as_user(&scratch, "shoal trace m --count 1");
+    user.fails(1, &["operation not permitted"]);
     end(&scratch);
 }
 

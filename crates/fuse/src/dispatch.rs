@@ -8,6 +8,7 @@ use crate::caller::Who;
 use crate::calls::Noted;
 use crate::documents::is_document;
 use crate::notices::Notices;
+use crate::observe::trace;
 use crate::ops::{self, Context};
 use crate::protocol::dirent::{Node, for_each_node};
 use crate::protocol::wire::EntryOut;
@@ -27,6 +28,8 @@ pub struct Worker {
     who: Who,
     /// The note of the request in work, where a server can be replaced.
     noted: Option<Noted>,
+    /// The request in work, as far as a trace wants it.
+    traced: trace::Noted,
 }
 
 impl Serve for Worker {
@@ -35,7 +38,7 @@ impl Serve for Worker {
     fn new(session: Arc<Session>) -> Worker {
         let noted = session.calls.as_ref().and_then(|calls| calls.thread());
         session.observer.prepare();
-        Worker { session, who: Who::new(), noted }
+        Worker { session, who: Who::new(), noted, traced: trace::Noted::new() }
     }
 
     fn notices(session: &Session) -> Option<&Arc<Notices>> {
@@ -61,6 +64,11 @@ impl Serve for Worker {
         };
         let session = &*self.session;
         let begun = session.observer.begin();
+        let is_traced = session.observer.trace.is_read(begun) && {
+            request.set_node(session.node(request.header.nodeid));
+            !is_virtual(request.node())
+                && session.observer.trace.note(&mut self.traced, op, request)
+        };
         let who = &mut self.who;
         let before = match (&mut self.noted, &session.calls) {
             (Some(noted), Some(calls)) if !op.is_silent() => {
@@ -98,6 +106,9 @@ impl Serve for Worker {
             }
         };
         session.answered(op, begun, request, &reply);
+        if is_traced {
+            session.traced(&mut self.traced, op, begun, request, &reply);
+        }
         reply
     }
 

@@ -8,6 +8,7 @@ use crate::inherited::Inherited;
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::observe::Observer;
+use crate::observe::trace::Noted;
 use crate::pages::Pages;
 use crate::protocol::reply::TTL_FOREVER;
 use crate::protocol::{Opcode, Reply, Request};
@@ -125,6 +126,20 @@ impl Session {
             let (ino, header) = (request.node(), &request.header);
             self.observer.slow.note(&self.volume, self.top, ino, header, &slow);
         }
+    }
+
+    /// Keeps an answered request for a trace.
+    #[cold]
+    pub fn traced(
+        &self,
+        noted: &mut Noted,
+        op: Opcode,
+        begun: Instant,
+        request: &mut Request<'_>,
+        reply: &Reply,
+    ) {
+        let answer = (reply, &*request.body());
+        self.observer.trace.keep(noted, op, begun, answer, |id| self.node(id).0);
     }
 
     /// Returns the node id by which the kernel knows an inode.

@@ -58,8 +58,9 @@ fn shared() -> Option<TestMount> {
 fn root_may_ask_for_everything_and_others_for_little() {
     let Some(m) = shared() else { return };
     let top = dir(&m.dir);
-    let of_a_file = [Kind::RemoveTree, Kind::Share];
-    for kind in Kind::ALL.iter().copied().filter(|kind| !of_a_file.contains(kind)) {
+    // Of a file, or with a name.
+    let others = [Kind::RemoveTree, Kind::Share, Kind::MakeSubvolume, Kind::DeleteSubvolume];
+    for kind in Kind::ALL.iter().copied().filter(|kind| !others.contains(kind)) {
         let answer = ask(&top, &head(kind), b"").unwrap();
         let (answer_head, _) = ControlHead::read_from_prefix(&answer).unwrap();
         assert_eq!((answer_head.version, answer_head.kind), (VERSION, kind as u16));

@@ -1,6 +1,8 @@
 //! Arguments of the commands that look inside a volume, mounted or not.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
@@ -98,6 +100,74 @@ pub struct TopArgs {
     pub once: bool,
     /// Print JSON
     #[arg(long)]
+    pub json: bool,
+}
+
+const TRACE_AFTER: &str = "\
+OPERATIONS:
+  Those that reach the server: what the kernel answers from its caches is not seen. Reads of names,
+  the attributes of files that it knows, and data that it holds do not appear a second time. Each is
+  shown when it has been answered: its beginning, duration, operation, user, process, path, and what
+  it asked for and got. Operations that ask about the mount itself are left out.
+
+  The server keeps operations only while this command reads, 32 MiB of them; a reader that is too
+  slow is told how many it has lost.
+
+FILE:
+  --output writes one JSON object a line: the beginning of the trace (shoal_trace, begun_ns, mount),
+  each operation (begun_ns, took_ns, op, pid, uid, errno, path, to, target, attribute, ino, offset,
+  size, flags, mode, values; without those that are 0), and its end (operations, lost,
+  interruptions). shoal bench replay plays it again, on another file system, too.
+
+EXIT STATUS:
+  0   Ended by --count or --seconds, or by Ctrl-C, or because its reader did.
+  1   The mount ended, the file could not be written, or the mount is another user's.
+  2   Wrong usage, or DIR is not in a mounted volume.
+
+EXAMPLES:
+    shoal trace /mnt
+    shoal trace /mnt --op create,unlink --user www-data --path /spool
+    shoal trace /mnt --slower 5ms --failed
+    shoal trace /mnt --output day.trace --seconds 60
+    shoal bench replay --trace day.trace --target dir:/mnt/other
+";
+
+/// Show each operation of a mount: its time, caller, path and result
+#[derive(Args, Debug)]
+#[command(after_long_help = TRACE_AFTER)]
+pub struct TraceArgs {
+    /// The directory it is mounted on
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// Write the trace to FILE, to be replayed; nothing is shown
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Only these operations: lookup, create, read (shoal stats has the names)
+    #[arg(long, value_name = "OP", value_delimiter = ',')]
+    pub op: Vec<String>,
+    /// Only those of this user
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only those of this process, or thread
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Only those at or below this path of the mount, as /spool
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<OsString>,
+    /// Only those that failed
+    #[arg(long)]
+    pub failed: bool,
+    /// Only those that took longer: 100us, 5ms, 1s
+    #[arg(long, value_name = "TIME", value_parser = super::short_duration)]
+    pub slower: Option<Duration>,
+    /// End after so many
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<u64>,
+    /// Print JSON, as in the file
+    #[arg(long, conflicts_with = "output")]
     pub json: bool,
 }
 

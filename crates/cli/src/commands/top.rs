@@ -245,7 +245,7 @@ fn rows(
 }
 
 /// Returns the process that a thread belongs to, and its name, as far as it can be seen.
-fn process(thread: u32) -> (u32, String) {
+pub fn process(thread: u32) -> (u32, String) {
     if thread == 0 {
         return (0, "(in another container)".into());
     }

@@ -1,9 +1,13 @@
-//! Histograms of a mount's operations, and the load of its users and processes.
+//! Histograms of a mount's operations, the load of its users and processes, and its requests as
+//! they are answered.
 
 use super::Call;
+use crate::observe::label;
 use crate::observe::top::Load;
-use crate::protocol::control::{Entry, IN_VOLUME, IS_PROCESS, Kind};
+use crate::protocol::Opcode;
+use crate::protocol::control::{Entry, IN_VOLUME, INTERRUPTED, IS_PROCESS, Kind, entries};
 use crate::protocol::histogram::{histogram, words};
+use crate::protocol::traced::Facts;
 use shoal::raw::Timing;
 use std::io;
 use std::os::fd::AsFd;
@@ -71,4 +75,75 @@ pub fn loads_of(opened: impl AsFd) -> io::Result<Loads> {
         }
     })?;
     Ok(loads)
+}
+
+/// A request that a mount has answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Traced {
+    /// Number, in the order of the answers.
+    pub number: u64,
+    /// Beginning, in nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// Duration in nanoseconds.
+    pub took_ns: u64,
+    /// Name of the operation: `lookup`.
+    pub op: String,
+    /// Its question and its result.
+    pub facts: Facts,
+    /// Names in the request: of files and attributes, and the target of a symlink.
+    pub names: Vec<Vec<u8>>,
+}
+
+/// A reader of the requests of a mount.
+#[derive(Debug)]
+pub struct Tracer {
+    next: u64,
+    /// Requests that were answered, but had been given up by the server before they were read.
+    pub lost: u64,
+    /// How often the trace was interrupted: the server was replaced, or nothing was read for more
+    /// than ten seconds. Requests in between are in no count.
+    pub interruptions: u64,
+}
+
+impl Tracer {
+    /// Begins with the requests that are answered from now on, in the mount that `opened` is in.
+    ///
+    /// # Errors
+    /// `EPERM` unless the caller is the superuser or the user who mounted, `ENOTTY` when this is no
+    /// mount of Shoal, `EINVAL` when its server is of an older version.
+    pub fn begin(opened: impl AsFd) -> io::Result<Tracer> {
+        let mut tracer = Tracer { next: 0, lost: 0, interruptions: 0 };
+        tracer.read(opened, &mut |_| ())?;
+        Ok(tracer)
+    }
+
+    /// Passes requests that have been answered since to `each`. Returns whether there were any: if
+    /// so there may be more, otherwise a pause is due.
+    ///
+    /// # Errors
+    /// As [`Tracer::begin`].
+    pub fn read(&mut self, opened: impl AsFd, each: &mut dyn FnMut(Traced)) -> io::Result<bool> {
+        let mut call = Call::new(Kind::Trace, 0);
+        call.head.cursor[0] = self.next;
+        call.send(opened)?;
+        let mut found = 0;
+        for Entry { numbers: [number, begun_ns, took_ns], flags, texts } in entries(&call.page.0) {
+            let Some(op) = Opcode::from_number(flags) else { continue };
+            found += 1;
+            let names = texts[1].split(|byte| *byte == 0);
+            let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+            // Behind the last NUL.
+            names.pop();
+            let facts = Facts::from_words(words(texts[0]));
+            each(Traced { number, begun_ns, took_ns, op: label(op), facts, names });
+        }
+        let next = call.head.numbers[0];
+        if call.head.flags & INTERRUPTED != 0 {
+            self.interruptions += 1;
+        } else if self.next != 0 {
+            self.lost += next.saturating_sub(self.next).saturating_sub(found);
+        }
+        self.next = next;
+        Ok(found > 0)
+    }
 }

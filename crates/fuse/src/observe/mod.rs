@@ -6,11 +6,14 @@
 //! | histogram of each operation ([`Timings`]) | two readings of the clock, three increments of the thread's own cells | 105 KB for each thread |
 //! | slow requests ([`slow`]) | a comparison; a slow one takes a lock | the newest [`slow::KEPT_MAX`] |
 //! | users and processes ([`top`]) | a comparison; a lock of the thread's own while somebody watches | [`top::ROWS`] rows for each of both, in [`top::PARTS`] parts |
+//! | the requests themselves ([`trace`]) | a comparison; a copy of the names and a lock of the thread's own while somebody reads | 32 MiB while somebody reads |
 //!
 //! Nothing here grows with what users do.
 
+mod interest;
 pub mod slow;
 pub mod top;
+pub mod trace;
 
 use crate::protocol::wire::ReadIn;
 use crate::protocol::{Errno, Opcode, Reply, Request};
@@ -20,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Instant;
 use top::Top;
+use trace::Trace;
 
 /// Number of kinds of operations: by the number of their code.
 const OPERATIONS: usize = {
@@ -43,6 +47,8 @@ pub struct Observer {
     pub slow: SlowLog,
     /// Users and processes.
     pub top: Top,
+    /// The requests themselves.
+    pub trace: Trace,
 }
 
 impl Default for Observer {
@@ -53,6 +59,7 @@ impl Default for Observer {
             config: OnceLock::new(),
             slow: SlowLog::default(),
             top: Top::default(),
+            trace: Trace::default(),
         }
     }
 }

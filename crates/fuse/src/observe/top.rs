@@ -7,12 +7,12 @@
 //! that threads rarely wait for each other; a reader adds them up.
 
 use crate::observe::Answered;
+use crate::observe::interest::{Interest, State};
 use crate::protocol::Opcode;
 use crate::protocol::wire::InHeader;
 use parking_lot::Mutex;
 use shoal::raw::shard::shard;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Rows of a table.
@@ -83,40 +83,31 @@ struct Part {
 
 /// Users and processes of a mount.
 pub struct Top {
-    begun: Instant,
-    /// Time since `begun` up to which requests are counted, in nanoseconds.
-    watched_until: AtomicU64,
+    interest: Interest,
     parts: [Mutex<Part>; PARTS],
 }
 
 impl Default for Top {
     fn default() -> Top {
         let parts = std::array::from_fn(|_| Mutex::default());
-        Top { begun: Instant::now(), watched_until: AtomicU64::new(0), parts }
+        Top { interest: Interest::new(WATCH), parts }
     }
 }
 
 impl Top {
-    fn since_begin(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.begun).as_nanos() as u64
-    }
-
     /// Returns whether somebody watches at a time.
     #[inline]
     pub fn is_watched(&self, at: Instant) -> bool {
-        let until = self.watched_until.load(Ordering::Relaxed);
-        until != 0 && self.since_begin(at) < until
+        self.interest.state(at) == State::There
     }
 
     /// Watches for some time from now on, with empty tables unless somebody watches already.
     /// Returns whether somebody did.
     pub fn watch(&self) -> bool {
-        let now = Instant::now();
-        let was = self.is_watched(now);
+        let was = self.interest.renew();
         if !was {
             self.parts.iter().for_each(|part| *part.lock() = Part::default());
         }
-        self.watched_until.store(self.since_begin(now + WATCH), Ordering::Relaxed);
         was
     }
 
@@ -201,7 +192,7 @@ mod tests {
         top.watch();
         top.count(&InHeader::default(), &answered(Opcode::Read, 3));
         assert_eq!((top.users()[0].read, top.users()[0].requests), (3, 1));
-        top.watched_until.store(1, Ordering::Relaxed);
+        top.interest.end_soon();
         assert!(!top.is_watched(Instant::now()) && !top.watch());
         assert!(top.users().is_empty());
     }

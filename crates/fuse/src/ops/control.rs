@@ -71,6 +71,7 @@ fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer),
         Kind::Operations => observe::operations(cx, head.cursor[0], &mut answer),
         Kind::Top => observe::top(cx, head.cursor[0], &mut answer),
+        Kind::Trace => observe::trace(cx, head.cursor[0], &mut answer),
         Kind::Facts => facts::list(cx, head.cursor[0], &mut answer),
         Kind::Remount => facts::remount(cx, head.flags)?,
         Kind::SetLabel => facts::set_label(cx, &name)?,
@@ -88,7 +89,7 @@ fn may_ask(kind: Kind, uid: u32) -> bool {
         Kind::Counters | Kind::Operations | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
         Kind::SetQuota | Kind::RemoveQuota | Kind::Quota => true,
         Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim => is_owner(uid),
-        Kind::Top => is_owner(uid),
+        Kind::Top | Kind::Trace => is_owner(uid),
         Kind::Scrub | Kind::Revoke | Kind::Quotas | Kind::Facts => is_owner(uid),
         Kind::SetLabel | Kind::Subvolumes => is_owner(uid),
         Kind::MakeSubvolume | Kind::DeleteSubvolume => is_owner(uid),
@@ -104,6 +105,6 @@ fn changes(kind: Kind) -> bool {
         Kind::Names | Kind::Counters | Kind::ReadOnly | Kind::Orphans | Kind::Deleted => false,
         Kind::Trim | Kind::Scrub | Kind::Share | Kind::Quota | Kind::Quotas => false,
         Kind::Facts | Kind::Remount | Kind::Subvolumes => false,
-        Kind::Operations | Kind::Top => false,
+        Kind::Operations | Kind::Top | Kind::Trace => false,
     }
 }

@@ -1,11 +1,11 @@
-//! Histograms of operations, and the load of users and processes
+//! Histograms of operations, the load of users and processes, and the requests themselves
 //! ([`crate::protocol::control`]).
 
 use super::Context;
 use crate::observe::label;
 use crate::observe::top::Load;
 use crate::protocol::Opcode;
-use crate::protocol::control::{Answer, Cursor, Entry, IN_VOLUME, IS_PROCESS};
+use crate::protocol::control::{Answer, Cursor, Entry, IN_VOLUME, INTERRUPTED, IS_PROCESS};
 use crate::protocol::histogram::{LOAD_WORDS, counts_of, words_of};
 use shoal::raw::{Timed, Timing};
 use std::borrow::Cow;
@@ -54,5 +54,20 @@ pub fn top(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cur
             return Some([row as u64, 0, 0]);
         }
     }
+    None
+}
+
+/// Lists the requests from a number on that have been answered, as many as fit. The list has no
+/// end, so each page is one of its own.
+pub fn trace(cx: &Context<'_>, from: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+    let read = cx.session.observer.trace.read(from, &mut |kept| {
+        answer.push(&Entry {
+            numbers: [kept.number, kept.begun_ns, kept.took_ns],
+            flags: kept.op as u32,
+            texts: [&words_of(&kept.facts.words()), &kept.names],
+        })
+    });
+    answer.head.numbers[0] = read.next;
+    answer.head.flags = if read.was_interrupted { INTERRUPTED } else { 0 };
     None
 }

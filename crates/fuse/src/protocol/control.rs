@@ -28,6 +28,7 @@
 //! | `Quotas` | | | directory, bytes, inodes; [`IS_EXACT`], [`HAS_PATH`]; path, two limits of 8 bytes |
 //! | `Operations` | | | nanoseconds, errors, bytes; [`IN_VOLUME`]; name, histogram ([`super::histogram`]) |
 //! | `Top` | | | user or thread, requests, nanoseconds; [`IS_PROCESS`]; load ([`super::histogram`]) |
+//! | `Trace` | cursor: number of the request wanted, 0 for those from now on | [`INTERRUPTED`]; number to ask for next | number, beginning in nanoseconds since 1970, nanoseconds; code of the operation; facts ([`super::traced`]), names |
 //! | `Facts` | | | name, value |
 //! | `Remount` | [`READ_ONLY`], [`NO_ATIME`]: the new state | | none |
 //! | `SetLabel` | the label | | none |
@@ -81,6 +82,9 @@ pub const IS_EXACT: u32 = 1 << 0;
 pub const IN_VOLUME: u32 = 1 << 0;
 /// Entry of `Top`: a process.
 pub const IS_PROCESS: u32 = 1 << 0;
+/// Answer to `Trace`: requests before it were not kept for want of a reader, or have been answered
+/// by a server before this one.
+pub const INTERRUPTED: u32 = 1 << 1;
 /// Request of `Remount`: nothing may be changed from now on; without it, changes are allowed.
 pub const READ_ONLY: u32 = 1 << 0;
 /// Request of `Remount`: access times stay as they are.
@@ -175,6 +179,8 @@ kinds! {
     Operations 40: 0 1 0;
     /// Users and processes by load.
     Top 41: 0 1 0;
+    /// Requests as they are answered.
+    Trace 42: 0 1 0;
 }
 
 /// Parses a request: its kind, its head and its name, empty if it needs none.
@@ -202,7 +208,7 @@ pub fn parse(page: &[u8]) -> Result<(Kind, ControlHead, &[u8]), Errno> {
     let name = rest.get(..len).ok_or(Errno::EINVAL)?;
     let is_good = match kind {
         Kind::RemoveTree | Kind::MakeSubvolume | Kind::DeleteSubvolume => is_name(name),
-        Kind::SetLabel => true,
+        Kind::SetLabel => !name.contains(&0),
         Kind::Scrub => len == 0 && head.numbers[0] > 0,
         _ => len == 0,
     };

@@ -12,6 +12,7 @@
 //! | notifications to the kernel | [`notify`] |
 //! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
 //! | histograms in its entries (untrusted bytes) | [`histogram`] |
+//! | requests in its entries (untrusted bytes) | [`traced`] |
 //! | questions to a control file (untrusted bytes) | [`question`] |
 //! | pieces of its answers (untrusted bytes) | [`record`] |
 //! | the request that makes the kernel stop sending OPEN | [`probe`] |
@@ -30,6 +31,7 @@ pub mod question;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod traced;
 pub mod wire;
 
 pub use opcode::Opcode;
