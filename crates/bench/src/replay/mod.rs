@@ -6,10 +6,10 @@
 //!
 //! | step | where |
 //! | --- | --- |
-//! | the file | [`record`] |
-//! | what must be there before, and what comes after what | [`plan`] |
-//! | directories on the way, opened once | [`walk`] |
-//! | the calls themselves | [`syscalls`], [`library`]; changes of attributes: [`set`] |
+//! | the file | `record.rs` |
+//! | what must be there before, and what comes after what | `plan.rs` |
+//! | directories on the way, opened once | `walk.rs` |
+//! | the calls themselves | `syscalls.rs`, `library.rs`; changes of attributes: `set.rs` |
 
 mod library;
 mod plan;
