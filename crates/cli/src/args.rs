@@ -9,6 +9,7 @@ mod attributes;
 mod change;
 mod changes;
 mod files;
+mod grow;
 mod helper;
 mod inspect;
 mod label;
@@ -31,6 +32,7 @@ pub use attributes::{
 pub use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub use changes::{ChangesArgs, Keep, WatchArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
+pub use grow::GrowArgs;
 pub use helper::{HelperArgs, UmountHelperArgs};
 pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, TrimArgs};
 pub use label::LabelArgs;
@@ -138,6 +140,7 @@ pub enum Command {
     Scrub(ScrubArgs),
     Info(InfoArgs),
     Label(LabelArgs),
+    Grow(GrowArgs),
     Stats(StatsArgs),
     Top(TopArgs),
     Trace(TraceArgs),

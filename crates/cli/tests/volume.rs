@@ -271,3 +271,29 @@ fn a_full_volume_says_so_and_stays_sound() {
     scratch.shoal(["cp", "small", "v:/"]).ok();
     scratch.shoal(["fsck", "v"]).ok();
 }
+
+#[test]
+fn a_volume_grows_with_everything_in_it() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "64M", "--segment-size", "1M"]).ok();
+    scratch.write("file", noise(5, 30 << 20));
+    scratch.shoal(["cp", "file", "v:/"]).ok();
+    scratch.shoal(["cp", "file", "v:/second"]).fails(1, &["no space"]);
+    assert_eq!(
+        scratch.shoal(["grow", "v", "--size", "200M"]).ok(),
+        "v: 64.0 MiB before, 200 MiB now\n"
+    );
+    scratch.shoal(["cp", "file", "v:/second"]).ok();
+    scratch.shoal(["cp", "file", "v:/third"]).ok();
+    assert!(scratch.shell("shoal cat v:/second | cmp - file").ok().is_empty());
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+    scratch.shoal(["grow", "v"]).fails(2, &["v has 209715200 bytes", "would not make it larger"]);
+    scratch.shoal(["grow", "v", "--size", "1M"]).fails(2, &["would not make it larger"]);
+    // A file that is longer already: without a size, all of it.
+    let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("opens");
+    file.set_len(300 << 20).expect("longer");
+    assert_eq!(scratch.shoal(["grow", "v"]).ok(), "v: 200 MiB before, 300 MiB now\n");
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+    scratch.shoal(["grow", "none"]).fails(2, &["none does not exist"]);
+    scratch.shoal(["grow", "."]).fails(2, &["is not in a mounted Shoal volume"]);
+}

@@ -153,6 +153,26 @@ impl FileDevice {
             .map_err(|e| self.failed("duplicate", 0, 0, e.raw_os_error().unwrap_or(0)))
     }
 
+    /// Makes a file `size` bytes long, sparse, if it is shorter, and takes all of a device or file
+    /// that has become larger.
+    ///
+    /// # Errors
+    /// `NoSpace` for a block device that is smaller; those of the file system below.
+    pub fn extend(&mut self, size: u64) -> Result<()> {
+        let length = self.length()?;
+        if size > length {
+            if self.block {
+                let name = self.path.display();
+                let message = format!("{name} has only {length} bytes: make it larger first");
+                return Err(Error::refused(Code::NoSpace, message));
+            }
+            let grown = self.file.set_len(size).and_then(|()| self.file.sync_all());
+            grown.map_err(|e| self.failed("resize", 0, size, e.raw_os_error().unwrap_or(0)))?;
+        }
+        self.capacity = length.max(size);
+        Ok(())
+    }
+
     fn place(&self) -> claim::ClaimPlace<'_> {
         claim::ClaimPlace {
             file: &self.file,

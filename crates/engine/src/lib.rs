@@ -55,11 +55,13 @@ mod passes;
 
 mod maintenance;
 
+mod growth;
 mod identity;
 
 mod volume;
 
 mod fsck;
+mod grow;
 mod handing_over;
 mod mkfs;
 
@@ -69,6 +71,7 @@ pub use changes::{ChangeReader, Changes};
 pub use check::{ScrubAt, ScrubReport};
 pub use directories::Directories;
 pub use files::Files;
+pub use grow::{Grown, grow};
 pub use handing_over::{hand_over, lock_files};
 pub use identity::{Identity, identify};
 pub use logdump::{JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent};

@@ -7,6 +7,7 @@ use crate::bulk::Bulk;
 use crate::changes::Changes;
 use crate::directories::Directories;
 use crate::files::Files;
+use crate::growth;
 use crate::identity::uuid;
 use crate::intents::Intents;
 use crate::maintenance::Maintenance;
@@ -71,6 +72,7 @@ fn cache_default() -> u64 {
 }
 
 /// Converts the options to those of the transaction layer.
+/// Returns the options of the store. The volume does not grow.
 pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOptions {
     let bounds = CHECKPOINT_BYTES;
     StoreOptions {
@@ -90,6 +92,7 @@ pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOpti
         #[cfg(feature = "lab")]
         flush_rolls: options.lab.attr_intents_flushed,
         discard: options.discard,
+        grow: 0,
         recent: match options.holds {
             HoldLife::Inherited => RECENT_MAX,
             HoldLife::Process | HoldLife::Lasting => 0,
@@ -101,10 +104,14 @@ impl Volume {
     /// Opens the volume in a file or on a block device. Recovers it if it was not closed.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let device = Arc::new(match &options.files[..] {
+        let mut device = match &options.files[..] {
             [] => FileDevice::open_with(path, mode, &options.claim())?,
             files => FileDevice::inherit(path, copies(files)?, &options.claim())?,
-        });
+        };
+        if let Some(size) = options.grow {
+            growth::make_room(&mut device, size)?;
+        }
+        let device = Arc::new(device);
         let mut volume = Volume::open_on(device.clone(), options)?;
         volume.device = Some(device.clone());
         // At once, not only when the next write fails.
@@ -121,7 +128,11 @@ impl Volume {
     pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
         let start = Instant::now();
         let sb = shoal_txn::read_superblock(&*device)?;
-        let opened = shoal_txn::open(device, store_options(&sb, options))?;
+        let grow = match options.grow {
+            Some(size) => growth::segments(&*device, &sb, size)?,
+            None => 0,
+        };
+        let opened = shoal_txn::open(device, StoreOptions { grow, ..store_options(&sb, options) })?;
         if let Some(ring) = &options.ring {
             opened.keep_ring(ring.clone())?;
         }

@@ -20,12 +20,13 @@ use crate::read::{read_checkpoint, read_root_page, read_superblock};
 use crate::recover::{Recovered, recover};
 use crate::store::{Store, StoreOptions};
 use crate::usage_image::{UsageImage, open_table};
-use shoal_base::{Epoch, Lsn, Result};
+use shoal_base::{Code, Epoch, Error, Lsn, Result, limits};
 use shoal_device::Device;
+use shoal_format::Geometry;
 use shoal_format::checkpoint::{Checkpoint, RootState};
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::Superblock;
-use shoal_format::usage::SegKind;
+use shoal_format::usage::{self, SegKind, UsageEntry};
 use shoal_journal::{JournalPos, RingMemory, StartAt};
 use shoal_space::Space;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub struct Recovery {
     sb: Superblock,
     start: JournalPos,
     epoch: Epoch,
+    /// The volume becomes larger.
+    grows: bool,
 }
 
 impl Recovery {
@@ -71,8 +74,12 @@ impl Recovery {
     }
 
     /// Replays the journal, or continues it if the volume was closed.
+    ///
+    /// A volume that grows has a new checkpoint at once, as after a replay: it is what makes the
+    /// volume larger. Until it is published the volume has its earlier size, and a crash leaves it
+    /// so: nothing that is durable is in a new segment.
     pub fn run(self, store: &Store) -> Result<Recovered> {
-        match self.sb.clean {
+        match self.sb.clean && !self.grows {
             true => resume(store, &self.sb, self.start),
             false => recover(store, &self.sb, self.start),
         }
@@ -96,7 +103,7 @@ pub fn create(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) ->
 
 /// Opens a volume: steps 1 to 3.
 pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
-    let sb = read_superblock(&*device)?;
+    let mut sb = read_superblock(&*device)?;
     let writable = sb.may_be_written();
     let read_only = options.read_only || !writable || device.read_only();
     let checkpoint = read_checkpoint(&*device, &sb)?;
@@ -109,8 +116,20 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
         }
         _ => Err(e),
     })?;
-    let table = open_table(&*device, &sb, epoch, at, &mut image.usage)?;
+    let mut table = open_table(&*device, &sb, epoch, at, &mut image.usage)?;
+    let last = usage::pages(&sb.geometry).saturating_sub(1);
+    let grows = options.grow > sb.geometry.segments;
+    if grows {
+        may_grow(&*device, &sb, options.grow, read_only)?;
+        sb.geometry.segments = options.grow;
+        image.usage.grow(&sb.geometry);
+        table.entries.resize(options.grow as usize, UsageEntry::default());
+    }
     let space = Space::load(sb.geometry, table);
+    if grows {
+        // It has more rows now, and its index page more pointers.
+        space.checkpointing().rewrite_page(last);
+    }
     if !read_only {
         // A session that closed cleanly has left nothing to discard.
         space.host().attach(device.clone(), !sb.clean && options.discard);
@@ -126,7 +145,28 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let mut store = parts.store(space, orphans, image);
     store.intents = intents;
     read_roots(&store)?;
-    Ok(Opened { store, recovery: Recovery { sb, start, epoch } })
+    Ok(Opened { store, recovery: Recovery { sb, start, epoch, grows } })
+}
+
+/// Fails if a volume cannot grow to so many segments.
+fn may_grow(device: &dyn Device, sb: &Superblock, segments: u32, read_only: bool) -> Result<()> {
+    let name = device.describe();
+    let larger = Geometry { segments, ..sb.geometry };
+    if read_only {
+        let message = format!("{name} cannot grow: it is opened read-only");
+        return Err(Error::refused(Code::ReadOnly, message));
+    }
+    if segments > limits::SEGMENTS_MAX {
+        let most = sb.geometry.segment_size * u64::from(limits::SEGMENTS_MAX);
+        let message = format!("{name} cannot grow so much: its segments allow {most} bytes");
+        return Err(Error::refused(Code::Invalid, message));
+    }
+    if device.capacity() < larger.bytes() {
+        let (has, wants) = (device.capacity(), larger.bytes());
+        let message = format!("{name} has {has} bytes: too few for a volume of {wants}");
+        return Err(Error::refused(Code::NoSpace, message));
+    }
+    Ok(())
 }
 
 /// Adds the subvolumes of the checkpoint. A page with one damaged copy is written again by the next

@@ -75,7 +75,7 @@ pub struct Recovered {
     pub recent: Vec<Ino>,
 }
 
-/// Recovers a volume that was not closed cleanly: replay, then a checkpoint of the next
+/// Recovers a volume that was not closed cleanly, or grows: replay, then a checkpoint of the next
 /// incarnation.
 pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
     let scanner = |from: JournalPos| {
@@ -103,12 +103,12 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         // Before anything is staged.
         memory.settle_calls(kept.end.0);
     }
-    if kept.count > 0 {
-        // The ring has the torn batch, whole.
+    if kept.count > 0 || sb.clean {
+        // The ring has the torn batch, whole; or the volume was closed, and grows.
         end.torn = None;
     }
     let recovered = Recovered {
-        needed: true,
+        needed: !sb.clean,
         records: end.records + kept.count,
         kept: kept.count,
         bytes: end.bytes + (kept.end.0 - end.end.lsn.0),

@@ -66,6 +66,19 @@ impl UsageImage {
         UsageImage { indexes, ..UsageImage::default() }
     }
 
+    /// Adds places for the segments of a volume that has become larger. The last page and the last
+    /// index page from before have become longer, unless they were full: the next checkpoint must
+    /// write them.
+    pub(crate) fn grow(&mut self, geometry: &Geometry) {
+        let larger = UsageImage::blank(geometry);
+        for (number, index) in larger.indexes.into_iter().enumerate() {
+            match self.indexes.get_mut(number) {
+                Some(known) => Arc::make_mut(&mut known.pages).resize(index.pages.len(), Ptr::NULL),
+                None => self.indexes.push(index),
+            }
+        }
+    }
+
     /// Reads the root and the index pages of the table at `at`.
     pub(crate) fn read(
         device: &dyn Device,

@@ -185,6 +185,9 @@ pub struct MountArgs {
     /// Serve for a keeper, whose socket is standard input; its standing with the kernel's killer
     #[arg(long, hide = true, requires = "foreground", value_name = "OOM_SCORE_ADJ")]
     pub kept: Option<String>,
+    /// Make the volume so many bytes large, as `shoal grow` asks; 0: as its device
+    #[arg(long, hide = true, requires = "kept", value_name = "BYTES")]
+    pub grow: Option<u64>,
 }
 
 /// Form of the log's lines.

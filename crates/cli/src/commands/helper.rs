@@ -105,6 +105,7 @@ pub fn mount(args: &HelperArgs) -> Result<u8> {
         log_format: LogFormat::Text,
         metrics: None,
         report_ready: false,
+        grow: None,
         kept: None,
     };
     let plan = Plan::new(&wanted, args.sloppy).map_err(|failure| failure.with_status(USAGE))?;

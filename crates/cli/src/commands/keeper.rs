@@ -10,7 +10,7 @@
 //! | the server dies | another one gets everything, and goes on; callers wait |
 //! | it dies before it serves, [`ATTEMPTS`] times in a row | the mount is given up: the reason is in the log, and the ring is left for the next mount |
 //! | the server says that the mount has ended | the keeper ends with its exit status |
-//! | another program asks for a take-over (`shoal remount --takeover`) | the server stops, and that program's executable goes on |
+//! | another program asks for a take-over (`shoal remount --takeover`, `shoal grow`) | the server stops, and that program's executable goes on, with a larger volume if it asked so |
 //! | SIGTERM, SIGINT | the server gets it |
 //! | the keeper is killed | the server serves on, without protection; it says so in the log |
 //!
@@ -34,9 +34,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use crate::args::RemountArgs;
 use crate::commands::end::Teller;
-use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::commands::takeover;
+use crate::failure::{Failure, Reason, Result, SOME_FAILED};
 use crate::keeping::{self, Message, VERSION};
 
 /// Servers in a row that may die before they serve.
@@ -60,22 +60,33 @@ struct Server {
     serves: bool,
 }
 
+/// A server that is to take over.
+struct Successor {
+    program: OwnedFd,
+    /// The size that the volume gets.
+    grow: Option<u64>,
+    /// Connection to the program that asks for it.
+    client: UnixStream,
+}
+
 /// The keeper of one mount.
 struct Keeper {
     directory: PathBuf,
     arguments: Vec<std::ffi::OsString>,
     /// The executable of the servers; the last one that has served.
     program: OwnedFd,
-    /// One that is to take over, and the client that asks for it.
-    next: Option<(OwnedFd, UnixStream)>,
+    /// One that is to take over.
+    next: Option<Successor>,
     /// Servers that have stopped for another one, and may not have exited.
     stopped: Vec<Child>,
     /// The estate that another server needs, from the last one that has served.
     kept: Option<Message>,
     /// The server's report of the mount's end; the failure, if it has one.
     ended: Option<Option<String>>,
-    /// Attempts in a row that have failed.
+    /// Servers in a row that have died soon, for the pause before the next one.
     failed: u32,
+    /// Servers in a row that have died before they served.
+    unserved: u32,
     teller: Option<Teller>,
     listener: Option<UnixListener>,
     /// Readable after a signal: which one is read from it.
@@ -110,6 +121,7 @@ pub fn run(directory: PathBuf, arguments: Vec<std::ffi::OsString>, background: b
         kept: None,
         ended: None,
         failed: 0,
+        unserved: 0,
         teller: None,
         listener: None,
         signals,
@@ -135,14 +147,14 @@ fn leave_starter() {
 }
 
 impl Keeper {
-    /// Starts a server, by the executable of a take-over if there is one.
-    fn start(&self, takeover: Option<&OwnedFd>) -> Result<Server> {
+    /// Starts a server, that of a take-over if there is one.
+    fn start(&self, takeover: Option<&Successor>) -> Result<Server> {
         let cannot = |error| {
             let why = format!("no server: {}", Reason::System(error));
             Failure::failed(self.directory.display(), why)
         };
         let (ours, theirs) = keeping::pair().map_err(|os| cannot(os.into()))?;
-        let program = takeover.unwrap_or(&self.program);
+        let program = takeover.map_or(&self.program, |next| &next.program);
         let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
         let operands = self.arguments.iter().position(|argument| argument == "--");
         let (options, operands) = self.arguments.split_at(operands.unwrap_or(1));
@@ -150,6 +162,7 @@ impl Keeper {
             .arg0("shoal")
             .args(options)
             .arg(format!("--kept={}", self.oom_score))
+            .args(takeover.and_then(|next| next.grow).map(|size| format!("--grow={size}")))
             .args(operands);
         command.stdin(Stdio::from(theirs));
         let child = command.spawn().map_err(cannot)?;
@@ -276,7 +289,7 @@ impl Keeper {
                 })
                 .ok();
         }
-        if let Some((program, client)) = self.next.take() {
+        if let Some(Successor { program, client, .. }) = self.next.take() {
             self.program = program;
             reply(&client, "");
             tracing::info!(directory = %self.directory.display(), "another program has taken over");
@@ -288,25 +301,26 @@ impl Keeper {
         let directory = self.directory.display().to_string();
         let is_takeover = matches!(end, End::Stopped);
         if let End::Died(status) = end {
-            if let Some((_, client)) = self.next.take() {
+            if let Some(next) = self.next.take() {
                 reply(
-                    &client,
+                    &next.client,
                     "the server has ended before another one could take over; the \
                     former program goes on",
                 );
             }
             let served = before.serves && before.since.elapsed() >= HEALTHY;
             self.failed = if served { 0 } else { self.failed + 1 };
+            self.unserved = if before.serves { 0 } else { self.unserved + 1 };
             tracing::error!(%directory, how = how(status), "the server has died; starting another");
         }
         loop {
-            if self.failed >= ATTEMPTS && !before.serves {
+            if self.unserved >= ATTEMPTS {
                 return None;
             }
             if self.failed > 1 {
                 thread::sleep((PAUSE * 2u32.pow((self.failed - 2).min(8))).min(PAUSE_MAX));
             }
-            let takeover = self.next.as_ref().filter(|_| is_takeover).map(|(program, _)| program);
+            let takeover = self.next.as_ref().filter(|_| is_takeover);
             match self.start(takeover) {
                 Ok(server) => return Some(server),
                 Err(failure) => {
@@ -360,12 +374,18 @@ impl Keeper {
             Ok(Some(request)) if request.letter == b'T' => request,
             _ => return reply(&client, "not understood"),
         };
-        let version = request.text.parse();
+        // The version, and the size of a volume that shall grow.
+        let (version, grow) = match request.text.split_once(' ') {
+            Some((version, size)) => (version, size.parse().map(Some)),
+            None => (&*request.text, Ok(None)),
+        };
+        let Ok(grow) = grow else { return reply(&client, "not understood") };
+        let version = version.parse();
         let program = request.descriptors.into_iter().next();
         match (version, program) {
             (Ok(VERSION), Some(program)) if self.next.is_none() && server.serves => {
                 match keeping::send(&server.socket, b'Y', "", &[]) {
-                    Ok(()) => self.next = Some((program, client)),
+                    Ok(()) => self.next = Some(Successor { program, grow, client }),
                     Err(error) => reply(&client, &format!("the server does not hear: {error}")),
                 }
             }
@@ -419,14 +439,10 @@ fn how(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// Name of the socket on which a keeper takes requests.
-fn name(keeper: u32) -> String {
-    format!("shoal-keeper-{keeper}")
-}
-
 fn listen() -> std::io::Result<UnixListener> {
-    let listener =
-        UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(std::process::id()))?)?;
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(takeover::name(
+        std::process::id(),
+    ))?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -437,40 +453,5 @@ fn reply(client: &UnixStream, text: &str) {
     match keeping::send(client, b'A', text, &[]) {
         Ok(()) | Err(Errno::PIPE) => {}
         Err(error) => tracing::debug!(%error, "a client takes no answer"),
-    }
-}
-
-/// Serves a mount by this program, in place of the one that does.
-pub fn remount(args: &RemountArgs) -> Result<u8> {
-    let directory = args.directory.display();
-    let Some(keeper) = shoal_fuse::server_pid(&args.directory) else {
-        return Err(Failure::failed(directory, "is not a mount of Shoal that is served"));
-    };
-    match take_over(keeper) {
-        Ok(None) => Ok(OK),
-        Ok(Some(why)) => Err(Failure::failed(directory, format!("not taken over: {why}"))),
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            let why = "has no keeper: unmount it, and mount it again with this program";
-            Err(Failure::failed(directory, why))
-        }
-        Err(error) => {
-            let why = format!("its keeper cannot be asked: {}", Reason::System(error));
-            Err(Failure::failed(directory, why))
-        }
-    }
-}
-
-/// Has this program's executable take over the mount of a keeper. Returns why it has not.
-fn take_over(keeper: u32) -> std::io::Result<Option<String>> {
-    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name(keeper))?)?;
-    let peer = socket_peercred(&socket)?;
-    if peer.pid.as_raw_nonzero().get().cast_unsigned() != keeper {
-        return Err(Errno::CONNREFUSED.into());
-    }
-    let program = File::open("/proc/self/exe")?;
-    keeping::send(&socket, b'T', &VERSION.to_string(), &[program.as_fd()])?;
-    match keeping::receive(&socket)? {
-        Some(answer) => Ok(Some(answer.text).filter(|text| !text.is_empty())),
-        None => Ok(Some("the keeper has ended".to_owned())),
     }
 }

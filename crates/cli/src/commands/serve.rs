@@ -185,7 +185,7 @@ fn destination(plan: &Plan, background: bool) -> Result<Destination> {
 /// the log goes elsewhere.
 fn open(plan: &Plan, report: bool, before: Before) -> Result<Arc<Volume>> {
     let default = plan.options.open_options();
-    let Before { holds, files, ring } = before;
+    let Before { holds, files, ring, grow } = before;
     let ring = match (ring, &plan.options.journal_ring) {
         (None, Some(path)) => Some(RingMemory::open(path).map(Arc::new)),
         (ring, _) => ring.map(Ok),
@@ -193,7 +193,7 @@ fn open(plan: &Plan, report: bool, before: Before) -> Result<Arc<Volume>> {
     let ring = ring.transpose();
     let ring = ring.map_err(|error| Failure::volume(plan.volume.display(), &error))?;
     let notice = if report { tell_starter } else { default.notice };
-    let options = OpenOptions { force: plan.force, notice, ring, holds, files, ..default };
+    let options = OpenOptions { force: plan.force, notice, ring, holds, files, grow, ..default };
     let volume = Volume::open(&plan.volume, &options)
         .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
     session::warn_if_readable(&plan.volume, notice);
@@ -222,6 +222,8 @@ struct Before {
     files: Vec<Arc<File>>,
     /// Memory of the journal's ring.
     ring: Option<Arc<RingMemory>>,
+    /// Size that the volume gets.
+    grow: Option<u64>,
 }
 
 fn tell_starter(notice: &str) {

@@ -149,6 +149,49 @@ fn programs_go_on_over_take_overs() {
     assert!(!log.contains("has died"), "{log}");
 }
 
+/// The volume of a mount in use grows again and again, until it is ten times as large.
+#[test]
+fn a_volume_grows_while_programs_work() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let mount = scratch.path("m");
+    let (shared, mut pauses) = (Shared::default(), Vec::new());
+    let size = || fs::metadata(scratch.path("v")).expect("the volume").len();
+    let first = size();
+    let blocks = || rustix::fs::statvfs(&mount).expect("statvfs").f_blocks;
+    let before = blocks();
+    thread::scope(|scope| {
+        for number in 0..PROGRAMS.len() {
+            let (shared, mount) = (&shared, &mount);
+            scope.spawn(move || work::run(shared, mount, number));
+        }
+        for times in [2, 3, 5, 10] {
+            thread::sleep(Duration::from_millis(200));
+            shared.longest_us.store(0, Ordering::Relaxed);
+            let wanted = (first * times).to_string();
+            let said = scratch.shoal(["grow", "m", "--size", &wanted]).ok();
+            assert!(said.starts_with("m: ") && said.ends_with(" now\n"), "{said}");
+            assert_eq!(size(), first * times);
+            pauses.push(shared.longest_us.load(Ordering::Relaxed));
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+    });
+    let (median, longest) = spread(pauses);
+    println!("growth; pause: median {median} us, longest {longest} us");
+    assert!(blocks() > before * 9);
+    // What cannot be: the mount goes on as it was.
+    let refused = scratch.shoal(["grow", "m", "--size", &first.to_string()]);
+    refused.fails(1, &["m", "bytes already"]);
+    let refused = scratch.shoal(["grow", "m", "--size", "1000000T"]);
+    refused.fails(1, &["m: not taken over", "the former program goes on"]);
+    assert_eq!(size(), first * 10);
+    scratch.write("m/file", "text");
+    // A server that dies later knows of no growth.
+    kill(server_of(keeper(&mount)).expect("a server"));
+    assert_eq!(scratch.shell("cat m/file").ok(), "text");
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
 #[test]
 fn only_what_can_be_taken_over_is() {
     let Some(scratch) = mounted("keeper=on") else { return };

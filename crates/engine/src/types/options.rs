@@ -43,6 +43,9 @@ pub struct OpenOptions {
     /// Files of a process that had the volume open, with its locks ([`crate::Volume::lock_files`]);
     /// empty: the volume is opened by its path.
     pub files: Vec<Arc<File>>,
+    /// Make the volume so many bytes large, or, 0, as large as its device; in whole segments. A
+    /// file becomes longer. `None`: the volume stays as it is.
+    pub grow: Option<u64>,
     /// Switches for measurements and tests.
     #[cfg(feature = "lab")]
     pub lab: Lab,
@@ -96,6 +99,7 @@ impl Default for OpenOptions {
             ring: None,
             holds: HoldLife::Process,
             files: Vec::new(),
+            grow: None,
             #[cfg(feature = "lab")]
             lab: Lab::default(),
         }

@@ -39,6 +39,7 @@ fn rows(cx: &Context<'_>) -> Vec<(&'static str, String)> {
         ("created", info.created.to_string()),
         ("version", info.version.to_string()),
         ("features", info.features.join(",")),
+        ("size", (info.segment_size * u64::from(info.segments)).to_string()),
         ("checkpoint", info.checkpoint.to_string()),
         ("cache", info.cache_bytes.to_string()),
     ];

@@ -57,7 +57,7 @@ pub fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
                 let why = "the keeper has handed over what this version does not understand";
                 Failure::failed(plan.directory.display(), why)
             })?;
-            resume(plan, keeper, estate)
+            resume(plan, keeper, estate, args.grow)
         }
         // It was killed meanwhile.
         _ => Err(no_keeper(plan, std::io::ErrorKind::UnexpectedEof.into())),
@@ -73,7 +73,8 @@ fn no_keeper(plan: &Plan, error: std::io::Error) -> Failure {
 fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
     let failed = |error| Failure::volume(plan.volume.display(), &error);
     let (memory, path, is_own) = find_ring(plan)?;
-    let before = Before { holds: HoldLife::Lasting, files: Vec::new(), ring: Some(memory.clone()) };
+    let before =
+        Before { holds: HoldLife::Lasting, ring: Some(memory.clone()), ..Before::default() };
     let volume = open(plan, report, before)?;
     let source = plan.volume.display().to_string();
     let outliving = Keeper { pid: keeper, ring: memory.clone() };
@@ -103,15 +104,15 @@ fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
     serve(plan, volume, mount, estate, gone)
 }
 
-/// Goes on with a mount.
-fn resume(plan: &Plan, keeper: u32, estate: Estate) -> Result<u8> {
+/// Goes on with a mount; `grow`: of a volume that becomes larger.
+fn resume(plan: &Plan, keeper: u32, estate: Estate, grow: Option<u64>) -> Result<u8> {
     let failed = |error| Failure::volume(plan.volume.display(), &error);
     let copy = |file: &OwnedFd| file.try_clone().map_err(|error| no_keeper(plan, error));
     let memory = RingMemory::of(copy(&estate.ring.file)?.into(), estate.ring.path.clone());
     let memory = Arc::new(memory.map_err(failed)?);
     let files: Vec<OwnedFd> = estate.files.iter().map(copy).collect::<Result<_>>()?;
     let files = files.into_iter().map(|file| Arc::new(File::from(file))).collect();
-    let before = Before { holds: HoldLife::Inherited, files, ring: Some(memory.clone()) };
+    let before = Before { holds: HoldLife::Inherited, files, ring: Some(memory.clone()), grow };
     let volume = open(plan, false, before)?;
     let handed = Handed {
         state: estate.mount.state.clone(),

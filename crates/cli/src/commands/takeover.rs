@@ -1,0 +1,66 @@
+//! `shoal remount --takeover`, and whatever else needs another server of a mount: asks its keeper
+//! for one (`keeper.rs`).
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+
+use crate::args::RemountArgs;
+use crate::failure::{Failure, OK, Reason, Result};
+use crate::keeping::{self, VERSION};
+
+/// Name of the socket on which a keeper takes requests.
+pub fn name(keeper: u32) -> String {
+    format!("shoal-keeper-{keeper}")
+}
+
+/// Serves a mount by this program, in place of the one that does.
+pub fn remount(args: &RemountArgs) -> Result<u8> {
+    hand_over(&args.directory, None)?;
+    Ok(OK)
+}
+
+/// Has this program's executable serve a mount, and, if asked so, its volume grow.
+pub fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
+    let Some(keeper) = shoal_fuse::server_pid(directory) else {
+        let why = "is not a mount of Shoal that is served";
+        return Err(Failure::failed(directory.display(), why));
+    };
+    let directory = directory.display();
+    match take_over(keeper, grow) {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(Failure::failed(directory, format!("not taken over: {why}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            let why = "has no keeper: unmount it, and mount it again with this program";
+            Err(Failure::failed(directory, why))
+        }
+        Err(error) => {
+            let why = format!("its keeper cannot be asked: {}", Reason::System(error));
+            Err(Failure::failed(directory, why))
+        }
+    }
+}
+
+/// Has this program's executable take over the mount of a keeper. Returns why it has not.
+fn take_over(keeper: u32, grow: Option<u64>) -> std::io::Result<Option<String>> {
+    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name(keeper))?)?;
+    let peer = socket_peercred(&socket)?;
+    if peer.pid.as_raw_nonzero().get().cast_unsigned() != keeper {
+        return Err(Errno::CONNREFUSED.into());
+    }
+    let program = File::open("/proc/self/exe")?;
+    let text = match grow {
+        Some(size) => format!("{VERSION} {size}"),
+        None => VERSION.to_string(),
+    };
+    keeping::send(&socket, b'T', &text, &[program.as_fd()])?;
+    match keeping::receive(&socket)? {
+        Some(answer) => Ok(Some(answer.text).filter(|text| !text.is_empty())),
+        None => Ok(Some("the keeper has ended".to_owned())),
+    }
+}
