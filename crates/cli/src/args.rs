@@ -8,6 +8,7 @@ mod acl;
 mod attributes;
 mod change;
 mod changes;
+mod dump;
 mod files;
 mod grow;
 mod helper;
@@ -31,6 +32,7 @@ pub use attributes::{
 };
 pub use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub use changes::{ChangesArgs, Keep, WatchArgs};
+pub use dump::{DumpArgs, RestoreArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use grow::GrowArgs;
 pub use helper::{HelperArgs, UmountHelperArgs};
@@ -141,6 +143,8 @@ pub enum Command {
     Info(InfoArgs),
     Label(LabelArgs),
     Grow(GrowArgs),
+    Dump(DumpArgs),
+    Restore(RestoreArgs),
     Stats(StatsArgs),
     Top(TopArgs),
     Trace(TraceArgs),

@@ -9,6 +9,7 @@ pub mod changes;
 pub mod content;
 pub mod copy;
 pub mod df;
+pub mod dump;
 pub mod end;
 pub mod find;
 pub mod fsck;

@@ -112,6 +112,8 @@ fn run(command: &Command) -> Result<u8> {
         Command::Scrub(args) => commands::scrub::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Grow(args) => commands::grow::run(args),
+        Command::Dump(args) => commands::dump::run(args),
+        Command::Restore(args) => commands::dump::restore(args),
         Command::Label(args) => commands::label::run(args),
         Command::Stats(args) => commands::stats::run(args),
         Command::Top(args) => commands::top::run(args),

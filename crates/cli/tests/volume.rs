@@ -297,3 +297,51 @@ fn a_volume_grows_with_everything_in_it() {
     scratch.shoal(["grow", "none"]).fails(2, &["none does not exist"]);
     scratch.shoal(["grow", "."]).fails(2, &["is not in a mounted Shoal volume"]);
 }
+
+#[test]
+fn a_volume_is_dumped_and_restored_as_it_was() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "64M", "--segment-size", "1M", "--label", "x"]).ok();
+    common::rich_tree(&scratch);
+    scratch.shoal(["cp", "-a", "t", "v:/"]).ok();
+    scratch.shoal(["subvolume", "create", "v", "sub"]).ok();
+    let shown = |volume: &str| {
+        let all = format!("{volume}:/");
+        let line = ["find", &all, "-printf", "%P %i %s %m %U %T@ %n\n"];
+        let files = scratch.shoal(line).ok();
+        (files, scratch.shoal(["subvolume", "list", volume]).ok())
+    };
+    let before = shown("v");
+    let said = scratch.shoal(["dump", "v", "-o", "d"]).ok();
+    assert!(said.starts_with("v: ") && said.ends_with(" MiB in d\n"), "{said}");
+    let length = fs::metadata(scratch.path("d")).expect("a dump").len();
+    assert!(length < 20 << 20, "{length} bytes: only what is used");
+    scratch.shoal(["restore", "d", "w"]).ok();
+    assert!(scratch.shoal(["fsck", "w"]).ok().contains("w: clean"));
+    assert_eq!(shown("w"), before);
+    assert_eq!(scratch.shoal(["label", "w"]).ok(), "x\n");
+    // By a pipe, over what was there; and again after changes.
+    scratch.shell("shoal rm -r w:/t && shoal dump v | shoal restore - w --force").ok();
+    assert_eq!(shown("w"), before);
+    scratch.shoal(["mkdir", "w:/more"]).ok();
+    assert!(scratch.shoal(["fsck", "w"]).ok().contains("w: clean"));
+    scratch.shoal(["restore", "d", "w"]).fails(2, &["w holds", "--force"]);
+    scratch.shoal(["dump", "none", "-o", "e"]).fails(2, &["none does not exist"]);
+    // Cut off, or with a bit that is another: no volume.
+    let whole = fs::read(scratch.path("d")).expect("a dump");
+    for cut in [0, 50, 64, 80, whole.len() / 2, whole.len() - 1] {
+        scratch.write("bad", &whole[..cut]);
+        scratch.shoal(["restore", "bad", "n"]).fails(1, &["the stream ends too early"]);
+        assert!(!scratch.path("n").exists(), "after {cut} bytes");
+        scratch.shoal(["restore", "bad", "w", "--force"]).status();
+    }
+    assert_eq!(scratch.shoal(["fsck", "w"]).status(), Some(4), "no volume");
+    for at in [3, 20, 70, 85, 100, whole.len() / 2, whole.len() - 5] {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x10;
+        scratch.write("bad", bad);
+        scratch.shoal(["restore", "bad", "n"]).fails(1, &["the stream is"]);
+        assert!(!scratch.path("n").exists(), "with byte {at}");
+    }
+    scratch.shoal(["restore", "v", "n"]).fails(1, &["is no dump of a volume"]);
+}

@@ -60,6 +60,7 @@ mod identity;
 
 mod volume;
 
+mod dump;
 mod fsck;
 mod grow;
 mod handing_over;
@@ -70,6 +71,7 @@ pub use bulk::Bulk;
 pub use changes::{ChangeReader, Changes};
 pub use check::{ScrubAt, ScrubReport};
 pub use directories::Directories;
+pub use dump::{Moved, dump, restore};
 pub use files::Files;
 pub use grow::{Grown, grow};
 pub use handing_over::{hand_over, lock_files};

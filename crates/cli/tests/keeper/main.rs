@@ -90,17 +90,19 @@ fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
                 break;
             }
             let server = wait_for("a server", || server_of(keeper));
-            shared.longest_us.store(0, Ordering::Relaxed);
+            // Of the calls since the kill before, however long they took.
+            pauses.push(shared.longest_us.swap(0, Ordering::Relaxed));
             kill(server);
             let before = shared.calls.load(Ordering::Relaxed);
             let goes_on = || (shared.calls.load(Ordering::Relaxed) > before + 20).then_some(());
             let ended = || programs.iter().any(|program| program.is_finished()).then_some(());
             wait_for("programs that go on", || goes_on().or_else(ended));
-            pauses.push(shared.longest_us.load(Ordering::Relaxed));
             each(round);
         }
         shared.stop.store(true, Ordering::Relaxed);
     });
+    pauses.push(shared.longest_us.load(Ordering::Relaxed));
+    pauses.remove(0);
     let (calls, (median, longest)) = (shared.calls.load(Ordering::Relaxed), spread(pauses));
     println!(
         "{rounds} kills, {calls} calls; pause: median {} ms, longest {} ms",

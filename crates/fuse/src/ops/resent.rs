@@ -19,7 +19,7 @@
 
 use super::{Context, Outcome, kill_set_id, read_attr, reply_entry, tree};
 use crate::protocol::control::{Answer, Kind, parse};
-use crate::protocol::flags::{IOCTL_CONTROL, SETATTR_KILL_SUIDGID, SETATTR_MODE};
+use crate::protocol::flags::{BY_LOCK_OWNER, IOCTL_CONTROL, SETATTR_KILL_SUIDGID, SETATTR_MODE};
 use crate::protocol::reply::{attr_out, open_out, put};
 use crate::protocol::wire::{IoctlIn, IoctlOut, ReadIn, SetattrIn, WriteOut};
 use crate::protocol::{Errno, Opcode, Request};
@@ -68,7 +68,10 @@ fn attributes(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 fn written(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
-    cx.session.written_past_pages(request.node(), arg.offset, u64::from(arg.size));
+    // Of another one the kernel has the pages locked, until it has this answer.
+    if arg.bits & BY_LOCK_OWNER != 0 {
+        cx.session.written_past_pages(request.node(), arg.offset, u64::from(arg.size));
+    }
     put(request.body(), 0, &WriteOut { size: arg.size, padding: 0 })
 }
 

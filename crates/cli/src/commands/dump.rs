@@ -1,0 +1,78 @@
+//! `shoal dump` and `shoal restore`: a whole volume as a stream.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::Path;
+
+use shoal::raw::{Error, OpenOptions};
+
+use crate::args::{DumpArgs, RestoreArgs};
+use crate::failure::{Failure, OK, Result, SOME_FAILED, UNUSABLE};
+use crate::output::Out;
+use crate::progress::{Progress, eprint_line};
+use crate::size::human;
+use crate::tags;
+
+/// Bytes of the stream that are read or written at a time.
+const BUFFER: usize = 1 << 20;
+
+/// Writes a volume to a stream.
+pub fn run(args: &DumpArgs) -> Result<u8> {
+    let volume = &tags::resolve(&args.volume)?;
+    let mut progress = Progress::share();
+    let mut moved = |done, all| progress.set("dumping", done, all);
+    match &args.output {
+        None if io::stdout().is_terminal() => {
+            return Err(Failure::usage("--output", "needed: the stream is not for a terminal"));
+        }
+        None => drop(write(volume, &mut io::stdout().lock(), &mut moved)?),
+        Some(path) => {
+            let failed = |error| Failure::failed(path.display(), error);
+            let mut file = File::create(path).map_err(|e| failed(e).with_status(UNUSABLE))?;
+            let bytes = write(volume, &mut file, &mut moved)?;
+            file.sync_all().map_err(failed)?;
+            progress.finish();
+            let mut out = Out::new();
+            out.line(&format!("{}: {} in {}", volume.display(), human(bytes), path.display()))?;
+            out.flush()?;
+        }
+    }
+    progress.finish();
+    Ok(OK)
+}
+
+fn write(volume: &Path, out: &mut dyn Write, moved: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+    let mut out = BufWriter::with_capacity(BUFFER, out);
+    let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
+    shoal::raw::dump(volume, &mut out, &options, moved).map_err(|error| failed(volume, &error))
+}
+
+/// Makes a volume from a stream.
+pub fn restore(args: &RestoreArgs) -> Result<u8> {
+    let volume = &args.volume;
+    let mut progress = Progress::share();
+    let mut moved = |done, all| progress.set("restoring", done, all);
+    let mut input: Box<dyn Read> = match args.stream.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => {
+            let file = File::open(&args.stream).map_err(|error| {
+                Failure::failed(args.stream.display(), error).with_status(UNUSABLE)
+            })?;
+            Box::new(BufReader::with_capacity(BUFFER, file))
+        }
+    };
+    let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
+    shoal::raw::restore(&mut input, volume, args.force, &options, &mut moved)
+        .map_err(|error| failed(volume, &error))?;
+    progress.finish();
+    Ok(OK)
+}
+
+/// Returns the failure of a volume, or of the stream.
+fn failed(volume: &Path, error: &Error) -> Failure {
+    let failure = Failure::volume(volume.display(), error);
+    match failure.line().is_some_and(|line| line.contains("the stream")) {
+        true => failure.with_status(SOME_FAILED),
+        false => failure,
+    }
+}
