@@ -40,7 +40,7 @@ pub struct OpenOptions {
     pub ring: Option<Arc<RingMemory>>,
     /// Life of references to inodes from outside.
     pub holds: HoldLife,
-    /// Files of a process that had the volume open, with its locks ([`crate::Volume::lock_files`]);
+    /// Files of a process that had the volume open, with its locks ([`crate::lock_files`]);
     /// empty: the volume is opened by its path.
     pub files: Vec<Arc<File>>,
     /// Make the volume so many bytes large, or, 0, as large as its device; in whole segments. A
