@@ -1,7 +1,9 @@
 //! Requests of the kernel, and of programs through the control ioctl and control files: refused with an errno, or taken
 //! apart within their bytes.
 
-use shoal_fuse::protocol::Request;
+use shoal_fuse::protocol::histogram::words;
+use shoal_fuse::protocol::traced::{Facts, NAMES_MAX, names};
+use shoal_fuse::protocol::{Opcode, Reply, Request};
 use shoal_fuse::protocol::control::{Answer, Cursor, Entry, Kind, PAGE, VERSION, entries, parse};
 use shoal_fuse::protocol::question;
 
@@ -36,6 +38,13 @@ fn take_apart(buffer: &mut [u8], filled: usize) {
     if let Ok((name, target)) = request.name_and_target() {
         assert!(!name.is_empty() && !target.contains(&0));
     }
+    if let Some(op) = request.opcode
+        && let Some(mut facts) = Facts::of(op, &request)
+    {
+        assert!(names(op, request.payload()).len() <= request.payload().len());
+        let reply = request.payload().to_vec();
+        facts.answered(op, &Reply::Body(reply.len()), &reply, |id| id);
+    }
     assert_eq!(request.body().len(), whole - start);
     request.body().fill(0);
 }
@@ -55,7 +64,17 @@ fn control_page(page: &[u8]) {
         assert_eq!((kind as u16, head.version, head.count), (head.kind, VERSION, 0));
         let is_name =
             (1..=255).contains(&name.len()) && !name.contains(&b'/') && !name.contains(&0);
-        assert!(if kind == Kind::RemoveTree { is_name } else { name.is_empty() });
+        assert!(match kind {
+            Kind::RemoveTree | Kind::MakeSubvolume | Kind::DeleteSubvolume => is_name,
+            Kind::SetLabel => name.len() <= 255 && !name.contains(&0),
+            _ => name.is_empty(),
+        });
+    }
+    // Entries of a trace, as a client reads them.
+    for entry in entries(page) {
+        let facts = Facts::from_words(words(entry.texts[0]));
+        assert_eq!(Facts::from_words(facts.words().into_iter()), facts);
+        assert!(Opcode::ALL.iter().all(|op| names(*op, entry.texts[1]).len() <= NAMES_MAX));
     }
     // What was read can be written again, and reads the same.
     let read: Vec<Entry<'_>> = entries(page).collect();
