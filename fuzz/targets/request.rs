@@ -1,11 +1,11 @@
 //! Requests of the kernel, and of programs through the control ioctl and control files: refused with an errno, or taken
 //! apart within their bytes.
 
+use shoal_fuse::protocol::control::{Answer, Cursor, Entry, Kind, PAGE, VERSION, entries, parse};
 use shoal_fuse::protocol::histogram::words;
+use shoal_fuse::protocol::question;
 use shoal_fuse::protocol::traced::{Facts, NAMES_MAX, names};
 use shoal_fuse::protocol::{Opcode, Reply, Request};
-use shoal_fuse::protocol::control::{Answer, Cursor, Entry, Kind, PAGE, VERSION, entries, parse};
-use shoal_fuse::protocol::question;
 
 /// One request as it is read from the device.
 pub fn request(data: &[u8]) {
