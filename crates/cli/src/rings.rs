@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shoal::raw::{Code, RingMemory};
+use shoal::raw::{Code, RingMemory, identify};
 
 use crate::failure::{Failure, Result};
 
@@ -23,8 +23,8 @@ fn path_of(volume: &Path) -> Option<PathBuf> {
         true => PathBuf::from("/run"),
         false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
     };
-    let id = u128::from_be_bytes(shoal::raw::volume_id(volume)?);
-    Some(running.join(FOLDER).join(format!("{id:032x}.ring")))
+    let id = identify(volume).ok().flatten()?.id.replace('-', "");
+    Some(running.join(FOLDER).join(format!("{id}.ring")))
 }
 
 /// Opens the ring of a volume, and makes it if need be. `None`: it can have no file.

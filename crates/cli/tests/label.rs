@@ -158,3 +158,14 @@ fn a_user_may_label_what_the_user_may_write() {
     as_user(&scratch, "shoal label v mine");
     assert_eq!(as_user(&scratch, "shoal label v"), "mine\n");
 }
+
+/// A pipe that nobody writes to: looking for a label must not wait for it.
+#[test]
+fn a_pipe_is_no_volume_and_is_not_waited_for() {
+    let scratch = Scratch::new();
+    scratch.shell("mkfifo pipe").ok();
+    for command in ["label pipe", "info --udev pipe"] {
+        let ran = scratch.shell(&format!("timeout 20 shoal {command}"));
+        assert_eq!(ran.status(), Some(2), "{ran}");
+    }
+}

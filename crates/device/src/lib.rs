@@ -6,7 +6,6 @@
 mod backing;
 mod device;
 mod discard;
-mod identity;
 
 mod claim;
 mod lock;
@@ -19,7 +18,6 @@ mod measured;
 pub use claim::ClaimOptions;
 pub use device::Device;
 pub use file::{FileDevice, OpenMode};
-pub use identity::volume_id;
 pub use measured::MeasuredDevice;
 pub use memory::MemDevice;
 pub use signature::foreign_signature;

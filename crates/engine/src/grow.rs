@@ -1,9 +1,9 @@
 //! Making a volume larger.
 
+use crate::identity::identify;
 use crate::types::OpenOptions;
 use crate::volume::Volume;
 use shoal_base::Result;
-use shoal_device::{FileDevice, OpenMode};
 use std::path::Path;
 
 /// Sizes of a volume that has grown, in bytes.
@@ -23,10 +23,8 @@ pub struct Grown {
 /// `Invalid` if it would not become larger by at least a segment, or larger than segments of its
 /// size allow; `NoSpace` for a block device that is too small; those of [`Volume::open`].
 pub fn grow(path: &Path, size: u64, options: &OpenOptions) -> Result<Grown> {
-    let before = {
-        let device = FileDevice::open_with(path, OpenMode::ReadOnly, &options.claim())?;
-        shoal_txn::read_superblock(&device)?.geometry.bytes()
-    };
+    // Where there is no volume, the open says so.
+    let before = identify(path).ok().flatten().map_or(0, |found| found.bytes);
     let volume = Volume::open(path, &OpenOptions { grow: Some(size), ..options.clone() })?;
     let info = volume.info();
     volume.close()?;

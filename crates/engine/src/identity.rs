@@ -4,7 +4,7 @@
 use shoal_base::{Code, Error, Result};
 use shoal_format::superblock::{COPIES, SIZE, Superblock};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 /// Formats a volume's id.
@@ -29,7 +29,7 @@ pub struct Identity {
 }
 
 /// Reads the identity of the volume in a file or on a device, which may be in use. Takes no lock,
-/// reads two sectors and writes nothing. `None`: there is no volume.
+/// reads two sectors and writes nothing; so what it says may be old. `None`: there is no volume.
 ///
 /// # Errors
 /// Those of reading; damage of both superblocks; `EOPNOTSUPP` for a volume of a version or with
@@ -44,6 +44,11 @@ pub fn identify(path: &Path) -> Result<Option<Identity>> {
         let reason = reason.split(" (os error").next().unwrap_or_default().to_lowercase();
         Error::refused(code.unwrap_or(Code::Io), format!("{}: {reason}", path.display()))
     };
+    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+    if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+        // Opening or reading it might never end.
+        return Ok(None);
+    }
     let file = File::open(path).map_err(failed)?;
     let (mut newest, mut broken): (Option<Superblock>, _) = (None, None);
     for addr in COPIES {

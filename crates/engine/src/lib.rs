@@ -91,7 +91,7 @@ pub use shoal_base::timing::{
 pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,
 };
-pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode, volume_id};
+pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
 pub use state::{Outside, Teller};
