@@ -321,5 +321,16 @@ fn wishes_that_cannot_be_had_are_refused() {
     let keeper = keeper(&scratch.path("m"));
     kill(server_of(keeper).expect("a server"));
     assert_eq!(fs::read_dir(scratch.path("m")).expect("list").count(), 0);
+    let ring = ring_of(&scratch);
+    assert!(!shoal_skip::is_root() || ring.exists());
     scratch.shoal(["umount", "m"]).ok();
+    assert!(!ring.exists(), "memory that nobody needs");
+}
+
+/// The ring's file of the volume, if the superuser mounts it.
+fn ring_of(scratch: &Scratch) -> std::path::PathBuf {
+    let info: serde_json::Value =
+        serde_json::from_str(&scratch.shoal(["info", "v", "--json"]).ok()).expect("JSON");
+    let id = info["id"].as_str().expect("an id").replace('-', "");
+    Path::new("/run/shoal").join(format!("{id}.ring"))
 }

@@ -101,7 +101,7 @@ fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
     }
     tracing::info!(volume = %source, directory = %mount.dir().display(), "mounted");
     let gone = report && !detach_from_starter();
-    serve(plan, volume, mount, estate, gone)
+    serve(plan, volume, mount, (estate, &memory), gone)
 }
 
 /// Goes on with a mount; `grow`: of a volume that becomes larger.
@@ -118,16 +118,22 @@ fn resume(plan: &Plan, keeper: u32, estate: Estate, grow: Option<u64>) -> Result
         state: estate.mount.state.clone(),
         descriptors: estate.mount.descriptors.iter().map(copy).collect::<Result<_>>()?,
     };
-    let outliving = Keeper { pid: keeper, ring: memory };
+    let outliving = Keeper { pid: keeper, ring: memory.clone() };
     let mount = Mount::resume(volume.clone(), &plan.directory, &plan.options, &outliving, handed);
     let mount = mount.map_err(failed)?;
     estate.leave(std::io::stdin()).map_err(|os| no_keeper(plan, os.into()))?;
     tracing::info!(directory = %mount.dir().display(), "serving again");
-    serve(plan, volume, mount, estate, false)
+    serve(plan, volume, mount, (estate, &memory), false)
 }
 
 /// Serves until the mount has ended. `gone`: nobody wants it.
-fn serve(plan: &Plan, volume: Arc<Volume>, mount: Mount, estate: Estate, gone: bool) -> Result<u8> {
+fn serve(
+    plan: &Plan,
+    volume: Arc<Volume>,
+    mount: Mount,
+    (estate, memory): (Estate, &RingMemory),
+    gone: bool,
+) -> Result<u8> {
     let directory = mount.dir().to_owned();
     end_on_panic(None);
     end_on_signal(&directory, Arc::downgrade(&volume))?;
@@ -148,8 +154,9 @@ fn serve(plan: &Plan, volume: Arc<Volume>, mount: Mount, estate: Estate, gone: b
     drop(mount);
     let closed = close(volume, plan);
     let failure = closed.as_ref().err().and_then(Failure::line);
-    // A volume that was only read still needs it.
-    let is_spent = failure.is_none() && !plan.options.read_only;
+    // A volume that was only read still needs what a killed mount has left in it.
+    let is_needed = plan.options.read_only && memory.holds_records();
+    let is_spent = failure.is_none() && !is_needed;
     if is_spent && estate.ring.is_own && !estate.ring.path.is_empty() {
         // While it is locked: nobody else has opened it.
         let _ = std::fs::remove_file(&estate.ring.path);
