@@ -1,10 +1,18 @@
 //! Standard output: text lines and JSON objects, one a line.
 
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use crate::failure::{Failure, Result};
 use crate::json::Object;
 use crate::text::printable;
+
+/// Creates a file for contents or names of all users' files: a new one is its owner's alone.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
 
 /// Buffered standard output, which turns its errors into failures.
 pub struct Out {

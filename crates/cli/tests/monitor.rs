@@ -181,6 +181,7 @@ fn a_trace_is_filtered_and_replayed() {
     trace(&scratch, "--output t.trace", work);
     let said = scratch.shell("cat t.err").ok();
     assert!(said.starts_with("shoal: t.trace: ") && said.ends_with(" operations\n"), "{said}");
+    assert_eq!(scratch.shell("stat -c %a t.trace").ok(), "600\n", "names of everybody's files");
     scratch.shell("mkdir other").ok();
     for target in ["dir:other", "dir:m", "vol:w"] {
         let line =

@@ -314,7 +314,9 @@ fn a_volume_is_dumped_and_restored_as_it_was() {
     let before = shown("v");
     let said = scratch.shoal(["dump", "v", "-o", "d"]).ok();
     assert!(said.starts_with("v: ") && said.ends_with(" MiB in d\n"), "{said}");
-    let length = fs::metadata(scratch.path("d")).expect("a dump").len();
+    let dump = fs::metadata(scratch.path("d")).expect("a dump");
+    assert_eq!(dump.permissions().mode() & 0o777, 0o600, "it has everybody's files");
+    let length = dump.len();
     assert!(length < 20 << 20, "{length} bytes: only what is used");
     scratch.shoal(["restore", "d", "w"]).ok();
     assert!(scratch.shoal(["fsck", "w"]).ok().contains("w: clean"));

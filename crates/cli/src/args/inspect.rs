@@ -117,7 +117,8 @@ FILE:
   --output writes one JSON object a line: the beginning of the trace (shoal_trace, begun_ns, mount),
   each operation (begun_ns, took_ns, op, pid, uid, errno, path, to, target, attribute, ino, offset,
   size, flags, mode, values; without those that are 0), and its end (operations, lost,
-  interruptions). shoal bench replay plays it again, on another file system, too.
+  interruptions). It is its owner's alone. shoal bench replay plays it again, on another file
+  system, too.
 
 EXIT STATUS:
   0   Ended by --count or --seconds, or by Ctrl-C, or because its reader did.
@@ -161,7 +162,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = super::short_duration)]
     pub slower: Option<Duration>,
     /// End after so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// End after so many seconds
     #[arg(long, value_name = "SECONDS")]

@@ -8,7 +8,7 @@ use shoal::raw::{Error, OpenOptions};
 
 use crate::args::{DumpArgs, RestoreArgs};
 use crate::failure::{Failure, OK, Result, SOME_FAILED, UNUSABLE};
-use crate::output::Out;
+use crate::output::{Out, create_private};
 use crate::progress::{Progress, eprint_line};
 use crate::size::human;
 use crate::tags;
@@ -28,7 +28,7 @@ pub fn run(args: &DumpArgs) -> Result<u8> {
         None => drop(write(volume, &mut io::stdout().lock(), &mut moved)?),
         Some(path) => {
             let failed = |error| Failure::failed(path.display(), error);
-            let mut file = File::create(path).map_err(|e| failed(e).with_status(UNUSABLE))?;
+            let mut file = create_private(path).map_err(|e| failed(e).with_status(UNUSABLE))?;
             let bytes = write(volume, &mut file, &mut moved)?;
             file.sync_all().map_err(failed)?;
             progress.finish();

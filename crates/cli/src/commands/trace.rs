@@ -24,7 +24,7 @@ use crate::failure::{Failure, OK, Result, UNUSABLE};
 use crate::interrupt;
 use crate::mounted;
 use crate::operations::duration;
-use crate::output::Out;
+use crate::output::{Out, create_private};
 use crate::text::{escaped, hex, printable};
 
 /// Pause when there is nothing to read.
@@ -38,7 +38,7 @@ const DEPTH_MAX: usize = 4096;
 pub fn run(args: &TraceArgs) -> Result<u8> {
     let mount = mounted::open(&args.directory)?;
     let accounts = Accounts::of_this_machine();
-    let filter = Filter::new(args, &accounts)?;
+    let mut filter = Filter::new(args, &accounts)?;
     let refused = |error| mounted::refused(&args.directory, error);
     interrupt::defer();
     let mut tracer = Tracer::begin(&mount).map_err(refused)?;
@@ -52,8 +52,10 @@ pub fn run(args: &TraceArgs) -> Result<u8> {
     'all: while !is_over() {
         let any = tracer.read(&mount, &mut |traced| page.push(traced)).map_err(refused)?;
         for traced in page.drain(..) {
-            let record = paths.record(&traced);
-            if filter.wants(&record) {
+            // Paths take questions: only what may be wanted has them looked up.
+            let record = filter.may_want(&traced).then(|| paths.record(&traced));
+            paths.learn(&traced);
+            if let Some(record) = record.filter(|record| filter.wants(record)) {
                 sink.put(&record)?;
                 told += 1;
                 if Some(told) == args.count {
@@ -76,6 +78,7 @@ struct Filter<'a> {
     args: &'a TraceArgs,
     uid: Option<u32>,
     path: Option<Vec<u8>>,
+    processes: Processes,
 }
 
 impl Filter<'_> {
@@ -92,11 +95,21 @@ impl Filter<'_> {
             let inner = inner.strip_suffix(b"/").unwrap_or(inner);
             [b"/", inner].concat()
         });
-        Ok(Filter { args, uid, path })
+        Ok(Filter { args, uid, path, processes: Processes::default() })
+    }
+
+    /// Returns whether an operation is wanted, as far as that can be said without its paths.
+    fn may_want(&mut self, traced: &Traced) -> bool {
+        let Filter { args, uid, processes, .. } = self;
+        let Facts { pid, errno, .. } = traced.facts;
+        (args.op.is_empty() || args.op.contains(&traced.op))
+            && uid.is_none_or(|uid| uid == traced.facts.uid)
+            && args.pid.is_none_or(|wanted| pid == wanted || processes.of(pid).0 == wanted)
+            && (!args.failed || errno != 0)
+            && args.slower.is_none_or(|least| u128::from(traced.took_ns) > least.as_nanos())
     }
 
     fn wants(&self, record: &Record) -> bool {
-        let Filter { args, uid, path } = self;
         let is_below = |top: &[u8]| {
             [(&record.path, &record.path_bytes), (&record.to, &record.to_bytes)].iter().any(
                 |(text, digits)| {
@@ -106,12 +119,7 @@ impl Filter<'_> {
                 },
             )
         };
-        (args.op.is_empty() || args.op.contains(&record.op))
-            && uid.is_none_or(|uid| uid == record.uid)
-            && args.pid.is_none_or(|pid| record.pid == pid || process(record.pid).0 == pid)
-            && (!args.failed || record.errno != 0)
-            && args.slower.is_none_or(|least| u128::from(record.took_ns) > least.as_nanos())
-            && path.as_deref().is_none_or(is_below)
+        self.path.as_deref().is_none_or(is_below)
     }
 }
 
@@ -158,7 +166,7 @@ impl Sink {
                 Ok(Sink::Json(out))
             }
             None => {
-                let people = People { accounts, processes: HashMap::new() };
+                let people = People { accounts, processes: Processes::default() };
                 Ok(Sink::Lines(Out::new(), Box::new(people)))
             }
         }
@@ -219,7 +227,7 @@ fn line(value: &impl serde::Serialize) -> Result<String> {
 impl Written {
     fn create(path: &Path) -> Result<Written> {
         let name = path.display().to_string();
-        match File::create(path) {
+        match create_private(path) {
             Ok(file) => Ok(Written { name, file: BufWriter::new(file) }),
             Err(error) => Err(Failure::failed(name, error).with_status(UNUSABLE)),
         }
@@ -231,21 +239,28 @@ impl Written {
     }
 }
 
+/// Processes of threads, with their names: each thread is looked up once.
+#[derive(Default)]
+struct Processes(HashMap<u32, (u32, String)>);
+
+impl Processes {
+    fn of(&mut self, thread: u32) -> &(u32, String) {
+        if self.0.len() > KNOWN_MAX {
+            self.0.clear();
+        }
+        self.0.entry(thread).or_insert_with(|| process(thread))
+    }
+}
+
 /// Names that lines for people need.
 struct People {
     accounts: Accounts,
-    processes: HashMap<u32, String>,
+    processes: Processes,
 }
 
 impl People {
     fn line(&mut self, record: &Record) -> String {
-        if self.processes.len() > KNOWN_MAX {
-            self.processes.clear();
-        }
-        let caller = self.processes.entry(record.pid).or_insert_with(|| {
-            let (id, name) = process(record.pid);
-            format!("{name}[{id}]")
-        });
+        let (id, name) = self.processes.of(record.pid);
         let ns = record.begun_ns;
         let at =
             Time { sec: (ns / 1_000_000_000).cast_signed(), nsec: (ns % 1_000_000_000) as u32 };
@@ -258,7 +273,7 @@ impl People {
         };
         let user = self.accounts.user_or_number(record.uid);
         format!(
-            "{time} {took:>8}  {op:<12} {user} {caller}  {what}{result}",
+            "{time} {took:>8}  {op:<12} {user} {name}[{id}]  {what}{result}",
             took = duration(record.took_ns),
             op = record.op,
             what = what(record),
@@ -316,17 +331,13 @@ struct Paths<'a> {
     mount: &'a OwnedFd,
     /// Directory and name of each inode; `None`: it is the top, or has none.
     up: HashMap<u64, Option<(u64, Vec<u8>)>>,
-    /// Inode of each name, as far as the trace has told.
+    /// Inode of each of these names.
     down: HashMap<(u64, Vec<u8>), u64>,
 }
 
 impl Paths<'_> {
-    /// Returns an operation with its paths, and remembers what it tells.
+    /// Returns an operation with its paths.
     fn record(&mut self, traced: &Traced) -> Record {
-        if self.up.len() > KNOWN_MAX || self.down.len() > KNOWN_MAX {
-            self.up.clear();
-            self.down.clear();
-        }
         let Traced { begun_ns, took_ns, op, facts, names, .. } = traced;
         let mut record = Record {
             begun_ns: *begun_ns,
@@ -344,9 +355,6 @@ impl Paths<'_> {
             ..Record::default()
         };
         self.name(&mut record, op, facts, names);
-        if facts.errno == 0 {
-            self.learn(op, facts, names);
-        }
         record
     }
 
@@ -410,20 +418,32 @@ impl Paths<'_> {
             return Some(known.clone());
         }
         let found = names_of(self.mount, Some(Ino(ino))).ok()?;
-        let parent = match found.links.first() {
-            _ if found.is_top => None,
+        let (dir, name) = match found.links.first() {
+            _ if found.is_top => {
+                self.up.insert(ino, None);
+                return Some(None);
+            }
             Some(link) => {
                 let name = link.path.rsplit(|byte| *byte == b'/').next()?;
-                Some((link.dir.0, name.to_vec()))
+                (link.dir.0, name.to_vec())
             }
             None => return None,
         };
-        self.up.insert(ino, parent.clone());
-        Some(parent)
+        self.set(dir, &name, ino);
+        Some(Some((dir, name)))
     }
 
-    fn learn(&mut self, op: &str, facts: &Facts, names: &[Vec<u8>]) {
-        match (op, names) {
+    /// Remembers what an operation tells of names.
+    fn learn(&mut self, traced: &Traced) {
+        let Traced { op, facts, names, .. } = traced;
+        if facts.errno != 0 {
+            return;
+        }
+        if self.up.len() > KNOWN_MAX || self.down.len() > KNOWN_MAX {
+            self.up.clear();
+            self.down.clear();
+        }
+        match (op.as_str(), &names[..]) {
             ("lookup" | "create" | "mkdir" | "mknod" | "symlink" | "link", [name, ..]) => {
                 self.set(facts.node, name, facts.other);
             }
@@ -434,12 +454,9 @@ impl Paths<'_> {
                 if let Some(there) = there.filter(|_| facts.flags & 2 != 0) {
                     self.set(facts.node, old, there);
                 }
-                match moved {
-                    Some(moved) => self.set(facts.other, new, moved),
-                    // It may be known by a question, and its old path is not right any more.
-                    None => self.up.retain(|_, up| {
-                        up.as_ref().is_none_or(|(dir, name)| (*dir, name) != (facts.node, old))
-                    }),
+                // One that is not known here is not known by its old name either.
+                if let Some(moved) = moved {
+                    self.set(facts.other, new, moved);
                 }
             }
             ("unlink" | "rmdir", [name]) => {
@@ -492,7 +509,9 @@ mod tests {
         let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
         let mut paths = paths(&mount);
         let mut path = |op: &str, node, names: &[&str], other| {
-            let record = paths.record(&traced(op, node, names, other));
+            let traced = traced(op, node, names, other);
+            let record = paths.record(&traced);
+            paths.learn(&traced);
             (record.path, record.to)
         };
         let some = |path: &str| Some(path.to_owned());
