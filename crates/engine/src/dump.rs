@@ -5,20 +5,23 @@
 //! head   := "SHOALDMP" | version 4 | zero 4 | volume id 16 | segment size 8 | segments 4
 //!           | pieces 4 | zero 8 | checksum 8
 //! piece  := segment 4 | length 4 | checksum of the bytes 8 | checksum of these 16 8 | bytes
-//! end    := 0xffffffff 4 | 0 4 | checksum of the pieces' checksums 8 | checksum of these 16 8
+//! end    := 0xffffffff 4 | 0 4 | chain of the pieces' checksums 8 | checksum of these 16 8
 //! ```
 //!
-//! A piece is a segment that is in use, without the zeros at its end. Segment 0 comes last: a
-//! restore writes everything else first, verifies the end, and only then makes a volume of it, so
-//! that one that is interrupted, or whose stream is cut off, leaves none.
+//! A piece is a segment that is in use, without the zeros at its end. The chain is a checksum of
+//! the last piece's checksum, seeded with the chain before: it takes no memory, however large the
+//! volume is. Segment 0 comes last: a restore writes everything else first, verifies the end, and
+//! only then makes a volume of it, so that one that is interrupted, or whose stream is cut off,
+//! leaves none.
 //!
 //! *A restored volume continues under an incarnation of its own.* The device may hold batches of
 //! the journal that the original wrote after the dump, at the very place where the restored one
 //! continues: a recovery would take them for its own if only their number were the next.
 
+use crate::random::random;
 use crate::types::OpenOptions;
 use crate::volume::Volume;
-use shoal_base::checksum::checksum as xxh3;
+use shoal_base::checksum::{checksum as xxh3, checksum_seeded};
 use shoal_base::{Code, Error, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::Geometry;
@@ -105,6 +108,11 @@ fn piece(segment: u32, length: usize, sum: u64) -> [u8; PIECE] {
     raw
 }
 
+/// Adds the checksum of a piece to a chain.
+fn chained(chain: u64, sum: u64) -> u64 {
+    checksum_seeded(chain, &sum.to_le_bytes())
+}
+
 fn u32_at(raw: &[u8], at: usize) -> u32 {
     raw.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
@@ -171,20 +179,18 @@ fn dump_open(
     let mut written = HEAD as u64;
     out.write_all(&head.encode()).map_err(|e| stream(&e))?;
     let mut raw = vec![0; geometry.segment_size as usize];
-    let (all, mut sums) = (segments.len() as u64 * geometry.segment_size, Vec::new());
+    let (all, mut chain) = (segments.len() as u64 * geometry.segment_size, 0);
     for (done, segment) in (0..).zip(segments) {
         moved(done * geometry.segment_size, all);
         device.read_at(&mut raw, u64::from(segment) * geometry.segment_size)?;
         let length = raw.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         let (bytes, sum) = (&raw[..length], xxh3(&raw[..length]));
-        sums.extend_from_slice(&sum.to_le_bytes());
+        chain = chained(chain, sum);
         out.write_all(&piece(segment, length, sum)).map_err(|e| stream(&e))?;
         out.write_all(bytes).map_err(|e| stream(&e))?;
         written += (PIECE + length) as u64;
     }
-    out.write_all(&piece(END, 0, xxh3(&sums)))
-        .and_then(|()| out.flush())
-        .map_err(|e| stream(&e))?;
+    out.write_all(&piece(END, 0, chain)).and_then(|()| out.flush()).map_err(|e| stream(&e))?;
     moved(all, all);
     Ok(written + PIECE as u64)
 }
@@ -229,12 +235,12 @@ fn fill(
         // What was there before is no volume any more.
         device.write_at(&[0; SUPERBLOCK], addr)?;
     }
-    let (mut sums, mut first) = (Vec::new(), Vec::new());
+    let (mut chain, mut first) = (0, Vec::new());
     let all = u64::from(head.pieces) * head.segment_size;
     for done in 0..head.pieces {
         moved(u64::from(done) * head.segment_size, all);
         let (segment, bytes, sum) = next(input, head)?;
-        sums.extend_from_slice(&sum.to_le_bytes());
+        chain = chained(chain, sum);
         if (segment == 0) != (done + 1 == head.pieces) {
             return Err(bad("is damaged: its pieces are in another order"));
         }
@@ -245,7 +251,7 @@ fn fill(
     }
     let mut end = [0; PIECE];
     read(input, &mut end)?;
-    if end != piece(END, 0, xxh3(&sums)) {
+    if end != piece(END, 0, chain) {
         return Err(bad("is damaged: its end is another one's"));
     }
     device.flush()?;
@@ -315,21 +321,14 @@ fn publish(device: &dyn Device, head: &Head, mut first: Vec<u8>) -> Result<()> {
     }
     device.write_at(&first, 0)?;
     device.flush()?;
-    let incarnation = sb.incarnation.wrapping_add(random()?);
+    // One that no original reaches: each opening is an incarnation.
+    let incarnation = sb.incarnation.wrapping_add(u32::from_le_bytes(random()?) | 1 << 24);
     for step in 1..=COPIES.len() as u64 {
         let sequence = sb.sequence + step;
         let copy = Superblock { sequence, incarnation, ..sb };
         device.write_at(&copy.encode(), COPIES[(sequence % COPIES.len() as u64) as usize])?;
     }
     device.flush()
-}
-
-/// Returns a number of incarnations that no original reaches: each opening is one.
-fn random() -> Result<u32> {
-    let mut raw = [0; 4];
-    let random = rustix::rand::getrandom(&mut raw, rustix::rand::GetRandomFlags::empty());
-    random.map_err(|e| Error::refused(Code::Io, format!("no random bytes: {e}")))?;
-    Ok(u32::from_le_bytes(raw) | 1 << 24)
 }
 
 #[cfg(test)]

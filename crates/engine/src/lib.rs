@@ -7,6 +7,7 @@ pub mod types;
 
 mod clock;
 mod name;
+mod random;
 mod records;
 mod stat;
 

@@ -1,6 +1,7 @@
 //! Making a volume.
 
 use crate::clock::now;
+use crate::random::random;
 use crate::stat::attr_of;
 use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
 use crate::volume::Volume;
@@ -129,9 +130,7 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
 
 /// Returns a random UUID, version 4.
 fn random_id() -> Result<[u8; 16]> {
-    let mut id = [0u8; 16];
-    let random = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
-    random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for the id: {e}")))?;
+    let mut id: [u8; 16] = random()?;
     id[6] = id[6] & 0x0f | 0x40;
     id[8] = id[8] & 0x3f | 0x80;
     Ok(id)

@@ -64,11 +64,10 @@ impl Serve for Worker {
         };
         let session = &*self.session;
         let begun = session.observer.begin();
-        let is_traced = session.observer.trace.is_read(begun) && {
-            request.set_node(session.node(request.header.nodeid));
-            !is_virtual(request.node())
-                && session.observer.trace.note(&mut self.traced, op, request)
-        };
+        request.set_node(session.node(request.header.nodeid));
+        let is_traced = session.observer.trace.is_read(begun)
+            && !is_virtual(request.node())
+            && session.observer.trace.note(&mut self.traced, op, request);
         let who = &mut self.who;
         let before = match (&mut self.noted, &session.calls) {
             (Some(noted), Some(calls)) if !op.is_silent() => {
@@ -77,7 +76,6 @@ impl Serve for Worker {
             _ => Outcome::Undone,
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            request.set_node(session.node(request.header.nodeid));
             let caller = who.adopt(request, op, session.rules.kernel_checks);
             let (volume, tid) = (&*session.volume, request.header.pid);
             let cx = &mut Context { session, volume, who: caller, tid };

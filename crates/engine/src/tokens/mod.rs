@@ -13,6 +13,7 @@ mod grant;
 
 use crate::attributes::Attributes;
 use crate::clock::now;
+use crate::random::random;
 use crate::state::{TokenKey, room};
 use crate::types::{Attr, Caller, FileKind, Handle, Rights, Token};
 use grant::Grant;
@@ -151,12 +152,7 @@ impl Tokens<'_> {
 
     /// Stores a new key. It is durable when this returns.
     fn make_key(self, epoch: u32) -> Result<TokenKey> {
-        let mut secret = [0; 32];
-        let random = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
-        match random {
-            Ok(32) => {}
-            _ => return Err(Error::refused(Code::Io, "no random bytes for a key")),
-        }
+        let secret: [u8; 32] = random()?;
         let value = [&[KEY_VERSION][..], &epoch.to_le_bytes(), &secret].concat();
         self.attributes().set_hidden(Ino::ROOT, KEY, &value)?;
         self.0.sync()?;
