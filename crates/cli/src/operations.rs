@@ -2,47 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use shoal_fuse::Operation;
+use shoal_fuse::{Durations, Operation};
 
 use crate::size;
 
 /// Shares of which durations are shown, with their names.
 pub const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
-/// An operation for JSON. Durations are in seconds.
-#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
-pub struct Shown {
-    count: u64,
-    errors: u64,
-    bytes: u64,
-    seconds: f64,
-    p50: f64,
-    p99: f64,
-    #[serde(rename = "p99.9")]
-    p999: f64,
-}
-
-impl Shown {
-    fn new(operation: &Operation) -> Shown {
-        let timing = &operation.timing;
-        let [p50, p99, p999] = SHARES.map(|(share, _)| seconds(timing.quantile_ns(share)));
-        Shown {
-            count: timing.count(),
-            errors: timing.errors,
-            bytes: timing.bytes,
-            seconds: seconds(timing.total_ns),
-            p50,
-            p99,
-            p999,
-        }
-    }
-}
-
 /// Returns the requests of the kernel, or the parts of the work inside the volume, by name.
-pub fn json(operations: &[Operation], in_volume: bool) -> BTreeMap<&str, Shown> {
+pub fn json(operations: &[Operation], in_volume: bool) -> BTreeMap<&str, Durations> {
     let some = operations.iter().filter(|operation| operation.in_volume == in_volume);
-    some.map(|operation| (&*operation.name, Shown::new(operation))).collect()
+    some.map(|operation| (&*operation.name, Durations::of(&operation.timing))).collect()
 }
 
 /// Returns the durations since `before`, without operations that there have not been.
@@ -96,10 +66,6 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
         line
     };
     rows.iter().map(line).collect()
-}
-
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
 }
 
 /// Returns a duration with three digits and its unit: `1.23 ms`.

@@ -83,4 +83,5 @@ pub use mount::kept::{Handed, Keeper, can_be_kept};
 pub use mount::options::MountOptions;
 pub use observe::top::Load;
 pub use protocol::traced::Facts;
+pub use report::json::Durations;
 pub use stats::Stat;

@@ -12,25 +12,32 @@ use shoal::raw::{Timed, Timing, timing_bucket_end};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Durations of an operation.
-#[derive(Serialize)]
-struct Operation {
-    count: u64,
-    errors: u64,
-    bytes: u64,
-    seconds: f64,
-    p50: f64,
-    p99: f64,
+/// Durations of an operation, as all reports have them, and the commands that show them. In
+/// seconds.
+#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+pub struct Durations {
+    /// Number.
+    pub count: u64,
+    /// How many of them failed.
+    pub errors: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// Sum.
+    pub seconds: f64,
+    /// Duration that a half did not exceed.
+    pub p50: f64,
+    /// Duration that 99 % did not exceed.
+    pub p99: f64,
+    /// Duration that 99.9 % did not exceed.
     #[serde(rename = "p99.9")]
-    p999: f64,
-    buckets: Vec<(f64, u64)>,
+    pub p999: f64,
 }
 
-impl Operation {
-    fn new(timing: &Timing) -> Operation {
+impl Durations {
+    /// Returns what a histogram says.
+    pub fn of(timing: &Timing) -> Durations {
         let quantile = |share| seconds(timing.quantile_ns(share));
-        let buckets = timing.buckets().map(|(bucket, n)| (seconds(timing_bucket_end(bucket)), n));
-        Operation {
+        Durations {
             count: timing.count(),
             errors: timing.errors,
             bytes: timing.bytes,
@@ -38,8 +45,22 @@ impl Operation {
             p50: quantile(0.5),
             p99: quantile(0.99),
             p999: quantile(0.999),
-            buckets: buckets.collect(),
         }
+    }
+}
+
+/// An operation: its durations, and its histogram.
+#[derive(Serialize)]
+struct Operation {
+    #[serde(flatten)]
+    durations: Durations,
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Operation {
+    fn new(timing: &Timing) -> Operation {
+        let buckets = timing.buckets().map(|(bucket, n)| (seconds(timing_bucket_end(bucket)), n));
+        Operation { durations: Durations::of(timing), buckets: buckets.collect() }
     }
 }
 
