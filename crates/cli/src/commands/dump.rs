@@ -25,11 +25,11 @@ pub fn run(args: &DumpArgs) -> Result<u8> {
         None if io::stdout().is_terminal() => {
             return Err(Failure::usage("--output", "needed: the stream is not for a terminal"));
         }
-        None => drop(write(volume, &mut io::stdout().lock(), &mut moved)?),
+        None => drop(write(volume, None, &mut io::stdout().lock(), &mut moved)?),
         Some(path) => {
             let failed = |error| Failure::failed(path.display(), error);
             let mut file = create_private(path).map_err(|e| failed(e).with_status(UNUSABLE))?;
-            let bytes = write(volume, &mut file, &mut moved)?;
+            let bytes = write(volume, Some(path), &mut file, &mut moved)?;
             file.sync_all().map_err(failed)?;
             progress.finish();
             let mut out = Out::new();
@@ -41,10 +41,16 @@ pub fn run(args: &DumpArgs) -> Result<u8> {
     Ok(OK)
 }
 
-fn write(volume: &Path, out: &mut dyn Write, moved: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+fn write(
+    volume: &Path,
+    stream: Option<&Path>,
+    out: &mut dyn Write,
+    moved: &mut dyn FnMut(u64, u64),
+) -> Result<u64> {
     let mut out = BufWriter::with_capacity(BUFFER, out);
     let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
-    shoal::raw::dump(volume, &mut out, &options, moved).map_err(|error| failed(volume, &error))
+    shoal::raw::dump(volume, &mut out, &options, moved)
+        .map_err(|error| failed(volume, stream, &error))
 }
 
 /// Makes a volume from a stream.
@@ -52,27 +58,33 @@ pub fn restore(args: &RestoreArgs) -> Result<u8> {
     let volume = &args.volume;
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("restoring", done, all);
-    let mut input: Box<dyn Read> = match args.stream.as_os_str() == "-" {
-        true => Box::new(io::stdin().lock()),
-        false => {
-            let file = File::open(&args.stream).map_err(|error| {
-                Failure::failed(args.stream.display(), error).with_status(UNUSABLE)
-            })?;
+    let stream = Some(&*args.stream).filter(|stream| stream.as_os_str() != "-");
+    let mut input: Box<dyn Read> = match stream {
+        None => Box::new(io::stdin().lock()),
+        Some(stream) => {
+            let file = File::open(stream)
+                .map_err(|error| Failure::failed(stream.display(), error).with_status(UNUSABLE))?;
             Box::new(BufReader::with_capacity(BUFFER, file))
         }
     };
     let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
     shoal::raw::restore(&mut input, volume, args.force, &options, &mut moved)
-        .map_err(|error| failed(volume, &error))?;
+        .map_err(|error| failed(volume, stream, &error))?;
     progress.finish();
     Ok(OK)
 }
 
-/// Returns the failure of a volume, or of the stream.
-fn failed(volume: &Path, error: &Error) -> Failure {
+/// Returns the failure of a volume, or of the stream, which has a name if it is a file.
+fn failed(volume: &Path, stream: Option<&Path>, error: &Error) -> Failure {
     let failure = Failure::volume(volume.display(), error);
-    match failure.line().is_some_and(|line| line.contains("the stream")) {
-        true => failure.with_status(SOME_FAILED),
-        false => failure,
+    match failure.line().and_then(|line| line.strip_prefix("the stream")) {
+        Some(rest) => match stream {
+            Some(stream) => {
+                Failure::Line { line: format!("{}{rest}", stream.display()), status: SOME_FAILED }
+            }
+            None => failure.with_status(SOME_FAILED),
+        },
+        None if matches!(error, Error::Device(_)) => failure.with_status(SOME_FAILED),
+        None => failure,
     }
 }

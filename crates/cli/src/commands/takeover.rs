@@ -58,7 +58,11 @@ fn take_over(keeper: u32, grow: Option<u64>) -> std::io::Result<Option<String>> 
         Some(size) => format!("{VERSION} {size}"),
         None => VERSION.to_string(),
     };
-    keeping::send(&socket, b'T', &text, &[program.as_fd()])?;
+    match keeping::send(&socket, b'T', &text, &[program.as_fd()]) {
+        // A keeper that refuses has answered without reading the request.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        sent => sent?,
+    }
     match keeping::receive(&socket)? {
         Some(answer) => Ok(Some(answer.text).filter(|text| !text.is_empty())),
         None => Ok(Some("the keeper has ended".to_owned())),

@@ -206,7 +206,7 @@ fn only_what_can_be_taken_over_is() {
         fs::set_permissions(scratch.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .expect("chmod");
         let refused = common::run_as_user(&scratch, "shoal remount --takeover m");
-        assert_eq!(refused.status(), Some(1), "{refused}");
+        refused.fails(1, &["m: not taken over: permission denied"]);
     }
     // A program that cannot serve: the former one goes on.
     scratch.write("m/file", "text");
