@@ -19,12 +19,14 @@ const NOTICED: u64 = 60_000;
 /// A seed for each defect that noticed it: a search takes minutes of all processors. A change of
 /// the code under test gives the seeds other schedules; a defect that its seed misses is searched
 /// for, and the test prints the seed to write here.
-const KNOWN: [(Defect, u64); 5] = [
+const KNOWN: [(Defect, u64); 7] = [
     (Defect::LookupUnlocked, 6587),
+    (Defect::UnlockedTooEarly, 44470),
     (Defect::QuiesceIgnored, 1668),
-    (Defect::DurableTooEarly, 195),
+    (Defect::DurableTooEarly, 420),
     (Defect::NumberBeforeRecord, 81),
     (Defect::BatchNameUnchecked, 16),
+    (Defect::BatchFailureUnchecked, 47173),
 ];
 
 /// Returns a seed that fails with the defect that is planted, and its failure: the known one, or
