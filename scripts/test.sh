@@ -17,6 +17,10 @@ fi
 SHOAL_SKIPPED=$(mktemp)
 export SHOAL_SKIPPED
 trap 'rm -f "$SHOAL_SKIPPED"' EXIT
+# A test that waits forever fails, after the harness has said which one has been running for over 60
+# seconds. The slowest binary takes 100 s here.
+host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
+declare -x "CARGO_TARGET_${host}_RUNNER=timeout --foreground --kill-after=10 600"
 start=$SECONDS status=0
 cargo test --workspace "$@" || status=$?
 # A line for each reason, with its tests; some tests run twice, over /dev/fuse and through rings.

@@ -660,7 +660,6 @@ fn attributes_are_set_of_the_file_that_the_path_means() {
                 }
             }
         });
-        // The other thread ends also when an assertion below fails.
         let _end = OnDrop(|| done.store(true, Ordering::Relaxed));
         let names = volume.namespace();
         for round in 0..4000 {
@@ -680,13 +679,4 @@ fn attributes_are_set_of_the_file_that_the_path_means() {
         }
     });
     assert_clean(&volume, &"after all");
-}
-
-/// Calls a function when it goes out of scope, also while a test fails.
-struct OnDrop<F: Fn()>(F);
-
-impl<F: Fn()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
 }

@@ -5,9 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
 #[path = "common/slow.rs"]
 mod slow;
 
+use common::OnDrop;
 use shoal_engine::*;
 use slow::Slow;
 use std::collections::BTreeSet;
@@ -175,6 +177,7 @@ fn blocks_that_change_while_they_are_read_ahead() {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (volume, ended, dirs) = (&volume, &ended, &dirs);
+        let _end = OnDrop(|| ended.store(true, Ordering::Relaxed));
         let lists = scope.spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 for dir in dirs {

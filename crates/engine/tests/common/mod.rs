@@ -14,6 +14,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+/// Calls a function when it goes out of scope: a thread that works until it is told to end must be
+/// told also when an assertion fails, or the scope waits forever and nobody sees the failure.
+pub struct OnDrop<F: Fn()>(pub F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 pub fn options() -> OpenOptions {
     OpenOptions { background: false, cache_bytes: 64 << 20, ..OpenOptions::default() }
 }
