@@ -8,6 +8,7 @@
 //! | keeper | `Y` | yield: stop, so that another server can go on |
 //! | server | `K` text, descriptors | the mount is usable; this is what another server needs |
 //! | server | `Y` | stopped: nothing of this process touches the volume any more |
+//! | server | `F` text | it cannot go on with the mount, for this reason |
 //! | server | `E` text | the mount has ended, and the volume is closed; or the reason why it is not |
 //!
 //! The keeper does not look into the text of `K`: it hands it on in `R`. So it can keep the mounts

@@ -5,7 +5,8 @@
 //! changes of its volume: whoever opens that next, with a mount or without, must open it with the
 //! file, or they are lost.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,44 @@ fn path_of(volume: &Path) -> Option<PathBuf> {
     };
     let id = identify(volume).ok().flatten()?.id.replace('-', "");
     Some(running.join(FOLDER).join(format!("{id}.ring")))
+}
+
+/// Place for the reason why the last mount of a volume was given up by its keeper: beside the ring,
+/// as long as that has what the mount left. Nobody reads the log of a program that is gone.
+#[derive(Debug)]
+pub struct Reason(PathBuf);
+
+impl Reason {
+    /// Longest reason in bytes.
+    const MAX: u64 = 4096;
+
+    /// Returns the place of a volume's; `None` if it has no ring.
+    pub fn of(volume: &Path) -> Option<Reason> {
+        path_of(volume).map(|ring| Reason::beside(&ring))
+    }
+
+    fn beside(ring: &Path) -> Reason {
+        Reason(ring.with_extension("given-up"))
+    }
+
+    /// Writes it down.
+    pub fn write(&self, text: &str) {
+        if let Err(error) = std::fs::write(&self.0, text) {
+            tracing::warn!(%error, path = %self.0.display(), "shoal info will not know why");
+        }
+    }
+
+    /// Reads it; `None`: the last mount was not given up.
+    pub fn read(&self) -> Option<String> {
+        let mut text = Vec::new();
+        File::open(&self.0).ok()?.take(Reason::MAX).read_to_end(&mut text).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Forgets it: the volume is served again, or has been closed.
+    pub fn forget(&self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Opens the ring of a volume, and makes it if need be. `None`: it can have no file.
@@ -68,6 +107,7 @@ impl Kept {
     pub fn remove(self) {
         // While it is locked: nobody else has opened it.
         let _ = std::fs::remove_file(&self.path);
+        Reason::beside(&self.path).forget();
     }
 }
 

@@ -82,7 +82,7 @@ KEEPER:
   keeper starts another one, and programs on the mount go on after a pause of a fraction of a
   second: no call fails, and nothing that had returned is lost, synced or not. Open files, locks,
   working directories and unlinked files in use live on. A server that dies three times before it
-  serves is given up: callers get an error, the reason is in the log, and the next mount recovers
+  serves is given up: callers get an error, 'shoal info' has the reason, and the next mount recovers
   what is in the ring.
 
   'shoal remount --takeover DIR' has the shoal that is called serve the mount in place of the one

@@ -12,6 +12,7 @@ use crate::failure::{OK, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
+use crate::rings;
 use crate::session::{Access, Session};
 use crate::size::human;
 use crate::tags;
@@ -36,12 +37,17 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
         let volume = &session.volume;
         Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
     })?;
+    let given_up = rings::Reason::of(&args.volume).and_then(|reason| reason.read());
     let mut out = Out::new();
     if args.json {
-        out.json(json(&args.volume, &info, &subvolumes, Some(&usage)))?;
+        let object = json(&args.volume, &info, &subvolumes, Some(&usage));
+        out.json(object.put_some("given_up", given_up))?;
     } else {
         for (name, value) in rows(&args.volume, &info, &subvolumes, &usage) {
             out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
+        }
+        if let Some(why) = given_up {
+            out.line(&format!("{:NAME_WIDTH$}{}", "given up", printable(why.as_bytes())))?;
         }
         for (name, value) in info.counters.iter().filter(|(_, value)| *value != 0) {
             out.line(&format!("{:NAME_WIDTH$}{name} {value}", "counter"))?;

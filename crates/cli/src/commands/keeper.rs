@@ -8,7 +8,7 @@
 //! | event | action |
 //! | --- | --- |
 //! | the server dies | another one gets everything, and goes on; callers wait |
-//! | it dies before it serves, [`ATTEMPTS`] times in a row | the mount is given up: the reason is in the log, and the ring is left for the next mount |
+//! | it dies before it serves, [`ATTEMPTS`] times in a row | the mount is given up: the reason is in the log and in `shoal info`, and the ring is left for the next mount |
 //! | the server says that the mount has ended | the keeper ends with its exit status |
 //! | another program asks for a take-over (`shoal remount --takeover`, `shoal grow`) | the server stops, and that program's executable goes on, with a larger volume if it asked so |
 //! | SIGTERM, SIGINT | the server gets it |
@@ -17,6 +17,7 @@
 //! Clients take the keeper for the server: its number is that of the mount's process, and it
 //! reports the mount's end.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -34,10 +35,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
+use crate::clock;
 use crate::commands::end::Teller;
 use crate::commands::takeover;
 use crate::failure::{Failure, Reason, Result, SOME_FAILED};
 use crate::keeping::{self, Message, VERSION};
+use crate::rings;
 
 /// Servers in a row that may die before they serve.
 const ATTEMPTS: u32 = 3;
@@ -72,7 +75,7 @@ struct Successor {
 /// The keeper of one mount.
 struct Keeper {
     directory: PathBuf,
-    arguments: Vec<std::ffi::OsString>,
+    arguments: Vec<OsString>,
     /// The executable of the servers; the last one that has served.
     program: OwnedFd,
     /// One that is to take over.
@@ -83,6 +86,11 @@ struct Keeper {
     kept: Option<Message>,
     /// The server's report of the mount's end; the failure, if it has one.
     ended: Option<Option<String>>,
+    /// The last server's end, and the reason that it gave for it.
+    last: String,
+    said: Option<String>,
+    /// Place where the reason is left for whoever asks, if the mount is given up.
+    reason: Option<rings::Reason>,
     /// Servers in a row that have died soon, for the pause before the next one.
     failed: u32,
     /// Servers in a row that have died before they served.
@@ -96,7 +104,12 @@ struct Keeper {
 }
 
 /// Keeps the mount of a server that is started with these arguments, until it has ended.
-pub fn run(directory: PathBuf, arguments: Vec<std::ffi::OsString>, background: bool) -> Result<u8> {
+pub fn run(
+    directory: PathBuf,
+    arguments: Vec<OsString>,
+    background: bool,
+    reason: Option<rings::Reason>,
+) -> Result<u8> {
     let cannot = |error| {
         Failure::failed(directory.display(), format!("no keeper: {}", Reason::System(error)))
     };
@@ -120,6 +133,9 @@ pub fn run(directory: PathBuf, arguments: Vec<std::ffi::OsString>, background: b
         stopped: Vec::new(),
         kept: None,
         ended: None,
+        last: String::new(),
+        said: None,
+        reason,
         failed: 0,
         unserved: 0,
         teller: None,
@@ -267,6 +283,10 @@ impl Keeper {
                 self.is_served();
                 false
             }
+            b'F' => {
+                self.said = Some(message.text);
+                false
+            }
             b'E' => {
                 self.ended = Some(Some(message.text).filter(|text| !text.is_empty()));
                 false
@@ -282,6 +302,7 @@ impl Keeper {
     /// A server has begun to serve.
     fn is_served(&mut self) {
         if self.teller.is_none() {
+            self.reason.iter().for_each(rings::Reason::forget);
             self.teller = Some(Teller::listen());
             self.listener = listen()
                 .inspect_err(|error| {
@@ -311,7 +332,12 @@ impl Keeper {
             let served = before.serves && before.since.elapsed() >= HEALTHY;
             self.failed = if served { 0 } else { self.failed + 1 };
             self.unserved = if before.serves { 0 } else { self.unserved + 1 };
-            tracing::error!(%directory, how = how(status), "the server has died; starting another");
+            let how = how(status);
+            tracing::error!(%directory, how, "the server has died; starting another");
+            self.last = match self.said.take() {
+                Some(why) => format!("{how}: {why}"),
+                None => how,
+            };
         }
         loop {
             if self.unserved >= ATTEMPTS {
@@ -325,7 +351,8 @@ impl Keeper {
                 Ok(server) => return Some(server),
                 Err(failure) => {
                     self.failed += 1;
-                    tracing::error!(%directory, failure = failure.line(), "no server");
+                    self.last = failure.line().unwrap_or_default().to_owned();
+                    tracing::error!(%directory, failure = self.last, "no server");
                     if self.failed >= ATTEMPTS * 20 {
                         return None;
                     }
@@ -349,7 +376,11 @@ impl Keeper {
         let directory = self.directory;
         let why = "given up: its servers die before they serve; what had returned and was not \
             synced is in the journal's ring, and the next mount with it finds it";
-        tracing::error!(directory = %directory.display(), "{why}");
+        tracing::error!(directory = %directory.display(), last = self.last, "{why}");
+        if let Some(reason) = self.reason {
+            let (now, name) = (clock::minutes(clock::now()), directory.display());
+            reason.write(&format!("{now}, on {name}: servers died; the last by {}", self.last));
+        }
         // The connection ends with its last descriptor; the directory is free at once.
         if let Err(error) = shoal_fuse::unmount_lazy(&directory) {
             tracing::error!(%error, "not unmounted");

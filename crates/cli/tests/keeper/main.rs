@@ -196,7 +196,7 @@ fn a_volume_grows_while_programs_work() {
 
 #[test]
 fn only_what_can_be_taken_over_is() {
-    let Some(scratch) = mounted("keeper=on") else { return };
+    let Some(scratch) = mounted("keeper=on,allow_other") else { return };
     scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
     scratch.shoal(["mount", "w", "n", "-o", "keeper=off"]).ok();
     scratch.shoal(["remount", "--takeover", "n"]).fails(1, &["n", "no keeper"]);
@@ -268,6 +268,10 @@ fn a_mount_that_cannot_be_served_is_given_up() {
     let log = fs::read_to_string(scratch.path("log")).expect("a log");
     assert!(log.contains("given up"), "{log}");
     volume.write_all_at(&head, 0).expect("write");
+    let info = scratch.shoal(["info", "v"]).ok();
+    let has = |part| !shoal_skip::is_root() || info.contains(part);
+    assert!(has("/m: servers died; the last by exit status 2: "), "{info}");
+    assert!(has("/v is not a Shoal volume"), "{info}");
     scratch.shoal(["mount", "v", "m"]).ok();
     for n in 0..50 {
         assert_eq!(
@@ -276,6 +280,7 @@ fn a_mount_that_cannot_be_served_is_given_up() {
         );
     }
     scratch.shoal(["umount", "m"]).ok();
+    assert!(!scratch.shoal(["info", "v"]).ok().contains("servers died"));
     scratch.shoal(["fsck", "v"]).ok();
 }
 

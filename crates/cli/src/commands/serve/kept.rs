@@ -57,7 +57,11 @@ pub fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
                 let why = "the keeper has handed over what this version does not understand";
                 Failure::failed(plan.directory.display(), why)
             })?;
-            resume(plan, keeper, estate, args.grow)
+            resume(plan, keeper, estate, args.grow).inspect_err(|failure| {
+                // For the next who asks what became of the mount.
+                let why = failure.line().unwrap_or_default();
+                let _ = keeping::send(std::io::stdin(), b'F', why, &[]);
+            })
         }
         // It was killed meanwhile.
         _ => Err(no_keeper(plan, std::io::ErrorKind::UnexpectedEof.into())),
