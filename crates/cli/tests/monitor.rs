@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 /// A mounted volume with some work done on it.
 fn worked(options: &str) -> Option<Scratch> {
@@ -47,6 +48,48 @@ fn stats_have_every_operation() {
         assert!(text.contains(part), "{part} in {text}");
     }
     // An ordinary user may see it too, if let in.
+    end(&scratch);
+}
+
+/// Calls that the kernel passes on one by one are counted as a program makes them.
+#[test]
+fn operations_are_counted_as_strace_sees_the_calls() {
+    let Some(scratch) = worked("rw") else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        shoal_skip::skipped("strace is not on this machine");
+        return end(&scratch);
+    }
+    let counts = || json(&scratch.shoal(["stats", "m", "--json"]).ok())["operations"].take();
+    let before = counts();
+    let work = "cd m; mkdir t t/d; for n in 1 2 3 4 5 6 7; do touch t/$n; ln t/$n t/d/$n; \
+        ln -s $n t/s$n; done; mv t/1 t/moved; mv t/d/2 t/two; sync t/3 t/4; rm t/5 t/d/5 t/s5; \
+        rm -r t/d; mkdir t/e; rmdir t/e";
+    let calls = "trace=%file,fsync";
+    scratch.shell(&format!("strace -f -qq -o calls -e {calls} sh -c '{work}'")).ok();
+    let after = counts();
+    let calls = fs::read_to_string(scratch.path("calls")).expect("what strace saw");
+    let is_kind = |line: &str, kind: &str| {
+        let line = line.split_once(' ').unwrap_or_default().1.trim_start();
+        let (call, rest) = line.split_once('(').unwrap_or_default();
+        let removes_dir = rest.contains("AT_REMOVEDIR");
+        let succeeded = rest.rsplit("= ").next().is_some_and(|result| !result.starts_with('-'));
+        let name = match call.trim_end_matches('2').trim_end_matches("at") {
+            "unlink" if removes_dir => "rmdir",
+            "open" if rest.contains("O_CREAT") => "create",
+            name => name,
+        };
+        succeeded && name == kind
+    };
+    for kind in ["create", "mkdir", "link", "symlink", "rename", "unlink", "rmdir", "fsync"] {
+        // A rename with flags is an operation of its own.
+        let names = [kind, &format!("{kind}2")];
+        let count = |of: &serde_json::Value| -> u64 {
+            names.iter().filter_map(|name| of[*name]["count"].as_u64()).sum()
+        };
+        let seen = calls.lines().filter(|line| is_kind(line, kind)).count() as u64;
+        assert!(seen > 0, "{kind} in {calls}");
+        assert_eq!(count(&after) - count(&before), seen, "{kind}: {calls}");
+    }
     end(&scratch);
 }
 
