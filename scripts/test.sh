@@ -17,8 +17,8 @@ fi
 SHOAL_SKIPPED=$(mktemp)
 export SHOAL_SKIPPED
 trap 'rm -f "$SHOAL_SKIPPED"' EXIT
-# A test that waits forever fails, after the harness has said which one has been running for over 60
-# seconds. The slowest binary takes 100 s here.
+# Ends a binary with a test that waits forever; the harness names it after 60 seconds. The slowest
+# binary takes 100 s here.
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 declare -x "CARGO_TARGET_${host}_RUNNER=timeout --foreground --kill-after=10 600"
 start=$SECONDS status=0

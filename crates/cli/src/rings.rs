@@ -20,48 +20,57 @@ const FOLDER: &str = "shoal";
 
 /// Returns the path of a volume's ring; `None` if there is no volume, or no place for it.
 fn path_of(volume: &Path) -> Option<PathBuf> {
+    path_of_id(&identify(volume).ok().flatten()?.id)
+}
+
+/// The same by the volume's id.
+fn path_of_id(id: &str) -> Option<PathBuf> {
     let running = match rustix::process::geteuid().is_root() {
         true => PathBuf::from("/run"),
         false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
     };
-    let id = identify(volume).ok().flatten()?.id.replace('-', "");
-    Some(running.join(FOLDER).join(format!("{id}.ring")))
+    Some(running.join(FOLDER).join(format!("{}.ring", id.replace('-', ""))))
 }
 
-/// Place for the reason why the last mount of a volume was given up by its keeper: beside the ring,
-/// as long as that has what the mount left. Nobody reads the log of a program that is gone.
+/// File with the reason why the keeper gave up a volume's last mount, beside the ring's file.
+/// `shoal info` shows it.
 #[derive(Debug)]
-pub struct Reason(PathBuf);
+pub struct GivenUp(PathBuf);
 
-impl Reason {
-    /// Longest reason in bytes.
+impl GivenUp {
+    /// Largest number of bytes that are read.
     const MAX: u64 = 4096;
 
-    /// Returns the place of a volume's; `None` if it has no ring.
-    pub fn of(volume: &Path) -> Option<Reason> {
-        path_of(volume).map(|ring| Reason::beside(&ring))
+    /// Returns the file of a volume, which need not exist; `None` if a ring can have no file.
+    pub fn of(volume: &Path) -> Option<GivenUp> {
+        path_of(volume).map(|ring| GivenUp::beside(&ring))
     }
 
-    fn beside(ring: &Path) -> Reason {
-        Reason(ring.with_extension("given-up"))
+    /// The same by the volume's id, without a read of the volume.
+    pub fn of_id(id: &str) -> Option<GivenUp> {
+        path_of_id(id).map(|ring| GivenUp::beside(&ring))
     }
 
-    /// Writes it down.
+    fn beside(ring: &Path) -> GivenUp {
+        GivenUp(ring.with_extension("given-up"))
+    }
+
+    /// Writes the reason.
     pub fn write(&self, text: &str) {
         if let Err(error) = std::fs::write(&self.0, text) {
-            tracing::warn!(%error, path = %self.0.display(), "shoal info will not know why");
+            tracing::warn!(%error, path = %self.0.display(), "shoal info will not have the reason");
         }
     }
 
-    /// Reads it; `None`: the last mount was not given up.
+    /// Returns the reason; `None` if the last mount was not given up.
     pub fn read(&self) -> Option<String> {
         let mut text = Vec::new();
-        File::open(&self.0).ok()?.take(Reason::MAX).read_to_end(&mut text).ok()?;
+        File::open(&self.0).ok()?.take(GivenUp::MAX).read_to_end(&mut text).ok()?;
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Forgets it: the volume is served again, or has been closed.
-    pub fn forget(&self) {
+    /// Removes the file: the volume is served again, or has been closed.
+    pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -107,7 +116,7 @@ impl Kept {
     pub fn remove(self) {
         // While it is locked: nobody else has opened it.
         let _ = std::fs::remove_file(&self.path);
-        Reason::beside(&self.path).forget();
+        GivenUp::beside(&self.path).remove();
     }
 }
 

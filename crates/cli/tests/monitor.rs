@@ -51,7 +51,7 @@ fn stats_have_every_operation() {
     end(&scratch);
 }
 
-/// Calls that the kernel passes on one by one are counted as a program makes them.
+/// Operations with one request for each call are counted as often as strace sees the call.
 #[test]
 fn operations_are_counted_as_strace_sees_the_calls() {
     let Some(scratch) = worked("rw") else { return };
@@ -68,25 +68,26 @@ fn operations_are_counted_as_strace_sees_the_calls() {
     scratch.shell(&format!("strace -f -qq -o calls -e {calls} sh -c '{work}'")).ok();
     let after = counts();
     let calls = fs::read_to_string(scratch.path("calls")).expect("what strace saw");
-    let is_kind = |line: &str, kind: &str| {
-        let line = line.split_once(' ').unwrap_or_default().1.trim_start();
-        let (call, rest) = line.split_once('(').unwrap_or_default();
-        let removes_dir = rest.contains("AT_REMOVEDIR");
+    // The operation of a line, if the call succeeded.
+    let kind_of = |line: &str| {
+        let line = line.split_once(' ')?.1.trim_start();
+        let (call, rest) = line.split_once('(')?;
         let succeeded = rest.rsplit("= ").next().is_some_and(|result| !result.starts_with('-'));
-        let name = match call.trim_end_matches('2').trim_end_matches("at") {
-            "unlink" if removes_dir => "rmdir",
+        let kind = match call.trim_end_matches('2').trim_end_matches("at") {
+            "unlink" if rest.contains("AT_REMOVEDIR") => "rmdir",
             "open" if rest.contains("O_CREAT") => "create",
             name => name,
         };
-        succeeded && name == kind
+        succeeded.then(|| kind.to_owned())
     };
+    let seen: Vec<String> = calls.lines().filter_map(kind_of).collect();
     for kind in ["create", "mkdir", "link", "symlink", "rename", "unlink", "rmdir", "fsync"] {
         // A rename with flags is an operation of its own.
         let names = [kind, &format!("{kind}2")];
         let count = |of: &serde_json::Value| -> u64 {
             names.iter().filter_map(|name| of[*name]["count"].as_u64()).sum()
         };
-        let seen = calls.lines().filter(|line| is_kind(line, kind)).count() as u64;
+        let seen = seen.iter().filter(|it| *it == kind).count() as u64;
         assert!(seen > 0, "{kind} in {calls}");
         assert_eq!(count(&after) - count(&before), seen, "{kind}: {calls}");
     }

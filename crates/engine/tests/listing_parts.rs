@@ -252,7 +252,7 @@ fn by_inode(volume: &Volume, dir: Ino, at_most: usize) -> Listed {
         for child in children {
             let comes_and_goes = child.name.starts_with(b"new-");
             let before = found.insert(child.name.into(), Ok(Stat::from(child.attr)));
-            // A name that is given to another file meanwhile is that of two entries.
+            // A name that is created again meanwhile has two inodes.
             assert!(before.is_none() || comes_and_goes);
         }
         assert!(next.is_none_or(|next| next > from));

@@ -12,7 +12,7 @@ use crate::failure::{OK, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
-use crate::rings;
+use crate::rings::GivenUp;
 use crate::session::{Access, Session};
 use crate::size::human;
 use crate::tags;
@@ -37,7 +37,7 @@ pub fn run(args: &InfoArgs) -> Result<u8> {
         let volume = &session.volume;
         Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
     })?;
-    let given_up = rings::Reason::of(&args.volume).and_then(|reason| reason.read());
+    let given_up = GivenUp::of_id(&info.id).and_then(|file| file.read());
     let mut out = Out::new();
     if args.json {
         let object = json(&args.volume, &info, &subvolumes, Some(&usage));

@@ -40,7 +40,7 @@ use crate::commands::end::Teller;
 use crate::commands::takeover;
 use crate::failure::{Failure, Reason, Result, SOME_FAILED};
 use crate::keeping::{self, Message, VERSION};
-use crate::rings;
+use crate::rings::GivenUp;
 
 /// Servers in a row that may die before they serve.
 const ATTEMPTS: u32 = 3;
@@ -61,6 +61,8 @@ struct Server {
     socket: OwnedFd,
     since: Instant,
     serves: bool,
+    /// Why it cannot go on with the mount, if it has sent that.
+    reason: Option<String>,
 }
 
 /// A server that is to take over.
@@ -86,11 +88,10 @@ struct Keeper {
     kept: Option<Message>,
     /// The server's report of the mount's end; the failure, if it has one.
     ended: Option<Option<String>>,
-    /// The last server's end, and the reason that it gave for it.
+    /// How the last server ended, with its own reason if it sent one.
     last: String,
-    said: Option<String>,
-    /// Place where the reason is left for whoever asks, if the mount is given up.
-    reason: Option<rings::Reason>,
+    /// File for the reason, if the mount is given up.
+    given_up: Option<GivenUp>,
     /// Servers in a row that have died soon, for the pause before the next one.
     failed: u32,
     /// Servers in a row that have died before they served.
@@ -108,7 +109,7 @@ pub fn run(
     directory: PathBuf,
     arguments: Vec<OsString>,
     background: bool,
-    reason: Option<rings::Reason>,
+    given_up: Option<GivenUp>,
 ) -> Result<u8> {
     let cannot = |error| {
         Failure::failed(directory.display(), format!("no keeper: {}", Reason::System(error)))
@@ -134,8 +135,7 @@ pub fn run(
         kept: None,
         ended: None,
         last: String::new(),
-        said: None,
-        reason,
+        given_up,
         failed: 0,
         unserved: 0,
         teller: None,
@@ -196,7 +196,14 @@ impl Keeper {
             // It has ended already, which is found out soon.
             tracing::debug!(%error, "the server takes no message");
         }
-        Ok(Server { child, pidfd, socket: ours, since: Instant::now(), serves: false })
+        Ok(Server {
+            child,
+            pidfd,
+            socket: ours,
+            since: Instant::now(),
+            serves: false,
+            reason: None,
+        })
     }
 
     /// Keeps the mount from its first server to its end. Returns the exit status.
@@ -284,7 +291,7 @@ impl Keeper {
                 false
             }
             b'F' => {
-                self.said = Some(message.text);
+                server.reason = Some(message.text);
                 false
             }
             b'E' => {
@@ -302,7 +309,7 @@ impl Keeper {
     /// A server has begun to serve.
     fn is_served(&mut self) {
         if self.teller.is_none() {
-            self.reason.iter().for_each(rings::Reason::forget);
+            self.given_up.iter().for_each(GivenUp::remove);
             self.teller = Some(Teller::listen());
             self.listener = listen()
                 .inspect_err(|error| {
@@ -334,7 +341,7 @@ impl Keeper {
             self.unserved = if before.serves { 0 } else { self.unserved + 1 };
             let how = how(status);
             tracing::error!(%directory, how, "the server has died; starting another");
-            self.last = match self.said.take() {
+            self.last = match &before.reason {
                 Some(why) => format!("{how}: {why}"),
                 None => how,
             };
@@ -377,9 +384,9 @@ impl Keeper {
         let why = "given up: its servers die before they serve; what had returned and was not \
             synced is in the journal's ring, and the next mount with it finds it";
         tracing::error!(directory = %directory.display(), last = self.last, "{why}");
-        if let Some(reason) = self.reason {
+        if let Some(file) = self.given_up {
             let (now, name) = (clock::minutes(clock::now()), directory.display());
-            reason.write(&format!("{now}, on {name}: servers died; the last by {}", self.last));
+            file.write(&format!("{now}, on {name}: servers died; the last by {}", self.last));
         }
         // The connection ends with its last descriptor; the directory is free at once.
         if let Err(error) = shoal_fuse::unmount_lazy(&directory) {

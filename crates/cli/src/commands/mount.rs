@@ -19,7 +19,8 @@ use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
-use crate::{rings, tags};
+use crate::rings::GivenUp;
+use crate::tags;
 
 /// Message for a server that has ended without a line.
 const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
@@ -37,8 +38,8 @@ pub fn mount(args: &MountArgs) -> Result<u8> {
         _ if plan.has_keeper()? => {
             serve::prepare_keeper(&plan, args.report_ready)?;
             let arguments = server_arguments(&plan, args);
-            let reason = rings::Reason::of(&plan.volume);
-            keeper::run(plan.directory, arguments, args.report_ready, reason)
+            let given_up = GivenUp::of(&plan.volume);
+            keeper::run(plan.directory, arguments, args.report_ready, given_up)
         }
         _ => serve::run(&plan, args.report_ready),
     }

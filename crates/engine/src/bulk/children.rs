@@ -41,8 +41,8 @@ impl Bulk<'_> {
     ///
     /// An entry that exists during the whole listing is there exactly once, also if it is renamed
     /// in the directory, under one of its names; one that is made, removed or moved meanwhile is
-    /// there or not. A name that is removed and given to another file meanwhile may be there for
-    /// both.
+    /// there or not. A name that is removed and created again meanwhile may be there twice, for two
+    /// inodes.
     ///
     /// # Errors
     /// `ENOTDIR`; `ESTALE` if the directory does not exist; `EACCES` if the caller may not list and

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Calls a function when it goes out of scope: a thread that works until it is told to end must be
-/// told also when an assertion fails, or the scope waits forever and nobody sees the failure.
+/// Calls a function when it goes out of scope. Stops the other threads of a test whose assertion
+/// fails: otherwise their scope waits for them forever, and the failure is not reported.
 pub struct OnDrop<F: Fn()>(pub F);
 
 impl<F: Fn()> Drop for OnDrop<F> {

@@ -58,7 +58,7 @@ pub fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
                 Failure::failed(plan.directory.display(), why)
             })?;
             resume(plan, keeper, estate, args.grow).inspect_err(|failure| {
-                // For the next who asks what became of the mount.
+                // The keeper shows it by `shoal info` if it gives the mount up.
                 let why = failure.line().unwrap_or_default();
                 let _ = keeping::send(std::io::stdin(), b'F', why, &[]);
             })
