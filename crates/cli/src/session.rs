@@ -118,6 +118,15 @@ impl Session {
         })
     }
 
+    /// Writes to a volume the changes that a killed mount has left in its ring, and closes it.
+    /// Whoever then opens it for writing need not know of the ring.
+    pub fn take_ring(path: &Path) -> Result<()> {
+        match Kept::find(path)?.is_some_and(|kept| kept.memory.holds_records()) {
+            true => Session::open(path, Access::Write)?.close(),
+            false => Ok(()),
+        }
+    }
+
     /// Writes everything and releases the volume.
     pub fn close(self) -> Result<()> {
         let path = self.path;

@@ -10,6 +10,7 @@ use crate::args::{DumpArgs, RestoreArgs};
 use crate::failure::{Failure, OK, Result, SOME_FAILED, UNUSABLE};
 use crate::output::{Out, create_private};
 use crate::progress::{Progress, eprint_line};
+use crate::session::Session;
 use crate::size::human;
 use crate::tags;
 
@@ -19,6 +20,7 @@ const BUFFER: usize = 1 << 20;
 /// Writes a volume to a stream.
 pub fn run(args: &DumpArgs) -> Result<u8> {
     let volume = &tags::resolve(&args.volume)?;
+    Session::take_ring(volume)?;
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("dumping", done, all);
     match &args.output {

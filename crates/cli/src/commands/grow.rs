@@ -9,6 +9,7 @@ use crate::commands::takeover;
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::mounted;
 use crate::output::Out;
+use crate::session::Session;
 use crate::size;
 use crate::tags;
 
@@ -18,8 +19,11 @@ pub fn run(args: &GrowArgs) -> Result<u8> {
     let wanted = args.size.unwrap_or(0);
     let grown = match volume.is_dir() {
         true => mounted(volume, wanted)?,
-        false => shoal::raw::grow(volume, wanted, &OpenOptions::default())
-            .map_err(|error| Failure::volume(volume.display(), &error))?,
+        false => {
+            Session::take_ring(volume)?;
+            shoal::raw::grow(volume, wanted, &OpenOptions::default())
+                .map_err(|error| Failure::volume(volume.display(), &error))?
+        }
     };
     let mut out = Out::new();
     let (before, now) = (size::human(grown.before), size::human(grown.now));

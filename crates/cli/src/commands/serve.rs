@@ -33,7 +33,7 @@ use crate::commands::end::Teller;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
 use crate::progress::eprint_line;
-use crate::session;
+use crate::session::{self, Session};
 
 /// Configuration of a mount, from the command line and `-o` together.
 pub struct Plan {
@@ -115,6 +115,9 @@ const DETACH: Duration = Duration::from_secs(2);
 /// waits for the mount to be usable.
 pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     begin(plan, report)?;
+    if !plan.options.read_only {
+        Session::take_ring(&plan.volume)?;
+    }
     let volume = open(plan, report, Before::default())?;
     let source = plan.volume.display().to_string();
     let mounted = Mount::new(Arc::clone(&volume), &plan.directory, &source, &plan.options);

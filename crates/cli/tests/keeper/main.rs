@@ -248,6 +248,33 @@ fn nothing_is_lost_when_both_are_killed() {
     assert!(log.contains("the keeper is gone"), "{log}");
 }
 
+/// A mount without a keeper, and commands that write a volume that was not closed, lost what only
+/// the ring of the killed mount had.
+#[test]
+fn whatever_opens_the_volume_next_finds_the_ring() {
+    let ways = ["mount v m -o keeper=off", "dump v -o d", "grow v --size 300M", "fsck v --auto"];
+    for way in ways {
+        let Some(scratch) = mounted("keeper=on") else { return };
+        for n in 0..100 {
+            scratch.write(format!("m/{n}"), n.to_string());
+        }
+        let keeper = keeper(&scratch.path("m"));
+        let server = server_of(keeper).expect("a server");
+        kill(keeper);
+        kill(server);
+        wait_for("the mount is dead", || fs::metadata(scratch.path("m/8")).err());
+        scratch.shell("umount -l m").ok();
+        scratch.shoal(way.split(' ')).ok();
+        if way.starts_with("mount") {
+            scratch.shoal(["umount", "m"]).ok();
+        }
+        assert_eq!(scratch.shell("shoal ls v:/ | wc -l").ok(), "100\n", "{way}");
+        let left = ring_of(&scratch).exists();
+        assert!(!shoal_skip::is_root() || !left, "{way}: memory that nobody needs");
+        scratch.shoal(["fsck", "v"]).ok();
+    }
+}
+
 /// A server that dies each time before it serves is given up, and nothing that had returned is
 /// lost.
 #[test]

@@ -12,16 +12,19 @@
 use shoal::raw::{Code, Error, OpenOptions, RecoveryReport, RepairReport, Volume};
 
 use super::{
-    CORRECTED, UNCORRECTED, actions, agree_in_log, end_log, failed, json, print, progress,
+    CORRECTED, OPERATIONAL, UNCORRECTED, actions, agree_in_log, end_log, failed, json, print,
+    progress,
 };
 use crate::args::FsckArgs;
 use crate::commands::info::json_recovery;
 use crate::failure::{OK, Result};
 use crate::json::Object;
 use crate::output::Out;
+use crate::session::Session;
 
 /// Checks and repairs without questions; returns the exit status.
 pub fn run(args: &FsckArgs, options: &OpenOptions, out: &mut Out) -> Result<u8> {
+    Session::take_ring(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
     if !args.full {
         let look = OpenOptions { read_only: true, ..options.clone() };
         match Volume::open(&args.volume, &look).and_then(|volume| {
