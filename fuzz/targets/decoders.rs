@@ -4,19 +4,20 @@ use shoal_base::checksum::checksum_of_body;
 use shoal_base::limits::SEGMENTS_MAX;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::batch::{BatchHeader, RECORD_HEADER, records};
+use shoal_format::bucket::manifest;
+use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed, Piece};
 use shoal_format::bytes::{Reader, u64_at};
 use shoal_format::checkpoint::{self as checkpoints, Checkpoint};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
-use shoal_format::flush::{self as flushes, FlushHeader, FlushRange};
 use shoal_format::item::Item;
 use shoal_format::quota;
 use shoal_format::root::{self, RootPage};
 use shoal_format::superblock::{self, Superblock};
 use shoal_format::tree_change::TreeChange;
 use shoal_format::usage::{self as usages, Expected, UsageIndex, UsagePage, UsageRoot};
-use shoal_format::{Geometry, Ptr, extent, orphan as orphans};
+use shoal_format::{Codec, Geometry, Ptr, extent, orphan as orphans};
 
 const ADDR: Addr = Addr(1 << 22);
 /// A root other than the first.
@@ -77,41 +78,54 @@ pub fn root_page(data: &[u8]) {
     }
 }
 
-/// A flush as one object: as it is, and what the input says as ranges (addresses and bytes), packed.
-pub fn flush(data: &[u8]) {
+/// A log object or a data object of a bucket: as it is, and pieces that the input tells, packed,
+/// with a table that lies under a checksum that is right.
+pub fn bucket_object(data: &[u8]) {
     let volume = data.get(8..16).map_or(0, |b| u64_at(b, 0));
-    use_flush(data, volume);
-    let by = flushes::Writer {
-        kind: flushes::FlushKind::Flush,
+    use_object(data, volume);
+    let header = ObjectHeader {
+        kind: ObjectKind::Flush,
         volume,
-        incarnation: 1,
         epoch: 2,
-        sequence: 3,
+        writer: 3,
+        sequence: 4,
+        count: 0,
+        lease_ms: 5,
+        length: 0,
     };
-    let (mut ranges, mut end) = (Vec::new(), 0);
-    for piece in data.chunks(100).take(flushes::RANGES_MAX) {
-        let addr = end + u64::from(piece[0]);
-        end = addr + piece.len() as u64;
-        ranges.push((Addr(addr), piece));
-    }
-    if ranges.is_empty() {
+    let chunks = data.chunks(100).take(1000);
+    let pieces: Vec<Packed<'_>> = chunks
+        .map(|raw| Packed::Here(Addr(u64::from(raw[0]) << 8), raw.len() as u32, Codec::None, raw))
+        .collect();
+    if pieces.is_empty() {
         return;
     }
-    let mut raw = flushes::pack(&by, &ranges);
-    assert_eq!(flushes::unpack(&raw, volume).ok(), Some((by, ranges)));
-    // A table that lies, under a checksum that is right.
-    let table = FlushHeader::SIZE..FlushHeader::SIZE + FlushRange::SIZE;
-    for (to, from) in raw[table].iter_mut().zip(data) {
+    let (mut raw, table) = object::pack(header, &pieces);
+    assert_eq!(object::unpack(&raw, "x", volume).ok().map(|found| found.1), Some(table));
+    let head = ObjectHeader::SIZE..ObjectHeader::SIZE + Piece::SIZE;
+    for (to, from) in raw[head].iter_mut().zip(data) {
         *to ^= from;
     }
-    flushes::reseal(&mut raw);
-    use_flush(&raw, volume);
+    object::reseal(&mut raw);
+    use_object(&raw, volume);
 }
 
-fn use_flush(raw: &[u8], volume: u64) {
-    if let Ok((by, ranges)) = flushes::unpack(raw, volume) {
-        let again = flushes::pack(&by, &ranges);
-        assert_eq!(flushes::unpack(&again, volume).ok(), Some((by, ranges)));
+fn use_object(raw: &[u8], volume: u64) {
+    if let Ok((_, pieces)) = object::unpack(raw, "x", volume) {
+        pieces.iter().for_each(|piece| drop(object::bytes_of(piece, raw, "x")));
+    }
+}
+
+/// A manifest of a bucket: as it is, and with checksums that are right.
+pub fn bucket_manifest(data: &[u8]) {
+    let mut raw = data.to_vec();
+    let number = data.get(32..40).map_or(1, |b| u64_at(b, 0));
+    for _ in 0..2 {
+        if let Ok(found) = manifest::decode(&raw, number) {
+            let again = manifest::encode(found.header, &found.body);
+            assert_eq!(manifest::decode(&again, number).map(|it| it.body).ok(), Some(found.body));
+        }
+        manifest::reseal(&mut raw);
     }
 }
 

@@ -6,7 +6,9 @@ use shoal_format::batch::{BatchHeader, BatchKind};
 use shoal_format::claim::OwnerClaim;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
-use shoal_format::flush::{self, FlushKind};
+use shoal_format::bucket::Name;
+use shoal_format::bucket::manifest::{self, Body, ManifestHeader, ManifestKind, ObjectEntry};
+use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};
@@ -167,9 +169,23 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         next: Addr(0),
     };
     put("batch", "batch", &[&header.encode(&body)[..], &body].concat())?;
-    let by =
-        flush::Writer { kind: FlushKind::Flush, volume: 7, incarnation: 1, epoch: 2, sequence: 3 };
-    put("flush", "two", &flush::pack(&by, &[(Addr(4096), b"a range"), (Addr(8192), &[1; 100])]))?;
+    let header = ObjectHeader {
+        kind: ObjectKind::Flush,
+        volume: 7,
+        epoch: 2,
+        writer: 3,
+        sequence: 4,
+        count: 0,
+        lease_ms: 5,
+        length: 0,
+    };
+    let pieces = [
+        Packed::Here(Addr(4096), 7, Codec::None, b"a piece"),
+        Packed::Other(object::Piece::discarded(Addr(8192), 4096)),
+    ];
+    let (raw, pieces) = object::pack(header, &pieces);
+    put("bucket_object", "two", &raw)?;
+    put("bucket_manifest", "one", &manifest_of(&raw, &pieces[0]))?;
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
     put("claim", "one", &claim.encode()[..200])?;
@@ -431,4 +447,40 @@ fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
         put("question", name, &room[..120])?;
     }
     Ok(())
+}
+
+/// A manifest of the first piece of an object.
+fn manifest_of(object: &[u8], piece: &object::Piece) -> Vec<u8> {
+    let header = ManifestHeader {
+        kind: ManifestKind::Complete,
+        volume: 7,
+        epoch: 1,
+        writer: 3,
+        sequence: 2,
+        base: 1,
+        log_next: 5,
+        capacity: 1 << 20,
+        objects: 0,
+        extents: 0,
+        closed: 0,
+        body: 0,
+        written: 0,
+        decoded: 0,
+        body_sum: 0,
+    };
+    let object::Piece { addr, len, stored, offset, codec, checksum, .. } = *piece;
+    let (skip, decoded, object_index) = (0, len, 0);
+    let extent = manifest::Extent {
+        addr,
+        len,
+        skip,
+        decoded,
+        stored,
+        object: object_index,
+        offset,
+        codec,
+        checksum,
+    };
+    let objects = vec![ObjectEntry::of(Name::Log(4), object.len() as u32)];
+    manifest::encode(header, &Body::Complete(objects, vec![extent]))
 }

@@ -6,6 +6,7 @@
 //! - An argument that starts with `./` is local, unless what stands before its `:/` is an existing
 //!   file and no local directory has the name with the colon: so a local path that contains `:/`
 //!   can always be written, and `./vol.img:/a` still means what it seems to.
+//! - A bucket is named by a URL, `s3://bucket/prefix`; a `:/` behind its scheme separates as above.
 //! - A command that takes only volumes reads an argument without `:/` as the volume's top
 //!   directory.
 
@@ -76,7 +77,13 @@ impl Place {
     ) -> Place {
         let bytes = argument.as_bytes();
         let local = || Place::Local(PathBuf::from(argument));
-        let Some(colon) = split(bytes, is_volume) else { return local() };
+        let Some(colon) = split(bytes, is_volume) else {
+            // A bucket is no local path: its name alone is the top of the volume in it.
+            return match shoal::raw::is_bucket(Path::new(argument)) {
+                true => Place::Volume(Location::parse(argument)),
+                false => local(),
+            };
+        };
         if bytes.starts_with(b"./") {
             let before = Path::new(OsStr::from_bytes(&bytes[..colon]));
             let with_colon = Path::new(OsStr::from_bytes(&bytes[..=colon]));
@@ -90,8 +97,12 @@ impl Place {
 
 /// Returns the index of the colon that ends the volume's name.
 fn split(argument: &[u8], is_volume: &dyn Fn(&Path) -> bool) -> Option<usize> {
+    let scheme = match shoal::raw::is_bucket(Path::new(OsStr::from_bytes(argument))) {
+        true => argument.iter().position(|byte| *byte == b':').map_or(0, |colon| colon + 3),
+        false => 0,
+    };
     let colons = || {
-        (1..argument.len())
+        (scheme + 1..argument.len())
             .filter(|&at| argument[at] == b':')
             .filter(|&at| argument.get(at + 1).is_none_or(|next| *next == b'/'))
     };

@@ -57,6 +57,16 @@ pub trait Device: Send + Sync {
     }
     /// Name for messages.
     fn describe(&self) -> String;
+    /// Releases the device, after the last flush. Whoever opens the volume next need not wait to
+    /// learn that nobody uses it.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Numbers of the storage below, for people and monitoring: name and value, such as requests to
+    /// an object store.
+    fn facts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
     /// The owner claim in the volume as text: that of this open, or, for a device opened for
     /// reading, one left behind by a process that has ended.
     fn claim(&self) -> Option<String> {

@@ -14,6 +14,7 @@ mod signature;
 
 mod file;
 mod measured;
+pub mod owner;
 
 pub use claim::ClaimOptions;
 pub use device::Device;

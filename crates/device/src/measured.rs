@@ -83,6 +83,12 @@ impl Device for MeasuredDevice {
     fn describe(&self) -> String {
         self.inner.describe()
     }
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+    fn facts(&self) -> Vec<(&'static str, u64)> {
+        self.inner.facts()
+    }
     fn claim(&self) -> Option<String> {
         self.inner.claim()
     }

@@ -19,7 +19,8 @@
 //! continues: a recovery would take them for its own if only their number were the next.
 
 use crate::random::random;
-use crate::types::OpenOptions;
+use crate::storage::{Storage, is_bucket, make_bucket};
+use crate::types::{MkfsOptions, OpenOptions};
 use crate::volume::Volume;
 use shoal_base::checksum::{checksum as xxh3, checksum_seeded};
 use shoal_base::{Code, Error, Result};
@@ -144,14 +145,13 @@ pub fn dump(
     options: &OpenOptions,
     moved: Moved<'_>,
 ) -> Result<u64> {
-    let open = || FileDevice::open_with(path, OpenMode::ReadOnly, &options.claim());
+    let open = || Storage::open(path, OpenMode::ReadOnly, options).map(|storage| storage.device);
     let mut device = open()?;
-    if !shoal_txn::read_superblock(&device)?.clean {
+    if !shoal_txn::read_superblock(&*device)?.clean {
         drop(device);
         Volume::open(path, options)?.close()?;
         device = open()?;
     }
-    let device: Arc<dyn Device> = Arc::new(device);
     let sb = shoal_txn::read_superblock(&*device)?;
     let read_only = OpenOptions { read_only: true, background: false, ..options.clone() };
     let volume = Volume::open_on(device.clone(), &read_only)?;
@@ -211,8 +211,14 @@ pub fn restore(
     let mut raw = [0; HEAD];
     read(input, &mut raw)?;
     let head = Head::decode(&raw)?;
-    let existed = path.exists();
     let size = head.segment_size * u64::from(head.segments);
+    if is_bucket(path) {
+        let made = MkfsOptions { size, force, notice: options.notice, ..MkfsOptions::default() };
+        let device = make_bucket(path, &made)?;
+        fill(input, &*device, &head, true, moved)?;
+        return device.close();
+    }
+    let existed = path.exists();
     let device = FileDevice::create_with(path, size, force, &options.claim())?;
     let is_sparse = !existed;
     let restored = fill(input, &device, &head, is_sparse, moved);

@@ -15,10 +15,11 @@ use crate::relief::FromBelow;
 use crate::repair::memory;
 use crate::repair::{Action, Mending, Name, Passed, RepairReport};
 use crate::state::State;
+use crate::storage::Storage;
 use crate::types::{CheckReport, OpenOptions, Problem, Progress, RecoveryReport};
 use crate::volume::{Volume, store_options};
 use shoal_base::{Code, Error, Result};
-use shoal_device::{Device, FileDevice, OpenMode};
+use shoal_device::{Device, OpenMode};
 use shoal_format::superblock::{Superblock, backup_superblock_at};
 use shoal_txn::{Held, LostKind, Salvaged};
 use std::path::Path;
@@ -47,8 +48,10 @@ impl Volume {
         progress: Progress<'_>,
         ask: Ask<'_>,
     ) -> Result<RepairReport> {
-        let device = FileDevice::open_with(path, OpenMode::ReadWrite, &options.claim())?;
-        Volume::repair_on(Arc::new(device), options, progress, ask)
+        let device = Storage::open(path, OpenMode::ReadWrite, options)?.device;
+        let report = Volume::repair_on(device.clone(), options, progress, ask)?;
+        device.close()?;
+        Ok(report)
     }
 
     /// As [`Volume::repair`], on a device.
@@ -99,8 +102,7 @@ impl Volume {
         options: &OpenOptions,
         progress: Progress<'_>,
     ) -> Result<RepairReport> {
-        let device = FileDevice::open_with(path, OpenMode::ReadOnly, &options.claim())?;
-        let device: Arc<dyn Device> = Arc::new(device);
+        let device = Storage::open(path, OpenMode::ReadOnly, options)?.device;
         Volume::inspect_on(&device, options, progress)
     }
 

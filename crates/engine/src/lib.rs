@@ -58,6 +58,7 @@ mod maintenance;
 
 mod growth;
 mod identity;
+mod storage;
 
 mod volume;
 
@@ -96,6 +97,7 @@ pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
 pub use state::{Outside, Teller};
+pub use storage::is_bucket;
 pub use subvolumes::Subvolumes;
 pub use tokens::Tokens;
 pub use tree_change::TreeChanges;

@@ -3,6 +3,7 @@
 use crate::clock::now;
 use crate::random::random;
 use crate::stat::attr_of;
+use crate::storage::{is_bucket, make_bucket};
 use crate::types::{FileKind, MkfsOptions, OpenOptions, VolumeInfo};
 use crate::volume::Volume;
 use shoal_base::{Code, Error, Ino, Result, limits};
@@ -22,9 +23,17 @@ const SEGMENTS: u64 = 1 << 19;
 /// Volumes smaller than this get small segments, so that there are enough of them.
 const SMALL: u64 = 512 << 20;
 
-/// Makes a volume in a new file, an existing file or a block device. Refuses to overwrite an
+/// Makes a volume in a new file, an existing file, a block device or a bucket. Refuses to overwrite an
 /// existing filesystem unless `force`.
 pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
+    if is_bucket(path) {
+        check_options(options)?;
+        let device = make_bucket(path, options)?;
+        mkfs_on(device.clone(), options)?;
+        device.close()?;
+        drop(device);
+        return info(path);
+    }
     let exists = path.exists();
     let size = if options.size == 0 && !exists { SIZE_DEFAULT } else { options.size };
     check_options(options)?;
@@ -38,6 +47,11 @@ pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
         }
         return Err(e);
     }
+    info(path)
+}
+
+/// Reads what was made.
+fn info(path: &Path) -> Result<VolumeInfo> {
     let volume = Volume::open(path, &OpenOptions { read_only: true, ..OpenOptions::default() })?;
     Ok(volume.info())
 }

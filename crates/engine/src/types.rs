@@ -322,6 +322,9 @@ pub struct MkfsOptions {
     /// The volume's id; `None` for a random one. Names are hashed with it, so a deterministic
     /// simulation must choose it.
     pub id: Option<[u8; 16]>,
+    /// Of a volume in a bucket: do not test whether the store lets only one of many writers create
+    /// an object. It must: else the second mount of a volume destroys it.
+    pub trust_store: bool,
 }
 
 impl Default for MkfsOptions {
@@ -339,6 +342,7 @@ impl Default for MkfsOptions {
             compression: Compression::NONE,
             label: Label::NONE,
             id: None,
+            trust_store: false,
         }
     }
 }
@@ -460,6 +464,9 @@ pub struct VolumeInfo {
     /// The process whose claim is in the volume. This is the current process or, if the volume is
     /// open for reading, one that ended without closing it.
     pub claim: Option<String>,
+    /// Numbers of the storage below, by name: those of a bucket are its requests since the volume
+    /// was opened, and its objects.
+    pub storage: Vec<(&'static str, u64)>,
     /// Reason why the volume is read-only, if it is.
     pub read_only: Option<String>,
     /// Counters since it was opened.

@@ -24,6 +24,7 @@ use crate::subvolumes::Subvolumes;
 use crate::succession::copies;
 use crate::tokens::Tokens;
 use crate::tree_change::TreeChanges;
+use crate::storage::{Storage, is_bucket};
 use crate::types::{
     BatchOp, Caller, CheckReport, HoldLife, OpenOptions, Progress, RecordSize, RecoveryReport,
     StatFs, VolumeInfo,
@@ -104,6 +105,9 @@ impl Volume {
     /// Opens the volume in a file or on a block device. Recovers it if it was not closed.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        if is_bucket(path) {
+            return Volume::open_on(Storage::open(path, mode, options)?.device, options);
+        }
         let mut device = match &options.files[..] {
             [] => FileDevice::open_with(path, mode, &options.claim())?,
             files => FileDevice::inherit(path, copies(files)?, &options.claim())?,
@@ -208,6 +212,7 @@ impl Volume {
             self.state.store.checkpoints().write_clean()?;
             self.state.options.ring.iter().for_each(|ring| ring.end());
             self.discard_rest();
+            self.state.store.device().close()?;
         }
         match self.state.store.failure() {
             Some(reason) if !self.state.options.read_only => {
@@ -389,6 +394,7 @@ impl Volume {
             pinned_bytes: self.state.store.space().counts().pinned_bytes(),
             cache_bytes: self.state.store.cache_bytes(),
             claim: self.state.store.device().claim(),
+            storage: self.state.store.device().facts(),
             read_only: self.state.store.failure().map(|r| r.to_string()),
             counters: counters.collect(),
             recovery: self.state.recovery.lock().clone(),

@@ -3,7 +3,7 @@
 
 use crate::declare::Table;
 use crate::{
-    Geometry, Ptr, attr, batch, checkpoint, claim, dirent, extent, flush, inode, intent, node,
+    Geometry, Ptr, attr, batch, bucket, checkpoint, claim, dirent, extent, inode, intent, node,
     orphan, root, superblock, usage,
 };
 
@@ -38,8 +38,11 @@ pub const TABLES: &[Table] = &[
     batch::BatchHeader::TABLE,
     orphan::ListHeader::TABLE,
     orphan::BlockHeader::TABLE,
-    flush::FlushHeader::TABLE,
-    flush::FlushRange::TABLE,
+    bucket::object::ObjectHeader::TABLE,
+    bucket::object::Piece::TABLE,
+    bucket::manifest::ManifestHeader::TABLE,
+    bucket::manifest::ObjectEntry::TABLE,
+    bucket::manifest::Extent::TABLE,
 ];
 
 // Structures written in place have their own sectors, and only segment 0 has any.

@@ -20,7 +20,7 @@
 //! | data extents with their headers | [`extent`] | pointers in extent records |
 //! | state of a change of a directory tree | [`tree_change`] | attribute of an unlinked inode |
 //! | directories with a quota | [`quota`] | attribute of the volume's top directory |
-//! | flushes as one object | [`flush`] | on no volume yet |
+//! | objects of a volume in a bucket: log, data, manifests | [`bucket`] | by their names |
 //!
 //! Integers are little-endian. Every structure has a magic, or is part of a checksummed block.
 //!
@@ -34,7 +34,7 @@ pub mod bytes;
 pub mod codec;
 
 pub mod batch;
-pub mod flush;
+pub mod bucket;
 pub mod geometry;
 pub mod label;
 pub mod node;

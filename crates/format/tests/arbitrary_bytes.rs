@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Ino, RootId};
 use shoal_format::attr::{self, Attr, Attrs};
+use shoal_format::bucket::{manifest, object};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
@@ -15,7 +16,7 @@ use shoal_format::intent::{self, Intent};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId};
 use shoal_format::superblock::Superblock;
-use shoal_format::{Codec, Coding, Compression, batch, flush, orphan, usage};
+use shoal_format::{Codec, Coding, Compression, batch, orphan, usage};
 
 const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
 const ROOT: RootId = RootId(5);
@@ -42,7 +43,10 @@ fn decode_all(raw: &[u8]) {
     let _ = attr::has_remote(raw);
     use_fork(raw);
     let _ = batch::BatchHeader::decode(raw);
-    let _ = flush::unpack(raw, 7);
+    if let Ok((_, pieces)) = object::unpack(raw, "x", 7) {
+        pieces.iter().for_each(|piece| drop(object::bytes_of(piece, raw, "x")));
+    }
+    let _ = manifest::decode(raw, 1);
     let geometry = shoal_format::Geometry { segment_size: 1 << 20, segments: 32, inode_size: 512 };
     let of = usage::Expected { geometry: &geometry, volume: 7, epoch: 9 };
     let _ = usage::UsagePage::decode(raw, Addr(0), 0, &of).map(|page| page.to_text());

@@ -11,13 +11,15 @@
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::attr::{self, Attr, AttrHeader, Link, Namespace, Value};
 use shoal_format::batch::{BatchHeader, BatchKind};
+use shoal_format::bucket::manifest::{self, Body, ManifestHeader, ManifestKind, ObjectEntry};
+use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed, Piece};
+use shoal_format::bucket::Name;
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
 use shoal_format::declare::{Field, U24, U48};
 use shoal_format::dirent::{Dirent, DirentHeader};
 use shoal_format::extent::{DataHeader, Extent};
-use shoal_format::flush::{self, FlushHeader, FlushKind, FlushRange};
 use shoal_format::inode::{
     BlockHeader, BlockId, Core, Form, ImapEntry, Inode, Stamp, decode_block, encode_block,
     stamp_block,
@@ -301,28 +303,72 @@ fn outer(golden: &mut Golden) {
     let text = OpenHeader::read(&raw).unwrap().fields_text();
     let back = |raw: &[u8]| intent::decode_open(raw, Addr(0), VOLUME).ok();
     golden.value("open-intents", &open, &text, &raw, back);
-    flushes(golden);
+    bucket(golden);
 }
 
-fn flushes(golden: &mut Golden) {
-    let by = flush::Writer {
-        kind: FlushKind::Checkpoint,
+fn bucket(golden: &mut Golden) {
+    let header = ObjectHeader {
+        kind: ObjectKind::Flush,
         volume: VOLUME,
-        incarnation: 0x11,
-        epoch: 0x22,
+        epoch: 0x11,
+        writer: 0x22,
         sequence: 0x33,
+        count: 0,
+        lease_ms: 0x44,
+        length: 0,
     };
-    let ranges =
-        vec![(Addr(0x4400), b"a range".to_vec()), (Addr(0x5500), b"another range".to_vec())];
-    let pairs: Vec<(Addr, &[u8])> = ranges.iter().map(|(addr, raw)| (*addr, &raw[..])).collect();
-    let raw = flush::pack(&by, &pairs);
-    let text = FlushHeader::read(&raw).unwrap().fields_text();
-    let back = |raw: &[u8]| {
-        let (by, found) = flush::unpack(raw, VOLUME).ok()?;
-        Some((by, found.into_iter().map(|(addr, raw)| (addr, raw.to_vec())).collect()))
+    let elsewhere = Piece {
+        addr: Addr(0x55),
+        len: 0x99,
+        stored: 0x66,
+        object: 0x77,
+        offset: 0x88,
+        codec: Codec::Zstd,
+        checksum: 0xaa,
     };
-    golden.value("flush-object", &(by, ranges.clone()), &text, &raw, back);
-    golden.layout("flush-range", &FlushRange { addr: Addr(0x11), len: 0x22, checksum: 0x33 });
+    let here = Packed::Here(Addr(0x4400), 0x10, Codec::Lz4, b"a piece");
+    let (raw, pieces) = object::pack(header, &[Packed::Other(elsewhere), here]);
+    let text = ObjectHeader::read(&raw).unwrap().fields_text();
+    let header = object::unpack(&raw, "", VOLUME).unwrap().0;
+    let back = |raw: &[u8]| object::unpack(raw, "", VOLUME).ok();
+    golden.value("bucket-object", &(header, pieces), &text, &raw, back);
+    golden.layout("bucket-piece", &elsewhere);
+    golden.layout("bucket-manifest-object", &ObjectEntry { epoch: 0x11, number: 0x22, size: 0x33 });
+    let extent = manifest::Extent {
+        addr: Addr(0x11),
+        len: 0x22,
+        skip: 0x33,
+        decoded: 0x99,
+        stored: 0x44,
+        object: 0x1,
+        offset: 0x55,
+        codec: Codec::Zstd,
+        checksum: 0x66,
+    };
+    golden.layout("bucket-manifest-extent", &extent);
+    let objects = [Name::Log(0x12), Name::Data(0x13, 0x14)];
+    let objects = objects.map(|name| ObjectEntry::of(name, 0x1000)).to_vec();
+    let header = ManifestHeader {
+        kind: ManifestKind::Complete,
+        volume: VOLUME,
+        epoch: 0x15,
+        writer: 0x16,
+        sequence: 0x17,
+        base: 0x18,
+        log_next: 0x19,
+        capacity: 0x10000,
+        objects: 0,
+        extents: 0,
+        closed: 1,
+        body: 0,
+        written: 0x1a,
+        decoded: 0,
+        body_sum: 0,
+    };
+    let raw = manifest::encode(header, &Body::Complete(objects, vec![extent]));
+    let text = ManifestHeader::read(&raw).unwrap().fields_text();
+    let value = manifest::decode(&raw, 0x17).unwrap();
+    golden.value("bucket-manifest", &value, &text, &raw, |raw| manifest::decode(raw, 0x17).ok());
 }
 
 /// The geometry of the usage table: two pages, with 1024 segments and with two.
@@ -475,7 +521,8 @@ fn items(golden: &mut Golden) {
 
 fn enumerations(golden: &mut Golden) {
     golden.numbers("kinds of batches", &BatchKind::ALL);
-    golden.numbers("kinds of flush objects", &FlushKind::ALL);
+    golden.numbers("kinds of objects in a bucket", &ObjectKind::ALL);
+    golden.numbers("kinds of manifests", &ManifestKind::ALL);
     golden.numbers("codecs", &Codec::ALL);
     golden.numbers("forms of a fork", &Form::ALL);
     golden.numbers("namespaces", &Namespace::ALL);

@@ -28,12 +28,13 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = MKFS_AFTER)]
 pub struct MkfsArgs {
-    /// File or block device that becomes the volume
+    /// File or block device that becomes the volume, or a place in a bucket: s3://BUCKET/PREFIX
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Size of the volume, as 8G; K, M, G and T are powers of 1024
     ///
-    /// Without it, an existing file or device keeps its size and a new file gets 8G.
+    /// Without it, an existing file or device keeps its size and a new file gets 8G. In a bucket it
+    /// is only a limit, by default 16T.
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub size: Option<u64>,
     /// Bytes of an inode: larger ones hold larger files and more attributes within themselves
@@ -61,6 +62,12 @@ pub struct MkfsArgs {
     /// Overwrite a file or device that looks like a filesystem or is not empty
     #[arg(long, short)]
     pub force: bool,
+    /// In a bucket: do not test that the store lets only one of many writers create an object
+    ///
+    /// The test takes a minute or two and 64,000 requests. A store that fails it would let two
+    /// mounts destroy the volume.
+    #[arg(long)]
+    pub trust_store: bool,
     /// Print the result as JSON: the object that info --json prints
     #[arg(long)]
     pub json: bool,

@@ -226,7 +226,23 @@ fn rows(
     if let Some(why) = damage(info) {
         rows.push(("read-only", why.to_owned()));
     }
+    rows.extend(bucket_rows(&info.storage));
     rows
+}
+
+/// Price of a gigabyte stored for a month in S3 Standard (us-east-1, list price of 2026), in dollars.
+const S3_MONTH: f64 = 0.023;
+
+/// Lines about the objects of a volume in a bucket, and what it costs to keep them.
+fn bucket_rows(storage: &[(&'static str, u64)]) -> Vec<(&'static str, String)> {
+    let facts: BTreeMap<&str, u64> = storage.iter().copied().collect();
+    let of = |name: &str| facts.get(name).copied().unwrap_or(0);
+    if facts.is_empty() {
+        return Vec::new();
+    }
+    let objects = format!("{} of {}, in {} pieces", of("objects"), human(of("stored_bytes")), of("pieces"));
+    let month = of("stored_bytes") as f64 / 1e9 * S3_MONTH;
+    vec![("objects", objects), ("price", format!("{month:.2} $ a month, stored in S3 Standard"))]
 }
 
 /// Numbers of live and deleted subvolumes.
@@ -320,6 +336,7 @@ pub fn json(
         .put("lsn", info.lsn)
         .put("cache_bytes", info.cache_bytes)
         .put_some("claim", info.claim.as_deref())
+        .put("storage", info.storage.iter().copied().collect::<BTreeMap<_, _>>())
         .put_some("read_only", damage(info))
         .put_object("recovery", json_recovery(&info.recovery))
         .put("counters", info.counters.iter().copied().collect::<BTreeMap<_, _>>())

@@ -28,6 +28,7 @@ pub fn run(args: &MkfsArgs) -> Result<u8> {
         parents: args.parent == Switch::On,
         compression: args.compress,
         label: args.label.unwrap_or_default(),
+        trust_store: args.trust_store,
         ..MkfsOptions::default()
     };
     let made = shoal::raw::mkfs(&args.volume, &options)

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use shoal::raw::is_bucket;
 use shoal_fuse::MountOptions;
 
 use crate::args::{MountArgs, UmountArgs};
@@ -159,6 +160,9 @@ impl Plan {
 /// Makes a path absolute, since a server changes its directory. A path that cannot be resolved is
 /// left as it is, and opening it reports why.
 fn absolute(path: &Path) -> PathBuf {
+    if is_bucket(path) {
+        return path.to_owned();
+    }
     let resolved = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     resolved.unwrap_or_else(|_| path.to_owned())
 }

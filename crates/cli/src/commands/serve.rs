@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::stdio;
-use shoal::raw::{HoldLife, OpenOptions, RingMemory, Volume};
+use shoal::raw::{HoldLife, OpenOptions, RingMemory, Volume, is_bucket};
 use shoal_fuse::{Mount, MountOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -88,6 +88,15 @@ impl Plan {
     pub fn has_keeper(&self) -> Result<bool> {
         let rings = self.options.needs_rings();
         let object = "mount option \"keeper=on\"";
+        if is_bucket(&self.volume) {
+            // The ring holds what is not written yet; what is written and not flushed is in the
+            // memory of the server, not in a file that outlives it.
+            let why = "cannot be with a volume in a bucket";
+            return match self.keeper {
+                KeeperWish::On => Err(Failure::usage(object, why)),
+                KeeperWish::Auto | KeeperWish::Off => Ok(false),
+            };
+        }
         match self.keeper {
             KeeperWish::Off => Ok(false),
             KeeperWish::Auto => Ok(!rings && shoal_fuse::can_be_kept()),

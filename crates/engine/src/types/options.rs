@@ -5,6 +5,7 @@ use shoal_device::ClaimOptions;
 use shoal_journal::RingMemory;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Options for opening a volume.
 #[derive(Clone, Debug)]
@@ -46,6 +47,9 @@ pub struct OpenOptions {
     /// Make the volume so many bytes large, or, 0, as large as its device; in whole segments. A
     /// file becomes longer. `None`: the volume stays as it is.
     pub grow: Option<u64>,
+    /// Of a volume in a bucket: time for which a request to a store that does not answer is repeated
+    /// before the call fails that needs it.
+    pub patience: Duration,
     /// Switches for measurements and tests.
     #[cfg(feature = "lab")]
     pub lab: Lab,
@@ -100,6 +104,7 @@ impl Default for OpenOptions {
             holds: HoldLife::Process,
             files: Vec::new(),
             grow: None,
+            patience: Duration::from_secs(300),
             #[cfg(feature = "lab")]
             lab: Lab::default(),
         }

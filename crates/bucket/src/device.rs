@@ -1,0 +1,278 @@
+//! The device: a volume's address space, stored in a bucket.
+
+use crate::open::{self, Owned};
+use crate::place::Place;
+use crate::race::{Race, race};
+use crate::requests::{Counted, Request};
+use crate::runtime::Runtime;
+use crate::shared::{Contents, Identity, Log, Manifests, Options, Pending, Shared};
+use crate::store::Store;
+use shoal_base::error::DeviceFailure;
+use shoal_base::{Code, Error, Result};
+use shoal_device::Device;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::time::Instant;
+
+/// Bytes of data objects on their way above which writers wait.
+const UPLOADING_MAX: u64 = 64 << 20;
+/// Names looked at before a volume is made: any foreign object is in the way.
+const FOREIGN_MAX: usize = 10;
+
+/// A volume in a bucket, open.
+pub struct BucketDevice {
+    shared: Arc<Shared>,
+}
+
+/// Options of a new volume.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateOptions {
+    /// Bytes of its address space: the limit of its size. What is not used costs nothing.
+    pub capacity: u64,
+    /// Overwrite a volume that is there. Whoever uses it becomes read-only.
+    pub overwrite: bool,
+    /// The test of the store; `None`: it is known to be good.
+    pub race: Option<Race>,
+    /// Called with the number of objects that the test has tried.
+    pub progress: fn(u64),
+}
+
+fn store_of(place: &Place, options: &Options) -> Store {
+    let Place { objects, prefix, name } = place.clone();
+    Store::new(objects, prefix, name, options.limits)
+}
+
+impl BucketDevice {
+    /// Makes an address space at an empty place, all zeros, and opens it for writing.
+    ///
+    /// # Errors
+    /// Exists: a volume is there. Invalid: other objects are. NotSupported: the store has failed the
+    /// test. Those of requests.
+    pub fn create(
+        place: &Place,
+        create: &CreateOptions,
+        options: Options,
+        runtime: Runtime,
+    ) -> Result<BucketDevice> {
+        let store = store_of(place, &options);
+        let owner = shoal_device::owner::encode(Path::new(&place.name));
+        let owned = runtime.wait(async {
+            if let Some(extent) = create.race {
+                let (objects, prefix) = (place.objects.clone(), &place.prefix);
+                race(objects, prefix, &place.name, extent, create.progress).await?;
+            }
+            let found = store.list("", FOREIGN_MAX).await?;
+            let ours = |name: &str| {
+                ["manifest/", "log/", "data/", "race/"].iter().any(|folder| name.starts_with(folder))
+            };
+            if let Some((foreign, _)) = found.iter().find(|(name, _)| !ours(name)) {
+                let message = format!(
+                    "{}: holds other objects, such as {foreign}; choose an empty prefix",
+                    place.name
+                );
+                return Err(Error::refused(Code::Invalid, message));
+            }
+            match open::load(&store).await? {
+                Some(state) if create.overwrite => {
+                    let force = Options { force: true, ..options.clone() };
+                    open::take(&store, state.emptied(create.capacity), &owner, &force).await
+                }
+                _ => open::create(&store, create.capacity, &owner, &options).await,
+            }
+        })?;
+        let device = BucketDevice::own(runtime, store, owned, options);
+        if create.overwrite {
+            // Nothing of the volume before may be read by the next one.
+            device.discard(0, create.capacity)?;
+        }
+        Ok(device)
+    }
+
+    /// Opens a volume for writing: takes it over from an owner that has closed it or has ended.
+    ///
+    /// # Errors
+    /// NotFound: there is none. Busy: another process uses it. Those of requests, and of damage.
+    pub fn open(place: &Place, options: Options, runtime: Runtime) -> Result<BucketDevice> {
+        let store = store_of(place, &options);
+        let owner = shoal_device::owner::encode(Path::new(&place.name));
+        let owned = runtime.wait(async {
+            let state = open::load(&store).await?.ok_or_else(|| no_volume(&place.name))?;
+            open::take(&store, state, &owner, &options).await
+        })?;
+        Ok(BucketDevice::own(runtime, store, owned, options))
+    }
+
+    /// Opens a volume for reading, as it is after some flush of its owner, who need not know.
+    ///
+    /// # Errors
+    /// As of [`BucketDevice::open`], but for Busy.
+    pub fn read_only(place: &Place, options: Options, runtime: Runtime) -> Result<BucketDevice> {
+        let store = store_of(place, &options);
+        let load = open::load(&store);
+        let state = runtime.wait(load)?.ok_or_else(|| no_volume(&place.name))?;
+        let id = Identity { volume: state.volume, ..Identity::default() };
+        let contents = Contents { map: state.map, ..Contents::default() };
+        let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);
+        let log = Log { slot, objects: 0, bytes: 0, last, lease };
+        let (next, log_next) = (state.newest + 1, state.log_next);
+        let manifests = Manifests { next, log_next, old: Vec::new(), closed: true };
+        let slots = (log, manifests);
+        let shared = Shared::new(runtime, store, id, state.capacity, options, contents, slots);
+        Ok(BucketDevice { shared: Arc::new(shared) })
+    }
+
+    fn own(runtime: Runtime, store: Store, owned: Owned, options: Options) -> BucketDevice {
+        let Owned { id, capacity, contents, log, manifests } = owned;
+        let slots = (log, manifests);
+        let shared =
+            Arc::new(Shared::new(runtime, store, id, capacity, options, contents, slots));
+        let weak = Arc::downgrade(&shared);
+        shared.runtime.spawn(async move {
+            if let Some(shared) = weak.upgrade()
+                && let Err(error) = shared.sweep().await
+            {
+                tracing::warn!(%error, "objects of earlier mounts are not looked for");
+            }
+            while let Some(shared) = weak.upgrade() {
+                let pause = shared.until_beat().await;
+                if pause.is_zero() {
+                    match shared.beat().await {
+                        Ok(()) => continue,
+                        Err(error) => return tracing::error!(%error, "the lease is not renewed"),
+                    }
+                }
+                drop(shared);
+                tokio::time::sleep(pause).await;
+            }
+        });
+        BucketDevice { shared }
+    }
+
+    /// Requests since the volume was opened.
+    pub fn counted(&self) -> Counted {
+        self.shared.store.requests.read()
+    }
+
+    /// The opening: the number of its claim; 0 of a reader.
+    pub fn epoch(&self) -> u64 {
+        self.shared.id.epoch
+    }
+
+    fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.shared.capacity) {
+            return Ok(());
+        }
+        let device = self.describe();
+        Err(Error::Device(Box::new(DeviceFailure { operation, device, offset, len, errno: 0 })))
+    }
+
+    /// Turns dirty runs into data objects while there are too many.
+    fn make_objects(&self) {
+        let shared = &self.shared;
+        let staged_max = shared.options.staged_max;
+        if shared.contents.read().staging.dirty() > staged_max {
+            let mut contents = shared.contents.write();
+            while contents.staging.dirty() > staged_max / 2 {
+                let batch = shared.batch.fetch_add(1, Ordering::Relaxed);
+                let runs = contents.staging.seal_region(batch);
+                let upload = shared.upload(batch, runs);
+                contents.pending.push(Pending::Data(upload));
+            }
+        }
+        if shared.uploading.load(Ordering::Acquire) > UPLOADING_MAX {
+            shared.runtime.wait(async {
+                loop {
+                    let done = shared.uploaded.notified();
+                    if shared.uploading.load(Ordering::Acquire) <= UPLOADING_MAX {
+                        return;
+                    }
+                    done.await;
+                }
+            });
+        }
+    }
+}
+
+fn no_volume(name: &str) -> Error {
+    Error::refused(Code::NotFound, format!("{name}: there is no volume; make one with shoal mkfs"))
+}
+
+impl Device for BucketDevice {
+    fn capacity(&self) -> u64 {
+        self.shared.capacity
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.check("read", offset, buf.len() as u64)?;
+        self.shared.read(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.check("write", offset, buf.len() as u64)?;
+        self.shared.may_write()?;
+        self.shared.contents.write().staging.write(offset, buf);
+        self.make_objects();
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared.runtime.wait(self.shared.flush(false))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check("discard", offset, len)?;
+        self.shared.may_write()?;
+        if len > 0 {
+            let range = offset..offset + len;
+            let mut contents = self.shared.contents.write();
+            contents.staging.remove(range.clone());
+            contents.pending.push(Pending::Discard(range));
+        }
+        Ok(())
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        if self.check("read", offset, len).is_ok() {
+            self.shared.will_read(offset..offset + len);
+        }
+    }
+
+    fn is_sparse(&self) -> bool {
+        true
+    }
+
+    fn read_only(&self) -> bool {
+        self.shared.is_reader()
+    }
+
+    fn describe(&self) -> String {
+        self.shared.store.name.clone()
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.shared.is_reader() {
+            return Ok(());
+        }
+        self.shared.runtime.wait(async {
+            self.shared.flush(true).await?;
+            self.shared.publish_closed().await
+        })
+    }
+
+    fn facts(&self) -> Vec<(&'static str, u64)> {
+        let counted = self.counted();
+        let mut facts: Vec<(&'static str, u64)> =
+            Request::ALL.iter().map(|kind| (kind.name(), counted.of(*kind))).collect();
+        let (objects, pieces, bytes) = self.shared.contents.read().map.totals();
+        facts.extend([
+            ("repeated", counted.failed),
+            ("sent_bytes", counted.sent),
+            ("received_bytes", counted.received),
+            ("objects", objects as u64),
+            ("pieces", pieces as u64),
+            ("stored_bytes", bytes),
+        ]);
+        facts
+    }
+}

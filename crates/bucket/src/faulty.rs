@@ -1,0 +1,314 @@
+//! A store that misbehaves as real ones do, as a seed decides: for tests alone.
+//!
+//! | fault | what the caller sees | what happens |
+//! | --- | --- | --- |
+//! | busy (500, 503) | an error | nothing |
+//! | lost reply | an error | the request is carried out |
+//! | late | an error | the request is carried out after later ones |
+//! | conflict (409) | "exists", of a conditional request | nothing; or the request is carried out |
+//! | stale list | objects of some time ago | |
+//! | away | an error, for some time | nothing |
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Faults, each in so many of a thousand requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Nothing happens, and an error is returned.
+    pub busy: u32,
+    /// The request is carried out, and an error is returned.
+    pub lost_reply: u32,
+    /// An error is returned, and a PUT is carried out later, after other requests.
+    pub late: u32,
+    /// A conditional PUT is refused although there is no such object.
+    pub conflict: u32,
+    /// A list is one of some requests ago.
+    pub stale_list: u32,
+    /// Longest latency of a request, in milliseconds.
+    pub latency_ms: u64,
+}
+
+impl Faults {
+    /// All of them, often.
+    pub const MANY: Faults = Faults {
+        busy: 40,
+        lost_reply: 40,
+        late: 20,
+        conflict: 20,
+        stale_list: 300,
+        latency_ms: 30,
+    };
+}
+
+/// Lists that are remembered, to be returned later.
+const LISTS: usize = 16;
+
+/// The objects, which all connections share.
+pub struct World {
+    inner: InMemory,
+    random: Mutex<u64>,
+    late: Mutex<Vec<(Path, Bytes, PutOptions)>>,
+    lists: Mutex<VecDeque<Vec<ObjectMeta>>>,
+    requests: AtomicU64,
+}
+
+/// A connection to the store, which can be cut.
+#[derive(Clone)]
+pub struct Faulty(Arc<Connection>);
+
+struct Connection {
+    world: Arc<World>,
+    faults: Faults,
+    /// Requests fail.
+    away: AtomicBool,
+    /// The process is gone: requests never end.
+    dead: AtomicBool,
+    /// Requests after which the process is gone; `u64::MAX`: none.
+    stops_after: AtomicU64,
+}
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faulty")
+    }
+}
+
+impl std::fmt::Display for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("faulty store")
+    }
+}
+
+impl World {
+    /// Makes an empty store. Everything that happens follows from `seed` and the requests.
+    pub fn new(seed: u64) -> Arc<World> {
+        Arc::new(World {
+            inner: InMemory::new(),
+            random: Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            late: Mutex::default(),
+            lists: Mutex::default(),
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes a connection.
+    pub fn connect(self: &Arc<World>, faults: Faults) -> Faulty {
+        Faulty(Arc::new(Connection {
+            world: self.clone(),
+            faults,
+            away: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            stops_after: AtomicU64::new(u64::MAX),
+        }))
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    fn random(&self, below: u64) -> u64 {
+        let mut state = self.random.lock();
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 16) % below.max(1)
+    }
+
+    /// Carries out some PUTs that were held back.
+    async fn settle(&self, all: bool) {
+        loop {
+            let held = {
+                let mut late = self.late.lock();
+                let due = !late.is_empty() && (all || self.random(4) == 0);
+                due.then(|| late.remove(0))
+            };
+            let Some((path, bytes, options)) = held else { return };
+            // Nobody waits for the outcome any more.
+            let _ = self.inner.put_opts(&path, PutPayload::from_bytes(bytes), options).await;
+        }
+    }
+}
+
+fn busy(why: &str) -> Error {
+    Error::Generic { store: "faulty", source: why.to_owned().into() }
+}
+
+impl Faulty {
+    /// Cuts the connection, or mends it.
+    pub fn set_away(&self, away: bool) {
+        self.0.away.store(away, Ordering::Relaxed);
+    }
+
+    /// Ends the process: no request of it ends any more, and none is carried out.
+    pub fn kill(&self) {
+        self.0.kill();
+    }
+
+    /// Ends the process when it has made so many more requests: the last one is carried out, but
+    /// its reply is not seen.
+    pub fn kill_after(&self, requests: u64) {
+        self.0.stops_after.store(requests, Ordering::Relaxed);
+    }
+
+    /// Returns whether the process has ended.
+    pub fn is_dead(&self) -> bool {
+        self.0.dead.load(Ordering::Relaxed)
+    }
+}
+
+impl Connection {
+    fn kill(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    fn chance(&self, of_thousand: u32) -> bool {
+        of_thousand > 0 && self.world.random(1000) < u64::from(of_thousand)
+    }
+
+    /// What happens before each request. Returns whether the process ends with it.
+    async fn begin(&self) -> Result<bool> {
+        self.world.requests.fetch_add(1, Ordering::Relaxed);
+        if self.faults.latency_ms > 0 {
+            let latency = self.world.random(self.faults.latency_ms);
+            tokio::time::sleep(Duration::from_millis(latency)).await;
+        }
+        if self.dead.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.world.settle(false).await;
+        let left = self.stops_after.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            self.stops_after.store(left.saturating_sub(1), Ordering::Relaxed);
+        }
+        if left <= 1 {
+            self.kill();
+            return Ok(true);
+        }
+        if self.away.load(Ordering::Relaxed) {
+            return Err(busy("the connection is cut"));
+        }
+        match self.chance(self.faults.busy) {
+            true => Err(busy("503 slow down")),
+            false => Ok(false),
+        }
+    }
+
+    /// What happens after a request that was carried out.
+    async fn end(&self, dies: bool) -> Result<()> {
+        if dies {
+            std::future::pending::<()>().await;
+        }
+        match self.chance(self.faults.lost_reply) {
+            true => Err(busy("the connection was closed before the reply")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Faulty {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let dies = self.0.begin().await?;
+        let conditional = matches!(options.mode, PutMode::Create);
+        if !dies && self.0.chance(self.0.faults.late) {
+            let bytes = Bytes::from(payload);
+            self.0.world.late.lock().push((location.clone(), bytes, options));
+            return Err(busy("time-out"));
+        }
+        if !dies && conditional && self.0.chance(self.0.faults.conflict) {
+            if self.0.chance(500) {
+                let _ = self.0.world.inner.put_opts(location, payload, options).await;
+            }
+            let (path, source) = (location.to_string(), "409 conflict".into());
+            return Err(Error::AlreadyExists { path, source });
+        }
+        let done = self.0.world.inner.put_opts(location, payload, options).await;
+        self.0.end(dies).await?;
+        done
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.0.world.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let dies = self.0.begin().await?;
+        let found = self.0.world.inner.get_opts(location, options).await;
+        self.0.end(dies).await?;
+        found
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let by = self.0.clone();
+        locations
+            .then(move |location| {
+                let by = by.clone();
+                async move {
+                    let location = location?;
+                    let dies = by.begin().await?;
+                    by.world.inner.delete(&location).await?;
+                    by.end(dies).await?;
+                    Ok(location)
+                }
+            })
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (world, prefix) = (self.0.world.clone(), prefix.cloned());
+        let stale = self.0.chance(self.0.faults.stale_list);
+        let all = async move {
+            let now: Vec<ObjectMeta> =
+                world.inner.list(None).filter_map(async |found| found.ok()).collect().await;
+            let mut lists = world.lists.lock();
+            lists.push_back(now.clone());
+            if lists.len() > LISTS {
+                lists.pop_front();
+            }
+            let list = match stale {
+                true => lists[world.random(lists.len() as u64) as usize].clone(),
+                false => now,
+            };
+            let within = |found: &ObjectMeta| {
+                prefix.as_ref().is_none_or(|prefix| found.location.prefix_matches(prefix))
+            };
+            futures::stream::iter(list.into_iter().filter(within).map(Ok).collect::<Vec<_>>())
+        };
+        futures::stream::once(all).flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.world.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.0.world.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,172 @@
+//! Pieces of objects in memory: each is fetched once, however many threads want it, and pieces that
+//! lie side by side in an object are fetched with one request.
+
+use crate::map::Place;
+use crate::store::Store;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use shoal_base::{Error, Result};
+use shoal_format::bucket::Name;
+use shoal_format::bucket::object::{Piece, bytes_of};
+use std::collections::HashMap;
+use tokio::sync::watch;
+
+/// Largest request for several pieces, in bytes as stored.
+const FETCH_MAX: u64 = 8 << 20;
+/// Largest number of bytes that are fetched although nobody wants them, to save a request.
+const GAP_MAX: u64 = 64 << 10;
+
+type Key = (Name, u32);
+type Flight = watch::Receiver<Option<Result<Bytes>>>;
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Bytes> for ByBytes {
+    fn weight(&self, _: &Key, bytes: &Bytes) -> u64 {
+        bytes.len() as u64 + 64
+    }
+}
+
+/// The cache.
+pub(crate) struct Frames {
+    cache: Cache<Key, Bytes, ByBytes>,
+    flights: Mutex<HashMap<Key, Flight>>,
+}
+
+/// What has to be done for pieces that were asked for.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// Requests to be made, by the caller.
+    pub requests: Vec<Request>,
+    /// Pieces to wait for.
+    waits: Vec<(Place, Flight)>,
+}
+
+/// A request for pieces of one object, in ascending order of their places.
+pub(crate) struct Request {
+    name: Name,
+    places: Vec<(Place, watch::Sender<Option<Result<Bytes>>>)>,
+}
+
+impl Frames {
+    /// Makes a cache of so many bytes.
+    pub fn new(bytes: u64) -> Frames {
+        let pieces = (bytes / u64::from(shoal_format::bucket::FRAME)).max(64) as usize;
+        let cache = Cache::with_weighter(pieces, bytes, ByBytes);
+        Frames { cache, flights: Mutex::default() }
+    }
+
+    /// Adds a decoded piece.
+    pub fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
+        self.cache.insert((name, offset), bytes);
+    }
+
+    /// Returns a piece if it is in memory.
+    pub fn get(&self, place: &Place) -> Option<Bytes> {
+        self.cache.get(&(place.name, place.offset))
+    }
+
+    /// Registers the wish for pieces that are not in memory.
+    pub fn want(&self, places: &mut Vec<Place>) -> Wanted {
+        places.sort_unstable_by_key(|place| (place.name, place.offset));
+        places.dedup_by_key(|place| (place.name, place.offset));
+        let mut wanted = Wanted::default();
+        let mut flights = self.flights.lock();
+        for place in places {
+            let key = (place.name, place.offset);
+            if let Some(flight) = flights.get(&key) {
+                wanted.waits.push((*place, flight.clone()));
+                continue;
+            }
+            if self.cache.peek(&key).is_some() {
+                continue;
+            }
+            let (sender, flight) = watch::channel(None);
+            flights.insert(key, flight.clone());
+            wanted.waits.push((*place, flight));
+            match wanted.requests.last_mut() {
+                Some(request) if request.takes(place) => request.places.push((*place, sender)),
+                _ => wanted.requests.push(Request { name: place.name, places: vec![(*place, sender)] }),
+            }
+        }
+        wanted
+    }
+
+    /// Makes a request, and hands its pieces to everybody who waits for them.
+    pub async fn fetch(&self, store: &Store, request: Request) {
+        let name = request.name.text();
+        let range = request.range();
+        let got = store.get_range(&name, range.clone()).await;
+        for (place, sender) in request.places {
+            let decoded = match &got {
+                Ok(Some(raw)) => decode(&place, raw, range.start, &name),
+                Ok(None) => Err(missing(&place, &name)),
+                Err(error) => Err(error.clone()),
+            };
+            let key = (place.name, place.offset);
+            if let Ok(bytes) = &decoded {
+                self.cache.insert(key, bytes.clone());
+            }
+            // In this order, so that nobody finds it neither here nor there.
+            self.flights.lock().remove(&key);
+            // Nobody may wait any more.
+            let _ = sender.send(Some(decoded));
+        }
+    }
+}
+
+impl Request {
+    fn range(&self) -> std::ops::Range<u64> {
+        let place = |at: usize| &self.places[at].0;
+        let last = place(self.places.len() - 1);
+        u64::from(place(0).offset)..u64::from(last.offset) + u64::from(last.stored)
+    }
+
+    /// Returns whether the piece is near enough to go into the same request.
+    fn takes(&self, next: &Place) -> bool {
+        let range = self.range();
+        let end = u64::from(next.offset) + u64::from(next.stored);
+        next.name == self.name
+            && u64::from(next.offset) <= range.end + GAP_MAX
+            && end - range.start <= FETCH_MAX
+    }
+}
+
+impl Wanted {
+    /// Waits for the pieces.
+    pub async fn arrive(self) -> Result<HashMap<(Name, u32), Bytes>> {
+        let mut arrived = HashMap::new();
+        for (place, mut flight) in self.waits {
+            let found = flight.wait_for(Option::is_some).await;
+            // The sender is dropped without a word only when the runtime ends.
+            let found = found.ok().and_then(|found| found.clone());
+            let ended = || Err(Error::from(shoal_base::Code::Io));
+            arrived.insert((place.name, place.offset), found.unwrap_or_else(ended)?);
+        }
+        Ok(arrived)
+    }
+}
+
+fn missing(place: &Place, name: &str) -> Error {
+    let rule = format!("is not in the bucket, and {} bytes of the volume are in it", place.decoded);
+    Error::corrupt(format!("object {name}"), None, rule)
+}
+
+fn decode(place: &Place, raw: &Bytes, base: u64, name: &str) -> Result<Bytes> {
+    let Place { offset, stored, decoded, codec, checksum, .. } = *place;
+    let discarded = Piece::discarded(shoal_base::Addr(0), decoded);
+    let piece = Piece { offset: offset - base as u32, stored, codec, checksum, ..discarded };
+    let bytes = bytes_of(&piece, raw, name)?;
+    if codec == shoal_format::Codec::None {
+        let start = piece.offset as usize;
+        return Ok(raw.slice(start..start + stored as usize));
+    }
+    let mut plain = vec![0; decoded as usize];
+    codec
+        .decode(bytes, &mut plain)
+        .map_err(|rule| Error::corrupt(format!("object {name}"), None, rule))?;
+    Ok(Bytes::from(plain))
+}

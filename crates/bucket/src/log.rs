@@ -1,0 +1,203 @@
+//! The log: flushes, and beats of an idle owner.
+//!
+//! Log objects are created one after another: the next slot is tried only when the object before is
+//! there. So a log has no gap, and whoever finds the first absent slot and creates a fence in it has
+//! cut off every other writer: that one's next object goes into the same slot or an earlier one, and
+//! neither ever becomes free again (fences are never deleted, and a slot behind which there is a
+//! later one was written by then).
+//!
+//! A flush is one request, unless more than [`crate::Options::staged_max`] bytes were written since
+//! the flush before.
+
+use crate::manifests::Snapshot;
+use crate::map::Part;
+use crate::requests::Request;
+use crate::shared::{Log, Pending, Shared};
+use crate::store::Created;
+use crate::upload::{Encoded, Uploaded, encode};
+use bytes::Bytes;
+use shoal_base::{Addr, Result};
+use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Packed, Piece, pack, unpack};
+use shoal_format::bucket::{Name, log_name};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longest discarded range of one piece.
+const DISCARD_MAX: u64 = 1 << 30;
+
+/// Pieces of a log object, in order, with what happens when it is durable.
+#[derive(Default)]
+struct Draft {
+    pieces: Vec<Piece>,
+    uploads: Vec<Uploaded>,
+}
+
+impl Draft {
+    fn discard(&mut self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(DISCARD_MAX);
+            self.pieces.push(Piece::discarded(Addr(at), len as u32));
+            at += len;
+        }
+    }
+}
+
+impl Shared {
+    /// Makes all completed writes durable. Discarded ranges alone are written only if `discards`.
+    pub(crate) async fn flush(self: &Arc<Shared>, discards: bool) -> Result<()> {
+        let mut log = self.log.lock().await;
+        self.may_write()?;
+        let batch = self.batch.fetch_add(1, Ordering::Relaxed);
+        let (pending, runs) = {
+            let mut contents = self.contents.write();
+            let is_work = |work: &Pending| discards || !matches!(work, Pending::Discard(_));
+            if contents.staging.dirty() == 0 && !contents.pending.iter().any(is_work) {
+                return Ok(());
+            }
+            (std::mem::take(&mut contents.pending), contents.staging.seal(batch))
+        };
+        // Unknown is what the store has when this fails: nothing may be written after it.
+        let done = self.write(&mut log, batch, pending, runs).await;
+        done.map_err(|error| self.fail(error))?;
+        if log.objects >= self.options.log_objects_max || log.bytes >= self.options.log_bytes_max {
+            let snapshot = Snapshot::take(self, &mut log);
+            let shared = self.clone();
+            self.runtime.spawn(async move { shared.publish(snapshot).await });
+        }
+        Ok(())
+    }
+
+    async fn write(
+        self: &Arc<Shared>,
+        log: &mut Log,
+        batch: u64,
+        pending: Vec<Pending>,
+        runs: Vec<(u64, Bytes)>,
+    ) -> Result<()> {
+        let draft = self.draft(pending).await?;
+        let encoded = encode(&runs, self.options.compression);
+        let mut packed: Vec<Packed<'_>> = draft.pieces.iter().copied().map(Packed::Other).collect();
+        packed.extend(encoded.iter().map(Encoded::packed));
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let lease_ms = self.options.lease_min.as_millis() as u32;
+        let header = ObjectHeader { lease_ms, ..self.header(ObjectKind::Flush, log.slot) };
+        let (raw, pieces) = pack(header, &packed);
+        drop(packed);
+        let size = raw.len() as u64;
+        self.append(log, Bytes::from(raw), self.options.lease_min).await?;
+        let name = Name::Log(log.slot - 1);
+        {
+            let mut contents = self.contents.write();
+            contents.map.add_object(name, size);
+            for upload in &draft.uploads {
+                contents.map.add_object(Name::Data(self.id.epoch, upload.number), upload.size);
+            }
+            for piece in &pieces {
+                let of = match piece.object {
+                    0 => name,
+                    number => Name::Data(self.id.epoch, number),
+                };
+                contents.map.apply(piece, of);
+            }
+            contents.staging.settle(batch, &runs);
+            for upload in &draft.uploads {
+                contents.staging.settle(upload.batch, &upload.runs);
+            }
+        }
+        // What was just written is likely to be read.
+        for (piece, (_, bytes)) in pieces[draft.pieces.len()..].iter().zip(runs) {
+            self.frames.insert(name, piece.offset, bytes);
+        }
+        for Uploaded { number, runs, pieces, .. } in draft.uploads {
+            for (piece, (_, bytes)) in pieces.iter().zip(runs) {
+                self.frames.insert(Name::Data(self.id.epoch, number), piece.offset, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the uploads, and drafts the pieces. Moved parts come first: whatever was written
+    /// since then is newer.
+    async fn draft(&self, pending: Vec<Pending>) -> Result<Draft> {
+        let mut draft = Draft::default();
+        let (moved, rest): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(|work| matches!(work, Pending::Moved(..)));
+        for work in moved.into_iter().chain(rest) {
+            match work {
+                Pending::Discard(range) => draft.discard(range),
+                Pending::Data(upload) => {
+                    let upload = upload.finish().await?;
+                    draft.pieces.extend(&upload.pieces);
+                    draft.uploads.push(upload);
+                }
+                Pending::Moved(upload, parts) => {
+                    let upload = upload.finish().await?;
+                    let contents = self.contents.read();
+                    let still = |(_, part): &(&Piece, &Part)| contents.map.has(part);
+                    let pieces = upload.pieces.iter().zip(&parts).filter(still);
+                    draft.pieces.extend(pieces.map(|(piece, _)| *piece));
+                    drop(contents);
+                    draft.uploads.push(upload);
+                }
+            }
+        }
+        Ok(draft)
+    }
+
+    /// Creates the next log object.
+    async fn append(&self, log: &mut Log, raw: Bytes, lease: Duration) -> Result<()> {
+        let (name, size) = (log_name(log.slot), raw.len() as u64);
+        let begun = Instant::now();
+        match self.store.create(Request::PutLog, &name, raw).await? {
+            Created::Ours => {
+                log.slot += 1;
+                log.objects += 1;
+                log.bytes += size;
+                // The promise counts from when it was given, not from when it arrived.
+                (log.last, log.lease) = (begun, lease);
+                Ok(())
+            }
+            Created::Taken(raw) => Err(match unpack(&raw, &name, self.id.volume) {
+                Ok((by, _)) => self.fenced(&format!("opening {} ({name})", by.epoch)),
+                Err(damage) => damage,
+            }),
+        }
+    }
+
+    /// Renews the lease of an idle owner, if half of it is over. Each lease is twice as long as the
+    /// one before, so that an idle volume costs little.
+    pub(crate) async fn beat(self: &Arc<Shared>) -> Result<()> {
+        let mut log = self.log.lock().await;
+        self.may_write()?;
+        if log.last.elapsed() < log.lease / 2 {
+            return Ok(());
+        }
+        let lease = (log.lease * 2).min(self.options.lease_max);
+        let lease_ms = lease.as_millis() as u32;
+        let header = ObjectHeader { lease_ms, ..self.header(ObjectKind::Beat, log.slot) };
+        let (raw, _) = pack(header, &[]);
+        let size = raw.len() as u64;
+        let done = self.append(&mut log, Bytes::from(raw), lease).await;
+        done.map_err(|error| self.fail(error))?;
+        // Holds nothing: it is collected with the next manifest.
+        self.contents.write().map.add_object(Name::Log(log.slot - 1), size);
+        if log.objects >= self.options.log_objects_max {
+            let snapshot = Snapshot::take(self, &mut log);
+            let shared = self.clone();
+            self.runtime.spawn(async move { shared.publish(snapshot).await });
+        }
+        Ok(())
+    }
+
+    /// Time until a beat is due.
+    pub(crate) async fn until_beat(&self) -> Duration {
+        let log = self.log.lock().await;
+        (log.lease / 2).saturating_sub(log.last.elapsed())
+    }
+}

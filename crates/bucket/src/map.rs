@@ -1,0 +1,328 @@
+//! Which piece of which object holds which addresses, as of the log objects applied so far.
+
+use shoal_base::{Addr, Result};
+use shoal_format::Codec;
+use shoal_format::bucket::Name;
+use shoal_format::bucket::manifest::{Extent, ObjectEntry};
+use shoal_format::bucket::object::Piece;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+/// A piece in its object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The object.
+    pub name: Name,
+    /// Offset in it.
+    pub offset: u32,
+    /// Bytes as stored.
+    pub stored: u32,
+    /// Bytes, decoded.
+    pub decoded: u32,
+    pub codec: Codec,
+    pub checksum: u64,
+}
+
+/// A part of a piece, which holds a range of addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub addr: u64,
+    pub len: u32,
+    /// Bytes of the decoded piece before it.
+    pub skip: u32,
+    pub place: Place,
+}
+
+impl Part {
+    pub fn end(&self) -> u64 {
+        self.addr + u64::from(self.len)
+    }
+
+    /// The part of this part within a range.
+    fn within(&self, range: &Range<u64>) -> Part {
+        let (start, end) = (self.addr.max(range.start), self.end().min(range.end));
+        let skip = self.skip + (start - self.addr) as u32;
+        Part { addr: start, len: (end - start) as u32, skip, place: self.place }
+    }
+}
+
+struct Object {
+    size: u64,
+    /// Bytes of addresses that it holds.
+    live: u64,
+}
+
+/// The map.
+#[derive(Default)]
+pub(crate) struct Map {
+    parts: BTreeMap<u64, Part>,
+    objects: HashMap<Name, Object>,
+    /// Objects that hold nothing, and are to be deleted.
+    dead: BTreeSet<Name>,
+}
+
+impl Map {
+    /// Builds the map of a complete manifest.
+    pub fn from_manifest(objects: &[ObjectEntry], extents: &[Extent]) -> Map {
+        let mut map = Map::default();
+        objects.iter().for_each(|entry| map.add_object(entry.name(), u64::from(entry.size)));
+        for extent in extents {
+            // The decoder has checked the index.
+            let name = objects[extent.object as usize].name();
+            let Extent { offset, stored, decoded, codec, checksum, .. } = *extent;
+            let place = Place { name, offset, stored, decoded, codec, checksum };
+            map.insert(Part { addr: extent.addr.0, len: extent.len, skip: extent.skip, place });
+        }
+        map
+    }
+
+    /// Returns the tables of a complete manifest.
+    pub fn to_manifest(&self) -> (Vec<ObjectEntry>, Vec<Extent>) {
+        let mut names: Vec<Name> = self.objects.keys().copied().collect();
+        names.sort_unstable();
+        let entry = |name: &Name| ObjectEntry::of(*name, self.objects[name].size as u32);
+        let index: HashMap<Name, u32> =
+            names.iter().enumerate().map(|(n, name)| (*name, n as u32)).collect();
+        let extent = |part: &Part| {
+            let Place { name, offset, stored, decoded, codec, checksum } = part.place;
+            let (addr, len, skip, object) = (Addr(part.addr), part.len, part.skip, index[&name]);
+            Extent { addr, len, skip, decoded, stored, object, offset, codec, checksum }
+        };
+        (names.iter().map(entry).collect(), self.parts.values().map(extent).collect())
+    }
+
+    /// Adds an object, which holds nothing yet.
+    pub fn add_object(&mut self, name: Name, size: u64) {
+        self.objects.entry(name).or_insert_with(|| {
+            self.dead.insert(name);
+            Object { size, live: 0 }
+        });
+    }
+
+    /// Adds an object of which a log object names a piece that ends at byte `end`, or notes that it
+    /// is at least that long.
+    pub fn grow_object(&mut self, name: Name, end: u64) {
+        self.add_object(name, end);
+        if let Some(object) = self.objects.get_mut(&name) {
+            object.size = object.size.max(end);
+        }
+    }
+
+    /// Applies a piece of an object that was added; `name` is the object that has its bytes.
+    pub fn apply(&mut self, piece: &Piece, name: Name) {
+        let (start, len) = (piece.addr.0, piece.len);
+        self.remove(start..start + u64::from(len));
+        if !piece.is_discarded() {
+            let Piece { offset, stored, codec, checksum, .. } = *piece;
+            let place = Place { name, offset, stored, decoded: len, codec, checksum };
+            self.insert(Part { addr: start, len, skip: 0, place });
+        }
+    }
+
+    fn insert(&mut self, part: Part) {
+        if let Some(object) = self.objects.get_mut(&part.place.name) {
+            object.live += u64::from(part.len);
+            self.dead.remove(&part.place.name);
+        }
+        self.parts.insert(part.addr, part);
+    }
+
+    fn release(&mut self, part: &Part) {
+        if let Some(object) = self.objects.get_mut(&part.place.name) {
+            object.live -= u64::from(part.len);
+            if object.live == 0 {
+                self.dead.insert(part.place.name);
+            }
+        }
+    }
+
+    /// Removes a range of addresses.
+    pub fn remove(&mut self, range: Range<u64>) {
+        for part in self.find(range.clone()) {
+            self.parts.remove(&part.addr);
+            self.release(&part);
+            for rest in [part.addr..range.start, range.end..part.end()] {
+                if rest.start < rest.end {
+                    self.insert(part.within(&rest));
+                }
+            }
+        }
+    }
+
+    /// Returns the parts that overlap a range, as they are.
+    fn find(&self, range: Range<u64>) -> Vec<Part> {
+        let before = self.parts.range(..range.start).next_back().map(|(_, part)| *part);
+        let before = before.filter(|part| part.end() > range.start && !range.is_empty());
+        before.into_iter().chain(self.parts.range(range).map(|(_, part)| *part)).collect()
+    }
+
+    /// Returns the parts of a range, cut to it, in ascending order.
+    pub fn parts(&self, range: Range<u64>) -> Vec<Part> {
+        let parts = self.find(range.clone());
+        parts.iter().map(|part| part.within(&range)).collect()
+    }
+
+    /// Returns whether exactly this part is still in the map.
+    pub fn has(&self, part: &Part) -> bool {
+        self.parts.get(&part.addr) == Some(part)
+    }
+
+    /// The objects that hold nothing.
+    pub fn dead(&self) -> Vec<Name> {
+        self.dead.iter().copied().collect()
+    }
+
+    /// Forgets an object that holds nothing, after it was deleted.
+    pub fn forget(&mut self, name: Name) {
+        if self.dead.remove(&name) {
+            self.objects.remove(&name);
+        }
+    }
+
+    pub fn knows(&self, name: Name) -> bool {
+        self.objects.contains_key(&name)
+    }
+
+    /// Number of objects and of parts, and the bytes of the objects.
+    pub fn totals(&self) -> (usize, usize, u64) {
+        let bytes = self.objects.values().map(|object| object.size).sum();
+        (self.objects.len(), self.parts.len(), bytes)
+    }
+
+    /// Stored bytes of the parts in each object.
+    fn live_stored(&self) -> HashMap<Name, u64> {
+        let mut live: HashMap<Name, u64> = HashMap::new();
+        for Part { len, place, .. } in self.parts.values() {
+            let share = u64::from(*len) * u64::from(place.stored) / u64::from(place.decoded);
+            *live.entry(place.name).or_default() += share;
+        }
+        live
+    }
+
+    /// Chooses parts to move so that objects become free that hold little for their size: none while
+    /// less than `spare` of all stored bytes would be won; at most `max` bytes.
+    pub fn choose(&self, spare: f64, max: u64) -> Vec<Part> {
+        let live = self.live_stored();
+        let all: u64 = self.objects.values().map(|object| object.size).sum();
+        let used: u64 = live.values().sum();
+        if (all.saturating_sub(used)) as f64 <= all as f64 * spare {
+            return Vec::new();
+        }
+        let mut poor: Vec<(Name, u64, u64)> = live
+            .into_iter()
+            .filter_map(|(name, live)| Some((name, live, self.objects.get(&name)?.size)))
+            .filter(|(_, live, size)| (*live as f64) < *size as f64 * (1.0 - spare))
+            .collect();
+        poor.sort_unstable_by_key(|(name, live, size)| (live * 1000 / size.max(&1), *name));
+        let mut chosen = BTreeSet::new();
+        let mut bytes = 0;
+        for (name, live, _) in poor {
+            bytes += live;
+            if bytes > max && !chosen.is_empty() {
+                break;
+            }
+            chosen.insert(name);
+        }
+        self.parts.values().filter(|part| chosen.contains(&part.place.name)).copied().collect()
+    }
+}
+
+/// Checks that a piece fits a volume.
+pub(crate) fn check_piece(piece: &Piece, capacity: u64, name: &str) -> Result<()> {
+    let end = piece.addr.0 + u64::from(piece.len);
+    if end > capacity {
+        let rule = format!("a piece ends at byte {end} of {capacity}");
+        return Err(shoal_base::Error::corrupt(format!("object {name}"), None, rule));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPACE: u64 = 4096;
+
+    fn piece(addr: u64, len: u32, tag: u64) -> Piece {
+        Piece { stored: len, checksum: tag, ..Piece::discarded(Addr(addr), len) }
+    }
+
+    #[test]
+    fn an_object_is_dead_when_its_last_byte_is_replaced() {
+        let (one, two) = (Name::Log(1), Name::Data(1, 2));
+        let mut map = Map::default();
+        map.add_object(one, 100);
+        assert_eq!(map.dead(), [one], "nothing is in it yet");
+        map.apply(&piece(0, 50, 1), one);
+        map.apply(&piece(50, 50, 2), one);
+        assert_eq!(map.dead(), []);
+        map.add_object(two, 100);
+        map.apply(&piece(10, 80, 3), two);
+        assert_eq!(map.parts(0..100).len(), 3);
+        map.apply(&Piece::discarded(Addr(0), 10), one);
+        assert_eq!(map.dead(), []);
+        map.apply(&piece(90, 10, 4), two);
+        assert_eq!(map.dead(), [one]);
+        assert!(map.has(&map.parts(10..90)[0]) && !map.has(&map.parts(11..90)[0]));
+        map.forget(two);
+        map.forget(one);
+        assert!(map.knows(two) && !map.knows(one));
+    }
+
+    #[test]
+    fn poor_objects_are_chosen_when_enough_is_won() {
+        let mut map = Map::default();
+        for n in 0..10 {
+            map.add_object(Name::Log(n + 1), 100);
+            map.apply(&piece(n * 100, 100, 0), Name::Log(n + 1));
+        }
+        assert_eq!(map.choose(0.3, 1 << 20), []);
+        for n in 0..5 {
+            map.remove(n * 100..n * 100 + 80);
+        }
+        let chosen = map.choose(0.3, 1 << 20);
+        assert_eq!(chosen.len(), 5);
+        assert!(chosen.iter().all(|part| part.len == 20 && part.skip == 80));
+        assert_eq!(map.choose(0.3, 45).len(), 2);
+        assert_eq!(map.choose(0.5, 1 << 20), []);
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_piece_is_found_and_comes_back_from_a_manifest(
+            pieces in prop::collection::vec((0..SPACE, 1u32..600, any::<bool>()), 1..60),
+        ) {
+            let mut map = Map::default();
+            let mut model = vec![None; SPACE as usize];
+            for (n, (at, len, gone)) in pieces.into_iter().enumerate() {
+                let len = len.min((SPACE - at) as u32);
+                let name = Name::Log(n as u64 + 1);
+                map.add_object(name, u64::from(len));
+                let discarded = Piece::discarded(Addr(at), len);
+                map.apply(&if gone { discarded } else { piece(at, len, n as u64) }, name);
+                for byte in 0..u64::from(len) {
+                    model[(at + byte) as usize] = (!gone).then_some((n as u64, byte as u32));
+                }
+            }
+            let (objects, extents) = map.to_manifest();
+            let again = Map::from_manifest(&objects, &extents);
+            for map in [&map, &again] {
+                let mut found = vec![None; SPACE as usize];
+                for part in map.parts(0..SPACE) {
+                    for byte in 0..part.len {
+                        let at = (part.addr + u64::from(byte)) as usize;
+                        found[at] = Some((part.place.checksum, part.skip + byte));
+                    }
+                }
+                prop_assert_eq!(&found, &model);
+                let live: BTreeSet<u64> = model.iter().flatten().map(|(tag, _)| tag + 1).collect();
+                for object in &objects {
+                    let dead = map.dead().contains(&object.name());
+                    prop_assert_eq!(dead, !live.contains(&object.number));
+                }
+            }
+            prop_assert_eq!(again.to_manifest(), (objects, extents));
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Opening a volume: finding the newest manifest, replaying the log, and taking the volume over.
+//!
+//! | step | action | reason |
+//! | --- | --- | --- |
+//! | 1 | find the newest manifest, by a list and then by number | the list may lag; numbers have no gap |
+//! | 2 | read the complete manifest that it is or continues, then the log behind it, up to the first absent slot | |
+//! | 3 | to write: look for the owner, if the volume is not closed ([`owner_ended`]) | two nodes that are started at once must not take the volume from each other for ever |
+//! | 4 | create the next manifest, a claim; if its number is taken, begin again | its number is the epoch, and no other opening has it |
+//! | 5 | create a fence in the first absent slot of the log; if that is taken by an earlier epoch, apply it and try the next one | from here on no earlier owner can make anything durable |
+//! | 6 | look for a manifest behind the claim | somebody else may have come later: that one owns the volume |
+//!
+//! A reader does steps 1 and 2. What it sees is the volume after some flush.
+
+use crate::map::{Map, check_piece};
+use crate::manifests;
+use crate::requests::Request;
+use crate::shared::{Contents, Identity, Log, Manifests, Options};
+use crate::store::{Created, Store};
+use bytes::Bytes;
+use futures::future::join_all;
+use shoal_base::limits::SECTOR;
+use shoal_base::{Code, Error, Result};
+use shoal_format::bucket::manifest::{Body, Manifest, decode, encode};
+use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Piece, bytes_of, pack, unpack};
+use shoal_format::bucket::{Name, log_name, manifest_name, manifest_sequence};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Log objects read at once, at most.
+const WINDOW_MAX: u64 = 16;
+/// Openings that race for a claim give up after so many attempts.
+const CLAIMS_MAX: u32 = 16;
+/// Pause between two looks for signs of life of the owner.
+const LOOK: Duration = Duration::from_millis(250);
+/// Longest lease that is believed.
+const LEASE_MAX: Duration = Duration::from_secs(300);
+
+/// The state of a volume, as far as its manifests and its log tell.
+pub(crate) struct State {
+    /// Random number of the volume.
+    pub volume: u64,
+    pub capacity: u64,
+    /// No piece in the log ends behind it.
+    bound: u64,
+    pub map: Map,
+    /// Number of the newest manifest.
+    pub newest: u64,
+    /// Number of the newest complete one; 0: there is none yet.
+    pub complete: u64,
+    /// First slot that is not in that one.
+    pub log_next: u64,
+    /// First absent slot.
+    pub slot: u64,
+    /// The newest opening that wrote a claim.
+    pub epoch: u64,
+    /// The opening that wrote the last log object.
+    log_epoch: u64,
+    /// The owner has closed the volume.
+    pub closed: bool,
+    /// Lease in the last log object.
+    pub lease: Duration,
+}
+
+/// Returns the number of the newest manifest; `None`: there is none.
+async fn newest(store: &Store) -> Result<Option<u64>> {
+    let listed = store.list("manifest", usize::MAX).await?;
+    let listed = listed.iter().filter_map(|(name, _)| manifest_sequence(name)).max();
+    let there = async |sequence: u64| {
+        store.get_range(&manifest_name(sequence), 0..1).await.map(|found| found.is_some())
+    };
+    let mut low = listed.unwrap_or(0);
+    // Everything up to `low` is there; look further in growing steps, then halve.
+    let mut step = 1;
+    while there(low + step).await? {
+        low += step;
+        step *= 2;
+    }
+    let mut high = low + step;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        match there(middle).await? {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    Ok((low > 0).then_some(low))
+}
+
+async fn manifest(store: &Store, sequence: u64) -> Result<Manifest> {
+    let name = manifest_name(sequence);
+    let Some(raw) = store.get(&name).await? else {
+        let rule = "is not in the bucket, and newer ones are";
+        return Err(Error::corrupt(format!("object {name}"), None, rule));
+    };
+    decode(&raw, sequence)
+}
+
+/// Reads the newest state; `None`: there is no volume.
+pub(crate) async fn load(store: &Store) -> Result<Option<State>> {
+    // A complete manifest may be superseded between finding and reading it.
+    for _ in 0..CLAIMS_MAX {
+        let Some(number) = newest(store).await? else { return Ok(None) };
+        let found = manifest(store, number).await?;
+        let complete = match &found.body {
+            Body::Complete(..) => found.clone(),
+            Body::Claim(_) if found.header.base == 0 => {
+                return replay(store, empty(&found)).await.map(Some);
+            }
+            Body::Claim(_) => manifest(store, found.header.base).await?,
+            Body::Superseded => continue,
+        };
+        let Body::Complete(objects, extents) = &complete.body else { continue };
+        let (at, by) = (&complete.header, &found.header);
+        // A claim may come with another size: that of a volume that overwrites this one.
+        let mut map = Map::from_manifest(objects, extents);
+        map.remove(by.capacity..u64::MAX);
+        let state = State {
+            volume: at.volume,
+            capacity: by.capacity,
+            bound: at.capacity.max(by.capacity),
+            map,
+            newest: number,
+            complete: at.sequence,
+            log_next: at.log_next,
+            slot: at.log_next,
+            epoch: at.epoch.max(by.epoch),
+            log_epoch: at.epoch,
+            closed: at.closed == 1 && at.sequence == number,
+            lease: LEASE_MAX.min(Duration::from_secs(60)),
+        };
+        return replay(store, state).await.map(Some);
+    }
+    let message = format!("{}: its manifests change all the time", store.name);
+    Err(Error::refused(Code::Busy, message))
+}
+
+fn empty(claim: &Manifest) -> State {
+    State {
+        volume: claim.header.volume,
+        capacity: claim.header.capacity,
+        bound: claim.header.capacity,
+        map: Map::default(),
+        newest: claim.header.sequence,
+        complete: 0,
+        log_next: 1,
+        slot: 1,
+        epoch: claim.header.epoch,
+        log_epoch: 0,
+        closed: false,
+        lease: Duration::from_secs(60),
+    }
+}
+
+/// Applies the log up to the first absent slot.
+async fn replay(store: &Store, mut state: State) -> Result<State> {
+    let mut window = 1;
+    loop {
+        let names: Vec<String> = (state.slot..state.slot + window).map(log_name).collect();
+        for found in join_all(names.iter().map(|name| store.get(name))).await {
+            let Some(raw) = found? else { return Ok(state) };
+            state.apply(&raw)?;
+        }
+        window = (window * 2).min(WINDOW_MAX);
+    }
+}
+
+impl State {
+    /// Returns the state for a volume of another size that overwrites this one.
+    pub fn emptied(mut self, capacity: u64) -> State {
+        self.map.remove(0..u64::MAX);
+        State { capacity, bound: self.bound.max(capacity), ..self }
+    }
+
+    /// Applies the object in the next slot.
+    fn apply(&mut self, raw: &Bytes) -> Result<()> {
+        let text = log_name(self.slot);
+        let (header, pieces) = unpack(raw, &text, self.volume)?;
+        let bad = |rule: String| Err(Error::corrupt(format!("object {text}"), None, rule));
+        if header.sequence != self.slot || header.kind == ObjectKind::Data {
+            return bad(format!("is {:?} of slot {}", header.kind, header.sequence));
+        }
+        if header.epoch < self.log_epoch {
+            return bad(format!("is of opening {}, after {}", header.epoch, self.log_epoch));
+        }
+        self.closed = false;
+        self.log_epoch = header.epoch;
+        self.epoch = self.epoch.max(header.epoch);
+        self.lease = Duration::from_millis(u64::from(header.lease_ms)).min(LEASE_MAX);
+        if header.kind != ObjectKind::Fence {
+            self.map.add_object(Name::Log(self.slot), header.length);
+        }
+        for piece in &pieces {
+            check_piece(piece, self.bound, &text)?;
+            let name = self.object_of(&header, piece, raw, &text)?;
+            self.map.apply(piece, name);
+        }
+        self.slot += 1;
+        Ok(())
+    }
+
+    /// Returns the object that has the bytes of a piece.
+    fn object_of(
+        &mut self,
+        header: &ObjectHeader,
+        piece: &Piece,
+        raw: &Bytes,
+        text: &str,
+    ) -> Result<Name> {
+        if piece.is_discarded() {
+            return Ok(Name::Log(self.slot));
+        }
+        if piece.object == 0 {
+            bytes_of(piece, raw, text)?;
+            return Ok(Name::Log(self.slot));
+        }
+        let name = Name::Data(header.epoch, piece.object);
+        let end = u64::from(piece.offset) + u64::from(piece.stored);
+        self.map.grow_object(name, end);
+        Ok(name)
+    }
+}
+
+/// A volume opened for writing.
+pub(crate) struct Owned {
+    pub id: Identity,
+    pub capacity: u64,
+    pub contents: Contents,
+    pub log: Log,
+    pub manifests: Manifests,
+}
+
+/// Creates the volume of an empty prefix: its first manifest, a claim.
+pub(crate) async fn create(
+    store: &Store,
+    capacity: u64,
+    owner: &[u8],
+    options: &Options,
+) -> Result<Owned> {
+    let id = Identity { volume: random()?, epoch: 1, writer: random()? };
+    let raw = encode(manifests::header(&id, 1, capacity), &Body::Claim(owner.to_vec()));
+    match store.create(Request::PutManifest, &manifest_name(1), Bytes::from(raw)).await? {
+        Created::Ours => {}
+        Created::Taken(_) => {
+            let message = format!(
+                "{}: a volume is there; --force overwrites it, another prefix keeps it",
+                store.name
+            );
+            return Err(Error::refused(Code::Exists, message));
+        }
+    }
+    let Some(state) = load(store).await? else { return Err(lost(store)) };
+    if state.newest != 1 {
+        return Err(lost(store));
+    }
+    fence(store, state, id, options).await
+}
+
+/// Takes a volume over that `state` describes; begins again if it changes meanwhile.
+pub(crate) async fn take(
+    store: &Store,
+    mut state: State,
+    owner: &[u8],
+    options: &Options,
+) -> Result<Owned> {
+    for _ in 0..CLAIMS_MAX {
+        if !options.force && !state.closed {
+            state = owner_ended(store, state, options).await?;
+        }
+        state.capacity = state.capacity.max(options.capacity_min.next_multiple_of(SECTOR));
+        let sequence = state.newest + 1;
+        let id = Identity { volume: state.volume, epoch: sequence, writer: random()? };
+        let mut header = manifests::header(&id, sequence, state.capacity);
+        header.base = state.complete;
+        let raw = Bytes::from(encode(header, &Body::Claim(owner.to_vec())));
+        match store.create(Request::PutManifest, &manifest_name(sequence), raw).await? {
+            Created::Ours => return fence(store, state, id, options).await,
+            Created::Taken(_) => state = load(store).await?.ok_or_else(|| lost(store))?,
+        }
+    }
+    Err(lost(store))
+}
+
+async fn fence(store: &Store, mut state: State, id: Identity, options: &Options) -> Result<Owned> {
+    loop {
+        let lease_ms = options.lease_min.as_millis() as u32;
+        let Identity { volume, epoch, writer } = id;
+        let (kind, sequence, count, length) = (ObjectKind::Fence, state.slot, 0, 0);
+        let header =
+            ObjectHeader { kind, volume, epoch, writer, sequence, count, lease_ms, length };
+        let (raw, _) = pack(header, &[]);
+        let name = log_name(state.slot);
+        match store.create(Request::PutLog, &name, Bytes::from(raw)).await? {
+            Created::Ours => break,
+            Created::Taken(raw) => {
+                let (by, _) = unpack(&raw, &name, volume)?;
+                if by.epoch > epoch {
+                    return Err(lost(store));
+                }
+                state.apply(&raw)?;
+            }
+        }
+    }
+    // Numbers have no gap: a later claim would be the next one.
+    if store.get_range(&manifest_name(id.epoch + 1), 0..1).await?.is_some() {
+        return Err(lost(store));
+    }
+    let (complete, log_next) = (state.complete, state.log_next);
+    let old = if complete == 0 { Vec::new() } else { vec![complete] };
+    Ok(Owned {
+        id,
+        capacity: state.capacity,
+        contents: Contents { map: state.map, ..Contents::default() },
+        log: Log {
+            slot: state.slot + 1,
+            objects: state.slot + 1 - log_next,
+            bytes: 0,
+            last: Instant::now(),
+            lease: options.lease_min,
+        },
+        manifests: Manifests { next: id.epoch + 1, log_next, old, closed: false },
+    })
+}
+
+/// Waits until it is known whether the owner of a volume that was not closed still works. Returns
+/// the state as it is then.
+///
+/// # Errors
+/// Busy: it does.
+async fn owner_ended(store: &Store, state: State, options: &Options) -> Result<State> {
+    let Ok(claim) = manifest(store, state.epoch).await else { return Ok(state) };
+    let Body::Claim(raw) = &claim.body else { return Ok(state) };
+    let owner = shoal_device::owner::describe(raw);
+    let busy = || {
+        let (store, owner) = (&store.name, &owner);
+        let message = format!(
+            "{store}: is in use by {owner}; unmount it there, or take it over with --force, which \
+             makes that process read-only"
+        );
+        Err(Error::refused(Code::Busy, message))
+    };
+    match shoal_device::owner::runs(raw) {
+        Some(false) => return Ok(state),
+        Some(true) => return busy(),
+        None => {}
+    }
+    let wait = state.lease + state.lease / 4 + LOOK;
+    (options.notice)(&format!(
+        "{}: was not closed by {owner}; waiting {} s for signs of life",
+        store.name,
+        wait.as_secs() + 1
+    ));
+    let begun = Instant::now();
+    while begun.elapsed() < wait {
+        tokio::time::sleep(LOOK).await;
+        let log = store.get_range(&log_name(state.slot), 0..1).await?;
+        let next = store.get_range(&manifest_name(state.newest + 1), 0..1).await?;
+        if log.is_some() || next.is_some() {
+            return busy();
+        }
+    }
+    Ok(state)
+}
+
+fn lost(store: &Store) -> Error {
+    let message = format!("{}: another process opened the volume at the same time", store.name);
+    Error::refused(Code::Busy, message)
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(8) => Ok(u64::from_le_bytes(bytes)),
+        _ => Err(Error::refused(Code::Io, "the system has no random numbers")),
+    }
+}

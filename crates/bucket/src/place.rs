@@ -1,0 +1,165 @@
+//! URLs of buckets: `s3://bucket/prefix`, `gs://`, `az://`, and `file:///directory` for tests.
+//!
+//! Credentials and everything else come from the usual environment variables (`AWS_ACCESS_KEY_ID`,
+//! `AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and their
+//! like), or, on machines of a provider, from its metadata service.
+
+use crate::failure::reason;
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ClientOptions, Error as StoreError, ObjectStore, RetryConfig};
+use shoal_base::{Code, Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Schemes of URLs.
+pub const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
+
+/// Longest time for one request, with all bytes of an object.
+const REQUEST_MAX: Duration = Duration::from_secs(60);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Returns whether this names a bucket and not a file: it starts with a scheme and `://`.
+pub fn is_bucket(name: &[u8]) -> bool {
+    SCHEMES.iter().any(|scheme| {
+        name.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://"))
+    })
+}
+
+/// A place for a volume: a store, and a prefix in it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) prefix: Path,
+    pub(crate) name: String,
+}
+
+impl Place {
+    /// Makes a place in a store of the caller's, for tests and for stores without a URL.
+    pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str, name: &str) -> Place {
+        Place { objects, prefix: Path::from(prefix), name: name.to_owned() }
+    }
+
+    /// Parses a URL, and takes the rest from the environment. Sends no request.
+    ///
+    /// # Errors
+    /// Invalid: not such a URL, or variables are missing or wrong.
+    pub fn parse(url: &str) -> Result<Place> {
+        let bad = |why: String| Error::refused(Code::Invalid, format!("{url}: {why}"));
+        let form = "must be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
+                    file:///DIRECTORY";
+        let url_trimmed = url.trim_end_matches('/');
+        let (scheme, rest) = url_trimmed.split_once("://").ok_or_else(|| bad(form.into()))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if (bucket.is_empty()) != (scheme == "file") || rest.is_empty() {
+            return Err(bad(form.into()));
+        }
+        if prefix.split('/').any(|part| part == "." || part == "..") {
+            return Err(bad("its prefix has dots for a name".into()));
+        }
+        let built = match scheme {
+            "s3" => s3(bucket),
+            "gs" => google(bucket),
+            "az" => azure(bucket),
+            "file" => return directory(url, prefix),
+            _ => return Err(bad(form.into())),
+        };
+        let objects = built.map_err(|error| bad(reason(&error)))?;
+        let prefix = Path::parse(prefix).map_err(|error| bad(reason(&error)))?;
+        Ok(Place { objects, prefix, name: url_trimmed.to_owned() })
+    }
+
+    /// The URL.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The cryptography of TLS, chosen once for the process.
+fn choose_provider() {
+    // Fails if there is one: then that one is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn client() -> ClientOptions {
+    choose_provider();
+    ClientOptions::new().with_timeout(REQUEST_MAX).with_connect_timeout(CONNECT_MAX)
+}
+
+/// Shoal repeats requests itself: only it can tell a lost race from a reply that was lost.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 1, retry_timeout: REQUEST_MAX, ..RetryConfig::default() }
+}
+
+fn s3(bucket: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok());
+    let plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_client_options(client().with_allow_http(plain))
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_retry(no_retries());
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    Ok(Arc::new(builder.build()?))
+}
+
+fn google(bucket: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    let builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(bucket)
+        .with_client_options(client())
+        .with_retry(no_retries());
+    Ok(Arc::new(builder.build()?))
+}
+
+fn azure(container: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    let builder = MicrosoftAzureBuilder::from_env()
+        .with_container_name(container)
+        .with_client_options(client())
+        .with_retry(no_retries());
+    Ok(Arc::new(builder.build()?))
+}
+
+/// A bucket in a directory, of this machine's programs alone.
+fn directory(url: &str, path: &str) -> Result<Place> {
+    let path = format!("/{path}");
+    let at = |why: String| Error::refused(Code::NotFound, format!("{url}: {why}"));
+    if !std::path::Path::new(&path).is_dir() {
+        return Err(at(format!("there is no directory {path}; create it first")));
+    }
+    let objects = LocalFileSystem::new_with_prefix(&path).map_err(|error| at(reason(&error)))?;
+    // A flush must be durable.
+    let objects = Arc::new(objects.with_fsync(true));
+    Ok(Place { objects, prefix: Path::default(), name: format!("file://{path}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_buckets_are_told_from_paths() {
+        for url in ["s3://b/p", "gs://b", "az://c/p", "file:///tmp"] {
+            assert!(is_bucket(url.as_bytes()), "{url}");
+        }
+        for path in ["s3:/b", "s3", "/s3://b", "http://b/p", "vol.img:/a"] {
+            assert!(!is_bucket(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn urls_that_say_nothing_are_refused() {
+        for url in ["s3://", "s3:///p", "file://host/dir", "ftp://b/p", "s3://b/../p", "nonsense"] {
+            let said = Place::parse(url).expect_err(url).to_string();
+            assert!(said.starts_with(url), "{said}");
+        }
+        let said = Place::parse("file:///not/there").expect_err("no directory").to_string();
+        assert!(said.contains("create it first"), "{said}");
+    }
+}

@@ -1,0 +1,94 @@
+//! A test of a store: of many writers that create the same object at once, exactly one may succeed.
+//!
+//! Everything else rests on that. Stores are known that ignore the condition, or check it and then
+//! write in two steps.
+
+use crate::failure::{failed, is_taken};
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::stream::{StreamExt, iter};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use shoal_base::{Code, Error, Result};
+use std::sync::Arc;
+
+/// Extent of the test.
+#[derive(Clone, Copy, Debug)]
+pub struct Race {
+    /// Writers of each object.
+    pub writers: u32,
+    /// Objects.
+    pub keys: u32,
+}
+
+impl Race {
+    /// A thousand objects with 64 writers each.
+    pub const FULL: Race = Race { writers: 64, keys: 1000 };
+    /// A test that takes a second.
+    pub const SHORT: Race = Race { writers: 16, keys: 20 };
+}
+
+/// Objects that are raced for at once.
+const AT_ONCE: usize = 2;
+
+/// Runs the test below a prefix, and removes its objects. `done` is told the number of objects
+/// tested.
+///
+/// # Errors
+/// `NotSupported`: two writers created the same object, or one that was told it had did not.
+pub(crate) async fn race(
+    objects: Arc<dyn ObjectStore>,
+    prefix: &Path,
+    store: &str,
+    extent: Race,
+    done: impl Fn(u64),
+) -> Result<()> {
+    let mut results = iter(0..extent.keys)
+        .map(|key| one(&*objects, prefix.clone().join("race").join(format!("{key:06}")), store, extent))
+        .buffer_unordered(AT_ONCE);
+    let mut tested = 0;
+    while let Some(result) = results.next().await {
+        result?;
+        tested += 1;
+        done(tested);
+    }
+    Ok(())
+}
+
+async fn one(objects: &dyn ObjectStore, path: Path, store: &str, extent: Race) -> Result<()> {
+    let content = |writer: u32| Bytes::from(format!("writer {writer} of {}", extent.writers));
+    let put = |writer: u32| {
+        let path = &path;
+        let payload = PutPayload::from_bytes(content(writer));
+        async move { objects.put_opts(path, payload, PutMode::Create.into()).await }
+    };
+    let outcomes = join_all((0..extent.writers).map(put)).await;
+    let found = objects.get(&path).await.map_err(|e| failed(store, "reading", path.as_ref(), &e))?;
+    let found = found.bytes().await.map_err(|e| failed(store, "reading", path.as_ref(), &e))?;
+    let mut winners = Vec::new();
+    for (writer, outcome) in (0..extent.writers).zip(outcomes) {
+        match outcome {
+            Ok(_) => winners.push(writer),
+            // Busy stores refuse some; the reply of a request that was carried out may be lost.
+            Err(error) if is_taken(&error) || matches!(error, StoreError::Generic { .. }) => {}
+            Err(error) => return Err(failed(store, "creating", path.as_ref(), &error)),
+        }
+    }
+    objects.delete(&path).await.map_err(|e| failed(store, "deleting", path.as_ref(), &e))?;
+    let right = match winners[..] {
+        [] => (0..extent.writers).any(|writer| content(writer) == found),
+        [winner] => content(winner) == found,
+        _ => false,
+    };
+    if right {
+        return Ok(());
+    }
+    let message = format!(
+        "{store}: {} of {} writers were told that they alone had created {path}: this store does not \
+         keep the condition If-None-Match, and a volume in it would be destroyed by the second mount; \
+         use another store",
+        winners.len(),
+        extent.writers
+    );
+    Err(Error::refused(Code::NotSupported, message))
+}

@@ -1,0 +1,108 @@
+//! Reading: staged bytes first, then pieces of objects, from memory or from the store.
+
+use crate::frames::Wanted;
+use crate::map::{Part, Place};
+use crate::shared::Shared;
+use bytes::Bytes;
+use futures::future::join_all;
+use shoal_base::Result;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Shared {
+    /// Fills `buf` from byte `offset`. Bytes never written read as zero.
+    pub(crate) fn read(self: &Arc<Shared>, buf: &mut [u8], offset: u64) -> Result<()> {
+        let parts = self.copy_staged(buf, offset);
+        let mut missing = Vec::new();
+        for part in parts {
+            match self.frames.get(&part.place) {
+                Some(piece) => copy(&part, &piece, buf, offset),
+                None => missing.push(part),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let pieces = self.runtime.wait(self.pieces(&missing))?;
+        for (part, bytes) in missing.iter().zip(pieces) {
+            let at = (part.addr - offset) as usize;
+            buf[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    /// Copies what is staged, zeroes the rest, and returns the parts that hold it.
+    fn copy_staged(&self, buf: &mut [u8], offset: u64) -> Vec<Part> {
+        buf.fill(0);
+        let range = offset..offset + buf.len() as u64;
+        let contents = self.contents.read();
+        let mut gaps = Vec::new();
+        let found = |addr: u64, bytes: &[u8]| {
+            let at = (addr - offset) as usize;
+            buf[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        contents.staging.read(range, found, |gap| gaps.push(gap));
+        gaps.into_iter().flat_map(|gap| contents.map.parts(gap)).collect()
+    }
+
+    /// Returns the bytes of parts, from memory or from the store.
+    pub(crate) async fn pieces(self: &Arc<Shared>, parts: &[Part]) -> Result<Vec<Bytes>> {
+        let mut have: HashMap<_, Bytes> = HashMap::new();
+        loop {
+            let key = |place: &Place| (place.name, place.offset);
+            let mut places: Vec<Place> = Vec::new();
+            for Part { place, .. } in parts {
+                if have.contains_key(&key(place)) {
+                    continue;
+                }
+                match self.frames.get(place) {
+                    Some(bytes) => drop(have.insert(key(place), bytes)),
+                    None => places.push(*place),
+                }
+            }
+            if places.is_empty() {
+                break;
+            }
+            let arrived = self.start(self.frames.want(&mut places)).await.arrive().await?;
+            have.extend(arrived);
+        }
+        let slice = |part: &Part| {
+            let from = part.skip as usize;
+            have[&(part.place.name, part.place.offset)].slice(from..from + part.len as usize)
+        };
+        Ok(parts.iter().map(slice).collect())
+    }
+
+    /// Starts the requests for wanted pieces.
+    async fn start(self: &Arc<Shared>, mut wanted: Wanted) -> Wanted {
+        let requests = std::mem::take(&mut wanted.requests);
+        let fetch = |request| {
+            let shared = self.clone();
+            self.runtime.spawn(async move { shared.frames.fetch(&shared.store, request).await })
+        };
+        let tasks: Vec<_> = requests.into_iter().map(fetch).collect();
+        join_all(tasks).await;
+        wanted
+    }
+
+    /// Starts to read a range that will be wanted.
+    pub(crate) fn will_read(self: &Arc<Shared>, range: Range<u64>) {
+        let mut places: Vec<Place> =
+            self.contents.read().map.parts(range).iter().map(|part| part.place).collect();
+        places.retain(|place| self.frames.get(place).is_none());
+        if places.is_empty() {
+            return;
+        }
+        let wanted = self.frames.want(&mut places);
+        for request in wanted.requests {
+            let shared = self.clone();
+            self.runtime.spawn(async move { shared.frames.fetch(&shared.store, request).await });
+        }
+    }
+}
+
+fn copy(part: &Part, piece: &Bytes, buf: &mut [u8], offset: u64) {
+    let (at, from, len) = ((part.addr - offset) as usize, part.skip as usize, part.len as usize);
+    buf[at..at + len].copy_from_slice(&piece[from..from + len]);
+}

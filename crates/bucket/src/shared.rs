@@ -1,0 +1,217 @@
+//! The state of an open volume in a bucket, shared by the threads that use it and the tasks that
+//! write it.
+//!
+//! Locks, in the order in which they are taken: `log`, `manifests`, `contents`. The first two are
+//! held across requests, `contents` never.
+
+use crate::frames::Frames;
+use crate::map::{Map, Part};
+use crate::runtime::Runtime;
+use crate::staging::Staging;
+use crate::store::{Limits, Store};
+use crate::upload::Upload;
+use parking_lot::RwLock;
+use shoal_base::{Code, Error, Result};
+use shoal_format::Compression;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::time::Instant;
+
+/// Options of an open volume.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Limits of requests.
+    pub limits: Limits,
+    /// Codec of pieces.
+    pub compression: Compression,
+    /// Bytes of pieces kept in memory.
+    pub cache_bytes: u64,
+    /// Dirty bytes above which data objects are made without waiting for a flush.
+    pub staged_max: u64,
+    /// A manifest is written after so many log objects,
+    pub log_objects_max: u64,
+    /// or after so many bytes of them.
+    pub log_bytes_max: u64,
+    /// Time for which an object stays that a manifest does not need any more, for readers of an older
+    /// one.
+    pub grace: Duration,
+    /// Time within which the owner writes the next log object, while it writes.
+    pub lease_min: Duration,
+    /// The same of an idle owner.
+    pub lease_max: Duration,
+    /// Share of the stored bytes that may be of no use before they are collected.
+    pub spare: f64,
+    /// Take the volume over whoever owns it. The owner becomes read-only, and loses what it has not
+    /// flushed.
+    pub force: bool,
+    /// Make the address space at least so many bytes large.
+    pub capacity_min: u64,
+    /// Called with messages for the user while the open waits.
+    pub notice: fn(&str),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            limits: Limits::default(),
+            compression: Compression::zstd(1).unwrap_or(Compression::NONE),
+            cache_bytes: 256 << 20,
+            staged_max: 16 << 20,
+            log_objects_max: 64,
+            log_bytes_max: 64 << 20,
+            grace: Duration::from_secs(60),
+            lease_min: Duration::from_secs(4),
+            lease_max: Duration::from_secs(60),
+            spare: 0.3,
+            force: false,
+            capacity_min: 0,
+            notice: |notice| tracing::warn!("{notice}"),
+        }
+    }
+}
+
+/// The opening that writes, and its volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Identity {
+    /// Random number of the volume in the bucket.
+    pub volume: u64,
+    /// Sequence number of its claim; 0 of a reader.
+    pub epoch: u64,
+    /// Random number of the opening.
+    pub writer: u64,
+}
+
+/// Work for the next log object, in the order in which it was asked for.
+pub(crate) enum Pending {
+    /// A data object.
+    Data(Upload),
+    /// A discarded range.
+    Discard(Range<u64>),
+    /// A data object with copies of these parts, one piece each, to be used where they are still in
+    /// the map.
+    Moved(Upload, Vec<Part>),
+}
+
+/// The bytes of the volume.
+#[derive(Default)]
+pub(crate) struct Contents {
+    pub map: Map,
+    pub staging: Staging,
+    pub pending: Vec<Pending>,
+}
+
+/// The end of the log.
+pub(crate) struct Log {
+    /// Slot of the next object.
+    pub slot: u64,
+    /// Objects and bytes since the newest manifest.
+    pub objects: u64,
+    pub bytes: u64,
+    /// Time of the last object.
+    pub last: Instant,
+    /// The lease that it promised.
+    pub lease: Duration,
+}
+
+/// The end of the manifests.
+pub(crate) struct Manifests {
+    /// Sequence number of the next one.
+    pub next: u64,
+    /// First slot that is not in the newest complete one.
+    pub log_next: u64,
+    /// Complete ones that are to be superseded.
+    pub old: Vec<u64>,
+    /// The volume is closed: nothing is written any more.
+    pub closed: bool,
+}
+
+/// See the head of the file.
+pub(crate) struct Shared {
+    pub runtime: Runtime,
+    pub store: Store,
+    pub id: Identity,
+    pub capacity: u64,
+    pub options: Options,
+    pub contents: RwLock<Contents>,
+    pub frames: Frames,
+    pub log: Mutex<Log>,
+    pub manifests: Mutex<Manifests>,
+    /// Number of the next data object.
+    pub data_number: AtomicU64,
+    /// Number of the next batch of sealed runs.
+    pub batch: AtomicU64,
+    /// Bytes of data objects that the store does not have yet.
+    pub uploading: AtomicU64,
+    pub uploaded: Notify,
+    pub upload_slots: Semaphore,
+    failure: OnceLock<Error>,
+}
+
+/// Data objects that are uploaded at once.
+const UPLOADS: usize = 8;
+
+impl Shared {
+    pub fn new(
+        runtime: Runtime,
+        store: Store,
+        id: Identity,
+        capacity: u64,
+        options: Options,
+        contents: Contents,
+        slots: (Log, Manifests),
+    ) -> Shared {
+        let frames = Frames::new(options.cache_bytes);
+        Shared {
+            runtime,
+            store,
+            id,
+            capacity,
+            options,
+            contents: RwLock::new(contents),
+            frames,
+            log: Mutex::new(slots.0),
+            manifests: Mutex::new(slots.1),
+            data_number: AtomicU64::new(1),
+            batch: AtomicU64::new(1),
+            uploading: AtomicU64::new(0),
+            uploaded: Notify::new(),
+            upload_slots: Semaphore::new(UPLOADS),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// Returns whether this is a reader.
+    pub fn is_reader(&self) -> bool {
+        self.id.epoch == 0
+    }
+
+    /// Fails if nothing may be written any more.
+    pub fn may_write(&self) -> Result<()> {
+        match self.failure.get() {
+            Some(failure) => Err(failure.clone()),
+            None if self.is_reader() => {
+                let message = format!("{}: is open for reading", self.store.name);
+                Err(Error::refused(Code::ReadOnly, message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses all further writes, for this reason. Returns the first reason.
+    pub fn fail(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| error).clone()
+    }
+
+    /// The error of an owner that found an object of another one in its place.
+    pub fn fenced(&self, by: &str) -> Error {
+        let store = &self.store.name;
+        let message = format!(
+            "{store}: {by} has taken the volume over; nothing is written by this process any more. \
+             What it had flushed is in the volume: unmount, and mount it again"
+        );
+        Error::refused(Code::ReadOnly, message)
+    }
+}

@@ -1,0 +1,270 @@
+//! A volume's address space in a bucket in memory: what was flushed is there for whoever comes next,
+//! and only one process writes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use shoal_base::Code;
+use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Race, Request, Runtime};
+use shoal_device::Device;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CAPACITY: u64 = 1 << 40;
+const CREATE: CreateOptions =
+    CreateOptions { capacity: CAPACITY, overwrite: false, race: None, progress: |_| {} };
+
+fn options() -> Options {
+    Options { grace: Duration::ZERO, force: true, ..Options::default() }
+}
+
+fn place() -> (Arc<InMemory>, Place) {
+    let store = Arc::new(InMemory::new());
+    (store.clone(), Place::new(store, "a/volume", "memory"))
+}
+
+fn create(place: &Place, options: Options) -> BucketDevice {
+    BucketDevice::create(place, &CREATE, options, Runtime::start().unwrap()).unwrap()
+}
+
+fn open(place: &Place) -> BucketDevice {
+    BucketDevice::open(place, options(), Runtime::start().unwrap()).unwrap()
+}
+
+fn read(device: &dyn Device, at: u64, len: usize) -> Vec<u8> {
+    let mut back = vec![0xee; len];
+    device.read_at(&mut back, at).unwrap();
+    back
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+/// Names in the bucket.
+fn names(store: &InMemory) -> Vec<String> {
+    let runtime = Runtime::start().unwrap();
+    let list = store.list(None);
+    let found: Vec<_> = runtime.wait(futures::TryStreamExt::try_collect(list)).unwrap();
+    let found: Vec<object_store::ObjectMeta> = found;
+    found.into_iter().map(|object| object.location.to_string()).collect()
+}
+
+#[test]
+fn what_was_flushed_is_there_after_a_crash_and_the_rest_is_not() {
+    let (_, place) = place();
+    let device = create(&place, options());
+    let data = noise(3_000_000, 1);
+    device.write_at(&data, 5000).unwrap();
+    assert_eq!(read(&device, 4990, 20)[..10], [0; 10]);
+    assert!(read(&device, 5000, data.len()) == data, "staged bytes");
+    device.flush().unwrap();
+    assert!(read(&device, 5000, data.len()) == data, "flushed bytes");
+    device.write_at(&[7; 10], 6000).unwrap();
+    assert_eq!(read(&device, 5999, 12)[1..11], [7; 10]);
+    drop(device);
+
+    let device = open(&place);
+    assert!(read(&device, 5000, data.len()) == data, "as of the flush");
+    device.write_at(&[8; 10], 6000).unwrap();
+    device.flush().unwrap();
+    device.close().unwrap();
+
+    let reader = BucketDevice::read_only(&place, options(), Runtime::start().unwrap()).unwrap();
+    assert_eq!(read(&reader, 6000, 10), [8; 10]);
+    assert_eq!(read(&reader, 6010, 100), data[1010..1110]);
+    assert!(reader.read_only() && reader.write_at(&[1], 0).is_err());
+    assert_eq!(read(&reader, CAPACITY - 10, 10), [0; 10]);
+    assert!(reader.read_at(&mut [0; 11], CAPACITY - 10).is_err());
+}
+
+#[test]
+fn a_flush_is_one_request_and_one_of_nothing_is_none() {
+    let (_, place) = place();
+    let device = create(&place, options());
+    let before = device.counted();
+    for n in 0..10u64 {
+        device.write_at(&noise(5000, n), n * 1_000_000).unwrap();
+        device.flush().unwrap();
+        device.flush().unwrap();
+    }
+    let after = device.counted();
+    assert_eq!(after.of(Request::PutLog) - before.of(Request::PutLog), 10);
+    assert_eq!(after.of(Request::PutData) + after.of(Request::Get), before.of(Request::Get));
+}
+
+#[test]
+fn many_bytes_go_out_before_the_flush_as_objects_of_their_own() {
+    let (store, place) = place();
+    let device = create(&place, options());
+    let data = noise(40 << 20, 2);
+    for (n, part) in data.chunks(1 << 20).enumerate() {
+        device.write_at(part, (n as u64) << 20).unwrap();
+    }
+    device.flush().unwrap();
+    assert!(device.counted().of(Request::PutData) >= 3);
+    drop(device);
+    let device = open(&place);
+    assert!(read(&device, 0, data.len()) == data);
+    assert!(device.counted().of(Request::Get) < 30, "{:?}", device.counted());
+    // Everything is replaced: the objects before are deleted.
+    for (n, part) in data.chunks(1 << 20).enumerate() {
+        device.write_at(part, (n as u64) << 20).unwrap();
+    }
+    let old: Vec<String> = names(&store);
+    device.close().unwrap();
+    let now = names(&store);
+    let data_objects = |names: &[String], epoch: u64| {
+        names.iter().filter(|name| name.contains(&format!("data/{epoch:020}"))).count()
+    };
+    assert!(data_objects(&old, 1) >= 3 && data_objects(&now, 1) == 0, "{now:#?}");
+    assert!(data_objects(&now, 2) >= 3, "{now:#?}");
+    drop(device);
+    assert!(read(&open(&place), 0, data.len()) == data);
+}
+
+#[test]
+fn discarded_ranges_read_as_zeros_and_stay_so() {
+    let (_, place) = place();
+    let device = create(&place, options());
+    device.write_at(&[1; 100_000], 0).unwrap();
+    device.flush().unwrap();
+    device.write_at(&[2; 100], 90_000).unwrap();
+    device.discard(50_000, 50_000).unwrap();
+    device.write_at(&[3; 10], 60_000).unwrap();
+    device.flush().unwrap();
+    let expected = [&[1u8; 50_000][..], &[0; 10_000], &[3; 10], &[0; 39_990]].concat();
+    assert!(read(&device, 0, 100_000) == expected);
+    drop(device);
+    let device = open(&place);
+    assert!(read(&device, 0, 100_000) == expected);
+    device.discard(0, CAPACITY).unwrap();
+    device.close().unwrap();
+    let facts: std::collections::HashMap<_, _> = device.facts().into_iter().collect();
+    assert_eq!(facts["pieces"], 0, "{facts:?}");
+    drop(device);
+    assert_eq!(read(&open(&place), 0, 100_000), vec![0; 100_000]);
+}
+
+#[test]
+fn an_owner_that_was_replaced_writes_nothing_any_more() {
+    let (_, place) = place();
+    let first = create(&place, options());
+    first.write_at(b"first", 0).unwrap();
+    first.flush().unwrap();
+    let second = open(&place);
+    assert_eq!(read(&second, 0, 5), b"first");
+    second.write_at(b"second", 0).unwrap();
+    second.flush().unwrap();
+    first.write_at(b"again", 0).unwrap();
+    let said = first.flush().unwrap_err();
+    assert_eq!(said.code(), Code::ReadOnly);
+    assert!(said.to_string().contains("opening 2"), "{said}");
+    assert_eq!(first.write_at(b"x", 0).unwrap_err().code(), Code::ReadOnly);
+    assert_eq!(first.flush().unwrap_err().code(), Code::ReadOnly);
+    assert!(first.close().is_err());
+    second.close().unwrap();
+    assert_eq!(read(&open(&place), 0, 6), b"second");
+}
+
+#[test]
+fn a_volume_in_use_is_not_taken_over_without_force() {
+    let (_, place) = place();
+    let device = create(&place, options());
+    let gentle = Options { force: false, ..options() };
+    let again = BucketDevice::open(&place, gentle.clone(), Runtime::start().unwrap());
+    let said = again.err().unwrap();
+    assert_eq!(said.code(), Code::Busy);
+    assert!(said.to_string().contains("is in use by"), "{said}");
+    device.close().unwrap();
+    drop(device);
+    BucketDevice::open(&place, gentle, Runtime::start().unwrap()).unwrap();
+}
+
+#[test]
+fn many_flushes_leave_few_objects_and_a_short_log() {
+    let (store, place) = place();
+    let device = create(&place, Options { log_objects_max: 10, ..options() });
+    for n in 0..200u64 {
+        device.write_at(&noise(3000, n), (n % 4) * 4096).unwrap();
+        device.flush().unwrap();
+    }
+    device.close().unwrap();
+    let names = names(&store);
+    let logs = names.iter().filter(|name| name.contains("/log/")).count();
+    assert!(logs <= 6, "{logs} log objects: {names:#?}");
+    drop(device);
+    let device = open(&place);
+    let gets = device.counted().of(Request::Get);
+    assert!(gets < 12, "{gets} requests to open");
+    for n in 196..200u64 {
+        assert_eq!(read(&device, (n % 4) * 4096, 3000), noise(3000, n));
+    }
+}
+
+#[test]
+fn what_is_damaged_is_named() {
+    let (store, place) = place();
+    let device = create(&place, options());
+    device.write_at(&noise(200_000, 1), 0).unwrap();
+    device.flush().unwrap();
+    device.close().unwrap();
+    drop(device);
+    let runtime = Runtime::start().unwrap();
+    let name = names(&store).into_iter().find(|name| name.ends_with("log/00000000000000000002"));
+    let path = Path::from(name.unwrap());
+    let raw = runtime.wait(async { store.get(&path).await.unwrap().bytes().await.unwrap() });
+    let put = |raw: Vec<u8>| runtime.wait(async { store.put(&path, raw.into()).await.unwrap() });
+    let refused = || {
+        let reader = BucketDevice::read_only(&place, options(), Runtime::start().unwrap()).unwrap();
+        let error = reader.read_at(&mut [0; 4096], 100_000).unwrap_err();
+        assert!(error.is_damage(), "{error}");
+        error.to_string()
+    };
+    let mut swapped = raw.to_vec();
+    swapped[150_000] ^= 1;
+    put(swapped);
+    assert!(refused().contains("object log/00000000000000000002"), "{}", refused());
+    put(raw[..1000].to_vec());
+    assert!(refused().contains("log/00000000000000000002"), "{}", refused());
+    runtime.wait(async { store.delete(&path).await.unwrap() });
+    assert!(refused().contains("is not in the bucket"), "{}", refused());
+}
+
+#[test]
+fn places_with_other_objects_or_a_volume_are_refused() {
+    let (store, place) = place();
+    let runtime = Runtime::start().unwrap();
+    let foreign = Path::from("a/volume/photo.jpg");
+    runtime.wait(async { store.put(&foreign, "x".into()).await.unwrap() });
+    let create = |create: &CreateOptions| {
+        BucketDevice::create(&place, create, options(), Runtime::start().unwrap())
+    };
+    let said = create(&CREATE).err().unwrap().to_string();
+    assert!(said.contains("photo.jpg"), "{said}");
+    runtime.wait(async { store.delete(&foreign).await.unwrap() });
+    let device = create(&CreateOptions { race: Some(Race::SHORT), ..CREATE }).unwrap();
+    device.write_at(&[1; 10], 0).unwrap();
+    device.write_at(&[1; 10], CAPACITY - 10).unwrap();
+    device.close().unwrap();
+    assert_eq!(create(&CREATE).err().unwrap().code(), Code::Exists);
+    let small = CreateOptions { overwrite: true, capacity: 1 << 20, ..CREATE };
+    let device = create(&small).unwrap();
+    assert_eq!(read(&device, 0, 10), [0; 10]);
+    drop(device);
+    let device = open(&place);
+    assert_eq!((device.capacity(), read(&device, 0, 10)), (1 << 20, vec![0; 10]));
+    device.close().unwrap();
+    let nothing = Place::new(store, "elsewhere", "memory");
+    let none = BucketDevice::open(&nothing, options(), Runtime::start().unwrap());
+    assert_eq!(none.err().unwrap().code(), Code::NotFound);
+}

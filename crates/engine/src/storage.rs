@@ -1,0 +1,101 @@
+//! The storage of a volume by its name: a file or block device, or a bucket.
+
+use crate::types::{MkfsOptions, OpenOptions};
+use shoal_base::Result;
+#[cfg(feature = "bucket")]
+use shoal_bucket::{BucketDevice, Limits, Options, Place, Race, Runtime};
+use shoal_device::{Device, FileDevice, OpenMode};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open device, and the same as a file if it is one.
+pub(crate) struct Storage {
+    pub device: Arc<dyn Device>,
+    pub file: Option<Arc<FileDevice>>,
+}
+
+impl Storage {
+    pub fn of_file(file: FileDevice) -> Storage {
+        let file = Arc::new(file);
+        Storage { device: file.clone(), file: Some(file) }
+    }
+
+    /// Opens what has this name.
+    pub fn open(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Storage> {
+        if is_bucket(path) {
+            return bucket(path, mode, options);
+        }
+        FileDevice::open_with(path, mode, &options.claim()).map(Storage::of_file)
+    }
+}
+
+/// Returns whether a name is that of a bucket: `s3://bucket/prefix`.
+#[cfg(feature = "bucket")]
+pub fn is_bucket(path: &Path) -> bool {
+    shoal_bucket::is_bucket(path.as_os_str().as_encoded_bytes())
+}
+
+/// Without the feature `bucket` there are only files and devices.
+#[cfg(not(feature = "bucket"))]
+pub fn is_bucket(_: &Path) -> bool {
+    false
+}
+
+#[cfg(not(feature = "bucket"))]
+fn bucket(path: &Path, _: OpenMode, _: &OpenOptions) -> Result<Storage> {
+    let message = format!("{}: this program has no support for buckets", path.display());
+    Err(shoal_base::Error::refused(shoal_base::Code::NotSupported, message))
+}
+
+#[cfg(feature = "bucket")]
+fn bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Storage> {
+    let place = Place::parse(&path.to_string_lossy())?;
+    let of_bucket = Options {
+        force: options.force,
+        notice: options.notice,
+        capacity_min: options.grow.unwrap_or(0),
+        limits: Limits { patience: options.patience },
+        ..Options::default()
+    };
+    let device = match mode {
+        OpenMode::ReadOnly => BucketDevice::read_only(&place, of_bucket, Runtime::start()?)?,
+        OpenMode::ReadWrite => BucketDevice::open(&place, of_bucket, Runtime::start()?)?,
+    };
+    Ok(Storage { device: Arc::new(device), file: None })
+}
+
+/// Default size of a volume in a bucket: a limit only, because what is not used is not stored.
+#[cfg(feature = "bucket")]
+const BUCKET_SIZE: u64 = 16 << 40;
+
+/// Makes a device at an empty place in a bucket.
+#[cfg(feature = "bucket")]
+pub(crate) fn make_bucket(path: &Path, options: &MkfsOptions) -> Result<Arc<dyn Device>> {
+    use shoal_bucket::CreateOptions;
+    let place = Place::parse(&path.to_string_lossy())?;
+    // Other programs of this machine alone use a directory, and its filesystem is no remote store.
+    let is_directory = place.name().starts_with("file://");
+    let race = if is_directory { Race::SHORT } else { Race::FULL };
+    let create = CreateOptions {
+        capacity: if options.size == 0 { BUCKET_SIZE } else { options.size },
+        overwrite: options.force,
+        race: (!options.trust_store).then_some(race),
+        progress: |_| {},
+    };
+    if create.race.is_some() && !is_directory {
+        (options.notice)(&format!(
+            "{}: testing that the store lets only one of many writers create an object (a minute or \
+             two)",
+            place.name()
+        ));
+    }
+    let of_bucket = Options { notice: options.notice, ..Options::default() };
+    let device = BucketDevice::create(&place, &create, of_bucket, Runtime::start()?)?;
+    Ok(Arc::new(device))
+}
+
+#[cfg(not(feature = "bucket"))]
+pub(crate) fn make_bucket(path: &Path, _: &MkfsOptions) -> Result<Arc<dyn Device>> {
+    let message = format!("{}: this program has no support for buckets", path.display());
+    Err(shoal_base::Error::refused(shoal_base::Code::NotSupported, message))
+}

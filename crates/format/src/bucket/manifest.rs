@@ -1,0 +1,372 @@
+//! Manifests: which piece of which object holds which addresses.
+//!
+//! ```text
+//! manifest := header (112 bytes) | body
+//! ```
+//!
+//! Manifests are numbered from 1 without a gap, and each is created only if its number is free:
+//!
+//! | kind | body | meaning |
+//! | --- | --- | --- |
+//! | complete | objects, then extents; compressed | the volume as of the log objects before a slot |
+//! | claim | the owner ([`crate::claim`]), compressed | an opening for writing, which owns the volume from now on; kept for ever |
+//! | superseded | none | stands in place of an old complete one |
+//!
+//! No number ever becomes free again. So a writer of an earlier epoch that wakes up finds the number
+//! taken that it would use next, and a reader finds the newest manifest by numbers alone, without a
+//! list.
+
+use crate::bytes::{set_at, u64_at};
+use crate::codec::{Codec, Coding, Compression};
+use crate::declare::{layout, numbered};
+use shoal_base::{Addr, Error, Result, checksum, limits};
+
+use super::{FRAME, Name};
+
+/// `SBM1`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SBM1");
+/// Longest body, decoded, in bytes: 22 million extents.
+pub const BODY_MAX: u64 = 1 << 30;
+
+numbered! {
+    /// The type of a manifest.
+    pub enum ManifestKind: u32 {
+        /// The complete state.
+        1 Complete,
+        /// An opening for writing.
+        2 Claim,
+        /// Stands in place of an old one.
+        3 Superseded,
+    }
+}
+
+layout! {
+    /// Header of a manifest.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct ManifestHeader: "bucket-manifest", 112 of varying,
+    "Header of a manifest in a bucket; its body follows, compressed with Zstandard." {
+        0 magic: u32 = MAGIC, "`SBM1`";
+        4 kind: ManifestKind, "1 complete, 2 claim, 3 superseded";
+        8 volume: u64, "random number of the volume in the bucket";
+        16 epoch: u64, "the opening that wrote it: sequence number of its claim";
+        24 writer: u64, "random number of that opening";
+        32 sequence: u64, "number of the manifest, from 1";
+        40 base: u64,
+           "claim: the complete manifest that it continues; superseded: a newer complete one";
+        48 log_next: u64, "complete: first slot of the log that is not in it";
+        56 capacity: u64, "bytes of the address space";
+        64 objects: u32, "complete: number of objects";
+        68 extents: u32, "complete: number of extents";
+        72 closed: u8, "1: the owner has closed the volume";
+        73 reserved[3], "zero";
+        76 body: u32, "bytes of the body as stored";
+        80 written: i64, "time of writing, seconds since 1970, for messages";
+        88 decoded: u64, "bytes of the body, decoded";
+        96 body_sum: u64, "XXH3-64 of the body as stored";
+        104 checksum[8], "of the bytes before";
+    }
+}
+
+layout! {
+    /// An object in a manifest.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct ObjectEntry: "bucket-manifest-object", 24 of 24,
+    "An object that a manifest refers to, or that is to be deleted." {
+        0 epoch: u64, "of a data object; 0: a log object";
+        8 number: u64, "of a data object; slot of a log object";
+        16 size: u32, "bytes";
+        20 reserved[4], "zero";
+    }
+}
+
+layout! {
+    /// An extent in a manifest: addresses, and the part of a piece that holds them.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Extent: "bucket-manifest-extent", 48 of 48,
+    "An extent of a manifest. Extents ascend and do not overlap." {
+        0 addr: Addr, "address of its first byte";
+        8 len: u32, "bytes";
+        12 skip: u32, "bytes of the decoded piece before it";
+        16 decoded: u32, "bytes of the piece, decoded";
+        20 stored: u32, "bytes of the piece, as stored";
+        24 object: u32, "index of its object in the manifest";
+        28 offset: u32, "offset of the piece in its object";
+        32 codec: Codec, "0 none, 1 lz4, 2 zstd";
+        33 reserved[7], "zero";
+        40 checksum: u64, "XXH3-64 of the piece as stored";
+    }
+}
+
+const AT_CHECKSUM: usize = ManifestHeader::TABLE.at("checksum");
+
+impl ObjectEntry {
+    /// Returns the entry of an object.
+    pub fn of(name: Name, size: u32) -> ObjectEntry {
+        match name {
+            Name::Log(slot) => ObjectEntry { epoch: 0, number: slot, size },
+            Name::Data(epoch, number) => ObjectEntry { epoch, number, size },
+        }
+    }
+    /// Returns the object's name.
+    pub fn name(&self) -> Name {
+        match self.epoch {
+            0 => Name::Log(self.number),
+            epoch => Name::Data(epoch, self.number),
+        }
+    }
+}
+
+/// A manifest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Manifest {
+    /// Header, with the counts and lengths as they are stored.
+    pub header: ManifestHeader,
+    /// Its content.
+    pub body: Body,
+}
+
+/// Content of a manifest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// Objects; extents by address.
+    Complete(Vec<ObjectEntry>, Vec<Extent>),
+    /// The owner, as its claim encodes it.
+    Claim(Vec<u8>),
+    /// Nothing.
+    Superseded,
+}
+
+/// Encodes a manifest. The header needs no kind, counts, lengths and checksums.
+pub fn encode(header: ManifestHeader, body: &Body) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let (kind, objects, extents) = match body {
+        Body::Complete(objects, extents) => {
+            plain.reserve(objects.len() * ObjectEntry::SIZE + extents.len() * Extent::SIZE);
+            objects.iter().for_each(|object| object.append(&mut plain));
+            extents.iter().for_each(|extent| extent.append(&mut plain));
+            (ManifestKind::Complete, objects.len() as u32, extents.len() as u32)
+        }
+        Body::Claim(owner) => {
+            plain.extend_from_slice(owner);
+            (ManifestKind::Claim, 0, 0)
+        }
+        Body::Superseded => (ManifestKind::Superseded, 0, 0),
+    };
+    let mut stored = Vec::new();
+    let zstd = Compression::zstd(crate::codec::LEVEL_DEFAULT).unwrap_or(Compression::NONE);
+    zstd.encode(&plain, plain.len(), &mut stored);
+    let header = ManifestHeader {
+        kind,
+        objects,
+        extents,
+        body: stored.len() as u32,
+        decoded: plain.len() as u64,
+        body_sum: checksum(&stored),
+        ..header
+    };
+    let mut out = Vec::with_capacity(ManifestHeader::SIZE + stored.len());
+    header.append(&mut out);
+    let sum = checksum(&out[..AT_CHECKSUM]);
+    set_at(&mut out, AT_CHECKSUM, sum);
+    out.extend_from_slice(&stored);
+    out
+}
+
+/// Decodes a manifest and verifies every byte.
+///
+/// # Errors
+/// Corruption, with the broken rule.
+pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
+    let bad = |rule: String| Error::corrupt(format!("manifest {sequence}"), None, rule);
+    let header = ManifestHeader::read(raw).map_err(|rule| bad(rule.to_string()))?;
+    if u64_at(raw, AT_CHECKSUM) != checksum(&raw[..AT_CHECKSUM]) {
+        return Err(bad("checksum of the header".into()));
+    }
+    if header.sequence != sequence {
+        return Err(bad(format!("is number {}", header.sequence)));
+    }
+    header_rules(&header).map_err(bad)?;
+    let stored = &raw[ManifestHeader::SIZE..];
+    if stored.len() as u64 != u64::from(header.body) || checksum(stored) != header.body_sum {
+        return Err(bad(format!("checksum of its body of {} bytes", stored.len())));
+    }
+    let mut plain = vec![0; header.decoded as usize];
+    let codec = if header.decoded == u64::from(header.body) { Codec::None } else { Codec::Zstd };
+    codec.decode(stored, &mut plain).map_err(bad)?;
+    let body = match header.kind {
+        ManifestKind::Superseded => Body::Superseded,
+        ManifestKind::Claim => Body::Claim(plain),
+        ManifestKind::Complete => {
+            let (objects, extents) = plain.split_at(header.objects as usize * ObjectEntry::SIZE);
+            let objects = entries(objects, ObjectEntry::SIZE, ObjectEntry::read).map_err(bad)?;
+            let extents = entries(extents, Extent::SIZE, Extent::read).map_err(bad)?;
+            rules(&header, &objects, &extents).map_err(bad)?;
+            Body::Complete(objects, extents)
+        }
+    };
+    Ok(Manifest { header, body })
+}
+
+fn entries<T, E: ToString>(
+    raw: &[u8],
+    size: usize,
+    read: impl Fn(&[u8]) -> Result<T, E>,
+) -> Result<Vec<T>, String> {
+    raw.chunks_exact(size).map(|raw| read(raw).map_err(|rule| rule.to_string())).collect()
+}
+
+fn header_rules(header: &ManifestHeader) -> Result<(), String> {
+    let ManifestHeader { sequence, epoch, base, log_next, .. } = *header;
+    let largest = sequence.max(epoch).max(base).max(log_next);
+    if sequence == 0 || epoch == 0 || largest > limits::COUNT_MAX {
+        return Err(format!("numbers {sequence}, {epoch}, {base}, {log_next}"));
+    }
+    let tables = u64::from(header.objects) * ObjectEntry::SIZE as u64
+        + u64::from(header.extents) * Extent::SIZE as u64;
+    let lengths = match header.kind {
+        ManifestKind::Complete => header.decoded == tables && log_next > 0 && epoch <= sequence,
+        ManifestKind::Claim => tables == 0 && epoch == sequence && base < sequence,
+        ManifestKind::Superseded => tables == 0 && header.decoded == 0 && base > sequence,
+    };
+    let capacity = header.capacity.is_multiple_of(limits::SECTOR) && header.capacity > 0;
+    if !lengths || header.decoded > BODY_MAX || !capacity || header.closed > 1 {
+        return Err(format!(
+            "{} objects and {} extents in {} bytes, base {base}, capacity {}",
+            header.objects, header.extents, header.decoded, header.capacity
+        ));
+    }
+    Ok(())
+}
+
+fn rules(header: &ManifestHeader, objects: &[ObjectEntry], extents: &[Extent]) -> Result<(), String> {
+    for (n, object) in objects.iter().enumerate() {
+        let known = match object.name() {
+            Name::Log(slot) => slot > 0 && slot < header.log_next,
+            Name::Data(epoch, number) => epoch <= header.epoch && number <= limits::COUNT_MAX,
+        };
+        if !known || (n > 0 && objects[n - 1].name() >= object.name()) {
+            return Err(format!("object {n} is {}", object.name().text()));
+        }
+    }
+    let mut end = 0;
+    for (n, extent) in extents.iter().enumerate() {
+        let last = extent.addr.0.checked_add(u64::from(extent.len));
+        let Some(last) = last.filter(|last| *last <= header.capacity && extent.len > 0) else {
+            return Err(format!("extent {n}: {} bytes at {}", extent.len, extent.addr.0));
+        };
+        if extent.addr.0 < end {
+            return Err(format!("extent {n} overlaps the one before"));
+        }
+        end = last;
+        let size = objects.get(extent.object as usize).map(|object| u64::from(object.size));
+        let stored = u64::from(extent.offset) + u64::from(extent.stored);
+        let Some(_) = size.filter(|size| stored <= *size) else {
+            return Err(format!("extent {n}: its place in object {}", extent.object));
+        };
+        let Extent { codec, stored: len, decoded: logical, .. } = *extent;
+        let part = u64::from(extent.skip) + u64::from(extent.len) <= u64::from(logical);
+        if !part || logical > FRAME || !(Coding { codec, len, logical }).is_valid() {
+            return Err(format!("extent {n}: its part of a piece of {logical} bytes"));
+        }
+    }
+    Ok(())
+}
+
+/// Corrects the checksums of a changed manifest, for tests of the rules behind them. Does nothing if
+/// `raw` is too short.
+pub fn reseal(raw: &mut [u8]) {
+    if raw.len() < ManifestHeader::SIZE {
+        return;
+    }
+    let body = checksum(&raw[ManifestHeader::SIZE..]);
+    set_at(raw, ManifestHeader::TABLE.at("body_sum"), body);
+    let sum = checksum(&raw[..AT_CHECKSUM]);
+    set_at(raw, AT_CHECKSUM, sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: ManifestHeader = ManifestHeader {
+        kind: ManifestKind::Complete,
+        volume: 7,
+        epoch: 3,
+        writer: 9,
+        sequence: 5,
+        base: 3,
+        log_next: 40,
+        capacity: 1 << 30,
+        objects: 0,
+        extents: 0,
+        closed: 1,
+        body: 0,
+        written: 1_700_000_000,
+        decoded: 0,
+        body_sum: 0,
+    };
+
+    fn extent(addr: u64, len: u32, object: u32) -> Extent {
+        let addr = Addr(addr);
+        let (decoded, stored, codec) = (len + 8, len / 2, Codec::Zstd);
+        Extent { addr, len, skip: 8, decoded, stored, object, offset: 72, codec, checksum: 1 }
+    }
+
+    fn complete() -> Body {
+        let objects = [Name::Log(3), Name::Log(39), Name::Data(3, 1)];
+        let objects = objects.map(|name| ObjectEntry::of(name, 90_000));
+        let extents = (0..100).map(|n| extent(n * 8192, 4096, n as u32 % 3)).collect();
+        Body::Complete(objects.to_vec(), extents)
+    }
+
+    #[test]
+    fn each_kind_comes_back() {
+        let claim = ManifestHeader { epoch: 5, ..HEADER };
+        let newer = ManifestHeader { base: 9, ..HEADER };
+        let owner = Body::Claim(b"somebody".to_vec());
+        for (header, body) in [(HEADER, complete()), (claim, owner), (newer, Body::Superseded)] {
+            let raw = encode(header, &body);
+            let found = decode(&raw, 5).expect("it is right");
+            assert_eq!(found.body, body);
+            assert_eq!(encode(found.header, &found.body), raw);
+            assert!(decode(&raw, 6).expect_err("another number").to_string().contains("is number"));
+            for at in 0..raw.len() {
+                let mut changed = raw.clone();
+                changed[at] ^= 1;
+                assert!(decode(&changed, 5).is_err(), "byte {at}");
+                assert!(decode(&raw[..at], 5).is_err(), "{at} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn lies_are_refused_by_name() {
+        let Body::Complete(objects, extents) = complete() else { unreachable!() };
+        let refusal = |change: &dyn Fn(&mut Vec<ObjectEntry>, &mut Vec<Extent>)| {
+            let (mut objects, mut extents) = (objects.clone(), extents.clone());
+            change(&mut objects, &mut extents);
+            let raw = encode(HEADER, &Body::Complete(objects, extents));
+            decode(&raw, 5).expect_err("it is refused").to_string()
+        };
+        type Change = fn(&mut Vec<ObjectEntry>, &mut Vec<Extent>);
+        let cases: [(&str, Change); 8] = [
+            ("object 1 is log/", |objects, _| objects[1].number = 40),
+            ("object 1 is log/", |objects, _| objects[1].number = 3),
+            ("object 2 is data/", |objects, _| objects[2].epoch = 4),
+            ("extent 4 overlaps", |_, extents| extents[4].addr = Addr(3 * 8192)),
+            ("extent 99: 4096 bytes", |_, extents| extents[99].addr = Addr(1 << 30)),
+            ("extent 1: its place", |_, extents| extents[1].object = 3),
+            ("extent 1: its place", |_, extents| extents[1].offset = 89_000),
+            ("extent 1: its part", |_, extents| extents[1].skip = 9),
+        ];
+        for (rule, change) in cases {
+            let said = refusal(&change);
+            assert!(said.contains(rule), "{said}, not {rule}");
+        }
+        let mut raw = encode(HEADER, &complete());
+        raw[ManifestHeader::TABLE.at("decoded")] ^= 1;
+        reseal(&mut raw);
+        let said = decode(&raw, 5).expect_err("a wrong length").to_string();
+        assert!(said.contains("3 objects and 100 extents in"), "{said}");
+    }
+}

@@ -1,0 +1,5 @@
+//! Fuzz target: decoder `bucket_manifest`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| shoal_fuzz::decoders::bucket_manifest(data));
