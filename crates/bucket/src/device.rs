@@ -10,7 +10,6 @@ use crate::store::Store;
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Code, Error, Result};
 use shoal_device::Device;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
@@ -56,7 +55,7 @@ impl BucketDevice {
         runtime: Runtime,
     ) -> Result<BucketDevice> {
         let store = store_of(place, &options);
-        let owner = shoal_device::owner::encode(Path::new(&place.name));
+        let owner = shoal_device::owner::encode(&place.name);
         let owned = runtime.wait(async {
             if let Some(extent) = create.race {
                 let (objects, prefix) = (place.objects.clone(), &place.prefix);
@@ -85,6 +84,7 @@ impl BucketDevice {
         if create.overwrite {
             // Nothing of the volume before may be read by the next one.
             device.discard(0, create.capacity)?;
+            device.shared.runtime.wait(device.shared.flush(true))?;
         }
         Ok(device)
     }
@@ -95,7 +95,7 @@ impl BucketDevice {
     /// NotFound: there is none. Busy: another process uses it. Those of requests, and of damage.
     pub fn open(place: &Place, options: Options, runtime: Runtime) -> Result<BucketDevice> {
         let store = store_of(place, &options);
-        let owner = shoal_device::owner::encode(Path::new(&place.name));
+        let owner = shoal_device::owner::encode(&place.name);
         let owned = runtime.wait(async {
             let state = open::load(&store).await?.ok_or_else(|| no_volume(&place.name))?;
             open::take(&store, state, &owner, &options).await

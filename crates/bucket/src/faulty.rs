@@ -75,7 +75,7 @@ struct Connection {
     faults: Faults,
     /// Requests fail.
     away: AtomicBool,
-    /// The process is gone: requests never end.
+    /// The process is gone: its requests are not carried out.
     dead: AtomicBool,
     /// Requests after which the process is gone; `u64::MAX`: none.
     stops_after: AtomicU64,
@@ -144,6 +144,11 @@ impl World {
     }
 }
 
+/// The error that a process gets for which nothing is carried out any more: it cannot tell anybody.
+fn gone() -> Error {
+    Error::PermissionDenied { path: String::new(), source: "the process is gone".into() }
+}
+
 fn busy(why: &str) -> Error {
     Error::Generic { store: "faulty", source: why.to_owned().into() }
 }
@@ -154,7 +159,7 @@ impl Faulty {
         self.0.away.store(away, Ordering::Relaxed);
     }
 
-    /// Ends the process: no request of it ends any more, and none is carried out.
+    /// Ends the process: no request of it is carried out any more.
     pub fn kill(&self) {
         self.0.kill();
     }
@@ -188,7 +193,7 @@ impl Connection {
             tokio::time::sleep(Duration::from_millis(latency)).await;
         }
         if self.dead.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
+            return Err(gone());
         }
         self.world.settle(false).await;
         let left = self.stops_after.load(Ordering::Relaxed);
@@ -211,7 +216,7 @@ impl Connection {
     /// What happens after a request that was carried out.
     async fn end(&self, dies: bool) -> Result<()> {
         if dies {
-            std::future::pending::<()>().await;
+            return Err(gone());
         }
         match self.chance(self.faults.lost_reply) {
             true => Err(busy("the connection was closed before the reply")),

@@ -11,6 +11,8 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use shoal_base::{Code, Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Extent of the test.
 #[derive(Clone, Copy, Debug)]
@@ -19,17 +21,21 @@ pub struct Race {
     pub writers: u32,
     /// Objects.
     pub keys: u32,
+    /// Objects after which the test may end, when it has taken [`LONG`].
+    pub keys_min: u32,
 }
 
 impl Race {
-    /// A thousand objects with 64 writers each.
-    pub const FULL: Race = Race { writers: 64, keys: 1000 };
+    /// A thousand objects with 64 writers each; fewer of a slow store.
+    pub const FULL: Race = Race { writers: 64, keys: 1000, keys_min: 100 };
     /// A test that takes a second.
-    pub const SHORT: Race = Race { writers: 16, keys: 20 };
+    pub const SHORT: Race = Race { writers: 16, keys: 20, keys_min: 20 };
 }
 
 /// Objects that are raced for at once.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 4;
+/// Time after which the test ends early.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Runs the test below a prefix, and removes its objects. `done` is told the number of objects
 /// tested.
@@ -46,11 +52,14 @@ pub(crate) async fn race(
     let mut results = iter(0..extent.keys)
         .map(|key| one(&*objects, prefix.clone().join("race").join(format!("{key:06}")), store, extent))
         .buffer_unordered(AT_ONCE);
-    let mut tested = 0;
+    let (mut tested, begun) = (0, Instant::now());
     while let Some(result) = results.next().await {
         result?;
         tested += 1;
         done(tested);
+        if tested >= u64::from(extent.keys_min) && begun.elapsed() > LONG {
+            break;
+        }
     }
     Ok(())
 }

@@ -4,10 +4,11 @@ use crate::claim::{Here, Process};
 use shoal_format::claim::{ClaimBlock, OwnerClaim, PATIENCE_MS};
 use std::path::Path;
 
-/// Returns the claim of this process on what it opened as `path`, encoded.
-pub fn encode(path: &Path) -> Vec<u8> {
-    let claim = Here::look().claim(path);
-    OwnerClaim { patience_ms: *PATIENCE_MS.end(), ..claim }.encode()
+/// Returns the claim of this process on what it opened under a name, encoded.
+pub fn encode(name: &str) -> Vec<u8> {
+    let claim = Here::look().claim(Path::new(name));
+    // Not made absolute: it is a URL.
+    OwnerClaim { patience_ms: *PATIENCE_MS.end(), path: name.to_owned(), ..claim }.encode()
 }
 
 /// Returns the owner in a claim, for messages.
@@ -35,7 +36,7 @@ mod tests {
 
     #[test]
     fn this_process_runs_and_garbage_is_nobody() {
-        let raw = encode(Path::new("bucket"));
+        let raw = encode("s3://bucket");
         assert_eq!(runs(&raw), Some(true));
         assert!(describe(&raw).contains(&std::process::id().to_string()), "{}", describe(&raw));
         assert_eq!((runs(b"?"), &*describe(b"?")), (None, "an unknown process"));
@@ -46,7 +47,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().expect("true starts");
         let pid = child.id();
         child.wait().expect("true ends");
-        let ClaimBlock::Claim(claim) = OwnerClaim::decode(&encode(Path::new("bucket"))) else {
+        let ClaimBlock::Claim(claim) = OwnerClaim::decode(&encode("s3://bucket")) else {
             unreachable!("it was just encoded");
         };
         let claim = OwnerClaim { pid, process_start: 1, ..*claim };

@@ -19,7 +19,7 @@
 //! continues: a recovery would take them for its own if only their number were the next.
 
 use crate::random::random;
-use crate::storage::{Storage, is_bucket, make_bucket};
+use crate::storage::{self, is_bucket, make_bucket};
 use crate::types::{MkfsOptions, OpenOptions};
 use crate::volume::Volume;
 use shoal_base::checksum::{checksum as xxh3, checksum_seeded};
@@ -31,7 +31,6 @@ use shoal_format::superblock::{COPIES, Superblock};
 use shoal_format::usage::SegKind;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"SHOALDMP";
 /// Version of the stream.
@@ -145,7 +144,7 @@ pub fn dump(
     options: &OpenOptions,
     moved: Moved<'_>,
 ) -> Result<u64> {
-    let open = || Storage::open(path, OpenMode::ReadOnly, options).map(|storage| storage.device);
+    let open = || storage::open(path, OpenMode::ReadOnly, options);
     let mut device = open()?;
     if !shoal_txn::read_superblock(&*device)?.clean {
         drop(device);

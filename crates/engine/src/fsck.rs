@@ -15,7 +15,7 @@ use crate::relief::FromBelow;
 use crate::repair::memory;
 use crate::repair::{Action, Mending, Name, Passed, RepairReport};
 use crate::state::State;
-use crate::storage::Storage;
+use crate::storage;
 use crate::types::{CheckReport, OpenOptions, Problem, Progress, RecoveryReport};
 use crate::volume::{Volume, store_options};
 use shoal_base::{Code, Error, Result};
@@ -48,7 +48,7 @@ impl Volume {
         progress: Progress<'_>,
         ask: Ask<'_>,
     ) -> Result<RepairReport> {
-        let device = Storage::open(path, OpenMode::ReadWrite, options)?.device;
+        let device = storage::open(path, OpenMode::ReadWrite, options)?;
         let report = Volume::repair_on(device.clone(), options, progress, ask)?;
         device.close()?;
         Ok(report)
@@ -102,7 +102,7 @@ impl Volume {
         options: &OpenOptions,
         progress: Progress<'_>,
     ) -> Result<RepairReport> {
-        let device = Storage::open(path, OpenMode::ReadOnly, options)?.device;
+        let device = storage::open(path, OpenMode::ReadOnly, options)?;
         Volume::inspect_on(&device, options, progress)
     }
 

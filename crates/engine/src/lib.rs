@@ -97,7 +97,7 @@ pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
 pub use state::{Outside, Teller};
-pub use storage::is_bucket;
+pub use storage::{is_bucket, open as open_device};
 pub use subvolumes::Subvolumes;
 pub use tokens::Tokens;
 pub use tree_change::TreeChanges;

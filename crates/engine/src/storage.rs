@@ -8,25 +8,15 @@ use shoal_device::{Device, FileDevice, OpenMode};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An open device, and the same as a file if it is one.
-pub(crate) struct Storage {
-    pub device: Arc<dyn Device>,
-    pub file: Option<Arc<FileDevice>>,
-}
-
-impl Storage {
-    pub fn of_file(file: FileDevice) -> Storage {
-        let file = Arc::new(file);
-        Storage { device: file.clone(), file: Some(file) }
+/// Opens the storage of this name.
+///
+/// # Errors
+/// Those of [`crate::Volume::open`], but for those of its contents.
+pub fn open(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Arc<dyn Device>> {
+    if is_bucket(path) {
+        return open_bucket(path, mode, options);
     }
-
-    /// Opens what has this name.
-    pub fn open(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Storage> {
-        if is_bucket(path) {
-            return bucket(path, mode, options);
-        }
-        FileDevice::open_with(path, mode, &options.claim()).map(Storage::of_file)
-    }
+    Ok(Arc::new(FileDevice::open_with(path, mode, &options.claim())?))
 }
 
 /// Returns whether a name is that of a bucket: `s3://bucket/prefix`.
@@ -42,13 +32,13 @@ pub fn is_bucket(_: &Path) -> bool {
 }
 
 #[cfg(not(feature = "bucket"))]
-fn bucket(path: &Path, _: OpenMode, _: &OpenOptions) -> Result<Storage> {
+fn open_bucket(path: &Path, _: OpenMode, _: &OpenOptions) -> Result<Arc<dyn Device>> {
     let message = format!("{}: this program has no support for buckets", path.display());
     Err(shoal_base::Error::refused(shoal_base::Code::NotSupported, message))
 }
 
 #[cfg(feature = "bucket")]
-fn bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Storage> {
+fn open_bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Arc<dyn Device>> {
     let place = Place::parse(&path.to_string_lossy())?;
     let of_bucket = Options {
         force: options.force,
@@ -61,7 +51,7 @@ fn bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Storage>
         OpenMode::ReadOnly => BucketDevice::read_only(&place, of_bucket, Runtime::start()?)?,
         OpenMode::ReadWrite => BucketDevice::open(&place, of_bucket, Runtime::start()?)?,
     };
-    Ok(Storage { device: Arc::new(device), file: None })
+    Ok(Arc::new(device))
 }
 
 /// Default size of a volume in a bucket: a limit only, because what is not used is not stored.

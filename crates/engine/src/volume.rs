@@ -24,7 +24,7 @@ use crate::subvolumes::Subvolumes;
 use crate::succession::copies;
 use crate::tokens::Tokens;
 use crate::tree_change::TreeChanges;
-use crate::storage::{Storage, is_bucket};
+use crate::storage::{self, is_bucket};
 use crate::types::{
     BatchOp, Caller, CheckReport, HoldLife, OpenOptions, Progress, RecordSize, RecoveryReport,
     StatFs, VolumeInfo,
@@ -106,7 +106,7 @@ impl Volume {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         if is_bucket(path) {
-            return Volume::open_on(Storage::open(path, mode, options)?.device, options);
+            return Volume::open_on(storage::open(path, mode, options)?, options);
         }
         let mut device = match &options.files[..] {
             [] => FileDevice::open_with(path, mode, &options.claim())?,

@@ -123,8 +123,8 @@ pub const FEATURES: &[Feature] = &[
         bit: 2,
         name: "segments-once",
         since: "2026-11-22",
-        what: "segment numbers are never reused and the volume has no fixed size, for volumes in \
-               a bucket. Reserved: no Shoal makes or opens such a volume yet",
+        what: "segment numbers are never reused and the volume has no fixed size. Reserved for \
+               volumes in a bucket, which do without it: no Shoal makes or opens such a volume",
     },
 ];
 

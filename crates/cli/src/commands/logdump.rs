@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use shoal::raw::{
-    ClaimOptions, FileDevice, JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent,
-    OpenMode,
+    JournalDump, JournalEnd, JournalItem, JournalRecord, OpenIntent, OpenMode, OpenOptions,
+    open_device,
 };
 
 use crate::args::LogdumpArgs;
@@ -20,9 +20,9 @@ use crate::text::printable;
 pub fn run(args: &LogdumpArgs) -> Result<u8> {
     let path = &args.volume;
     let unusable = |error: shoal::raw::Error| Failure::volume(path.display(), &error);
-    let claim = ClaimOptions { notice: eprint_line, ..ClaimOptions::default() };
-    let device = FileDevice::open_with(path, OpenMode::ReadOnly, &claim).map_err(unusable)?;
-    let dump = JournalDump::find(&device).map_err(unusable)?;
+    let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
+    let device = open_device(path, OpenMode::ReadOnly, &options).map_err(unusable)?;
+    let dump = JournalDump::find(&*device).map_err(unusable)?;
     let mut printer = Printer { out: Out::new(), json: args.json, path, counts: Counts::default() };
     printer.head(&dump)?;
     let mut failed = None;
