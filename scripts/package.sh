@@ -6,6 +6,7 @@
 #   scripts/package.sh [FOLDER]    where the packages go (default: target/package)
 #
 #   SHOAL=FILE   use this binary instead of building one
+#   RELEASE=1    number of the packages of this version
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib.sh
@@ -21,6 +22,7 @@ export LC_ALL=C TZ=UTC
 umask 022
 
 version=$("$shoal" --version | cut -d' ' -f2)
+release=${RELEASE:-1}
 about='Filesystem for shoals of small files'
 more=(
   'Shoal keeps a POSIX filesystem in one file or block device, and serves hundreds'
@@ -84,7 +86,7 @@ make_deb() {
   {
     cat <<EOF
 Package: shoal
-Version: $version-1
+Version: $version-$release
 Architecture: $architecture
 Maintainer: The contributors of Shoal <shoal@example.invalid>
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
@@ -100,7 +102,7 @@ EOF
   install -m755 packaging/postinst "$root/DEBIAN/postinst"
   install -m755 packaging/postrm "$root/DEBIAN/postrm"
   (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
-  out=$folder/shoal_$version-1_$architecture.deb
+  out=$folder/shoal_$version-${release}_$architecture.deb
   find "$root" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
   dpkg-deb --root-owner-group -Zxz --build "$root" "$out" >/dev/null
   echo "$out"
@@ -110,11 +112,12 @@ make_rpm() {
   local root=$work/rpm build=$work/rpmbuild spec=$work/shoal.spec
   command -v rpmbuild >/dev/null || { skipped 'the .rpm: rpmbuild is not installed'; return; }
   stage "$root" site-functions
+  install -Dm644 -t "$root/usr/share/licenses/shoal" LICENSE-MIT LICENSE-APACHE
   {
     cat <<EOF
 Name: shoal
 Version: $version
-Release: 1
+Release: $release
 Summary: $about
 License: MIT OR Apache-2.0
 URL: $(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
@@ -129,8 +132,10 @@ EOF
     sed 1d packaging/postinst
     printf '\n%%postun\n'
     sed 1d packaging/postrm
-    printf '\n%%files\n'
-    (cd "$root" && find . ! -type d | sed 's/^\.//' | sort)
+    printf '\n%%files\n%%defattr(-,root,root,-)\n'
+    # Folders that no package has for certain are its own, or they would stay when it is removed.
+    (cd "$root" && find . ! -type d | sed 's/^\.//; s|^/usr/share/licenses/|%license &|' | sort)
+    (cd "$root" && find usr/share/{doc/shoal,licenses/shoal,fish,zsh} -type d | sed 's|^|%dir /|')
   } >"$spec"
   rpmbuild -bb --quiet --define "_topdir $build" --define "_rpmdir $folder" \
     --define '_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm' \
@@ -138,7 +143,7 @@ EOF
     --define 'clamp_mtime_to_source_date_epoch 1' --define '__os_install_post %{nil}' \
     --define 'debug_package %{nil}' --define '_build_id_links none' \
     --define '_binary_payload w9.xzdio' "$spec"
-  echo "$folder/shoal-$version-1.$(uname -m).rpm"
+  echo "$folder/shoal-$version-$release.$(uname -m).rpm"
 }
 
 skipped() { echo "== NOT MADE: $1" >&2; missing=1; }

@@ -30,8 +30,13 @@ pub fn since(before: &[Operation], now: &[Operation]) -> Vec<Operation> {
     new.filter(|operation| operation.timing.count() > 0).collect()
 }
 
-/// Returns the lines of a table. `seconds`: counts become rates.
+/// Returns the lines of a table. `per`: seconds; counts become rates.
 pub fn table(operations: &[Operation], per: Option<f64>) -> Vec<String> {
+    aligned(&rows(operations, per))
+}
+
+/// Returns the rows of a table, the names of its columns first. `per`: as in [`table`].
+pub fn rows(operations: &[Operation], per: Option<f64>) -> Vec<[String; 7]> {
     let (count, bytes) = if per.is_some() { ("per s", "bytes/s") } else { ("count", "bytes") };
     let mut rows =
         vec![["operation", count, "errors", "p50", "p99", "p99.9", bytes].map(String::from)];
@@ -50,7 +55,7 @@ pub fn table(operations: &[Operation], per: Option<f64>) -> Vec<String> {
             bytes,
         ]);
     }
-    aligned(&rows)
+    rows
 }
 
 /// Pads the columns of rows: the first to the left, the others to the right.

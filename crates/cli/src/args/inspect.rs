@@ -70,13 +70,24 @@ OUTPUT:
   for each: who makes less than one in 64 of all requests may be missing. They are shown to root and
   to the user who mounted.
 
-  On a terminal the screen is drawn anew; elsewhere each view follows the one before. With --json,
+  Elsewhere than on a terminal, or with TERM=dumb, each view follows the one before. With --json,
   one object a line: seconds, operations and volume (as shoal stats shows them, of this interval),
   now (gauges), failed (the reason, if the volume takes no changes), users, processes (rates by
   second).
 
+SCREEN:
+  It fits itself to the terminal: a narrow one has fewer columns, a short one fewer rows. If the
+  server does not answer for three seconds, it says so above. No colours with NO_COLOR.
+
+    Tab, right      one table alone: requests, volume, users, processes, and all again; left: back
+    up, down        scroll a table that is alone, as PageUp, PageDown and Home do
+    s               sort users and processes by operations, bytes or busy
+    Space           keep what is shown, until pressed again
+    q, Esc, Ctrl-C  end
+
 EXIT STATUS:
-  0   Shown once. Without --once it ends by a signal, or when its reader does.
+  0   Shown once, ended by a key, or because its reader did.
+  1   The mount has ended.
   2   Wrong usage, or DIR is not in a mounted volume.
 
 EXAMPLES:

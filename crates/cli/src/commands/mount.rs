@@ -6,6 +6,7 @@
 //! ours. A fork without starting the program again would be left with one thread of several, which
 //! safe code cannot do.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -20,12 +21,15 @@ use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
-use crate::rings::GivenUp;
+use crate::rings::{GivenUp, Kept};
 use crate::tags;
 
 /// Message for a server that has ended without a line.
 const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
     not synced is lost, and the next mount recovers the rest";
+/// The same, if there is a ring.
+const KEPT: &str = "unmounted, but its server had ended without closing the volume: the next open \
+    of the volume finds what had returned, while this machine is not restarted";
 
 /// Mounts a volume.
 pub fn mount(args: &MountArgs) -> Result<u8> {
@@ -58,7 +62,8 @@ pub fn umount(args: &UmountArgs) -> Result<u8> {
         shoal_fuse::unmount_by_force(directory).map_err(failed)?;
         return Ok(OK);
     }
-    // While the mount still says which process serves it.
+    // While the mount still says which process serves it, and from what.
+    let volume = shoal_fuse::mount_above(directory).ok().flatten().map(|(_, source)| source);
     let waiter = shoal_fuse::server_pid(directory).map(Waiter::connect);
     shoal_fuse::unmount_and_wait(directory).map_err(failed)?;
     let reason = match waiter {
@@ -70,11 +75,17 @@ pub fn umount(args: &UmountArgs) -> Result<u8> {
         Some(waiter) => match waiter.end() {
             End::Closed | End::Unknown => return Ok(OK),
             End::Failed(why) => format!("unmounted, but the volume could not be closed: {why}"),
-            End::Died => NOT_CLOSED.to_owned(),
+            End::Died => not_closed(volume).to_owned(),
         },
-        None => NOT_CLOSED.to_owned(),
+        None => not_closed(volume).to_owned(),
     };
     Err(Failure::failed(directory.display(), reason))
+}
+
+/// Returns the message for a volume whose server has ended without a line.
+fn not_closed(volume: Option<OsString>) -> &'static str {
+    let ring = volume.and_then(|volume| Kept::find(Path::new(&volume)).ok().flatten());
+    if ring.is_some_and(|ring| ring.memory.holds_records()) { KEPT } else { NOT_CLOSED }
 }
 
 /// Makes a mounted volume durable.
