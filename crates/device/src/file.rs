@@ -173,8 +173,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Cuts a file that is longer than `size` bytes off there. A block device stays as it is. Nothing
-    /// may be read or written behind `size` any more.
+    /// Cuts a file that is longer than `size` bytes off there. A block device stays as it is.
+    /// Nothing may be read or written behind `size` any more.
     ///
     /// # Errors
     /// Another process has taken the volume over; those of the file system below.
