@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn streams_leave_the_last_segments_and_go_on_in_lower_ones() {
         let space = space(40);
-        let alloc = || space.sectors().alloc(Stream::Data(0), 4096, Class::Reserved).unwrap();
+        let alloc = || space.alloc(Stream::Data(0), 4096, Class::Reserved).unwrap();
         let live = |addr: Addr| space.add_live(addr, 4096);
         let first = alloc();
         live(first);
@@ -139,7 +139,7 @@ mod tests {
         let space = space(40);
         let size = space.geometry.segment_size;
         for live in [3000, 1000, 2000] {
-            let addr = space.sectors().alloc(Stream::Data(0), size as u32, Class::Reserved);
+            let addr = space.alloc(Stream::Data(0), size as u32, Class::Reserved);
             let addr = addr.unwrap();
             space.add_live(addr, live);
         }
