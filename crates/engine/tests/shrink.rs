@@ -269,8 +269,8 @@ fn past_pages_of_the_usage_table() {
 /// the two sizes then, and everything that it had, and can be made smaller.
 #[test]
 fn a_crash_at_any_write_leaves_one_of_the_two_sizes() {
-    const LARGE: u64 = 40;
-    const SMALL: u64 = 22;
+    const LARGE: u64 = 60;
+    const SMALL: u64 = 25;
     for was_closed in [true, false] {
         let (device, mut before) = sample_of(LARGE, LARGE, Compression::NONE, 60);
         if !was_closed {
@@ -282,7 +282,7 @@ fn a_crash_at_any_write_leaves_one_of_the_two_sizes() {
             drop(volume);
         }
         let plan = open(&copy(&device)).plan_shrink(SMALL * MIB).unwrap();
-        assert!(plan.moved > MIB, "{plan:?}");
+        assert!(plan.moved > MIB / 4, "{plan:?}");
         let mut sizes = Vec::new();
         for writes in 0.. {
             let cut = copy(&device);
@@ -303,7 +303,7 @@ fn a_crash_at_any_write_leaves_one_of_the_two_sizes() {
             sizes.push(size);
             if shrunk.is_ok() {
                 println!("{writes} writes in all");
-                assert!(writes > 100);
+                assert!(writes > 40);
                 break;
             }
         }
