@@ -19,6 +19,7 @@ mod more;
 mod mount;
 mod quota;
 mod share;
+mod shrink;
 mod subvolume;
 mod sync;
 mod tar;
@@ -45,6 +46,7 @@ pub use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };
 pub use share::ShareArgs;
+pub use shrink::ShrinkArgs;
 pub use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
@@ -143,6 +145,7 @@ pub enum Command {
     Info(InfoArgs),
     Label(LabelArgs),
     Grow(GrowArgs),
+    Shrink(ShrinkArgs),
     Dump(DumpArgs),
     Restore(RestoreArgs),
     Stats(StatsArgs),

@@ -34,6 +34,7 @@ pub mod rename;
 pub mod scrub;
 pub mod serve;
 pub mod share;
+pub mod shrink;
 pub mod stat;
 pub mod stats;
 pub mod subvolume;

@@ -299,6 +299,95 @@ fn a_volume_grows_with_everything_in_it() {
 }
 
 #[test]
+fn a_volume_becomes_smaller_with_everything_in_it() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "200M", "--segment-size", "1M"]).ok();
+    common::rich_tree(&scratch);
+    scratch.write("file", noise(5, 30 << 20));
+    scratch.shoal(["cp", "file", "v:/first"]).ok();
+    scratch.shoal(["cp", "file", "v:/second"]).ok();
+    scratch.shoal(["cp", "-a", "t", "v:/"]).ok();
+    scratch.shoal(["rm", "v:/first"]).ok();
+    let shown = || {
+        let line = ["find", "v:/", "-printf", "%P %i %s %m %U %T@ %n\n"];
+        scratch.shoal(line).ok() + &scratch.shell("shoal tar -cf - -C v:/ . | sha256sum").ok()
+    };
+    let before = shown();
+    let length = || std::fs::metadata(scratch.path("v")).expect("there").len() >> 20;
+    let plan = scratch.shoal(["shrink", "v", "--min", "--dry-run"]).ok();
+    assert!(plan.starts_with("v: 200 MiB now, ") && plan.contains("the least is about"), "{plan}");
+    scratch.shoal(["shrink", "v", "--size", "20M"]).fails(2, &["v cannot have 20971520 bytes"]);
+    scratch.shoal(["shrink", "v", "--size", "20M", "-n"]).fails(2, &["needs at least"]);
+    scratch.shoal(["shrink", "v", "--size", "201M"]).fails(2, &["would not make it smaller"]);
+    scratch.shoal(["shrink", "v", "--size", "3M"]).fails(2, &["give at least 16777216"]);
+    scratch.shoal(["shrink", "v"]).fails(2, &["--size"]);
+    scratch.shoal(["shrink", "v", "--size", "60M", "--min"]).fails(2, &["cannot be used with"]);
+    scratch.shoal(["shrink", "none", "--min"]).fails(2, &["none does not exist"]);
+    scratch.shoal(["shrink", ".", "--min"]).fails(2, &["is a directory: unmount the volume"]);
+    assert_eq!((length(), shown() == before), (200, true));
+    assert_eq!(
+        scratch.shoal(["shrink", "v", "--size", "60M"]).ok(),
+        "v: 200 MiB before, 60.0 MiB now\n"
+    );
+    assert_eq!((length(), shown() == before), (60, true));
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+    scratch.shoal(["scrub", "v"]).ok();
+    assert!(scratch.shoal(["info", "v"]).ok().contains("60 of 1.0 MiB"));
+    // The tail of a file that was not cut off.
+    let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("opens");
+    file.set_len(200 << 20).expect("longer");
+    scratch.shoal(["shrink", "v", "--size", "60M"]).ok();
+    assert_eq!((length(), shown() == before), (60, true));
+    scratch.shoal(["grow", "v", "--size", "300M"]).ok();
+    scratch.shoal(["cp", "file", "v:/third"]).ok();
+    scratch.shoal(["rm", "v:/third"]).ok();
+    scratch.shoal(["shrink", "v", "--min"]).ok();
+    assert!(length() < 60, "{}", length());
+    assert!(shown() == before && scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+}
+
+/// A loop device, detached at the end.
+struct Loop(String);
+
+impl Loop {
+    fn on(file: &std::path::Path) -> Option<Loop> {
+        let made = std::process::Command::new("losetup").args(["-f", "--show"]).arg(file).output();
+        let made = made.ok().filter(|made| made.status.success())?;
+        Some(Loop(String::from_utf8(made.stdout).ok()?.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_keeps_its_size_under_a_smaller_volume() {
+    let scratch = Scratch::new();
+    scratch.shoal(["mkfs", "v", "--size", "120M", "--segment-size", "1M"]).ok();
+    let Some(device) = Loop::on(&scratch.path("v")) else {
+        return shoal_skip::skipped("no loop device");
+    };
+    let on = |path: &str| format!("{}:{path}", device.0);
+    scratch.write("file", noise(6, 20 << 20));
+    for name in ["/first", "/second", "/third"] {
+        scratch.shoal(["cp", "file", &on(name)]).ok();
+    }
+    scratch.shoal(["rm", &on("/first"), &on("/second")]).ok();
+    let said = scratch.shoal(["shrink", &device.0, "--size", "40M"]).ok();
+    assert_eq!(said, format!("{}: 120 MiB before, 40.0 MiB now\n", device.0));
+    let same = format!("shoal cat {} | cmp - file && stat -c %s v", on("/third"));
+    assert_eq!(scratch.shell(&same).ok(), format!("{}\n", 120 << 20));
+    scratch.shoal(["fsck", &device.0]).ok();
+    assert!(scratch.shoal(["info", &device.0]).ok().contains("40 of 1.0 MiB"));
+    scratch.shoal(["grow", &device.0]).ok();
+    scratch.shoal(["fsck", &device.0]).ok();
+    scratch.shell(&same).ok();
+}
+
+#[test]
 fn a_volume_is_dumped_and_restored_as_it_was() {
     let scratch = Scratch::new();
     scratch.shoal(["mkfs", "v", "--size", "64M", "--segment-size", "1M", "--label", "x"]).ok();

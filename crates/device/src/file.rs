@@ -173,6 +173,25 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Cuts a file that is longer than `size` bytes off there. A block device stays as it is.
+    /// Nothing may be read or written behind `size` any more.
+    ///
+    /// # Errors
+    /// Another process has taken the volume over; those of the file system below.
+    pub fn cut(&self, size: u64) -> Result<()> {
+        self.check_claim()?;
+        if self.block || self.length()? <= size {
+            return Ok(());
+        }
+        let cut = self.file.set_len(size).and_then(|()| self.file.sync_all());
+        cut.map_err(|e| self.failed("resize", 0, size, e.raw_os_error().unwrap_or(0)))
+    }
+
+    /// Returns whether it is a block device.
+    pub fn is_block(&self) -> bool {
+        self.block
+    }
+
     fn place(&self) -> claim::ClaimPlace<'_> {
         claim::ClaimPlace {
             file: &self.file,
@@ -509,6 +528,21 @@ pub(crate) mod tests {
         dev.read_at(&mut back, 100_000).unwrap();
         assert_eq!(back, many.concat());
         assert!(dev.read_only() && dev.write_at(b"x", 0).is_err());
+    }
+
+    #[test]
+    fn a_file_is_cut_and_never_made_longer() {
+        let dir = TempDir::new("cut");
+        let path = dir.path().join("v");
+        let dev = FileDevice::create(&path, 4 << 20, false).unwrap();
+        dev.cut(5 << 20).unwrap();
+        assert_eq!(dev.length().unwrap(), 4 << 20);
+        dev.cut(3 << 20).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 << 20);
+        drop(dev);
+        let reader = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+        assert!(reader.cut(1 << 20).is_err() && !reader.is_block());
+        assert_eq!(reader.length().unwrap(), 3 << 20);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use shoal_format::node::{NodeHeader, TreeId};
 use shoal_format::root::RootPage;
 use shoal_format::usage::{self, SegKind};
 use shoal_itable::InodeRef;
-use shoal_space::{COLD, Class, Hold};
+use shoal_space::{COLD, Class, Hold, Victim};
 use shoal_txn::Need;
 
 /// Live fraction above which a segment is not cleaned: this would gain too little.
@@ -147,28 +147,40 @@ impl<'v> Cleaner<'v> {
             if gained >= gain || !self.can_move(victim.live) {
                 break;
             }
-            space.cleaning().stamp_moved(victim.stamp);
-            match victim.kind {
-                SegKind::Data => self.clean_data(victim.seg)?,
-                SegKind::Meta => self.clean_meta(victim.seg)?,
-                _ => continue,
-            }
+            self.move_out(&victim)?;
             gained += size - u64::from(victim.live);
             moved += u64::from(victim.live);
-            self.0.store.counters().add(Counter::SegmentsCleaned, 1);
         }
         if moved == 0 {
             return Ok(false);
         }
-        self.0.store.counters().add(Counter::BytesMoved, moved);
         self.0.store.checkpoints().write()?;
         Ok(true)
     }
 
+    /// Moves what is live in a segment. The next checkpoint frees it.
+    pub(crate) fn move_out(self, victim: &Victim) -> Result<()> {
+        self.0.store.space().cleaning().stamp_moved(victim.stamp);
+        match victim.kind {
+            SegKind::Data => self.clean_data(victim.seg)?,
+            SegKind::Meta => self.clean_meta(victim.seg)?,
+            _ => return Ok(()),
+        }
+        self.0.store.counters().add(Counter::SegmentsCleaned, 1);
+        self.0.store.counters().add(Counter::BytesMoved, u64::from(victim.live));
+        Ok(())
+    }
+
     /// Returns whether `live` more bytes can be moved before a checkpoint must free the emptied
-    /// segments. The checkpoint needs space for the metadata that the moves made dirty, and the
+    /// segments.
+    pub(crate) fn can_move(self, live: u32) -> bool {
+        u64::from(self.0.store.room().sure_segments()) > self.segments_for(live)
+    }
+
+    /// Number of free segments that a move of `live` bytes takes until a checkpoint has freed the
+    /// emptied ones. The checkpoint needs space for the metadata that the moves made dirty, and the
     /// journal needs some.
-    fn can_move(self, live: u32) -> bool {
+    pub(crate) fn segments_for(self, live: u32) -> u64 {
         let space = self.0.store.space();
         let (live, rest) = (u64::from(live), space.counts().open_rest());
         let segments = |bytes: u64| bytes.div_ceil(self.0.store.geometry().segment_size);
@@ -178,7 +190,7 @@ impl<'v> Cleaner<'v> {
         let data = data.saturating_sub(space.counts().rest_of(COLD));
         let metadata = self.0.store.room().likely_to_write() + live / 2 + CHECKPOINT;
         let metadata = metadata.saturating_sub(rest.meta);
-        u64::from(self.0.store.room().sure_segments()) > segments(data) + segments(metadata)
+        segments(data) + segments(metadata)
     }
 
     fn read_segment(self, seg: SegNo) -> Result<(u64, Vec<u8>)> {

@@ -45,6 +45,7 @@ mod clean;
 mod references;
 
 mod relief;
+mod vacate;
 
 mod background;
 mod check;
@@ -67,6 +68,7 @@ mod fsck;
 mod grow;
 mod handing_over;
 mod mkfs;
+mod shrink;
 
 pub use attributes::Attributes;
 pub use bulk::Bulk;
@@ -96,6 +98,7 @@ pub use shoal_base::{
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
+pub use shrink::{ShrinkPlan, Shrunk, shrink, shrink_on};
 pub use state::{Outside, Teller};
 pub use storage::{is_bucket, open as open_device};
 pub use subvolumes::Subvolumes;

@@ -135,7 +135,7 @@ pub fn mkfs_on(device: Arc<dyn Device>, options: &MkfsOptions) -> Result<()> {
         flush_rolls: false,
         discard: true,
         recent: 0,
-        grow: 0,
+        segments: 0,
     };
     let store = shoal_txn::create(device, superblock, store_options)?;
     make_top(&store, options)?;

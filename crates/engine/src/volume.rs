@@ -73,7 +73,7 @@ fn cache_default() -> u64 {
 }
 
 /// Converts the options to those of the transaction layer.
-/// Returns the options of the store. The volume does not grow.
+/// Returns the options of the store. The volume keeps its size.
 pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOptions {
     let bounds = CHECKPOINT_BYTES;
     StoreOptions {
@@ -93,7 +93,7 @@ pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOpti
         #[cfg(feature = "lab")]
         flush_rolls: options.lab.attr_intents_flushed,
         discard: options.discard,
-        grow: 0,
+        segments: 0,
         recent: match options.holds {
             HoldLife::Inherited => RECENT_MAX,
             HoldLife::Process | HoldLife::Lasting => 0,
@@ -117,26 +117,41 @@ impl Volume {
         }
         let device = Arc::new(device);
         let mut volume = Volume::open_on(device.clone(), options)?;
-        volume.device = Some(device.clone());
-        // At once, not only when the next write fails.
-        let state = Arc::downgrade(&volume.state);
+        volume.belongs_to(device);
+        Ok(volume)
+    }
+
+    /// Notes the device, which holds the locks and the claim. When the claim is lost the volume
+    /// becomes read-only at once, not only when the next write fails.
+    pub(crate) fn belongs_to(&mut self, device: Arc<FileDevice>) {
+        let state = Arc::downgrade(&self.state);
         device.on_claim_loss(move |why| {
             if let Some(state) = state.upgrade() {
                 state.store.poison(why);
             }
         });
-        Ok(volume)
+        self.device = Some(device);
     }
 
     /// Opens the volume on a device.
     pub fn open_on(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume> {
-        let start = Instant::now();
-        let sb = shoal_txn::read_superblock(&*device)?;
-        let grow = match options.grow {
-            Some(size) => growth::segments(&*device, &sb, size)?,
+        let segments = match options.grow {
+            Some(size) => growth::segments(&*device, &shoal_txn::read_superblock(&*device)?, size)?,
             None => 0,
         };
-        let opened = shoal_txn::open(device, StoreOptions { grow, ..store_options(&sb, options) })?;
+        Volume::open_sized(device, options, segments)
+    }
+
+    /// Opens the volume on a device, from now on with so many segments; 0: as many as it has.
+    pub(crate) fn open_sized(
+        device: Arc<dyn Device>,
+        options: &OpenOptions,
+        segments: u32,
+    ) -> Result<Volume> {
+        let start = Instant::now();
+        let sb = shoal_txn::read_superblock(&*device)?;
+        let options_of_store = StoreOptions { segments, ..store_options(&sb, options) };
+        let opened = shoal_txn::open(device, options_of_store)?;
         if let Some(ring) = &options.ring {
             opened.keep_ring(ring.clone())?;
         }

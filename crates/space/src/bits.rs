@@ -87,6 +87,14 @@ impl Bits {
         Some(at)
     }
 
+    /// Returns the number of members below `end`.
+    pub fn count_below(&self, end: u32) -> u32 {
+        let (word, bit) = place(end);
+        let words = &self.levels[0];
+        let whole: u32 = words.iter().take(word).map(|word| word.count_ones()).sum();
+        whole + words.get(word).map_or(0, |word| (word & (bit - 1)).count_ones())
+    }
+
     /// Iterates over all members not below `from`, ascending.
     pub fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(self.next(from), |n| self.next(n.checked_add(1)?))
@@ -120,6 +128,8 @@ mod tests {
                 prop_assert_eq!(bits.contains(n), model.contains(&n));
                 for from in [0, n, n + 1, limit - 1, limit, u32::MAX] {
                     prop_assert_eq!(bits.next(from), model.range(from..).next().copied());
+                    let below = model.range(..from).count();
+                    prop_assert_eq!(bits.count_below(from) as usize, below);
                 }
             }
             prop_assert!(bits.iter_from(0).eq(model.iter().copied()));

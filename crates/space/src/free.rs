@@ -52,6 +52,11 @@ impl FreeMap {
         self.free.iter_from(from).find(|n| wanted(*n))
     }
 
+    /// Returns the number of members below `end`.
+    pub(crate) fn count_below(&self, end: u32) -> u32 {
+        self.free.count_below(end)
+    }
+
     /// Returns the member that has `below` lower members.
     pub(crate) fn nth(&self, below: u32) -> Option<u32> {
         self.free.iter_from(0).nth(below as usize)

@@ -70,6 +70,7 @@ mod take;
 mod checkpoint;
 mod choice;
 mod sectors;
+mod vacate;
 
 pub use checkpoint::{Checkpointing, Frozen};
 pub use choice::{Cleaning, Victim};
@@ -82,3 +83,4 @@ pub use segment::{Hold, Life};
 pub use shoal_format::usage::{SegKind, UsageEntry, UsageTable};
 pub use space::{COLD, Class, DATA_STREAMS, HOT_STREAMS, Space, Stream, default_reserve};
 pub use totals::Rest;
+pub use vacate::{Occupied, Vacating};

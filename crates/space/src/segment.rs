@@ -53,7 +53,7 @@ pub struct Hold<'s> {
 }
 
 /// One use of a segment, from its allocation until it is freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Life {
     seg: SegNo,
     number: u32,

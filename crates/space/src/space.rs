@@ -84,6 +84,7 @@ pub(crate) struct Open {
 /// | [`Space::sectors`] | sectors closed before a flush, objects that grow in place |
 /// | [`Space::host`] | backed and stale segments, discarding |
 /// | [`Space::cleaning`] | the choice of segments to clean |
+/// | [`Space::vacating`] | the last segments, of a volume that becomes smaller |
 /// | [`Space::checkpointing`] | the freeze, metadata written and freed, freeing segments |
 /// | [`Space::recovery`] | claims of segments after a crash, recounting for a repair |
 ///

@@ -17,7 +17,7 @@ use crate::object::ObjectKind;
 use crate::orphans::{Orphans, disk};
 use crate::parts::Parts;
 use crate::read::{read_checkpoint, read_root_page, read_superblock};
-use crate::recover::{Recovered, recover};
+use crate::recover::{Recovered, begin_anew, recover};
 use crate::store::{Store, StoreOptions};
 use crate::usage_image::{UsageImage, open_table};
 use shoal_base::{Code, Epoch, Error, Lsn, Result, limits};
@@ -26,9 +26,10 @@ use shoal_format::Geometry;
 use shoal_format::checkpoint::{Checkpoint, RootState};
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::Superblock;
-use shoal_format::usage::{self, SegKind, UsageEntry};
+use shoal_format::usage::{self, SegKind, UsageEntry, UsageTable};
 use shoal_journal::{JournalPos, RingMemory, StartAt};
 use shoal_space::Space;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A volume whose newest checkpoint has been read.
@@ -58,8 +59,8 @@ pub struct Recovery {
     sb: Superblock,
     start: JournalPos,
     epoch: Epoch,
-    /// The volume becomes larger.
-    grows: bool,
+    /// Number of segments until then.
+    segments: u32,
 }
 
 impl Recovery {
@@ -75,13 +76,17 @@ impl Recovery {
 
     /// Replays the journal, or continues it if the volume was closed.
     ///
-    /// A volume that grows has a new checkpoint at once, as after a replay: it is what makes the
-    /// volume larger. Until it is published the volume has its earlier size, and a crash leaves it
-    /// so: nothing that is durable is in a new segment.
+    /// A volume whose size changes has a new checkpoint at once, as after a replay: it is what
+    /// changes the size. Until it is published the volume has its earlier size, and a crash leaves
+    /// it so: nothing that is durable is in a new segment, or only in one that goes.
     pub fn run(self, store: &Store) -> Result<Recovered> {
-        match self.sb.clean && !self.grows {
-            true => resume(store, &self.sb, self.start),
-            false => recover(store, &self.sb, self.start),
+        match (self.sb.clean, store.geometry.segments.cmp(&self.segments)) {
+            (true, Ordering::Equal) => resume(store, &self.sb, self.start),
+            // Closed, it has no records, and its journal may end in a segment that goes.
+            (true, Ordering::Less) => {
+                begin_anew(store, &self.sb, self.start.lsn).map(|()| Recovered::default())
+            }
+            _ => recover(store, &self.sb, self.start),
         }
     }
 }
@@ -117,17 +122,22 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
         _ => Err(e),
     })?;
     let mut table = open_table(&*device, &sb, epoch, at, &mut image.usage)?;
-    let last = usage::pages(&sb.geometry).saturating_sub(1);
-    let grows = options.grow > sb.geometry.segments;
-    if grows {
-        may_grow(&*device, &sb, options.grow, read_only)?;
-        sb.geometry.segments = options.grow;
-        image.usage.grow(&sb.geometry);
-        table.entries.resize(options.grow as usize, UsageEntry::default());
+    let (before, segments) = (sb.geometry, options.segments);
+    let resized = segments != 0 && segments != before.segments;
+    if resized {
+        match segments > before.segments {
+            true => may_grow(&*device, &sb, segments, read_only)?,
+            false => may_shrink(&*device, &sb, segments, read_only, &table)?,
+        }
+        sb.geometry.segments = segments;
+        image.usage.resize(&sb.geometry);
+        table.entries.resize(segments as usize, UsageEntry::default());
     }
     let space = Space::load(sb.geometry, table);
-    if grows {
-        // It has more rows now, and its index page more pointers.
+    if resized {
+        // The last page that is in both has another number of rows, and its index page another
+        // number of pointers.
+        let last = usage::pages(&before).min(usage::pages(&sb.geometry)).saturating_sub(1);
         space.checkpointing().rewrite_page(last);
     }
     if !read_only {
@@ -145,7 +155,7 @@ pub fn open(device: Arc<dyn Device>, options: StoreOptions) -> Result<Opened> {
     let mut store = parts.store(space, orphans, image);
     store.intents = intents;
     read_roots(&store)?;
-    Ok(Opened { store, recovery: Recovery { sb, start, epoch, grows } })
+    Ok(Opened { store, recovery: Recovery { sb, start, epoch, segments: before.segments } })
 }
 
 /// Fails if a volume cannot grow to so many segments.
@@ -167,6 +177,37 @@ fn may_grow(device: &dyn Device, sb: &Superblock, segments: u32, read_only: bool
         return Err(Error::refused(Code::NoSpace, message));
     }
     Ok(())
+}
+
+/// Fails if a volume cannot become smaller, to so many segments: nothing may be in those that go.
+/// After a crash the journal, and what its records point to, would have to be read to know it.
+fn may_shrink(
+    device: &dyn Device,
+    sb: &Superblock,
+    segments: u32,
+    read_only: bool,
+    table: &UsageTable,
+) -> Result<()> {
+    let name = device.describe();
+    let refused = |code, why: String| {
+        Err(Error::refused(code, format!("{name} cannot become smaller: {why}")))
+    };
+    if read_only {
+        return refused(Code::ReadOnly, "it is opened read-only".into());
+    }
+    if u64::from(segments) < limits::SEGMENTS_MIN {
+        let least = sb.geometry.segment_size * limits::SEGMENTS_MIN;
+        return refused(Code::Invalid, format!("no volume has less than {least} bytes"));
+    }
+    if !sb.clean {
+        return refused(Code::Invalid, "it was not closed".into());
+    }
+    let rows = (0u32..).zip(&table.entries).skip(segments as usize);
+    let holding = |(_, entry): &(u32, &UsageEntry)| entry.kind.holds_objects();
+    match rows.into_iter().find(holding) {
+        None => Ok(()),
+        Some((seg, _)) => refused(Code::Invalid, format!("segment {seg} is in use")),
+    }
 }
 
 /// Adds the subvolumes of the checkpoint. A page with one damaged copy is written again by the next

@@ -75,7 +75,7 @@ pub struct Recovered {
     pub recent: Vec<Ino>,
 }
 
-/// Recovers a volume that was not closed cleanly, or grows: replay, then a checkpoint of the next
+/// Recovers a volume that was not closed cleanly, or whose size changes: replay, then a checkpoint of the next
 /// incarnation.
 pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
     let scanner = |from: JournalPos| {
@@ -104,7 +104,7 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         memory.settle_calls(kept.end.0);
     }
     if kept.count > 0 || sb.clean {
-        // The ring has the torn batch, whole; or the volume was closed, and grows.
+        // The ring has the torn batch, whole; or the volume was closed, and its size changes.
         end.torn = None;
     }
     let recovered = Recovered {
@@ -125,15 +125,20 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
     for seg in &end.segments {
         store.space.recovery().claim(*seg, SegKind::Journal)?;
     }
-    // Journal batches of the old incarnation stay readable until the new checkpoint is published:
-    // if the machine stops before, they are replayed again.
-    let incarnation = sb.incarnation.wrapping_add(1);
-    store.start_journal(incarnation, StartAt::Fresh { lsn: kept.end })?;
-    store.published.lock().superblock.incarnation = incarnation;
-    store.checkpoints().write()?;
-    store.write_other_copy()?;
+    begin_anew(store, sb, kept.end)?;
     store.space.release_journal_segments(&end.segments);
     Ok(recovered)
+}
+
+/// Begins a new journal at `lsn`, and writes a checkpoint of the next incarnation and the other
+/// copy of the superblock. Journal batches of the old incarnation stay readable until the
+/// checkpoint is published: if the machine stops before, they are replayed again.
+pub(crate) fn begin_anew(store: &Store, sb: &Superblock, lsn: Lsn) -> Result<()> {
+    let incarnation = sb.incarnation.wrapping_add(1);
+    store.start_journal(incarnation, StartAt::Fresh { lsn })?;
+    store.published.lock().superblock.incarnation = incarnation;
+    store.checkpoints().write()?;
+    store.write_other_copy()
 }
 
 impl Store {

@@ -19,7 +19,9 @@
 
 use crate::store::Store;
 use shoal_base::planted::{self, Defect};
-use shoal_base::{Code, Error, Result};
+use shoal_base::{Code, Error, Result, limits};
+use shoal_format::Geometry;
+use shoal_space::default_reserve;
 
 /// Bytes that a call uses in addition to its own: the record, nodes that split.
 const BESIDE: u64 = 4096;
@@ -89,6 +91,20 @@ impl Room<'_> {
         all.saturating_sub(used + self.promised() + self.meta_slack())
     }
 
+    /// Number of segments of the smallest volume that could hold the same, with what is kept from
+    /// ordinary calls: about, because objects do not fill their segments, and have headers.
+    pub fn segments_min(self) -> u32 {
+        let (geometry, counts) = (self.store.geometry, self.store.space.counts());
+        let used = counts.live_bytes() + counts.pinned_bytes() + self.promised();
+        let used = (used + self.meta_slack() + self.growth()).div_ceil(geometry.segment_size);
+        let fits = |segments: &u32| {
+            let reserve = default_reserve(&Geometry { segments: *segments, ..geometry });
+            used + u64::from(1 + reserve + kept_beside(*segments)) <= u64::from(*segments)
+        };
+        let least = (limits::SEGMENTS_MIN).max(used).min(u64::from(geometry.segments)) as u32;
+        (least..geometry.segments).find(fits).unwrap_or(geometry.segments)
+    }
+
     /// As [`Room::available`], for reports: minus the expected growth of metadata, and no more
     /// than the host has.
     pub fn available_shown(self) -> u64 {
@@ -103,8 +119,7 @@ impl Room<'_> {
 
     /// Segments that ordinary calls never get, whether they are free or not.
     fn kept_segments(self) -> u32 {
-        let slack = self.store.geometry.segments / 32;
-        self.store.space.counts().reserve_segments() + 1 + OPEN + slack
+        self.store.space.counts().reserve_segments() + kept_beside(self.store.geometry.segments)
     }
 
     /// Expected growth of dirty metadata when it is written.
@@ -201,4 +216,9 @@ impl Room<'_> {
         let least = self.to_write() + 2 * self.store.geometry.segment_size;
         u64::from(self.store.space.host().backed_free()) * self.store.geometry.segment_size < least
     }
+}
+
+/// Segments beside the reserve that ordinary calls never get.
+fn kept_beside(segments: u32) -> u32 {
+    1 + OPEN + segments / 32
 }

@@ -40,9 +40,9 @@ pub struct StoreOptions {
     pub discard: bool,
     /// Number of inodes of the last records that a recovery reports.
     pub recent: usize,
-    /// Number of segments to which the volume grows when it is opened; 0, or no more than it has:
-    /// it stays as it is. Not with `read_only`.
-    pub grow: u32,
+    /// Number of segments of the volume from when it is opened; 0: it stays as it is. Not with
+    /// `read_only`.
+    pub segments: u32,
     /// Write the journal between consecutive transactions of one call (a testing aid: only then can
     /// a crash come between them).
     #[cfg(feature = "lab")]

@@ -23,6 +23,9 @@ pub struct UsageImage {
     pub root: UsageRoot,
     /// Index pages, by number.
     pub(crate) indexes: Vec<IndexAt>,
+    /// Pages and index pages of segments that the volume no longer has. The next checkpoint frees
+    /// them.
+    pub(crate) gone: Vec<Ptr>,
     /// Segments of unknown state, because their part of the table is unreadable. Always empty for a
     /// volume that could be opened.
     pub(crate) lost: Vec<Range<u32>>,
@@ -66,17 +69,25 @@ impl UsageImage {
         UsageImage { indexes, ..UsageImage::default() }
     }
 
-    /// Adds places for the segments of a volume that has become larger. The last page and the last
-    /// index page from before have become longer, unless they were full: the next checkpoint must
+    /// Has places for the segments of another geometry. The last page and the last index page that
+    /// are in both have another length, unless they are full in both: the next checkpoint must
     /// write them.
-    pub(crate) fn grow(&mut self, geometry: &Geometry) {
-        let larger = UsageImage::blank(geometry);
-        for (number, index) in larger.indexes.into_iter().enumerate() {
-            match self.indexes.get_mut(number) {
-                Some(known) => Arc::make_mut(&mut known.pages).resize(index.pages.len(), Ptr::NULL),
-                None => self.indexes.push(index),
-            }
+    pub(crate) fn resize(&mut self, geometry: &Geometry) {
+        let wanted = UsageImage::blank(geometry);
+        for index in self.indexes.drain(wanted.indexes.len().min(self.indexes.len())..) {
+            self.gone.push(index.at);
+            self.gone.extend(index.pages.iter());
         }
+        for (number, index) in wanted.indexes.into_iter().enumerate() {
+            let Some(known) = self.indexes.get_mut(number) else {
+                self.indexes.push(index);
+                continue;
+            };
+            let (pages, count) = (Arc::make_mut(&mut known.pages), index.pages.len());
+            self.gone.extend(pages.drain(count.min(pages.len())..));
+            pages.resize(count, Ptr::NULL);
+        }
+        self.gone.retain(|ptr| !ptr.is_null());
     }
 
     /// Reads the root and the index pages of the table at `at`.
@@ -215,5 +226,38 @@ pub(crate) fn open_table(
     match misplaced {
         None => Ok(table),
         Some(error) => Err(with_remedy(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_base::{Addr, limits};
+
+    #[test]
+    fn pages_and_index_pages_of_segments_that_go_are_to_be_freed() {
+        let of = |segments| Geometry {
+            segment_size: limits::SEGMENT_SIZE_MIN,
+            segments,
+            inode_size: 512,
+        };
+        let whole = usage::PAGE_SEGMENTS * usage::INDEX_PAGES;
+        let at = |n: u64| Ptr::place(Addr((1 << 20) + n * 8), 8);
+        let mut image = UsageImage::blank(&of(3 * whole));
+        image.set_page(0, at(0));
+        image.set_page(9, at(1));
+        image.set_page(10, at(2));
+        image.set_page(2 * INDEX_PAGES + 7, at(3));
+        (image.indexes[0].at, image.indexes[2].at) = (at(4), at(5));
+        // Nine pages and one row of the tenth.
+        image.resize(&of(9 * usage::PAGE_SEGMENTS + 1));
+        assert_eq!(image.gone, [at(5), at(3), at(2)]);
+        assert_eq!((image.indexes.len(), image.indexes[0].pages.len()), (1, 10));
+        assert_eq!((image.index(0), image.page(0), image.page(9)), (at(4), at(0), at(1)));
+        assert_eq!((image.page(10), image.index(2)), (Ptr::NULL, Ptr::NULL));
+        image.gone.clear();
+        image.resize(&of(3 * whole));
+        assert!(image.gone.is_empty() && image.indexes.len() == 3);
+        assert_eq!((image.page(9), image.page(10)), (at(1), Ptr::NULL));
     }
 }

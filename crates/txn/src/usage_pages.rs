@@ -66,6 +66,7 @@ impl Plan {
     /// Step 2.
     pub fn make(before: &UsageImage, writer: &mut MetaWriter<'_>) -> Result<Plan> {
         let mut plan = Plan::default();
+        before.gone.iter().for_each(|ptr| writer.retire(*ptr));
         while let Some(number) = writer.frozen.next_due(&writer.store.space) {
             plan.page(number, before, writer)?;
             plan.index(number / INDEX_PAGES, before, writer)?;
@@ -127,7 +128,8 @@ impl Plan {
             objects.push((addr, raw));
             ptr
         };
-        let mut image = UsageImage { root: UsageRoot::default(), ..before.clone() };
+        let mut image =
+            UsageImage { root: UsageRoot::default(), gone: Vec::new(), ..before.clone() };
         for (number, place) in self.pages {
             let ptr = match place {
                 Some(addr) => put(addr, frozen.page(space, number, epoch).encode(volume)),

@@ -77,7 +77,7 @@ fn store() -> (Arc<Slow>, Store) {
         flush_rolls: false,
         discard: true,
         recent: 0,
-        grow: 0,
+        segments: 0,
     };
     let store = shoal_txn::create(device.clone(), superblock, options).unwrap();
     store.checkpoints().write().unwrap();

@@ -8,7 +8,7 @@ const AFTER: &str = "\
 SIZE:
   In whole segments (4 MiB by default; 'shoal info' has their size). A volume in a file: the file
   becomes longer, sparse. On a device, which must be larger already, as after lvextend: without
-  --size all of it is used. A volume cannot become smaller.
+  --size all of it is used. 'shoal shrink' makes a volume smaller.
 
   A crash at any moment leaves the volume at its old size or at its new one.
 

@@ -36,7 +36,9 @@ pub fn run(args: &GrowArgs) -> Result<u8> {
 fn mounted(directory: &Path, wanted: u64) -> Result<Grown> {
     let before = size_of(directory)?;
     if wanted != 0 && wanted <= before {
-        let why = format!("has {before} bytes already, and cannot become smaller");
+        let why = format!(
+            "has {before} bytes already ('shoal shrink' makes one smaller that is not mounted)"
+        );
         return Err(Failure::failed(directory.display(), why).with_status(SOME_FAILED));
     }
     takeover::hand_over(directory, Some(wanted))?;

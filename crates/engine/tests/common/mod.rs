@@ -48,7 +48,7 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
         flush_rolls: false,
         discard: true,
         recent: 0,
-        grow: 0,
+        segments: 0,
     };
     let shoal_txn::Opened { store, recovery } = shoal_txn::open(device.clone(), options).unwrap();
     recovery.run(&store).unwrap();

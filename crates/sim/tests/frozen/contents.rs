@@ -60,7 +60,7 @@ pub fn store(device: &Arc<MemDevice>) -> Store {
         flush_rolls: false,
         discard: false,
         recent: 0,
-        grow: 0,
+        segments: 0,
     };
     let shoal_txn::Opened { store, recovery } = shoal_txn::open(device.clone(), options).unwrap();
     recovery.run(&store).unwrap();
