@@ -30,6 +30,7 @@ use crate::types::{
 };
 use shoal_base::counters::Counter;
 use shoal_base::sync::Mutex;
+use shoal_base::timing::Call;
 use shoal_base::{Ino, Lsn, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::features::{self, Word};
@@ -305,7 +306,7 @@ impl Volume {
 
     /// Makes everything acknowledged so far durable.
     pub fn sync(&self) -> Result<()> {
-        self.state.sync()
+        self.state.measured(Call::Sync, || self.state.sync())
     }
 
     /// Returns the newest LSN.
