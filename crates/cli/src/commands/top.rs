@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
-use shoal_fuse::{Load, Loads, Operation, Stat, loads_of, operations_of, read_only_reason_of};
+use shoal_fuse::{
+    Group, Load, Loads, Operation, Stat, loads_of, operations_of, read_only_reason_of,
+};
 
 use crate::accounts::Accounts;
 use crate::args::TopArgs;
@@ -131,14 +133,16 @@ impl Frame<'_> {
         }
     }
 
+    fn of(&self, group: Group) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(move |it| it.group == group)
+    }
+
     /// Returns the lines, not many more than a screen has.
     fn lines(&self, screen: usize) -> Vec<String> {
         let mut lines = self.head();
-        let mut requests: Vec<Operation> =
-            self.operations.iter().filter(|it| !it.in_volume).cloned().collect();
+        let mut requests: Vec<Operation> = self.of(Group::Requests).cloned().collect();
         requests.sort_by_key(|it| std::cmp::Reverse(it.timing.count()));
-        let inside: Vec<Operation> =
-            self.operations.iter().filter(|it| it.in_volume).cloned().collect();
+        let inside: Vec<Operation> = self.of(Group::Volume).cloned().collect();
         let share = screen.saturating_sub(lines.len() + inside.len() + 10) / 3;
         let share = share.max(4);
         requests.truncate(share);
@@ -157,7 +161,7 @@ impl Frame<'_> {
     }
 
     fn head(&self) -> Vec<String> {
-        let (now, requests) = (self.now, self.operations.iter().filter(|it| !it.in_volume));
+        let (now, requests) = (self.now, self.of(Group::Requests));
         let mut all = shoal::raw::Timing::default();
         requests.for_each(|operation| all.merge(&operation.timing));
         let [p50, p99, p999] =
@@ -204,8 +208,9 @@ impl Frame<'_> {
             .collect();
         Object::new()
             .put("seconds", self.seconds)
-            .put("operations", operations::json(&self.operations, false))
-            .put("volume", operations::json(&self.operations, true))
+            .put("operations", operations::json(&self.operations, Group::Requests))
+            .put("calls", operations::json(&self.operations, Group::Calls))
+            .put("volume", operations::json(&self.operations, Group::Volume))
             .put("now", gauges)
             .put_some("failed", self.now.failed.as_deref())
             .put_some("users", self.users.as_deref())
