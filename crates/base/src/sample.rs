@@ -157,7 +157,7 @@ mod tests {
     /// Makes calls in a thread of its own. Returns which of them were timed.
     fn timed(calls: usize) -> Vec<bool> {
         let make = move || (0..calls).map(|_| Call::begin(false).begun().is_some()).collect();
-        thread::spawn(make).join().unwrap()
+        thread::spawn(make).join().expect("it does not panic")
     }
 
     #[test]

@@ -117,7 +117,7 @@ mod tests {
         let digits = (b'1'..=b'9').collect::<Vec<u8>>();
         let first = u64::from(TABLE[(0xff ^ usize::from(digits[0])) & 0xff]) as u32 ^ 0x00ff_ffff;
         assert_eq!(!crc32c(first, &digits[1..]), 0xe306_9283);
-        let bytes: Vec<u8> = (0..1000u32).map(|n| (n * n >> 3 ^ n) as u8).collect();
+        let bytes: Vec<u8> = (0..1000u32).map(|n| (((n * n) >> 3) ^ n) as u8).collect();
         for len in (0..200).chain(980..=bytes.len()) {
             for seed in [0, 1, 0x8000_0000, u32::MAX, 0x1234_5678] {
                 let expected = bitwise(seed, &bytes[..len]);
