@@ -2,7 +2,7 @@
 //! They carry the histograms of a volume with them, which are needed in the same places.
 
 use crate::shard::{SHARDS, shard};
-use crate::timing::{Timed, Timing, Timings};
+use crate::timing::{Call, Timed, Timing, Timings};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,6 +58,7 @@ const COUNT: usize = Counter::ALL.len();
 pub struct Counters {
     shards: Box<[CachePadded<[AtomicU64; COUNT]>]>,
     timings: Timings,
+    calls: Timings,
 }
 
 impl Default for Counters {
@@ -65,7 +66,7 @@ impl Default for Counters {
         let shards = (0..SHARDS)
             .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))))
             .collect();
-        Counters { shards, timings: Timings::of_volume() }
+        Counters { shards, timings: Timings::of_volume(), calls: Timings::of_calls() }
     }
 }
 
@@ -83,6 +84,19 @@ impl Counters {
     #[inline]
     pub fn took(&self, kind: Timed, took: Duration, failed: bool, bytes: u64) {
         self.timings.record(kind as usize, took, failed, bytes);
+    }
+    /// Records a call of the library: its duration if it was timed, and whether it failed.
+    pub fn called(&self, call: Call, took: Option<Duration>, failed: bool) {
+        match took {
+            Some(took) => self.calls.record(call as usize, took, failed, 0),
+            None if failed => self.calls.failed(call as usize),
+            None => {}
+        }
+    }
+    /// Returns the durations of a call of the library. Each that was timed counts for
+    /// [`Call::weight`]; failures are exact.
+    pub fn calls(&self, call: Call) -> Timing {
+        self.calls.get(call as usize).weighted(call.weight())
     }
     /// Returns the durations of a kind.
     pub fn timing(&self, kind: Timed) -> Timing {

@@ -10,6 +10,7 @@ pub mod ids;
 pub mod invariant;
 pub mod planted;
 pub mod prefetch;
+pub mod sample;
 pub mod sync;
 
 pub mod error;

@@ -9,6 +9,8 @@
 //! Recording takes no lock and allocates nothing once [`Timings::prepare`] has run for the thread's
 //! shard. The recorded numbers are added one by one: a reader may see a count without its sum.
 
+use crate::error::Code;
+use crate::sample::EVERY;
 use crate::shard::{SHARDS, shard};
 use crossbeam_utils::CachePadded;
 use std::sync::OnceLock;
@@ -74,6 +76,90 @@ timed! {
     Quiesce "quiesce" "parts of checkpoints during which transactions cannot begin";
 }
 
+/// Declares the calls of the library: variant, name in output, how it is timed, description.
+macro_rules! calls {
+    ($($variant:ident $name:literal $timed:ident $what:literal;)*) => {
+        /// Calls of the library. One that takes less than some microseconds is `sampled`: one in
+        /// [`EVERY`] is timed. The others are timed `each` time.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Call { $(#[doc = $what] $variant,)* }
+        impl Call {
+            /// All calls, in the order of declaration.
+            pub const ALL: &'static [Call] = &[$(Call::$variant,)*];
+            /// The call's name in output.
+            pub fn name(self) -> &'static str { match self { $(Call::$variant => $name,)* } }
+            /// Describes the call.
+            pub fn what(self) -> &'static str { match self { $(Call::$variant => $what,)* } }
+            /// Returns whether it is timed each time.
+            #[inline]
+            pub const fn is_always_timed(self) -> bool {
+                match self { $(Call::$variant => calls!(@ $timed),)* }
+            }
+        }
+    };
+    (@ each) => { true };
+    (@ sampled) => { false };
+}
+
+calls! {
+    Lookup "lookup" sampled "lookups of a name in a directory";
+    Resolve "resolve" sampled "lookups of a path";
+    Create "create" sampled "creations of files, special and unnamed ones too";
+    Mkdir "mkdir" sampled "creations of directories";
+    Symlink "symlink" sampled "creations of symbolic links";
+    Link "link" sampled "hard links";
+    Unlink "unlink" sampled "removals of names of files";
+    Rmdir "rmdir" sampled "removals of directories";
+    Rename "rename" sampled "renames";
+    Readlink "readlink" sampled "reads of symbolic links";
+    Getattr "getattr" sampled "reads of an inode's attributes (stat)";
+    Setattr "setattr" sampled "changes of an inode's attributes";
+    Access "access" sampled "checks of permissions";
+    Getxattr "getxattr" sampled "reads of an extended attribute";
+    Listxattr "listxattr" sampled "lists of extended attributes";
+    Setxattr "setxattr" sampled "changes of an extended attribute or an access list";
+    Removexattr "removexattr" sampled "removals of an extended attribute";
+    Read "read" sampled "reads of files";
+    Write "write" sampled "writes to files, appends too";
+    Seek "seek" sampled "searches for data and holes";
+    Readdir "readdir" sampled "pages of listings, with attributes or without";
+    Paths "paths" sampled "searches for the names and paths of an inode";
+    Redeem "redeem" sampled "files opened with a token";
+    Issue "issue" each "tokens issued";
+    Fallocate "fallocate" each "preallocations, holes, zeroed ranges";
+    CopyRange "copy_range" each "copies of ranges of files";
+    Fsync "fsync" each "changes of a file made durable";
+    Sync "sync" each "all changes made durable";
+    Batch "batch" each "batches: several changes as one";
+    StatMany "stat_many" each "reads of the attributes of many inodes";
+    Bulkstat "bulkstat" each "scans of all inodes";
+    Children "children" each "listings in the order of inodes";
+    Totals "totals" each "totals of directories";
+    Changes "changes" each "pages of changes since a mark";
+    RemoveTree "remove_tree" each "removals of a directory with all that is in it";
+    ChangeTree "change_tree" each "changes of all inodes of a tree";
+    Quota "quota" each "quotas set and removed";
+    Subvolume "subvolume" each "subvolumes created and deleted";
+}
+
+impl Call {
+    /// Number of calls that one counts for: the numbers of `sampled` calls are estimates.
+    pub const fn weight(self) -> u64 {
+        if self.is_always_timed() { 1 } else { EVERY }
+    }
+
+    /// Returns whether a result is a failure. No such name, or attribute, is an ordinary answer of
+    /// a call that looks for one.
+    pub fn is_failure(self, code: Code) -> bool {
+        match self {
+            Call::Lookup | Call::Resolve => code != Code::NotFound,
+            Call::Getxattr | Call::Removexattr => code != Code::NoData,
+            _ => true,
+        }
+    }
+}
+
 /// One kind's cells of one shard.
 struct Row {
     buckets: [AtomicU64; BUCKETS],
@@ -114,8 +200,17 @@ impl Timings {
     /// Makes the histograms of [`Timed`] with all their memory. Fewer shards than threads may have:
     /// each of these durations is long beside an increment that is contended.
     pub fn of_volume() -> Timings {
-        const VOLUME_SHARDS: usize = 8;
-        let timings = Timings::with_shards(Timed::ALL.len(), VOLUME_SHARDS);
+        Timings::complete(Timed::ALL.len(), 8)
+    }
+
+    /// Makes the histograms of [`Call`] with all their memory. Still fewer shards: of short calls
+    /// one in [`EVERY`] is recorded.
+    pub fn of_calls() -> Timings {
+        Timings::complete(Call::ALL.len(), 4)
+    }
+
+    fn complete(kinds: usize, shards: usize) -> Timings {
+        let timings = Timings::with_shards(kinds, shards);
         for shard in &timings.shards {
             timings.rows(shard);
         }
@@ -150,6 +245,12 @@ impl Timings {
         if bytes > 0 {
             row.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a failure of a kind whose duration was not recorded.
+    #[inline]
+    pub fn failed(&self, kind: usize) {
+        self.rows(self.shard())[kind].errors.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the sum over all threads of a kind.
@@ -193,6 +294,18 @@ impl Timing {
             self.counts.resize(bucket + 1, 0);
         }
         self.counts[bucket] += n;
+    }
+
+    /// Returns a histogram in which each duration counts `weight` times. Failures and bytes stay.
+    pub fn weighted(mut self, weight: u64) -> Timing {
+        self.counts.iter_mut().for_each(|n| *n *= weight);
+        self.total_ns = self.total_ns.wrapping_mul(weight);
+        self
+    }
+
+    /// Returns whether there was nothing: no duration, and no failure.
+    pub fn is_empty(&self) -> bool {
+        self.errors == 0 && self.count() == 0
     }
 
     /// Adds another histogram.
@@ -307,9 +420,25 @@ mod tests {
     }
 
     #[test]
+    fn a_sampled_duration_counts_for_many_and_a_failure_for_one() {
+        let timings = Timings::of_calls();
+        timings.record(2, Duration::from_micros(3), true, 0);
+        timings.failed(2);
+        let timing = timings.get(2).weighted(64);
+        assert_eq!((timing.count(), timing.total_ns, timing.errors), (64, 192_000, 2));
+        assert_eq!(timing.quantile_ns(0.5), timings.get(2).quantile_ns(0.5));
+        assert!(!timing.is_empty() && timings.get(1).is_empty());
+        timings.failed(1);
+        assert!(!timings.get(1).is_empty());
+    }
+
+    #[test]
     fn names_are_different() {
         let names: std::collections::HashSet<_> = Timed::ALL.iter().map(|it| it.name()).collect();
         assert_eq!(names.len(), Timed::ALL.len());
         assert!(Timed::ALL.iter().all(|it| !it.what().is_empty()));
+        let names: std::collections::HashSet<_> = Call::ALL.iter().map(|it| it.name()).collect();
+        assert_eq!(names.len(), Call::ALL.len());
+        assert!(Call::ALL.iter().all(|it| !it.what().is_empty()));
     }
 }

@@ -63,7 +63,9 @@ impl BucketDevice {
             }
             let found = store.list("", FOREIGN_MAX).await?;
             let ours = |name: &str| {
-                ["manifest/", "log/", "data/", "race/"].iter().any(|folder| name.starts_with(folder))
+                ["manifest/", "log/", "data/", "race/"]
+                    .iter()
+                    .any(|folder| name.starts_with(folder))
             };
             if let Some((foreign, _)) = found.iter().find(|(name, _)| !ours(name)) {
                 let message = format!(
@@ -75,7 +77,7 @@ impl BucketDevice {
             match open::load(&store).await? {
                 Some(state) if create.overwrite => {
                     let force = Options { force: true, ..options.clone() };
-                    open::take(&store, state.emptied(create.capacity), &owner, &force).await
+                    open::take(&store, state, &owner, Some(create.capacity), &force).await
                 }
                 _ => open::create(&store, create.capacity, &owner, &options).await,
             }
@@ -98,7 +100,7 @@ impl BucketDevice {
         let owner = shoal_device::owner::encode(&place.name);
         let owned = runtime.wait(async {
             let state = open::load(&store).await?.ok_or_else(|| no_volume(&place.name))?;
-            open::take(&store, state, &owner, &options).await
+            open::take(&store, state, &owner, None, &options).await
         })?;
         Ok(BucketDevice::own(runtime, store, owned, options))
     }
@@ -125,8 +127,7 @@ impl BucketDevice {
     fn own(runtime: Runtime, store: Store, owned: Owned, options: Options) -> BucketDevice {
         let Owned { id, capacity, contents, log, manifests } = owned;
         let slots = (log, manifests);
-        let shared =
-            Arc::new(Shared::new(runtime, store, id, capacity, options, contents, slots));
+        let shared = Arc::new(Shared::new(runtime, store, id, capacity, options, contents, slots));
         let weak = Arc::downgrade(&shared);
         shared.runtime.spawn(async move {
             if let Some(shared) = weak.upgrade()
@@ -134,7 +135,7 @@ impl BucketDevice {
             {
                 tracing::warn!(%error, "objects of earlier mounts are not looked for");
             }
-            while let Some(shared) = weak.upgrade() {
+            while let Some(shared) = weak.upgrade().filter(|shared| shared.may_write().is_ok()) {
                 let pause = shared.until_beat().await;
                 if pause.is_zero() {
                     match shared.beat().await {

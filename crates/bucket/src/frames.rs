@@ -89,7 +89,9 @@ impl Frames {
             wanted.waits.push((*place, flight));
             match wanted.requests.last_mut() {
                 Some(request) if request.takes(place) => request.places.push((*place, sender)),
-                _ => wanted.requests.push(Request { name: place.name, places: vec![(*place, sender)] }),
+                _ => wanted
+                    .requests
+                    .push(Request { name: place.name, places: vec![(*place, sender)] }),
             }
         }
         wanted

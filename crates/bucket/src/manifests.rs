@@ -52,9 +52,13 @@ impl Shared {
     /// Writes a manifest, and collects garbage later. A failure leaves a longer log.
     pub(crate) async fn publish(self: Arc<Shared>, snapshot: Snapshot) {
         let dead = snapshot.dead.clone();
-        if let Err(error) = self.write_manifest(snapshot, false).await {
-            tracing::warn!(%error, "a manifest was not written; the next one will be");
-            return;
+        match self.write_manifest(snapshot, false).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                tracing::warn!(%error, "a manifest was not written; the next one will be");
+                return;
+            }
         }
         if let Err(error) = self.move_some().await {
             tracing::warn!(%error, "objects that hold little are not collected");
@@ -73,43 +77,53 @@ impl Shared {
     pub(crate) async fn publish_closed(&self) -> Result<()> {
         let snapshot = Snapshot::take(self, &mut *self.log.lock().await);
         let dead = snapshot.dead.clone();
-        self.write_manifest(snapshot, true).await?;
+        if !self.write_manifest(snapshot, true).await? {
+            return Ok(());
+        }
+        // Nothing may follow: the next opener would take the volume for one in use.
+        self.fail(self.closed());
         if let Err(error) = self.collect(dead).await {
             tracing::warn!(%error, "objects that hold nothing are not deleted");
         }
         Ok(())
     }
 
-    async fn write_manifest(&self, snapshot: Snapshot, closed: bool) -> Result<()> {
+    /// Returns whether it was written: a later snapshot may have been faster, or the volume is
+    /// closed. Only then does a manifest cover the snapshot.
+    async fn write_manifest(&self, snapshot: Snapshot, closed: bool) -> Result<bool> {
         let mut manifests = self.manifests.lock().await;
-        // A later snapshot may have been faster.
-        if manifests.closed || (!closed && snapshot.log_next <= manifests.log_next) {
-            return Ok(());
-        }
-        self.may_write()?;
-        let sequence = manifests.next;
-        let header = ManifestHeader {
-            base: self.id.epoch,
-            log_next: snapshot.log_next,
-            closed: u8::from(closed),
-            ..self.manifest_header(sequence)
-        };
-        let raw = Bytes::from(encode(header, &snapshot.body));
-        let name = manifest_name(sequence);
-        match self.store.create(Request::PutManifest, &name, raw).await? {
-            Created::Ours => {
-                manifests.next += 1;
-                manifests.log_next = snapshot.log_next;
-                manifests.old.push(sequence);
-                manifests.closed = closed;
-                Ok(())
+        loop {
+            if manifests.closed || (!closed && snapshot.log_next <= manifests.log_next) {
+                return Ok(false);
             }
-            Created::Taken(raw) => {
-                let error = match decode(&raw, sequence) {
-                    Ok(by) => self.fenced(&format!("opening {} ({name})", by.header.epoch)),
-                    Err(damage) => damage,
-                };
-                Err(self.fail(error))
+            self.may_write()?;
+            let sequence = manifests.next;
+            let header = ManifestHeader {
+                base: self.id.epoch,
+                log_next: snapshot.log_next,
+                closed: u8::from(closed),
+                ..self.manifest_header(sequence)
+            };
+            let raw = Bytes::from(encode(header, &snapshot.body));
+            let name = manifest_name(sequence);
+            let found = match self.store.create(Request::PutManifest, &name, raw).await? {
+                Created::Ours => header,
+                Created::Taken(raw) => {
+                    decode(&raw, sequence).map_err(|damage| self.fail(damage))?.header
+                }
+            };
+            if (found.epoch, found.writer) != (self.id.epoch, self.id.writer) {
+                let by = format!("opening {} ({name})", found.epoch);
+                return Err(self.fail(self.fenced(&by)));
+            }
+            manifests.next += 1;
+            manifests.log_next = found.log_next;
+            manifests.old.push(sequence);
+            manifests.closed = found.closed == 1;
+            // Else it is an earlier one of this opening, which was given up and was there all the
+            // same.
+            if found.log_next == snapshot.log_next && manifests.closed == closed {
+                return Ok(true);
             }
         }
     }
@@ -159,7 +173,8 @@ impl Shared {
                     Some(Name::Log(slot)) => slot < log_next && size > FENCE_BYTES,
                     None => false,
                 };
-                let known = || Name::parse(&text).is_some_and(|it| self.contents.read().map.knows(it));
+                let known =
+                    || Name::parse(&text).is_some_and(|it| self.contents.read().map.knows(it));
                 if is_garbage && !known() {
                     self.store.delete(&text).await?;
                 }

@@ -11,8 +11,8 @@
 //!
 //! A reader does steps 1 and 2. What it sees is the volume after some flush.
 
-use crate::map::{Map, check_piece};
 use crate::manifests;
+use crate::map::{Map, check_piece};
 use crate::requests::Request;
 use crate::shared::{Contents, Identity, Log, Manifests, Options};
 use crate::store::{Created, Store};
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::limits::SECTOR;
 use shoal_base::{Code, Error, Result};
-use shoal_format::bucket::manifest::{Body, Manifest, decode, encode};
+use shoal_format::bucket::manifest::{Body, Manifest, ManifestHeader, decode, encode};
 use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Piece, bytes_of, pack, unpack};
 use shoal_format::bucket::{Name, log_name, manifest_name, manifest_sequence};
 use std::time::Duration;
@@ -104,7 +104,10 @@ pub(crate) async fn load(store: &Store) -> Result<Option<State>> {
         let complete = match &found.body {
             Body::Complete(..) => found.clone(),
             Body::Claim(_) if found.header.base == 0 => {
-                return replay(store, empty(&found)).await.map(Some);
+                match settled(store, empty(&found.header)).await? {
+                    Some(state) => return Ok(Some(state)),
+                    None => continue,
+                }
             }
             Body::Claim(_) => manifest(store, found.header.base).await?,
             Body::Superseded => continue,
@@ -128,26 +131,42 @@ pub(crate) async fn load(store: &Store) -> Result<Option<State>> {
             closed: at.closed == 1 && at.sequence == number,
             lease: LEASE_MAX.min(Duration::from_secs(60)),
         };
-        return replay(store, state).await.map(Some);
+        if let Some(state) = settled(store, state).await? {
+            return Ok(Some(state));
+        }
     }
     let message = format!("{}: its manifests change all the time", store.name);
     Err(Error::refused(Code::Busy, message))
 }
 
-fn empty(claim: &Manifest) -> State {
+fn empty(claim: &ManifestHeader) -> State {
     State {
-        volume: claim.header.volume,
-        capacity: claim.header.capacity,
-        bound: claim.header.capacity,
+        volume: claim.volume,
+        capacity: claim.capacity,
+        bound: claim.capacity,
         map: Map::default(),
-        newest: claim.header.sequence,
+        newest: claim.sequence,
         complete: 0,
         log_next: 1,
         slot: 1,
-        epoch: claim.header.epoch,
+        epoch: claim.epoch,
         log_epoch: 0,
         closed: false,
         lease: Duration::from_secs(60),
+    }
+}
+
+/// Applies the log up to the first absent slot; `None`: meanwhile there is a newer manifest.
+///
+/// Then objects of the log may have been deleted while they were read, because that manifest covers
+/// them: the end that was found may be no end, and a late fence of an opener that lost its race may
+/// be in a slot that has become free. What looks like damage then is none.
+async fn settled(store: &Store, state: State) -> Result<Option<State>> {
+    let next = manifest_name(state.newest + 1);
+    let replayed = replay(store, state).await;
+    match store.get_range(&next, 0..1).await? {
+        Some(_) => Ok(None),
+        None => replayed.map(Some),
     }
 }
 
@@ -237,7 +256,8 @@ pub(crate) async fn create(
     options: &Options,
 ) -> Result<Owned> {
     let id = Identity { volume: random()?, epoch: 1, writer: random()? };
-    let raw = encode(manifests::header(&id, 1, capacity), &Body::Claim(owner.to_vec()));
+    let header = manifests::header(&id, 1, capacity);
+    let raw = encode(header, &Body::Claim(owner.to_vec()));
     match store.create(Request::PutManifest, &manifest_name(1), Bytes::from(raw)).await? {
         Created::Ours => {}
         Created::Taken(_) => {
@@ -248,21 +268,24 @@ pub(crate) async fn create(
             return Err(Error::refused(Code::Exists, message));
         }
     }
-    let Some(state) = load(store).await? else { return Err(lost(store)) };
-    if state.newest != 1 {
-        return Err(lost(store));
-    }
-    fence(store, state, id, options).await
+    // Nothing is read: whatever is in the first slot is of an opening that came later. A fence behind
+    // it would be one of an earlier epoch after a later one.
+    fence(store, empty(&header), id, options).await
 }
 
-/// Takes a volume over that `state` describes; begins again if it changes meanwhile.
+/// Takes a volume over that `state` describes; begins again if it changes meanwhile. With `empty`, it
+/// gets this capacity and no content.
 pub(crate) async fn take(
     store: &Store,
     mut state: State,
     owner: &[u8],
+    empty: Option<u64>,
     options: &Options,
 ) -> Result<Owned> {
     for _ in 0..CLAIMS_MAX {
+        if let Some(capacity) = empty {
+            state = state.emptied(capacity);
+        }
         if !options.force && !state.closed {
             state = owner_ended(store, state, options).await?;
         }

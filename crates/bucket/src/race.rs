@@ -50,7 +50,9 @@ pub(crate) async fn race(
     done: impl Fn(u64),
 ) -> Result<()> {
     let mut results = iter(0..extent.keys)
-        .map(|key| one(&*objects, prefix.clone().join("race").join(format!("{key:06}")), store, extent))
+        .map(|key| {
+            one(&*objects, prefix.clone().join("race").join(format!("{key:06}")), store, extent)
+        })
         .buffer_unordered(AT_ONCE);
     let (mut tested, begun) = (0, Instant::now());
     while let Some(result) = results.next().await {
@@ -72,7 +74,8 @@ async fn one(objects: &dyn ObjectStore, path: Path, store: &str, extent: Race) -
         async move { objects.put_opts(path, payload, PutMode::Create.into()).await }
     };
     let outcomes = join_all((0..extent.writers).map(put)).await;
-    let found = objects.get(&path).await.map_err(|e| failed(store, "reading", path.as_ref(), &e))?;
+    let found =
+        objects.get(&path).await.map_err(|e| failed(store, "reading", path.as_ref(), &e))?;
     let found = found.bytes().await.map_err(|e| failed(store, "reading", path.as_ref(), &e))?;
     let mut winners = Vec::new();
     for (writer, outcome) in (0..extent.writers).zip(outcomes) {

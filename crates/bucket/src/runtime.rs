@@ -23,7 +23,9 @@ impl Runtime {
             .thread_name("shoal-bucket")
             .enable_all()
             .build();
-        built.map(Runtime::from).map_err(|e| Error::refused(Code::NoMemory, format!("threads: {e}")))
+        built
+            .map(Runtime::from)
+            .map_err(|e| Error::refused(Code::NoMemory, format!("threads: {e}")))
     }
 
     /// Waits for a future. Must not be called from one.

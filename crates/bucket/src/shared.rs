@@ -205,6 +205,11 @@ impl Shared {
         self.failure.get_or_init(|| error).clone()
     }
 
+    /// The error of a call after the volume was closed.
+    pub fn closed(&self) -> Error {
+        Error::refused(Code::ReadOnly, format!("{}: is closed", self.store.name))
+    }
+
     /// The error of an owner that found an object of another one in its place.
     pub fn fenced(&self, by: &str) -> Error {
         let store = &self.store.name;

@@ -167,11 +167,7 @@ impl Store {
         }
     }
 
-    async fn list_once(
-        &self,
-        path: &Path,
-        max: usize,
-    ) -> Result<Vec<(String, u64)>, StoreError> {
+    async fn list_once(&self, path: &Path, max: usize) -> Result<Vec<(String, u64)>, StoreError> {
         let mut found = Vec::new();
         let mut list = self.objects.list(Some(path));
         while let Some(object) = list.try_next().await? {

@@ -241,8 +241,7 @@ impl History {
         let connection = self.world.connect(self.faults);
         let (options, place) = (self.options(), self.place(&connection));
         let device = BucketDevice::create(&place, &CREATE, options, runtime()).unwrap();
-        let mut owner =
-            Some(Owner { device, connection, cells: vec![0; CELLS as usize] });
+        let mut owner = Some(Owner { device, connection, cells: vec![0; CELLS as usize] });
         let mut replaced: Vec<Owner> = Vec::new();
         for _ in 0..OPENINGS {
             let mut lives = true;
@@ -294,6 +293,8 @@ fn what_was_acknowledged_stays_and_only_one_owner_gets_anything_acknowledged() {
         failovers += history.failovers;
         refused += history.refused;
     }
-    println!("seeds {seeds:?}: {flushes} flushes, {failovers} failovers, {refused} refused wakings");
+    println!(
+        "seeds {seeds:?}: {flushes} flushes, {failovers} failovers, {refused} refused wakings"
+    );
     assert!(failovers > 0 && flushes > 0 && refused > 0);
 }

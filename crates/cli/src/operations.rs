@@ -2,32 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use shoal_fuse::{Durations, Operation};
+use shoal_fuse::{Durations, Group, Operation};
 
 use crate::size;
 
 /// Shares of which durations are shown, with their names.
 pub const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
-/// Returns the requests of the kernel, or the parts of the work inside the volume, by name.
-pub fn json(operations: &[Operation], in_volume: bool) -> BTreeMap<&str, Durations> {
-    let some = operations.iter().filter(|operation| operation.in_volume == in_volume);
+/// Returns the operations of a group by name.
+pub fn json(operations: &[Operation], group: Group) -> BTreeMap<&str, Durations> {
+    let some = operations.iter().filter(|operation| operation.group == group);
     some.map(|operation| (&*operation.name, Durations::of(&operation.timing))).collect()
 }
 
 /// Returns the durations since `before`, without operations that there have not been.
 pub fn since(before: &[Operation], now: &[Operation]) -> Vec<Operation> {
     let new = now.iter().map(|operation| {
-        let earlier = before
-            .iter()
-            .find(|it| it.name == operation.name && it.in_volume == operation.in_volume);
+        let earlier =
+            before.iter().find(|it| it.name == operation.name && it.group == operation.group);
         let timing = match earlier {
             Some(earlier) => operation.timing.since(&earlier.timing),
             None => operation.timing.clone(),
         };
         Operation { timing, ..operation.clone() }
     });
-    new.filter(|operation| operation.timing.count() > 0).collect()
+    new.filter(|operation| !operation.timing.is_empty()).collect()
 }
 
 /// Returns the lines of a table. `per`: seconds; counts become rates.
@@ -99,7 +98,7 @@ mod tests {
     fn operation(name: &str, durations: &[u64]) -> Operation {
         let timings = Timings::new(1);
         durations.iter().for_each(|ns| timings.record(0, Duration::from_nanos(*ns), false, 10));
-        Operation { name: name.into(), in_volume: false, timing: timings.get(0) }
+        Operation { name: name.into(), group: Group::Requests, timing: timings.get(0) }
     }
 
     #[test]
@@ -120,8 +119,11 @@ mod tests {
         let new = since(&before, &now);
         let names: Vec<_> = new.iter().map(|it| (&*it.name, it.timing.count())).collect();
         assert_eq!(names, [("lookup", 2), ("a", 1)]);
-        assert_eq!(json(&new, false)["lookup"].count, 2);
-        assert!(json(&new, true).is_empty());
+        assert_eq!(json(&new, Group::Requests)["lookup"].count, 2);
+        assert!(json(&new, Group::Volume).is_empty());
+        // The same name in another group is another operation.
+        let call = Operation { group: Group::Calls, ..before[0].clone() };
+        assert_eq!(since(&before, std::slice::from_ref(&call)), [call]);
     }
 
     #[test]

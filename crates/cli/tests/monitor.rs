@@ -42,9 +42,21 @@ fn stats_have_every_operation() {
     for name in ["device_write", "device_flush", "journal_wait"] {
         assert!(stats["volume"][name]["count"].as_u64() > Some(0), "{name}: {stats}");
     }
+    // Exact, because it is timed each time; the request is another number.
+    let call = &stats["calls"]["fsync"];
+    assert!(call["count"].as_u64() >= Some(1) && call["errors"] == 0, "{call}");
+    assert!(stats["operations"]["copy_range"].is_null() && stats["calls"]["init"].is_null());
+    let document = json(&scratch.shell("cat m/.shoal/stats").ok());
+    assert_eq!(document["calls"]["fsync"]["weight"], 1, "{document}");
+    assert!(document["calls"]["fsync"]["buckets"].is_array());
     let text = scratch.shoal(["stats", "m"]).ok();
-    for part in ["\nrequests:\noperation ", "\nmkdir ", "\ninside the volume:\n", "\ndevice_write "]
-    {
+    for part in [
+        "\nrequests:\noperation ",
+        "\nmkdir ",
+        "\ncalls of the library (",
+        "\ninside the volume:\n",
+        "\ndevice_write ",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
     // An ordinary user may see it too, if let in.

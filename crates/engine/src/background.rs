@@ -7,6 +7,7 @@ use crate::reap::Reaper;
 use crate::state::State;
 use crate::tree_change::TreeChanges;
 use shoal_base::counters::Counter;
+use shoal_base::sample;
 use shoal_base::sync::{AtomicBool, Instant, Mutex, thread};
 use shoal_base::{Code, Error, Result};
 use std::sync::Arc;
@@ -45,7 +46,12 @@ impl Background {
         let spawn = |name: &str, run: fn(&State, &AtomicBool)| {
             let (state, stop) = (state.clone(), stop.clone());
             let thread = thread::Builder::new().name(name.into());
-            thread.spawn(move || run(&state, &stop)).map_err(|e| {
+            let work = move || {
+                // What it does is no call of anybody.
+                let _apart = sample::apart();
+                run(&state, &stop);
+            };
+            thread.spawn(work).map_err(|e| {
                 Error::refused(Code::Again, format!("cannot start the thread {name}: {e}"))
             })
         };

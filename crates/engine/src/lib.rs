@@ -90,7 +90,7 @@ pub use references::References;
 pub use repair::{Action, RepairReport};
 pub use shoal_base::counters::Counter;
 pub use shoal_base::timing::{
-    BUCKETS as TIMING_BUCKETS, Timed, Timing, Timings, bucket_end as timing_bucket_end,
+    BUCKETS as TIMING_BUCKETS, Call, Timed, Timing, Timings, bucket_end as timing_bucket_end,
 };
 pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,

@@ -4,6 +4,7 @@ use crate::directories::{Directories, decoded};
 use crate::types::{Attr, Cookies, DirEntry, FileKind, Listing, Stat};
 
 use shoal_base::cold::Section;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::{Dirent, FIRST_COOKIE};
 use shoal_format::node::Key;
@@ -40,6 +41,15 @@ impl Directories<'_> {
         cookie: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        self.0.measured(Call::Readdir, || self.each_entry(dir, cookie, each))
+    }
+
+    fn each_entry(
+        self,
+        dir: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         for entry in self.dots(dir, cookie)? {
             if !each(entry) {
                 return Ok(());
@@ -58,6 +68,15 @@ impl Directories<'_> {
     /// As [`Directories::readdir`], with the attributes of each entry. Those of many entries are
     /// read together if they are not in memory.
     pub fn readdirplus(
+        self,
+        dir: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
+    ) -> Result<()> {
+        self.0.measured(Call::Readdir, || self.each_with_attr(dir, cookie, each))
+    }
+
+    fn each_with_attr(
         self,
         dir: Ino,
         cookie: u64,
@@ -87,6 +106,15 @@ impl Directories<'_> {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`; those of reading the directory. Entries before were delivered.
     pub fn list(
+        self,
+        dir: Ino,
+        listing: &Listing,
+        each: &mut dyn FnMut(DirEntry<'_>, Result<Stat>) -> bool,
+    ) -> Result<()> {
+        self.0.measured(Call::Readdir, || self.each_listed(dir, listing, each))
+    }
+
+    fn each_listed(
         self,
         dir: Ino,
         listing: &Listing,

@@ -8,7 +8,7 @@ use crate::passes;
 use crate::reap::Reaper;
 use crate::state::room;
 use shoal_base::Result;
-use shoal_base::timing::{Timed, Timing};
+use shoal_base::timing::{Call, Timed, Timing};
 use shoal_format::Label;
 
 room! {
@@ -52,6 +52,19 @@ impl Maintenance<'_> {
     /// Returns the durations of a kind since the volume was opened.
     pub fn timing(self, kind: Timed) -> Timing {
         self.0.store.counters().timing(kind)
+    }
+
+    /// Returns the calls that there have been since the volume was opened, with their durations.
+    /// The numbers of a call that is not always timed ([`Call::is_always_timed`]) are estimates,
+    /// but for its failures: a timed one counts for [`Call::weight`].
+    pub fn calls(self) -> Vec<(Call, Timing)> {
+        let all = Call::ALL.iter().map(|call| (*call, self.call(*call)));
+        all.filter(|(_, timing)| !timing.is_empty()).collect()
+    }
+
+    /// As [`Maintenance::calls`], of one call.
+    pub fn call(self, call: Call) -> Timing {
+        self.0.store.counters().calls(call)
     }
 
     /// Cleans one batch, even if enough segments are free. For tests and measurements.

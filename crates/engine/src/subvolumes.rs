@@ -15,6 +15,7 @@ use crate::state::room;
 use crate::types::{Caller, Entry, FileKind, RootInfo, check_name};
 use shoal_base::invariant;
 use shoal_base::limits::NODE_SIZE;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
 use shoal_format::item::Item;
@@ -40,6 +41,10 @@ impl Subvolumes<'_> {
     /// 65,536 numbers are in use, if there is one for each 32 KiB of the volume, or if the volume
     /// is full.
     pub fn create(self, who: &Caller, name: &[u8], mode: u32) -> Result<Entry> {
+        self.0.measured(Call::Subvolume, || self.make(who, name, mode))
+    }
+
+    fn make(self, who: &Caller, name: &[u8], mode: u32) -> Result<Entry> {
         check_root_name(who, name)?;
         let _one = self.0.rooting.lock();
         let mut txn = self.0.begin_space(ROOT_COST, records::ROOT_CREATE)?;
@@ -119,6 +124,10 @@ impl Subvolumes<'_> {
     /// # Errors
     /// `ENOENT` if the name does not exist, `EINVAL` if it is not a subvolume, `EPERM`.
     pub fn delete(self, who: &Caller, name: &[u8]) -> Result<()> {
+        self.0.measured(Call::Subvolume, || self.take(who, name))
+    }
+
+    fn take(self, who: &Caller, name: &[u8]) -> Result<()> {
         check_root_name(who, name)?;
         let _one = self.0.rooting.lock();
         let mut txn = self.0.begin(records::ROOT_DELETE)?;

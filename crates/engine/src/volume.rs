@@ -20,17 +20,18 @@ use crate::records;
 use crate::references::References;
 use crate::relief::FromBelow;
 use crate::state::State;
+use crate::storage::{self, is_bucket};
 use crate::subvolumes::Subvolumes;
 use crate::succession::copies;
 use crate::tokens::Tokens;
 use crate::tree_change::TreeChanges;
-use crate::storage::{self, is_bucket};
 use crate::types::{
     BatchOp, Caller, CheckReport, HoldLife, OpenOptions, Progress, RecordSize, RecoveryReport,
     StatFs, VolumeInfo,
 };
 use shoal_base::counters::Counter;
 use shoal_base::sync::Mutex;
+use shoal_base::timing::Call;
 use shoal_base::{Ino, Lsn, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::features::{self, Word};
@@ -325,7 +326,7 @@ impl Volume {
 
     /// Makes everything acknowledged so far durable.
     pub fn sync(&self) -> Result<()> {
-        self.state.sync()
+        self.state.measured(Call::Sync, || self.state.sync())
     }
 
     /// Returns the newest LSN.

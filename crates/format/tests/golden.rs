@@ -11,9 +11,9 @@
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::attr::{self, Attr, AttrHeader, Link, Namespace, Value};
 use shoal_format::batch::{BatchHeader, BatchKind};
+use shoal_format::bucket::Name;
 use shoal_format::bucket::manifest::{self, Body, ManifestHeader, ManifestKind, ObjectEntry};
 use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed, Piece};
-use shoal_format::bucket::Name;
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};

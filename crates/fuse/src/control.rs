@@ -16,7 +16,7 @@ pub use bulk::{Asked, ControlFile, EntryFound, Listed};
 pub use facts::{facts_of, remount, remount_read_only, set_label};
 pub use feed::{ChangeFound, ChangesEnd, TreeTold};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
-pub use observe::{Loads, Operation, Traced, Tracer, loads_of, operations_of};
+pub use observe::{Group, Loads, Operation, Traced, Tracer, loads_of, operations_of};
 pub use quota::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 pub use scrub::{ScrubStep, scrub_of};
 pub use share::{Shared, revoke_tokens, share};

@@ -70,9 +70,9 @@ mod mount;
 mod control;
 
 pub use control::{
-    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Link, Listed, Loads, Names, Operation,
-    Orphans, QuotaFound, ScrubStep, Shared, Traced, Tracer, TreeTold, delete_subvolume, facts_of,
-    is_in_mount, is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of,
+    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Group, Link, Listed, Loads, Names,
+    Operation, Orphans, QuotaFound, ScrubStep, Shared, Traced, Tracer, TreeTold, delete_subvolume,
+    facts_of, is_in_mount, is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of,
     operations_of, orphans_of, quota_of, quotas_of, read_only_reason_of, remount,
     remount_read_only, remove_quota, remove_tree, revoke_tokens, scrub_of, server_pid, set_label,
     set_quota, share, stats_of, subvolumes_of, sync, trim, unmount, unmount_and_wait,

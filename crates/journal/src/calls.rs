@@ -124,6 +124,7 @@ impl RingMemory {
         let place = &self.calls()[cell];
         place.unique.store(0, Ordering::Release);
         CURRENT.set(Some(Place { memory: self.clone(), cell }));
+        HAS_CELL.set(true);
         Some(CallNote { memory: self.clone(), cell })
     }
 
@@ -181,6 +182,7 @@ impl Drop for CallNote {
         if !std::thread::panicking() {
             self.cell().state.store(FREE, Ordering::Release);
         }
+        HAS_CELL.set(false);
         let _ = CURRENT.try_with(|current| current.borrow_mut().take());
     }
 }
@@ -193,11 +195,21 @@ struct Place {
 thread_local! {
     static CURRENT: RefCell<Option<Place>> = const { RefCell::new(None) };
     static HOUSEKEEPING: Cell<u32> = const { Cell::new(0) };
+    /// `CURRENT` is set. Without a destructor, so that threads of a library, which have no cells,
+    /// learn it by one load.
+    static HAS_CELL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Records that the call of this thread has a record that ends at `end`, and is not complete yet.
 #[inline]
 pub(crate) fn numbered(memory: &Arc<RingMemory>, end: u64) {
+    if HAS_CELL.get() {
+        note_end(memory, end);
+    }
+}
+
+#[inline(never)]
+fn note_end(memory: &Arc<RingMemory>, end: u64) {
     CURRENT.with_borrow(|current| {
         let Some(place) = current else { return };
         let cell = &memory.calls()[place.cell];

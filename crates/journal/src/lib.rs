@@ -30,6 +30,7 @@
 //! Modules bottom-up; each uses only those above it in this list.
 
 mod call_cell;
+mod sum;
 
 mod memory;
 

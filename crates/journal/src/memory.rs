@@ -7,7 +7,7 @@
 //! Rule: the ring lies in a mapped file, which outlives the process, best in a folder that is
 //! memory. Beside the ring's bytes there is a checksum for each record, stored when the record is
 //! complete. Recovery replays the device's journal, and then the records that follow in the ring as
-//! long as their checksums match ([`RingMemory::records`]).
+//! long as their checksums match ([`crate::sum`], [`RingMemory::records`]).
 //!
 //! Proof that these are the records of the killed process, in order and without a gap. A checksum
 //! covers the volume, the incarnation, the LSN and the length of its record. A record of an earlier
@@ -29,9 +29,9 @@
 //! | 32 × [`CALLS_MAX`] | the call of a thread (`calls.rs`) |
 
 use crate::call_cell::{CALLS_MAX, CallCell};
+use crate::sum::crc32c;
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use shoal_base::checksum::checksum_seeded;
 use shoal_base::{Code, Error, Lsn, Result};
 use shoal_format::batch::RECORD_HEADER;
 use std::cell::UnsafeCell;
@@ -50,7 +50,7 @@ const SUM_BYTES: usize = RING_BYTES / PLACE_BYTES * size_of::<AtomicU32>();
 const CALL_BYTES: usize = CALLS_MAX * size_of::<CallCell>();
 const FILE_BYTES: usize = HEAD_BYTES + RING_BYTES + SUM_BYTES + CALL_BYTES;
 /// Identifies the file, with the version of its layout in the lowest byte.
-const MAGIC: u64 = 0x5348_4f41_4c52_4e02;
+const MAGIC: u64 = 0x5348_4f41_4c52_4e03;
 
 /// Head of the file. Words of the machine's own byte order: it never leaves the machine.
 #[repr(C)]
@@ -135,7 +135,8 @@ impl RingMemory {
             0 => memory.head().magic.store(MAGIC, Ordering::Release),
             MAGIC => {}
             _ => {
-                let why = "the file is that of no ring, or of one of another version of Shoal";
+                let why = "the file is that of no ring, or of one of another version of Shoal: \
+                           open and close its volume with that version, or name another file";
                 return Err(refused(Code::Invalid, &memory.name, why));
             }
         }
@@ -322,10 +323,15 @@ fn seed(volume: u64, incarnation: u32) -> u64 {
     volume ^ u64::from(incarnation).rotate_left(32)
 }
 
+/// Returns the checksum of a record. That of the same bytes is another one with each lap of the
+/// ring: LSNs that differ by a multiple of its capacity differ above bit 42 when they are rotated,
+/// and so do their products, of which the upper half is used.
 #[inline]
 fn sum_of(seed: u64, start: u64, record: &[u8]) -> u32 {
-    let sum = checksum_seeded(seed ^ start.rotate_left(17) ^ record.len() as u64, record);
-    (sum ^ sum >> 32) as u32
+    /// Odd, so that the product of another number is another one.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let place = (seed ^ start.rotate_left(17) ^ record.len() as u64).wrapping_mul(SPREAD);
+    crc32c((place >> 32) as u32, record)
 }
 
 /// The number of the machine's boot; 0 where there is none.

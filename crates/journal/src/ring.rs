@@ -194,6 +194,7 @@ impl Ring {
     }
 
     /// Calls `f` with the bytes of `from .. to`, in two pieces if they wrap around the ring's end.
+    #[inline]
     pub(crate) fn read<T>(
         &self,
         reader: &Reader,
@@ -283,37 +284,43 @@ mod plain {
 
     use crate::memory::{RingMemory, Sums};
     use std::cell::UnsafeCell;
+    use std::ptr::NonNull;
     use std::sync::Arc;
 
-    pub(super) enum Bytes {
-        Own(Box<[UnsafeCell<u8>]>),
-        /// Memory that outlives the process, and how much of it is the ring's.
-        Kept(Arc<RingMemory>, usize),
+    /// In one form, wherever they lie: every record asks for the address.
+    pub(super) struct Bytes {
+        /// Of `memory`, or a box.
+        all: NonNull<[UnsafeCell<u8>]>,
+        /// Memory that outlives the process.
+        memory: Option<Arc<RingMemory>>,
     }
 
     // SAFETY: access is only through `put` and `get`, whose callers promise that overlapping
     // accesses, of which one writes, are ordered by happens-before.
     unsafe impl Sync for Bytes {}
+    // SAFETY: both owners of the bytes may move to another thread.
+    unsafe impl Send for Bytes {}
 
     impl Bytes {
         pub(super) fn zeroed(capacity: usize) -> Bytes {
             let plain = Box::into_raw(vec![0u8; capacity].into_boxed_slice());
-            // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, and the box was just given up.
             // (Built this way because zeroed memory then comes from the system untouched.)
-            Bytes::Own(unsafe { Box::from_raw(plain as *mut [UnsafeCell<u8>]) })
+            // SAFETY: a box is never at address 0. `UnsafeCell<u8>` has the layout of `u8`.
+            let all = unsafe { NonNull::new_unchecked(plain as *mut [UnsafeCell<u8>]) };
+            Bytes { all, memory: None }
         }
 
         pub(super) fn kept(sums: &Sums, capacity: usize) -> Bytes {
-            assert!(capacity <= sums.memory().bytes().len());
-            Bytes::Kept(sums.memory().clone(), capacity)
+            let memory = sums.memory().clone();
+            // The memory is mapped for as long as `memory` lives.
+            let all = NonNull::from(&memory.bytes()[..capacity]);
+            Bytes { all, memory: Some(memory) }
         }
 
         #[inline]
         fn all(&self) -> &[UnsafeCell<u8>] {
-            match self {
-                Bytes::Own(bytes) => bytes,
-                Bytes::Kept(memory, capacity) => &memory.bytes()[..*capacity],
-            }
+            // SAFETY: owned by this value, as long as it lives.
+            unsafe { self.all.as_ref() }
         }
 
         /// # Safety
@@ -341,6 +348,15 @@ mod plain {
             let bytes: &[u8] =
                 unsafe { std::slice::from_raw_parts(UnsafeCell::raw_get(place.as_ptr()), len) };
             bytes
+        }
+    }
+
+    impl Drop for Bytes {
+        fn drop(&mut self) {
+            if self.memory.is_none() {
+                // SAFETY: it came from a box, and nothing else owns it.
+                drop(unsafe { Box::from_raw(self.all.as_ptr()) });
+            }
         }
     }
 }

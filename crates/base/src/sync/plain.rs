@@ -48,6 +48,11 @@ fn available_parallelism() -> usize {
 
 /// Starts a thread in a scope. If no thread can be started, fewer threads do the work.
 fn spawn_in<'scope>(scope: &'scope thread::Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+    let work = move || {
+        // A part of the call that has started it.
+        let _apart = crate::sample::apart();
+        work();
+    };
     let _ = thread::Builder::new().name("shoal-crew".into()).spawn_scoped(scope, work);
 }
 

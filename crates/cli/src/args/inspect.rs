@@ -12,17 +12,21 @@ OUTPUT:
   was mounted, then the gauges. A volume that is not mounted is opened, and the counters of that are
   shown.
 
-  For a mounted volume, two tables follow: one of the requests that the kernel has sent, by
-  operation, and one of the work inside the volume (operations of the device, waits for the journal,
-  checkpoints). A row has the number, how many failed, and the durations that a half, 99% and 99.9%
-  of them did not exceed, to within an eighth. That there is no such name (lookup), attribute or
-  ioctl is no failure.
+  For a mounted volume, three tables follow: one of the requests that the kernel has sent, by
+  operation; one of the calls of the library by which the server answers them; and one of the work
+  inside the volume (operations of the device, waits for the journal, checkpoints). A row has the
+  number, how many failed, and the durations that a half, 99% and 99.9% of them did not exceed, to
+  within an eighth. That there is no such name (lookup), attribute or ioctl is no failure.
+
+  Of calls that take less than some microseconds one in 64 is timed, and counts for 64: their
+  numbers are estimates, and of few calls nothing may be shown. Failures are counted each time.
 
   With --json, one object; with --every, one a line:
 
     counters    {name: value}, events
     now         {name: value}, gauges
     operations  {name: {count, errors, bytes, seconds, p50, p99, p99.9}}, requests; in seconds
+    calls       the same of the calls of the library
     volume      the same of the work inside the volume
 
   With --every each further table shows the increase since the one before, and the gauges.
@@ -71,9 +75,9 @@ OUTPUT:
   to the user who mounted.
 
   Elsewhere than on a terminal, or with TERM=dumb, each view follows the one before. With --json,
-  one object a line: seconds, operations and volume (as shoal stats shows them, of this interval),
-  now (gauges), failed (the reason, if the volume takes no changes), users, processes (rates by
-  second).
+  one object a line: seconds, operations, calls and volume (as shoal stats shows them, of this
+  interval), now (gauges), failed (the reason, if the volume takes no changes), users, processes
+  (rates by second).
 
 SCREEN:
   It fits itself to the terminal: a narrow one has fewer columns, a short one fewer rows. If the

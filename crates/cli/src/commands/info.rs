@@ -240,7 +240,8 @@ fn bucket_rows(storage: &[(&'static str, u64)]) -> Vec<(&'static str, String)> {
     if facts.is_empty() {
         return Vec::new();
     }
-    let objects = format!("{} of {}, in {} pieces", of("objects"), human(of("stored_bytes")), of("pieces"));
+    let objects =
+        format!("{} of {}, in {} pieces", of("objects"), human(of("stored_bytes")), of("pieces"));
     let month = of("stored_bytes") as f64 / 1e9 * S3_MONTH;
     vec![("objects", objects), ("price", format!("{month:.2} $ a month, stored in S3 Standard"))]
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use shoal_fuse::{Operation, Stat, operations_of, stats_of};
+use shoal_fuse::{Group, Operation, Stat, operations_of, stats_of};
 
 use crate::args::StatsArgs;
 use crate::failure::{Failure, OK, Result};
@@ -91,9 +91,13 @@ fn show(out: &mut Out, reading: &Reading, is_json: bool) -> Result<()> {
         let Stat { name, value, what, .. } = stat;
         out.line(&format!("{name:name_width$}  {value:>width$}  {what}"))?;
     }
-    for (in_volume, title) in [(false, "requests"), (true, "inside the volume")] {
+    for (group, title) in [
+        (Group::Requests, "requests"),
+        (Group::Calls, "calls of the library (most of them estimated: one in 64 is timed)"),
+        (Group::Volume, "inside the volume"),
+    ] {
         let some: Vec<Operation> =
-            operations.iter().filter(|it| it.in_volume == in_volume).cloned().collect();
+            operations.iter().filter(|it| it.group == group).cloned().collect();
         if !some.is_empty() {
             out.line("")?;
             out.line(&format!("{title}:"))?;
@@ -111,8 +115,9 @@ fn json(stats: &[Stat], operations: &[Operation]) -> Object {
     Object::new()
         .put("counters", of(false))
         .put("now", of(true))
-        .put("operations", operations::json(operations, false))
-        .put("volume", operations::json(operations, true))
+        .put("operations", operations::json(operations, Group::Requests))
+        .put("calls", operations::json(operations, Group::Calls))
+        .put("volume", operations::json(operations, Group::Volume))
 }
 
 #[cfg(test)]

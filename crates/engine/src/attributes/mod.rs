@@ -18,6 +18,7 @@ use crate::types::{Attr, Caller, SetAttr, SetTime, Time};
 use crate::xattr::{Pending, Plan, Xattrs};
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Lsn, Result};
 use shoal_format::inode::{Core, FLAG_ACL, FLAG_CAPABILITY, FLAG_TRUNCATING};
 use shoal_format::inode::{Form, Inode, Stamp};
@@ -45,7 +46,7 @@ fn stamp(t: Time) -> Result<Stamp> {
 impl Attributes<'_> {
     /// Returns the attributes of an inode.
     pub fn getattr(self, ino: Ino) -> Result<Attr> {
-        self.0.attr(ino)
+        self.0.measured(Call::Getattr, || self.0.attr(ino))
     }
 
     /// Returns the LSN of the record of an inode's last change. A reader that knows all changes
@@ -59,7 +60,7 @@ impl Attributes<'_> {
 
     /// Checks whether `who` may read (4), write (2), execute or search (1).
     pub fn access(self, who: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        self.0.reading_first(|| {
+        let check = || {
             let inode = self.0.inode(ino)?;
             let _section = Section::begin();
             let slot = inode.read();
@@ -68,15 +69,16 @@ impl Attributes<'_> {
                 self.0.store.writable()?;
             }
             self.permissions().permit(who, ino, &slot.inode, mask)
-        })
+        };
+        self.0.measured(Call::Access, || self.0.reading_first(check))
     }
 
     /// Changes attributes: all of `set`, or none.
     pub fn setattr(self, who: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        if set.size.is_some_and(|size| size > FILE_SIZE_MAX) {
-            return Err(Error::Code(Code::FileTooBig));
-        }
-        self.0.reading_first(|| self.try_setattr(who, ino, set))
+        self.0.measured(Call::Setattr, || match set.size {
+            Some(size) if size > FILE_SIZE_MAX => Err(Error::Code(Code::FileTooBig)),
+            _ => self.0.reading_first(|| self.try_setattr(who, ino, set)),
+        })
     }
 
     fn try_setattr(self, who: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {

@@ -10,6 +10,7 @@ use crate::stat::attr_of;
 use crate::types::{AclChange, Caller, FileKind, XattrFlags};
 use crate::xattr::{Change, Held, Pending, Plan, Side};
 use shoal_base::cold::Section;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Id, Namespace, VALUE_MAX};
 use shoal_format::inode::{Core, FLAG_ACL, FLAG_DEFAULT_ACL, Inode, Stamp};
@@ -75,6 +76,10 @@ impl Attributes<'_> {
     /// `ERANGE` for a name that is empty or longer than 255 bytes, `EOPNOTSUPP` for an unknown
     /// namespace, `EACCES` if the file may not be read.
     pub fn getxattr(self, who: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.0.measured(Call::Getxattr, || self.value_of(who, ino, name))
+    }
+
+    fn value_of(self, who: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         check_full_name(name)?;
         let found = self.0.reading_first(|| {
             let inode = self.0.inode(ino)?;
@@ -103,7 +108,7 @@ impl Attributes<'_> {
 
     /// Returns the names of all attributes visible to `who`, each followed by a NUL.
     pub fn listxattr(self, who: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.0.reading_first(|| self.try_listxattr(who, ino))
+        self.0.measured(Call::Listxattr, || self.0.reading_first(|| self.try_listxattr(who, ino)))
     }
 
     fn try_listxattr(self, who: &Caller, ino: Ino) -> Result<Vec<u8>> {
@@ -132,6 +137,17 @@ impl Attributes<'_> {
     /// Those of [`Attributes::getxattr`], and: `E2BIG` for a value of more than 65,536 bytes,
     /// `EINVAL`, `EEXIST` and `ENODATA` by the flags, `EPERM` if `who` may not set it, `ENOSPC`.
     pub fn setxattr(
+        self,
+        who: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        self.0.measured(Call::Setxattr, || self.set_value(who, ino, name, value, flags))
+    }
+
+    fn set_value(
         self,
         who: &Caller,
         ino: Ino,
@@ -203,6 +219,10 @@ impl Attributes<'_> {
 
     /// Removes an attribute; `ENODATA` if there is none of that name.
     pub fn removexattr(self, who: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.0.measured(Call::Removexattr, || self.remove_value(who, ino, name))
+    }
+
+    fn remove_value(self, who: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         check_full_name(name)?;
         if split(name).is_some_and(|(space, _)| space == Namespace::System) {
             return self.0.reading_first(|| self.set_acl(who, ino, name, b"", false));
@@ -379,7 +399,9 @@ impl Attributes<'_> {
     /// list of a file that is no directory, `EINVAL` if the result is no list, `E2BIG` if it is
     /// longer than a value can be, `ENOSPC`.
     pub fn change_acl(self, who: &Caller, ino: Ino, change: &AclChange) -> Result<()> {
-        self.0.reading_first(|| self.try_change_acl(who, ino, change))
+        self.0.measured(Call::Setxattr, || {
+            self.0.reading_first(|| self.try_change_acl(who, ino, change))
+        })
     }
 
     fn try_change_acl(self, who: &Caller, ino: Ino, change: &AclChange) -> Result<()> {

@@ -49,6 +49,7 @@ use crate::state::room;
 use crate::types::{BatchOp, Caller};
 use crate::xattr::Xattrs;
 use shoal_base::sync::thread;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result, memory};
 use shoal_format::item::size;
 use shoal_txn::Txn;
@@ -99,6 +100,10 @@ impl Batches<'_> {
     /// the message: nothing has been changed. `E2BIG` when the batch's record would exceed what the
     /// journal takes (the message says how much), `EXDEV` for paths of another subvolume.
     pub fn batch(self, who: &Caller, start: Ino, ops: &[BatchOp<'_>]) -> Result<()> {
+        self.0.measured(Call::Batch, || self.make_all(who, start, ops))
+    }
+
+    fn make_all(self, who: &Caller, start: Ino, ops: &[BatchOp<'_>]) -> Result<()> {
         // Resolving allocates, before the transaction asks.
         memory::ready()?;
         for _ in 0..ATTEMPTS {

@@ -13,6 +13,7 @@ use super::Bulk;
 use crate::stat::attr_of;
 use crate::types::{Attr, Caller, Child, FileKind, InodeScan};
 use shoal_base::sync::Mutex;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::Inode;
 use std::ops::ControlFlow;
@@ -49,6 +50,16 @@ impl Bulk<'_> {
     /// search it; `EOPNOTSUPP` on a volume without parent pointers; those of the device, and
     /// damage, behind which it can be continued.
     pub fn children(
+        self,
+        who: &Caller,
+        dir: Ino,
+        after: Ino,
+        at_most: usize,
+    ) -> Result<(Vec<Child>, Option<Ino>)> {
+        self.0.measured(Call::Children, || self.scan_children(who, dir, after, at_most))
+    }
+
+    fn scan_children(
         self,
         who: &Caller,
         dir: Ino,

@@ -10,6 +10,7 @@ use crate::types::{Attr, Caller, InodeScan};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::sync::Mutex;
 use shoal_base::sync::crew::for_each;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::Inode;
 use shoal_itable::{BlockView, InodeTable};
@@ -90,8 +91,10 @@ impl Bulk<'_> {
         wrap: impl Fn(Attr) -> T + Sync,
         each: impl Fn(&[T]) -> ControlFlow<()> + Sync,
     ) -> Result<()> {
-        check_privileged(who)?;
-        self.scan_inodes(scan, |ino, inode| attr_of(ino, inode).map(&wrap), each)
+        self.0.measured(Call::Bulkstat, || {
+            check_privileged(who)?;
+            self.scan_inodes(scan, |ino, inode| attr_of(ino, inode).map(&wrap), each)
+        })
     }
 
     /// As [`Bulk::bulkstat`], for what `pick` returns of each inode, which is locked for reading.

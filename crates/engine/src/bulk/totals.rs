@@ -13,6 +13,7 @@ use crate::permissions::{EXEC, READ};
 use crate::stat::attr_of;
 use crate::types::{Attr, Caller, ChildTotals, DirEntry, FileKind, InodeScan, Totals, TotalsScan};
 use shoal_base::sync::Mutex;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::checkpoint::RootState;
 use shoal_format::inode::Inode;
@@ -117,6 +118,16 @@ impl Bulk<'_> {
 
     /// Returns the sums, of a part only if `stop` has returned `true`.
     fn sums(
+        self,
+        who: &Caller,
+        scan: TotalsScan,
+        is_by_child: bool,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Sums> {
+        self.0.measured(Call::Totals, || self.count(who, scan, is_by_child, stop))
+    }
+
+    fn count(
         self,
         who: &Caller,
         scan: TotalsScan,

@@ -7,6 +7,7 @@ use crate::stat::attr_of;
 use crate::types::{Attr, Caller, Change, ChangeMark, FileKind};
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::sync::thread;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Epoch, Generation, Ino, Lsn, Result};
 use shoal_format::inode::{Inode, Stamp};
 use shoal_itable::InodeTable;
@@ -160,12 +161,14 @@ impl Changes<'_> {
     /// `ESTALE` if the subvolume is deleted meanwhile; those of the device, and damage; those of a
     /// sync. The reader can be used again.
     pub fn next(self, reader: &mut ChangeReader, most: usize) -> Result<Vec<Change>> {
-        loop {
-            let told = self.next_of_step(reader, most)?;
-            if !told.is_empty() || reader.is_done() {
-                return Ok(told);
+        self.0.measured(Call::Changes, || {
+            loop {
+                let told = self.next_of_step(reader, most)?;
+                if !told.is_empty() || reader.is_done() {
+                    return Ok(told);
+                }
             }
-        }
+        })
     }
 
     /// As [`Changes::next`], but one bounded step, for a caller that must answer in time: the
@@ -174,11 +177,13 @@ impl Changes<'_> {
     /// # Errors
     /// Those of [`Changes::next`].
     pub fn next_of_step(self, reader: &mut ChangeReader, most: usize) -> Result<Vec<Change>> {
-        let told = self.step(reader, most.clamp(1, BATCH_MAX))?;
-        if !told.is_empty() && self.0.store.journal().is_ok() {
-            self.0.sync()?;
-        }
-        Ok(told)
+        self.0.measured(Call::Changes, || {
+            let told = self.step(reader, most.clamp(1, BATCH_MAX))?;
+            if !told.is_empty() && self.0.store.journal().is_ok() {
+                self.0.sync()?;
+            }
+            Ok(told)
+        })
     }
 
     fn step(self, reader: &mut ChangeReader, most: usize) -> Result<Vec<Change>> {

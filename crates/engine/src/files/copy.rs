@@ -3,6 +3,7 @@
 use crate::files::Files;
 use crate::records::WRITE_STEP as STEP;
 use crate::types::FileKind;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 
 impl Files<'_> {
@@ -16,6 +17,10 @@ impl Files<'_> {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
+        self.0.measured(Call::CopyRange, || self.copy(from, from_offset, to, to_offset, len))
+    }
+
+    fn copy(self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
         let (source, target) = (self.0.attr(from)?, self.0.attr(to)?);
         for kind in [source.kind, target.kind] {
             match kind {

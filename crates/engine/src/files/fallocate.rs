@@ -12,6 +12,7 @@ use crate::stat::attr_of;
 use crate::types::Fallocate;
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::{Extent, PREALLOC_MAX};
 use shoal_format::inode::{FLAG_TRUNCATING, Form, Inode};
@@ -97,6 +98,10 @@ impl<'v> Files<'v> {
     /// the volume has too little space: before any change, unless other calls use the space
     /// meanwhile.
     pub fn fallocate(self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.0.measured(Call::Fallocate, || self.fallocate_all(ino, mode, offset, len))
+    }
+
+    fn fallocate_all(self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Err(Error::Code(Code::Invalid));
         }

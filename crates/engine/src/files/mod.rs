@@ -21,6 +21,7 @@ use crate::orphans::Orphans;
 use crate::permissions::Permissions;
 use crate::stat::attr_of;
 use crate::state::room;
+use shoal_base::timing::Call;
 use shoal_base::{Ino, Result};
 
 room! {
@@ -38,8 +39,10 @@ impl Files<'_> {
     /// acknowledged before becomes durable too.
     pub fn fsync(self, ino: Ino, datasync: bool) -> Result<()> {
         let _ = datasync;
-        let inode = self.0.inode(ino)?;
-        attr_of(ino, &inode.read().inode)?;
-        self.0.sync()
+        self.0.measured(Call::Fsync, || {
+            let inode = self.0.inode(ino)?;
+            attr_of(ino, &inode.read().inode)?;
+            self.0.sync()
+        })
     }
 }

@@ -7,6 +7,7 @@ use crate::records;
 use crate::stat::attr_of;
 use crate::types::Seek;
 use shoal_base::cold::Section;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::extent::Extent;
 use shoal_format::inode::{Core, Form, Inode};
@@ -27,6 +28,10 @@ impl<'v> Files<'v> {
 
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     pub fn read(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.0.measured(Call::Read, || self.read_file(ino, offset, buf))
+    }
+
+    fn read_file(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (read, core) = self.read_as(ino, offset, buf, |inode| match inode.core.kind() {
             8 => Ok(()),
             4 => Err(Error::Code(Code::IsDirectory)),
@@ -154,6 +159,10 @@ impl<'v> Files<'v> {
     /// Returns the first data or hole at or after `offset`; `ENXIO` at or past the end.
     /// Preallocated space counts as data.
     pub fn seek(self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.0.measured(Call::Seek, || self.find(ino, offset, what))
+    }
+
+    fn find(self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
         let inode = self.0.inode(ino)?;
         let slot = inode.read();
         let (core, size) = (&slot.inode.core, slot.inode.core.size);

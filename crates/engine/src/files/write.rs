@@ -12,6 +12,7 @@ use crate::stat::attr_of;
 use crate::state::Writing;
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, FLAG_CAPABILITY, FLAG_TRUNCATING, Form, Inode};
 use shoal_format::item::Item;
@@ -50,13 +51,14 @@ impl<'v> Files<'v> {
     /// writer. Returns the number of bytes written: fewer than requested only after an error,
     /// usually a lack of space or memory. Writing the rest then returns the error.
     pub fn write(self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Result<usize> {
-        self.write_steps(ino, Some(offset), data, kill_priv).map(|(_, written)| written)
+        let write = || self.write_steps(ino, Some(offset), data, kill_priv);
+        self.0.measured(Call::Write, write).map(|(_, written)| written)
     }
 
     /// Appends to the file. Returns the offset and, as for a write, the number of bytes written.
     /// Concurrent appends never overlap, whatever their length.
     pub fn append(self, ino: Ino, data: &[u8], kill_priv: bool) -> Result<(u64, usize)> {
-        self.write_steps(ino, None, data, kill_priv)
+        self.0.measured(Call::Write, || self.write_steps(ino, None, data, kill_priv))
     }
 
     fn write_steps(

@@ -13,6 +13,7 @@
 use crate::namei::Namespace;
 use crate::types::{Caller, Entry, FileKind};
 use shoal_base::limits::{PATH_MAX, SYMLOOP_MAX};
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use std::collections::VecDeque;
 
@@ -126,7 +127,9 @@ impl Namespace<'_> {
         path: &[u8],
         follow: bool,
     ) -> Result<Entry> {
-        self.0.attr(walk(&mut Visible(self, who), start, path, follow)?.ino)
+        self.0.measured(Call::Resolve, || {
+            self.0.attr(walk(&mut Visible(self, who), start, path, follow)?.ino)
+        })
     }
 
     /// Returns the directory and the name at the end of `path`, for a call that creates, removes or
@@ -147,7 +150,8 @@ impl Namespace<'_> {
         if dir.is_empty() {
             return Ok((start, name));
         }
-        match walk(&mut Visible(self, who), start, dir, true)? {
+        let found = || walk(&mut Visible(self, who), start, dir, true);
+        match self.0.measured(Call::Resolve, found)? {
             Node { ino, kind: FileKind::Directory } => Ok((ino, name)),
             _ => Err(Error::Code(Code::NotDirectory)),
         }

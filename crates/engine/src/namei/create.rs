@@ -17,6 +17,7 @@ use crate::types::{Caller, Entry, FileKind, check_name};
 use crate::xattr::Pending;
 use shoal_base::invariant;
 use shoal_base::limits::PATH_MAX;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::{Attr, Link};
 use shoal_format::dirent::Dirent;
@@ -30,17 +31,21 @@ impl<'v> Namespace<'v> {
     /// Creates a regular file; `EEXIST` if the name exists.
     pub fn create(self, who: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Entry> {
         let mode = FileKind::Regular.mode_bits() | mode & 0o7777;
-        self.make(who, dir, name, &New::empty(mode))
+        self.0.measured(Call::Create, || self.make(who, dir, name, &New::empty(mode)))
     }
 
     /// Creates a directory.
     pub fn mkdir(self, who: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Entry> {
         let mode = FileKind::Directory.mode_bits() | mode & 0o1777;
-        self.make(who, dir, name, &New::empty(mode))
+        self.0.measured(Call::Mkdir, || self.make(who, dir, name, &New::empty(mode)))
     }
 
     /// Creates a file of the type in `mode`: regular, pipe, socket or device.
     pub fn mknod(self, who: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        self.0.measured(Call::Create, || self.make_node(who, dir, name, mode, rdev))
+    }
+
+    fn make_node(self, who: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
         let mode = if mode & 0o170_000 == 0 { mode | FileKind::Regular.mode_bits() } else { mode };
         match FileKind::from_mode(mode) {
             Some(FileKind::Regular | FileKind::Fifo | FileKind::Socket) => {}
@@ -57,12 +62,12 @@ impl<'v> Namespace<'v> {
 
     /// Creates a symbolic link.
     pub fn symlink(self, who: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
-        self.make(who, dir, name, &new_symlink(target)?)
+        self.0.measured(Call::Symlink, || self.make(who, dir, name, &new_symlink(target)?))
     }
 
     /// Creates a file without a name (`O_TMPFILE`), with one reference. `link` can give it a name.
     pub fn tmpfile(self, who: &Caller, dir: Ino, mode: u32) -> Result<Entry> {
-        self.0.reading_first(|| self.try_tmpfile(who, dir, mode))
+        self.0.measured(Call::Create, || self.0.reading_first(|| self.try_tmpfile(who, dir, mode)))
     }
 
     fn try_tmpfile(self, who: &Caller, dir: Ino, mode: u32) -> Result<Entry> {

@@ -10,6 +10,7 @@ use crate::types::{Caller, Entry, check_name};
 use crate::xattr::{Pending, Plan};
 use shoal_base::limits::LINK_MAX;
 use shoal_base::planted::{self, Defect};
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::Dirent;
 use shoal_format::inode::{FLAG_TMPFILE, FLAG_TRUNCATING, Stamp};
@@ -20,10 +21,10 @@ use shoal_txn::{Root, Txn};
 impl Namespace<'_> {
     /// Adds a name to `ino`. A file created by `tmpfile` gets its first one.
     pub fn link(self, who: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
-        if ino.root() != dir.root() {
-            return Err(Error::Code(Code::CrossRoot));
-        }
-        self.0.reading_first(|| self.try_link(who, ino, dir, name))
+        self.0.measured(Call::Link, || match ino.root() == dir.root() {
+            true => self.0.reading_first(|| self.try_link(who, ino, dir, name)),
+            false => Err(Error::Code(Code::CrossRoot)),
+        })
     }
 
     fn try_link(self, who: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {

@@ -7,12 +7,13 @@ use crate::types::{Attr, Caller, Entry, FileKind, Handle};
 use shoal_base::cold::Section;
 use shoal_base::limits::{NAME_MAX, PATH_MAX, SYMLOOP_MAX};
 use shoal_base::planted::{self, Defect};
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 
 impl Namespace<'_> {
     /// Looks up `name` in `dir`, including "." and "..".
     pub fn lookup(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<Entry> {
-        self.0.reading_first(|| self.try_lookup(who, dir, name))
+        self.0.measured(Call::Lookup, || self.0.reading_first(|| self.try_lookup(who, dir, name)))
     }
 
     #[inline]
@@ -58,24 +59,24 @@ impl Namespace<'_> {
     /// Resolves a handle. `ESTALE` if the inode is free or unlinked and not in use, or its number
     /// was reused.
     pub fn by_handle(self, handle: Handle) -> Result<Attr> {
-        let attr = self.0.attr(handle.ino)?;
-        let gone = attr.nlink == 0 && !self.0.holds.is_held(handle.ino);
-        match attr.generation == handle.generation && !gone {
-            true => Ok(attr),
-            false => Err(Error::Code(Code::Stale)),
-        }
+        self.0.measured(Call::Getattr, || {
+            let attr = self.0.attr(handle.ino)?;
+            let gone = attr.nlink == 0 && !self.0.holds.is_held(handle.ino);
+            match attr.generation == handle.generation && !gone {
+                true => Ok(attr),
+                false => Err(Error::Code(Code::Stale)),
+            }
+        })
     }
 
     /// Walks `path` from `start` (from the top if it begins with `/`). Always follows symlinks in
     /// the middle of the path; at the end only if `follow`. Checks search permission.
     pub fn resolve(self, who: &Caller, start: Ino, path: &[u8], follow: bool) -> Result<Entry> {
-        if path.len() > PATH_MAX {
-            return Err(Error::Code(Code::NameTooLong));
-        }
-        if path.is_empty() {
-            return Err(Error::Code(Code::NotFound));
-        }
-        self.walk(who, start, path, follow, 0)
+        self.0.measured(Call::Resolve, || match path.len() {
+            0 => Err(Error::Code(Code::NotFound)),
+            1..=PATH_MAX => self.walk(who, start, path, follow, 0),
+            _ => Err(Error::Code(Code::NameTooLong)),
+        })
     }
 
     fn walk(
@@ -118,6 +119,10 @@ impl Namespace<'_> {
 
     /// Returns the target of a symlink.
     pub fn readlink(self, ino: Ino) -> Result<Vec<u8>> {
+        self.0.measured(Call::Readlink, || self.target_of(ino))
+    }
+
+    fn target_of(self, ino: Ino) -> Result<Vec<u8>> {
         let attr = self.0.attr(ino)?;
         if attr.kind != FileKind::Symlink {
             return Err(Error::Code(Code::Invalid));

@@ -9,6 +9,7 @@ use crate::orphans::Left;
 use crate::permissions;
 use crate::records;
 use crate::types::{Caller, Entry, FileKind, TreeCheck};
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::dirent::first_key;
 
@@ -28,6 +29,10 @@ impl Namespace<'_> {
     /// Those of `unlink` and `rmdir` for the name itself. With [`TreeCheck::Tree`] `EACCES` or
     /// `EPERM` if `who` could not remove something inside. `EBUSY` for a subvolume.
     pub fn remove_tree(self, who: &Caller, dir: Ino, name: &[u8], check: TreeCheck) -> Result<()> {
+        self.0.measured(Call::RemoveTree, || self.take_tree(who, dir, name, check))
+    }
+
+    fn take_tree(self, who: &Caller, dir: Ino, name: &[u8], check: TreeCheck) -> Result<()> {
         loop {
             let top = match name {
                 b"." | b".." => return Err(Error::Code(Code::Invalid)),

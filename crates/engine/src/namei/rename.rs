@@ -13,6 +13,7 @@ use crate::records;
 use crate::types::{Caller, RenameFlags, check_name};
 use shoal_base::planted::{self, Defect};
 use shoal_base::sync::thread;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Inode};
 use shoal_itable::{InodeRef, Locked};
@@ -117,12 +118,14 @@ impl Namespace<'_> {
         flags: RenameFlags,
     ) -> Result<()> {
         let names = Names { from_dir, from, to_dir, to, flags };
-        names.check()?;
-        loop {
-            if let Some(done) = self.0.reading_first(|| self.try_rename(who, &names))? {
-                return self.orphans().settle(done);
+        self.0.measured(Call::Rename, || {
+            names.check()?;
+            loop {
+                if let Some(done) = self.0.reading_first(|| self.try_rename(who, &names))? {
+                    return self.orphans().settle(done);
+                }
             }
-        }
+        })
     }
 
     /// Returns `None`, without a change, if the inodes of the names changed while their ancestors

@@ -14,6 +14,7 @@ use crate::types::{Caller, FileKind};
 use crate::xattr::{Pending, Plan};
 use shoal_base::limits::NAME_MAX;
 use shoal_base::planted::{self, Defect};
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Inode, Stamp};
 use shoal_format::item::size;
@@ -43,16 +44,16 @@ impl Namespace<'_> {
     /// Removes a name of a file other than a directory. After its last name the file is freed, at
     /// once or when it is no longer in use.
     pub fn unlink(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.remove(who, dir, name, false)
+        self.0.measured(Call::Unlink, || self.remove(who, dir, name, false))
     }
 
     /// Removes an empty directory.
     pub fn rmdir(self, who: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        match name {
+        self.0.measured(Call::Rmdir, || match name {
             b"." => Err(Error::Code(Code::Invalid)),
             b".." => Err(Error::Code(Code::NotEmpty)),
             _ => self.remove(who, dir, name, true),
-        }
+        })
     }
 
     fn remove(self, who: &Caller, dir: Ino, name: &[u8], want_dir: bool) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::paths::Paths;
 use crate::types::Parent;
 use crate::xattr::Side;
 use crate::xattr::inline::broken;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Generation, Ino, Result};
 use shoal_format::attr::{Attr, Id, SUFFIX_MASK};
 use shoal_format::inode::{Form, Inode};
@@ -21,6 +22,10 @@ impl Paths<'_> {
     /// # Errors
     /// As [`Paths::parents_of`].
     pub fn parents_from(self, ino: Ino, cookie: u64, count: usize) -> Result<Vec<(u64, Parent)>> {
+        self.0.measured(Call::Paths, || self.some_parents(ino, cookie, count))
+    }
+
+    fn some_parents(self, ino: Ino, cookie: u64, count: usize) -> Result<Vec<(u64, Parent)>> {
         if !self.0.parents {
             return Err(Error::Code(Code::NotSupported));
         }

@@ -15,6 +15,7 @@ use crate::xattr::inline::broken;
 use crate::xattr::{Change, Pending, Plan, Side, Xattrs};
 use shoal_base::limits::NAME_MAX;
 use shoal_base::sync::thread;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Generation, Ino, Result, RootId};
 use shoal_format::attr::{Attr, Attrs, HEADER, Link, Namespace, PARENT_SIZE, Value, parent_bytes};
 use shoal_format::inode::{Form, Inode};
@@ -128,11 +129,13 @@ impl Paths<'_> {
     /// Returns the names of an inode with their directories, from its parent pointers. Empty for
     /// the volume's top directory and for a file without a name.
     pub fn parents_of(self, ino: Ino) -> Result<Vec<Parent>> {
-        self.has_parents()?;
-        let inode = self.0.inode(ino)?;
-        let slot = inode.read();
-        crate::stat::attr_of(ino, &slot.inode)?;
-        self.parents_in(ino, &slot.inode)
+        self.0.measured(Call::Paths, || {
+            self.has_parents()?;
+            let inode = self.0.inode(ino)?;
+            let slot = inode.read();
+            crate::stat::attr_of(ino, &slot.inode)?;
+            self.parents_in(ino, &slot.inode)
+        })
     }
 
     /// Returns whether the volume has parent pointers, so that the names of a file can be found.
@@ -200,6 +203,10 @@ impl Paths<'_> {
     /// Returns all paths to an inode, from the volume's top directory, each as it was at one moment
     /// of the call. Empty if the inode has no name or is below an unlinked directory.
     pub fn paths_of(self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.0.measured(Call::Paths, || self.find_paths(ino))
+    }
+
+    fn find_paths(self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         self.has_parents()?;
         for _ in 0..TRIES {
             let before = self.0.shape.quiet();

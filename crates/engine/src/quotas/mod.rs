@@ -29,6 +29,7 @@ use crate::attributes::Attributes;
 use crate::directories::Directories;
 use crate::state::room;
 use crate::types::{Caller, FileKind, Quota, QuotaLimits};
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::quota::{NAME, ROWS_MAX, Row, State, Table};
 use std::sync::atomic::Ordering;
@@ -56,6 +57,10 @@ impl Quotas<'_> {
     /// `EPERM`, `ENOTDIR`, `ENOENT` if the directory is removed, `ESTALE`, `EROFS`. `ENOSPC` if the
     /// volume is full or has 1,024 quotas. `EBUSY` if a quota of this directory is being removed.
     pub fn set(self, who: &Caller, dir: Ino, limits: QuotaLimits) -> Result<Quota> {
+        self.0.measured(Call::Quota, || self.set_limits(who, dir, limits))
+    }
+
+    fn set_limits(self, who: &Caller, dir: Ino, limits: QuotaLimits) -> Result<Quota> {
         let generation = self.check_dir(who, dir)?;
         let _one = self.0.quotas.tagging.lock();
         self.prune();
@@ -93,6 +98,10 @@ impl Quotas<'_> {
     /// # Errors
     /// `ENODATA` if the directory has none; those of [`Quotas::set`].
     pub fn remove(self, who: &Caller, dir: Ino) -> Result<()> {
+        self.0.measured(Call::Quota, || self.remove_limits(who, dir))
+    }
+
+    fn remove_limits(self, who: &Caller, dir: Ino) -> Result<()> {
         let generation = self.check_dir(who, dir)?;
         let _one = self.0.quotas.tagging.lock();
         let mut table = self.0.quotas.table.lock().clone();

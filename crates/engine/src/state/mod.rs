@@ -10,6 +10,7 @@ mod changing;
 mod decoded;
 mod detached;
 mod holds;
+mod measured;
 mod quota_table;
 mod reaping;
 mod refusal;

@@ -17,6 +17,7 @@ use crate::random::random;
 use crate::state::{TokenKey, room};
 use crate::types::{Attr, Caller, FileKind, Handle, Rights, Token};
 use grant::Grant;
+use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ impl Tokens<'_> {
         rights: Rights,
         lifetime: Duration,
     ) -> Result<Token> {
+        self.0.measured(Call::Issue, || self.make(who, file, rights, lifetime))
+    }
+
+    fn make(self, who: &Caller, file: Handle, rights: Rights, lifetime: Duration) -> Result<Token> {
         // The generation is compared after the check: it was of the same file then.
         self.attributes().access(who, file.ino, u32::from(rights.bits()))?;
         match self.named(file)?.kind {
@@ -78,6 +83,10 @@ impl Tokens<'_> {
     /// `ESTALE` if the file has lost its last name; `EROFS` for a token to write on a volume that
     /// cannot be written.
     pub fn redeem(self, token: &Token) -> Result<Attr> {
+        self.0.measured(Call::Redeem, || self.file_of(token))
+    }
+
+    fn file_of(self, token: &Token) -> Result<Attr> {
         let none = || Error::refused(Code::Access, "the volume has no tokens");
         let key = self.key(false)?.ok_or_else(none)?;
         let grant = Grant::open(token, &key, self.volume(), seconds())?;

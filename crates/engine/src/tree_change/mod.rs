@@ -128,6 +128,20 @@ impl TreeChanges<'_> {
         watch: &(dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync),
         leave: &(dyn Fn() -> bool + Sync),
     ) -> Result<TreeChanged> {
+        use shoal_base::timing::Call::ChangeTree;
+        let run = || self.change_all(who, dir, change, threads, watch, leave);
+        self.0.measured(ChangeTree, run)
+    }
+
+    fn change_all(
+        self,
+        who: &Caller,
+        dir: Ino,
+        change: &TreeChange,
+        threads: usize,
+        watch: &(dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync),
+        leave: &(dyn Fn() -> bool + Sync),
+    ) -> Result<TreeChanged> {
         self.0.store.writable()?;
         let attr = self.0.attr(dir)?;
         while !leave() && self.continue_some()? {}

@@ -238,7 +238,11 @@ fn header_rules(header: &ManifestHeader) -> Result<(), String> {
     Ok(())
 }
 
-fn rules(header: &ManifestHeader, objects: &[ObjectEntry], extents: &[Extent]) -> Result<(), String> {
+fn rules(
+    header: &ManifestHeader,
+    objects: &[ObjectEntry],
+    extents: &[Extent],
+) -> Result<(), String> {
     for (n, object) in objects.iter().enumerate() {
         let known = match object.name() {
             Name::Log(slot) => slot > 0 && slot < header.log_next,

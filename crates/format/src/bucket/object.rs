@@ -227,7 +227,8 @@ pub fn bytes_of<'r>(piece: &Piece, raw: &'r [u8], name: &str) -> Result<&'r [u8]
 /// it. Does nothing if `raw` has no complete table.
 pub fn reseal(raw: &mut [u8]) {
     let Ok(header) = ObjectHeader::read(raw) else { return };
-    let end = ObjectHeader::SIZE.saturating_add((header.count as usize).saturating_mul(Piece::SIZE));
+    let end =
+        ObjectHeader::SIZE.saturating_add((header.count as usize).saturating_mul(Piece::SIZE));
     let Some(table) = raw.get(ObjectHeader::SIZE..end) else { return };
     let sum = sum(&raw[..AT_CHECKSUM], table);
     set_at(raw, AT_CHECKSUM, sum);
@@ -332,7 +333,7 @@ mod tests {
                 let (header, table) = unpack(raw, "x", 7)?;
                 let read = |piece| bytes_of(piece, raw, "x").map(<[u8]>::to_vec);
                 let bytes = table.iter().map(read).collect::<Result<Vec<_>>>()?;
-                Result::Ok((header, table, bytes))
+                Ok::<_, Error>((header, table, bytes))
             };
             let (header, found, bytes) = read(&raw).expect("it is right");
             prop_assert_eq!(header.length, raw.len() as u64);

@@ -5,20 +5,33 @@ use super::Call;
 use crate::observe::label;
 use crate::observe::top::Load;
 use crate::protocol::Opcode;
-use crate::protocol::control::{Entry, IN_VOLUME, INTERRUPTED, IS_PROCESS, Kind, entries};
+use crate::protocol::control::{Entry, IN_VOLUME, INTERRUPTED, IS_CALL, IS_PROCESS, Kind, entries};
 use crate::protocol::histogram::{histogram, words};
 use crate::protocol::traced::Facts;
 use shoal::raw::Timing;
 use std::io;
 use std::os::fd::AsFd;
 
+/// Group of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// Requests of the kernel.
+    Requests,
+    /// Calls of the library, by which the server answers requests. Some are timed one in
+    /// [`shoal::raw::Call::weight`]; their numbers are estimates.
+    Calls,
+    /// Parts of the work inside the volume.
+    Volume,
+}
+
 /// An operation, with the durations since the mount.
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
     /// Name: `lookup`, `device_read`.
     pub name: String,
-    /// It is a part of the work inside the volume; otherwise a request of the kernel.
-    pub in_volume: bool,
+    /// The group in which its name is the only one.
+    pub group: Group,
     /// Durations.
     pub timing: Timing,
 }
@@ -41,7 +54,11 @@ pub fn operations_of(opened: impl AsFd) -> io::Result<Vec<Operation>> {
     Call::new(Kind::Operations, 0).list(opened, &mut |entry| {
         operations.push(Operation {
             name: String::from_utf8_lossy(entry.texts[0]).into_owned(),
-            in_volume: entry.flags & IN_VOLUME != 0,
+            group: match entry.flags {
+                flags if flags & IN_VOLUME != 0 => Group::Volume,
+                flags if flags & IS_CALL != 0 => Group::Calls,
+                _ => Group::Requests,
+            },
             timing: histogram(entry.texts[1], entry.numbers),
         });
     })?;

@@ -5,18 +5,20 @@ use super::Context;
 use crate::observe::label;
 use crate::observe::top::Load;
 use crate::protocol::Opcode;
-use crate::protocol::control::{Answer, Cursor, Entry, IN_VOLUME, INTERRUPTED, IS_PROCESS};
+use crate::protocol::control::{
+    Answer, Cursor, Entry, IN_VOLUME, INTERRUPTED, IS_CALL, IS_PROCESS,
+};
 use crate::protocol::histogram::{LOAD_WORDS, counts_of, words_of};
-use shoal::raw::{Timed, Timing};
+use shoal::raw::{Call, Timed, Timing};
 use std::borrow::Cow;
 
-/// Lists the operations that there have been, then the durations inside the volume; the cursor is
-/// the number of a row.
+/// Lists the operations that there have been, then the durations inside the volume, then the calls
+/// of the library; the cursor is the number of a row.
 pub fn operations(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let first = usize::try_from(cursor).unwrap_or(usize::MAX);
-    for row in first..Opcode::ALL.len() + Timed::ALL.len() {
+    for row in first..Opcode::ALL.len() + Timed::ALL.len() + Call::ALL.len() {
         let (flags, name, timing) = row_of(cx, row);
-        if timing.count() > 0 && !push(answer, flags, &name, &timing) {
+        if !timing.is_empty() && !push(answer, flags, &name, &timing) {
             return Some([row as u64, 0, 0]);
         }
     }
@@ -24,13 +26,15 @@ pub fn operations(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Opt
 }
 
 fn row_of(cx: &Context<'_>, row: usize) -> (u32, Cow<'static, str>, Timing) {
-    match Opcode::ALL.get(row) {
-        Some(op) => (0, label(*op).into(), cx.session.observer.operation(*op)),
-        None => {
-            let kind = Timed::ALL[row - Opcode::ALL.len()];
-            (IN_VOLUME, kind.name().into(), cx.volume.maintenance().timing(kind))
-        }
+    if let Some(op) = Opcode::ALL.get(row) {
+        return (0, label(*op).into(), cx.session.observer.operation(*op));
     }
+    let row = row - Opcode::ALL.len();
+    if let Some(kind) = Timed::ALL.get(row) {
+        return (IN_VOLUME, kind.name().into(), cx.volume.maintenance().timing(*kind));
+    }
+    let call = Call::ALL[row - Timed::ALL.len()];
+    (IS_CALL, call.name().into(), cx.volume.maintenance().call(call))
 }
 
 fn push(answer: &mut Answer<'_>, flags: u32, name: &str, timing: &Timing) -> bool {

@@ -26,7 +26,7 @@
 //! | `RemoveQuota` | for the opened directory | | none |
 //! | `Quota` | for the opened file | | that of the tree which it is in, if there is one: as of `Quotas` |
 //! | `Quotas` | | | directory, bytes, inodes; [`IS_EXACT`], [`HAS_PATH`]; path, two limits of 8 bytes |
-//! | `Operations` | | | nanoseconds, errors, bytes; [`IN_VOLUME`]; name, histogram ([`super::histogram`]) |
+//! | `Operations` | | | nanoseconds, errors, bytes; [`IN_VOLUME`], [`IS_CALL`]; name, histogram ([`super::histogram`]) |
 //! | `Top` | | | user or thread, requests, nanoseconds; [`IS_PROCESS`]; load ([`super::histogram`]) |
 //! | `Trace` | cursor: number of the request wanted, 0 for those from now on | [`INTERRUPTED`]; number to ask for next | number, beginning in nanoseconds since 1970, nanoseconds; code of the operation; facts ([`super::traced`]), names |
 //! | `Facts` | | | name, value |
@@ -80,6 +80,8 @@ pub const NO_LIMIT: u64 = u64::MAX;
 pub const IS_EXACT: u32 = 1 << 0;
 /// Entry of `Operations`: inside the volume.
 pub const IN_VOLUME: u32 = 1 << 0;
+/// Entry of `Operations`: a call of the library.
+pub const IS_CALL: u32 = 1 << 1;
 /// Entry of `Top`: a process.
 pub const IS_PROCESS: u32 = 1 << 0;
 /// Answer to `Trace`: requests before it were not kept for want of a reader, or have been answered

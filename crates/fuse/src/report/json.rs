@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::stats::Stat;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use shoal::raw::{Timed, Timing, timing_bucket_end};
+use shoal::raw::{Call, Timed, Timing, timing_bucket_end};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -64,6 +64,20 @@ impl Operation {
     }
 }
 
+/// A call of the library: an operation, and how many calls each timed one counts for.
+#[derive(Serialize)]
+struct LibraryCall {
+    #[serde(flatten)]
+    operation: Operation,
+    weight: u64,
+}
+
+impl LibraryCall {
+    fn new(call: Call, timing: &Timing) -> LibraryCall {
+        LibraryCall { operation: Operation::new(timing), weight: call.weight() }
+    }
+}
+
 #[derive(Serialize)]
 struct Stats {
     version: &'static str,
@@ -75,6 +89,8 @@ struct Stats {
     now: BTreeMap<String, u64>,
     space: Space,
     operations: BTreeMap<String, Operation>,
+    /// Of the library.
+    calls: BTreeMap<&'static str, LibraryCall>,
     volume: BTreeMap<&'static str, Operation>,
     slow: u64,
     health: Health,
@@ -98,6 +114,7 @@ pub fn stats(session: &Session) -> String {
     };
     let (operations, config) = (session.observer.operations(), session.observer.config.get());
     let inside = Timed::ALL.iter().map(|kind| (kind.name(), volume.maintenance().timing(*kind)));
+    let calls = volume.maintenance().calls().into_iter();
     line(&Stats {
         version: env!("CARGO_PKG_VERSION"),
         directory: config.map(|config| config.directory.to_string_lossy().into_owned()),
@@ -112,6 +129,7 @@ pub fn stats(session: &Session) -> String {
             inodes_used: space.inodes_used,
             inodes_free: space.inodes_free,
         },
+        calls: calls.map(|(call, timing)| (call.name(), LibraryCall::new(call, &timing))).collect(),
         operations: operations.iter().map(|(op, t)| (label(*op), Operation::new(t))).collect(),
         volume: inside.map(|(name, timing)| (name, Operation::new(&timing))).collect(),
         slow: session.observer.slow.count(),

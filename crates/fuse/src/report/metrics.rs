@@ -111,6 +111,7 @@ pub fn text(session: &Session, format: Format) -> String {
     let mut out = Text { text: String::new(), format };
     mount(session, &mut out);
     operations(session, &mut out);
+    calls(session, &mut out);
     inside(session, &mut out);
     volume(session, &mut out);
     if format == Format::OpenMetrics {
@@ -153,6 +154,21 @@ fn operations(session: &Session, out: &mut Text) {
     out.family("shoal_operation_bytes", Kind::Counter, "bytes", help);
     for (op, timing) in all.iter().filter(|(_, timing)| timing.bytes > 0) {
         out.sample("shoal_operation_bytes_total", &[("operation", op)], timing.bytes);
+    }
+}
+
+fn calls(session: &Session, out: &mut Text) {
+    let all = session.volume.maintenance().calls();
+    let name = "shoal_call_duration_seconds";
+    let help = "Durations of calls of the library; of short ones estimated from a sample.";
+    out.family(name, Kind::Histogram, "seconds", help);
+    for (call, timing) in all.iter().filter(|(_, timing)| timing.count() > 0) {
+        out.histogram(name, Some(("call", call.name())), timing);
+    }
+    let help = "Calls of the library that have failed, exactly.";
+    out.family("shoal_call_errors", Kind::Counter, "", help);
+    for (call, timing) in &all {
+        out.sample("shoal_call_errors_total", &[("call", call.name())], timing.errors);
     }
 }
 
@@ -314,6 +330,10 @@ mod tests {
         let session = session("lint");
         end(&session, Opcode::Lookup, &Reply::Body(1));
         end(&session, Opcode::Fsync, &Reply::Error(Errno::EIO));
+        session.volume.sync().unwrap();
+        let none = shoal::raw::Ino(77_777);
+        assert!(session.volume.files().fsync(none, true).is_err());
+        assert!(session.volume.namespace().readlink(none).is_err());
         for format in [Format::Prometheus, Format::OpenMetrics] {
             let text = text(&session, format);
             lint(&text, format);
@@ -321,6 +341,10 @@ mod tests {
                 "shoal_operation_duration_seconds_bucket{operation=\"lookup\",le=\"+Inf\"} 1\n",
                 "shoal_operation_duration_seconds_count{operation=\"fsync\"} 1\n",
                 "shoal_operation_errors_total{operation=\"fsync\"} 1\n",
+                "shoal_call_duration_seconds_count{call=\"sync\"} 1\n",
+                "shoal_call_errors_total{call=\"sync\"} 0\n",
+                "shoal_call_errors_total{call=\"fsync\"} 1\n",
+                "shoal_call_errors_total{call=\"readlink\"} 1\n",
                 "shoal_health{state=\"ok\"} 1\n",
                 "shoal_data_written_bytes_total ",
                 "shoal_journal_replay_bytes ",

@@ -13,6 +13,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/engine/tests/shared_lines", "memory whose every access is noted: signal handlers"),
     ("crates/sim/src/memory.rs", "an allocator that refuses on demand"),
     ("crates/journal/src/ring.rs", "many threads copy records into one buffer without a lock"),
+    ("crates/journal/src/sum.rs", "the processor's instruction for a checksum"),
     ("crates/journal/src/memory.rs", "a mapped file, in which the ring of a killed process lies"),
     ("crates/device/src/discard.rs", "the ioctl that discards a range of a block device"),
     ("crates/fuse/src/transport/apart.rs", "a thread with descriptors of its own"),

@@ -9,7 +9,9 @@ use std::time::Instant;
 use rustix::io::Errno;
 use serde::Serialize;
 use shoal::raw::Timing;
-use shoal_fuse::{Load, Loads, Operation, Stat, loads_of, operations_of, read_only_reason_of};
+use shoal_fuse::{
+    Group, Load, Loads, Operation, Stat, loads_of, operations_of, read_only_reason_of,
+};
 
 use crate::accounts::Accounts;
 use crate::json::Object;
@@ -96,17 +98,20 @@ impl Interval {
         }
     }
 
+    fn of(&self, group: Group) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(move |it| it.group == group)
+    }
+
     /// Returns the requests of the kernel, the most frequent first.
     pub fn requests(&self) -> Vec<Operation> {
-        let mut requests: Vec<Operation> =
-            self.operations.iter().filter(|it| !it.in_volume).cloned().collect();
+        let mut requests: Vec<Operation> = self.of(Group::Requests).cloned().collect();
         requests.sort_by_key(|it| std::cmp::Reverse(it.timing.count()));
         requests
     }
 
     /// Returns the parts of the work inside the volume.
     pub fn inside(&self) -> Vec<Operation> {
-        self.operations.iter().filter(|it| it.in_volume).cloned().collect()
+        self.of(Group::Volume).cloned().collect()
     }
 
     /// Returns everything as lines.
@@ -132,7 +137,7 @@ impl Interval {
     /// Returns the state of the mount.
     pub fn head(&self) -> [Paragraph; 4] {
         let mut all = Timing::default();
-        let requests = self.operations.iter().filter(|it| !it.in_volume);
+        let requests = self.of(Group::Requests);
         requests.for_each(|operation| all.merge(&operation.timing));
         let total = all.count() as f64 / self.seconds;
         let mut first = vec![format!("{total:.0} operations/s")];
@@ -181,8 +186,9 @@ impl Interval {
             .collect();
         Object::new()
             .put("seconds", self.seconds)
-            .put("operations", operations::json(&self.operations, false))
-            .put("volume", operations::json(&self.operations, true))
+            .put("operations", operations::json(&self.operations, Group::Requests))
+            .put("calls", operations::json(&self.operations, Group::Calls))
+            .put("volume", operations::json(&self.operations, Group::Volume))
             .put("now", gauges)
             .put_some("failed", self.failed.as_deref())
             .put_some("users", self.users.as_deref())

@@ -329,14 +329,14 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Buffer;
     use shoal::raw::Timings;
-    use shoal_fuse::{Operation, Stat};
+    use shoal_fuse::{Group, Operation, Stat};
 
-    fn operation(name: &str, in_volume: bool, count: usize, failed: usize) -> Operation {
+    fn operation(name: &str, group: Group, count: usize, failed: usize) -> Operation {
         let timings = Timings::new(1);
         for n in 0..count {
             timings.record(0, Duration::from_micros(20), n < failed, 0);
         }
-        Operation { name: name.into(), in_volume, timing: timings.get(0) }
+        Operation { name: name.into(), group, timing: timings.get(0) }
     }
 
     fn load(id: u32, name: &str, requests: f64, busy: f64) -> Load {
@@ -366,9 +366,9 @@ mod tests {
             stats: stats.map(stat).into(),
             failed: None,
             operations: vec![
-                operation("lookup", false, 2000, 0),
-                operation("create", false, 3000, 6),
-                operation("journal_wait", true, 10, 0),
+                operation("lookup", Group::Requests, 2000, 0),
+                operation("create", Group::Requests, 3000, 6),
+                operation("journal_wait", Group::Volume, 10, 0),
             ],
             users: Some(vec![load(0, "root", 2000.0, 0.25), load(33, "www-data", 500.0, 0.75)]),
             processes: None,
