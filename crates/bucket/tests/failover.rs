@@ -265,11 +265,12 @@ impl History {
             }
             owner = self.open();
         }
-        for mut owner in replaced {
-            self.wake(&mut owner);
-        }
+        // As long as nobody has opened the volume, the last owner is not replaced.
         while owner.is_none() {
             owner = self.open();
+        }
+        for mut owner in replaced {
+            self.wake(&mut owner);
         }
         self.look();
     }
