@@ -3,12 +3,12 @@
 
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::batch::{BatchHeader, BatchKind};
-use shoal_format::claim::OwnerClaim;
-use shoal_format::dirent::Dirent;
-use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::bucket::Name;
 use shoal_format::bucket::manifest::{self, Body, ManifestHeader, ManifestKind, ObjectEntry};
 use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed};
+use shoal_format::claim::OwnerClaim;
+use shoal_format::dirent::Dirent;
+use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};

@@ -46,8 +46,8 @@ impl BucketDevice {
     /// Makes an address space at an empty place, all zeros, and opens it for writing.
     ///
     /// # Errors
-    /// Exists: a volume is there. Invalid: other objects are. NotSupported: the store has failed the
-    /// test. Those of requests.
+    /// Exists: a volume is there. Invalid: other objects are. NotSupported: the store has failed
+    /// the test. Those of requests.
     pub fn create(
         place: &Place,
         create: &CreateOptions,

@@ -186,7 +186,7 @@ impl Connection {
         of_thousand > 0 && self.world.random(1000) < u64::from(of_thousand)
     }
 
-    /// What happens before each request. Returns whether the process ends with it.
+    /// Everything that may happen before a request. Returns whether the process ends with it.
     async fn begin(&self) -> Result<bool> {
         self.world.requests.fetch_add(1, Ordering::Relaxed);
         if self.faults.latency_ms > 0 {
@@ -214,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// What happens after a request that was carried out.
+    /// Everything that may happen after a request that was carried out.
     async fn end(&self, dies: bool) -> Result<()> {
         if dies {
             return Err(gone());

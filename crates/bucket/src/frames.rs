@@ -36,7 +36,7 @@ pub(crate) struct Frames {
     flights: Mutex<HashMap<Key, Flight>>,
 }
 
-/// What has to be done for pieces that were asked for.
+/// The work to be done for pieces that were asked for.
 #[derive(Default)]
 pub(crate) struct Wanted {
     /// Requests to be made, by the caller.

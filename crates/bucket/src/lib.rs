@@ -1,11 +1,11 @@
 //! A volume in a bucket: a device whose bytes are in objects of an object store (S3 and what speaks
 //! it, Google Cloud Storage, Azure).
 //!
-//! The engine above writes to an address space as it does to a file, and its format is the same. This
-//! crate stores that address space as a log of objects, each written once ([`shoal_format::bucket`]
-//! has their bytes), after LSVD (*Beating the I/O bottleneck: a case for log-structured virtual
-//! disks*, Hajkazemi et al., EuroSys 2022). Fencing by objects that are created only if they are
-//! absent is SlateDB's.
+//! The engine above writes to an address space as it does to a file, and its format is the same.
+//! This crate stores that address space as a log of objects, each written once
+//! ([`shoal_format::bucket`] has their bytes), after LSVD (*Beating the I/O bottleneck: a case for
+//! log-structured virtual disks*, Hajkazemi et al., EuroSys 2022). Fencing by objects that are
+//! created only if they are absent is SlateDB's.
 //!
 //! | to | is done by |
 //! | --- | --- |

@@ -1,10 +1,10 @@
 //! The log: flushes, and beats of an idle owner.
 //!
 //! Log objects are created one after another: the next slot is tried only when the object before is
-//! there. So a log has no gap, and whoever finds the first absent slot and creates a fence in it has
-//! cut off every other writer: that one's next object goes into the same slot or an earlier one, and
-//! neither ever becomes free again (fences are never deleted, and a slot behind which there is a
-//! later one was written by then).
+//! there. So a log has no gap, and whoever finds the first absent slot and creates a fence in it
+//! has cut off every other writer: that one's next object goes into the same slot or an earlier
+//! one, and neither ever becomes free again (fences are never deleted, and a slot behind which
+//! there is a later one was written by then).
 //!
 //! A flush is one request, unless more than [`crate::Options::staged_max`] bytes were written since
 //! the flush before.

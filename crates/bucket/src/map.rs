@@ -199,8 +199,8 @@ impl Map {
         live
     }
 
-    /// Chooses parts to move so that objects become free that hold little for their size: none while
-    /// less than `spare` of all stored bytes would be won; at most `max` bytes.
+    /// Chooses parts to move so that objects become free that hold little for their size: none
+    /// while less than `spare` of all stored bytes would be won; at most `max` bytes.
     pub fn choose(&self, spare: f64, max: u64) -> Vec<Part> {
         let live = self.live_stored();
         let all: u64 = self.objects.values().map(|object| object.size).sum();

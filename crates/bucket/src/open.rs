@@ -268,13 +268,13 @@ pub(crate) async fn create(
             return Err(Error::refused(Code::Exists, message));
         }
     }
-    // Nothing is read: whatever is in the first slot is of an opening that came later. A fence behind
-    // it would be one of an earlier epoch after a later one.
+    // Nothing is read: whatever is in the first slot is of an opening that came later. A fence
+    // behind it would be one of an earlier epoch after a later one.
     fence(store, empty(&header), id, options).await
 }
 
-/// Takes a volume over that `state` describes; begins again if it changes meanwhile. With `empty`, it
-/// gets this capacity and no content.
+/// Takes a volume over that `state` describes; begins again if it changes meanwhile. With `empty`,
+/// it gets this capacity and no content.
 pub(crate) async fn take(
     store: &Store,
     mut state: State,

@@ -96,9 +96,9 @@ async fn one(objects: &dyn ObjectStore, path: Path, store: &str, extent: Race) -
         return Ok(());
     }
     let message = format!(
-        "{store}: {} of {} writers were told that they alone had created {path}: this store does not \
-         keep the condition If-None-Match, and a volume in it would be destroyed by the second mount; \
-         use another store",
+        "{store}: {} of {} writers were told that they alone had created {path}: this store does \
+         not keep the condition If-None-Match, and a volume in it would be destroyed by the second \
+         mount; use another store",
         winners.len(),
         extent.writers
     );

@@ -107,7 +107,7 @@ impl Counted {
     pub fn of_class(&self, class: Class) -> u64 {
         Request::ALL.iter().filter(|kind| kind.class() == class).map(|kind| self.of(*kind)).sum()
     }
-    /// What the requests cost, in dollars.
+    /// The price of the requests, in dollars.
     pub fn price(&self, prices: &Prices) -> f64 {
         let thousands = |class| self.of_class(class) as f64 / 1000.0;
         thousands(Class::Write) * prices.writes + thousands(Class::Read) * prices.reads

@@ -35,8 +35,8 @@ pub struct Options {
     pub log_objects_max: u64,
     /// or after so many bytes of them.
     pub log_bytes_max: u64,
-    /// Time for which an object stays that a manifest does not need any more, for readers of an older
-    /// one.
+    /// Time for which an object stays that a manifest does not need any more, for readers of an
+    /// older one.
     pub grace: Duration,
     /// Time within which the owner writes the next log object, while it writes.
     pub lease_min: Duration,

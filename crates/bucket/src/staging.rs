@@ -1,7 +1,7 @@
 //! Written bytes that no log object holds yet.
 //!
-//! A *run* is a range of addresses within one frame. It is *dirty* until it is sealed, which makes it
-//! a piece of an object that is being uploaded; it stays here, for reads, until a log object has
+//! A *run* is a range of addresses within one frame. It is *dirty* until it is sealed, which makes
+//! it a piece of an object that is being uploaded; it stays here, for reads, until a log object has
 //! made that piece durable. Newer bytes replace older ones at once, sealed or not.
 
 use bytes::Bytes;
@@ -208,7 +208,7 @@ mod tests {
         prop::collection::vec(step, 1..30)
     }
 
-    /// What a byte is: never written or settled, or staged.
+    /// The bytes: never written or settled, or staged.
     type Model = Vec<Option<u8>>;
 
     fn check(staging: &Staging, model: &Model) {
@@ -273,7 +273,8 @@ mod tests {
                         sealed[*start as usize..*start as usize + bytes.len()].fill(batch);
                     }
                 }
-                let dirty = (0..SPACE as usize).filter(|at| model[*at].is_some() && sealed[*at] == 0);
+                let is_dirty = |at: &usize| model[*at].is_some() && sealed[*at] == 0;
+                let dirty = (0..SPACE as usize).filter(is_dirty);
                 prop_assert_eq!(staging.dirty(), dirty.count() as u64);
                 check(&staging, &model);
             }

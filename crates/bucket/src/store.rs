@@ -1,10 +1,11 @@
 //! The objects of one volume in a store: requests with retries, counted.
 //!
-//! A request that fails because the store is busy or out of reach is sent again, with growing pauses,
-//! until [`Limits::patience`] is over. Such a request may have been carried out all the same. For a
-//! GET, a DELETE, and a PUT of an object that only this opening writes, that makes no difference.
-//! For [`Store::create`], the object that is there is compared: it is this one's if and only if all
-//! its bytes are, because each log object and manifest contains the random number of its opening.
+//! A request that fails because the store is busy or out of reach is sent again, with growing
+//! pauses, until [`Limits::patience`] is over. Such a request may have been carried out all the
+//! same. For a GET, a DELETE, and a PUT of an object that only this opening writes, that makes no
+//! difference. For [`Store::create`], the object that is there is compared: it is this one's if and
+//! only if all its bytes are, because each log object and manifest contains the random number of
+//! its opening.
 
 use crate::failure::{failed, is_taken, may_pass, reason};
 use crate::requests::{Request, Requests};

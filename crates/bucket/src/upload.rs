@@ -57,7 +57,8 @@ impl Upload {
         Upload { batch, number, runs, task }
     }
 
-    /// Waits until the store has it. Returns its size and its pieces, as a log object refers to them.
+    /// Waits until the store has it. Returns its size and its pieces, as a log object refers to
+    /// them.
     pub async fn finish(self) -> Result<Uploaded> {
         let Upload { batch, number, runs, task } = self;
         let ended = |_| Err(Error::from(Code::Io));

@@ -1,5 +1,5 @@
-//! A volume's address space in a bucket in memory: what was flushed is there for whoever comes next,
-//! and only one process writes.
+//! A volume's address space in a bucket in memory: what was flushed is there for whoever comes
+//! next, and only one process writes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

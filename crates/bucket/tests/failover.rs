@@ -1,5 +1,5 @@
-//! Owners of a volume in a store that misbehaves, one after the other and several at once: killed at
-//! any request, replaced while they work, waking up later. What was acknowledged is there, and a
+//! Owners of a volume in a store that misbehaves, one after the other and several at once: killed
+//! at any request, replaced while they work, waking up later. What was acknowledged is there, and a
 //! replaced owner gets nothing acknowledged any more.
 //!
 //! Each seed is a history; the same seed gives the same one. `SHOAL_BUCKET_SEEDS=FROM-TO` runs
@@ -177,7 +177,8 @@ impl History {
                 if owner.device.discard(cell * CELL, len * CELL).is_err() {
                     return false;
                 }
-                // Discarded alone, a range may read as old bytes after a crash: written, it may not.
+                // Discarded alone, a range may read as old bytes after a crash: written, it may
+                // not.
                 for cell in cell..cell + len {
                     if self.write(owner, cell, 0).is_err() {
                         return false;

@@ -23,8 +23,8 @@ const SEGMENTS: u64 = 1 << 19;
 /// Volumes smaller than this get small segments, so that there are enough of them.
 const SMALL: u64 = 512 << 20;
 
-/// Makes a volume in a new file, an existing file, a block device or a bucket. Refuses to overwrite an
-/// existing filesystem unless `force`.
+/// Makes a volume in a new file, an existing file, a block device or a bucket. Refuses to overwrite
+/// an existing filesystem unless `force`.
 pub fn mkfs(path: &Path, options: &MkfsOptions) -> Result<VolumeInfo> {
     if is_bucket(path) {
         check_options(options)?;

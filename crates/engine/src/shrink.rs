@@ -81,14 +81,14 @@ pub fn shrink_on(
     Shrink { open: &open, length: 0 }.run(size, watch)
 }
 
-impl Volume {
-    /// Returns what it would take to make the volume smaller: `size` bytes or, 0, as small as it
+impl ShrinkPlan {
+    /// Returns what it would take to make a volume smaller: `size` bytes or, 0, as small as it
     /// can be. Changes nothing.
     ///
     /// # Errors
     /// Those of [`shrink`] that are known in advance.
-    pub fn plan_shrink(&self, size: u64) -> Result<ShrinkPlan> {
-        let (store, geometry) = (&self.state.store, *self.state.store.geometry());
+    pub fn of(volume: &Volume, size: u64) -> Result<ShrinkPlan> {
+        let (store, geometry) = (&volume.state.store, *volume.state.store.geometry());
         let least = store.room().segments_min();
         let wanted = match size {
             0 => u64::from(least),
@@ -124,7 +124,9 @@ impl Volume {
         let moved = store.space().vacating(end).occupied().live;
         Ok(ShrinkPlan { before, wanted: bytes(wanted), least, moved })
     }
+}
 
+impl Volume {
     /// Refuses a volume of which not everything is known.
     fn may_shrink(&self) -> Result<()> {
         let store = &self.state.store;
@@ -176,7 +178,7 @@ impl Shrink<'_> {
         let vacate = Vacate(&volume.state);
         vacate.reap()?;
         let geometry = *volume.state.store.geometry();
-        let plan = volume.plan_shrink(size)?;
+        let plan = ShrinkPlan::of(volume, size)?;
         let mut end = (plan.wanted / geometry.segment_size) as u32;
         loop {
             let lacking = match vacate.empty_from(SegNo(end), watch)? {

@@ -74,8 +74,7 @@ pub(crate) fn make_bucket(path: &Path, options: &MkfsOptions) -> Result<Arc<dyn 
     };
     if create.race.is_some() && !is_directory {
         (options.notice)(&format!(
-            "{}: testing that the store lets only one of many writers create an object (a minute or \
-             two)",
+            "{}: testing that the store lets only one of many writers create an object (a minute)",
             place.name()
         ));
     }

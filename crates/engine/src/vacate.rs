@@ -48,7 +48,7 @@ pub(crate) enum Emptied {
     Whole,
     /// The caller did not want it to go on.
     Stopped,
-    /// What is in them does not fit before the end; so many bytes are lacking, about.
+    /// Their content does not fit before the end; so many bytes are lacking, about.
     Lacking(u64),
 }
 

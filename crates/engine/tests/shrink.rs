@@ -180,7 +180,7 @@ fn as_small_as_it_can_be() {
         }
         let (before, live) = (shown(&volume), volume.info().live_bytes);
         volume.close().unwrap();
-        let plan = open(&device).plan_shrink(0).unwrap();
+        let plan = ShrinkPlan::of(&open(&device), 0).unwrap();
         let shrunk = to(&device, 0).unwrap();
         println!("seed {seed}: {} KiB live, {plan:?}, {shrunk:?}", live >> 10);
         assert!(shrunk.now >= plan.least);
@@ -281,7 +281,7 @@ fn a_crash_at_any_write_leaves_one_of_the_two_sizes() {
             // A crash.
             drop(volume);
         }
-        let plan = open(&copy(&device)).plan_shrink(SMALL * MIB).unwrap();
+        let plan = ShrinkPlan::of(&open(&copy(&device)), SMALL * MIB).unwrap();
         assert!(plan.moved > MIB / 4, "{plan:?}");
         let mut sizes = Vec::new();
         for writes in 0.. {
@@ -353,7 +353,8 @@ fn promised_space_counts() {
     volume.close().unwrap();
 }
 
-/// What a crash has left to be freed is freed first, so that it need neither be moved nor fit.
+/// Inodes that a crash has left to be freed are freed first, so that it need neither be moved nor
+/// fit.
 #[test]
 fn orphans_and_deleted_subvolumes_are_freed_first() {
     let device = on_device(80, 80, Compression::NONE);
@@ -398,7 +399,7 @@ fn stopped_it_keeps_its_size_and_goes_on_later() {
     }
 }
 
-/// What cannot be read cannot be moved: nothing is given up.
+/// Data that cannot be read cannot be moved: nothing is given up.
 #[test]
 fn a_damaged_object_keeps_the_volume_at_its_size() {
     let (device, _) = sample(100, 100, Compression::NONE);

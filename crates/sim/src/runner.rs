@@ -2,6 +2,7 @@
 //! at every `crash` in the list several crash images, each recovered, checked, and compared with
 //! the states that may be there. The run goes on from one of them.
 
+pub mod bucket;
 mod full;
 mod quotas;
 

@@ -1,7 +1,7 @@
 //! A volume becomes smaller on a device that loses, tears and reorders writes when the power goes:
 //! crashes after every device operation.
 
-use shoal::raw::{Caller, Ino, OpenOptions, Volume, mkfs_on, shrink_on};
+use shoal::raw::{Caller, Ino, OpenOptions, ShrinkPlan, Volume, mkfs_on, shrink_on};
 use shoal_device::Device;
 use shoal_sim::deadline::within;
 use shoal_sim::device::FaultyDevice;
@@ -54,7 +54,7 @@ fn one_of_the_two_sizes_and_everything_after_any_crash() {
             let dynamic = Arc::clone(&device) as Arc<dyn Device>;
             let plan =
                 Volume::open_on(dynamic, &OpenOptions { read_only: true, ..options.clone() })
-                    .and_then(|volume| volume.plan_shrink(SMALL * MIB));
+                    .and_then(|volume| ShrinkPlan::of(&volume, SMALL * MIB));
             assert!(plan.expect("it can").moved > MIB, "seed {seed}");
             let dynamic = Arc::clone(&device) as Arc<dyn Device>;
             let shrunk = shrink_on(&dynamic, SMALL * MIB, &options, &mut |_, _| true);

@@ -75,8 +75,8 @@ pub struct Recovered {
     pub recent: Vec<Ino>,
 }
 
-/// Recovers a volume that was not closed cleanly, or whose size changes: replay, then a checkpoint of the next
-/// incarnation.
+/// Recovers a volume that was not closed cleanly, or whose size changes: replay, then a checkpoint
+/// of the next incarnation.
 pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered> {
     let scanner = |from: JournalPos| {
         let incarnation = sb.incarnation;

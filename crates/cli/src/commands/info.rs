@@ -230,7 +230,8 @@ fn rows(
     rows
 }
 
-/// Price of a gigabyte stored for a month in S3 Standard (us-east-1, list price of 2026), in dollars.
+/// Price of a gigabyte stored for a month in S3 Standard (us-east-1, list price of 2026), in
+/// dollars.
 const S3_MONTH: f64 = 0.023;
 
 /// Lines about the objects of a volume in a bucket, and what it costs to keep them.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use shoal::raw::OpenOptions;
+use shoal::raw::{OpenOptions, ShrinkPlan};
 
 use crate::args::ShrinkArgs;
 use crate::failure::{Failure, OK, Result};
@@ -33,12 +33,13 @@ pub fn run(args: &ShrinkArgs) -> Result<u8> {
 
 fn plan(volume: &Path, wanted: u64) -> Result<String> {
     let plan = Session::with(volume, Access::Read, |session| {
-        let plan = session.volume.plan_shrink(wanted);
+        let plan = ShrinkPlan::of(&session.volume, wanted);
         plan.map_err(|error| Failure::volume(volume.display(), &error))
     })?;
     let (before, after, moved) = (human(plan.before), human(plan.wanted), human(plan.moved));
     Ok(format!(
-        "{before} now, {after} then, at least {moved} to be moved; the least is about {} ({} bytes)",
+        "{before} now, {after} then, at least {moved} to be moved; the least is about {} \
+         ({} bytes)",
         human(plan.least),
         plan.least
     ))

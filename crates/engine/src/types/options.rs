@@ -47,8 +47,8 @@ pub struct OpenOptions {
     /// Make the volume so many bytes large, or, 0, as large as its device; in whole segments. A
     /// file becomes longer. `None`: the volume stays as it is.
     pub grow: Option<u64>,
-    /// Of a volume in a bucket: time for which a request to a store that does not answer is repeated
-    /// before the call fails that needs it.
+    /// Of a volume in a bucket: time for which a request to a store that does not answer is
+    /// repeated before the call fails that needs it.
     pub patience: Duration,
     /// Switches for measurements and tests.
     #[cfg(feature = "lab")]

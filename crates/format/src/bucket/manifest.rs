@@ -12,9 +12,9 @@
 //! | claim | the owner ([`crate::claim`]), compressed | an opening for writing, which owns the volume from now on; kept for ever |
 //! | superseded | none | stands in place of an old complete one |
 //!
-//! No number ever becomes free again. So a writer of an earlier epoch that wakes up finds the number
-//! taken that it would use next, and a reader finds the newest manifest by numbers alone, without a
-//! list.
+//! No number ever becomes free again. So a writer of an earlier epoch that wakes up finds the
+//! number taken that it would use next, and a reader finds the newest manifest by numbers alone,
+//! without a list.
 
 use crate::bytes::{set_at, u64_at};
 use crate::codec::{Codec, Coding, Compression};
@@ -276,7 +276,8 @@ fn rules(
     Ok(())
 }
 
-/// Corrects the checksums of a changed manifest, for tests of the rules behind them. Does nothing if
+/// Corrects the checksums of a changed manifest, for tests of the rules behind them. Does nothing
+/// if
 /// `raw` is too short.
 pub fn reseal(raw: &mut [u8]) {
     if raw.len() < ManifestHeader::SIZE {

@@ -1,8 +1,8 @@
 //! Objects of a volume in a bucket: the log, data, and manifests.
 //!
-//! A bucket stores a volume as a device stores it, byte by byte of one address space; the structures
-//! of the volume itself are the same. Objects are written once, and each *piece* of one holds up to
-//! 256 KiB of the address space. The newest piece for an address is the valid one.
+//! A bucket stores a volume as a device stores it, byte by byte of one address space; the
+//! structures of the volume itself are the same. Objects are written once, and each *piece* of one
+//! holds up to 256 KiB of the address space. The newest piece for an address is the valid one.
 //!
 //! | object | name | written | content |
 //! | --- | --- | --- | --- |
@@ -10,8 +10,8 @@
 //! | log object | `log/SLOT` | created only if absent, one after another | [`object`]: the pieces that one flush makes durable, or that another opening owns the volume from here on |
 //! | data object | `data/EPOCH-NUMBER` | any number at once, before the log object that refers to them | [`object`]: pieces |
 //!
-//! An *epoch* is one opening for writing. Its number is that of its claim, which is a manifest, so no
-//! two openings have the same one.
+//! An *epoch* is one opening for writing. Its number is that of its claim, which is a manifest, so
+//! no two openings have the same one.
 //!
 //! The state of a volume is the newest complete manifest with the log objects behind it, in order,
 //! up to the first slot that is absent.

@@ -1,5 +1,5 @@
-//! Log objects and data objects: a header, a table of pieces, and the bytes of those that are in the
-//! object itself.
+//! Log objects and data objects: a header, a table of pieces, and the bytes of those that are in
+//! the object itself.
 //!
 //! ```text
 //! object := header (72 bytes) | pieces (40 each) | their bytes
@@ -7,7 +7,8 @@
 //!
 //! Pieces are applied in order: of two with a common address the later one is valid. The header's
 //! checksum covers header and pieces, each piece's checksum its bytes as they are stored. So a
-//! reader needs only the start of an object to know its content, and verifies every piece by itself.
+//! reader needs only the start of an object to know its content, and verifies every piece by
+//! itself.
 
 use super::FRAME;
 use crate::bytes::{set_at, u64_at};
@@ -66,8 +67,8 @@ layout! {
     /// A piece: bytes of the address space in an object.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Piece: "bucket-piece", 40 of 40,
-    "A piece of an object in a bucket. Without stored bytes: the range has no content any more, and \
-     reads as zeros." {
+    "A piece of an object in a bucket. Without stored bytes: the range has no content any more, \
+     and reads as zeros." {
         0 addr: Addr, "address of its first byte";
         8 len: u32, "bytes of the address space";
         12 stored: u32, "bytes as stored; 0: the range was discarded";
@@ -164,8 +165,8 @@ pub fn pack(header: ObjectHeader, pieces: &[Packed<'_>]) -> (Vec<u8>, Vec<Piece>
     (out, table)
 }
 
-/// Decodes header and pieces of an object, and verifies them. `raw` is the object, or its start with
-/// at least all pieces; their bytes are not verified ([`bytes_of`]).
+/// Decodes header and pieces of an object, and verifies them. `raw` is the object, or its start
+/// with at least all pieces; their bytes are not verified ([`bytes_of`]).
 ///
 /// # Errors
 /// Corruption, with the broken rule. `name` names the object in it.
