@@ -10,12 +10,15 @@ use crate::store::Store;
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Code, Error, Result};
 use shoal_device::Device;
+use shoal_format::bucket::object::PIECES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 /// Bytes of data objects on their way above which writers wait.
 const UPLOADING_MAX: u64 = 64 << 20;
+/// Pieces that may wait for a log object: with more, one is written before it is asked for.
+const PIECES_WAITING_MAX: usize = PIECES_MAX / 4;
 /// Names looked at before a volume is made: any foreign object is in the way.
 const FOREIGN_MAX: usize = 10;
 
@@ -168,18 +171,27 @@ impl BucketDevice {
         Err(Error::Device(Box::new(DeviceFailure { operation, device, offset, len, errno: 0 })))
     }
 
-    /// Turns dirty runs into data objects while there are too many.
-    fn make_objects(&self) {
+    /// Turns dirty runs into data objects while there are too many bytes of them, and into a log
+    /// object when there are too many runs.
+    fn make_objects(&self) -> Result<()> {
         let shared = &self.shared;
         let staged_max = shared.options.staged_max;
-        if shared.contents.read().staging.dirty() > staged_max {
+        let (dirty, runs, waiting) = {
+            let contents = shared.contents.read();
+            (contents.staging.dirty(), contents.staging.runs(), contents.waiting)
+        };
+        if dirty > staged_max {
             let mut contents = shared.contents.write();
             while contents.staging.dirty() > staged_max / 2 {
                 let batch = shared.batch.fetch_add(1, Ordering::Relaxed);
                 let runs = contents.staging.seal_region(batch);
+                contents.waiting += runs.len();
                 let upload = shared.upload(batch, runs);
                 contents.pending.push(Pending::Data(upload));
             }
+        }
+        if runs + waiting > PIECES_WAITING_MAX {
+            shared.runtime.wait(shared.flush(false))?;
         }
         if shared.uploading.load(Ordering::Acquire) > UPLOADING_MAX {
             shared.runtime.wait(async {
@@ -192,6 +204,7 @@ impl BucketDevice {
                 }
             });
         }
+        Ok(())
     }
 }
 
@@ -213,8 +226,7 @@ impl Device for BucketDevice {
         self.check("write", offset, buf.len() as u64)?;
         self.shared.may_write()?;
         self.shared.contents.write().staging.write(offset, buf);
-        self.make_objects();
-        Ok(())
+        self.make_objects()
     }
 
     fn flush(&self) -> Result<()> {
@@ -224,12 +236,7 @@ impl Device for BucketDevice {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check("discard", offset, len)?;
         self.shared.may_write()?;
-        if len > 0 {
-            let range = offset..offset + len;
-            let mut contents = self.shared.contents.write();
-            contents.staging.remove(range.clone());
-            contents.pending.push(Pending::Discard(range));
-        }
+        self.shared.contents.write().discard(offset..offset + len);
         Ok(())
     }
 

@@ -10,14 +10,16 @@
 //! the flush before.
 
 use crate::manifests::Snapshot;
-use crate::map::Part;
+use crate::map::{Map, Part};
 use crate::requests::Request;
 use crate::shared::{Log, Pending, Shared};
 use crate::store::Created;
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
 use shoal_base::{Addr, Result};
-use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Packed, Piece, pack, unpack};
+use shoal_format::bucket::object::{
+    ObjectHeader, ObjectKind, PIECES_MAX, Packed, Piece, pack, unpack,
+};
 use shoal_format::bucket::{Name, log_name};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,12 +38,17 @@ struct Draft {
 }
 
 impl Draft {
-    fn discard(&mut self, range: Range<u64>) {
+    /// Adds pieces for the parts of a range that hold something.
+    fn discard(&mut self, range: Range<u64>, map: &Map) {
         let mut at = range.start;
         while at < range.end {
-            let len = (range.end - at).min(DISCARD_MAX);
-            self.pieces.push(Piece::discarded(Addr(at), len as u32));
-            at += len;
+            let end = (at + DISCARD_MAX).min(range.end);
+            let overlaps =
+                |piece: &Piece| piece.addr.0 < end && at < piece.addr.0 + u64::from(piece.len);
+            if map.bounds(&(at..end)).is_some() || self.pieces.iter().any(overlaps) {
+                self.pieces.push(Piece::discarded(Addr(at), (end - at) as u32));
+            }
+            at = end;
         }
     }
 }
@@ -58,6 +65,7 @@ impl Shared {
             if contents.staging.dirty() == 0 && !contents.pending.iter().any(is_work) {
                 return Ok(());
             }
+            contents.waiting = 0;
             (std::mem::take(&mut contents.pending), contents.staging.seal(batch))
         };
         // Unknown is what the store has when this fails: nothing may be written after it.
@@ -78,7 +86,11 @@ impl Shared {
         pending: Vec<Pending>,
         runs: Vec<(u64, Bytes)>,
     ) -> Result<()> {
-        let draft = self.draft(pending).await?;
+        let mut draft = self.draft(pending).await?;
+        if draft.pieces.len() + runs.len() > PIECES_MAX {
+            // They are hints.
+            draft.pieces.retain(|piece| !piece.is_discarded());
+        }
         let encoded = encode(&runs, self.options.compression);
         let mut packed: Vec<Packed<'_>> = draft.pieces.iter().copied().map(Packed::Other).collect();
         packed.extend(encoded.iter().map(Encoded::packed));
@@ -130,7 +142,7 @@ impl Shared {
             pending.into_iter().partition(|work| matches!(work, Pending::Moved(..)));
         for work in moved.into_iter().chain(rest) {
             match work {
-                Pending::Discard(range) => draft.discard(range),
+                Pending::Discard(range) => draft.discard(range, &self.contents.read().map),
                 Pending::Data(upload) => {
                     let upload = upload.finish().await?;
                     draft.pieces.extend(&upload.pieces);

@@ -8,6 +8,9 @@ use shoal_format::bucket::object::Piece;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
+/// Parts moved at a time.
+const MOVED_MAX: usize = 4096;
+
 /// A piece in its object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
@@ -162,6 +165,17 @@ impl Map {
         parts.iter().map(|part| part.within(&range)).collect()
     }
 
+    /// Returns the range from the first to the last byte within `range` that is held.
+    pub fn bounds(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let last = self.parts.range(..range.end).next_back()?.1.end().min(range.end);
+        let before = self.parts.range(..=range.start).next_back().map(|(_, part)| part.end());
+        let first = match before.filter(|end| *end > range.start) {
+            Some(_) => range.start,
+            None => *self.parts.range(range.start..).next()?.0,
+        };
+        (first < last).then_some(first..last)
+    }
+
     /// Returns whether exactly this part is still in the map.
     pub fn has(&self, part: &Part) -> bool {
         self.parts.get(&part.addr) == Some(part)
@@ -223,7 +237,8 @@ impl Map {
             }
             chosen.insert(name);
         }
-        self.parts.values().filter(|part| chosen.contains(&part.place.name)).copied().collect()
+        let parts = self.parts.values().filter(|part| chosen.contains(&part.place.name));
+        parts.take(MOVED_MAX).copied().collect()
     }
 }
 
@@ -304,6 +319,11 @@ mod tests {
                 for byte in 0..u64::from(len) {
                     model[(at + byte) as usize] = (!gone).then_some((n as u64, byte as u32));
                 }
+            }
+            for range in [0..SPACE, 100..200, 1000..1001, 2000..4000] {
+                let held = (range.start..range.end).filter(|at| model[*at as usize].is_some());
+                let bounds = held.clone().next().zip(held.clone().next_back());
+                prop_assert_eq!(map.bounds(&range), bounds.map(|(first, last)| first..last + 1));
             }
             let (objects, extents) = map.to_manifest();
             let again = Map::from_manifest(&objects, &extents);

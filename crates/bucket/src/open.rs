@@ -184,9 +184,10 @@ async fn replay(store: &Store, mut state: State) -> Result<State> {
 }
 
 impl State {
-    /// Returns the state for a volume of another size that overwrites this one.
-    pub fn emptied(mut self, capacity: u64) -> State {
-        self.map.remove(0..u64::MAX);
+    /// Returns the state for a volume of another size that overwrites this one. Its first flush
+    /// discards what is left.
+    pub fn resized(mut self, capacity: u64) -> State {
+        self.map.remove(capacity..u64::MAX);
         State { capacity, bound: self.bound.max(capacity), ..self }
     }
 
@@ -273,18 +274,18 @@ pub(crate) async fn create(
     fence(store, empty(&header), id, options).await
 }
 
-/// Takes a volume over that `state` describes; begins again if it changes meanwhile. With `empty`,
-/// it gets this capacity and no content.
+/// Takes a volume over that `state` describes; begins again if it changes meanwhile. It may get
+/// another capacity.
 pub(crate) async fn take(
     store: &Store,
     mut state: State,
     owner: &[u8],
-    empty: Option<u64>,
+    capacity: Option<u64>,
     options: &Options,
 ) -> Result<Owned> {
     for _ in 0..CLAIMS_MAX {
-        if let Some(capacity) = empty {
-            state = state.emptied(capacity);
+        if let Some(capacity) = capacity {
+            state = state.resized(capacity);
         }
         if !options.force && !state.closed {
             state = owner_ended(store, state, options).await?;

@@ -101,6 +101,28 @@ pub(crate) struct Contents {
     pub map: Map,
     pub staging: Staging,
     pub pending: Vec<Pending>,
+    /// Pieces of the data objects in it.
+    pub waiting: usize,
+}
+
+/// Discarded ranges that may wait for a log object. Further ones are ignored: they are hints.
+const DISCARDS_MAX: usize = 8192;
+
+impl Contents {
+    /// Discards a range. Only the part of it that has content is noted: an engine that does not know
+    /// what of a huge volume was ever used discards all of it.
+    pub fn discard(&mut self, range: Range<u64>) {
+        let held = [self.staging.bounds(&range), self.map.bounds(&range)];
+        let held = held.into_iter().flatten().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        let Some(held) = held else { return };
+        let waiting = self.pending.len();
+        match self.pending.last_mut() {
+            Some(Pending::Discard(last)) if last.end == held.start => last.end = held.end,
+            _ if waiting >= DISCARDS_MAX => return,
+            _ => self.pending.push(Pending::Discard(held.clone())),
+        }
+        self.staging.remove(held);
+    }
 }
 
 /// The end of the log.

@@ -61,6 +61,11 @@ impl Staging {
         self.dirty
     }
 
+    /// Number of runs, the sealed ones included.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Writes bytes.
     pub fn write(&mut self, addr: u64, bytes: &[u8]) {
         let mut rest = bytes;
@@ -99,6 +104,19 @@ impl Staging {
                 self.dirty -= bytes.len() as u64;
             }
         }
+    }
+
+    /// Returns the range from the first to the last staged byte within `range`.
+    pub fn bounds(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let end = |(start, run): (&u64, &Run)| start + run.bytes().len() as u64;
+        let (last, run) = self.runs.range(..range.end).next_back()?;
+        let last = end((last, run)).min(range.end);
+        let before = self.runs.range(..=range.start).next_back().map(end);
+        let first = match before.filter(|end| *end > range.start) {
+            Some(_) => range.start,
+            None => *self.runs.range(range.start..).next()?.0,
+        };
+        (first < last).then_some(first..last)
     }
 
     fn split(&mut self, at: u64) {
@@ -273,6 +291,10 @@ mod tests {
                         sealed[*start as usize..*start as usize + bytes.len()].fill(batch);
                     }
                 }
+                let held = (0..SPACE as usize).filter(|at| model[*at].is_some());
+                let bounds = held.clone().next().zip(held.clone().next_back());
+                let bounds = bounds.map(|(first, last)| first as u64..last as u64 + 1);
+                prop_assert_eq!(staging.bounds(&(0..SPACE)), bounds);
                 let is_dirty = |at: &usize| model[*at].is_some() && sealed[*at] == 0;
                 let dirty = (0..SPACE as usize).filter(is_dirty);
                 prop_assert_eq!(staging.dirty(), dirty.count() as u64);
