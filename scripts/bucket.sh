@@ -178,7 +178,7 @@ mount_bucket() { "$shoal" mount "$@" "$volume" "$mount"; }
 # Kills the process that serves the mount.
 kill_owner() {
   local pid
-  pid=$(pgrep -f "^$shoal .*$volume" | head -n 1)
+  pid=$(pgrep -f "mount --foreground .*$volume $mount\$" | head -n 1)
   kill -9 "$pid"
   umount -l "$mount"
 }
