@@ -21,7 +21,7 @@ pub struct Race {
     pub writers: u32,
     /// Objects.
     pub keys: u32,
-    /// Objects after which the test may end, when it has taken [`LONG`].
+    /// Objects after which the test may end, when it has taken a minute.
     pub keys_min: u32,
 }
 
