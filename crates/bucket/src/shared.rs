@@ -109,8 +109,8 @@ pub(crate) struct Contents {
 const DISCARDS_MAX: usize = 8192;
 
 impl Contents {
-    /// Discards a range. Only the part of it that has content is noted: an engine that does not know
-    /// what of a huge volume was ever used discards all of it.
+    /// Discards a range. Only the part of it that has content is noted: an engine that does not
+    /// know what of a huge volume was ever used discards all of it.
     pub fn discard(&mut self, range: Range<u64>) {
         let held = [self.staging.bounds(&range), self.map.bounds(&range)];
         let held = held.into_iter().flatten().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
