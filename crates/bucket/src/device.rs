@@ -42,7 +42,7 @@ pub struct CreateOptions {
 
 fn store_of(place: &Place, options: &Options) -> Store {
     let Place { objects, prefix, name } = place.clone();
-    Store::new(objects, prefix, name, options.limits)
+    Store::new(objects, prefix, name, options.limits, options.notice)
 }
 
 impl BucketDevice {
@@ -60,10 +60,6 @@ impl BucketDevice {
         let store = store_of(place, &options);
         let owner = shoal_device::owner::encode(&place.name);
         let owned = runtime.wait(async {
-            if let Some(extent) = create.race {
-                let (objects, prefix) = (place.objects.clone(), &place.prefix);
-                race(objects, prefix, &place.name, extent, create.progress).await?;
-            }
             let found = store.list("", FOREIGN_MAX).await?;
             let ours = |name: &str| {
                 ["manifest/", "log/", "data/", "race/"]
@@ -77,12 +73,21 @@ impl BucketDevice {
                 );
                 return Err(Error::refused(Code::Invalid, message));
             }
-            match open::load(&store).await? {
-                Some(state) if create.overwrite => {
+            let there = open::load(&store).await?;
+            if there.is_some() && !create.overwrite {
+                return Err(open::occupied(&store));
+            }
+            // Last: it takes a minute.
+            if let Some(extent) = create.race {
+                let (objects, prefix) = (place.objects.clone(), &place.prefix);
+                race(objects, prefix, &place.name, extent, create.progress).await?;
+            }
+            match there {
+                Some(state) => {
                     let force = Options { force: true, ..options.clone() };
                     open::take(&store, state, &owner, Some(create.capacity), &force).await
                 }
-                _ => open::create(&store, create.capacity, &owner, &options).await,
+                None => open::create(&store, create.capacity, &owner, &options).await,
             }
         })?;
         let device = BucketDevice::own(runtime, store, owned, options);
@@ -156,11 +161,6 @@ impl BucketDevice {
     /// Requests since the volume was opened.
     pub fn counted(&self) -> Counted {
         self.shared.store.requests.read()
-    }
-
-    /// The opening: the number of its claim; 0 of a reader.
-    pub fn epoch(&self) -> u64 {
-        self.shared.id.epoch
     }
 
     fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
@@ -259,10 +259,11 @@ impl Device for BucketDevice {
     }
 
     fn close(&self) -> Result<()> {
-        if self.shared.is_reader() {
-            return Ok(());
-        }
         self.shared.runtime.wait(async {
+            // Of a reader always. A repair closes a volume, and then its device once more.
+            if self.shared.manifests.lock().await.closed {
+                return Ok(());
+            }
             self.shared.flush(true).await?;
             self.shared.publish_closed().await
         })

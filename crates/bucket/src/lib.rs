@@ -51,7 +51,7 @@ mod open;
 mod device;
 
 pub use device::{BucketDevice, CreateOptions};
-pub use place::{Place, SCHEMES, is_bucket};
+pub use place::{Place, is_bucket};
 pub use race::Race;
 pub use requests::{Class, Counted, Prices, Request, S3};
 pub use runtime::Runtime;

@@ -17,9 +17,7 @@ use crate::store::Created;
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
 use shoal_base::{Addr, Result};
-use shoal_format::bucket::object::{
-    ObjectHeader, ObjectKind, PIECES_MAX, Packed, Piece, pack, unpack,
-};
+use shoal_format::bucket::object::{ObjectKind, PIECES_MAX, Packed, Piece, pack, unpack};
 use shoal_format::bucket::{Name, log_name};
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,12 +95,12 @@ impl Shared {
         if packed.is_empty() {
             return Ok(());
         }
-        let lease_ms = self.options.lease_min.as_millis() as u32;
-        let header = ObjectHeader { lease_ms, ..self.header(ObjectKind::Flush, log.slot) };
+        let lease = self.options.lease_min;
+        let header = self.id.object_header(ObjectKind::Flush, log.slot, lease);
         let (raw, pieces) = pack(header, &packed);
         drop(packed);
         let size = raw.len() as u64;
-        self.append(log, Bytes::from(raw), self.options.lease_min).await?;
+        self.append(log, Bytes::from(raw), lease).await?;
         let name = Name::Log(log.slot - 1);
         {
             let mut contents = self.contents.write();
@@ -191,9 +189,7 @@ impl Shared {
             return Ok(());
         }
         let lease = (log.lease * 2).min(self.options.lease_max);
-        let lease_ms = lease.as_millis() as u32;
-        let header = ObjectHeader { lease_ms, ..self.header(ObjectKind::Beat, log.slot) };
-        let (raw, _) = pack(header, &[]);
+        let (raw, _) = pack(self.id.object_header(ObjectKind::Beat, log.slot, lease), &[]);
         let size = raw.len() as u64;
         let done = self.append(&mut log, Bytes::from(raw), lease).await;
         done.map_err(|error| self.fail(error))?;

@@ -28,12 +28,17 @@ use tokio::time::Instant;
 
 /// Log objects read at once, at most.
 const WINDOW_MAX: u64 = 16;
+/// Names of manifests listed, one page: a volume has one for each of its openings, for ever. From
+/// the last of them the newest is found by number.
+const LISTED: usize = 1000;
 /// Openings that race for a claim give up after so many attempts.
 const CLAIMS_MAX: u32 = 16;
 /// Pause between two looks for signs of life of the owner.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest lease that is believed.
 const LEASE_MAX: Duration = Duration::from_secs(300);
+/// The lease of an owner that has written no log object yet.
+const LEASE_UNKNOWN: Duration = Duration::from_secs(60);
 
 /// The state of a volume, as far as its manifests and its log tell.
 pub(crate) struct State {
@@ -63,7 +68,7 @@ pub(crate) struct State {
 
 /// Returns the number of the newest manifest; `None`: there is none.
 async fn newest(store: &Store) -> Result<Option<u64>> {
-    let listed = store.list("manifest", usize::MAX).await?;
+    let listed = store.list("manifest", LISTED).await?;
     let listed = listed.iter().filter_map(|(name, _)| manifest_sequence(name)).max();
     let there = async |sequence: u64| {
         store.get_range(&manifest_name(sequence), 0..1).await.map(|found| found.is_some())
@@ -129,7 +134,7 @@ pub(crate) async fn load(store: &Store) -> Result<Option<State>> {
             epoch: at.epoch.max(by.epoch),
             log_epoch: at.epoch,
             closed: at.closed == 1 && at.sequence == number,
-            lease: LEASE_MAX.min(Duration::from_secs(60)),
+            lease: LEASE_UNKNOWN,
         };
         if let Some(state) = settled(store, state).await? {
             return Ok(Some(state));
@@ -152,7 +157,7 @@ fn empty(claim: &ManifestHeader) -> State {
         epoch: claim.epoch,
         log_epoch: 0,
         closed: false,
-        lease: Duration::from_secs(60),
+        lease: LEASE_UNKNOWN,
     }
 }
 
@@ -261,13 +266,7 @@ pub(crate) async fn create(
     let raw = encode(header, &Body::Claim(owner.to_vec()));
     match store.create(Request::PutManifest, &manifest_name(1), Bytes::from(raw)).await? {
         Created::Ours => {}
-        Created::Taken(_) => {
-            let message = format!(
-                "{}: a volume is there; --force overwrites it, another prefix keeps it",
-                store.name
-            );
-            return Err(Error::refused(Code::Exists, message));
-        }
+        Created::Taken(_) => return Err(occupied(store)),
     }
     // Nothing is read: whatever is in the first slot is of an opening that came later. A fence
     // behind it would be one of an earlier epoch after a later one.
@@ -306,18 +305,14 @@ pub(crate) async fn take(
 
 async fn fence(store: &Store, mut state: State, id: Identity, options: &Options) -> Result<Owned> {
     loop {
-        let lease_ms = options.lease_min.as_millis() as u32;
-        let Identity { volume, epoch, writer } = id;
-        let (kind, sequence, count, length) = (ObjectKind::Fence, state.slot, 0, 0);
-        let header =
-            ObjectHeader { kind, volume, epoch, writer, sequence, count, lease_ms, length };
+        let header = id.object_header(ObjectKind::Fence, state.slot, options.lease_min);
         let (raw, _) = pack(header, &[]);
         let name = log_name(state.slot);
         match store.create(Request::PutLog, &name, Bytes::from(raw)).await? {
             Created::Ours => break,
             Created::Taken(raw) => {
-                let (by, _) = unpack(&raw, &name, volume)?;
-                if by.epoch > epoch {
+                let (by, _) = unpack(&raw, &name, id.volume)?;
+                if by.epoch > id.epoch {
                     return Err(lost(store));
                 }
                 state.apply(&raw)?;
@@ -383,6 +378,15 @@ async fn owner_ended(store: &Store, state: State, options: &Options) -> Result<S
         }
     }
     Ok(state)
+}
+
+/// The error of who would make a volume where there is one.
+pub(crate) fn occupied(store: &Store) -> Error {
+    let message = format!(
+        "{}: a volume is there; --force overwrites it, another prefix keeps it",
+        store.name
+    );
+    Error::refused(Code::Exists, message)
 }
 
 fn lost(store: &Store) -> Error {

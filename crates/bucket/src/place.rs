@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Schemes of URLs.
-pub const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
+const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 
 /// Longest time for one request, with all bytes of an object.
 const REQUEST_MAX: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! requests {
-    ($($field:ident $variant:ident $name:literal $class:ident;)*) => {
+    ($($variant:ident $name:literal $class:ident;)*) => {
         /// Kinds of requests.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Request { $(#[doc = $name] $variant,)* }
@@ -30,12 +30,12 @@ pub enum Class {
 }
 
 requests! {
-    put_log PutLog "put_log" Write;
-    put_data PutData "put_data" Write;
-    put_manifest PutManifest "put_manifest" Write;
-    get Get "get" Read;
-    list List "list" Write;
-    delete Delete "delete" Free;
+    PutLog "put_log" Write;
+    PutData "put_data" Write;
+    PutManifest "put_manifest" Write;
+    Get "get" Read;
+    List "list" Write;
+    Delete "delete" Free;
 }
 
 const KINDS: usize = Request::ALL.len();

@@ -1,14 +1,15 @@
 //! Sending data objects, several at once.
 
 use crate::requests::Request;
-use crate::shared::{Identity, Shared};
+use crate::shared::Shared;
 use crate::upload::{Encoded, Upload, encode};
 use bytes::Bytes;
 use shoal_base::{Code, Error, Result};
 use shoal_format::bucket::Name;
-use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Packed, Piece, pack};
+use shoal_format::bucket::object::{ObjectKind, Packed, Piece, pack};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Shared {
     /// Starts to upload runs as a data object.
@@ -31,19 +32,13 @@ impl Shared {
         let _slot = self.upload_slots.acquire().await.map_err(|_| Error::from(Code::Io))?;
         let encoded = encode(runs, self.options.compression);
         let packed: Vec<Packed<'_>> = encoded.iter().map(Encoded::packed).collect();
-        let (raw, pieces) = pack(self.header(ObjectKind::Data, number), &packed);
+        let header = self.id.object_header(ObjectKind::Data, number, Duration::ZERO);
+        let (raw, pieces) = pack(header, &packed);
         drop(packed);
         let size = raw.len() as u64;
         let name = Name::Data(self.id.epoch, number).text();
         self.store.put(Request::PutData, &name, Bytes::from(raw)).await?;
         let refer = |piece: Piece| Piece { object: number, ..piece };
         Ok((size, pieces.into_iter().map(refer).collect()))
-    }
-
-    /// Returns the header of an object of this opening.
-    pub(crate) fn header(&self, kind: ObjectKind, sequence: u64) -> ObjectHeader {
-        let Identity { volume, epoch, writer } = self.id;
-        let (count, lease_ms, length) = (0, 0, 0);
-        ObjectHeader { kind, volume, epoch, writer, sequence, count, lease_ms, length }
     }
 }

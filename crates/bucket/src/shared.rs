@@ -13,6 +13,7 @@ use crate::upload::Upload;
 use parking_lot::RwLock;
 use shoal_base::{Code, Error, Result};
 use shoal_format::Compression;
+use shoal_format::bucket::object::{ObjectHeader, ObjectKind};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -82,6 +83,15 @@ pub(crate) struct Identity {
     pub epoch: u64,
     /// Random number of the opening.
     pub writer: u64,
+}
+
+impl Identity {
+    /// Returns the header of an object of this opening, to be completed when it is packed.
+    pub fn object_header(&self, kind: ObjectKind, sequence: u64, lease: Duration) -> ObjectHeader {
+        let Identity { volume, epoch, writer } = *self;
+        let (count, lease_ms, length) = (0, lease.as_millis() as u32, 0);
+        ObjectHeader { kind, volume, epoch, writer, sequence, count, lease_ms, length }
+    }
 }
 
 /// Work for the next log object, in the order in which it was asked for.

@@ -24,6 +24,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// Pause from which on somebody who waits is told why.
+const NOTICED: Duration = Duration::from_millis(800);
+
 /// Limits of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -54,11 +57,19 @@ pub(crate) struct Store {
     pub name: String,
     pub requests: Requests,
     limits: Limits,
+    notice: fn(&str),
 }
 
 impl Store {
-    pub fn new(objects: Arc<dyn ObjectStore>, prefix: Path, name: String, limits: Limits) -> Store {
-        Store { objects, prefix, name, requests: Requests::default(), limits }
+    /// `notice` is called once for a request that must be repeated for longer than a moment.
+    pub fn new(
+        objects: Arc<dyn ObjectStore>,
+        prefix: Path,
+        name: String,
+        limits: Limits,
+        notice: fn(&str),
+    ) -> Store {
+        Store { objects, prefix, name, requests: Requests::default(), limits, notice }
     }
 
     fn at(&self, name: &str) -> Path {
@@ -213,9 +224,12 @@ impl<'s> Attempts<'s> {
             let message = format!("{store}: {doing} {name} failed for {seconds} s: {why}");
             return Err(Error::refused(Code::Io, message));
         }
-        if self.pause > Duration::from_secs(1) {
-            let (store, why) = (&store.name, reason(error));
-            tracing::warn!(%store, doing, name, why, "the store does not answer; trying again");
+        // Once: the pauses double.
+        if (NOTICED..NOTICED * 2).contains(&self.pause) {
+            let (at, why, seconds) = (&store.name, reason(error), store.limits.patience.as_secs());
+            (store.notice)(&format!(
+                "{at}: {doing} {name} has failed ({why}); trying again for {seconds} s"
+            ));
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);

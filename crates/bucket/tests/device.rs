@@ -219,6 +219,9 @@ fn a_volume_in_use_is_not_taken_over_without_force() {
     assert_eq!(said.code(), Code::Busy);
     assert!(said.to_string().contains("is in use by"), "{said}");
     device.close().unwrap();
+    // A repair closes the volume, and then the device.
+    device.close().unwrap();
+    assert_eq!(device.write_at(&[1], 0).unwrap_err().code(), Code::ReadOnly);
     drop(device);
     BucketDevice::open(&place, gentle, Runtime::start().unwrap()).unwrap();
 }
@@ -286,6 +289,10 @@ fn places_with_other_objects_or_a_volume_are_refused() {
     assert!(said.contains("photo.jpg"), "{said}");
     runtime.wait(async { store.delete(&foreign).await.unwrap() });
     let device = create(&CreateOptions { race: Some(Race::SHORT), ..CREATE }).unwrap();
+    // Refused at once, not after the test of the store.
+    let tested = |_| panic!("the store is tested for a volume that cannot be made");
+    let again = CreateOptions { race: Some(Race::FULL), progress: tested, ..CREATE };
+    assert_eq!(create(&again).err().unwrap().code(), Code::Exists);
     device.write_at(&[1; 10], 0).unwrap();
     device.write_at(&[1; 10], CAPACITY - 10).unwrap();
     device.close().unwrap();

@@ -95,6 +95,8 @@ pub use shoal_base::timing::{
 pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,
 };
+#[cfg(feature = "bucket")]
+pub use shoal_bucket::S3 as S3_PRICES;
 pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};

@@ -32,7 +32,7 @@ use crate::types::{
 use shoal_base::counters::Counter;
 use shoal_base::sync::Mutex;
 use shoal_base::timing::Call;
-use shoal_base::{Ino, Lsn, Result};
+use shoal_base::{Code, Error, Ino, Lsn, Result};
 use shoal_device::{Device, FileDevice, OpenMode};
 use shoal_format::features::{self, Word};
 use shoal_format::superblock::Superblock;
@@ -107,6 +107,13 @@ impl Volume {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         if is_bucket(path) {
+            if options.ring.is_some() {
+                // A ring has what is not written yet. What is written and not flushed is here in
+                // the memory of the process too, so a killed one would lose calls that had
+                // returned.
+                let message = format!("{}: a volume in a bucket has no ring", path.display());
+                return Err(Error::refused(Code::NotSupported, message));
+            }
             return Volume::open_on(storage::open(path, mode, options)?, options);
         }
         let mut device = match &options.files[..] {

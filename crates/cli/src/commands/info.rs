@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use shoal::raw::{RecoveryReport, RootInfo, StatFs, Time, VolumeInfo, identify};
+use shoal::raw::{RecoveryReport, RootInfo, S3_PRICES, StatFs, Time, VolumeInfo, identify};
 use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
@@ -230,10 +230,6 @@ fn rows(
     rows
 }
 
-/// Price of a gigabyte stored for a month in S3 Standard (us-east-1, list price of 2026), in
-/// dollars.
-const S3_MONTH: f64 = 0.023;
-
 /// Lines about the objects of a volume in a bucket, and what it costs to keep them.
 fn bucket_rows(storage: &[(&'static str, u64)]) -> Vec<(&'static str, String)> {
     let facts: BTreeMap<&str, u64> = storage.iter().copied().collect();
@@ -243,7 +239,7 @@ fn bucket_rows(storage: &[(&'static str, u64)]) -> Vec<(&'static str, String)> {
     }
     let objects =
         format!("{} of {}, in {} pieces", of("objects"), human(of("stored_bytes")), of("pieces"));
-    let month = of("stored_bytes") as f64 / 1e9 * S3_MONTH;
+    let month = of("stored_bytes") as f64 / 1e9 * S3_PRICES.month;
     vec![("objects", objects), ("price", format!("{month:.2} $ a month, stored in S3 Standard"))]
 }
 
