@@ -54,9 +54,10 @@ fn open_bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Arc
     Ok(Arc::new(device))
 }
 
-/// Default size of a volume in a bucket: a limit only, because what is not used is not stored.
+/// Default size of a volume in a bucket: a limit only, because what is not used is not stored. No
+/// larger than a file of ext4 can be, so that the volume can be restored into one.
 #[cfg(feature = "bucket")]
-const BUCKET_SIZE: u64 = 16 << 40;
+const BUCKET_SIZE: u64 = 8 << 40;
 
 /// Makes a device at an empty place in a bucket.
 #[cfg(feature = "bucket")]

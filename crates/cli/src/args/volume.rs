@@ -34,7 +34,7 @@ pub struct MkfsArgs {
     /// Size of the volume, as 8G; K, M, G and T are powers of 1024
     ///
     /// Without it, an existing file or device keeps its size and a new file gets 8G. In a bucket it
-    /// is only a limit, by default 16T.
+    /// is only a limit, by default 8T.
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub size: Option<u64>,
     /// Bytes of an inode: larger ones hold larger files and more attributes within themselves
