@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shoal::raw::{Code, RingMemory, identify};
+use shoal::raw::{Code, RingMemory, identify, is_bucket};
 
 use crate::failure::{Failure, Result};
 
@@ -20,6 +20,10 @@ const FOLDER: &str = "shoal";
 
 /// Returns the path of a volume's ring; `None` if there is no volume, or no place for it.
 fn path_of(volume: &Path) -> Option<PathBuf> {
+    // A volume in a bucket has none, and reading its id takes requests.
+    if is_bucket(volume) {
+        return None;
+    }
     path_of_id(&identify(volume).ok().flatten()?.id)
 }
 

@@ -28,6 +28,11 @@ fn commands_take_a_url_where_they_take_a_file() {
     assert!(info.contains("objects ") && info.contains("$ a month"), "{info}");
     scratch.shell(&format!("shoal dump {url} >stream && shoal restore stream v")).ok();
     assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+    scratch.shoal(["label", &url, "shared"]).ok();
+    assert_eq!(scratch.shoal(["label", &url]).ok(), "shared\n");
+    let grown = scratch.shoal(["grow", &url, "--size", "9T"]).ok();
+    assert!(grown.contains("8.0 TiB before, 9.0 TiB now"), "{grown}");
+    scratch.shoal(["shrink", &url, "--size", "1G"]).fails(2, &["is only a limit"]);
     scratch.shoal(["rm", "-r", &format!("{url}:/t")]).ok();
     assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
     scratch.shoal(["mkfs", "--force", &url]).ok();

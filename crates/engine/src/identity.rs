@@ -1,7 +1,10 @@
 //! The identity of a volume, read without opening it: for those who look for one by its label or
 //! id, among devices that may be in use.
 
+use crate::storage::{self, is_bucket};
+use crate::types::OpenOptions;
 use shoal_base::{Code, Error, Result};
+use shoal_device::OpenMode;
 use shoal_format::superblock::{COPIES, SIZE, Superblock};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -28,13 +31,30 @@ pub struct Identity {
     pub created: i64,
 }
 
-/// Reads the identity of the volume in a file or on a device, which may be in use. Takes no lock,
-/// reads two sectors and writes nothing; so what it says may be old. `None`: there is no volume.
+impl Identity {
+    fn of(sb: &Superblock) -> Identity {
+        Identity {
+            id: uuid(&sb.id),
+            label: sb.label.to_string(),
+            version: shoal_format::features::VERSION,
+            bytes: sb.geometry.bytes(),
+            created: sb.created,
+        }
+    }
+}
+
+/// Reads the identity of the volume in a file, on a device or in a bucket, which may be in use.
+/// Takes no lock, reads two sectors and writes nothing; so what it says may be old. `None`: there
+/// is no volume.
 ///
 /// # Errors
 /// Those of reading; damage of both superblocks; `EOPNOTSUPP` for a volume of a version or with
 /// features that this code does not know.
 pub fn identify(path: &Path) -> Result<Option<Identity>> {
+    if is_bucket(path) {
+        let device = storage::open(path, OpenMode::ReadOnly, &OpenOptions::default())?;
+        return shoal_txn::read_superblock(&*device).map(|sb| Some(Identity::of(&sb)));
+    }
     let failed = |error: std::io::Error| {
         let code = match error.raw_os_error() {
             Some(errno) => Code::ALL.iter().copied().find(|code| code.errno() == errno),
@@ -65,13 +85,7 @@ pub fn identify(path: &Path) -> Result<Option<Identity>> {
         }
     }
     match (newest, broken) {
-        (Some(sb), _) => Ok(Some(Identity {
-            id: uuid(&sb.id),
-            label: sb.label.to_string(),
-            version: shoal_format::features::VERSION,
-            bytes: sb.geometry.bytes(),
-            created: sb.created,
-        })),
+        (Some(sb), _) => Ok(Some(Identity::of(&sb))),
         (None, Some(error)) => Err(error),
         (None, None) => Ok(None),
     }

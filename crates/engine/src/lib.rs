@@ -58,8 +58,9 @@ mod passes;
 mod maintenance;
 
 mod growth;
-mod identity;
 mod storage;
+
+mod identity;
 
 mod volume;
 

@@ -13,6 +13,7 @@
 //! that a mistake in step 2 loses nothing. The lock and the claim of the device last from step 1 to
 //! 6.
 
+use crate::storage::is_bucket;
 use crate::types::OpenOptions;
 use crate::vacate::{Emptied, Vacate, Watch};
 use crate::volume::Volume;
@@ -53,6 +54,13 @@ pub struct ShrinkPlan {
 /// `NoSpace` if what it holds does not fit, with the least size in the message; damage, if
 /// something cannot be moved; those of [`Volume::open`]. The volume has its earlier size then.
 pub fn shrink(path: &Path, size: u64, options: &OpenOptions, watch: Watch<'_>) -> Result<Shrunk> {
+    if is_bucket(path) {
+        let message = format!(
+            "{}: the size of a volume in a bucket is only a limit; what is free is not stored",
+            path.display()
+        );
+        return Err(Error::refused(Code::NotSupported, message));
+    }
     let device = FileDevice::open_with(path, OpenMode::ReadWrite, &options.claim())?;
     let device = Arc::new(device);
     let options = OpenOptions { background: false, ..options.clone() };
