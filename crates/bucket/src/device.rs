@@ -1,18 +1,19 @@
 //! The device: a volume's address space, stored in a bucket.
 
-use crate::open::{self, Owned};
+use crate::open::{self, Owned, State};
 use crate::place::Place;
 use crate::race::{Race, race};
-use crate::requests::{Counted, Request};
+use crate::requests::{Counted, Request, S3};
 use crate::runtime::Runtime;
-use crate::shared::{Contents, Identity, Log, Manifests, Options, Pending, Shared};
+use crate::shared::{Access, Contents, Identity, Log, Manifests, Options, Pending, Shared};
 use crate::store::Store;
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Code, Error, Result};
-use shoal_device::Device;
+use shoal_device::{Device, Fact};
 use shoal_format::bucket::object::PIECES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Bytes of data objects on their way above which writers wait.
@@ -40,7 +41,7 @@ pub struct CreateOptions {
     pub progress: fn(u64),
 }
 
-fn store_of(place: &Place, options: &Options) -> Store {
+pub(crate) fn store_of(place: &Place, options: &Options) -> Store {
     let Place { objects, prefix, name } = place.clone();
     Store::new(objects, prefix, name, options.limits, options.notice)
 }
@@ -90,7 +91,8 @@ impl BucketDevice {
                 None => open::create(&store, create.capacity, &owner, &options).await,
             }
         })?;
-        let device = BucketDevice::own(runtime, store, owned, options);
+        let access = Access::new(runtime, store, &options);
+        let device = BucketDevice::own(access, owned, options);
         if create.overwrite {
             // Nothing of the volume before may be read by the next one.
             device.discard(0, create.capacity)?;
@@ -110,7 +112,7 @@ impl BucketDevice {
             let state = open::load(&store).await?.ok_or_else(|| no_volume(&place.name))?;
             open::take(&store, state, &owner, None, &options).await
         })?;
-        Ok(BucketDevice::own(runtime, store, owned, options))
+        Ok(BucketDevice::own(Access::new(runtime, store, &options), owned, options))
     }
 
     /// Opens a volume for reading, as it is after some flush of its owner, who need not know.
@@ -121,21 +123,27 @@ impl BucketDevice {
         let store = store_of(place, &options);
         let load = open::load(&store);
         let state = runtime.wait(load)?.ok_or_else(|| no_volume(&place.name))?;
+        Ok(BucketDevice::look(Access::new(runtime, store, &options), state, options))
+    }
+
+    /// Shows a state for reading.
+    pub(crate) fn look(access: Access, state: State, options: Options) -> BucketDevice {
         let id = Identity { volume: state.volume, ..Identity::default() };
         let contents = Contents { map: state.map, ..Contents::default() };
         let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);
-        let log = Log { slot, objects: 0, bytes: 0, last, lease };
+        let log = Log { slot, objects: 0, bytes: 0, last, lease, slowest: Duration::ZERO };
         let (next, log_next) = (state.newest + 1, state.log_next);
         let manifests = Manifests { next, log_next, old: Vec::new(), closed: true };
         let slots = (log, manifests);
-        let shared = Shared::new(runtime, store, id, state.capacity, options, contents, slots);
-        Ok(BucketDevice { shared: Arc::new(shared) })
+        let shared = Shared::new(access, id, state.capacity, options, contents, slots);
+        BucketDevice { shared: Arc::new(shared) }
     }
 
-    fn own(runtime: Runtime, store: Store, owned: Owned, options: Options) -> BucketDevice {
+    /// Begins to write what was taken over.
+    pub(crate) fn own(access: Access, owned: Owned, options: Options) -> BucketDevice {
         let Owned { id, capacity, contents, log, manifests } = owned;
         let slots = (log, manifests);
-        let shared = Arc::new(Shared::new(runtime, store, id, capacity, options, contents, slots));
+        let shared = Arc::new(Shared::new(access, id, capacity, options, contents, slots));
         let weak = Arc::downgrade(&shared);
         shared.runtime.spawn(async move {
             if let Some(shared) = weak.upgrade()
@@ -208,7 +216,7 @@ impl BucketDevice {
     }
 }
 
-fn no_volume(name: &str) -> Error {
+pub(crate) fn no_volume(name: &str) -> Error {
     Error::refused(Code::NotFound, format!("{name}: there is no volume; make one with shoal mkfs"))
 }
 
@@ -269,19 +277,24 @@ impl Device for BucketDevice {
         })
     }
 
-    fn facts(&self) -> Vec<(&'static str, u64)> {
+    fn facts(&self) -> Vec<Fact> {
         let counted = self.counted();
-        let mut facts: Vec<(&'static str, u64)> =
-            Request::ALL.iter().map(|kind| (kind.name(), counted.of(*kind))).collect();
         let (objects, pieces, bytes) = self.shared.contents.read().map.totals();
-        facts.extend([
-            ("repeated", counted.failed),
-            ("sent_bytes", counted.sent),
-            ("received_bytes", counted.received),
-            ("objects", objects as u64),
-            ("pieces", pieces as u64),
-            ("stored_bytes", bytes),
-        ]);
-        facts
+        let fact = |gauge| move |(name, value, what)| Fact { name, value, what, gauge };
+        let kind = |kind: &Request| (kind.name(), counted.of(*kind), kind.what());
+        let micro = (counted.price(&S3) * 1e6) as u64;
+        let counters = [
+            ("repeated", counted.failed, "requests that failed and were sent again"),
+            ("sent_bytes", counted.sent, "bytes of objects sent to the store"),
+            ("received_bytes", counted.received, "bytes of objects received from the store"),
+            ("cost_microdollars", micro, "price of the requests in S3 Standard, in millionths"),
+        ];
+        let gauges = [
+            ("objects", objects as u64, "objects that the volume has in the store now"),
+            ("pieces", pieces as u64, "pieces of objects that hold the volume now"),
+            ("stored_bytes", bytes, "bytes of the objects now"),
+        ];
+        let counters = Request::ALL.iter().map(kind).chain(counters).map(fact(false));
+        counters.chain(gauges.into_iter().map(fact(true))).collect()
     }
 }

@@ -64,6 +64,13 @@ impl Frames {
         self.cache.insert((name, offset), bytes);
     }
 
+    /// Adds a piece of an object that was read for another reason: it is likely to be wanted.
+    pub fn keep(&self, place: &Place, raw: &Bytes) {
+        if let Ok(bytes) = decode(place, raw, 0, "") {
+            self.insert(place.name, place.offset, bytes);
+        }
+    }
+
     /// Returns a piece if it is in memory.
     pub fn get(&self, place: &Place) -> Option<Bytes> {
         self.cache.get(&(place.name, place.offset))

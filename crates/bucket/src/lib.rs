@@ -14,6 +14,7 @@
 //! | read | staged bytes, then pieces of objects by the map (`map.rs`), from memory (`frames.rs`) or with requests that several pieces share (`read.rs`) |
 //! | bound the log | a manifest: the map as one object (`manifests.rs`), which also collects garbage |
 //! | open, take over, fence off | `open.rs` |
+//! | see what another process writes, and replace it when it ends | `follow.rs` |
 //! | survive a store that is slow, away, or loses replies | `store.rs` |
 //! | refuse a store that cannot do what Shoal needs | `race.rs` |
 //!
@@ -50,7 +51,10 @@ mod open;
 
 mod device;
 
+mod follow;
+
 pub use device::{BucketDevice, CreateOptions};
+pub use follow::{Follower, Owner};
 pub use place::{Place, is_bucket};
 pub use race::Race;
 pub use requests::{Class, Counted, Prices, Request, S3};

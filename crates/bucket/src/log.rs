@@ -28,6 +28,9 @@ use tokio::time::Instant;
 /// Longest discarded range of one piece.
 const DISCARD_MAX: u64 = 1 << 30;
 
+/// Shortest lease, as a multiple of the time that an object takes.
+const SLOW: u32 = 4;
+
 /// Pieces of a log object, in order, with what happens when it is durable.
 #[derive(Default)]
 struct Draft {
@@ -95,7 +98,7 @@ impl Shared {
         if packed.is_empty() {
             return Ok(());
         }
-        let lease = self.options.lease_min;
+        let lease = self.lease(log);
         let header = self.id.object_header(ObjectKind::Flush, log.slot, lease);
         let (raw, pieces) = pack(header, &packed);
         drop(packed);
@@ -160,6 +163,12 @@ impl Shared {
         Ok(draft)
     }
 
+    /// The lease of an owner that writes. A store that is slow may take as long for the next
+    /// object, which is begun after half of the lease, as for one before, and twice that.
+    fn lease(&self, log: &Log) -> Duration {
+        (log.slowest * SLOW).clamp(self.options.lease_min, self.options.lease_max)
+    }
+
     /// Creates the next log object.
     async fn append(&self, log: &mut Log, raw: Bytes, lease: Duration) -> Result<()> {
         let (name, size) = (log_name(log.slot), raw.len() as u64);
@@ -171,6 +180,7 @@ impl Shared {
                 log.bytes += size;
                 // The promise counts from when it was given, not from when it arrived.
                 (log.last, log.lease) = (begun, lease);
+                log.slowest = begun.elapsed().max(log.slowest * 7 / 8);
                 Ok(())
             }
             Created::Taken(raw) => Err(match unpack(&raw, &name, self.id.volume) {
@@ -188,7 +198,7 @@ impl Shared {
         if log.last.elapsed() < log.lease / 2 {
             return Ok(());
         }
-        let lease = (log.lease * 2).min(self.options.lease_max);
+        let lease = (log.lease * 2).min(self.options.lease_max).max(self.lease(&log));
         let (raw, _) = pack(self.id.object_header(ObjectKind::Beat, log.slot, lease), &[]);
         let size = raw.len() as u64;
         let done = self.append(&mut log, Bytes::from(raw), lease).await;

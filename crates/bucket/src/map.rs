@@ -26,6 +26,14 @@ pub(crate) struct Place {
     pub checksum: u64,
 }
 
+impl Place {
+    /// The place of a piece; `name` is the object that has its bytes.
+    pub fn of(piece: &Piece, name: Name) -> Place {
+        let Piece { offset, stored, len, codec, checksum, .. } = *piece;
+        Place { name, offset, stored, decoded: len, codec, checksum }
+    }
+}
+
 /// A part of a piece, which holds a range of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
@@ -49,6 +57,7 @@ impl Part {
     }
 }
 
+#[derive(Clone)]
 struct Object {
     size: u64,
     /// Bytes of addresses that it holds.
@@ -56,7 +65,7 @@ struct Object {
 }
 
 /// The map.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Map {
     parts: BTreeMap<u64, Part>,
     objects: HashMap<Name, Object>,
@@ -116,8 +125,7 @@ impl Map {
         let (start, len) = (piece.addr.0, piece.len);
         self.remove(start..start + u64::from(len));
         if !piece.is_discarded() {
-            let Piece { offset, stored, codec, checksum, .. } = *piece;
-            let place = Place { name, offset, stored, decoded: len, codec, checksum };
+            let place = Place::of(piece, name);
             self.insert(Part { addr: start, len, skip: 0, place });
         }
     }

@@ -27,20 +27,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Log objects read at once, at most.
-const WINDOW_MAX: u64 = 16;
+pub(crate) const WINDOW_MAX: u64 = 16;
 /// Names of manifests listed, one page: a volume has one for each of its openings, for ever. From
 /// the last of them the newest is found by number.
 const LISTED: usize = 1000;
 /// Openings that race for a claim give up after so many attempts.
 const CLAIMS_MAX: u32 = 16;
 /// Pause between two looks for signs of life of the owner.
-const LOOK: Duration = Duration::from_millis(250);
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
 /// Longest lease that is believed.
 const LEASE_MAX: Duration = Duration::from_secs(300);
 /// The lease of an owner that has written no log object yet.
 const LEASE_UNKNOWN: Duration = Duration::from_secs(60);
 
 /// The state of a volume, as far as its manifests and its log tell.
+#[derive(Clone)]
 pub(crate) struct State {
     /// Random number of the volume.
     pub volume: u64,
@@ -91,7 +92,7 @@ async fn newest(store: &Store) -> Result<Option<u64>> {
     Ok((low > 0).then_some(low))
 }
 
-async fn manifest(store: &Store, sequence: u64) -> Result<Manifest> {
+pub(crate) async fn manifest(store: &Store, sequence: u64) -> Result<Manifest> {
     let name = manifest_name(sequence);
     let Some(raw) = store.get(&name).await? else {
         let rule = "is not in the bucket, and newer ones are";
@@ -196,8 +197,8 @@ impl State {
         State { capacity, bound: self.bound.max(capacity), ..self }
     }
 
-    /// Applies the object in the next slot.
-    fn apply(&mut self, raw: &Bytes) -> Result<()> {
+    /// Applies the object in the next slot. Returns its pieces.
+    pub fn apply(&mut self, raw: &Bytes) -> Result<Vec<Piece>> {
         let text = log_name(self.slot);
         let (header, pieces) = unpack(raw, &text, self.volume)?;
         let bad = |rule: String| Err(Error::corrupt(format!("object {text}"), None, rule));
@@ -220,7 +221,7 @@ impl State {
             self.map.apply(piece, name);
         }
         self.slot += 1;
-        Ok(())
+        Ok(pieces)
     }
 
     /// Returns the object that has the bytes of a piece.
@@ -335,6 +336,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
             bytes: 0,
             last: Instant::now(),
             lease: options.lease_min,
+            slowest: Duration::ZERO,
         },
         manifests: Manifests { next: id.epoch + 1, log_next, old, closed: false },
     })

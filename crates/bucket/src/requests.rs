@@ -3,15 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! requests {
-    ($($variant:ident $name:literal $class:ident;)*) => {
+    ($($variant:ident $name:literal $class:ident $what:literal;)*) => {
         /// Kinds of requests.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Request { $(#[doc = $name] $variant,)* }
+        pub enum Request { $(#[doc = $what] $variant,)* }
         impl Request {
             /// All kinds.
             pub const ALL: &'static [Request] = &[$(Request::$variant,)*];
             /// The kind's name in output.
             pub fn name(self) -> &'static str { match self { $(Request::$variant => $name,)* } }
+            /// Its description.
+            pub fn what(self) -> &'static str { match self { $(Request::$variant => $what,)* } }
             /// The class by which stores charge it.
             pub fn class(self) -> Class { match self { $(Request::$variant => Class::$class,)* } }
         }
@@ -30,12 +32,12 @@ pub enum Class {
 }
 
 requests! {
-    PutLog "put_log" Write;
-    PutData "put_data" Write;
-    PutManifest "put_manifest" Write;
-    Get "get" Read;
-    List "list" Write;
-    Delete "delete" Free;
+    PutLog "put_log" Write "requests that write a log object, one for each flush";
+    PutData "put_data" Write "requests that write a data object";
+    PutManifest "put_manifest" Write "requests that write a manifest";
+    Get "get" Read "requests that read an object or a part of one";
+    List "list" Write "requests that list objects";
+    Delete "delete" Free "requests that delete an object";
 }
 
 const KINDS: usize = Request::ALL.len();

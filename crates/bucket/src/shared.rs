@@ -14,9 +14,9 @@ use parking_lot::RwLock;
 use shoal_base::{Code, Error, Result};
 use shoal_format::Compression;
 use shoal_format::bucket::object::{ObjectHeader, ObjectKind};
-use std::ops::Range;
-use std::sync::OnceLock;
+use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::Instant;
@@ -64,7 +64,7 @@ impl Default for Options {
             log_objects_max: 64,
             log_bytes_max: 64 << 20,
             grace: Duration::from_secs(60),
-            lease_min: Duration::from_secs(4),
+            lease_min: Duration::from_secs(2),
             lease_max: Duration::from_secs(60),
             spare: 0.3,
             force: false,
@@ -146,6 +146,8 @@ pub(crate) struct Log {
     pub last: Instant,
     /// The lease that it promised.
     pub lease: Duration,
+    /// Time that the slowest of the last objects took to be there; older ones count less.
+    pub slowest: Duration,
 }
 
 /// The end of the manifests.
@@ -160,15 +162,36 @@ pub(crate) struct Manifests {
     pub closed: bool,
 }
 
+/// What all openings of a volume by this process share: its objects, those in memory too.
+#[derive(Clone)]
+pub(crate) struct Access {
+    pub runtime: Arc<Runtime>,
+    pub store: Arc<Store>,
+    pub frames: Arc<Frames>,
+}
+
+impl Access {
+    pub fn new(runtime: Runtime, store: Store, options: &Options) -> Access {
+        let frames = Arc::new(Frames::new(options.cache_bytes));
+        Access { runtime: Arc::new(runtime), store: Arc::new(store), frames }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Access;
+
+    fn deref(&self) -> &Access {
+        &self.access
+    }
+}
+
 /// See the head of the file.
 pub(crate) struct Shared {
-    pub runtime: Runtime,
-    pub store: Store,
+    pub access: Access,
     pub id: Identity,
     pub capacity: u64,
     pub options: Options,
     pub contents: RwLock<Contents>,
-    pub frames: Frames,
     pub log: Mutex<Log>,
     pub manifests: Mutex<Manifests>,
     /// Number of the next data object.
@@ -187,23 +210,19 @@ const UPLOADS: usize = 8;
 
 impl Shared {
     pub fn new(
-        runtime: Runtime,
-        store: Store,
+        access: Access,
         id: Identity,
         capacity: u64,
         options: Options,
         contents: Contents,
         slots: (Log, Manifests),
     ) -> Shared {
-        let frames = Frames::new(options.cache_bytes);
         Shared {
-            runtime,
-            store,
+            access,
             id,
             capacity,
             options,
             contents: RwLock::new(contents),
-            frames,
             log: Mutex::new(slots.0),
             manifests: Mutex::new(slots.1),
             data_number: AtomicU64::new(1),

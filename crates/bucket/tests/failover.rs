@@ -1,6 +1,7 @@
 //! Owners of a volume in a store that misbehaves, one after the other and several at once: killed
 //! at any request, replaced while they work, waking up later. What was acknowledged is there, and a
-//! replaced owner gets nothing acknowledged any more.
+//! replaced owner gets nothing acknowledged any more. A follower sees each acknowledged flush, and
+//! takes the volume over as any other opener does.
 //!
 //! Each seed is a history; the same seed gives the same one. `SHOAL_BUCKET_SEEDS=FROM-TO` runs
 //! others than the default.
@@ -9,7 +10,7 @@
 
 use shoal_base::Code;
 use shoal_bucket::faulty::{Faults, Faulty, World};
-use shoal_bucket::{BucketDevice, CreateOptions, Limits, Options, Place, Runtime};
+use shoal_bucket::{BucketDevice, CreateOptions, Follower, Limits, Options, Place, Runtime};
 use shoal_device::Device;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,12 @@ struct Owner {
     cells: Cells,
 }
 
+/// A process that follows.
+struct Watcher {
+    follower: Follower,
+    connection: Faulty,
+}
+
 struct History {
     world: Arc<World>,
     faults: Faults,
@@ -85,8 +92,12 @@ struct History {
     durable: Cells,
     /// The same with each flush since then of which it is unknown whether it is durable.
     perhaps: Vec<Cells>,
+    watcher: Option<Watcher>,
     flushes: u64,
     failovers: u64,
+    /// Take-overs by a follower, and what followers have seen.
+    taken: u64,
+    seen: u64,
     refused: u64,
 }
 
@@ -101,8 +112,11 @@ impl History {
             writes: 0,
             durable: vec![0; CELLS as usize],
             perhaps: Vec::new(),
+            watcher: None,
             flushes: 0,
             failovers: 0,
+            taken: 0,
+            seen: 0,
             refused: 0,
         }
     }
@@ -125,12 +139,20 @@ impl History {
 
     /// Opens the volume, if the process lives long enough, and checks what it finds.
     fn open(&mut self) -> Option<Owner> {
-        let connection = self.world.connect(self.faults);
+        let watcher = self.watcher.take().filter(|_| self.random.chance(50));
+        let connection = match &watcher {
+            Some(watcher) => watcher.connection.clone(),
+            None => self.world.connect(self.faults),
+        };
         if self.random.chance(20) {
             connection.kill_after(1 + self.random.below(12));
         }
         let (options, place) = (self.options(), self.place(&connection));
-        match BucketDevice::open(&place, options, runtime()) {
+        let opened = match &watcher {
+            Some(watcher) => watcher.follower.take(),
+            None => BucketDevice::open(&place, options, runtime()),
+        };
+        match opened {
             Ok(device) => {
                 connection.kill_after(u64::MAX);
                 if connection.is_dead() {
@@ -140,6 +162,9 @@ impl History {
                 let cells = read(&device, self.writes);
                 self.found(&cells);
                 self.failovers += 1;
+                self.taken += u64::from(watcher.is_some());
+                // It may go on, and see what its own process writes.
+                self.watcher = watcher;
                 Some(Owner { device, connection, cells })
             }
             Err(error) => {
@@ -166,6 +191,27 @@ impl History {
         let cells = read(&reader, self.writes);
         let known = cells == self.durable || self.perhaps.contains(&cells);
         assert!(known, "read {cells:?}\nof {:?}\nor {:?}", self.durable, self.perhaps);
+    }
+
+    /// A follower looks, and sees the same. It may be told of an owner that works or has ended, but
+    /// must not take one that has flushed just now for silent.
+    fn follow(&mut self) {
+        let watcher = match self.watcher.take().filter(|watcher| !watcher.connection.is_dead()) {
+            Some(watcher) => watcher,
+            None => {
+                let connection = self.world.connect(self.faults);
+                let (options, place) = (self.options(), self.place(&connection));
+                let follower = Follower::open(&place, options, runtime()).unwrap();
+                Watcher { follower, connection }
+            }
+        };
+        watcher.follower.advance().unwrap();
+        let cells = read(&watcher.follower.view().unwrap(), self.writes);
+        let known = cells == self.durable || self.perhaps.contains(&cells);
+        assert!(known, "followed {cells:?}\nof {:?}\nor {:?}", self.durable, self.perhaps);
+        assert!(!watcher.follower.advance().unwrap(), "nobody has written anything");
+        self.watcher = Some(watcher);
+        self.seen += 1;
     }
 
     /// An owner changes cells and flushes. Returns whether it goes on.
@@ -252,6 +298,9 @@ impl History {
                 if self.random.chance(10) {
                     self.look();
                 }
+                if self.random.chance(15) {
+                    self.follow();
+                }
                 if !replaced.is_empty() && self.random.chance(20) {
                     let which = self.random.below(replaced.len() as u64) as usize;
                     self.wake(&mut replaced[which]);
@@ -286,6 +335,7 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn what_was_acknowledged_stays_and_only_one_owner_gets_anything_acknowledged() {
     let (mut flushes, mut failovers, mut refused) = (0, 0, 0);
+    let (mut taken, mut seen) = (0, 0);
     let seeds = seeds();
     for seed in seeds.clone() {
         println!("seed {seed}");
@@ -294,9 +344,12 @@ fn what_was_acknowledged_stays_and_only_one_owner_gets_anything_acknowledged() {
         flushes += history.flushes;
         failovers += history.failovers;
         refused += history.refused;
+        taken += history.taken;
+        seen += history.seen;
     }
     println!(
-        "seeds {seeds:?}: {flushes} flushes, {failovers} failovers, {refused} refused wakings"
+        "seeds {seeds:?}: {flushes} flushes, {failovers} failovers ({taken} by followers, \
+         which looked {seen} times), {refused} refused wakings"
     );
-    assert!(failovers > 0 && flushes > 0 && refused > 0);
+    assert!(failovers > 0 && flushes > 0 && refused > 0 && taken > 0 && seen > 0);
 }

@@ -62,9 +62,8 @@ pub trait Device: Send + Sync {
     fn close(&self) -> Result<()> {
         Ok(())
     }
-    /// Numbers of the storage below, for people and monitoring: name and value, such as requests to
-    /// an object store.
-    fn facts(&self) -> Vec<(&'static str, u64)> {
+    /// Numbers of the storage below, for people and monitoring, such as requests to an object store.
+    fn facts(&self) -> Vec<Fact> {
         Vec::new()
     }
     /// The owner claim in the volume as text: that of this open, or, for a device opened for
@@ -72,6 +71,19 @@ pub trait Device: Send + Sync {
     fn claim(&self) -> Option<String> {
         None
     }
+}
+
+/// A number of the storage below a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fact {
+    /// Name, in lower case with underscores; with its unit, if it has one.
+    pub name: &'static str,
+    /// Value.
+    pub value: u64,
+    /// Description.
+    pub what: &'static str,
+    /// The value also goes down.
+    pub gauge: bool,
 }
 
 /// The error of a failed operation. `errno` 0: it ran past the end of the device.

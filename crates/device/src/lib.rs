@@ -17,7 +17,7 @@ mod measured;
 pub mod owner;
 
 pub use claim::ClaimOptions;
-pub use device::Device;
+pub use device::{Device, Fact};
 pub use file::{FileDevice, OpenMode};
 pub use measured::MeasuredDevice;
 pub use memory::MemDevice;

@@ -1,7 +1,7 @@
 //! A device that measures: each read, write, flush and discard goes into the histograms of the
 //! volume, and reads and writes into the phases of the call that waits for them.
 
-use crate::device::Device;
+use crate::device::{Device, Fact};
 use shoal_base::Result;
 use shoal_base::counters::Counters;
 use shoal_base::phase::{self, Phase};
@@ -86,7 +86,7 @@ impl Device for MeasuredDevice {
     fn close(&self) -> Result<()> {
         self.inner.close()
     }
-    fn facts(&self) -> Vec<(&'static str, u64)> {
+    fn facts(&self) -> Vec<Fact> {
         self.inner.facts()
     }
     fn claim(&self) -> Option<String> {

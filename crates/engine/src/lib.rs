@@ -65,6 +65,8 @@ mod identity;
 mod volume;
 
 mod dump;
+#[cfg(feature = "bucket")]
+mod following;
 mod fsck;
 mod grow;
 mod handing_over;
@@ -78,6 +80,8 @@ pub use check::{ScrubAt, ScrubReport};
 pub use directories::Directories;
 pub use dump::{Moved, dump, restore};
 pub use files::Files;
+#[cfg(feature = "bucket")]
+pub use following::Following;
 pub use grow::{Grown, grow};
 pub use handing_over::{hand_over, lock_files};
 pub use identity::{Identity, identify};
@@ -97,8 +101,8 @@ pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,
 };
 #[cfg(feature = "bucket")]
-pub use shoal_bucket::S3 as S3_PRICES;
-pub use shoal_device::{ClaimOptions, Device, FileDevice, MemDevice, OpenMode};
+pub use shoal_bucket::{Owner as BucketOwner, S3 as S3_PRICES};
+pub use shoal_device::{ClaimOptions, Device, Fact, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
 pub use shrink::{ShrinkPlan, Shrunk, shrink, shrink_on};

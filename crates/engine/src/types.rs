@@ -37,7 +37,7 @@ pub use totals::{ChildTotals, Totals, TotalsScan};
 pub use tree_change::{TreeChange, TreeChanged, TreeFailure, TreeStep};
 
 use shoal_base::{Code, Error, Generation, Ino, Result};
-use shoal_device::ClaimOptions;
+use shoal_device::{ClaimOptions, Fact};
 use shoal_format::{Compression, Label};
 use std::sync::Arc;
 
@@ -466,7 +466,7 @@ pub struct VolumeInfo {
     pub claim: Option<String>,
     /// Numbers of the storage below, by name: those of a bucket are its requests since the volume
     /// was opened, and its objects.
-    pub storage: Vec<(&'static str, u64)>,
+    pub storage: Vec<Fact>,
     /// Reason why the volume is read-only, if it is.
     pub read_only: Option<String>,
     /// Counters since it was opened.

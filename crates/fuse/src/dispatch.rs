@@ -17,6 +17,7 @@ use crate::service::Serve;
 use crate::session::Session;
 use crate::streams::is_control;
 use crate::tokens::is_virtual;
+use crate::views::limit;
 use shoal::raw::{Ino, Outcome};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -77,12 +78,20 @@ impl Serve for Worker {
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let caller = who.adopt(request, op, session.rules.kernel_checks);
-            let (volume, tid) = (&*session.volume, request.header.pid);
+            let follows = session.views.follows();
+            let (volume, tid) = (&*session.views.get(), request.header.pid);
             let cx = &mut Context { session, volume, who: caller, tid };
+            let answer = |cx: &mut Context<'_>, request: &mut Request<'_>| {
+                let len = answer(op, cx, request)?;
+                if follows {
+                    limit(op, request.body().get_mut(..len).unwrap_or_default())?;
+                }
+                Ok(len)
+            };
             match before {
-                Outcome::Undone => answer(op, cx, request),
+                Outcome::Undone => answer(cx, request),
                 Outcome::Done => {
-                    ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(op, cx, request))
+                    ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(cx, request))
                 }
                 Outcome::Deadly => {
                     tracing::error!(
@@ -115,7 +124,7 @@ impl Serve for Worker {
     #[cold]
     fn undo(&self, op: Option<Opcode>, reply: &mut [u8]) {
         use Opcode::*;
-        let volume = &self.session.volume;
+        let volume = self.session.views.get();
         let Some(op) = op else { return };
         match op {
             Lookup | Create | Mknod | Mkdir | Symlink | Link | Tmpfile => {
@@ -230,6 +239,7 @@ mod tests {
     /// A worker on a fresh volume, and a buffer for its requests.
     struct Bench {
         worker: Worker,
+        volume: Arc<Volume>,
         buffer: Vec<u8>,
     }
 
@@ -249,12 +259,12 @@ mod tests {
             // The open volume needs no name.
             std::fs::remove_file(&path).unwrap();
             let (volume, notices) = (Arc::new(volume), Arc::default());
-            let session = Arc::new(Session::new(volume, rules, Ino::ROOT, notices));
-            Bench { worker: Worker::new(session), buffer: vec![0; 70_000] }
+            let session = Session::new(Arc::clone(&volume), rules, Ino::ROOT, notices);
+            Bench { worker: Worker::new(Arc::new(session)), volume, buffer: vec![0; 70_000] }
         }
 
         fn volume(&self) -> &Volume {
-            &self.worker.session.volume
+            &self.volume
         }
 
         /// Puts a request into the buffer; returns its length.
@@ -675,7 +685,7 @@ mod tests {
                 let Ok((mut request, _)) = Request::split(&mut bench.buffer, len) else { continue };
                 let session = &*bench.worker.session;
                 let who = bench.worker.who.adopt(&request, op, false);
-                let mut cx = Context { session, volume: &session.volume, who, tid: 1 };
+                let mut cx = Context { session, volume: &session.views.get(), who, tid: 1 };
                 // Not through `handle`, which would catch the panic that we are looking for.
                 let _ = answer(op, &mut cx, &mut request);
             }

@@ -20,6 +20,7 @@
 //! | `calls`, `inherited` | what a dead server has left: requests, and references of the kernel |
 //! | `tokens` | nodes of files that were opened by tokens |
 //! | `streams` | control files that are open, and their questions |
+//! | `views` | the volume, which may be replaced by a newer view of it |
 //! | `session` | state of a mount |
 //! | `report` | statistics, metrics, slow requests, health as text |
 //! | `ops` | one handler for each request, on a [`shoal::raw::Volume`] |
@@ -31,7 +32,7 @@
 //! The server keeps no state of its own, but for files opened by tokens and control files: a node
 //! id is an inode number, handles are 0, and the kernel's references are counted by the volume. All
 //! changes come through the one mount, so the kernel may cache names (absent ones too) and
-//! attributes without limit.
+//! attributes without limit; but for mounts that follow a volume of another process (`views`).
 
 mod about;
 mod listings;
@@ -53,6 +54,7 @@ pub mod service;
 mod streams;
 mod sweep;
 mod tokens;
+mod views;
 
 mod documents;
 

@@ -16,6 +16,7 @@ use crate::streams::{Streams, is_control};
 use crate::sweep::Sweeper;
 use crate::tokens::{Tokens, is_virtual};
 use crate::unread::Unread;
+use crate::views::Views;
 use shoal::raw::{Ino, Volume};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 /// the top, files opened by tokens, and control files), and open files have no state.
 pub struct Session {
     /// The volume served.
-    pub volume: Arc<Volume>,
+    pub views: Views,
     /// Division of permission checks.
     pub rules: Rules,
     /// The directory that the mount shows as its top: the volume's, or that of a subvolume.
@@ -71,7 +72,7 @@ impl Session {
             calls: None,
             inherited: Inherited::default(),
             keeper: 0,
-            volume,
+            views: Views::new(volume),
             rules,
             top,
             notices,
@@ -124,7 +125,7 @@ impl Session {
             && !is_virtual(request.node())
         {
             let (ino, header) = (request.node(), &request.header);
-            self.observer.slow.note(&self.volume, self.top, ino, header, &slow);
+            self.observer.slow.note(&self.views.get(), self.top, ino, header, &slow);
         }
     }
 
@@ -180,7 +181,7 @@ impl Session {
     /// opened, and a file knows the directory whose listing has to go with it.
     #[inline]
     pub fn keeps_listings(&self) -> bool {
-        self.rules.no_open && self.volume.paths().has_parent_pointers()
+        self.rules.no_open && self.views.get().paths().has_parent_pointers()
     }
 
     /// Records that the kernel has dropped `n` references to an inode.
@@ -193,12 +194,12 @@ impl Session {
         }
         if is_virtual(ino) {
             if let Some(shared) = self.tokens.forget(ino, n) {
-                self.volume.references().release(shared, 1);
+                self.views.get().references().release(shared, 1);
             }
             return;
         }
-        let dir = self.keeps_listings().then(|| self.volume.paths().home_of(ino)).flatten();
-        self.volume.references().release(ino, n);
+        let dir = self.keeps_listings().then(|| self.views.get().paths().home_of(ino)).flatten();
+        self.views.get().references().release(ino, n);
         if let Some(dir) = dir
             && self.listings.has_lost(dir)
             && !self.notices.suggest(Notice::Listing { node: self.id(dir) })

@@ -19,7 +19,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns all counters, then all gauges.
+    /// Returns all counters, then all gauges, then what the storage below counts.
     pub fn all(info: &VolumeInfo) -> Vec<Stat> {
         let what = |name| {
             let counter = Counter::ALL.iter().find(|counter| counter.name() == name);
@@ -31,7 +31,13 @@ impl Stat {
             what: Cow::Borrowed(what(*name)),
             gauge: false,
         });
-        counters.chain(gauges(info)).collect()
+        let storage = info.storage.iter().map(|fact| Stat {
+            name: format!("store_{}", fact.name).into(),
+            value: fact.value,
+            what: fact.what.into(),
+            gauge: fact.gauge,
+        });
+        counters.chain(gauges(info)).chain(storage).collect()
     }
 }
 

@@ -20,6 +20,8 @@ MOUNT OPTIONS:
     log=FILE          as --log
     log_level=LEVEL   as --log-level
     log_format=FORMAT as --log-format
+    follow[=SECONDS]  show a volume in a bucket as another machine changes it (see REPLICAS)
+    standby[=SECONDS] the same, and take it over when that one ends (see STANDBY)
     keeper=auto|on|off
                       whether programs on the mount live on when its server dies (see KEEPER)
 
@@ -98,6 +100,25 @@ KEEPER:
   root), named after the volume, or in that of journal_ring. If keeper and server are both killed,
   the next mount finds them there.
 
+REPLICAS:
+  With ro,follow a mount shows a volume in a bucket that another machine uses: what that one has
+  made durable (with fsync, or by itself within five seconds), less than a second later. Any number
+  of machines may. What a mount shows is at any moment the whole volume as it was after one fsync.
+  A file that is removed there gives its readers here ESTALE or ENOENT. follow=SECONDS is the
+  longest time between two looks, 0.5 s by default; each look of a volume that does not change costs
+  two small requests.
+
+STANDBY:
+  'shoal mount --standby', or the option standby, mounts such a volume as a replica that refuses
+  changes (EROFS) until it becomes the owner: when the owner has closed the volume, or has written
+  nothing for longer than it promised in its last object (2 s while it writes, up to a minute when
+  it is idle). standby=SECONDS waits for so many seconds at least. Programs on the mount need not do
+  anything; files that are open stay open. What the former owner had made durable is there. If it
+  still runs, it finds out with its next write, and becomes read-only.
+
+  'shoal remount --promote DIR' has a standby take over at once if the owner has ended, and with
+  --force whatever it does.
+
 SIGNALS:
   SIGTERM and SIGINT unmount and close the volume. If files are in use, the mount leaves the tree
   of directories at once and the volume is closed when the last file is; a second signal does not
@@ -153,6 +174,11 @@ pub struct MountArgs {
     /// Change nothing on the volume
     #[arg(long, short)]
     pub read_only: bool,
+    /// Show a volume in a bucket that another machine uses, and take it over when that one ends
+    ///
+    /// See STANDBY below.
+    #[arg(long)]
+    pub standby: bool,
     /// Mount although another process has a claim on the volume
     ///
     /// For a copy of a volume in use, or when the process is known to be dead. If it is not, it
@@ -223,12 +249,15 @@ const REMOUNT_AFTER: &str = "\
 EXIT STATUS:
   0   This program serves the mount.
   1   It does not: DIR is not a mount of Shoal, or one without a keeper, or is not yours. The
-      mount goes on as before.
+      mount goes on as before. With --promote: the volume was not taken over.
   2   Wrong usage.
 
 EXAMPLES:
   After an upgrade of the package:
     shoal remount --takeover /data
+
+  Make a standby the owner, after the other machine has unmounted the volume:
+    shoal remount --promote /data
 ";
 
 /// Serve a mount by this program, in place of the one that serves it
@@ -239,8 +268,15 @@ EXAMPLES:
 #[command(after_long_help = REMOUNT_AFTER)]
 pub struct RemountArgs {
     /// Take over from the program that serves the mount
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "promote", conflicts_with = "promote")]
     pub takeover: bool,
+    /// Have a standby take its volume over from the machine that uses it (see shoal-mount(1))
+    #[arg(long)]
+    pub promote: bool,
+    /// Take it over although that machine works; it becomes read-only, and loses what it has not
+    /// made durable
+    #[arg(long, requires = "promote")]
+    pub force: bool,
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,

@@ -94,6 +94,7 @@ pub fn mount(args: &HelperArgs) -> Result<u8> {
     let wanted = MountArgs {
         volume: args.source.clone(),
         directory: args.directory.clone(),
+        standby: false,
         options: with_defaults(&args.options),
         foreground: false,
         cache: None,

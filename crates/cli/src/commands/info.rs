@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use shoal::raw::{RecoveryReport, RootInfo, S3_PRICES, StatFs, Time, VolumeInfo, identify};
+use shoal::raw::{Fact, RecoveryReport, RootInfo, S3_PRICES, StatFs, Time, VolumeInfo, identify};
 use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
@@ -231,8 +231,8 @@ fn rows(
 }
 
 /// Lines about the objects of a volume in a bucket, and what it costs to keep them.
-fn bucket_rows(storage: &[(&'static str, u64)]) -> Vec<(&'static str, String)> {
-    let facts: BTreeMap<&str, u64> = storage.iter().copied().collect();
+fn bucket_rows(storage: &[Fact]) -> Vec<(&'static str, String)> {
+    let facts: BTreeMap<&str, u64> = storage.iter().map(|it| (it.name, it.value)).collect();
     let of = |name: &str| facts.get(name).copied().unwrap_or(0);
     if facts.is_empty() {
         return Vec::new();
@@ -334,7 +334,10 @@ pub fn json(
         .put("lsn", info.lsn)
         .put("cache_bytes", info.cache_bytes)
         .put_some("claim", info.claim.as_deref())
-        .put("storage", info.storage.iter().copied().collect::<BTreeMap<_, _>>())
+        .put(
+            "storage",
+            info.storage.iter().map(|it| (it.name, it.value)).collect::<BTreeMap<_, _>>(),
+        )
         .put_some("read_only", damage(info))
         .put_object("recovery", json_recovery(&info.recovery))
         .put("counters", info.counters.iter().copied().collect::<BTreeMap<_, _>>())

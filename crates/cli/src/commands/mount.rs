@@ -19,7 +19,7 @@ use shoal_fuse::MountOptions;
 use crate::args::{MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
-use crate::commands::serve::{self, KeeperWish, Plan, READY};
+use crate::commands::serve::{self, KeeperWish, Plan, READY, Role};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::rings::{GivenUp, Kept};
 use crate::tags;
@@ -40,6 +40,7 @@ pub fn mount(args: &MountArgs) -> Result<u8> {
     match args {
         MountArgs { foreground: false, .. } => background(&plan, args),
         MountArgs { kept: Some(oom_score), .. } => serve::run_kept(&plan, args, oom_score),
+        _ if let Some(role) = plan.role => serve::run_following(&plan, role, args.report_ready),
         _ if plan.has_keeper()? => {
             serve::prepare_keeper(&plan, args.report_ready)?;
             let arguments = server_arguments(&plan, args);
@@ -115,6 +116,7 @@ impl Plan {
             log_level: args.log_level,
             log_format: args.log_format,
             keeper: KeeperWish::Auto,
+            role: None,
         };
         for list in &args.options {
             for option in list.split(',') {
@@ -126,6 +128,15 @@ impl Plan {
             }
         }
         plan.options.read_only |= args.read_only;
+        if args.standby && plan.role.is_none() {
+            plan.option("standby")?;
+            plan.accepted.push("standby".to_owned());
+        }
+        if let Some(role) = plan.role {
+            serve::check_role(&plan, role)?;
+            plan.options.follows = true;
+            plan.options.read_only |= matches!(role, Role::Replica(_));
+        }
         if let Some(cache) = args.cache {
             plan.options.cache_bytes = cache;
         }
@@ -139,14 +150,18 @@ impl Plan {
         let level = name_of(plan.log_level);
         let log = plan.log.iter().map(|log| format!("log={}", log.display()));
         let level = (level != "info").then(|| format!("log_level={level}"));
-        let is_ours =
-            |option: &&String| option.starts_with("keeper=") || option.starts_with("log_format=");
+        const OURS: [&str; 4] = ["keeper=", "log_format=", "follow", "standby"];
+        let is_ours = |option: &&String| OURS.iter().any(|ours| option.starts_with(ours));
         let others = plan.accepted.iter().filter(is_ours).cloned();
         plan.options.also = log.chain(level).chain(others).collect();
         Ok(plan)
     }
 
     fn option(&mut self, option: &str) -> Result<()> {
+        if let Some(role) = Role::parse(option)? {
+            self.role = Some(role);
+            return Ok(());
+        }
         match option.split_once('=') {
             None if option == "force" => self.force = true,
             Some(("log", file)) if !file.is_empty() => self.log = Some(absolute(Path::new(file))),

@@ -9,16 +9,18 @@
 //!   mount is detached and the process exits, as after a crash: callers get an error instead of
 //!   waiting for ever, and the next mount recovers the durable state.
 
+mod follow;
 mod kept;
 
+pub use follow::{Role, check as check_role, promote, run as run_following};
 pub use kept::run as run_kept;
 
 use std::fs::File;
 use std::io::Write;
 use std::panic;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,6 +57,8 @@ pub struct Plan {
     pub log_format: LogFormat,
     /// The wish that programs on the mount outlive its server.
     pub keeper: KeeperWish,
+    /// Of a volume that another process owns.
+    pub role: Option<Role>,
 }
 
 /// The wish that programs on a mount outlive its server.
@@ -139,7 +143,8 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     };
     let directory = mount.dir().to_owned();
     end_on_panic(Some(&directory));
-    end_on_signal(&directory, Arc::downgrade(&volume))?;
+    let last = Arc::downgrade(&volume);
+    end_on_signal(&directory, move || last.upgrade().map(|volume| volume.sync()))?;
     let teller = Teller::listen();
     tracing::info!(volume = %source, directory = %directory.display(), "mounted");
     if report && !detach_from_starter() {
@@ -289,8 +294,11 @@ fn leave(directory: &Path) {
     }
 }
 
-/// Ends the mount when the process is told to terminate.
-fn end_on_signal(directory: &Path, volume: Weak<Volume>) -> Result<()> {
+/// Ends the mount when the process is told to terminate. `sync` makes durable what it has changed.
+fn end_on_signal(
+    directory: &Path,
+    sync: impl Fn() -> Option<shoal::raw::Result<()>> + Send + 'static,
+) -> Result<()> {
     let cannot =
         |error| Failure::failed("signals", format!("cannot be caught: {}", Reason::System(error)));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
@@ -303,7 +311,7 @@ fn end_on_signal(directory: &Path, volume: Weak<Volume>) -> Result<()> {
         }
         if let Some(signal) = signals.next() {
             tracing::warn!(signal, "ending before the last user has left");
-            if let Some(Err(error)) = volume.upgrade().map(|volume| volume.sync()) {
+            if let Some(Err(error)) = sync() {
                 tracing::error!(%error, "not everything is on disk");
             }
             std::process::exit(SOME_FAILED.into());

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 
 use crate::args::RemountArgs;
+use crate::commands::serve;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::keeping::{self, VERSION};
 
@@ -21,6 +22,9 @@ pub fn name(keeper: u32) -> String {
 
 /// Serves a mount by this program, in place of the one that does.
 pub fn remount(args: &RemountArgs) -> Result<u8> {
+    if args.promote {
+        return serve::promote(&args.directory, args.force);
+    }
     hand_over(&args.directory, None)?;
     Ok(OK)
 }

@@ -178,14 +178,7 @@ pub fn encode(header: ManifestHeader, body: &Body) -> Vec<u8> {
 /// Corruption, with the broken rule.
 pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
     let bad = |rule: String| Error::corrupt(format!("manifest {sequence}"), None, rule);
-    let header = ManifestHeader::read(raw).map_err(|rule| bad(rule.to_string()))?;
-    if u64_at(raw, AT_CHECKSUM) != checksum(&raw[..AT_CHECKSUM]) {
-        return Err(bad("checksum of the header".into()));
-    }
-    if header.sequence != sequence {
-        return Err(bad(format!("is number {}", header.sequence)));
-    }
-    header_rules(&header).map_err(bad)?;
+    let header = decode_header(raw, sequence)?;
     let stored = &raw[ManifestHeader::SIZE..];
     if stored.len() as u64 != u64::from(header.body) || checksum(stored) != header.body_sum {
         return Err(bad(format!("checksum of its body of {} bytes", stored.len())));
@@ -205,6 +198,23 @@ pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
         }
     };
     Ok(Manifest { header, body })
+}
+
+/// Decodes the header at the beginning of an object, which must have this number.
+///
+/// # Errors
+/// Corrupt.
+pub fn decode_header(raw: &[u8], sequence: u64) -> Result<ManifestHeader> {
+    let bad = |rule: String| Error::corrupt(format!("manifest {sequence}"), None, rule);
+    let header = ManifestHeader::read(raw).map_err(|rule| bad(rule.to_string()))?;
+    if u64_at(raw, AT_CHECKSUM) != checksum(&raw[..AT_CHECKSUM]) {
+        return Err(bad("checksum of the header".into()));
+    }
+    if header.sequence != sequence {
+        return Err(bad(format!("is number {}", header.sequence)));
+    }
+    header_rules(&header).map_err(bad)?;
+    Ok(header)
 }
 
 fn entries<T, E: ToString>(

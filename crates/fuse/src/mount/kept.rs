@@ -216,6 +216,7 @@ fn shake_hands(device: &OwnedFd, options: &MountOptions) -> Result<Parameters> {
         no_open: rules(options).no_open,
         kernel_checks: options.kernel_checks() && !options.no_xattr,
         rings: false,
+        follows: false,
     };
     let agreed = offer.answer(device, &wish)?;
     Ok(Parameters { max_write: agreed.max_write, can_expire: agreed.has(HAS_EXPIRE_ONLY) })
@@ -248,7 +249,7 @@ fn begin(
     session.keep(calls, keeper, inherited);
     session.about.begin(options.facts_in(dir));
     if session.about.is_read_only() {
-        session.volume.files().set_noatime(true);
+        session.views.get().files().set_noatime(true);
     }
     let session = Arc::new(session);
     let threads = Threads::default();
@@ -275,7 +276,8 @@ fn begin(
     device::start(task, &threads).map_err(failed)?;
     connection.session = Some(session.clone());
     let (dir, connection) = (dir.to_owned(), Some(connection));
-    let mut mount = Mount { dir, threads, ended: false, connection, monitor: None };
+    let (monitor, follower) = (None, None);
+    let mut mount = Mount { dir, threads, ended: false, connection, monitor, follower };
     mount.look_after(&session, options);
     match inherited {
         true => mount.show_later(&session, options),
@@ -321,7 +323,7 @@ fn resend(device: &OwnedFd) -> Result<()> {
 }
 
 /// Starts the threads that ask the kernel which unlinked inodes it knows, and free the others.
-fn find_out(
+pub(super) fn find_out(
     session: &Arc<Session>,
     device: &OwnedFd,
     threads: &Threads,
@@ -330,7 +332,7 @@ fn find_out(
     let device = device.try_clone()?;
     let working = pause.join();
     let kernel = Kernel { session: Arc::downgrade(session) };
-    session.volume.references().watch_unconfirmed(Arc::new(kernel));
+    session.views.get().references().watch_unconfirmed(Arc::new(kernel));
     let asking = session.clone();
     threads.start("shoal-asking".to_owned(), move || {
         if let Err(error) = take_own_descriptors() {
@@ -342,7 +344,7 @@ fn find_out(
     threads.start("shoal-inherited".to_owned(), move || {
         session.inherited.free_unknown(|ino| {
             if working.begin() {
-                session.volume.references().unknown(ino);
+                session.views.get().references().unknown(ino);
                 working.end();
             }
         });
@@ -353,9 +355,9 @@ fn find_out(
 fn forget_recent(session: &Arc<Session>, device: &OwnedFd, threads: &Threads) -> io::Result<()> {
     let (device, session) = (device.try_clone()?, session.clone());
     threads.start("shoal-recent".to_owned(), move || {
-        let recent = session.volume.info().recovery.recent;
+        let recent = session.views.get().info().recovery.recent;
         let is_dir = |ino: &Ino| {
-            let attr = session.volume.attributes().getattr(*ino);
+            let attr = session.views.get().attributes().getattr(*ino);
             attr.is_ok_and(|attr| attr.kind == shoal::raw::FileKind::Directory)
         };
         let notices: Vec<_> =
@@ -377,7 +379,7 @@ impl Mount {
         if let Err(error) = session.sweeper.is_mounted_on(&self.dir) {
             tracing::debug!(%error, "names of removed trees are left to notices");
         }
-        let (volume, notices) = (session.volume.clone(), session.notices.clone());
+        let (volume, notices) = (session.views.keep(), session.notices.clone());
         if !options.read_only
             && let Err(error) = watch::start(volume, notices, &self.dir, &self.threads)
         {

@@ -8,6 +8,7 @@ mod monitor;
 pub mod options;
 mod remount;
 mod rings;
+mod views;
 mod watch;
 
 use crate::dispatch::Worker;
@@ -51,6 +52,8 @@ pub struct Mount {
     connection: Option<kept::Connection>,
     /// Shows what it does, and ends with it.
     monitor: Option<Monitor>,
+    /// Of a mount that follows a volume of another process.
+    follower: Option<views::Follower>,
 }
 
 impl Mount {
@@ -70,9 +73,15 @@ impl Mount {
         forget_links(&volume, top, &notices);
         let monitor = monitor::bind(options)?;
         let session = Arc::new(Session::new(volume, rules(options), top, notices));
+        if options.follows {
+            session.views.follow();
+        }
         session.about.begin(options.facts(source_name));
         let mut mount = Mount::serving::<Worker>(session.clone(), dir, source_name, options)?;
-        mount.look_after(&session, options);
+        match options.follows {
+            true => mount.follow(&session, options),
+            false => mount.look_after(&session, options),
+        }
         mount.show(&session, options, monitor)?;
         Ok(mount)
     }
@@ -90,13 +99,24 @@ impl Mount {
         let source = options.fsname.as_deref().unwrap_or(source_name);
         rings::switch_on(options.io_uring)?;
         let device = attach(&dir, source, options)?;
+        // Of a mount that follows, to ask the kernel what it knows.
+        let copy = options.follows.then(|| device.try_clone()).transpose();
+        let copy = copy.map_err(|error| refused(Code::Io, "cannot copy a descriptor", &error))?;
         match serve::<S>(shared, device, options, Shape::for_writes(MAX_WRITE_RINGS)) {
             Ok(threads) => {
                 raise_readahead(&dir);
                 if rules(options).no_open {
                     probe(&dir);
                 }
-                Ok(Mount { dir, threads, ended: false, connection: None, monitor: None })
+                let mount = Mount {
+                    dir,
+                    threads,
+                    ended: false,
+                    connection: None,
+                    monitor: None,
+                    follower: copy.map(views::Follower::new),
+                };
+                Ok(mount)
             }
             Err(error) => {
                 // The first error is the one to report.
@@ -155,6 +175,7 @@ fn serve<S: Serve>(
         no_open: rules(options).no_open,
         kernel_checks: options.kernel_checks() && !options.no_xattr,
         rings: prepared.is_some(),
+        follows: options.follows,
     };
     let agreed = offer.answer(&device, &wish)?;
     let max_write = agreed.max_write;
@@ -292,7 +313,7 @@ fn rules(options: &MountOptions) -> Rules {
     let kernel_checks = options.kernel_checks();
     // Every caller is root, or was checked by the kernel: nothing to check at open.
     let root_only = !options.allow_other && rustix::process::getuid().is_root();
-    let send_open = options.send_open.unwrap_or(!kernel_checks && !root_only);
+    let send_open = options.send_open.unwrap_or(options.follows || !kernel_checks && !root_only);
     let ask_names = options.allow_other && !kernel_checks;
     let (no_xattr, no_btime) = (options.no_xattr, options.no_btime);
     let tokens = send_open && !options.writeback;

@@ -67,6 +67,9 @@ pub struct MountOptions {
     pub sync: bool,
     /// See `sync`.
     pub dirsync: bool,
+    /// The volume is that of another process, and views of it follow each other.
+    #[serde(skip)]
+    pub follows: bool,
     /// Options of the program that serves the mount (`log=FILE`), shown with the others.
     pub also: Vec<String>,
 }
@@ -128,6 +131,11 @@ impl MountOptions {
 
     /// Refuses options that make no sense, or an unsafe mount, together.
     pub fn check(&self) -> Result<()> {
+        if self.follows && (self.writeback || self.send_open == Some(false)) {
+            let message = "a mount that follows another process cannot have the options writeback \
+                           and no_open: the kernel would not notice the other's changes";
+            return Err(Error::refused(Code::Invalid, message));
+        }
         if !self.allow_other || self.kernel_checks() {
             return Ok(());
         }

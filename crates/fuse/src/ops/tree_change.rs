@@ -69,7 +69,7 @@ fn start(
     volume.references().hold(dir.0, 1)?;
     let started = same_dir(volume, dir)
         .and_then(|_| Ok(volume.attributes().access(&who, dir.0, MAY_EXEC)?))
-        .and_then(|_| session.changing.start(&session.volume, (&who, dir.0), &change));
+        .and_then(|_| session.changing.start(&session.views.keep(), (&who, dir.0), &change));
     match started {
         Ok(running) => {
             session.streams.changes(id, running.clone());

@@ -24,6 +24,8 @@ pub enum Take {
     IfRings,
     /// If the kernel checks permissions: it must then know access control lists.
     IfKernelChecks,
+    /// If another process changes the volume.
+    IfFollows,
     /// Never.
     Never,
 }
@@ -52,8 +54,8 @@ capabilities! {
     SPLICE_READ 9 Never "As SPLICE_WRITE.";
     FLOCK_LOCKS 10 Never "As POSIX_LOCKS.";
     HAS_IOCTL_DIR 11 Never "An advertisement; ioctls on directories arrive in any case.";
-    AUTO_INVAL_DATA 12 Never
-        "Each change of mtime, one's own writes included, would empty the page cache.";
+    AUTO_INVAL_DATA 12 IfFollows
+        "Each change of mtime, one's own writes included, empties the page cache.";
     DO_READDIRPLUS 13 Always "Listings bring attributes: no LOOKUP per name afterwards.";
     READDIRPLUS_AUTO 14 Never
         "Plain listings for tools that read a directory before they stat: the wrong guess.";
@@ -109,6 +111,8 @@ pub struct Wish {
     pub rings: bool,
     /// The kernel checks permissions (`default_permissions`), and access control lists are kept.
     pub kernel_checks: bool,
+    /// Another process changes the volume.
+    pub follows: bool,
 }
 
 /// Result of the handshake.
@@ -186,6 +190,7 @@ fn wanted(wish: &Wish) -> u64 {
             Take::IfWriteback => wish.writeback,
             Take::IfRings => wish.rings,
             Take::IfKernelChecks => wish.kernel_checks,
+            Take::IfFollows => wish.follows,
             Take::Never => false,
         };
         if take {
@@ -205,6 +210,7 @@ mod tests {
         no_open: false,
         rings: false,
         kernel_checks: false,
+        follows: false,
     };
 
     fn offer(bits: u64) -> InitIn {

@@ -38,7 +38,7 @@ pub struct Health {
 
 /// Returns the health of a mount.
 pub fn of(session: &Session) -> Health {
-    let (volume, mut problems) = (&session.volume, Vec::new());
+    let (volume, mut problems) = (&session.views.get(), Vec::new());
     let mut add = |name, what: String| problems.push(Problem { name, what });
     let failed = volume.read_only_reason();
     if let Some(reason) = &failed {

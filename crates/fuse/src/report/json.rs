@@ -106,7 +106,7 @@ struct Space {
 
 /// Returns counters, gauges, operations and health as an object.
 pub fn stats(session: &Session) -> String {
-    let volume = &session.volume;
+    let volume = &session.views.get();
     let (all, space) = (Stat::all(&volume.info()), volume.statfs());
     let of = |gauge| {
         let some = all.iter().filter(|stat| stat.gauge == gauge);
@@ -173,7 +173,7 @@ fn slow_request(slow: &Slow, whose: bool) -> Value {
 
 /// Returns the options of the mount and facts of the volume.
 pub fn config(session: &Session) -> String {
-    let info = session.volume.info();
+    let info = session.views.get().info();
     let config = session.observer.config.get();
     line(&json!({
         "version": env!("CARGO_PKG_VERSION"),

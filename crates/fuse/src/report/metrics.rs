@@ -158,7 +158,7 @@ fn operations(session: &Session, out: &mut Text) {
 }
 
 fn calls(session: &Session, out: &mut Text) {
-    let all = session.volume.maintenance().calls();
+    let all = session.views.get().maintenance().calls();
     let name = "shoal_call_duration_seconds";
     let help = "Durations of calls of the library; of short ones estimated from a sample.";
     out.family(name, Kind::Histogram, "seconds", help);
@@ -173,7 +173,7 @@ fn calls(session: &Session, out: &mut Text) {
 }
 
 fn inside(session: &Session, out: &mut Text) {
-    let timing = |kind| session.volume.maintenance().timing(kind);
+    let timing = |kind| session.views.get().maintenance().timing(kind);
     let io = [
         ("read", timing(Timed::DeviceRead)),
         ("write", timing(Timed::DeviceWrite)),
@@ -205,7 +205,7 @@ fn inside(session: &Session, out: &mut Text) {
 }
 
 fn volume(session: &Session, out: &mut Text) {
-    let space = session.volume.statfs();
+    let space = session.views.get().statfs();
     for (name, unit, help, value) in [
         ("shoal_volume_size_bytes", "bytes", "Size of the volume.", space.bytes_total),
         (
@@ -220,7 +220,7 @@ fn volume(session: &Session, out: &mut Text) {
     }
     let help = "1 if the volume takes no changes because of a failure.";
     out.gauge("shoal_volume_failed", "", help, u8::from(space.read_only));
-    for stat in Stat::all(&session.volume.info()) {
+    for stat in Stat::all(&session.views.get().info()) {
         let (name, unit) = metric_name(&stat.name);
         let help = sentence(&stat.what);
         match stat.gauge {
@@ -330,10 +330,10 @@ mod tests {
         let session = session("lint");
         end(&session, Opcode::Lookup, &Reply::Body(1));
         end(&session, Opcode::Fsync, &Reply::Error(Errno::EIO));
-        session.volume.sync().unwrap();
+        session.views.get().sync().unwrap();
         let none = shoal::raw::Ino(77_777);
-        assert!(session.volume.files().fsync(none, true).is_err());
-        assert!(session.volume.namespace().readlink(none).is_err());
+        assert!(session.views.get().files().fsync(none, true).is_err());
+        assert!(session.views.get().namespace().readlink(none).is_err());
         for format in [Format::Prometheus, Format::OpenMetrics] {
             let text = text(&session, format);
             lint(&text, format);

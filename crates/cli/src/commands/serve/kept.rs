@@ -140,7 +140,8 @@ fn serve(
 ) -> Result<u8> {
     let directory = mount.dir().to_owned();
     end_on_panic(None);
-    end_on_signal(&directory, Arc::downgrade(&volume))?;
+    let last = Arc::downgrade(&volume);
+    end_on_signal(&directory, move || last.upgrade().map(|volume| volume.sync()))?;
     let mount = Arc::new(mount);
     attend(&volume, &mount, &directory)
         .map_err(|error| Failure::failed(directory.display(), Reason::System(error)))?;

@@ -1,0 +1,277 @@
+//! Following a volume that another process owns, and taking it over when that one ends.
+//!
+//! The log is all that there is to follow: each object in it is one flush of the owner, and the
+//! state after it is a volume as the owner's would be after a crash. Names of objects are never used
+//! again, so pieces in memory stay valid from one state to the next, and for the owner that this
+//! process becomes.
+//!
+//! | step | action | reason |
+//! | --- | --- | --- |
+//! | 1 | read the slots of the log from the last one known, up to the first absent one | |
+//! | 2 | read the headers of manifests behind the newest one known | if one covers a slot that was just read, what was found there may be no log any more: a late fence in a slot that was collected, with newer slots behind it |
+//! | 3 | apply the objects; or, after step 2 has found such a manifest, begin again with it | |
+//!
+//! Step 2 keeps what [`open::take`] needs: all manifests up to the newest are known, and the newest
+//! complete one of them covers no slot behind the first absent one.
+//!
+//! *Silence.* An owner that has written nothing for as long as its lease says has ended, or cannot
+//! reach the store. Only time counts in which the store answered this process, in steps of a
+//! second at most.
+
+use crate::device::{BucketDevice, no_volume, store_of};
+use crate::map::Place as Piece;
+use crate::open::{self, LOOK, State, WINDOW_MAX};
+use crate::place::Place;
+use crate::requests::Counted;
+use crate::runtime::Runtime;
+use crate::shared::{Access, Options};
+use bytes::Bytes;
+use futures::future::join_all;
+use shoal_base::Result;
+use shoal_format::bucket::manifest::{Body, ManifestHeader, ManifestKind, decode_header};
+use shoal_format::bucket::{Name, log_name, manifest_name};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Objects of the log that are read before they are applied.
+const BATCH_MAX: usize = 64;
+/// Most that one look at the store adds to the silence of the owner.
+const STEP_MAX: Duration = Duration::from_secs(1);
+
+/// What is known of the owner of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// It has written something within the time that it promised.
+    Works,
+    /// It has closed the volume: whoever opens it next need not wait.
+    Closed,
+    /// It has written nothing for longer than it promised, or its process on this machine is gone.
+    Silent,
+}
+
+/// A volume that is followed.
+pub struct Follower {
+    place: Place,
+    access: Access,
+    options: Options,
+    followed: Mutex<Followed>,
+}
+
+struct Followed {
+    /// `None`: it has to be read anew.
+    state: Option<State>,
+    /// Time without a sign of life of the owner.
+    silent: Duration,
+    looked: Instant,
+    /// The opening whose claim is known, and the claim.
+    claim: (u64, Vec<u8>),
+}
+
+impl Follower {
+    /// Reads the newest state of a volume.
+    ///
+    /// # Errors
+    /// NotFound: there is none. Those of requests, and of damage.
+    pub fn open(place: &Place, options: Options, runtime: Runtime) -> Result<Follower> {
+        let access = Access::new(runtime, store_of(place, &options), &options);
+        let load = open::load(&access.store);
+        let state = access.runtime.wait(load)?.ok_or_else(|| no_volume(place.name()))?;
+        let (silent, looked, claim) = (Duration::ZERO, Instant::now(), (0, Vec::new()));
+        let followed = Followed { state: Some(state), silent, looked, claim };
+        Ok(Follower { place: place.clone(), access, options, followed: Mutex::new(followed) })
+    }
+
+    /// Reads what the owner has flushed since the last call. Returns whether there is anything.
+    ///
+    /// # Errors
+    /// Those of requests, and of damage. The next call begins with the newest manifest.
+    pub fn advance(&self) -> Result<bool> {
+        self.access.runtime.wait(async {
+            let mut followed = self.followed.lock().await;
+            let done = self.read_on(&mut followed).await;
+            let step = followed.looked.elapsed().min(STEP_MAX);
+            match &done {
+                Ok(true) => followed.silent = Duration::ZERO,
+                Ok(false) => followed.silent += step,
+                Err(_) => followed.state = None,
+            }
+            followed.looked = Instant::now();
+            done
+        })
+    }
+
+    /// Returns the volume as it is after the last flush that was read, for reading. Its objects stay
+    /// for a minute after the owner needs them no more.
+    ///
+    /// # Errors
+    /// Those of [`Follower::advance`] after it has failed.
+    pub fn view(&self) -> Result<BucketDevice> {
+        let state = self.access.runtime.wait(async {
+            let mut followed = self.followed.lock().await;
+            self.state(&mut followed).await.cloned()
+        })?;
+        Ok(BucketDevice::look(self.access.clone(), state, self.options.clone()))
+    }
+
+    /// Returns what is known of the owner, as of the last [`Follower::advance`]. `patience`: the
+    /// shortest silence that counts.
+    ///
+    /// # Errors
+    /// Those of requests.
+    pub fn owner(&self, patience: Duration) -> Result<Owner> {
+        self.access.runtime.wait(async {
+            let mut followed = self.followed.lock().await;
+            let silent = followed.silent;
+            let state = self.state(&mut followed).await?;
+            let (epoch, lease) = (state.epoch, state.lease);
+            if state.closed {
+                return Ok(Owner::Closed);
+            }
+            if silent > lease.max(patience) + LOOK {
+                return Ok(Owner::Silent);
+            }
+            // Only after it has been silent for a moment: it costs a look at processes.
+            if silent < LOOK {
+                return Ok(Owner::Works);
+            }
+            self.learn_claim(&mut followed, epoch).await?;
+            Ok(match shoal_device::owner::runs(&followed.claim.1) {
+                Some(false) => Owner::Silent,
+                Some(true) | None => Owner::Works,
+            })
+        })
+    }
+
+    /// Returns who owns the volume, or did last, for messages.
+    ///
+    /// # Errors
+    /// Those of requests.
+    pub fn owner_name(&self) -> Result<String> {
+        self.access.runtime.wait(async {
+            let mut followed = self.followed.lock().await;
+            let epoch = self.state(&mut followed).await?.epoch;
+            self.learn_claim(&mut followed, epoch).await?;
+            Ok(shoal_device::owner::describe(&followed.claim.1))
+        })
+    }
+
+    /// Takes the volume over, for writing. Whoever owns it becomes read-only, and loses what it has
+    /// not flushed. The follower may go on, and sees what this process writes.
+    ///
+    /// # Errors
+    /// Busy: yet another process was faster. Those of requests, and of damage.
+    pub fn take(&self) -> Result<BucketDevice> {
+        let claim = shoal_device::owner::encode(self.place.name());
+        let options = Options { force: true, ..self.options.clone() };
+        let owned = self.access.runtime.wait(async {
+            let mut followed = self.followed.lock().await;
+            let state = self.state(&mut followed).await?.clone();
+            open::take(&self.access.store, state, &claim, None, &options).await
+        })?;
+        Ok(BucketDevice::own(self.access.clone(), owned, self.options.clone()))
+    }
+
+    /// Requests since the volume was opened, those of its views and of an owner included.
+    pub fn counted(&self) -> Counted {
+        self.access.store.requests.read()
+    }
+
+    async fn state<'f>(&self, followed: &'f mut Followed) -> Result<&'f mut State> {
+        let state = match followed.state.take() {
+            Some(state) => state,
+            None => {
+                let loaded = open::load(&self.access.store).await?;
+                loaded.ok_or_else(|| no_volume(self.place.name()))?
+            }
+        };
+        Ok(followed.state.insert(state))
+    }
+
+    async fn read_on(&self, followed: &mut Followed) -> Result<bool> {
+        let is_new = followed.state.is_none();
+        let state = self.state(followed).await?;
+        if is_new {
+            return Ok(true);
+        }
+        let (begun, newest) = (state.slot, state.newest);
+        loop {
+            let (objects, is_end) = self.read_log(state.slot).await?;
+            if !self.read_manifests(state).await? {
+                followed.state = None;
+                self.state(followed).await?;
+                return Ok(true);
+            }
+            for raw in objects {
+                self.apply(state, &raw)?;
+            }
+            if is_end {
+                return Ok(state.slot > begun || state.newest > newest);
+            }
+        }
+    }
+
+    /// Reads objects from a slot on. Returns whether an absent slot is behind them.
+    async fn read_log(&self, from: u64) -> Result<(Vec<Bytes>, bool)> {
+        let (mut objects, mut window) = (Vec::new(), 1);
+        while objects.len() < BATCH_MAX {
+            let next = from + objects.len() as u64;
+            let names: Vec<String> = (next..next + window).map(log_name).collect();
+            for found in join_all(names.iter().map(|name| self.access.store.get(name))).await {
+                let Some(raw) = found? else { return Ok((objects, true)) };
+                objects.push(raw);
+            }
+            window = (window * 2).min(WINDOW_MAX);
+        }
+        Ok((objects, false))
+    }
+
+    /// Reads the headers of new manifests. Returns `false` if the state has to be read anew.
+    async fn read_manifests(&self, state: &mut State) -> Result<bool> {
+        loop {
+            let sequence = state.newest + 1;
+            let range = 0..ManifestHeader::SIZE as u64;
+            let name = manifest_name(sequence);
+            let Some(raw) = self.access.store.get_range(&name, range).await? else {
+                return Ok(true);
+            };
+            let header = decode_header(&raw, sequence)?;
+            match header.kind {
+                // A new owner, perhaps with another size.
+                ManifestKind::Claim => return Ok(false),
+                ManifestKind::Complete if header.log_next > state.slot => return Ok(false),
+                ManifestKind::Complete => {
+                    (state.complete, state.log_next) = (sequence, header.log_next);
+                    state.closed = header.closed == 1;
+                }
+                // A newer one is there.
+                ManifestKind::Superseded => {}
+            }
+            state.newest = sequence;
+        }
+    }
+
+    fn apply(&self, state: &mut State, raw: &Bytes) -> Result<()> {
+        let name = Name::Log(state.slot);
+        let pieces = state.apply(raw)?;
+        for piece in pieces.iter().filter(|piece| piece.object == 0 && !piece.is_discarded()) {
+            self.access.frames.keep(&Piece::of(piece, name), raw);
+        }
+        Ok(())
+    }
+
+    async fn learn_claim(&self, followed: &mut Followed, epoch: u64) -> Result<()> {
+        if followed.claim.0 != epoch {
+            let claim = open::manifest(&self.access.store, epoch).await?;
+            let Body::Claim(raw) = claim.body else { return Ok(()) };
+            followed.claim = (epoch, raw);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Follower").field("place", &self.place.name()).finish_non_exhaustive()
+    }
+}

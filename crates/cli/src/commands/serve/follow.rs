@@ -1,0 +1,380 @@
+//! Mounts of a volume in a bucket that another process owns: replicas, which show what the owner
+//! has made durable, and standbys, which do that too, and become the owner when that one ends.
+//!
+//! One thread looks at the bucket, shows newer views, and takes the volume over. How often it looks
+//! bounds how far a replica is behind; each look of an idle volume costs two small requests.
+//!
+//! A standby takes over when the owner has closed the volume, when it has been silent for longer
+//! than it promised, and when somebody asks for it (`shoal remount --promote`), on a socket with an
+//! abstract name that contains the number of this process.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use shoal::raw::{BucketOwner, Code, Following, OpenOptions, Volume};
+use shoal_fuse::Mount;
+
+use super::{Plan, begin, close, detach_from_starter, end_on_panic, end_on_signal, leave};
+use crate::commands::end::Teller;
+use crate::failure::{Failure, OK, Result, SOME_FAILED};
+
+/// Pause between two looks while the owner writes.
+const BUSY: Duration = Duration::from_millis(100);
+/// Default of the longest pause.
+const IDLE: Duration = Duration::from_millis(500);
+/// A view is opened when so many times the time has passed that opening the one before took.
+const REST: u32 = 2;
+/// Longest request of the socket, in bytes.
+const LINE_MAX: u64 = 64;
+/// The request to take over; the second one whatever the owner does.
+const PROMOTE: &str = "promote";
+const FORCE: &str = "promote force";
+
+/// What a mount is to a volume that another process owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It shows the volume, and looks at least so often.
+    Replica(Duration),
+    /// It waits to become the owner: after the owner has been silent for so long at least.
+    Standby(Duration),
+}
+
+impl Role {
+    /// Reads a mount option; `None`: it is another one.
+    pub fn parse(option: &str) -> Result<Option<Role>> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let make: fn(Duration) -> Role = match name {
+            "follow" => Role::Replica,
+            "standby" => Role::Standby,
+            _ => return Ok(None),
+        };
+        let Some(value) = value else {
+            return Ok(Some(make(if name == "follow" { IDLE } else { Duration::ZERO })));
+        };
+        let seconds = value.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+        match seconds {
+            Some(seconds) => Ok(Some(make(Duration::from_secs_f64(seconds)))),
+            None => {
+                let object = format!("mount option \"{option}\"");
+                Err(Failure::usage(object, "needs seconds, from 0.1 to 3600"))
+            }
+        }
+    }
+
+    /// Longest pause between two looks.
+    fn pause(self) -> Duration {
+        match self {
+            Role::Replica(pause) => pause,
+            Role::Standby(_) => IDLE,
+        }
+    }
+}
+
+/// Serves a mount of a volume that another process owns.
+pub fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
+    begin(plan, report)?;
+    let source = plan.volume.display().to_string();
+    let default = plan.options.open_options();
+    let notice = if report { super::tell_starter } else { default.notice };
+    let following = Following::open(&plan.volume, &OpenOptions { notice, ..default });
+    let following = following.map_err(|error| Failure::volume(&source, &error))?;
+    let view = following.view().map_err(|error| Failure::volume(&source, &error))?;
+    let mounted = Mount::new(Arc::new(view), &plan.directory, &source, &plan.options);
+    let mount = Arc::new(mounted.map_err(|error| {
+        Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED)
+    })?);
+    let directory = mount.dir().to_owned();
+    let owned = Arc::<Mutex<Option<Arc<Volume>>>>::default();
+    end_on_panic(Some(&directory));
+    let last = Arc::clone(&owned);
+    end_on_signal(&directory, move || taken(&last).map(|volume| volume.sync()))?;
+    let (messages, inbox) = mpsc::channel();
+    if matches!(role, Role::Standby(_)) {
+        listen(messages.clone());
+    }
+    let follow = Follow { following, mount: Arc::clone(&mount), role, owned: Arc::clone(&owned) };
+    let worker = thread::Builder::new().name("shoal-follow".into());
+    let worker = worker.spawn(move || follow.run(&inbox)).map_err(|error| {
+        Failure::failed(directory.display(), format!("cannot start a thread: {error}"))
+    })?;
+    let teller = Teller::listen();
+    tracing::info!(volume = %source, directory = %directory.display(), ?role, "mounted");
+    if report && !detach_from_starter() {
+        tracing::warn!("the mount was given up by the process that asked for it");
+        leave(&directory);
+    }
+    mount.wait_for_end();
+    // The thread may have ended: it is the owner's no more.
+    let _ = messages.send(Message::End);
+    let _ = worker.join();
+    if let Ok(mount) = Arc::try_unwrap(mount) {
+        mount.wait();
+    }
+    if shoal_fuse::server_pid(&directory) == Some(std::process::id()) {
+        // The threads have ended but the mount has not.
+        leave(&directory);
+    }
+    let closed = match owned.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(volume) => close(volume, plan),
+        None => Ok(()),
+    };
+    teller.tell(closed.as_ref().err().and_then(Failure::line));
+    closed?;
+    tracing::info!(volume = %source, directory = %directory.display(), "unmounted");
+    Ok(OK)
+}
+
+fn taken(owned: &Mutex<Option<Arc<Volume>>>) -> Option<Arc<Volume>> {
+    owned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Message to the thread.
+enum Message {
+    /// Take over, at any price or only if the owner has ended. Answered with the reason why not.
+    Promote(bool, Sender<Option<String>>),
+    /// The mount has ended.
+    End,
+}
+
+/// State of the thread.
+struct Follow {
+    following: Following,
+    mount: Arc<Mount>,
+    role: Role,
+    owned: Arc<Mutex<Option<Arc<Volume>>>>,
+}
+
+/// What is new at a look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum News {
+    Nothing,
+    Changes,
+    /// This process is the owner.
+    Ours,
+}
+
+impl Follow {
+    /// Follows until the mount has ended, or this process is the owner.
+    fn run(self, inbox: &Receiver<Message>) {
+        let (mut pause, mut failing, mut next_view) = (BUSY, false, Instant::now());
+        let mut is_behind = false;
+        loop {
+            let message = match inbox.recv_timeout(pause) {
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::Promote(force, answer)) => Some((force, answer)),
+                Err(RecvTimeoutError::Timeout) => None,
+            };
+            let wish = message.as_ref().map(|(force, _)| *force);
+            let look = self.look(wish, &mut is_behind, &mut next_view);
+            pause = match look {
+                Ok(News::Changes) => BUSY,
+                Ok(_) if is_behind => BUSY,
+                Ok(_) => (pause * 2).min(self.role.pause()),
+                Err(_) => self.role.pause(),
+            };
+            match &look {
+                Ok(_) => failing = false,
+                Err(error) if !failing => {
+                    failing = true;
+                    tracing::warn!(%error, "the volume cannot be followed; trying again");
+                }
+                Err(_) => {}
+            }
+            if let Some((_, answer)) = message {
+                let why = match &look {
+                    Ok(News::Ours) => None,
+                    Ok(_) => Some(self.refusal()),
+                    Err(error) => Some(error.to_string()),
+                };
+                // Whoever asked may be gone.
+                let _ = answer.send(why);
+            }
+            if matches!(look, Ok(News::Ours)) {
+                return refuse(inbox);
+            }
+        }
+    }
+
+    /// Looks at the bucket once.
+    fn look(
+        &self,
+        wish: Option<bool>,
+        is_behind: &mut bool,
+        next_view: &mut Instant,
+    ) -> shoal::raw::Result<News> {
+        let changed = self.following.advance()?;
+        *is_behind |= changed;
+        let ended = match self.role {
+            Role::Replica(_) => false,
+            Role::Standby(_) if wish == Some(true) => true,
+            Role::Standby(patience) => self.following.owner(patience)? != BucketOwner::Works,
+        };
+        if ended && self.take_over()? {
+            return Ok(News::Ours);
+        }
+        if *is_behind && Instant::now() >= *next_view {
+            let begun = Instant::now();
+            self.mount.show_view(Arc::new(self.following.view()?))?;
+            *is_behind = false;
+            *next_view = Instant::now() + begun.elapsed() * REST;
+        }
+        Ok(if changed { News::Changes } else { News::Nothing })
+    }
+
+    /// Returns whether this process owns the volume now.
+    fn take_over(&self) -> shoal::raw::Result<bool> {
+        let begun = Instant::now();
+        let from = self.following.owner_name().unwrap_or_default();
+        let volume = match self.following.take_over() {
+            Ok(volume) => Arc::new(volume),
+            // Another standby was faster.
+            Err(error) if error.is(Code::Busy) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        *self.owned.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&volume));
+        self.mount.own(volume)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        tracing::warn!(seconds, "took the volume over from {from}: the mount is writable now");
+        Ok(true)
+    }
+
+    fn refusal(&self) -> String {
+        let owner = self.following.owner_name().unwrap_or_else(|_| "its owner".to_owned());
+        format!(
+            "{owner} uses the volume; unmount it there, or take it over with --force, which makes \
+             that process read-only"
+        )
+    }
+}
+
+/// Answers requests for what has been done.
+fn refuse(inbox: &Receiver<Message>) {
+    while let Ok(Message::Promote(_, answer)) = inbox.recv() {
+        let _ = answer.send(None);
+    }
+}
+
+fn name(pid: u32) -> String {
+    format!("shoal-standby-{pid}")
+}
+
+/// Takes requests of users who may unmount: root, and who mounted.
+fn listen(messages: Sender<Message>) {
+    let bind =
+        || UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(std::process::id()))?);
+    let started = bind().and_then(|listener| {
+        let serve = move || {
+            for stream in listener.incoming().flatten() {
+                let allowed = socket_peercred(&stream)
+                    .is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
+                if allowed && serve_one(stream, &messages).is_none() {
+                    tracing::debug!("a request to take over ended early");
+                }
+            }
+        };
+        thread::Builder::new().name("shoal-standby".into()).spawn(serve)
+    });
+    if let Err(error) = started {
+        tracing::warn!(%error, "nobody can ask this mount to take over");
+    }
+}
+
+/// Longest wait for a client.
+const CLIENT: Duration = Duration::from_secs(5);
+
+fn serve_one(mut stream: UnixStream, messages: &Sender<Message>) -> Option<()> {
+    stream.set_read_timeout(Some(CLIENT)).ok()?;
+    let mut line = String::new();
+    (&stream).take(LINE_MAX).read_to_string(&mut line).ok()?;
+    let force = match &*line {
+        PROMOTE => false,
+        FORCE => true,
+        _ => return None,
+    };
+    let (answer, answered) = mpsc::channel();
+    messages.send(Message::Promote(force, answer)).ok()?;
+    let why = answered.recv().ok()?;
+    // A zero says that the answer is whole.
+    stream.write_all(format!("{}\0", why.unwrap_or_default()).as_bytes()).ok()
+}
+
+/// Has the server of a mount take its volume over.
+pub fn promote(directory: &Path, force: bool) -> Result<u8> {
+    let shown = directory.display();
+    let Some(server) = shoal_fuse::server_pid(directory) else {
+        return Err(Failure::failed(shown, "is not a mount of Shoal that is served"));
+    };
+    let ask = || -> std::io::Result<String> {
+        let address = SocketAddr::from_abstract_name(name(server))?;
+        let mut stream = UnixStream::connect_addr(&address)?;
+        let peer = socket_peercred(&stream)?;
+        if peer.pid.as_raw_nonzero().get().cast_unsigned() != server {
+            return Err(std::io::ErrorKind::ConnectionRefused.into());
+        }
+        stream.write_all(if force { FORCE } else { PROMOTE }.as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let why = match ask() {
+        Ok(answer) => match answer.strip_suffix('\0') {
+            Some("") => return Ok(OK),
+            Some(why) => why.to_owned(),
+            None => "its server refuses you, or has ended".to_owned(),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            "is not a standby: mount it with -o standby".to_owned()
+        }
+        Err(error) => format!("its server cannot be asked: {error}"),
+    };
+    Err(Failure::failed(shown, format!("not taken over: {why}")))
+}
+
+/// Refuses a role that a plan cannot have.
+pub fn check(plan: &Plan, role: Role) -> Result<()> {
+    let object = match role {
+        Role::Replica(_) => "mount option \"follow\"",
+        Role::Standby(_) => "mount option \"standby\"",
+    };
+    if !shoal::raw::is_bucket(&plan.volume) {
+        return Err(Failure::usage(object, "needs a volume in a bucket"));
+    }
+    if plan.force {
+        return Err(Failure::usage(object, "cannot be with force, which takes over at once"));
+    }
+    if matches!(role, Role::Standby(_)) && plan.options.read_only {
+        return Err(Failure::usage(object, "cannot be with ro; a replica is ro,follow"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_read() {
+        let role = |option| Role::parse(option).expect(option);
+        assert_eq!(role("follow"), Some(Role::Replica(IDLE)));
+        assert_eq!(role("follow=2"), Some(Role::Replica(Duration::from_secs(2))));
+        assert_eq!(role("standby"), Some(Role::Standby(Duration::ZERO)));
+        assert_eq!(role("standby=0.5"), Some(Role::Standby(Duration::from_millis(500))));
+        assert_eq!(role("ro"), None);
+        for bad in ["follow=", "standby=x", "standby=0", "follow=1e9", "standby=NaN"] {
+            assert!(Role::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
