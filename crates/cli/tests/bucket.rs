@@ -74,3 +74,99 @@ fn a_mount_of_a_bucket_is_the_only_one_and_keeps_what_was_synced() {
     scratch.shoal(["umount", "m"]).ok();
     assert_eq!(scratch.shoal(["cat", &format!("{url}:/kept")]).ok(), "kept\n");
 }
+
+/// A volume in a directory that is mounted on `m`.
+fn mounted() -> Option<(Scratch, String)> {
+    let scratch = Scratch::to_mount()?;
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.shoal(["mount", &url, "m"]).ok();
+    Some((scratch, url))
+}
+
+/// A shell function that tries a command for at most ten seconds.
+const SOON: &str = "soon() { for n in $(seq 200); do if eval \"$1\" 2>/dev/null; then return 0; fi; \
+                    sleep 0.05; done; echo \"never: $1\" >&2; return 1; }; ";
+
+#[test]
+fn a_replica_shows_what_its_owner_has_made_durable() {
+    let Some((scratch, url)) = mounted() else { return };
+    scratch.shoal(["mount", "-o", "ro,follow=0.1", &url, "n"]).ok();
+    let soon = |line: &str| drop(scratch.shell(&format!("{SOON}{line}")).ok());
+    soon("mkdir -p m/a/b && echo one >m/a/b/file && shoal sync m && soon 'grep -q one n/a/b/file'");
+    // What the kernel keeps of a file, a name, a listing and the absence of a name is not old.
+    soon(
+        "exec 3<n/a/b/file; cat <&3 >/dev/null; ! ls n/a/new 2>/dev/null; ls n/a >/dev/null; \
+         echo three >m/a/b/file; touch m/a/new; shoal sync m; \
+         soon 'grep -q three n/a/b/file' && soon 'test -e n/a/new' && soon 'ls n/a | grep -q new' \
+         && soon 'grep -q three /proc/self/fd/3'",
+    );
+    soon("mv m/a/b m/c && rm m/a/new && shoal sync m && soon 'test -e n/c/file -a ! -e n/a/new'");
+    assert!(scratch.shell("touch n/x").stderr().contains("Read-only file system"));
+    soon("setfattr -n user.k -v v m/c/file && shoal sync m && soon 'getfattr -n user.k n/c/file'");
+    scratch.shoal(["umount", "m"]).ok();
+    // The next owner is followed too.
+    scratch.shoal(["cp", "bucket", &format!("{url}:/more"), "-r"]).ok();
+    soon("soon 'test -d n/more'");
+    scratch.shoal(["umount", "n"]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+}
+
+#[test]
+fn a_standby_takes_over_from_an_owner_that_was_killed() {
+    let Some((scratch, url)) = mounted() else { return };
+    scratch.shoal(["mount", "--standby", &url, "n"]).ok();
+    let owner = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
+    scratch.shell("for n in $(seq 300); do echo $n >m/$n; done; shoal sync m").ok();
+    scratch.shell(&format!("{SOON}soon 'grep -q 300 n/300'")).ok();
+    assert!(scratch.shell("touch n/x").stderr().contains("Read-only file system"));
+    scratch.shoal(["remount", "--promote", "n"]).fails(1, &["uses the volume", "--force"]);
+    // Files that programs have open before go on, also one that is removed after.
+    scratch
+        .shell(&format!(
+            "{SOON}exec 3<n/7 4<n; kill -9 {owner}; soon 'touch n/mine' && \
+             echo more >>n/7 && grep -q more <&3 && rm n/7 && grep -q more /proc/self/fd/3 && \
+             sync n/mine && test $(ls n | wc -l) = 300 && ls /proc/self/fd/4/ | grep -q mine"
+        ))
+        .ok();
+    scratch.shell("umount -l m").ok();
+    scratch.shoal(["remount", "--promote", "n"]).ok();
+    scratch.shoal(["umount", "n"]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    assert!(scratch.shoal(["ls", &url]).ok().contains("mine"));
+}
+
+#[test]
+fn a_standby_takes_over_when_the_owner_is_unmounted_or_by_force() {
+    let Some((scratch, url)) = mounted() else { return };
+    scratch.shoal(["mount", "-o", "standby", &url, "n"]).ok();
+    scratch.shell("echo one >m/one").ok();
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shell(&format!("{SOON}soon 'echo two >n/two' && cat n/one")).ok();
+    // The roles change.
+    scratch.shoal(["mount", "-o", "standby", &url, "m"]).ok();
+    scratch.shell("echo three >n/three && shoal sync n").ok();
+    scratch.shoal(["remount", "--promote", "--force", "m"]).ok();
+    scratch.shell("cat m/three && echo four >m/four && shoal sync m").ok();
+    assert_eq!(scratch.shell("echo five >n/five && shoal sync n").status(), Some(1));
+    scratch.shoal(["umount", "n"]).fails(1, &["has taken the volume over"]);
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    assert!(scratch.shoal(["ls", &url]).ok().contains("four"));
+}
+
+#[test]
+fn roles_that_make_no_sense_are_refused() {
+    let (scratch, url) = bucket();
+    std::fs::create_dir(scratch.path("m")).expect("a new directory");
+    let mount = |options: &str, volume: &str| scratch.shoal(["mount", "-o", options, volume, "m"]);
+    scratch.shoal(["mkfs", "v", "--size", common::SIZE]).ok();
+    mount("ro,follow", "v").fails(2, &["needs a volume in a bucket"]);
+    mount("standby", "v").fails(2, &["needs a volume in a bucket"]);
+    mount("ro,standby", &url).fails(2, &["a replica is ro,follow"]);
+    mount("follow=x", &url).fails(2, &["needs seconds"]);
+    mount("follow", &url).fails(2, &["there is no volume"]);
+    scratch.shoal(["remount", "--promote", "m"]).fails(1, &["is not a mount"]);
+    assert_eq!(scratch.shoal(["remount", "--takeover", "--promote", "m"]).status(), Some(2));
+}

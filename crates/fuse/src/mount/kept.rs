@@ -260,7 +260,7 @@ fn begin(
     let device = clones.remove(0);
     if inherited {
         forget_recent(&session, &device, &threads).map_err(failed)?;
-        find_out(&session, &device, &threads, &connection.pause).map_err(failed)?;
+        find_out(&session, &device, &threads, Some(&connection.pause)).map_err(failed)?;
         resend(&device)?;
     }
     let kept = Kept { clones: Mutex::new(clones), pause: connection.pause.clone() };
@@ -323,19 +323,21 @@ fn resend(device: &OwnedFd) -> Result<()> {
 }
 
 /// Starts the threads that ask the kernel which unlinked inodes it knows, and free the others.
+/// `pause`: of a server that can be replaced.
 pub(super) fn find_out(
     session: &Arc<Session>,
     device: &OwnedFd,
     threads: &Threads,
-    pause: &Pause,
+    pause: Option<&Pause>,
 ) -> io::Result<()> {
     let device = device.try_clone()?;
-    let working = pause.join();
+    let working = pause.cloned().unwrap_or_default().join();
+    let is_kept = pause.is_some();
     let kernel = Kernel { session: Arc::downgrade(session) };
     session.views.get().references().watch_unconfirmed(Arc::new(kernel));
     let asking = session.clone();
     threads.start("shoal-asking".to_owned(), move || {
-        if let Err(error) = take_own_descriptors() {
+        if is_kept && let Err(error) = take_own_descriptors() {
             tracing::warn!(%error, "a killed server may take long to end");
         }
         asking.inherited.run(|ino| knows(&asking, &device, ino));

@@ -5,7 +5,6 @@ use super::kept::find_out;
 use super::options::MountOptions;
 use super::{Mount, forget_links, refused};
 use crate::session::Session;
-use crate::transport::pause::Pause;
 use shoal::raw::{Code, Error, Result, Volume};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -54,7 +53,7 @@ impl Mount {
         forget_links(&volume, session.top, &session.notices);
         // Before the first unlink.
         session.views.own(volume);
-        find_out(session, device, &self.threads, &Pause::default())
+        find_out(session, device, &self.threads, None)
             .map_err(|error| refused(Code::Io, "cannot start the server's threads", &error))?;
         self.look_after(session, options);
         Ok(())
