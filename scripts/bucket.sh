@@ -87,7 +87,8 @@ osd_data = $cluster/osd.1
 osd_data = $cluster/osd.2
 [client.rgw]
 rgw_data = $cluster/rgw
-rgw_frontends = beast endpoint=127.0.0.1:$port
+# Else each small reply waits 40 ms for an acknowledgement (Nagle's algorithm).
+rgw_frontends = beast endpoint=127.0.0.1:$port tcp_nodelay=1
 CONF
 }
 
@@ -114,8 +115,9 @@ start_osd_first() {
   {
     ceph -c "$conf" osd new "$uuid" "$1"
     ceph-osd -c "$conf" -i "$1" --mkfs --osd-uuid "$uuid"
-    ceph-osd -c "$conf" -i "$1"
   } >>"$cluster/log/start.log" 2>&1
+  # A monitor that has just started refuses it now and then ("wrong fsid").
+  wait_for 20 ceph-osd -c "$conf" -i "$1"
 }
 
 start_gateway() {

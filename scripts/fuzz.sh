@@ -30,7 +30,9 @@ case $target in
         --manifest-path $manifest --no-default-features --lib -- --nocapture
     fi
     # The program that makes the corpus is only built: nothing else would notice that it cannot be.
-    exec cargo test --manifest-path $manifest --no-default-features --lib --examples -- --nocapture
+    # In the folder of the other tests: most of what it needs is there.
+    exec cargo test --manifest-path $manifest --target-dir "${CARGO_TARGET_DIR:-target}" \
+      --no-default-features --lib --examples -- --nocapture
     ;;
   all) mapfile -t targets < <(basename -s .rs -a fuzz/targets/bin/*.rs) ;;
   *) targets=("$target") ;;

@@ -258,6 +258,10 @@ impl Device for BucketDevice {
         true
     }
 
+    fn never_full(&self) -> bool {
+        true
+    }
+
     fn read_only(&self) -> bool {
         self.shared.is_reader()
     }

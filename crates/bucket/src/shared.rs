@@ -64,7 +64,7 @@ impl Default for Options {
             log_objects_max: 64,
             log_bytes_max: 64 << 20,
             grace: Duration::from_secs(60),
-            lease_min: Duration::from_secs(2),
+            lease_min: Duration::from_millis(1500),
             lease_max: Duration::from_secs(60),
             spare: 0.3,
             force: false,

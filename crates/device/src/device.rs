@@ -47,6 +47,10 @@ pub trait Device: Send + Sync {
     fn room(&self) -> Option<u64> {
         None
     }
+    /// Returns whether writes never fail for want of space, so that nothing need be kept for later.
+    fn never_full(&self) -> bool {
+        false
+    }
     /// Returns whether bytes never written, or discarded, use no space in the underlying storage.
     fn is_sparse(&self) -> bool {
         false

@@ -77,6 +77,9 @@ impl Device for MeasuredDevice {
     fn is_sparse(&self) -> bool {
         self.inner.is_sparse()
     }
+    fn never_full(&self) -> bool {
+        self.inner.never_full()
+    }
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

@@ -15,24 +15,31 @@ use crate::protocol::reply::put;
 use crate::protocol::wire::{AttrOut, EntryOut, OpenOut, StatxOut};
 use crate::protocol::{Errno, Opcode};
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use shoal::raw::Volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::FromBytes;
 
-/// Time in nanoseconds for which the kernel keeps what another process may change: 0.2 s.
-const KEPT: u32 = 200_000_000;
+/// Time in nanoseconds for which the kernel keeps what another process may change: 0.1 s.
+const KEPT: u32 = 100_000_000;
 
 /// See the head of the file.
 pub struct Views {
     current: ArcSwap<Volume>,
     follows: AtomicBool,
+    /// Held by whoever replaces the view.
+    replacing: Mutex<()>,
 }
 
 impl Views {
     /// Serves this volume.
     pub fn new(volume: Arc<Volume>) -> Views {
-        Views { current: ArcSwap::new(volume), follows: AtomicBool::new(false) }
+        Views {
+            current: ArcSwap::new(volume),
+            follows: AtomicBool::new(false),
+            replacing: Mutex::default(),
+        }
     }
 
     /// Expects views of a volume that another process changes. Before the first request.
@@ -58,13 +65,17 @@ impl Views {
         self.current.load_full()
     }
 
-    /// Replaces the view.
+    /// Replaces the view, unless this process owns the volume.
     pub fn replace(&self, volume: Arc<Volume>) {
-        self.current.store(volume);
+        let _replacing = self.replacing.lock();
+        if self.follows() {
+            self.current.store(volume);
+        }
     }
 
     /// Replaces the view by the volume that this process owns from now on.
     pub fn own(&self, volume: Arc<Volume>) {
+        let _replacing = self.replacing.lock();
         self.current.store(volume);
         self.follows.store(false, Ordering::Release);
     }

@@ -1,6 +1,6 @@
 //! The command line of `shoal-sim`: one parser for all kinds of runs.
 
-use crate::{cli, exhaustive, linear, soak};
+use crate::{cli, exhaustive, linear, scale, soak};
 use clap::{Parser, Subcommand};
 
 /// Simulation of Shoal: everything random comes from a seed
@@ -25,6 +25,8 @@ pub enum Kind {
     /// Run whole volumes with their threads under a scheduler
     #[cfg(shoal_shuttle)]
     Scheduled(crate::seeds::Seeds),
+    /// Spread a namespace of many subvolumes over many machines, in a model
+    Scale(scale::Arguments),
     /// Use a mount, kill its server, check, compare; again and again
     Soak(soak::cli::Arguments),
 }
@@ -38,6 +40,7 @@ impl Cli {
             Some(Kind::Linear(arguments)) => linear::cli::cli(&arguments),
             #[cfg(shoal_shuttle)]
             Some(Kind::Scheduled(seeds)) => crate::scheduled::cli::cli(seeds),
+            Some(Kind::Scale(arguments)) => scale::cli(&arguments),
             Some(Kind::Soak(arguments)) => soak::cli::cli(&arguments),
         }
     }

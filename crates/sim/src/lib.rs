@@ -22,6 +22,7 @@
 //! * [`linear`]: short histories of several threads on the same names, checked for an order.
 //! * `scheduled`: the same under a scheduler whose choices come from the seed, with crashes; only
 //!   in builds with `--cfg shoal_shuttle`.
+//! * [`scale`]: a model of many subvolumes on many machines.
 //! * [`killed`]: a process that works with the library until it is killed.
 //! * [`mounted`]: a mount served by a process that may be killed.
 //! * [`soak`]: a busy mount whose server is killed, again and again.
@@ -73,6 +74,7 @@ pub mod threads;
 pub mod damage;
 pub mod exhaustive;
 pub mod linear;
+pub mod scale;
 pub mod shrink;
 
 pub mod cli;

@@ -161,6 +161,9 @@ impl Room<'_> {
     /// Bytes of free segments to keep allocated on the host: neither a checkpoint nor the journal
     /// may find the host out of space.
     fn pool(self) -> u64 {
+        if self.store.device().never_full() {
+            return 0;
+        }
         self.to_write() + UNWRITTEN + BACKED * self.store.geometry.segment_size
     }
 

@@ -1,8 +1,9 @@
 //! Mounts of a volume in a bucket that another process owns: replicas, which show what the owner
 //! has made durable, and standbys, which do that too, and become the owner when that one ends.
 //!
-//! One thread looks at the bucket, shows newer views, and takes the volume over. How often it looks
-//! bounds how far a replica is behind; each look of an idle volume costs two small requests.
+//! One thread looks at the bucket, and takes the volume over; another one opens newer views. How often
+//! the first one looks bounds how far a replica is behind; each look of an idle volume costs two
+//! small requests.
 //!
 //! A standby takes over when the owner has closed the volume, when it has been silent for longer
 //! than it promised, and when somebody asks for it (`shoal remount --promote`), on a socket with an
@@ -31,6 +32,8 @@ use crate::failure::{Failure, OK, Result, SOME_FAILED};
 const BUSY: Duration = Duration::from_millis(100);
 /// Default of the longest pause.
 const IDLE: Duration = Duration::from_millis(500);
+/// Time after the last change for which the owner counts as writing.
+const ACTIVE: Duration = Duration::from_secs(5);
 /// A view is opened when so many times the time has passed that opening the one before took.
 const REST: u32 = 2;
 /// Longest request of the socket, in bytes.
@@ -104,7 +107,9 @@ pub fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
     if matches!(role, Role::Standby(_)) {
         listen(messages.clone());
     }
-    let follow = Follow { following, mount: Arc::clone(&mount), role, owned: Arc::clone(&owned) };
+    let (mount_too, owned_too) = (Arc::clone(&mount), Arc::clone(&owned));
+    let follow = Follow { following, mount: mount_too, role, owned: owned_too };
+    let follow = Arc::new(follow);
     let worker = thread::Builder::new().name("shoal-follow".into());
     let worker = worker.spawn(move || follow.run(&inbox)).map_err(|error| {
         Failure::failed(directory.display(), format!("cannot start a thread: {error}"))
@@ -148,7 +153,7 @@ enum Message {
     End,
 }
 
-/// State of the thread.
+/// State of the threads.
 struct Follow {
     following: Following,
     mount: Arc<Mount>,
@@ -165,25 +170,52 @@ enum News {
     Ours,
 }
 
+/// Shows a newer view after each message, until the channel is closed. In a thread of its own: the
+/// one that looks learns meanwhile whether the owner works.
+fn show(follow: &Follow, changes: &Receiver<()>) {
+    while changes.recv().is_ok() {
+        // One view for all of them.
+        while changes.try_recv().is_ok() {}
+        let begun = Instant::now();
+        let shown = follow.following.view().and_then(|view| follow.mount.show_view(Arc::new(view)));
+        let took = begun.elapsed();
+        match shown {
+            Ok(()) => tracing::debug!(seconds = took.as_secs_f64(), "shows a newer view"),
+            Err(error) => tracing::warn!(%error, "the newest view cannot be shown"),
+        }
+        thread::sleep(took * REST);
+    }
+}
+
 impl Follow {
     /// Follows until the mount has ended, or this process is the owner.
-    fn run(self, inbox: &Receiver<Message>) {
-        let (mut pause, mut failing, mut next_view) = (BUSY, false, Instant::now());
-        let mut is_behind = false;
+    fn run(self: &Arc<Follow>, inbox: &Receiver<Message>) {
+        let (changed, changes) = mpsc::channel();
+        let follow = Arc::clone(self);
+        let viewer = thread::Builder::new().name("shoal-view".into());
+        let viewer = match viewer.spawn(move || show(&follow, &changes)) {
+            Ok(viewer) => viewer,
+            Err(error) => return tracing::error!(%error, "no thread: the view stays as it is"),
+        };
+        let is_ours = self.watch(inbox, &changed);
+        drop(changed);
+        // A panic ends the process.
+        let _ = viewer.join();
+        if is_ours {
+            refuse(inbox);
+        }
+    }
+
+    /// Looks until the mount has ended (`false`), or this process is the owner (`true`).
+    fn watch(&self, inbox: &Receiver<Message>, changed: &Sender<()>) -> bool {
+        let (mut pause, mut failing, mut busy) = (BUSY, false, Instant::now());
         loop {
             let message = match inbox.recv_timeout(pause) {
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return false,
                 Ok(Message::Promote(force, answer)) => Some((force, answer)),
                 Err(RecvTimeoutError::Timeout) => None,
             };
-            let wish = message.as_ref().map(|(force, _)| *force);
-            let look = self.look(wish, &mut is_behind, &mut next_view);
-            pause = match look {
-                Ok(News::Changes) => BUSY,
-                Ok(_) if is_behind => BUSY,
-                Ok(_) => (pause * 2).min(self.role.pause()),
-                Err(_) => self.role.pause(),
-            };
+            let look = self.look(message.as_ref().map(|(force, _)| *force));
             match &look {
                 Ok(_) => failing = false,
                 Err(error) if !failing => {
@@ -201,21 +233,26 @@ impl Follow {
                 // Whoever asked may be gone.
                 let _ = answer.send(why);
             }
-            if matches!(look, Ok(News::Ours)) {
-                return refuse(inbox);
+            match look {
+                Ok(News::Ours) => return true,
+                Ok(News::Changes) => {
+                    busy = Instant::now();
+                    // It ends only if it panics, and the process with it.
+                    let _ = changed.send(());
+                }
+                Ok(News::Nothing) | Err(_) => {}
             }
+            pause = match busy.elapsed() < ACTIVE {
+                true => BUSY,
+                false => (pause * 2).min(self.role.pause()),
+            };
         }
     }
 
-    /// Looks at the bucket once.
-    fn look(
-        &self,
-        wish: Option<bool>,
-        is_behind: &mut bool,
-        next_view: &mut Instant,
-    ) -> shoal::raw::Result<News> {
+    /// Looks at the bucket once. `wish`: somebody wants this process to be the owner, at any price
+    /// or only if there is none.
+    fn look(&self, wish: Option<bool>) -> shoal::raw::Result<News> {
         let changed = self.following.advance()?;
-        *is_behind |= changed;
         let ended = match self.role {
             Role::Replica(_) => false,
             Role::Standby(_) if wish == Some(true) => true,
@@ -223,12 +260,6 @@ impl Follow {
         };
         if ended && self.take_over()? {
             return Ok(News::Ours);
-        }
-        if *is_behind && Instant::now() >= *next_view {
-            let begun = Instant::now();
-            self.mount.show_view(Arc::new(self.following.view()?))?;
-            *is_behind = false;
-            *next_view = Instant::now() + begun.elapsed() * REST;
         }
         Ok(if changed { News::Changes } else { News::Nothing })
     }
