@@ -39,7 +39,7 @@ const BATCH_MAX: usize = 64;
 /// Most that one look at the store adds to the silence of the owner.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
-/// What is known of the owner of a volume.
+/// State of the owner of a volume, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     /// It has written something within the time that it promised.
@@ -101,8 +101,8 @@ impl Follower {
         })
     }
 
-    /// Returns the volume as it is after the last flush that was read, for reading. Its objects stay
-    /// for a minute after the owner needs them no more.
+    /// Returns the volume as it is after the last flush that was read, for reading. Its objects
+    /// stay for a minute after the owner needs them no more.
     ///
     /// # Errors
     /// Those of [`Follower::advance`] after it has failed.

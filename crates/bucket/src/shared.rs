@@ -162,7 +162,7 @@ pub(crate) struct Manifests {
     pub closed: bool,
 }
 
-/// What all openings of a volume by this process share: its objects, those in memory too.
+/// The objects of a volume, those in memory too: shared by all openings of this process.
 #[derive(Clone)]
 pub(crate) struct Access {
     pub runtime: Arc<Runtime>,

@@ -86,8 +86,8 @@ fn mounted() -> Option<(Scratch, String)> {
 }
 
 /// A shell function that tries a command for at most ten seconds.
-const SOON: &str = "soon() { for n in $(seq 200); do if eval \"$1\" 2>/dev/null; then return 0; fi; \
-                    sleep 0.05; done; echo \"never: $1\" >&2; return 1; }; ";
+const SOON: &str = "soon() { for n in $(seq 200); do if eval \"$1\" 2>/dev/null; \
+                    then return 0; fi; sleep 0.05; done; echo \"never: $1\" >&2; return 1; }; ";
 
 #[test]
 fn a_replica_shows_what_its_owner_has_made_durable() {

@@ -47,7 +47,7 @@ pub trait Device: Send + Sync {
     fn room(&self) -> Option<u64> {
         None
     }
-    /// Returns whether writes never fail for want of space, so that nothing need be kept for later.
+    /// Returns whether writes never fail for want of space: nothing need be kept for later.
     fn never_full(&self) -> bool {
         false
     }

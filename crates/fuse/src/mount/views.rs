@@ -42,9 +42,9 @@ impl Mount {
         Ok(())
     }
 
-    /// Serves a volume that this process owns from now on: programs can change it. It must have been
-    /// opened as one with inherited references, because files are open that the views before have
-    /// counted.
+    /// Serves a volume that this process owns from now on: programs can change it. It must have
+    /// been opened as one with inherited references, because files are open that the views before
+    /// have counted.
     ///
     /// # Errors
     /// Invalid: the mount was made without [`MountOptions::follows`]. Those of starting threads.

@@ -1,13 +1,13 @@
-//! A namespace of thousands of subvolumes on many machines, each subvolume a volume in a bucket with
-//! one owner: who should own which, and what is unavailable when machines die? A model in steps of a
-//! minute, with measured times of this repository as its inputs; `docs/scale.md` has the design and
-//! the results.
+//! A namespace of thousands of subvolumes on many machines, each subvolume a volume in a bucket
+//! with one owner: who should own which, and what is unavailable when machines die? A model in
+//! steps of a minute, with measured times of this repository as its inputs; `docs/scale.md` has the
+//! design and the results.
 //!
-//! *Load*: the subvolumes' popularity follows Zipf's law, and each one's load wanders by a factor of
-//! two to four within hours, independently. *Machines* die and come back. *Places* are chosen by
-//! rendezvous hashing (Thaler and Ravishankar, 1998): each machine computes the same answer from the
-//! list of machines, without a directory. A subvolume that is moved for its load has a place of its
-//! own, which the owner's claim in the bucket tells.
+//! *Load*: the subvolumes' popularity follows Zipf's law, and each one's load wanders by a factor
+//! of two to four within hours, independently. *Machines* die and come back. *Places* are chosen by
+//! rendezvous hashing (Thaler and Ravishankar, 1998): each machine computes the same answer from
+//! the list of machines, without a directory. A subvolume that is moved for its load has a place of
+//! its own, which the owner's claim in the bucket tells.
 
 mod report;
 mod world;
@@ -42,7 +42,7 @@ pub struct Arguments {
     pub seed: u64,
 }
 
-/// How subvolumes are spread.
+/// Way in which subvolumes are spread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// By hashing alone.

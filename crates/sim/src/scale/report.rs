@@ -1,4 +1,4 @@
-//! What a run has shown, and what the volume would cost.
+//! Results of a run, and what the volume would cost.
 
 use super::{Arguments, Policy};
 use std::fmt::Write;
@@ -16,7 +16,7 @@ const WRITES: f64 = 0.005;
 /// Log objects of an idle subvolume in a month: a beat each half of its lease of a minute.
 const BEATS: f64 = 30.0 * 24.0 * 120.0;
 
-/// What has happened.
+/// Results of a run.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Report {
     /// Machines that have died.

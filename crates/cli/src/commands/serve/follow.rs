@@ -1,9 +1,9 @@
 //! Mounts of a volume in a bucket that another process owns: replicas, which show what the owner
 //! has made durable, and standbys, which do that too, and become the owner when that one ends.
 //!
-//! One thread looks at the bucket, and takes the volume over; another one opens newer views. How often
-//! the first one looks bounds how far a replica is behind; each look of an idle volume costs two
-//! small requests.
+//! One thread looks at the bucket, and takes the volume over; another one opens newer views. How
+//! often the first one looks bounds how far a replica is behind; each look of an idle volume costs
+//! two small requests.
 //!
 //! A standby takes over when the owner has closed the volume, when it has been silent for longer
 //! than it promised, and when somebody asks for it (`shoal remount --promote`), on a socket with an
@@ -42,7 +42,7 @@ const LINE_MAX: u64 = 64;
 const PROMOTE: &str = "promote";
 const FORCE: &str = "promote force";
 
-/// What a mount is to a volume that another process owns.
+/// Role of a mount of a volume that another process owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// It shows the volume, and looks at least so often.
@@ -161,7 +161,7 @@ struct Follow {
     owned: Arc<Mutex<Option<Arc<Volume>>>>,
 }
 
-/// What is new at a look.
+/// Outcome of a look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum News {
     Nothing,
