@@ -37,7 +37,7 @@ const CLAIMS_MAX: u32 = 16;
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
 /// Longest lease that is believed.
 const LEASE_MAX: Duration = Duration::from_secs(300);
-/// The lease of an owner that has written no log object yet.
+/// The lease of an owner that has written no log object yet, or of whom none is left.
 const LEASE_UNKNOWN: Duration = Duration::from_secs(60);
 
 /// The state of a volume, as far as its manifests and its log tell.
@@ -182,11 +182,34 @@ async fn replay(store: &Store, mut state: State) -> Result<State> {
     loop {
         let names: Vec<String> = (state.slot..state.slot + window).map(log_name).collect();
         for found in join_all(names.iter().map(|name| store.get(name))).await {
-            let Some(raw) = found? else { return Ok(state) };
+            let Some(raw) = found? else {
+                promised(store, &mut state).await?;
+                return Ok(state);
+            };
             state.apply(&raw)?;
         }
         window = (window * 2).min(WINDOW_MAX);
     }
+}
+
+/// Learns the lease of an owner that has written nothing behind the manifest, from the last object
+/// that the manifest covers. If that one has been collected, so much time has passed that an owner
+/// has written more, or is gone.
+async fn promised(store: &Store, state: &mut State) -> Result<()> {
+    if state.closed || state.slot != state.log_next || state.slot <= 1 {
+        return Ok(());
+    }
+    let name = log_name(state.slot - 1);
+    let Some(raw) = store.get(&name).await? else { return Ok(()) };
+    // Nothing depends on it: if it is damaged, whoever needs its pieces says so.
+    if let Ok((header, _)) = unpack(&raw, &name, state.volume) {
+        state.lease = lease_of(&header);
+    }
+    Ok(())
+}
+
+fn lease_of(header: &ObjectHeader) -> Duration {
+    Duration::from_millis(u64::from(header.lease_ms)).min(LEASE_MAX)
 }
 
 impl State {
@@ -211,7 +234,7 @@ impl State {
         self.closed = false;
         self.log_epoch = header.epoch;
         self.epoch = self.epoch.max(header.epoch);
-        self.lease = Duration::from_millis(u64::from(header.lease_ms)).min(LEASE_MAX);
+        self.lease = lease_of(&header);
         if header.kind != ObjectKind::Fence {
             self.map.add_object(Name::Log(self.slot), header.length);
         }

@@ -4,7 +4,9 @@
 
 use object_store::memory::InMemory;
 use shoal_base::Code;
-use shoal_bucket::{BucketDevice, CreateOptions, Follower, Options, Owner, Place, Runtime};
+use shoal_bucket::{
+    BucketDevice, CreateOptions, Follower, Options, Owner, Place, Request, Runtime,
+};
 use shoal_device::Device;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +125,7 @@ fn silence_counts_in_time_in_which_the_store_answers() {
     let store = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let follower = Follower::open(&place, options(), store.into()).unwrap();
     let begun = std::time::Instant::now();
-    // This process is there, so only the lease of 2 s counts.
+    // This process is there, so only the lease counts.
     while follower.owner(Duration::ZERO).unwrap() != Owner::Silent {
         assert!(!follower.advance().unwrap());
         std::thread::sleep(Duration::from_millis(50));
@@ -132,13 +134,38 @@ fn silence_counts_in_time_in_which_the_store_answers() {
             "an owner that writes nothing is silent"
         );
     }
-    assert!(begun.elapsed() > Duration::from_secs(2));
+    assert!(begun.elapsed() > Options::default().lease_min);
     // One long pause between two looks is not silence: this process may have been stopped.
     flush(&owner, 2);
     assert!(follower.advance().unwrap());
     std::thread::sleep(Duration::from_millis(3000));
     assert!(!follower.advance().unwrap());
     assert_eq!(follower.owner(Duration::ZERO).unwrap(), Owner::Works);
+}
+
+/// A manifest has no lease: that is in the last object which it covers.
+#[test]
+fn an_owner_that_ends_right_after_a_manifest_is_not_waited_for_a_minute() {
+    let place = place();
+    let owner = create(&place);
+    for byte in 1..=4 {
+        flush(&owner, byte);
+    }
+    let manifests = || owner.counted().of(Request::PutManifest);
+    for _ in 0..1000 {
+        // Time of its runtime passes.
+        owner.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(if manifests() > 1 { 0 } else { 1 }));
+    }
+    assert!(manifests() > 1);
+    let store = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let follower = Follower::open(&place, options(), store.into()).unwrap();
+    let begun = std::time::Instant::now();
+    while follower.owner(Duration::ZERO).unwrap() != Owner::Silent {
+        follower.advance().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
 }
 
 #[test]
