@@ -1,9 +1,9 @@
 //! Following a volume that another process owns, and taking it over when that one ends.
 //!
 //! The log is all that there is to follow: each object in it is one flush of the owner, and the
-//! state after it is a volume as the owner's would be after a crash. Names of objects are never used
-//! again, so pieces in memory stay valid from one state to the next, and for the owner that this
-//! process becomes.
+//! state after it is a volume as the owner's would be after a crash. Names of objects are never
+//! used again, so pieces in memory stay valid from one state to the next, and for the owner that
+//! this process becomes.
 //!
 //! | step | action | reason |
 //! | --- | --- | --- |

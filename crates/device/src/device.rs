@@ -66,7 +66,7 @@ pub trait Device: Send + Sync {
     fn close(&self) -> Result<()> {
         Ok(())
     }
-    /// Numbers of the storage below, for people and monitoring, such as requests to an object store.
+    /// Numbers of the storage below, for people and monitoring, such as requests to a store.
     fn facts(&self) -> Vec<Fact> {
         Vec::new()
     }
