@@ -102,7 +102,7 @@ KEEPER:
 
 REPLICAS:
   With ro,follow a mount shows a volume in a bucket that another machine uses: what that one has
-  made durable (with fsync, or by itself within five seconds), less than a second later. Any number
+  made durable (with fsync, or by itself within five seconds), about a second later at most. Any number
   of machines may. What a mount shows is at any moment the whole volume as it was after one fsync.
   A file that is removed there gives its readers here ESTALE or ENOENT. follow=SECONDS is the
   longest time between two looks, 0.5 s by default; each look of a volume that does not change costs
@@ -111,7 +111,7 @@ REPLICAS:
 STANDBY:
   'shoal mount --standby', or the option standby, mounts such a volume as a replica that refuses
   changes (EROFS) until it becomes the owner: when the owner has closed the volume, or has written
-  nothing for longer than it promised in its last object (2 s while it writes, up to a minute when
+  nothing for longer than it promised in its last object (1.5 s while it writes, up to a minute when
   it is idle). standby=SECONDS waits for so many seconds at least. Programs on the mount need not do
   anything; files that are open stay open. What the former owner had made durable is there. If it
   still runs, it finds out with its next write, and becomes read-only.
