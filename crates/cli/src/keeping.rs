@@ -11,14 +11,20 @@
 //! | server | `F` text | it cannot go on with the mount, for this reason |
 //! | server | `E` text | the mount has ended, and the volume is closed; or the reason why it is not |
 //!
+//! Commands ask in the same form: a keeper for another server (`T`), a standby for a take-over
+//! (`P`).
+//!
 //! The keeper does not look into the text of `K`: it hands it on in `R`. So it can keep the mounts
 //! of later versions too, as long as [`VERSION`] is the same.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -101,6 +107,30 @@ pub fn receive(socket: impl AsFd) -> Result<Option<Message>, Errno> {
     let Some((letter, text)) = bytes[..received].split_first() else { return Ok(None) };
     let text = std::str::from_utf8(text).map_err(|_| Errno::PROTO)?;
     Ok(Some(Message { letter: *letter, text: text.to_owned(), descriptors }))
+}
+
+/// Sends a request to a socket of a process, and returns its answer. `None`: it has ended, or does
+/// not answer this user.
+///
+/// # Errors
+/// `ECONNREFUSED`: the process has no such socket. Those of the socket.
+pub fn ask(
+    name: &str,
+    process: u32,
+    (letter, text): (u8, &str),
+    descriptors: &[BorrowedFd<'_>],
+) -> std::io::Result<Option<Message>> {
+    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let peer = socket_peercred(&socket)?;
+    if peer.pid.as_raw_nonzero().get().cast_unsigned() != process {
+        return Err(Errno::CONNREFUSED.into());
+    }
+    match send(&socket, letter, text, descriptors) {
+        // A process that refuses has answered without reading the request.
+        Err(Errno::PIPE) => {}
+        sent => sent?,
+    }
+    Ok(receive(&socket)?)
 }
 
 #[cfg(test)]

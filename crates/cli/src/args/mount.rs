@@ -102,9 +102,9 @@ KEEPER:
 
 REPLICAS:
   With ro,follow a mount shows a volume in a bucket that another machine uses: what that one has
-  made durable (with fsync, or by itself within five seconds), about a second later at most. Any number
-  of machines may. What a mount shows is at any moment the whole volume as it was after one fsync.
-  A file that is removed there gives its readers here ESTALE or ENOENT. follow=SECONDS is the
+  made durable (with fsync, or by itself within five seconds), about a second later at most. Any
+  number of machines may. What a mount shows is at any moment the whole volume as it was after one
+  fsync. A file that is removed there gives its readers here ESTALE or ENOENT. follow=SECONDS is the
   longest time between two looks, 0.5 s by default; each look of a volume that does not change costs
   two small requests.
 

@@ -154,14 +154,26 @@ pub fn run(plan: &Plan, report: bool) -> Result<u8> {
     } else {
         mount.wait();
     }
-    if shoal_fuse::server_pid(&directory) == Some(std::process::id()) {
+    finish(plan, &directory, Some(volume), teller)
+}
+
+/// Ends a mount whose requests have ended: closes the volume, if it can be changed here, and tells
+/// those who unmount.
+fn finish(
+    plan: &Plan,
+    directory: &Path,
+    volume: Option<Arc<Volume>>,
+    teller: Teller,
+) -> Result<u8> {
+    if shoal_fuse::server_pid(directory) == Some(std::process::id()) {
         // The threads have ended but the mount has not.
-        leave(&directory);
+        leave(directory);
     }
-    let closed = close(volume, plan);
+    let closed = volume.map_or(Ok(()), |volume| close(volume, plan));
     teller.tell(closed.as_ref().err().and_then(Failure::line));
     closed?;
-    tracing::info!(volume = %source, directory = %directory.display(), "unmounted");
+    let volume = plan.volume.display();
+    tracing::info!(%volume, directory = %directory.display(), "unmounted");
     Ok(OK)
 }
 

@@ -3,12 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
-
-use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 
 use crate::args::RemountArgs;
 use crate::commands::serve;
@@ -52,22 +47,12 @@ pub fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
 
 /// Has this program's executable take over the mount of a keeper. Returns why it has not.
 fn take_over(keeper: u32, grow: Option<u64>) -> std::io::Result<Option<String>> {
-    let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name(keeper))?)?;
-    let peer = socket_peercred(&socket)?;
-    if peer.pid.as_raw_nonzero().get().cast_unsigned() != keeper {
-        return Err(Errno::CONNREFUSED.into());
-    }
     let program = File::open("/proc/self/exe")?;
     let text = match grow {
         Some(size) => format!("{VERSION} {size}"),
         None => VERSION.to_string(),
     };
-    match keeping::send(&socket, b'T', &text, &[program.as_fd()]) {
-        // A keeper that refuses has answered without reading the request.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        sent => sent?,
-    }
-    match keeping::receive(&socket)? {
+    match keeping::ask(&name(keeper), keeper, (b'T', &text), &[program.as_fd()])? {
         Some(answer) => Ok(Some(answer.text).filter(|text| !text.is_empty())),
         None => Ok(Some("the keeper has ended".to_owned())),
     }

@@ -4,7 +4,8 @@ use super::report::Report;
 use super::{Arguments, Policy};
 use crate::rng::Rng;
 
-/// Times in seconds, and rates, as measured (`docs/performance.md`, *A volume in a bucket*).
+/// Times in seconds, near those measured with small volumes (`docs/performance.md`, *Standbys and
+/// replicas*).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Times {
     /// From the death of an owner to the moment at which a standby knows it.
@@ -18,7 +19,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Those that were measured here.
+    /// Those of this repository.
     pub const MEASURED: Times = Times { silence: 2.3, takeover: 0.3, handover: 0.5, at_once: 16 };
 }
 

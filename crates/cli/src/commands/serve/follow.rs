@@ -9,8 +9,6 @@
 //! than it promised, and when somebody asks for it (`shoal remount --promote`), on a socket with an
 //! abstract name that contains the number of this process.
 
-use std::io::{Read, Write};
-use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
@@ -24,9 +22,10 @@ use rustix::process::geteuid;
 use shoal::raw::{BucketOwner, Code, Following, OpenOptions, Volume};
 use shoal_fuse::Mount;
 
-use super::{Plan, begin, close, detach_from_starter, end_on_panic, end_on_signal, leave};
+use super::{Plan, begin, detach_from_starter, end_on_panic, end_on_signal, finish, leave};
 use crate::commands::end::Teller;
-use crate::failure::{Failure, OK, Result, SOME_FAILED};
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::keeping;
 
 /// Pause between two looks while the owner writes.
 const BUSY: Duration = Duration::from_millis(100);
@@ -36,11 +35,10 @@ const IDLE: Duration = Duration::from_millis(500);
 const ACTIVE: Duration = Duration::from_secs(5);
 /// A view is opened when so many times the time has passed that opening the one before took.
 const REST: u32 = 2;
-/// Longest request of the socket, in bytes.
-const LINE_MAX: u64 = 64;
-/// The request to take over; the second one whatever the owner does.
-const PROMOTE: &str = "promote";
-const FORCE: &str = "promote force";
+/// Letter of the request to take over, and of its answer, which says why not. Text of one to do it
+/// whatever the owner does.
+const PROMOTE: u8 = b'P';
+const FORCE: &str = "force";
 
 /// Role of a mount of a volume that another process owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,18 +125,8 @@ pub fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
     if let Ok(mount) = Arc::try_unwrap(mount) {
         mount.wait();
     }
-    if shoal_fuse::server_pid(&directory) == Some(std::process::id()) {
-        // The threads have ended but the mount has not.
-        leave(&directory);
-    }
-    let closed = match owned.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        Some(volume) => close(volume, plan),
-        None => Ok(()),
-    };
-    teller.tell(closed.as_ref().err().and_then(Failure::line));
-    closed?;
-    tracing::info!(volume = %source, directory = %directory.display(), "unmounted");
-    Ok(OK)
+    let volume = owned.lock().unwrap_or_else(PoisonError::into_inner).take();
+    finish(plan, &directory, volume, teller)
 }
 
 fn taken(owned: &Mutex<Option<Arc<Volume>>>) -> Option<Arc<Volume>> {
@@ -310,7 +298,7 @@ fn listen(messages: Sender<Message>) {
             for stream in listener.incoming().flatten() {
                 let allowed = socket_peercred(&stream)
                     .is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
-                if allowed && serve_one(stream, &messages).is_none() {
+                if allowed && serve_one(&stream, &messages).is_none() {
                     tracing::debug!("a request to take over ended early");
                 }
             }
@@ -325,20 +313,18 @@ fn listen(messages: Sender<Message>) {
 /// Longest wait for a client.
 const CLIENT: Duration = Duration::from_secs(5);
 
-fn serve_one(mut stream: UnixStream, messages: &Sender<Message>) -> Option<()> {
+fn serve_one(stream: &UnixStream, messages: &Sender<Message>) -> Option<()> {
     stream.set_read_timeout(Some(CLIENT)).ok()?;
-    let mut line = String::new();
-    (&stream).take(LINE_MAX).read_to_string(&mut line).ok()?;
-    let force = match &*line {
-        PROMOTE => false,
-        FORCE => true,
+    let request = keeping::receive(stream).ok()??;
+    let force = match (request.letter, &*request.text) {
+        (PROMOTE, "") => false,
+        (PROMOTE, FORCE) => true,
         _ => return None,
     };
     let (answer, answered) = mpsc::channel();
     messages.send(Message::Promote(force, answer)).ok()?;
     let why = answered.recv().ok()?;
-    // A zero says that the answer is whole.
-    stream.write_all(format!("{}\0", why.unwrap_or_default()).as_bytes()).ok()
+    keeping::send(stream, PROMOTE, &why.unwrap_or_default(), &[]).ok()
 }
 
 /// Has the server of a mount take its volume over.
@@ -347,29 +333,15 @@ pub fn promote(directory: &Path, force: bool) -> Result<u8> {
     let Some(server) = shoal_fuse::server_pid(directory) else {
         return Err(Failure::failed(shown, "is not a mount of Shoal that is served"));
     };
-    let ask = || -> std::io::Result<String> {
-        let address = SocketAddr::from_abstract_name(name(server))?;
-        let mut stream = UnixStream::connect_addr(&address)?;
-        let peer = socket_peercred(&stream)?;
-        if peer.pid.as_raw_nonzero().get().cast_unsigned() != server {
-            return Err(std::io::ErrorKind::ConnectionRefused.into());
-        }
-        stream.write_all(if force { FORCE } else { PROMOTE }.as_bytes())?;
-        stream.shutdown(Shutdown::Write)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let why = match ask() {
-        Ok(answer) => match answer.strip_suffix('\0') {
-            Some("") => return Ok(OK),
-            Some(why) => why.to_owned(),
-            None => "its server refuses you, or has ended".to_owned(),
-        },
+    let request = (PROMOTE, if force { FORCE } else { "" });
+    let why = match keeping::ask(&name(server), server, request, &[]) {
+        Ok(Some(answer)) if answer.text.is_empty() => return Ok(OK),
+        Ok(Some(answer)) => answer.text,
+        Ok(None) => "its server refuses you, or has ended".to_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
             "is not a standby: mount it with -o standby".to_owned()
         }
-        Err(error) => format!("its server cannot be asked: {error}"),
+        Err(error) => format!("its server cannot be asked: {}", Reason::System(error)),
     };
     Err(Failure::failed(shown, format!("not taken over: {why}")))
 }
