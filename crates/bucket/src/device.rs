@@ -5,8 +5,7 @@ use crate::place::Place;
 use crate::race::{Race, race};
 use crate::requests::{Counted, Request, S3};
 use crate::runtime::Runtime;
-use crate::shared::{Access, Contents, Identity, Log, Manifests, Options, Pending, Shared};
-use crate::store::Store;
+use crate::shared::{Access, Contents, Identity, Log, Manifests, Means, Options, Pending, Shared};
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Code, Error, Result};
 use shoal_device::{Device, Fact};
@@ -41,11 +40,6 @@ pub struct CreateOptions {
     pub progress: fn(u64),
 }
 
-pub(crate) fn store_of(place: &Place, options: &Options) -> Store {
-    let Place { objects, prefix, name } = place.clone();
-    Store::new(objects, prefix, name, options.limits, options.notice)
-}
-
 impl BucketDevice {
     /// Makes an address space at an empty place, all zeros, and opens it for writing.
     ///
@@ -58,9 +52,10 @@ impl BucketDevice {
         options: Options,
         runtime: Runtime,
     ) -> Result<BucketDevice> {
-        let store = store_of(place, &options);
+        let means = Means::new(place, &options, runtime)?;
         let owner = shoal_device::owner::encode(&place.name);
-        let owned = runtime.wait(async {
+        let store = &means.store;
+        let owned = means.wait(async {
             let found = store.list("", FOREIGN_MAX).await?;
             let ours = |name: &str| {
                 ["manifest/", "log/", "data/", "race/"]
@@ -74,9 +69,9 @@ impl BucketDevice {
                 );
                 return Err(Error::refused(Code::Invalid, message));
             }
-            let there = open::load(&store).await?;
+            let there = open::load(store).await?;
             if there.is_some() && !create.overwrite {
-                return Err(open::occupied(&store));
+                return Err(open::occupied(store));
             }
             // Last: it takes a minute.
             if let Some(extent) = create.race {
@@ -86,12 +81,12 @@ impl BucketDevice {
             match there {
                 Some(state) => {
                     let force = Options { force: true, ..options.clone() };
-                    open::take(&store, state, &owner, Some(create.capacity), &force).await
+                    open::take(store, state, &owner, Some(create.capacity), &force).await
                 }
-                None => open::create(&store, create.capacity, &owner, &options).await,
+                None => open::create(store, create.capacity, &owner, &options).await,
             }
         })?;
-        let access = Access::new(runtime, store, &options);
+        let access = means.access(owned.id.volume, &options);
         let device = BucketDevice::own(access, owned, options);
         if create.overwrite {
             // Nothing of the volume before may be read by the next one.
@@ -106,13 +101,14 @@ impl BucketDevice {
     /// # Errors
     /// NotFound: there is none. Busy: another process uses it. Those of requests, and of damage.
     pub fn open(place: &Place, options: Options, runtime: Runtime) -> Result<BucketDevice> {
-        let store = store_of(place, &options);
+        let means = Means::new(place, &options, runtime)?;
         let owner = shoal_device::owner::encode(&place.name);
-        let owned = runtime.wait(async {
-            let state = open::load(&store).await?.ok_or_else(|| no_volume(&place.name))?;
-            open::take(&store, state, &owner, None, &options).await
+        let store = &means.store;
+        let owned = means.wait(async {
+            let state = open::load(store).await?.ok_or_else(|| no_volume(&place.name))?;
+            open::take(store, state, &owner, None, &options).await
         })?;
-        Ok(BucketDevice::own(Access::new(runtime, store, &options), owned, options))
+        Ok(BucketDevice::own(means.access(owned.id.volume, &options), owned, options))
     }
 
     /// Opens a volume for reading, as it is after some flush of its owner, who need not know.
@@ -120,10 +116,10 @@ impl BucketDevice {
     /// # Errors
     /// As of [`BucketDevice::open`], but for Busy.
     pub fn read_only(place: &Place, options: Options, runtime: Runtime) -> Result<BucketDevice> {
-        let store = store_of(place, &options);
-        let load = open::load(&store);
-        let state = runtime.wait(load)?.ok_or_else(|| no_volume(&place.name))?;
-        Ok(BucketDevice::look(Access::new(runtime, store, &options), state, options))
+        let means = Means::new(place, &options, runtime)?;
+        let state = means.wait(open::load(&means.store))?;
+        let state = state.ok_or_else(|| no_volume(&place.name))?;
+        Ok(BucketDevice::look(means.access(state.volume, &options), state, options))
     }
 
     /// Shows a state for reading.
@@ -298,7 +294,15 @@ impl Device for BucketDevice {
             ("pieces", pieces as u64, "pieces of objects that hold the volume now"),
             ("stored_bytes", bytes, "bytes of the objects now"),
         ];
-        let counters = Request::ALL.iter().map(kind).chain(counters).map(fact(false));
-        counters.chain(gauges.into_iter().map(fact(true))).collect()
+        let (mut hits, mut on_disk) = (Vec::new(), Vec::new());
+        if let Some(disk) = self.shared.frames.disk() {
+            let [pieces, bytes, used] = disk.counted();
+            hits.push(("disk_hits", pieces, "pieces of objects found in the cache on disk"));
+            hits.push(("disk_hit_bytes", bytes, "bytes of these pieces, as stored"));
+            on_disk.push(("disk_bytes", used, "bytes of the cache on disk"));
+        }
+        let counters = Request::ALL.iter().map(kind).chain(counters).chain(hits);
+        let gauges = gauges.into_iter().chain(on_disk);
+        counters.map(fact(false)).chain(gauges.map(fact(true))).collect()
     }
 }

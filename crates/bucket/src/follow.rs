@@ -18,13 +18,13 @@
 //! reach the store. Only time counts in which the store answered this process, in steps of a
 //! second at most.
 
-use crate::device::{BucketDevice, no_volume, store_of};
+use crate::device::{BucketDevice, no_volume};
 use crate::map::Place as Piece;
 use crate::open::{self, LOOK, State, WINDOW_MAX};
 use crate::place::Place;
 use crate::requests::Counted;
 use crate::runtime::Runtime;
-use crate::shared::{Access, Options};
+use crate::shared::{Access, Means, Options};
 use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::Result;
@@ -74,9 +74,10 @@ impl Follower {
     /// # Errors
     /// NotFound: there is none. Those of requests, and of damage.
     pub fn open(place: &Place, options: Options, runtime: Runtime) -> Result<Follower> {
-        let access = Access::new(runtime, store_of(place, &options), &options);
-        let load = open::load(&access.store);
-        let state = access.runtime.wait(load)?.ok_or_else(|| no_volume(place.name()))?;
+        let means = Means::new(place, &options, runtime)?;
+        let state = means.wait(open::load(&means.store))?;
+        let state = state.ok_or_else(|| no_volume(place.name()))?;
+        let access = means.access(state.volume, &options);
         let (silent, looked, claim) = (Duration::ZERO, Instant::now(), (0, Vec::new()));
         let followed = Followed { state: Some(state), silent, looked, claim };
         Ok(Follower { place: place.clone(), access, options, followed: Mutex::new(followed) })

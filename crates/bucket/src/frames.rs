@@ -1,6 +1,8 @@
 //! Pieces of objects in memory: each is fetched once, however many threads want it, and pieces that
-//! lie side by side in an object are fetched with one request.
+//! lie side by side in an object are fetched with one request. Before that, they are looked for on
+//! the local disk, if there is a cache.
 
+use crate::disk::Disk;
 use crate::map::Place;
 use crate::store::Store;
 use bytes::Bytes;
@@ -11,7 +13,9 @@ use shoal_base::{Error, Result};
 use shoal_format::bucket::Name;
 use shoal_format::bucket::object::{Piece, bytes_of};
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 /// Largest request for several pieces, in bytes as stored.
 const FETCH_MAX: u64 = 8 << 20;
@@ -20,6 +24,7 @@ const GAP_MAX: u64 = 64 << 10;
 
 type Key = (Name, u32);
 type Flight = watch::Receiver<Option<Result<Bytes>>>;
+type Sender = watch::Sender<Option<Result<Bytes>>>;
 
 #[derive(Clone)]
 struct ByBytes;
@@ -33,6 +38,7 @@ impl Weighter<Key, Bytes> for ByBytes {
 /// The cache.
 pub(crate) struct Frames {
     cache: Cache<Key, Bytes, ByBytes>,
+    disk: Option<Arc<Disk>>,
     flights: Mutex<HashMap<Key, Flight>>,
 }
 
@@ -48,15 +54,20 @@ pub(crate) struct Wanted {
 /// A request for pieces of one object, in ascending order of their places.
 pub(crate) struct Request {
     name: Name,
-    places: Vec<(Place, watch::Sender<Option<Result<Bytes>>>)>,
+    places: Vec<(Place, Sender)>,
 }
 
 impl Frames {
-    /// Makes a cache of so many bytes.
-    pub fn new(bytes: u64) -> Frames {
+    /// Makes a cache of so many bytes in memory.
+    pub fn new(bytes: u64, disk: Option<Disk>) -> Frames {
         let pieces = (bytes / u64::from(shoal_format::bucket::FRAME)).max(64) as usize;
         let cache = Cache::with_weighter(pieces, bytes, ByBytes);
-        Frames { cache, flights: Mutex::default() }
+        Frames { cache, disk: disk.map(Arc::new), flights: Mutex::default() }
+    }
+
+    /// The cache on disk.
+    pub fn disk(&self) -> Option<&Disk> {
+        self.disk.as_deref()
     }
 
     /// Adds a decoded piece.
@@ -94,36 +105,102 @@ impl Frames {
             let (sender, flight) = watch::channel(None);
             flights.insert(key, flight.clone());
             wanted.waits.push((*place, flight));
-            match wanted.requests.last_mut() {
-                Some(request) if request.takes(place) => request.places.push((*place, sender)),
-                _ => wanted
-                    .requests
-                    .push(Request { name: place.name, places: vec![(*place, sender)] }),
-            }
+            add(&mut wanted.requests, place.name, *place, sender);
         }
         wanted
     }
 
-    /// Makes a request, and hands its pieces to everybody who waits for them.
+    /// Fetches pieces, and hands them to everybody who waits for them.
     pub async fn fetch(&self, store: &Store, request: Request) {
+        for request in self.read_disk(request).await {
+            self.request(store, request).await;
+        }
+    }
+
+    /// Hands over the pieces that are on the disk. Returns the requests for the others.
+    async fn read_disk(&self, request: Request) -> Vec<Request> {
+        let Some(disk) = self.disk.clone() else { return vec![request] };
+        let name = request.name;
+        let places: Vec<Place> = request.places.iter().map(|(place, _)| *place).collect();
+        let read = spawn_blocking(move || {
+            let ranges: Vec<_> = places.iter().map(|place| (place.offset, place.stored)).collect();
+            let found = disk.read(name, &ranges);
+            let valid = |(place, raw): (&Place, Option<Bytes>)| {
+                decode(place, &raw?, u64::from(place.offset), "").ok()
+            };
+            let found: Vec<_> = places.iter().zip(found).map(valid).collect();
+            let stored = |(place, found): (&Place, &Option<_>)| {
+                found.as_ref().map_or(0, |_| u64::from(place.stored))
+            };
+            let bytes = places.iter().zip(&found).map(stored).sum();
+            disk.hit(found.iter().flatten().count(), bytes);
+            found
+        });
+        // The runtime ends: nobody waits.
+        let Ok(found) = read.await else { return Vec::new() };
+        let mut rest = Vec::new();
+        for ((place, sender), found) in request.places.into_iter().zip(found) {
+            match found {
+                Some(bytes) => self.arrived(&place, &sender, Ok(bytes)),
+                None => add(&mut rest, name, place, sender),
+            }
+        }
+        rest
+    }
+
+    async fn request(&self, store: &Store, request: Request) {
         let name = request.name.text();
         let range = request.range();
         let got = store.get_range(&name, range.clone()).await;
+        let mut valid = true;
         for (place, sender) in request.places {
             let decoded = match &got {
                 Ok(Some(raw)) => decode(&place, raw, range.start, &name),
                 Ok(None) => Err(missing(&place, &name)),
                 Err(error) => Err(error.clone()),
             };
-            let key = (place.name, place.offset);
-            if let Ok(bytes) = &decoded {
-                self.cache.insert(key, bytes.clone());
-            }
-            // In this order, so that nobody finds it neither here nor there.
-            self.flights.lock().remove(&key);
-            // Nobody may wait any more.
-            let _ = sender.send(Some(decoded));
+            valid &= decoded.is_ok();
+            self.arrived(&place, &sender, decoded);
         }
+        if let Ok(Some(raw)) = got
+            && valid
+        {
+            self.write_disk(request.name, range.start, raw);
+        }
+    }
+
+    fn arrived(&self, place: &Place, sender: &Sender, decoded: Result<Bytes>) {
+        let key = (place.name, place.offset);
+        if let Ok(bytes) = &decoded {
+            self.cache.insert(key, bytes.clone());
+        }
+        // In this order, so that nobody finds it neither here nor there.
+        self.flights.lock().remove(&key);
+        // Nobody may wait any more.
+        let _ = sender.send(Some(decoded));
+    }
+
+    /// Starts to write bytes of an object to the disk.
+    pub fn write_disk(&self, name: Name, offset: u64, raw: Bytes) {
+        let Some(disk) = self.disk.clone() else { return };
+        if disk.will_write(raw.len() as u64) {
+            drop(spawn_blocking(move || disk.write(name, offset, &raw)));
+        }
+    }
+
+    /// Removes an object that was deleted from the disk.
+    pub fn forget_disk(&self, name: Name) {
+        if let Some(disk) = &self.disk {
+            disk.remove(name);
+        }
+    }
+}
+
+/// Adds a piece to the last request, or to a new one.
+fn add(requests: &mut Vec<Request>, name: Name, place: Place, sender: Sender) {
+    match requests.last_mut() {
+        Some(request) if request.takes(&place) => request.places.push((place, sender)),
+        _ => requests.push(Request { name, places: vec![(place, sender)] }),
     }
 }
 

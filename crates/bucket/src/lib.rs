@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | write | staging bytes in memory (`staging.rs`); many of them become data objects in the background (`sending.rs`) |
 //! | flush | one log object (`log.rs`) |
-//! | read | staged bytes, then pieces of objects by the map (`map.rs`), from memory (`frames.rs`) or with requests that several pieces share (`read.rs`) |
+//! | read | staged bytes, then pieces of objects by the map (`map.rs`), from memory (`frames.rs`), from a local disk (`disk.rs`), or with requests that several pieces share (`read.rs`), with more around them the more is missed (`ahead.rs`) |
 //! | bound the log | a manifest: the map as one object (`manifests.rs`), which also collects garbage |
 //! | open, take over, fence off | `open.rs` |
 //! | see what another process writes, and replace it when it ends | `follow.rs` |
@@ -24,6 +24,8 @@
 //!
 //! Modules bottom-up; each uses only those above it in this list.
 
+mod ahead;
+mod disk;
 mod failure;
 #[cfg(feature = "faulty")]
 pub mod faulty;
@@ -53,6 +55,7 @@ mod device;
 
 mod follow;
 
+pub use disk::DiskCache;
 pub use device::{BucketDevice, CreateOptions};
 pub use follow::{Follower, Owner};
 pub use place::{Place, is_bucket};

@@ -103,8 +103,10 @@ impl Shared {
         let (raw, pieces) = pack(header, &packed);
         drop(packed);
         let size = raw.len() as u64;
-        self.append(log, Bytes::from(raw), lease).await?;
+        let raw = Bytes::from(raw);
+        self.append(log, raw.clone(), lease).await?;
         let name = Name::Log(log.slot - 1);
+        self.frames.write_disk(name, 0, raw);
         {
             let mut contents = self.contents.write();
             contents.map.add_object(name, size);

@@ -137,6 +137,7 @@ impl Shared {
         for name in dead {
             self.store.delete(&name.text()).await?;
             self.contents.write().map.forget(name);
+            self.frames.forget_disk(name);
         }
         let mut manifests = self.manifests.lock().await;
         while let [old, .., newest] = manifests.old[..] {

@@ -24,6 +24,12 @@ impl Shared {
         if missing.is_empty() {
             return Ok(());
         }
+        let places: Vec<Place> = missing.iter().map(|part| part.place).collect();
+        for part in &missing {
+            if let Some(range) = self.ahead.miss(part.addr) {
+                self.fetch_ahead(range, &places);
+            }
+        }
         let pieces = self.runtime.wait(self.pieces(&missing))?;
         for (part, bytes) in missing.iter().zip(pieces) {
             let at = (part.addr - offset) as usize;
@@ -88,9 +94,16 @@ impl Shared {
 
     /// Starts to read a range that will be wanted.
     pub(crate) fn will_read(self: &Arc<Shared>, range: Range<u64>) {
+        self.fetch_ahead(range, &[]);
+    }
+
+    /// The same, without some pieces, which somebody waits for: a request of their own brings them
+    /// sooner.
+    fn fetch_ahead(self: &Arc<Shared>, range: Range<u64>, but: &[Place]) {
+        let range = range.start..range.end.min(self.capacity);
         let mut places: Vec<Place> =
             self.contents.read().map.parts(range).iter().map(|part| part.place).collect();
-        places.retain(|place| self.frames.get(place).is_none());
+        places.retain(|place| self.frames.get(place).is_none() && !but.contains(place));
         if places.is_empty() {
             return;
         }

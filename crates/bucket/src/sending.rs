@@ -36,8 +36,9 @@ impl Shared {
         let (raw, pieces) = pack(header, &packed);
         drop(packed);
         let size = raw.len() as u64;
-        let name = Name::Data(self.id.epoch, number).text();
-        self.store.put(Request::PutData, &name, Bytes::from(raw)).await?;
+        let (name, raw) = (Name::Data(self.id.epoch, number), Bytes::from(raw));
+        self.store.put(Request::PutData, &name.text(), raw.clone()).await?;
+        self.frames.write_disk(name, 0, raw);
         let refer = |piece: Piece| Piece { object: number, ..piece };
         Ok((size, pieces.into_iter().map(refer).collect()))
     }

@@ -4,8 +4,11 @@
 //! Locks, in the order in which they are taken: `log`, `manifests`, `contents`. The first two are
 //! held across requests, `contents` never.
 
+use crate::ahead::Ahead;
+use crate::disk::{DiskCache, Root};
 use crate::frames::Frames;
 use crate::map::{Map, Part};
+use crate::place::Place;
 use crate::runtime::Runtime;
 use crate::staging::Staging;
 use crate::store::{Limits, Store};
@@ -30,6 +33,8 @@ pub struct Options {
     pub compression: Compression,
     /// Bytes of pieces kept in memory.
     pub cache_bytes: u64,
+    /// A cache on a local disk; `None`: there is none.
+    pub disk: Option<DiskCache>,
     /// Dirty bytes above which data objects are made without waiting for a flush.
     pub staged_max: u64,
     /// A manifest is written after so many log objects,
@@ -60,6 +65,7 @@ impl Default for Options {
             limits: Limits::default(),
             compression: Compression::zstd(1).unwrap_or(Compression::NONE),
             cache_bytes: 256 << 20,
+            disk: None,
             staged_max: 16 << 20,
             log_objects_max: 64,
             log_bytes_max: 64 << 20,
@@ -168,12 +174,45 @@ pub(crate) struct Access {
     pub runtime: Arc<Runtime>,
     pub store: Arc<Store>,
     pub frames: Arc<Frames>,
+    pub ahead: Arc<Ahead>,
 }
 
-impl Access {
-    pub fn new(runtime: Runtime, store: Store, options: &Options) -> Access {
-        let frames = Arc::new(Frames::new(options.cache_bytes));
-        Access { runtime: Arc::new(runtime), store: Arc::new(store), frames }
+/// What an opening needs before it knows the volume.
+pub(crate) struct Means {
+    runtime: Runtime,
+    pub store: Store,
+    disk: Option<Root>,
+}
+
+impl Means {
+    /// # Errors
+    /// The directory for the cache on disk cannot be used.
+    pub fn new(place: &Place, options: &Options, runtime: Runtime) -> Result<Means> {
+        let Place { objects, prefix, name } = place.clone();
+        let store = Store::new(objects, prefix, name, options.limits, options.notice);
+        let disk = options.disk.as_ref().map(Root::open).transpose()?;
+        Ok(Means { runtime, store, disk })
+    }
+
+    /// Waits for a future.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.wait(future)
+    }
+
+    /// Gives access to the objects of a volume.
+    pub fn access(self, volume: u64, options: &Options) -> Access {
+        let Means { runtime, store, disk } = self;
+        let open = |root: Root| {
+            let opened = root.of_volume(volume);
+            opened.inspect_err(|error| tracing::warn!(%error, "there is no cache on disk")).ok()
+        };
+        let frames = Frames::new(options.cache_bytes, disk.and_then(open));
+        Access {
+            runtime: Arc::new(runtime),
+            store: Arc::new(store),
+            frames: Arc::new(frames),
+            ahead: Arc::default(),
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use rustix::fs::Mode;
 use shoal::raw::{
-    Attr, Caller, Child, DirEntry, Entry, FileKind, Generation, Ino, OpenOptions, Volume,
+    Attr, Caller, Child, DirEntry, DiskCache, Entry, FileKind, Generation, Ino, OpenOptions,
+    Volume, is_bucket,
 };
 
 use crate::failure::{self, Failure, Reason, Result};
@@ -43,6 +44,21 @@ pub struct Session {
     pub path: PathBuf,
     /// The ring of a mount that was killed.
     kept: Option<Kept>,
+}
+
+/// Returns the cache on disk for a volume in a bucket that the environment asks for
+/// (`SHOAL_DISK_CACHE=DIR`, `SHOAL_DISK_CACHE_SIZE=SIZE`).
+pub fn disk_cache(volume: &Path) -> Result<Option<DiskCache>> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let Some(directory) = set("SHOAL_DISK_CACHE").filter(|_| is_bucket(volume)) else {
+        return Ok(None);
+    };
+    let bytes = match set("SHOAL_DISK_CACHE_SIZE") {
+        None => DiskCache::BYTES,
+        Some(size) => crate::size::parse(&size.to_string_lossy())
+            .map_err(|error| Failure::usage("SHOAL_DISK_CACHE_SIZE", error))?,
+    };
+    Ok(Some(DiskCache { directory: directory.into(), bytes }))
 }
 
 /// One directory entry with its attributes.
@@ -106,6 +122,7 @@ impl Session {
             background: !read_only,
             notice: eprint_line,
             ring: kept.as_ref().map(|kept| kept.memory.clone()),
+            disk_cache: disk_cache(path)?,
             ..OpenOptions::default()
         };
         let volume = Volume::open(path, &options)

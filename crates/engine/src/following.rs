@@ -1,9 +1,10 @@
 //! A volume in a bucket that another process owns, as it changes, and the take-over of it.
 
+use crate::storage::bucket_options;
 use crate::types::{HoldLife, OpenOptions};
 use crate::volume::Volume;
 use shoal_base::Result;
-use shoal_bucket::{Counted, Follower, Limits, Options, Owner, Place, Runtime};
+use shoal_bucket::{Counted, Follower, Owner, Place, Runtime};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +29,7 @@ impl Following {
 
     /// As [`Following::open`], in a store of the caller's.
     pub fn at(place: &Place, options: &OpenOptions, runtime: Runtime) -> Result<Following> {
-        let limits = Limits { patience: options.patience };
-        let of_bucket = Options { notice: options.notice, limits, ..Options::default() };
-        let follower = Follower::open(place, of_bucket, runtime)?;
+        let follower = Follower::open(place, bucket_options(options), runtime)?;
         Ok(Following { follower, options: options.clone() })
     }
 

@@ -42,16 +42,25 @@ fn open_bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Arc
     let place = Place::parse(&path.to_string_lossy())?;
     let of_bucket = Options {
         force: options.force,
-        notice: options.notice,
         capacity_min: options.grow.unwrap_or(0),
-        limits: Limits { patience: options.patience },
-        ..Options::default()
+        ..bucket_options(options)
     };
     let device = match mode {
         OpenMode::ReadOnly => BucketDevice::read_only(&place, of_bucket, Runtime::start()?)?,
         OpenMode::ReadWrite => BucketDevice::open(&place, of_bucket, Runtime::start()?)?,
     };
     Ok(Arc::new(device))
+}
+
+/// The options of a bucket that readers and owners have.
+#[cfg(feature = "bucket")]
+pub(crate) fn bucket_options(options: &OpenOptions) -> Options {
+    let disk = options.disk_cache.as_ref().map(|disk| shoal_bucket::DiskCache {
+        directory: disk.directory.clone(),
+        bytes: disk.bytes,
+    });
+    let limits = Limits { patience: options.patience };
+    Options { notice: options.notice, limits, disk, ..Options::default() }
 }
 
 /// Default size of a volume in a bucket: a limit only, because what is not used is not stored. No

@@ -28,7 +28,7 @@ pub use lab::{Lab, TruncateTracking};
 pub use listing::{Cookies, Filter, Listing};
 pub use mark::ChangeMark;
 pub use mode_change::ModeChange;
-pub use options::{HoldLife, OpenOptions};
+pub use options::{DiskCache, HoldLife, OpenOptions};
 pub use quota::{Quota, QuotaLimits};
 pub use recovery_report::RecoveryReport;
 pub use time::Time;

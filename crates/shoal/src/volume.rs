@@ -90,6 +90,13 @@ impl VolumeOptions {
         self.ring = Some(file.into());
         self
     }
+    /// Keeps what is read of a volume in a bucket in this directory too, on a local disk, up to so
+    /// many bytes (64 MiB at least). It outlives the process, and may serve several processes and
+    /// volumes; nobody but this user may write in it.
+    pub fn disk_cache(mut self, directory: impl Into<PathBuf>, bytes: u64) -> Self {
+        self.open.disk_cache = Some(raw::DiskCache { directory: directory.into(), bytes });
+        self
+    }
     /// Opens also a volume that another process claims to have open: only when that process is
     /// known to be gone.
     pub fn force(mut self, force: bool) -> Self {

@@ -15,6 +15,9 @@ MOUNT OPTIONS:
                       not; see shoal-trim(1)
     cache=SIZE        as --cache
     threads=N         as --threads
+    disk_cache=DIR, disk_cache_size=SIZE
+                      keep what is read of a volume in a bucket in this directory too, up to SIZE
+                      (10G by default); see CACHE ON DISK
     metrics=ADDRESS   as --metrics
     force             as --force
     log=FILE          as --log
@@ -118,6 +121,20 @@ STANDBY:
 
   'shoal remount --promote DIR' has a standby take over at once if the owner has ended, and with
   --force whatever it does.
+
+CACHE ON DISK:
+  With disk_cache=DIR a mount of a volume in a bucket keeps what it has read of the bucket, or
+  written to it, in files in DIR, which should be on a fast local disk. They outlive the mount, and
+  the next one begins with them. Every piece is verified by its checksum when it is used: one that is
+  damaged is read from the bucket again, so that a crash, or somebody who removes files, does no
+  harm. Several mounts and commands may use one DIR, of several volumes too. The files used longest
+  ago are removed when there are more than disk_cache_size bytes, or when less than a sixteenth of
+  DIR's filesystem is free. DIR must belong to the user who mounts, and nobody else may be able to
+  write in it; the volume's content is in the files as it is.
+
+  Commands without a mount use such a directory if the environment variable SHOAL_DISK_CACHE names
+  it (SHOAL_DISK_CACHE_SIZE: its size), and mount does if it has no option of its own. fsck, and
+  scrub of a volume that is not mounted, read the bucket alone.
 
 SIGNALS:
   SIGTERM and SIGINT unmount and close the volume. If files are in use, the mount leaves the tree

@@ -22,6 +22,7 @@ use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY, Role};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::rings::{GivenUp, Kept};
+use crate::session;
 use crate::tags;
 
 /// Message for a server that has ended without a line.
@@ -139,6 +140,17 @@ impl Plan {
         }
         if let Some(cache) = args.cache {
             plan.options.cache_bytes = cache;
+        }
+        match (&plan.options.disk_cache, session::disk_cache(&plan.volume)?) {
+            (Some(_), _) if !is_bucket(&plan.volume) => {
+                let reason = "is for volumes in buckets alone; this one is on a disk already";
+                return Err(Failure::usage("mount option \"disk_cache\"", reason));
+            }
+            (None, Some(disk)) => {
+                plan.options.disk_cache = Some(disk.directory);
+                plan.options.disk_cache_bytes = disk.bytes;
+            }
+            _ => {}
         }
         if let Some(address) = &args.metrics {
             let option = format!("metrics={address}");

@@ -17,7 +17,7 @@ use crate::accounts::Accounts;
 use crate::failure::{Failure, Result};
 
 /// Parentheses and negations in each other, at most: parsing and evaluation are recursive.
-const NESTED_MAX: usize = 500;
+const NESTED_MAX: usize = 200;
 
 /// A command line of `find`.
 #[derive(Debug)]

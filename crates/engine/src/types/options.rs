@@ -4,6 +4,7 @@ use super::lab::Lab;
 use shoal_device::ClaimOptions;
 use shoal_journal::RingMemory;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,9 +51,27 @@ pub struct OpenOptions {
     /// Of a volume in a bucket: time for which a request to a store that does not answer is
     /// repeated before the call fails that needs it.
     pub patience: Duration,
+    /// Of a volume in a bucket: a cache on a local disk for what is read of it. `None`: there is
+    /// none.
+    pub disk_cache: Option<DiskCache>,
     /// Switches for measurements and tests.
     #[cfg(feature = "lab")]
     pub lab: Lab,
+}
+
+/// A directory that has read parts of volumes in buckets. It outlives the process, and may serve
+/// several processes and volumes at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskCache {
+    /// The directory, which is made if it is missing. Only this user may write in it.
+    pub directory: PathBuf,
+    /// Bytes that all files in it may take, 64 MiB at least. Those used longest ago are removed.
+    pub bytes: u64,
+}
+
+impl DiskCache {
+    /// Bytes where nobody has said how many, 10 GiB.
+    pub const BYTES: u64 = 10 << 30;
 }
 
 /// Life of references to inodes from outside ([`crate::References`]).
@@ -105,6 +124,7 @@ impl Default for OpenOptions {
             files: Vec::new(),
             grow: None,
             patience: Duration::from_secs(300),
+            disk_cache: None,
             #[cfg(feature = "lab")]
             lab: Lab::default(),
         }

@@ -2,7 +2,7 @@
 
 use crate::report::http::Address;
 use serde::Serialize;
-use shoal::raw::{Code, Error, Result};
+use shoal::raw::{Code, DiskCache, Error, Result};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +46,10 @@ pub struct MountOptions {
     /// `journal_ring=FILE`: changes that are not durable yet are kept in this file, which outlives
     /// the server: a mount with the same file after it was killed has every call that had returned.
     pub journal_ring: Option<PathBuf>,
+    /// `disk_cache=DIR`: what is read of a volume in a bucket is kept there too, on a local disk.
+    pub disk_cache: Option<PathBuf>,
+    /// `disk_cache_size=SIZE`: bytes that it may take; 0: the default.
+    pub disk_cache_bytes: u64,
     /// `subvolume=NAME`: shows only this subvolume.
     pub subvolume: Option<String>,
     /// `slow=DURATION`: requests that take at least so long are logged and kept; 0: none. `None`:
@@ -125,6 +129,13 @@ impl MountOptions {
             cache_bytes: self.cache_bytes,
             noatime: self.noatime,
             discard: !self.no_discard,
+            disk_cache: self.disk_cache.as_ref().map(|directory| {
+                let bytes = match self.disk_cache_bytes {
+                    0 => DiskCache::BYTES,
+                    bytes => bytes,
+                };
+                DiskCache { directory: directory.clone(), bytes }
+            }),
             ..shoal::raw::OpenOptions::default()
         }
     }
@@ -222,6 +233,12 @@ impl MountOptions {
             "journal_ring" if value.starts_with('/') => self.journal_ring = Some(value.into()),
             "journal_ring" => {
                 return Err(bad(option, "the absolute path of a file, best below /run"));
+            }
+            "disk_cache" if value.starts_with('/') => self.disk_cache = Some(value.into()),
+            "disk_cache" => return Err(bad(option, "the absolute path of a directory")),
+            "disk_cache_size" => {
+                self.disk_cache_bytes =
+                    parse_size(value).ok_or_else(|| bad(option, "a size, like 512M or 50G"))?;
             }
             // The older name is `root`.
             "subvolume" | "root" if !value.is_empty() => self.subvolume = Some(value.to_owned()),
@@ -349,6 +366,8 @@ mod tests {
             ("subtype=other", "unknown"),
             ("journal_ring=", "the absolute path of a file"),
             ("journal_ring=here", "the absolute path of a file"),
+            ("disk_cache=here", "the absolute path of a directory"),
+            ("disk_cache_size=big", "\"disk_cache_size=big\" needs a size"),
         ] {
             let error = MountOptions::parse(list).unwrap_err().to_string();
             assert!(error.contains(wanted), "{list}: {error}");

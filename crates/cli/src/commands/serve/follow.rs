@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 use shoal::raw::{BucketOwner, Code, Following, OpenOptions, Volume};
 use shoal_fuse::Mount;
 
-use super::{Plan, begin, detach_from_starter, end_on_panic, end_on_signal, finish, leave};
+use super::{LET_GO, Plan, begin, detach_from_starter, end_on_panic, end_on_signal, finish, leave};
 use crate::commands::end::Teller;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::keeping;
@@ -121,7 +121,11 @@ pub fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
     mount.wait_for_end();
     // The thread may have ended: it is the owner's no more.
     let _ = messages.send(Message::End);
-    let _ = worker.join();
+    // A look at a store that is away takes minutes, and nobody waits for its result any more.
+    let begun = Instant::now();
+    while !worker.is_finished() && begun.elapsed() < LET_GO {
+        thread::sleep(Duration::from_millis(2));
+    }
     if let Ok(mount) = Arc::try_unwrap(mount) {
         mount.wait();
     }
