@@ -19,6 +19,8 @@ use tokio::time::Instant;
 const UPLOADING_MAX: u64 = 64 << 20;
 /// Pieces that may wait for a log object: with more, one is written before it is asked for.
 const PIECES_WAITING_MAX: usize = PIECES_MAX / 4;
+/// Bytes of them, as a multiple of [`Options::staged_max`]: they stay in memory until then.
+const BYTES_WAITING_MAX: u64 = 8;
 /// Names looked at before a volume is made: any foreign object is in the way.
 const FOREIGN_MAX: usize = 10;
 
@@ -180,7 +182,7 @@ impl BucketDevice {
     fn make_objects(&self) -> Result<()> {
         let shared = &self.shared;
         let staged_max = shared.options.staged_max;
-        let (dirty, runs, waiting) = {
+        let (dirty, runs, mut waiting) = {
             let contents = shared.contents.read();
             (contents.staging.dirty(), contents.staging.runs(), contents.waiting)
         };
@@ -189,12 +191,15 @@ impl BucketDevice {
             while contents.staging.dirty() > staged_max / 2 {
                 let batch = shared.batch.fetch_add(1, Ordering::Relaxed);
                 let runs = contents.staging.seal_region(batch);
-                contents.waiting += runs.len();
+                contents.waiting.pieces += runs.len();
+                contents.waiting.bytes += runs.iter().map(|(_, run)| run.len() as u64).sum::<u64>();
+                waiting = contents.waiting;
                 let upload = shared.upload(batch, runs);
                 contents.pending.push(Pending::Data(upload));
             }
         }
-        if runs + waiting > PIECES_WAITING_MAX {
+        let too_many = runs + waiting.pieces > PIECES_WAITING_MAX;
+        if too_many || waiting.bytes > staged_max * BYTES_WAITING_MAX {
             shared.runtime.wait(shared.flush(false))?;
         }
         if shared.uploading.load(Ordering::Acquire) > UPLOADING_MAX {

@@ -209,8 +209,7 @@ impl Disk {
     /// Writes announced bytes of an object to their place in its file. Blocks.
     pub fn write(&self, name: Name, offset: u64, bytes: &[u8]) {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened =
-            fs::openat(&self.folder, file_name(name), flags, Mode::RUSR | Mode::WUSR);
+        let opened = fs::openat(&self.folder, file_name(name), flags, Mode::RUSR | Mode::WUSR);
         let done = opened.and_then(|file| write_all(&file, bytes, offset));
         self.writing.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
         if let Err(error) = done {

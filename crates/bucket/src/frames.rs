@@ -247,8 +247,11 @@ fn decode(place: &Place, raw: &Bytes, base: u64, name: &str) -> Result<Bytes> {
     let piece = Piece { offset: offset - base as u32, stored, codec, checksum, ..discarded };
     let bytes = bytes_of(&piece, raw, name)?;
     if codec == shoal_format::Codec::None {
-        let start = piece.offset as usize;
-        return Ok(raw.slice(start..start + stored as usize));
+        // A part of what was fetched would keep all of it in memory.
+        return Ok(match raw.len() > 2 * bytes.len() {
+            true => Bytes::copy_from_slice(bytes),
+            false => raw.slice_ref(bytes),
+        });
     }
     let mut plain = vec![0; decoded as usize];
     codec

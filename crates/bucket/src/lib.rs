@@ -55,8 +55,8 @@ mod device;
 
 mod follow;
 
-pub use disk::DiskCache;
 pub use device::{BucketDevice, CreateOptions};
+pub use disk::DiskCache;
 pub use follow::{Follower, Owner};
 pub use place::{Place, is_bucket};
 pub use race::Race;

@@ -12,7 +12,7 @@
 use crate::manifests::Snapshot;
 use crate::map::{Map, Part};
 use crate::requests::Request;
-use crate::shared::{Log, Pending, Shared};
+use crate::shared::{Log, Pending, Shared, Waiting};
 use crate::store::Created;
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
@@ -66,7 +66,7 @@ impl Shared {
             if contents.staging.dirty() == 0 && !contents.pending.iter().any(is_work) {
                 return Ok(());
             }
-            contents.waiting = 0;
+            contents.waiting = Waiting::default();
             (std::mem::take(&mut contents.pending), contents.staging.seal(batch))
         };
         // Unknown is what the store has when this fails: nothing may be written after it.

@@ -104,13 +104,16 @@ impl Shared {
         let mut places: Vec<Place> =
             self.contents.read().map.parts(range).iter().map(|part| part.place).collect();
         places.retain(|place| self.frames.get(place).is_none() && !but.contains(place));
-        if places.is_empty() {
+        if places.is_empty() || self.ahead_slots.available_permits() == 0 {
             return;
         }
         let wanted = self.frames.want(&mut places);
         for request in wanted.requests {
             let shared = self.clone();
-            self.runtime.spawn(async move { shared.frames.fetch(&shared.store, request).await });
+            self.runtime.spawn(async move {
+                let _slot = shared.ahead_slots.acquire().await;
+                shared.frames.fetch(&shared.store, request).await;
+            });
         }
     }
 }

@@ -7,6 +7,8 @@ use tokio::task::JoinHandle;
 
 /// Threads for requests. They mostly wait for the network; encoding is done on them too.
 const THREADS: usize = 4;
+/// Threads for calls that block: those to a local disk. Each keeps some memory of what it has read.
+const BLOCKING: usize = 8;
 
 /// A runtime whose futures a thread outside of it waits for.
 pub struct Runtime(Option<Tokio>);
@@ -20,6 +22,7 @@ impl Runtime {
         let threads = std::thread::available_parallelism().map_or(THREADS, |n| n.get());
         let built = Builder::new_multi_thread()
             .worker_threads(threads.clamp(2, THREADS))
+            .max_blocking_threads(BLOCKING)
             .thread_name("shoal-bucket")
             .enable_all()
             .build();

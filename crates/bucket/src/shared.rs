@@ -117,8 +117,16 @@ pub(crate) struct Contents {
     pub map: Map,
     pub staging: Staging,
     pub pending: Vec<Pending>,
-    /// Pieces of the data objects in it.
-    pub waiting: usize,
+    /// What the data objects in it hold.
+    pub waiting: Waiting,
+}
+
+/// Data objects that no log object names yet.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Waiting {
+    pub pieces: usize,
+    /// Bytes of the address space, which stay in memory.
+    pub bytes: u64,
 }
 
 /// Discarded ranges that may wait for a log object. Further ones are ignored: they are hints.
@@ -175,6 +183,8 @@ pub(crate) struct Access {
     pub store: Arc<Store>,
     pub frames: Arc<Frames>,
     pub ahead: Arc<Ahead>,
+    /// Requests for what nobody waits for, each of 8 MiB at most.
+    pub ahead_slots: Arc<Semaphore>,
 }
 
 /// What an opening needs before it knows the volume.
@@ -212,6 +222,7 @@ impl Means {
             store: Arc::new(store),
             frames: Arc::new(frames),
             ahead: Arc::default(),
+            ahead_slots: Arc::new(Semaphore::new(AHEAD)),
         }
     }
 }
@@ -244,6 +255,8 @@ pub(crate) struct Shared {
     failure: OnceLock<Error>,
 }
 
+/// Requests for what nobody waits for that are made at once. While so many are, no other is begun.
+const AHEAD: usize = 8;
 /// Data objects that are uploaded at once.
 const UPLOADS: usize = 8;
 

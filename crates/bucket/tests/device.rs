@@ -309,3 +309,18 @@ fn places_with_other_objects_or_a_volume_are_refused() {
     let none = BucketDevice::open(&nothing, options(), Runtime::start().unwrap());
     assert_eq!(none.err().unwrap().code(), Code::NotFound);
 }
+
+#[test]
+fn what_waits_for_a_flush_takes_bounded_memory() {
+    let (_, place) = place();
+    let device = create(&place, Options { staged_max: 256 << 10, ..options() });
+    let before = device.counted().of(Request::PutLog);
+    for n in 0..32 {
+        device.write_at(&noise(1 << 20, n), n << 20).unwrap();
+    }
+    // Each of them names 2 MiB of data objects at most, and a little more.
+    let logs = device.counted().of(Request::PutLog) - before;
+    assert!((10..=20).contains(&logs), "{logs}");
+    let data = noise(1 << 20, 7);
+    assert!(read(&device, 7 << 20, 1 << 20) == data);
+}

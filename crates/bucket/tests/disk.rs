@@ -5,9 +5,7 @@
 
 use object_store::memory::InMemory;
 use shoal_base::Code;
-use shoal_bucket::{
-    BucketDevice, CreateOptions, DiskCache, Options, Place, Request, Runtime,
-};
+use shoal_bucket::{BucketDevice, CreateOptions, DiskCache, Options, Place, Request, Runtime};
 use shoal_device::Device;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

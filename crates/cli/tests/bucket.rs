@@ -64,6 +64,41 @@ fn what_is_no_volume_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_cache_on_disk_serves_the_next_mount_and_commands() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.write("file", common::noise(1, 3_000_000));
+    scratch.shoal(["cp", "file", &format!("{url}:/file")]).ok();
+    let option =
+        |size| format!("disk_cache={},disk_cache_size={size}", scratch.path("c").display());
+    scratch.shoal(["mount", "-o", &option("1M"), &url, "m"]).fails(2, &["64M at least"]);
+    scratch.shoal(["mkfs", "--size", "64M", "v"]).ok();
+    scratch.shoal(["mount", "-o", &option("1G"), "v", "m"]).fails(2, &["buckets alone"]);
+    let mut hits = Vec::new();
+    for _ in 0..2 {
+        scratch.shoal(["mount", "-o", &option("1G"), &url, "m"]).ok();
+        scratch.shell("cmp file m/file").ok();
+        let stats = scratch.shoal(["stats", "m"]).ok();
+        let line = stats.lines().find(|line| line.starts_with("store_disk_hits")).expect("a line");
+        let value = line.split_ascii_whitespace().nth(1).and_then(|value| value.parse().ok());
+        hits.push(value.unwrap_or(0));
+        // What was read is written behind the call.
+        let is_there = "[ $(du -sm c | cut -f1) -ge 3 ] && break";
+        scratch.shell(&format!("for n in $(seq 200); do {is_there}; sleep 0.05; done")).ok();
+        scratch.shoal(["umount", "m"]).ok();
+    }
+    assert!(hits[0] == 0 && hits[1] >= 10u64, "{hits:?}");
+    // Whatever somebody does to the files.
+    scratch.shell("for f in c/*/*; do head -c 100000 /dev/urandom > $f; done").ok();
+    let read = format!("SHOAL_DISK_CACHE=$PWD/c shoal cat {url}:/file | cmp - file");
+    scratch.shell(&read).ok();
+    scratch.shell("chmod 777 c").ok();
+    scratch.shell(&read).fails(1, &["other users may write in it"]);
+}
+
+#[test]
 fn a_mount_of_a_bucket_is_the_only_one_and_keeps_what_was_synced() {
     let Some(scratch) = Scratch::to_mount() else { return };
     std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
