@@ -18,7 +18,7 @@
 //! directory. A sixteenth of its filesystem stays free.
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, Timestamps};
 use rustix::io::Errno;
 use shoal_base::{Code, Error, Result};
@@ -26,6 +26,7 @@ use shoal_format::bucket::Name;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,9 @@ pub(crate) struct Root {
 /// The cache of one volume.
 pub(crate) struct Disk {
     root: Root,
-    folder: OwnedFd,
+    /// The volume's folder, and its name.
+    folder: RwLock<Arc<OwnedFd>>,
+    name: String,
     /// Bytes written since the files were last counted.
     written: AtomicU64,
     /// Bytes on their way to the disk.
@@ -122,18 +125,14 @@ impl Root {
     /// Those of the system.
     pub fn of_volume(self, volume: u64) -> Result<Disk> {
         let name = format!("{volume:016x}");
-        let made = fs::mkdirat(&self.directory, &name, Mode::RWXU);
-        let opened = match made {
-            Ok(()) | Err(Errno::EXIST) => open_folder(&self.directory, &name),
-            Err(error) => Err(error),
-        };
-        let folder = opened.map_err(|error| {
+        let folder = self.folder(&name).map_err(|error| {
             let path = self.options.directory.join(&name);
             Error::refused(Code::Io, format!("{}: {error}", path.display()))
         })?;
         let disk = Disk {
             root: self,
-            folder,
+            folder: RwLock::new(Arc::new(folder)),
+            name,
             written: AtomicU64::new(0),
             writing: AtomicU64::new(0),
             counting: AtomicBool::new(false),
@@ -145,6 +144,14 @@ impl Root {
         };
         disk.trim();
         Ok(disk)
+    }
+
+    /// Opens the folder of a volume, and makes it if it is missing.
+    fn folder(&self, name: &str) -> Result<OwnedFd, Errno> {
+        match fs::mkdirat(&self.directory, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => open_folder(&self.directory, name),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -162,7 +169,8 @@ impl Disk {
     /// has so many. They are not verified. Blocks.
     pub fn read(&self, name: Name, ranges: &[(u32, u32)]) -> Vec<Option<Bytes>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = fs::openat(&self.folder, file_name(name), flags, Mode::empty());
+        let folder = self.folder.read().clone();
+        let opened = fs::openat(folder, file_name(name), flags, Mode::empty());
         let Ok(file) = opened else { return vec![None; ranges.len()] };
         let one = |&(offset, len): &(u32, u32)| {
             let mut bytes = vec![0; len as usize];
@@ -208,8 +216,14 @@ impl Disk {
 
     /// Writes announced bytes of an object to their place in its file. Blocks.
     pub fn write(&self, name: Name, offset: u64, bytes: &[u8]) {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = fs::openat(&self.folder, file_name(name), flags, Mode::RUSR | Mode::WUSR);
+        let mut opened = self.make(name);
+        if matches!(opened, Err(Errno::NOENT))
+            && let Ok(folder) = self.root.folder(&self.name)
+        {
+            // Somebody has removed it.
+            *self.folder.write() = Arc::new(folder);
+            opened = self.make(name);
+        }
         let done = opened.and_then(|file| write_all(&file, bytes, offset));
         self.writing.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
         if let Err(error) = done {
@@ -225,11 +239,18 @@ impl Disk {
         }
     }
 
+    fn make(&self, name: Name) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = self.folder.read().clone();
+        fs::openat(folder, file_name(name), flags, Mode::RUSR | Mode::WUSR)
+    }
+
     /// Removes the file of an object that was deleted.
     pub fn remove(&self, name: Name) {
         self.noted.lock().remove(&name);
         // It may not be there; else it is the file that was used longest ago, before long.
-        let _ = fs::unlinkat(&self.folder, file_name(name), AtFlags::empty());
+        let folder = self.folder.read().clone();
+        let _ = fs::unlinkat(folder, file_name(name), AtFlags::empty());
     }
 
     /// Bytes between two counts of the files.

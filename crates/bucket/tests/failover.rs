@@ -222,18 +222,21 @@ impl History {
             let cell = self.random.below(CELLS);
             if self.random.chance(15) {
                 let len = 1 + self.random.below(CELLS - cell);
+                self.may_be_seen(owner, cell..cell + len, 0);
                 if owner.device.discard(cell * CELL, len * CELL).is_err() {
                     return false;
                 }
                 // Discarded alone, a range may read as old bytes after a crash: written, it may
                 // not.
                 for cell in cell..cell + len {
+                    self.may_be_seen(owner, cell..cell + 1, 0);
                     if self.write(owner, cell, 0).is_err() {
                         return false;
                     }
                 }
             } else {
                 self.writes += 1;
+                self.may_be_seen(owner, cell..cell + 1, self.writes);
                 if self.write(owner, cell, self.writes).is_err() {
                     return false;
                 }
@@ -259,6 +262,13 @@ impl History {
                 false
             }
         }
+    }
+
+    /// With many bytes waiting, a write is a flush too: the state after it may be found.
+    fn may_be_seen(&mut self, owner: &Owner, range: std::ops::Range<u64>, write: u64) {
+        let mut cells = owner.cells.clone();
+        range.for_each(|cell| cells[cell as usize] = write);
+        self.perhaps.push(cells);
     }
 
     fn write(&self, owner: &mut Owner, cell: u64, write: u64) -> shoal_base::Result<()> {

@@ -189,13 +189,14 @@ fn top_shows_who_does_what() {
     end(&scratch);
 }
 
-/// Lines of a trace of `work` on a mount: the tracer is there before, and ends after it.
+/// Lines of a trace of `work` on a mount: the tracer is there before, and ends after it. What
+/// earlier ones have left would say so too early.
 fn trace(scratch: &Scratch, options: &str, work: &str) -> String {
     let line = format!(
-        "shoal trace m {options} > t.out 2> t.err & tracer=$!; \
+        "rm -f t.*; shoal trace m {options} > t.out 2> t.err & tracer=$!; \
          for n in $(seq 600); do grep -qs shoal_trace t.* && break; sleep 0.05; done; \
          ({work}); \
-         for n in $(seq 600); do touch m/last; grep -qs /last t.* && break; sleep 0.05; done; \
+         for n in $(seq 600); do touch m/last$n; grep -qs /last t.* && break; sleep 0.05; done; \
          kill -INT $tracer; wait $tracer; cat t.out"
     );
     scratch.shell(&line).ok()

@@ -125,8 +125,8 @@ STANDBY:
 CACHE ON DISK:
   With disk_cache=DIR a mount of a volume in a bucket keeps what it has read of the bucket, or
   written to it, in files in DIR, which should be on a fast local disk. They outlive the mount, and
-  the next one begins with them. Every piece is verified by its checksum when it is used: one that is
-  damaged is read from the bucket again, so that a crash, or somebody who removes files, does no
+  the next one begins with them. Every piece is verified by its checksum when it is used: one that
+  is damaged is read from the bucket again, so that a crash, or somebody who removes files, does no
   harm. Several mounts and commands may use one DIR, of several volumes too. The files used longest
   ago are removed when there are more than disk_cache_size bytes, or when less than a sixteenth of
   DIR's filesystem is free. DIR must belong to the user who mounts, and nobody else may be able to
