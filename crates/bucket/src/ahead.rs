@@ -17,7 +17,7 @@ const NEAR: u64 = 64;
 /// Growth of what is fetched, with each miss.
 const GROWTH: u64 = 4;
 
-/// Where pieces were missed.
+/// Misses, by region.
 #[derive(Default)]
 pub(crate) struct Ahead(Mutex<Misses>);
 

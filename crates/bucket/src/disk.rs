@@ -4,7 +4,7 @@
 //! Each object has a file, in which its bytes are at their own offsets; what was never read is a
 //! hole. Whether a piece is in the file is told by its checksum, which the map has. A hole, a write
 //! that a crash cut off, a flipped bit are the same: the piece is not there, and is fetched. So
-//! there is no index to keep, nothing is flushed, and several processes may use a directory at once.
+//! there is no index to keep, nothing is flushed, and several processes may use a directory.
 //!
 //! ```text
 //! DIRECTORY/                      of this user alone: the checksum is no protection from an enemy

@@ -117,7 +117,7 @@ pub(crate) struct Contents {
     pub map: Map,
     pub staging: Staging,
     pub pending: Vec<Pending>,
-    /// What the data objects in it hold.
+    /// Pieces and bytes of the data objects in it.
     pub waiting: Waiting,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Access {
     pub ahead_slots: Arc<Semaphore>,
 }
 
-/// What an opening needs before it knows the volume.
+/// Means of an opening that does not know the volume yet.
 pub(crate) struct Means {
     runtime: Runtime,
     pub store: Store,
