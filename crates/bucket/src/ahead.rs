@@ -1,9 +1,9 @@
 //! Reading ahead: how much around a piece that is not in memory is fetched with it.
 //!
-//! A volume keeps what is alike in one segment: inodes, entries of directories, contents of files.
-//! Whoever lists a tree misses one piece after another in few segments, in no order; whoever looks
-//! at single files of a large volume misses hardly two in the same one. So a miss shortly after
-//! another one in its region fetches four times as much as that one, until it fetches all of it.
+//! A segment holds one kind of data: inodes, directory entries, or file contents. A listing of a
+//! tree misses one piece after another in few segments, in no order; lookups of single files in a
+//! large volume rarely miss twice in the same one. So a miss shortly after another one in its region
+//! fetches four times as much as that one, until it fetches all of it.
 
 use parking_lot::Mutex;
 use shoal_format::bucket::FRAME;

@@ -187,7 +187,7 @@ pub(crate) struct Access {
     pub ahead_slots: Arc<Semaphore>,
 }
 
-/// Means of an opening that does not know the volume yet.
+/// Runtime, store and cache directory of an opening that has not read the volume's id yet.
 pub(crate) struct Means {
     runtime: Runtime,
     pub store: Store,
