@@ -2,8 +2,8 @@
 //!
 //! A segment holds one kind of data: inodes, directory entries, or file contents. A listing of a
 //! tree misses one piece after another in few segments, in no order; lookups of single files in a
-//! large volume rarely miss twice in the same one. So a miss shortly after another one in its region
-//! fetches four times as much as that one, until it fetches all of it.
+//! large volume rarely miss twice in the same one. So a miss shortly after another one in its
+//! region fetches four times as much as that one, until it fetches all of it.
 
 use parking_lot::Mutex;
 use shoal_format::bucket::FRAME;
