@@ -290,7 +290,7 @@ fn read(input: &mut dyn Read, raw: &mut [u8]) -> Result<()> {
 }
 
 /// Writes bytes; to a new file without the zeros.
-fn put(device: &dyn Device, bytes: &[u8], at: u64, is_sparse: bool) -> Result<()> {
+pub(crate) fn put(device: &dyn Device, bytes: &[u8], at: u64, is_sparse: bool) -> Result<()> {
     if !is_sparse {
         return device.write_at(bytes, at);
     }
@@ -326,11 +326,17 @@ fn publish(device: &dyn Device, head: &Head, mut first: Vec<u8>) -> Result<()> {
     }
     device.write_at(&first, 0)?;
     device.flush()?;
+    own_superblocks(device, &sb)
+}
+
+/// Writes the superblocks of a copy of the volume with this one, which make it a volume, under an
+/// incarnation of its own.
+pub(crate) fn own_superblocks(device: &dyn Device, sb: &Superblock) -> Result<()> {
     // One that no original reaches: each opening is an incarnation.
     let incarnation = sb.incarnation.wrapping_add(u32::from_le_bytes(random()?) | 1 << 24);
     for step in 1..=COPIES.len() as u64 {
         let sequence = sb.sequence + step;
-        let copy = Superblock { sequence, incarnation, ..sb };
+        let copy = Superblock { sequence, incarnation, ..*sb };
         device.write_at(&copy.encode(), COPIES[(sequence % COPIES.len() as u64) as usize])?;
     }
     device.flush()

@@ -86,6 +86,7 @@ impl Volume {
         report.written = true;
         let volume = Volume::checked(state);
         volume.changes().forget_marks()?;
+        volume.forget_copies()?;
         volume.finish_repair(passed.later, &mut report)?;
         report.seconds += start.elapsed().as_secs_f64();
         let after = volume.check_showing("checking again:", progress)?;

@@ -3,8 +3,8 @@
 
 use crate::declare::Table;
 use crate::{
-    Geometry, Ptr, attr, batch, bucket, checkpoint, claim, dirent, extent, inode, intent, node,
-    orphan, root, superblock, usage,
+    Geometry, Ptr, attr, batch, bucket, checkpoint, claim, copy_mark, dirent, extent, inode,
+    intent, node, orphan, root, superblock, usage,
 };
 
 /// All tables, from the outermost structure inwards.
@@ -12,6 +12,7 @@ pub const TABLES: &[Table] = &[
     superblock::Superblock::TABLE,
     Geometry::TABLE,
     claim::OwnerClaim::TABLE,
+    copy_mark::CopyMark::TABLE,
     Ptr::TABLE,
     checkpoint::Checkpoint::TABLE,
     usage::RootHead::TABLE,
@@ -49,8 +50,14 @@ pub const TABLES: &[Table] = &[
 const _: () = {
     use shoal_base::limits::{SECTOR, SEGMENT_SIZE_MIN};
     let [first, second] = superblock::COPIES;
-    let places =
-        [(first, superblock::BLOCK), (second, superblock::BLOCK), (claim::ADDR, claim::SIZE)];
+    let [first_mark, second_mark] = copy_mark::COPIES;
+    let places = [
+        (first, superblock::BLOCK),
+        (second, superblock::BLOCK),
+        (claim::ADDR, claim::SIZE),
+        (first_mark, copy_mark::SIZE),
+        (second_mark, copy_mark::SIZE),
+    ];
     let (mut n, mut end) = (0, 0);
     while n < places.len() {
         let (at, len) = places[n];

@@ -7,6 +7,7 @@
 //! | --- | --- | --- |
 //! | superblock, two copies, with the label | [`superblock`], [`label`] | byte 0 and byte 65,536 of segment 0 |
 //! | owner claim, while the volume is open | [`claim`] | byte 524,288 of segment 0 |
+//! | mark of an unfinished copy | [`copy_mark`] | byte 655,360 and byte 720,896 of segment 0 |
 //! | checkpoint | [`checkpoint`] | pointer in the superblock |
 //! | pages of the root table (one record per subvolume) | [`root`] | pointers in the checkpoint |
 //! | segment usage: root, index pages, pages | [`usage`] | pointer to the root in the checkpoint |
@@ -51,6 +52,7 @@ pub mod usage;
 pub mod attr;
 pub mod checkpoint;
 pub mod claim;
+pub mod copy_mark;
 
 pub mod intent;
 pub mod quota;

@@ -3,7 +3,7 @@
 
 use crate::salvage::{LostNode, NodePlace, child};
 use crate::tree::Tree;
-use shoal_base::Result;
+use shoal_base::{Epoch, Result};
 use shoal_format::Ptr;
 use shoal_format::node::Key;
 
@@ -28,17 +28,29 @@ impl Tree {
         from: Key,
         visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
     ) -> Result<Option<Key>> {
-        if root.is_null() {
+        self.read_image_since(root, (from, 0), visit)
+    }
+
+    /// As [`Tree::read_image`], but only nodes that were written in epoch `since` or later, and the
+    /// entries of such leaves. No node is younger than the one that points to it, so the others are
+    /// skipped with all that is below them.
+    pub fn read_image_since(
+        &self,
+        root: Ptr,
+        (from, since): (Key, Epoch),
+        visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
+    ) -> Result<Option<Key>> {
+        if root.is_null() || root.birth < since {
             return Ok(None);
         }
         let top = NodePlace { ptr: root, level: None, low: Key::MIN, high: Key::MAX };
-        self.read_below(&top, from, visit)
+        self.read_below(&top, (from, since), visit)
     }
 
     fn read_below(
         &self,
         at: &NodePlace,
-        from: Key,
+        (from, since): (Key, Epoch),
         visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
     ) -> Result<Option<Key>> {
         let node = match self.read_node(at.ptr, at.level).and_then(|node| self.fits(node, at)) {
@@ -62,13 +74,17 @@ impl Tree {
             if skipped {
                 continue;
             }
+            let below = (node.level() > 0).then(|| child(&node, i, at));
+            if below.as_ref().is_some_and(|below| below.ptr.birth < since) {
+                continue;
+            }
             if !more {
                 stopped = Some(node.key(i).max(from));
                 break;
             }
-            match node.level() {
-                0 => more = visit(Met::Entry(node.key(i), node.value(i)))?,
-                _ => stopped = self.read_below(&child(&node, i, at), from, visit)?,
+            match below {
+                None => more = visit(Met::Entry(node.key(i), node.value(i)))?,
+                Some(below) => stopped = self.read_below(&below, (from, since), visit)?,
             }
             if stopped.is_some() {
                 break;
