@@ -9,6 +9,7 @@ use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed, Piece
 use shoal_format::bytes::{Reader, u64_at};
 use shoal_format::checkpoint::{self as checkpoints, Checkpoint};
 use shoal_format::claim::{self as claims, ClaimBlock, OwnerClaim};
+use shoal_format::copy_mark::{self as marks, CopyMark};
 use shoal_format::dirent::{Dirent, name_hash};
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::item::Item;
@@ -255,6 +256,16 @@ pub fn orphan(data: &[u8]) {
         let (shard, list) = &inodes;
         let again = orphans::decode(&orphans::encode(volume, *shard, list), ADDR, volume).ok();
         assert_eq!(again, Some(inodes));
+    }
+}
+
+/// The mark of an unfinished copy.
+pub fn copy_mark(data: &[u8]) {
+    let head = [&marks::MAGIC[..], &marks::VERSION.to_le_bytes()].concat();
+    for raw in [data, &sealed(data, marks::SIZE, &head)] {
+        let Some(mark) = CopyMark::decode(raw) else { continue };
+        assert_eq!(CopyMark::decode(&mark.encode()), Some(mark));
+        assert!(marks::COPIES.contains(&mark.addr()));
     }
 }
 

@@ -47,6 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("bucket_manifest", decoders::bucket_manifest),
     ("orphan", decoders::orphan),
     ("claim", decoders::claim),
+    ("copy_mark", decoders::copy_mark),
     ("extent", decoders::extent),
     ("dirent", decoders::dirent),
     ("tree_change", decoders::tree_change),

@@ -7,6 +7,7 @@ use shoal_format::bucket::Name;
 use shoal_format::bucket::manifest::{self, Body, ManifestHeader, ManifestKind, ObjectEntry};
 use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed};
 use shoal_format::claim::OwnerClaim;
+use shoal_format::copy_mark::CopyMark;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
@@ -189,6 +190,10 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
     put("claim", "one", &claim.encode()[..200])?;
+    let geometry = Geometry { segment_size: 1 << 22, segments: 64, inode_size: 512 };
+    let (volume, stamp) = ([1; 16], [2; 16]);
+    let mark = CopyMark { done: 7, volume, stamp, epoch: 9, geometry, sequence: 3 };
+    put("copy_mark", "one", &mark.encode()[..80])?;
     put("orphan_list", "two", &orphan::encode_list(7, &[PTR, PTR]))?;
     put("orphan", "three", &orphan::encode(7, 0, &[Ino(3), Ino(4), Ino(5)])[..64])?;
 

@@ -8,6 +8,7 @@ mod acl;
 mod attributes;
 mod change;
 mod changes;
+mod copy;
 mod dump;
 mod files;
 mod grow;
@@ -33,6 +34,7 @@ pub use attributes::{
 };
 pub use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub use changes::{ChangesArgs, Keep, WatchArgs};
+pub use copy::CopyArgs;
 pub use dump::{DumpArgs, RestoreArgs};
 pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use grow::GrowArgs;
@@ -146,6 +148,7 @@ pub enum Command {
     Label(LabelArgs),
     Grow(GrowArgs),
     Shrink(ShrinkArgs),
+    Copy(CopyArgs),
     Dump(DumpArgs),
     Restore(RestoreArgs),
     Stats(StatsArgs),

@@ -45,4 +45,5 @@ pub mod top;
 pub mod trace;
 pub mod trim;
 pub mod usage;
+pub mod volume_copy;
 pub mod xattr;

@@ -113,6 +113,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Info(args) => commands::info::run(args),
         Command::Grow(args) => commands::grow::run(args),
         Command::Shrink(args) => commands::shrink::run(args),
+        Command::Copy(args) => commands::volume_copy::run(args),
         Command::Dump(args) => commands::dump::run(args),
         Command::Restore(args) => commands::dump::restore(args),
         Command::Label(args) => commands::label::run(args),

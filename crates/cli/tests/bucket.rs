@@ -64,6 +64,48 @@ fn what_is_no_volume_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_volume_is_copied_to_a_bucket_and_back_by_what_has_changed() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = &format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", "v", "--size", "64M"]).ok();
+    scratch.write("large", common::noise(1, 9_000_000));
+    scratch.shoal(["cp", "large", "v:/large"]).ok();
+    let copied = |from: &str, to: &str, kind: &str| {
+        let json = scratch.shoal(["copy", "--json", from, to]).ok();
+        assert!(json.contains(&format!("\"kind\":\"{kind}\"")), "{json}");
+        let bytes = json.split("\"bytes\":").nth(1).and_then(|rest| rest.split(',').next());
+        bytes.and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number")
+    };
+    assert!(copied("v", url, "whole") > 9_000_000);
+    assert_eq!(copied("v", url, "same"), 0);
+    scratch.shoal(["fsck", url]).ok();
+    scratch.write("small", "new\n");
+    scratch.shoal(["cp", "small", "v:/small"]).ok();
+    assert!(copied("v", url, "increment") < 1_000_000);
+    assert_eq!(scratch.shoal(["cat", &format!("{url}:/small")]).ok(), "new\n");
+    // That has opened it for reading only. To another place, and on from there.
+    copied(url, "w", "whole");
+    scratch.shoal(["mv", "w:/small", "w:/renamed"]).ok();
+    assert!(copied("w", url, "increment") < 1_000_000);
+    assert!(copied(url, "v", "increment") < 1_000_000);
+    scratch.shoal(["fsck", "v"]).ok();
+    assert_eq!(scratch.shoal(["cat", "v:/renamed"]).ok(), "new\n");
+    scratch.shell("shoal cat v:/large | cmp - large").ok();
+    // Changed on both sides.
+    scratch.shoal(["mkdir", "v:/here"]).ok();
+    scratch.shoal(["mkdir", "w:/there"]).ok();
+    scratch.shoal(["copy", "v", "w"]).fails(2, &["w: has been changed", "--force"]);
+    scratch.shoal(["copy", "--force", "v", "w"]).ok();
+    scratch.shoal(["stat", "w:/here"]).ok();
+    scratch.shoal(["mkfs", "other", "--size", "64M"]).ok();
+    scratch.shoal(["copy", "v", "other"]).fails(2, &["other: holds another volume", "--force"]);
+    scratch.shoal(["copy", "v", "./v"]).fails(2, &["the volume to be copied itself"]);
+    scratch.shoal(["copy", "v", "large"]).fails(2, &["holds data", "--force"]);
+    scratch.shoal(["copy", "missing", "w"]).fails(2, &["missing", "no such file"]);
+}
+
+#[test]
 fn a_cache_on_disk_serves_the_next_mount_and_commands() {
     let Some(scratch) = Scratch::to_mount() else { return };
     std::fs::create_dir(scratch.path("bucket")).expect("a new directory");

@@ -9,6 +9,7 @@ use shoal_format::bucket::{manifest, object};
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
+use shoal_format::copy_mark::CopyMark;
 use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, decode_block, encode_block, stamp_block};
@@ -27,6 +28,7 @@ fn decode_all(raw: &[u8]) {
     let _ = Checkpoint::decode(raw, Addr(0), 7);
     let _ = orphan::decode(raw, Addr(0), 7);
     let _ = OwnerClaim::decode(raw);
+    let _ = CopyMark::decode(raw);
     for codec in Codec::ALL {
         let len = raw.len() as u32;
         for logical in [len, len * 2, 5000] {

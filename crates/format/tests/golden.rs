@@ -17,6 +17,7 @@ use shoal_format::bucket::object::{self, ObjectHeader, ObjectKind, Packed, Piece
 use shoal_format::bytes::Reader;
 use shoal_format::checkpoint::Checkpoint;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
+use shoal_format::copy_mark::CopyMark;
 use shoal_format::declare::{Field, U24, U48};
 use shoal_format::dirent::{Dirent, DirentHeader};
 use shoal_format::extent::{DataHeader, Extent};
@@ -176,6 +177,17 @@ fn claim() -> OwnerClaim {
     }
 }
 
+fn copy_mark() -> CopyMark {
+    CopyMark {
+        done: 0x11,
+        volume: [0x22; 16],
+        stamp: [0x33; 16],
+        epoch: 0x44,
+        geometry: Geometry { segment_size: 1 << 22, segments: 1234, inode_size: 512 },
+        sequence: 0x55,
+    }
+}
+
 fn checkpoint() -> Checkpoint {
     Checkpoint {
         floor: 0x11,
@@ -265,6 +277,8 @@ fn outer(golden: &mut Golden) {
         _ => None,
     };
     golden.value("owner-claim", &claim, &claim.to_text(), &claim.encode(), back);
+    let mark = copy_mark();
+    golden.value("copy-mark", &mark, &mark.fields_text(), &mark.encode(), CopyMark::decode);
     golden.layout("pointer", &ptr(1));
     let cp = checkpoint();
     let back = |raw: &[u8]| Checkpoint::decode(raw, Addr(0), VOLUME).ok();
