@@ -172,6 +172,14 @@ fn look(device: &Arc<dyn Device>, options: &OpenOptions, progress: Progress<'_>)
         Ok(checked) => checked,
         Err(error) => {
             if has_no_superblock(&**device)? {
+                if shoal_txn::unfinished_copy(&**device)?.is_some() && !options.force {
+                    let message = format!(
+                        "{}: is an unfinished copy of a volume: give the same 'shoal copy' again, \
+                         or, if its source is lost, repair what is there by --force",
+                        device.describe()
+                    );
+                    return Err(Error::refused(Code::Invalid, message));
+                }
                 let mut show = |done, total| progress("looking for a superblock", done, total);
                 backups = shoal_txn::find_superblocks(&**device, &mut show)?;
             }

@@ -75,7 +75,7 @@ pub use orphans::{OrphanSlot, Orphans};
 pub use prefetch::ReadAhead;
 pub use promises::Promises;
 pub use quiesce::Quiesce;
-pub use read::{read_checkpoint, read_object, read_superblock, superblock_copies};
+pub use read::{read_checkpoint, read_object, read_superblock, superblock_copies, unfinished_copy};
 pub use record::RecordKind;
 pub use recover::Recovered;
 pub use removed::{CHUNK_MAX, CHUNKS, RemovedChunk, RemovedHeader, RemovedName, RemovedNames};

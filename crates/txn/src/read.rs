@@ -4,6 +4,7 @@
 use shoal_base::{Code, Error, Result};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
+use shoal_format::copy_mark::{self, CopyMark};
 use shoal_format::root::{PagePtr, RootPage};
 use shoal_format::superblock::{self, COPIES, Superblock};
 use shoal_format::{Geometry, Ptr};
@@ -72,6 +73,12 @@ pub fn read_superblock(device: &dyn Device) -> Result<Superblock> {
                 Error::corrupt(it.object, it.addr, rule)
             }
             Some(e) => e,
+            None if unfinished_copy(device)?.is_some() => {
+                let message = format!(
+                    "{name} is an unfinished copy of a volume: give the same 'shoal copy' again"
+                );
+                Error::refused(Code::Invalid, message)
+            }
             None => {
                 let message = format!(
                     "{name} is not a Shoal volume; make one with 'shoal mkfs', or, if it was one, \
@@ -89,6 +96,24 @@ pub fn read_superblock(device: &dyn Device) -> Result<Superblock> {
         return Err(Error::refused(Code::Invalid, message));
     }
     Ok(sb)
+}
+
+/// Reads the mark of an unfinished copy. It counts only where there is no superblock.
+pub fn unfinished_copy(device: &dyn Device) -> Result<Option<CopyMark>> {
+    let mut newest: Option<CopyMark> = None;
+    for addr in copy_mark::COPIES {
+        let mut raw = [0; copy_mark::SIZE];
+        if device.capacity() < addr + raw.len() as u64 {
+            continue;
+        }
+        match device.read_at(&mut raw, addr) {
+            Err(error) if error.is_damage() => continue,
+            read => read?,
+        }
+        let mark = CopyMark::decode(&raw).filter(|mark| mark.addr() == addr);
+        newest = newest.into_iter().chain(mark).max_by_key(|mark| mark.sequence);
+    }
+    Ok(newest)
 }
 
 /// Reads the checkpoint that a superblock points to.

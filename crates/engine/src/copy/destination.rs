@@ -58,17 +58,7 @@ fn look(place: &dyn Place) -> Result<Found> {
         Err(error) if has_magic(&*device)? => return Err(error),
         Err(_) => {}
     }
-    let mut newest: Option<CopyMark> = None;
-    for addr in MARKS {
-        let mut raw = [0; MARK_SIZE];
-        if device.capacity() < addr + MARK_SIZE as u64 {
-            continue;
-        }
-        device.read_at(&mut raw, addr)?;
-        let mark = CopyMark::decode(&raw).filter(|mark| mark.addr() == addr);
-        newest = newest.into_iter().chain(mark).max_by_key(|mark| mark.sequence);
-    }
-    Ok(newest.map_or(Found::Other, Found::Unfinished))
+    Ok(shoal_txn::unfinished_copy(&*device)?.map_or(Found::Other, Found::Unfinished))
 }
 
 fn has_magic(device: &dyn Device) -> Result<bool> {

@@ -231,13 +231,14 @@ fn fill(
     let Some(device) = device else { return Ok(copied) };
     let device = &**device;
 
-    let mut sequence = *sequence;
-    destination::clear_superblocks(device)?;
-    destination::note(device, source, base, &mut sequence)?;
+    // First: a source that is damaged there must not cost the copy that there is.
     let young = match base.epoch == source.epoch {
         true => young::Blocks::default(),
         false => young::find(source, base.epoch + 1)?,
     };
+    let mut sequence = *sequence;
+    destination::clear_superblocks(device)?;
+    destination::note(device, source, base, &mut sequence)?;
     if *free {
         discard(device, &used, &geometry)?;
     }
