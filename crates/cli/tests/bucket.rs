@@ -98,6 +98,8 @@ fn a_volume_is_copied_to_a_bucket_and_back_by_what_has_changed() {
     scratch.shoal(["copy", "v", "w"]).fails(2, &["w: has been changed", "--force"]);
     scratch.shoal(["copy", "--force", "v", "w"]).ok();
     scratch.shoal(["stat", "w:/here"]).ok();
+    let json = scratch.shoal(["copy", "--force", "--json", "v", "w"]).ok();
+    assert!(json.contains("\"kind\":\"whole\""), "{json}");
     scratch.shoal(["mkfs", "other", "--size", "64M"]).ok();
     scratch.shoal(["copy", "v", "other"]).fails(2, &["other: holds another volume", "--force"]);
     scratch.shoal(["copy", "v", "./v"]).fails(2, &["the volume to be copied itself"]);

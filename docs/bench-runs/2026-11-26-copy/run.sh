@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A volume of a million files is copied, and brought up to date after 10,000 of them, everywhere in
-# the tree, have been written: by shoal copy, and by what else does it. Everything is in memory.
+# A volume of two million files, a million by each thread, is copied, and brought up to date after
+# 20,000 of them, everywhere in the tree, have been written: by shoal copy, and by what else does it.
+# Everything is in memory.
 #
 #   run.sh SHOAL KERNEL_FS     needs root, /dev/fuse, btrfs-progs, rsync, python3, 16 GiB of memory
 #
@@ -54,7 +55,7 @@ btrfs subvolume create old/src >/dev/null
 btrfs subvolume snapshot -r old/src old/s0 >/dev/null
 timed "btrfs whole send-receive" "btrfs send -q old/s0 | btrfs receive -q new && sync -f new"
 
-echo "# 10,000 of a million files changed"
+echo "# 20,000 of two million files changed"
 for round in 1 2 3 4 5; do
   "$shoal" mount v m
   change "$work/m" "$round"

@@ -20,9 +20,9 @@ WHAT IS COPIED:
 
 WHILE IT RUNS:
   Neither volume may be mounted. SOURCE is opened and closed first, to note in it that it was
-  copied; one that cannot be written is copied as a whole each time. From the first change of DEST
-  until the end, DEST is no volume, and cannot be mounted: who must have a backup at any moment
-  keeps two, and writes them in turn.
+  copied; one that cannot be written is copied as a whole each time, by --force. From the first
+  change of DEST until the end, DEST is no volume, and cannot be mounted: who must have a backup at
+  any moment keeps two, and writes them in turn.
 
 EXIT STATUS:
   0   DEST is the same volume as SOURCE, and durable.
@@ -46,7 +46,7 @@ pub struct CopyArgs {
     /// File, block device or place in a bucket that becomes the same volume
     #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
     pub destination: PathBuf,
-    /// Overwrite whatever is in DEST
+    /// Copy everything, whatever is in DEST
     #[arg(long)]
     pub force: bool,
     /// Print one JSON object instead: kind, bytes, used, stamped

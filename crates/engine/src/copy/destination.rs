@@ -88,6 +88,8 @@ impl Destination {
             found => found?,
         };
         match found {
+            // It may be damaged, and the one who gives the command knows it.
+            Found::Volume(..) if force => Destination::whole(place, source, force),
             Found::Volume(sb, device) => match state_of(&sb, device, source, options)? {
                 State::At(stamp) if Some(stamp) == source.stamp() => {
                     Ok(Destination::of(None, CopyKind::Same, Base::whole(source)))
@@ -98,7 +100,6 @@ impl Destination {
                     let device = place.reopen(size)?;
                     Ok(Destination::of(Some(device), CopyKind::Increment, base))
                 }
-                State::Unknown(_) if force => Destination::whole(place, source, true),
                 State::Unknown(why) => {
                     let message = format!("{}: {why}; --force copies everything", place.name());
                     Err(Error::refused(Code::Exists, message))
