@@ -79,7 +79,7 @@ pub use attributes::Attributes;
 pub use bulk::Bulk;
 pub use changes::{ChangeReader, Changes};
 pub use check::{ScrubAt, ScrubReport};
-pub use copy::{Copied, CopyKind, copy, copy_on};
+pub use copy::{Copied, CopyKind, copy_volume, copy_volume_on};
 pub use directories::Directories;
 pub use dump::{Moved, dump, restore};
 pub use files::Files;

@@ -1,7 +1,9 @@
 //! A volume that is copied while it changes from copy to copy: see `runner/copies.rs`.
 //! `SHOAL_COPIES_SEEDS=FROM-TO` runs other seeds.
 
-use shoal::raw::{Caller, Copied, CopyKind, Error, Ino, OpenOptions, Volume, copy_on, mkfs_on};
+use shoal::raw::{
+    Caller, Copied, CopyKind, Error, Ino, OpenOptions, Volume, copy_volume_on, mkfs_on,
+};
 use shoal_device::Device;
 use shoal_sim::device::{EIO, Fault, FaultyDevice, Kind};
 use shoal_sim::recovery::recover;
@@ -58,7 +60,7 @@ fn copied(
     to: &Arc<FaultyDevice>,
     options: &OpenOptions,
 ) -> Result<Copied, Error> {
-    copy_on(&dynamic(source), &dynamic(to), false, options, &mut |_, _| {})
+    copy_volume_on(&dynamic(source), &dynamic(to), false, options, &mut |_, _| {})
 }
 
 #[test]

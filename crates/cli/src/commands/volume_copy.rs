@@ -28,7 +28,7 @@ pub fn run(args: &CopyArgs) -> Result<u8> {
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("copying", done, all);
     let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
-    let copied = shoal::raw::copy(source, destination, args.force, &options, &mut moved);
+    let copied = shoal::raw::copy_volume(source, destination, args.force, &options, &mut moved);
     progress.finish();
     let copied = copied.map_err(|error| failed(destination, &error))?;
     let mut out = Out::new();

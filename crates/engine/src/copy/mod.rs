@@ -167,7 +167,7 @@ fn is_for_readers_only(error: &Error) -> bool {
 /// Those of [`Volume::open`]: above all, neither may be in use; `Exists` for a destination with
 /// another volume, or that was changed since it was copied, unless `force`, with which everything
 /// is copied; `NoSpace` for one that is too small; damage that is met in the source.
-pub fn copy(
+pub fn copy_volume(
     source: &Path,
     destination: &Path,
     force: bool,
@@ -182,8 +182,8 @@ pub fn copy(
     copy_between(&from, &to, force, options, moved)
 }
 
-/// As [`copy`], between devices that are open.
-pub fn copy_on(
+/// As [`copy_volume`], between devices that are open.
+pub fn copy_volume_on(
     source: &Arc<dyn Device>,
     destination: &Arc<dyn Device>,
     force: bool,

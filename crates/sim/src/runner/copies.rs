@@ -12,7 +12,7 @@ use crate::image::Image;
 use crate::recovery::recover;
 use crate::rng::Rng;
 use crate::workload::Workload;
-use shoal::raw::{Code, Copied, CopyKind, Error, OpenOptions, Volume, copy_on};
+use shoal::raw::{Code, Copied, CopyKind, Error, OpenOptions, Volume, copy_volume_on};
 use shoal_device::Device;
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Target {
     ) -> Result<Copied, Error> {
         let source = Arc::clone(source) as Arc<dyn Device>;
         let to = Arc::clone(to) as Arc<dyn Device>;
-        copy_on(&source, &to, force, &self.open, &mut |_, _| {})
+        copy_volume_on(&source, &to, force, &self.open, &mut |_, _| {})
     }
 
     /// One copy of a volume that shows `digest`, and what could have become of it.
