@@ -11,7 +11,7 @@ use shoal_format::copy_mark::{COPIES as MARKS, CopyMark, SIZE as MARK_SIZE};
 use shoal_format::superblock::{BLOCK, COPIES, MAGIC, Superblock};
 use std::sync::Arc;
 
-/// What a destination has of a volume.
+/// The part of a volume that a destination has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Base {
     /// Stamp of the state; zero for none.
@@ -36,7 +36,7 @@ pub(super) struct Destination {
     pub free: bool,
 }
 
-/// What is there.
+/// Contents of a destination.
 enum Found {
     /// Nothing, or nothing of a volume.
     Other,

@@ -20,7 +20,7 @@
 //! | destination | is written |
 //! | --- | --- |
 //! | has a state that the source remembers | what is younger |
-//! | has a mark (`shoal_format::copy_mark`) of an unfinished copy of such a state | what is younger in the segments done; the other segments |
+//! | has a mark of an unfinished copy of such a state | what is younger in the segments done; the others |
 //! | empty, or overwritten by force | the segments in use |
 //!
 //! *While it is written, the destination is no volume.* Its superblocks are zero before anything
@@ -29,8 +29,9 @@
 //!
 //! The copy continues under an incarnation of its own, for the reason given in `dump.rs`.
 //!
-//! Cost: reads and writes what is copied, with [`transfer::THREADS`] threads of [`transfer::PIECE`] bytes; a bit of
-//! memory for each 4096 bytes that an increment copies, for other parts of their segments too.
+//! Cost: reads and writes what is copied, in [`transfer::THREADS`] threads with
+//! [`transfer::PIECE`] bytes of memory each; a bit of memory for each 4096 bytes of the segments
+//! in which an increment copies anything.
 
 mod destination;
 mod place;
@@ -63,7 +64,7 @@ pub enum CopyKind {
     Whole,
     /// An unfinished copy was continued.
     Continued,
-    /// What had changed since the last copy was copied.
+    /// The changes since the last copy were copied.
     Increment,
     /// Nothing had changed.
     Same,
@@ -78,7 +79,7 @@ pub struct Copied {
     pub bytes: u64,
     /// Bytes of the segments in use in the source.
     pub used: u64,
-    /// Whether the next copy to this destination can be an increment.
+    /// Set if the next copy to this destination can be an increment.
     pub stamped: bool,
 }
 
@@ -140,7 +141,7 @@ impl Source {
         self.stamps.last().copied().filter(|stamp| stamp.epoch == self.epoch)
     }
 
-    /// Whether it went through the state of this stamp.
+    /// Returns whether it went through the state of this stamp.
     fn remembers(&self, stamp: &Stamp) -> bool {
         self.stamps.contains(stamp)
     }
@@ -282,6 +283,3 @@ fn discard(device: &dyn Device, used: &[u32], geometry: &shoal_format::Geometry)
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

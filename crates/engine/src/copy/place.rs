@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a volume is, or will be.
+/// A place where a volume is, or will be.
 pub(super) trait Place {
     /// Name for messages.
     fn name(&self) -> String;

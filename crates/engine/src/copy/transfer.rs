@@ -28,7 +28,7 @@ pub(super) enum Share {
     Blocks(Box<[u64]>),
 }
 
-/// What to copy of a segment.
+/// A segment of which something is to be copied.
 pub(super) struct Unit {
     pub segment: u32,
     pub share: Share,
