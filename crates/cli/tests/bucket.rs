@@ -104,7 +104,7 @@ fn a_volume_is_copied_to_a_bucket_and_back_by_what_has_changed() {
     scratch.shoal(["copy", "v", "other"]).fails(2, &["other: holds another volume", "--force"]);
     scratch.shoal(["copy", "v", "./v"]).fails(2, &["the volume to be copied itself"]);
     scratch.shoal(["copy", "v", "large"]).fails(2, &["holds data", "--force"]);
-    scratch.shoal(["copy", "missing", "w"]).fails(2, &["missing", "no such file"]);
+    scratch.shoal(["copy", "missing", "w"]).fails(2, &["missing does not exist"]);
 }
 
 #[test]

@@ -84,12 +84,11 @@ impl Destination {
     ) -> Result<Destination> {
         let size = source.superblock.geometry.bytes();
         let found = match look(place) {
-            Err(_) if force => Found::Other,
+            // It may be damaged, and the one who gives the command knows it.
+            Ok(Found::Volume(..)) | Err(_) if force => Found::Other,
             found => found?,
         };
         match found {
-            // It may be damaged, and the one who gives the command knows it.
-            Found::Volume(..) if force => Destination::whole(place, source, force),
             Found::Volume(sb, device) => match state_of(&sb, device, source, options)? {
                 State::At(stamp) if Some(stamp) == source.stamp() => {
                     Ok(Destination::of(None, CopyKind::Same, Base::whole(source)))
