@@ -1,6 +1,7 @@
 //! Options of all runs: which seeds, and how long.
 
 use clap::Args;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 /// Which seeds, and how long.
@@ -36,4 +37,15 @@ pub fn number(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     number.map_err(|e| e.to_string())
+}
+
+/// Returns the seeds of a test: those that an environment variable names, as FROM-TO, or
+/// `otherwise`.
+pub fn of_test(variable: &str, otherwise: RangeInclusive<u64>) -> RangeInclusive<u64> {
+    let Ok(text) = std::env::var(variable) else { return otherwise };
+    let range = text.split_once('-').map(|(from, to)| (from.parse(), to.parse()));
+    match range {
+        Some((Ok(from), Ok(to))) => from..=to,
+        _ => panic!("{variable} is FROM-TO, not {text}"),
+    }
 }

@@ -9,18 +9,13 @@ use shoal_sim::device::{EIO, Fault, FaultyDevice, Kind};
 use shoal_sim::recovery::recover;
 use shoal_sim::runner::Settings;
 use shoal_sim::runner::copies::{Copies, run_with_copies};
+use shoal_sim::seeds::of_test;
 use std::sync::Arc;
-
-fn seeds() -> std::ops::RangeInclusive<u64> {
-    let Ok(text) = std::env::var("SHOAL_COPIES_SEEDS") else { return 1..=20 };
-    let (from, to) = text.split_once('-').expect("SHOAL_COPIES_SEEDS is FROM-TO");
-    from.parse().expect("a number")..=to.parse().expect("a number")
-}
 
 #[test]
 fn a_destination_is_the_volume_of_one_copy_or_none_and_the_next_copy_completes_it() {
     let mut all = Copies::default();
-    for seed in seeds() {
+    for seed in of_test("SHOAL_COPIES_SEEDS", 1..=20) {
         all += run_with_copies(seed, 300).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     }
     println!("{all:?}");

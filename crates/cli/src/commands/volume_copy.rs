@@ -61,11 +61,12 @@ fn json(copied: &Copied) -> Object {
     object.put("used", copied.used).put("stamped", copied.stamped)
 }
 
-/// Returns the failure of a copy: 1 if it may have begun, with which the same command goes on.
+/// Returns the failure of a copy, with status 1 if it may have begun: the same command goes on.
+/// Damage is found before.
 fn failed(destination: &Path, error: &Error) -> Failure {
     let failure = Failure::volume(destination.display(), error);
-    let has_begun = matches!(error, Error::Device(_) | Error::Corrupt(_))
-        || matches!(error.code(), Code::NoSpace | Code::Io);
+    let has_begun = !matches!(error, Error::Corrupt(_))
+        && (matches!(error, Error::Device(_)) || matches!(error.code(), Code::NoSpace | Code::Io));
     match failure {
         Failure::Line { line, .. } if has_begun => {
             let line = format!("{line} (what was copied stays: the same command goes on)");

@@ -2,7 +2,7 @@
 
 use super::Source;
 use crate::objects::inline_extents;
-use shoal_base::{Epoch, Error, Ino, Result, limits};
+use shoal_base::{Addr, Epoch, Error, Ino, Result, limits};
 use shoal_format::Ptr;
 use shoal_format::attr::Attr;
 use shoal_format::checkpoint::{RootRecord, RootState};
@@ -67,7 +67,7 @@ pub(super) fn runs(bits: &[u64], gap: u64) -> Vec<Range<u64>> {
 pub(super) fn find(source: &Source, since: Epoch) -> Result<Blocks> {
     source.volume.state.store.checkpoints().with_newest(|image| {
         let mut finder = Finder { source, since, blocks: Blocks::default() };
-        finder.tables(image);
+        finder.tables(image)?;
         for page in 0..image.checkpoint.pages.len() {
             let geometry = &source.superblock.geometry;
             for root in image.read_roots(&*source.device, geometry, page)? {
@@ -87,31 +87,47 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn range(&mut self, range: Range<u64>) {
-        self.blocks.add(range, self.source.superblock.geometry.segment_size);
+    /// Adds bytes that something points to. A pointer with a valid checksum may be wrong too.
+    fn bytes(&mut self, addr: u64, len: u64) -> Result<()> {
+        let geometry = &self.source.superblock.geometry;
+        if !geometry.contains(Addr(addr), len) {
+            let rule = format!("a pointer to {len} bytes outside any segment: run shoal fsck");
+            return Err(Error::corrupt("volume to be copied", Some(addr), rule));
+        }
+        self.blocks.add(addr..addr + len, geometry.segment_size);
+        Ok(())
     }
 
-    fn object(&mut self, ptr: Ptr) {
-        if ptr.birth >= self.since {
-            self.range(ptr.addr.0..ptr.addr.0 + u64::from(ptr.len));
+    fn object(&mut self, ptr: Ptr) -> Result<()> {
+        match ptr.birth >= self.since {
+            true => self.bytes(ptr.addr.0, ptr.len.into()),
+            false => Ok(()),
         }
     }
 
     /// Adds a data object, with its header.
-    fn data(&mut self, extent: &Extent) {
+    fn data(&mut self, extent: &Extent) -> Result<()> {
         let ptr = extent.ptr;
-        if !extent.is_prealloc() && ptr.birth >= self.since {
-            self.range(ptr.addr.0 - HEADER as u64..ptr.addr.0 + u64::from(ptr.len));
+        if extent.is_prealloc() || ptr.birth < self.since {
+            return Ok(());
         }
+        self.bytes(ptr.addr.0.saturating_sub(HEADER as u64), HEADER as u64 + u64::from(ptr.len))
     }
 
     /// Adds the structures that exist once per volume, with the copies for a repair.
-    fn tables(&mut self, image: &Image) {
-        image.for_each_object(&mut |_, ptr| self.object(ptr));
+    fn tables(&mut self, image: &Image) -> Result<()> {
+        let mut added = Ok(());
+        image.for_each_object(&mut |_, ptr| {
+            if added.is_ok() {
+                added = self.object(ptr);
+            }
+        });
+        added?;
         let at = backup_superblock_at(image.at);
         let end =
             backup_copy_of(image.at).map_or(at + BLOCK, |copy| copy.addr.0 + u64::from(copy.len));
-        self.range(image.at.addr.0..end);
+        let start = image.at.addr.0;
+        self.bytes(start, end.saturating_sub(start))
     }
 
     fn root(&mut self, record: &RootRecord) -> Result<()> {
@@ -127,7 +143,7 @@ impl Finder<'_> {
         let (at, from) = (record.trees[id as usize], (Key::MIN, self.since));
         root.tree(id).read_image_since(at, from, &mut |met| {
             match met {
-                Met::Node(ptr) => self.object(ptr),
+                Met::Node(ptr) => self.object(ptr)?,
                 Met::Lost(lost) => return Err(lost.error),
                 Met::Entry(key, raw) => self.entry(record, id, key, raw)?,
             }
@@ -145,9 +161,9 @@ impl Finder<'_> {
             TreeId::Dirents => {}
             TreeId::Attrs => {
                 let attr = Attr::decode_whole(raw).ok_or_else(bad)?;
-                attr.value.extent().iter().for_each(|extent| self.data(extent));
+                attr.value.extent().iter().try_for_each(|extent| self.data(extent))?;
             }
-            TreeId::Extents => self.data(&Extent::decode_value(key.lo, raw).ok_or_else(bad)?),
+            TreeId::Extents => self.data(&Extent::decode_value(key.lo, raw).ok_or_else(bad)?)?,
             TreeId::Imap => {
                 let ptr = raw.get(..Ptr::SIZE).and_then(Ptr::of_value).ok_or_else(bad)?;
                 self.inodes(record, key.hi, ptr)?;
@@ -161,16 +177,16 @@ impl Finder<'_> {
         if ptr.birth < self.since {
             return Ok(());
         }
-        self.object(ptr);
+        self.object(ptr)?;
         let root = self.source.volume.state.store.root(Ino::new(record.id, 0))?;
         let inodes: Vec<Inode> = root.table.read_block(number, ptr)?;
         for (slot, inode) in inodes.iter().enumerate().filter(|(_, inode)| inode.core.in_use()) {
             if inode.core.data_form == Form::Extents {
                 let index = number * inodes.len() as u64 + slot as u64;
                 let extents = inline_extents(Ino::new(record.id, index), inode)?;
-                extents.iter().for_each(|extent| self.data(extent));
+                extents.iter().try_for_each(|extent| self.data(extent))?;
             }
-            remote_extents(&inode.attr).for_each(|extent| self.data(&extent));
+            remote_extents(&inode.attr).try_for_each(|extent| self.data(&extent))?;
         }
         Ok(())
     }
