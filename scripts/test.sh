@@ -16,13 +16,45 @@ if ((EUID == 0)) && [[ -c /dev/fuse ]]; then
 fi
 SHOAL_SKIPPED=$(mktemp)
 export SHOAL_SKIPPED
-trap 'rm -f "$SHOAL_SKIPPED"' EXIT
+trap 'rm -f "$SHOAL_SKIPPED" "$SHOAL_SKIPPED.row"' EXIT
 # Ends a binary with a test that waits forever; the harness names it after 60 seconds. The slowest
 # binary takes 100 s here.
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 declare -x "CARGO_TARGET_${host}_RUNNER=timeout --foreground --kill-after=10 600"
+
+# The names of the test programs of crates, as arguments of cargo test.
+programs() {
+  local file
+  for file in "$@"; do
+    file=$(basename "$file" .rs)
+    [[ $file == common ]] || echo "--test=$file"
+  done | sort -u
+}
+# Cargo runs one program after another, and the slowest test of most is alone for a while, or waits
+# for another process. So two rows of programs run beside each other: those that mount, which set the
+# kernel's one switch for rings, in one row, all others in the other. Its output comes when it ends.
+both_rows() {
+  local mounting others status=0
+  mounting=$(programs crates/{fuse,cli}/tests/* crates/sim/tests/{kill9*,linear_mount,soak}.rs)
+  others=$(programs crates/*/tests/* | grep -vxF -e "$mounting")
+  cargo test --workspace --no-run || return
+  # shellcheck disable=SC2086
+  cargo test --workspace --lib --bins $others >"$SHOAL_SKIPPED.row" 2>&1 &
+  local row=$!
+  # shellcheck disable=SC2086
+  cargo test --workspace $mounting || status=$?
+  wait "$row" || status=$?
+  cat "$SHOAL_SKIPPED.row"
+  ((status == 0)) || return "$status"
+  cargo test --workspace --doc
+}
+
 start=$SECONDS status=0
-cargo test --workspace "$@" || status=$?
+if (($#)); then
+  cargo test --workspace "$@" || status=$?
+else
+  both_rows || status=$?
+fi
 # A line for each reason, with its tests; some tests run twice, over /dev/fuse and through rings.
 sort -t $'\t' -k2 -k1,1 "$SHOAL_SKIPPED" | uniq | awk -F '\t' '
   { tests[$2] = tests[$2] (tests[$2] ? ", " : "") $1; count[$2]++ }

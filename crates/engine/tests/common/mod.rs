@@ -58,10 +58,10 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
 /// Copies a device.
 pub fn copy(device: &MemDevice) -> Arc<MemDevice> {
     let new = Arc::new(MemDevice::new(device.capacity()));
-    let mut piece = vec![0; 256 << 10];
+    let (mut piece, zeros) = (vec![0; 256 << 10], vec![0; 256 << 10]);
     for at in (0..device.capacity()).step_by(piece.len()) {
         device.read_at(&mut piece, at).unwrap();
-        if piece.iter().any(|b| *b != 0) {
+        if piece != zeros {
             new.write_at(&piece, at).unwrap();
         }
     }

@@ -12,8 +12,14 @@ pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
     cx.session.listings.is_listed(node);
-    let mut listing = Listing::new(room(request, arg.size));
-    cx.volume.directories().readdir(node, arg.offset, &mut |entry| listing.add(&entry))?;
+    let (mut listing, mut all) = (Listing::new(room(request, arg.size)), true);
+    cx.volume.directories().readdir(node, arg.offset, &mut |entry| {
+        all = listing.add(&entry);
+        all
+    })?;
+    if all {
+        listing.end();
+    }
     Ok(listing.len())
 }
 
@@ -24,10 +30,14 @@ pub fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let node = request.node();
     let begun = cx.session.unread.now();
     cx.session.listings.is_listed(node);
-    let mut listing = Listing::new(room(request, arg.size));
-    cx.volume
-        .directories()
-        .readdirplus(node, arg.offset, &mut |entry, attr| listing.add_plus(&entry, attr))?;
+    let (mut listing, mut all) = (Listing::new(room(request, arg.size)), true);
+    cx.volume.directories().readdirplus(node, arg.offset, &mut |entry, attr| {
+        all = listing.add_plus(&entry, attr);
+        all
+    })?;
+    if all {
+        listing.end();
+    }
     let len = listing.len();
     let mut losing = Vec::new();
     for_each_node(&mut request.body()[..len], |entry| give(cx, entry, begun, &mut losing))?;

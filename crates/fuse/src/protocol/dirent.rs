@@ -9,19 +9,25 @@ use zerocopy::{FromBytes, IntoBytes};
 const ENTRY: usize = size_of::<EntryOut>();
 /// Bytes of a record without its name.
 const HEAD: usize = size_of::<Dirent>();
+/// Offset of `off` in a record.
+const OFF: usize = std::mem::offset_of!(Dirent, off);
+/// The place behind all entries, as ext4 has one: greater than every cookie, and no negative offset.
+const END: u64 = u64::MAX >> 1;
 
 /// Fills a reply with records until there is no room.
 #[derive(Debug)]
 pub struct Listing<'a> {
     room: &'a mut [u8],
     used: usize,
+    /// Where the last record begins, without its node.
+    last: Option<usize>,
 }
 
 impl<'a> Listing<'a> {
     /// Starts a listing in `room`, which is as large as the kernel asked for.
     #[inline]
     pub fn new(room: &'a mut [u8]) -> Listing<'a> {
-        Listing { room, used: 0 }
+        Listing { room, used: 0, last: None }
     }
 
     /// Returns the bytes of the records so far.
@@ -72,6 +78,19 @@ impl<'a> Listing<'a> {
             && self.put_dirent(at + ENTRY, entry)
     }
 
+    /// Records that there is no entry behind the last record: whoever goes on from there is at the
+    /// end of the directory, whatever is added meanwhile.
+    ///
+    /// Without it the kernel (Linux 6.18, `fs/fuse/readdir.c`) may go on in what another process has
+    /// been listing at the same time, which it keeps: a name that was moved was then listed under
+    /// its old name, too, by a listing that began when the call that moved it had ended.
+    #[inline]
+    pub fn end(&mut self) {
+        if let Some(off) = self.last.and_then(|at| self.room.get_mut(at + OFF..at + OFF + 8)) {
+            off.copy_from_slice(END.as_bytes());
+        }
+    }
+
     fn reserve(&mut self, size: usize) -> bool {
         if self.room.len() - self.used < size {
             return false;
@@ -93,6 +112,7 @@ impl<'a> Listing<'a> {
         let (name, padding) = tail.split_at_mut(entry.name.len());
         name.copy_from_slice(entry.name);
         padding.fill(0);
+        self.last = Some(at);
         record.write_to(head).is_ok()
     }
 }
@@ -175,6 +195,22 @@ mod tests {
         assert_eq!(room[160..168], 0x1122_3344_5566_7788u64.to_le_bytes());
         assert_eq!(&room[160 + 152..160 + 156], b"name");
         assert_eq!(room[160 + 136], 2, "cookie");
+    }
+
+    #[test]
+    fn the_last_record_leads_to_the_end() {
+        let mut room = [0; 4096];
+        Listing::new(&mut room).end();
+        assert_eq!(room, [0; 4096], "there is none");
+        let mut listing = Listing::new(&mut room);
+        assert!(listing.add(&entry(b"first", 5)) && listing.add(&entry(b"last", 6)));
+        listing.end();
+        assert_eq!(listing.len(), 64);
+        assert_eq!((room[8], &room[40..48]), (5, &i64::MAX.to_le_bytes()[..]));
+        let mut listing = Listing::new(&mut room);
+        assert!(listing.add_plus(&entry(b"last", 6), &sample()));
+        listing.end();
+        assert_eq!(room[136..144], i64::MAX.to_le_bytes());
     }
 
     #[test]
