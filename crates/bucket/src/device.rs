@@ -1,6 +1,6 @@
 //! The device: a volume's address space, stored in a bucket.
 
-use crate::open::{self, Owned, State};
+use crate::open::{self, Owned, Rival, State};
 use crate::place::Place;
 use crate::race::{Race, race};
 use crate::requests::{Counted, Request, S3};
@@ -83,7 +83,7 @@ impl BucketDevice {
             match there {
                 Some(state) => {
                     let force = Options { force: true, ..options.clone() };
-                    open::take(store, state, &owner, Some(create.capacity), &force).await
+                    open::take(store, state, &owner, Some(create.capacity), Rival::Succeed, &force).await
                 }
                 None => open::create(store, create.capacity, &owner, &options).await,
             }
@@ -108,7 +108,7 @@ impl BucketDevice {
         let store = &means.store;
         let owned = means.wait(async {
             let state = open::load(store).await?.ok_or_else(|| no_volume(&place.name))?;
-            open::take(store, state, &owner, None, &options).await
+            open::take(store, state, &owner, None, Rival::Succeed, &options).await
         })?;
         Ok(BucketDevice::own(means.access(owned.id.volume, &options), owned, options))
     }
@@ -129,7 +129,8 @@ impl BucketDevice {
         let id = Identity { volume: state.volume, ..Identity::default() };
         let contents = Contents { map: state.map, ..Contents::default() };
         let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);
-        let log = Log { slot, objects: 0, bytes: 0, last, lease, slowest: Duration::ZERO };
+        let (objects, bytes, closed, slowest) = (0, 0, true, Duration::ZERO);
+        let log = Log { slot, objects, bytes, last, lease, closed, slowest };
         let (next, log_next) = (state.newest + 1, state.log_next);
         let manifests = Manifests { next, log_next, old: Vec::new(), closed: true };
         let slots = (log, manifests);
@@ -263,6 +264,11 @@ impl Device for BucketDevice {
         true
     }
 
+    /// A log object has all that was written since the one before, and is there as a whole.
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn read_only(&self) -> bool {
         self.shared.is_reader()
     }
@@ -277,7 +283,7 @@ impl Device for BucketDevice {
             if self.shared.manifests.lock().await.closed {
                 return Ok(());
             }
-            self.shared.flush(true).await?;
+            self.shared.flush_closing().await?;
             self.shared.publish_closed().await
         })
     }

@@ -20,7 +20,7 @@
 
 use crate::device::{BucketDevice, no_volume};
 use crate::map::Place as Piece;
-use crate::open::{self, LOOK, State, WINDOW_MAX};
+use crate::open::{self, LOOK, Rival, State, WINDOW_MAX};
 use crate::place::Place;
 use crate::requests::Counted;
 use crate::runtime::Runtime;
@@ -28,7 +28,7 @@ use crate::shared::{Access, Means, Options};
 use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::Result;
-use shoal_format::bucket::manifest::{Body, ManifestHeader, ManifestKind, decode_header};
+use shoal_format::bucket::manifest::{Body, ManifestHeader, decode_header};
 use shoal_format::bucket::{Name, log_name, manifest_name};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -161,14 +161,16 @@ impl Follower {
     /// not flushed. The follower may go on, and sees what this process writes.
     ///
     /// # Errors
-    /// Busy: yet another process was faster. Those of requests, and of damage.
+    /// Busy: yet another process has taken it over since [`Follower::advance`]. Those of requests,
+    /// and of damage.
     pub fn take(&self) -> Result<BucketDevice> {
         let claim = shoal_device::owner::encode(self.place.name());
         let options = Options { force: true, ..self.options.clone() };
         let owned = self.access.runtime.wait(async {
             let mut followed = self.followed.lock().await;
             let state = self.state(&mut followed).await?.clone();
-            open::take(&self.access.store, state, &claim, None, &options).await
+            let store = &self.access.store;
+            open::take(store, state, &claim, None, Rival::Yield, &options).await
         })?;
         Ok(BucketDevice::own(self.access.clone(), owned, self.options.clone()))
     }
@@ -236,19 +238,9 @@ impl Follower {
             let Some(raw) = self.access.store.get_range(&name, range).await? else {
                 return Ok(true);
             };
-            let header = decode_header(&raw, sequence)?;
-            match header.kind {
-                // A new owner, perhaps with another size.
-                ManifestKind::Claim => return Ok(false),
-                ManifestKind::Complete if header.log_next > state.slot => return Ok(false),
-                ManifestKind::Complete => {
-                    (state.complete, state.log_next) = (sequence, header.log_next);
-                    state.closed = header.closed == 1;
-                }
-                // A newer one is there.
-                ManifestKind::Superseded => {}
+            if !state.learn(&decode_header(&raw, sequence)?) {
+                return Ok(false);
             }
-            state.newest = sequence;
         }
     }
 

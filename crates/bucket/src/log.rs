@@ -31,6 +31,17 @@ const DISCARD_MAX: u64 = 1 << 30;
 /// Shortest lease, as a multiple of the time that an object takes.
 const SLOW: u32 = 4;
 
+/// The reason for a log object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    /// Completed writes.
+    Writes,
+    /// The same, and discarded ranges even if there is nothing else.
+    Discards,
+    /// The owner closes the volume.
+    Closing,
+}
+
 /// Pieces of a log object, in order, with what happens when it is durable.
 #[derive(Default)]
 struct Draft {
@@ -57,21 +68,44 @@ impl Draft {
 impl Shared {
     /// Makes all completed writes durable. Discarded ranges alone are written only if `discards`.
     pub(crate) async fn flush(self: &Arc<Shared>, discards: bool) -> Result<()> {
+        self.flush_as(if discards { Flush::Discards } else { Flush::Writes }).await
+    }
+
+    /// The last flush. Whoever follows the log knows that nobody owns the volume any more, before
+    /// there is a manifest that says so.
+    pub(crate) async fn flush_closing(self: &Arc<Shared>) -> Result<()> {
+        self.flush_as(Flush::Closing).await
+    }
+
+    async fn flush_as(self: &Arc<Shared>, flush: Flush) -> Result<()> {
         let mut log = self.log.lock().await;
+        if log.closed && flush == Flush::Closing {
+            return Ok(());
+        }
         self.may_write()?;
         let batch = self.batch.fetch_add(1, Ordering::Relaxed);
         let (pending, runs) = {
             let mut contents = self.contents.write();
-            let is_work = |work: &Pending| discards || !matches!(work, Pending::Discard(_));
-            if contents.staging.dirty() == 0 && !contents.pending.iter().any(is_work) {
+            let is_work = |work: &Pending| match flush {
+                Flush::Writes => !matches!(work, Pending::Discard(_)),
+                Flush::Discards | Flush::Closing => true,
+            };
+            let is_idle = contents.staging.dirty() == 0 && !contents.pending.iter().any(is_work);
+            if is_idle && flush != Flush::Closing {
                 return Ok(());
             }
             contents.waiting = Waiting::default();
             (std::mem::take(&mut contents.pending), contents.staging.seal(batch))
         };
         // Unknown is what the store has when this fails: nothing may be written after it.
-        let done = self.write(&mut log, batch, pending, runs).await;
+        let done = self.write(&mut log, flush, batch, pending, runs).await;
         done.map_err(|error| self.fail(error))?;
+        if flush == Flush::Closing {
+            // Nothing may follow: the next opener would take the volume for one in use.
+            log.closed = true;
+            self.fail(self.closed());
+            return Ok(());
+        }
         if log.objects >= self.options.log_objects_max || log.bytes >= self.options.log_bytes_max {
             let snapshot = Snapshot::take(self, &mut log);
             let shared = self.clone();
@@ -83,6 +117,7 @@ impl Shared {
     async fn write(
         self: &Arc<Shared>,
         log: &mut Log,
+        flush: Flush,
         batch: u64,
         pending: Vec<Pending>,
         runs: Vec<(u64, Bytes)>,
@@ -95,11 +130,13 @@ impl Shared {
         let encoded = encode(&runs, self.options.compression);
         let mut packed: Vec<Packed<'_>> = draft.pieces.iter().copied().map(Packed::Other).collect();
         packed.extend(encoded.iter().map(Encoded::packed));
-        if packed.is_empty() {
-            return Ok(());
-        }
+        let kind = match flush {
+            Flush::Closing => ObjectKind::Close,
+            Flush::Writes | Flush::Discards if packed.is_empty() => return Ok(()),
+            Flush::Writes | Flush::Discards => ObjectKind::Flush,
+        };
         let lease = self.lease(log);
-        let header = self.id.object_header(ObjectKind::Flush, log.slot, lease);
+        let header = self.id.object_header(kind, log.slot, lease);
         let (raw, pieces) = pack(header, &packed);
         drop(packed);
         let size = raw.len() as u64;

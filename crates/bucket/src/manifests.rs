@@ -80,8 +80,6 @@ impl Shared {
         if !self.write_manifest(snapshot, true).await? {
             return Ok(());
         }
-        // Nothing may follow: the next opener would take the volume for one in use.
-        self.fail(self.closed());
         if let Err(error) = self.collect(dead).await {
             tracing::warn!(%error, "objects that hold nothing are not deleted");
         }
@@ -89,14 +87,18 @@ impl Shared {
     }
 
     /// Returns whether it was written: a later snapshot may have been faster, or the volume is
-    /// closed. Only then does a manifest cover the snapshot.
+    /// closed, or the next owner was faster than the last manifest. Only then does a manifest cover
+    /// the snapshot.
     async fn write_manifest(&self, snapshot: Snapshot, closed: bool) -> Result<bool> {
         let mut manifests = self.manifests.lock().await;
         loop {
             if manifests.closed || (!closed && snapshot.log_next <= manifests.log_next) {
                 return Ok(false);
             }
-            self.may_write()?;
+            // Of a volume that is being closed only the last one is written.
+            if !closed && self.may_write().is_err() {
+                return Ok(false);
+            }
             let sequence = manifests.next;
             let header = ManifestHeader {
                 base: self.id.epoch,
@@ -113,6 +115,11 @@ impl Shared {
                 }
             };
             if (found.epoch, found.writer) != (self.id.epoch, self.id.writer) {
+                if closed {
+                    // The log says that the volume is closed, so the next one need not wait.
+                    manifests.closed = true;
+                    return Ok(false);
+                }
                 let by = format!("opening {} ({name})", found.epoch);
                 return Err(self.fail(self.fenced(&by)));
             }

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::limits::SECTOR;
 use shoal_base::{Code, Error, Result};
-use shoal_format::bucket::manifest::{Body, Manifest, ManifestHeader, decode, encode};
+use shoal_format::bucket::manifest::{Body, Manifest, ManifestHeader, ManifestKind, decode, encode};
 use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Piece, bytes_of, pack, unpack};
 use shoal_format::bucket::{Name, log_name, manifest_name, manifest_sequence};
 use std::time::Duration;
@@ -220,6 +220,24 @@ impl State {
         State { capacity, bound: self.bound.max(capacity), ..self }
     }
 
+    /// Learns of the next manifest. Returns `false` if the state has to be read anew.
+    #[must_use]
+    pub fn learn(&mut self, header: &ManifestHeader) -> bool {
+        match header.kind {
+            // A new owner, perhaps with another size.
+            ManifestKind::Claim => return false,
+            ManifestKind::Complete if header.log_next > self.slot => return false,
+            ManifestKind::Complete => {
+                (self.complete, self.log_next) = (header.sequence, header.log_next);
+                self.closed |= header.closed == 1;
+            }
+            // A newer one is there.
+            ManifestKind::Superseded => {}
+        }
+        self.newest = header.sequence;
+        true
+    }
+
     /// Applies the object in the next slot. Returns its pieces.
     pub fn apply(&mut self, raw: &Bytes) -> Result<Vec<Piece>> {
         let text = log_name(self.slot);
@@ -231,7 +249,7 @@ impl State {
         if header.epoch < self.log_epoch {
             return bad(format!("is of opening {}, after {}", header.epoch, self.log_epoch));
         }
-        self.closed = false;
+        self.closed = header.kind == ObjectKind::Close;
         self.log_epoch = header.epoch;
         self.epoch = self.epoch.max(header.epoch);
         self.lease = lease_of(&header);
@@ -297,6 +315,16 @@ pub(crate) async fn create(
     fence(store, empty(&header), id, options).await
 }
 
+/// Conduct of an opener that finds another one's claim in the place of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rival {
+    /// Leaves the volume to it. Of two standbys that notice the end of an owner the slower one must
+    /// not take the volume from the faster one.
+    Yield,
+    /// Reads the volume anew, and tries again.
+    Succeed,
+}
+
 /// Takes a volume over that `state` describes; begins again if it changes meanwhile. It may get
 /// another capacity.
 pub(crate) async fn take(
@@ -304,6 +332,7 @@ pub(crate) async fn take(
     mut state: State,
     owner: &[u8],
     capacity: Option<u64>,
+    rival: Rival,
     options: &Options,
 ) -> Result<Owned> {
     for _ in 0..CLAIMS_MAX {
@@ -321,7 +350,15 @@ pub(crate) async fn take(
         let raw = Bytes::from(encode(header, &Body::Claim(owner.to_vec())));
         match store.create(Request::PutManifest, &manifest_name(sequence), raw).await? {
             Created::Ours => return fence(store, state, id, options).await,
-            Created::Taken(_) => state = load(store).await?.ok_or_else(|| lost(store))?,
+            Created::Taken(raw) => {
+                let found = decode(&raw, sequence)?.header;
+                if found.kind == ManifestKind::Claim && rival == Rival::Yield {
+                    return Err(lost(store));
+                }
+                if !state.learn(&found) {
+                    state = load(store).await?.ok_or_else(|| lost(store))?;
+                }
+            }
         }
     }
     Err(lost(store))
@@ -359,6 +396,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
             bytes: 0,
             last: Instant::now(),
             lease: options.lease_min,
+            closed: false,
             slowest: Duration::ZERO,
         },
         manifests: Manifests { next: id.epoch + 1, log_next, old, closed: false },

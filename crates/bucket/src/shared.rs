@@ -160,6 +160,8 @@ pub(crate) struct Log {
     pub last: Instant,
     /// The lease that it promised.
     pub lease: Duration,
+    /// The last object says that the volume is closed.
+    pub closed: bool,
     /// Time that the slowest of the last objects took to be there; older ones count less.
     pub slowest: Duration,
 }

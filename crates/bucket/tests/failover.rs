@@ -98,6 +98,8 @@ struct History {
     /// Take-overs by a follower, and what followers have seen.
     taken: u64,
     seen: u64,
+    yielded: u64,
+    closed: u64,
     refused: u64,
 }
 
@@ -117,6 +119,8 @@ impl History {
             failovers: 0,
             taken: 0,
             seen: 0,
+            yielded: 0,
+            closed: 0,
             refused: 0,
         }
     }
@@ -168,7 +172,10 @@ impl History {
                 Some(Owner { device, connection, cells })
             }
             Err(error) => {
-                assert!(connection.is_dead(), "a volume can be opened: {error}");
+                // A follower leaves the volume to whoever has taken it since it looked.
+                let yields = watcher.is_some() && error.code() == Code::Busy;
+                self.yielded += u64::from(yields);
+                assert!(yields || connection.is_dead(), "a volume can be opened: {error}");
                 None
             }
         }
@@ -296,6 +303,28 @@ impl History {
         }
     }
 
+    /// An owner closes the volume, with what it has not flushed, and perhaps is killed meanwhile.
+    fn close(&mut self, mut owner: Owner) {
+        for _ in 0..self.random.below(3) {
+            let cell = self.random.below(CELLS);
+            self.writes += 1;
+            self.may_be_seen(&owner, cell..cell + 1, self.writes);
+            self.write(&mut owner, cell, self.writes).unwrap();
+        }
+        self.perhaps.push(owner.cells.clone());
+        if self.random.chance(40) {
+            owner.connection.kill_after(1 + self.random.below(8));
+        }
+        match owner.device.close() {
+            Ok(()) => {
+                self.durable.clone_from(&owner.cells);
+                self.perhaps.clear();
+                self.closed += 1;
+            }
+            Err(error) => assert!(owner.connection.is_dead(), "an owner closes: {error}"),
+        }
+    }
+
     fn run(&mut self) {
         let connection = self.world.connect(self.faults);
         let (options, place) = (self.options(), self.place(&connection));
@@ -320,7 +349,7 @@ impl History {
             }
             if let Some(last) = owner.take() {
                 match self.random.below(4) {
-                    0 if lives => last.device.close().unwrap(),
+                    0 if lives => self.close(last),
                     1 => last.connection.kill(),
                     _ => replaced.push(last),
                 }
@@ -347,7 +376,7 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn what_was_acknowledged_stays_and_only_one_owner_gets_anything_acknowledged() {
     let (mut flushes, mut failovers, mut refused) = (0, 0, 0);
-    let (mut taken, mut seen) = (0, 0);
+    let (mut taken, mut seen, mut closed, mut yielded) = (0, 0, 0, 0);
     let seeds = seeds();
     for seed in seeds.clone() {
         println!("seed {seed}");
@@ -358,10 +387,15 @@ fn what_was_acknowledged_stays_and_only_one_owner_gets_anything_acknowledged() {
         refused += history.refused;
         taken += history.taken;
         seen += history.seen;
+        closed += history.closed;
+        yielded += history.yielded;
     }
     println!(
         "seeds {seeds:?}: {flushes} flushes, {failovers} failovers ({taken} by followers, \
-         which looked {seen} times), {refused} refused wakings"
+         which looked {seen} times, and yielded {yielded} times), {closed} closed, {refused} \
+         refused wakings"
     );
-    assert!(failovers > 0 && flushes > 0 && refused > 0 && taken > 0 && seen > 0);
+    for count in [flushes, failovers, refused, taken, seen, closed, yielded] {
+        assert!(count > 0);
+    }
 }

@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use futures::StreamExt;
 use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use shoal_base::Code;
 use shoal_bucket::{
     BucketDevice, CreateOptions, Follower, Options, Owner, Place, Request, Runtime,
 };
 use shoal_device::Device;
+use shoal_format::bucket::manifest::{Body, ManifestHeader, decode, encode};
+use shoal_format::bucket::manifest_name;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -186,19 +191,98 @@ fn the_owner_that_is_replaced_writes_nothing_any_more() {
     taken.close().unwrap();
 }
 
+/// It took the volume from the one that had just taken it, which became read-only.
 #[test]
-fn of_two_standbys_each_may_take_over_and_the_later_one_owns() {
+fn of_two_standbys_the_slower_one_goes_on_following() {
     let place = place();
     drop(create(&place));
     let (one, two) = (follow(&place), follow(&place));
     let first_owner = one.take().unwrap();
+    assert_eq!(two.take().map(drop).unwrap_err().code(), Code::Busy);
     flush(&first_owner, 1);
+    assert!(two.advance().unwrap());
+    assert_eq!(two.owner(Duration::ZERO).unwrap(), Owner::Works);
+    // By hand it may.
     let second_owner = two.take().unwrap();
     assert_eq!(first(&second_owner), 1);
     flush(&second_owner, 2);
     assert!(first_owner.write_at(&[3; 512], 0).and_then(|()| first_owner.flush()).is_err());
     assert!(one.advance().unwrap());
     assert_eq!(first(&one.view().unwrap()), 2);
+}
+
+/// A store, and a way to wait for its calls.
+fn world() -> (Arc<InMemory>, Place, tokio::runtime::Runtime) {
+    let objects = Arc::new(InMemory::new());
+    let place = Place::new(objects.clone(), "volume", "memory");
+    (objects, place, tokio::runtime::Builder::new_current_thread().build().unwrap())
+}
+
+fn manifest(number: u64) -> Path {
+    Path::from(format!("volume/{}", manifest_name(number)))
+}
+
+/// The next owner need not wait for the last manifest, nor read anything because of it: the two
+/// collide, and it takes the next number.
+#[test]
+fn the_log_says_that_the_volume_is_closed_before_a_manifest_does() {
+    let (objects, place, calls) = world();
+    let owner = create(&place);
+    flush(&owner, 1);
+    let follower = follow(&place);
+    owner.write_at(&[2; 512], 0).unwrap();
+    owner.close().unwrap();
+    // The store as it is between the two.
+    let last = manifest(owner.counted().of(Request::PutManifest));
+    let raw = calls.block_on(async { objects.get(&last).await?.bytes().await }).unwrap();
+    calls.block_on(objects.delete(&last)).unwrap();
+    assert!(follower.advance().unwrap());
+    assert_eq!(follower.owner(Duration::from_secs(1000)).unwrap(), Owner::Closed);
+    assert_eq!(first(&follower.view().unwrap()), 2);
+    calls.block_on(objects.put(&last, raw.into())).unwrap();
+    let before = follower.counted();
+    let taken = follower.take().unwrap();
+    let after = follower.counted();
+    let more = |request| after.of(request) - before.of(request);
+    assert_eq!((more(Request::PutManifest), more(Request::PutLog)), (2, 1), "claims, a fence");
+    assert_eq!(more(Request::List), 0);
+    assert_eq!(first(&taken), 2);
+    taken.close().unwrap();
+}
+
+/// An owner whose volume is taken over while it closes it has closed it.
+#[test]
+fn a_successor_that_is_faster_than_the_last_manifest_is_no_failure() {
+    let (objects, place, calls) = world();
+    let owner = create(&place);
+    flush(&owner, 1);
+    let raw = calls.block_on(async { objects.get(&manifest(1)).await?.bytes().await }).unwrap();
+    let theirs = decode(&raw, 1).unwrap().header;
+    let theirs = ManifestHeader { sequence: 2, epoch: 2, writer: 77, ..theirs };
+    let claim = encode(theirs, &Body::Claim(b"it".to_vec()));
+    calls.block_on(objects.put(&manifest(2), claim.into())).unwrap();
+    owner.write_at(&[2; 512], 0).unwrap();
+    owner.close().unwrap();
+    owner.close().unwrap();
+    assert_eq!(owner.write_at(&[3; 512], 0).unwrap_err().code(), Code::ReadOnly);
+    let options = Options { force: true, ..options() };
+    assert_eq!(first(&BucketDevice::open(&place, options, runtime()).unwrap()), 2);
+}
+
+/// The last object of an owner tells others that it has ended: no beat may come behind it.
+#[test]
+fn nothing_follows_the_end_of_the_log() {
+    let (objects, place, calls) = world();
+    let threads = Runtime::start().unwrap();
+    let quick = Options { lease_min: Duration::from_millis(20), ..options() };
+    let owner = BucketDevice::create(&place, &CREATE, quick, threads).unwrap();
+    flush(&owner, 1);
+    owner.close().unwrap();
+    let slots = || calls.block_on(objects.list(Some(&"volume/log".into())).count());
+    let at_end = slots();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(slots(), at_end);
+    assert_eq!(owner.flush().unwrap_err().code(), Code::ReadOnly);
 }
 
 #[test]

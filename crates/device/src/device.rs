@@ -51,6 +51,12 @@ pub trait Device: Send + Sync {
     fn never_full(&self) -> bool {
         false
     }
+    /// Returns whether writes become durable in the order in which they are made: a crash leaves all
+    /// that had completed before some moment, and nothing of those that began after it. Then no
+    /// write has to wait for another one to be durable, and sectors are not torn.
+    fn keeps_order(&self) -> bool {
+        false
+    }
     /// Returns whether bytes never written, or discarded, use no space in the underlying storage.
     fn is_sparse(&self) -> bool {
         false
@@ -61,7 +67,7 @@ pub trait Device: Send + Sync {
     }
     /// Name for messages.
     fn describe(&self) -> String;
-    /// Releases the device, after the last flush. Whoever opens the volume next need not wait to
+    /// Makes completed writes durable, and releases the device: nothing may follow. Whoever opens the volume next need not wait to
     /// learn that nobody uses it.
     fn close(&self) -> Result<()> {
         Ok(())

@@ -80,6 +80,9 @@ impl Device for MeasuredDevice {
     fn never_full(&self) -> bool {
         self.inner.never_full()
     }
+    fn keeps_order(&self) -> bool {
+        self.inner.keeps_order()
+    }
     fn read_only(&self) -> bool {
         self.inner.read_only()
     }

@@ -232,10 +232,14 @@ impl Volume {
             if let Err(error) = self.quotas().store_use() {
                 tracing::warn!(%error, "the use of quotas is not stored");
             }
-            self.state.store.checkpoints().write_clean()?;
-            self.state.options.ring.iter().for_each(|ring| ring.end());
+            self.state.store.checkpoints().write_last()?;
+            if self.state.store.device().keeps_order() {
+                // Its thread would flush a device that is closed: the records are not durable yet.
+                self.state.store.journal()?.shutdown();
+            }
             self.discard_rest();
             self.state.store.device().close()?;
+            self.state.options.ring.iter().for_each(|ring| ring.end());
         }
         match self.state.store.failure() {
             Some(reason) if !self.state.options.read_only => {

@@ -79,8 +79,15 @@ impl Core {
 
     /// See `Journal::flush_boundary`.
     pub(crate) fn flush_boundary(&self, lsn: u64) -> Result<Addr> {
-        self.commit(lsn)?;
-        let writer = self.writer.lock();
+        let writer = if self.io.device.keeps_order() {
+            // The checkpoint comes behind it.
+            let mut writer = self.writer.lock();
+            self.write_up_to(&mut writer, lsn)?;
+            writer
+        } else {
+            self.commit(lsn)?;
+            self.writer.lock()
+        };
         let mut boundaries = self.boundaries.lock();
         *boundaries = boundaries.split_off(&lsn);
         let Some(place) = boundaries.get_mut(&lsn) else { return Err(Code::Invalid.into()) };

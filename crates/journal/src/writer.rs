@@ -52,9 +52,12 @@ impl Core {
         }
     }
 
-    /// Flushes data before the records that point to it. Must be called after reading the ring's
-    /// state and before writing any of the records found there.
+    /// Flushes data before the records that point to it, unless the device keeps their order. Must be
+    /// called after reading the ring's state and before writing any of the records found there.
     fn flush_data(&self, writer: &Writer) -> Result<()> {
+        if self.io.device.keeps_order() {
+            return Ok(());
+        }
         // Cleared only here, under the writer's lock, which is held until the flush is done: a
         // thread that finds it clear knows that the data is durable.
         if self.data_dirty.swap(false, Ordering::AcqRel) {

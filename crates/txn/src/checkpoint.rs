@@ -10,6 +10,10 @@
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy points to the old checkpoint |
 //! | 7 | free the segments that only the old checkpoint used | the new checkpoint is complete |
 //!
+//! Where the device keeps the order of writes ([`Device::keeps_order`](shoal_device::Device)), steps
+//! 4 and 5 flush nothing, and what a recovery or the last checkpoint of a session writes is flushed
+//! with the next flush: of the last one, by closing the device.
+//!
 //! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried
 //! as if it had succeeded.
 
@@ -43,6 +47,30 @@ pub(crate) enum Boundary {
     /// The records before this position, all of which are replayed: the journal of a session that
     /// ended in a crash, while there is no other (`recover.rs`).
     Replayed(JournalPos),
+}
+
+/// The reason for a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// The session goes on.
+    Running,
+    /// A recovery: nothing depends on it yet.
+    Recovery,
+    /// The volume is left closed, and may be opened as the device is.
+    Left,
+    /// The volume is left closed, and the device is closed next.
+    Closing,
+}
+
+impl Reason {
+    /// Returns whether the superblock says that there is nothing to replay.
+    fn is_clean(self) -> bool {
+        matches!(self, Reason::Left | Reason::Closing)
+    }
+    /// Returns whether the checkpoint must be durable even if the device keeps the order of writes.
+    fn is_awaited(self) -> bool {
+        matches!(self, Reason::Running | Reason::Left)
+    }
 }
 
 /// The state noted under quiesce.
@@ -90,12 +118,20 @@ impl Store {
 impl Checkpoints<'_> {
     /// Writes a checkpoint. Other calls continue meanwhile, except during the quiesce.
     pub fn write(self) -> Result<()> {
-        self.store.checkpoint_as(false, Boundary::Staged, || true)
+        self.store.checkpoint_as(Reason::Running, Boundary::Staged, || true)
     }
-    /// Writes the last checkpoint before closing. Its superblock says that there is nothing to
-    /// replay.
+    /// Writes the last checkpoint of a session. Its superblock says that there is nothing to replay.
     pub fn write_clean(self) -> Result<()> {
-        self.store.checkpoint_as(true, Boundary::Staged, || true)
+        self.store.checkpoint_as(Reason::Left, Boundary::Staged, || true)
+    }
+    /// The same, before [`Device::close`](shoal_device::Device::close), which makes it durable where
+    /// the device keeps the order of writes. The journal's thread must not flush after that.
+    pub fn write_last(self) -> Result<()> {
+        self.store.checkpoint_as(Reason::Closing, Boundary::Staged, || true)
+    }
+    /// Writes the first checkpoint after a recovery.
+    pub(crate) fn write_recovered(self) -> Result<()> {
+        self.store.checkpoint_as(Reason::Recovery, Boundary::Staged, || true)
     }
     /// Returns whether a checkpoint is due.
     pub fn is_due(self) -> bool {
@@ -183,17 +219,17 @@ impl Store {
     /// Writes a checkpoint during a replay: after a later crash only the records after it are
     /// replayed.
     pub(crate) fn checkpoint_replayed(&self, replayed: JournalPos) -> Result<()> {
-        self.checkpoint_as(false, Boundary::Replayed(replayed), || true)
+        self.checkpoint_as(Reason::Recovery, Boundary::Replayed(replayed), || true)
     }
 
     /// Writes a checkpoint if `wanted` still returns `true` when no other is in progress.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
-        self.checkpoint_as(false, Boundary::Staged, wanted)
+        self.checkpoint_as(Reason::Running, Boundary::Staged, wanted)
     }
 
     fn checkpoint_as(
         &self,
-        clean: bool,
+        reason: Reason,
         boundary: Boundary,
         wanted: impl Fn() -> bool,
     ) -> Result<()> {
@@ -204,7 +240,7 @@ impl Store {
         }
         let careful = self.careful("a checkpoint was written");
         let begun = Instant::now();
-        let done = self.checkpoint_steps(&mut published, clean, boundary);
+        let done = self.checkpoint_steps(&mut published, reason, boundary);
         self.counters.took(Timed::Checkpoint, begun.elapsed(), done.is_err(), 0);
         drop(careful);
         if let Err(e) = &done {
@@ -218,7 +254,7 @@ impl Store {
     fn checkpoint_steps(
         &self,
         published: &mut Published,
-        clean: bool,
+        reason: Reason,
         boundary: Boundary,
     ) -> Result<()> {
         let begun = Instant::now();
@@ -262,13 +298,12 @@ impl Store {
             Boundary::Replayed(pos) => pos,
         };
         next.journal = pos.addr;
-        let (superblock, usage) = self.write_record(&mut writer, &mut next, published, clean)?;
+        let (superblock, usage) = self.write_record(&mut writer, &mut next, published, reason)?;
         let ptr = superblock.checkpoint;
-        if !planted::is(Defect::CheckpointFlush) {
-            self.space.sectors().close();
-            self.device.flush()?;
+        if !self.device.keeps_order() && !planted::is(Defect::CheckpointFlush) {
+            self.flush()?;
         }
-        write_superblock(self, &superblock)?;
+        write_superblock(self, &superblock, reason.is_awaited())?;
         let image = Image { checkpoint: next, at: ptr, orphan_blocks, usage };
         *published = Published::now(superblock, image);
         self.cache.written();
@@ -286,6 +321,13 @@ impl Store {
         Ok(())
     }
 
+    /// Flushes the device. No later write touches the sectors of what was written before.
+    fn flush(&self) -> Result<()> {
+        self.space.sectors().close();
+        self.counters.add(Counter::Flushes, 1);
+        self.device.flush()
+    }
+
     /// Step 5: frees the previous record and the objects that only it points to, then writes the
     /// changes of the usage table, which account for the table and the record themselves, and the
     /// record. Returns the table's location and the superblock for the record. A backup superblock
@@ -296,7 +338,7 @@ impl Store {
         writer: &mut MetaWriter<'_>,
         next: &mut Checkpoint,
         before: &Published,
-        clean: bool,
+        reason: Reason,
     ) -> Result<(Superblock, UsageImage)> {
         let image = &*before.image;
         image.for_each_own(&mut |_, ptr| writer.retire(ptr));
@@ -312,7 +354,7 @@ impl Store {
         let superblock = Superblock {
             sequence: before.superblock.sequence + 1,
             checkpoint: Ptr::to(at.addr, writer.epoch, &record),
-            clean,
+            clean: reason.is_clean(),
             ..before.superblock
         };
         let mut raw = record.clone();
@@ -350,22 +392,22 @@ impl Store {
         let mut published = self.published.lock();
         let sequence = published.superblock.sequence + 1;
         let next = Superblock { sequence, ..published.superblock };
-        write_superblock(self, &next)?;
+        write_superblock(self, &next, false)?;
         published.superblock = next;
         Ok(())
     }
 }
 
-/// Writes the copy whose turn it is, and flushes.
-pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result<()> {
+/// Writes the copy whose turn it is, and flushes. Where the device keeps the order of writes, only if
+/// it is `awaited`.
+pub(crate) fn write_superblock(store: &Store, superblock: &Superblock, awaited: bool) -> Result<()> {
     let mut raw = superblock.encode();
     raw.resize(superblock::BLOCK, 0);
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
     store.device.write_at(&raw, copy)?;
-    if !planted::is(Defect::SuperblockFlush) {
-        store.space.sectors().close();
-        store.device.flush()?;
+    let flushes = awaited || !store.device.keeps_order();
+    if flushes && !planted::is(Defect::SuperblockFlush) {
+        store.flush()?;
     }
-    store.counters.add(Counter::Flushes, 2);
     Ok(())
 }

@@ -137,7 +137,7 @@ pub(crate) fn begin_anew(store: &Store, sb: &Superblock, lsn: Lsn) -> Result<()>
     let incarnation = sb.incarnation.wrapping_add(1);
     store.start_journal(incarnation, StartAt::Fresh { lsn })?;
     store.published.lock().superblock.incarnation = incarnation;
-    store.checkpoints().write()?;
+    store.checkpoints().write_recovered()?;
     store.write_other_copy()
 }
 

@@ -24,8 +24,9 @@ pub const PIECES_MAX: usize = 1 << 16;
 pub const BYTES_MAX: u64 = 256 << 20;
 /// Bytes of a fence: a header alone. Every other log object is longer.
 pub const FENCE_BYTES: u64 = ObjectHeader::SIZE as u64;
-/// Zeros behind the header of a [`ObjectKind::Beat`], so that it is longer than a fence.
-const BEAT_TAIL: usize = 8;
+/// Zeros at the end of a [`ObjectKind::Beat`] and a [`ObjectKind::Close`], so that they are longer than
+/// a fence.
+const TAIL: usize = 8;
 
 numbered! {
     /// The type of an object.
@@ -40,6 +41,16 @@ numbered! {
         3 Fence,
         /// A log object without pieces: the owner is alive.
         4 Beat,
+        /// A flush with or without pieces, the last one of an owner that closes the volume: nobody
+        /// owns it from then on.
+        5 Close,
+    }
+}
+
+impl ObjectKind {
+    /// Bytes behind the pieces.
+    fn tail(self) -> usize {
+        if matches!(self, ObjectKind::Beat | ObjectKind::Close) { TAIL } else { 0 }
     }
 }
 
@@ -49,7 +60,7 @@ layout! {
     pub struct ObjectHeader: "bucket-object", 72 of varying,
     "Header of a log object or a data object in a bucket; its pieces follow, then their bytes." {
         0 magic: u32 = MAGIC, "`SBO1`";
-        4 kind: ObjectKind, "1 flush, 2 data, 3 fence, 4 beat";
+        4 kind: ObjectKind, "1 flush, 2 data, 3 fence, 4 beat, 5 close";
         8 volume: u64, "random number of the volume in the bucket";
         16 epoch: u64, "the opening that wrote it: sequence number of its claim";
         24 writer: u64, "random number of that opening";
@@ -148,7 +159,7 @@ pub fn pack(header: ObjectHeader, pieces: &[Packed<'_>]) -> (Vec<u8>, Vec<Piece>
         }
     };
     let table: Vec<Piece> = pieces.iter().map(&mut place).collect();
-    let tail = if header.kind == ObjectKind::Beat { BEAT_TAIL } else { 0 };
+    let tail = header.kind.tail();
     let length = (offset + tail) as u64;
     let header = ObjectHeader { count: pieces.len() as u32, length, ..header };
     let mut out = Vec::with_capacity(offset + tail);
@@ -175,8 +186,12 @@ pub fn unpack(raw: &[u8], name: &str, volume: u64) -> Result<(ObjectHeader, Vec<
     let header = ObjectHeader::read(raw).map_err(|rule| bad(rule.to_string()))?;
     let count = header.count as usize;
     let head = ObjectHeader::SIZE + count.min(PIECES_MAX) * Piece::SIZE;
-    let may_have = matches!(header.kind, ObjectKind::Flush | ObjectKind::Data);
-    if count > PIECES_MAX || (count == 0) == may_have {
+    let fits = match header.kind {
+        ObjectKind::Flush | ObjectKind::Data => count > 0,
+        ObjectKind::Fence | ObjectKind::Beat => count == 0,
+        ObjectKind::Close => true,
+    };
+    if count > PIECES_MAX || !fits {
         return Err(bad(format!("{count} pieces")));
     }
     let Some(table) = raw.get(ObjectHeader::SIZE..head) else {
@@ -192,11 +207,11 @@ pub fn unpack(raw: &[u8], name: &str, volume: u64) -> Result<(ObjectHeader, Vec<
     if header.sequence == 0 || header.epoch == 0 || sequence > limits::COUNT_MAX {
         return Err(bad(format!("number {} of epoch {}", header.sequence, header.epoch)));
     }
-    let tail = if header.kind == ObjectKind::Beat { BEAT_TAIL } else { 0 };
+    let tail = header.kind.tail();
     if header.length > BYTES_MAX || header.length < (head + tail) as u64 {
         return Err(bad(format!("length {}", header.length)));
     }
-    if !may_have && header.length != (head + tail) as u64 {
+    if count == 0 && header.length != (head + tail) as u64 {
         return Err(bad(format!("length {} without pieces", header.length)));
     }
     let mut pieces = Vec::with_capacity(count);
@@ -307,7 +322,7 @@ mod tests {
 
     #[test]
     fn only_a_fence_has_the_length_of_one() {
-        for kind in [ObjectKind::Fence, ObjectKind::Beat] {
+        for kind in [ObjectKind::Fence, ObjectKind::Beat, ObjectKind::Close] {
             let (raw, _) = pack(ObjectHeader { kind, ..HEADER }, &[]);
             assert_eq!(raw.len() as u64 == FENCE_BYTES, kind == ObjectKind::Fence);
             assert_eq!(unpack(&raw, "x", 7).expect("it is right").0.kind, kind);
