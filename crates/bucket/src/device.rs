@@ -83,7 +83,8 @@ impl BucketDevice {
             match there {
                 Some(state) => {
                     let force = Options { force: true, ..options.clone() };
-                    open::take(store, state, &owner, Some(create.capacity), Rival::Succeed, &force).await
+                    open::take(store, state, &owner, Some(create.capacity), Rival::Succeed, &force)
+                        .await
                 }
                 None => open::create(store, create.capacity, &owner, &options).await,
             }

@@ -20,7 +20,9 @@ use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::limits::SECTOR;
 use shoal_base::{Code, Error, Result};
-use shoal_format::bucket::manifest::{Body, Manifest, ManifestHeader, ManifestKind, decode, encode};
+use shoal_format::bucket::manifest::{
+    Body, Manifest, ManifestHeader, ManifestKind, decode, encode,
+};
 use shoal_format::bucket::object::{ObjectHeader, ObjectKind, Piece, bytes_of, pack, unpack};
 use shoal_format::bucket::{Name, log_name, manifest_name, manifest_sequence};
 use std::time::Duration;

@@ -7,7 +7,7 @@ mod common;
 
 use common::{Dying, copy, shown};
 use shoal_engine::*;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 fn options(ring: Option<&Arc<RingMemory>>, cache_bytes: u64) -> OpenOptions {
     OpenOptions {
@@ -108,6 +108,54 @@ fn a_recovery_that_is_cut_off_finds_the_ring_again() {
     }
     println!("{cuts} cuts, {kept} records in the ring");
     assert!(cuts > 3 && kept > 100);
+}
+
+/// A device whose writes are lost before a flush, and which keeps their order.
+struct Ordered {
+    now: Arc<MemDevice>,
+    durable: Mutex<Arc<MemDevice>>,
+}
+
+impl Device for Ordered {
+    fn capacity(&self) -> u64 {
+        self.now.capacity()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.now.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.now.write_at(buf, offset)
+    }
+    fn flush(&self) -> Result<()> {
+        *self.durable.lock().unwrap() = copy(&self.now);
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn keeps_order(&self) -> bool {
+        true
+    }
+    fn describe(&self) -> String {
+        "ordered".into()
+    }
+}
+
+/// The ring is used again after a recovery, so what only it had must be durable by then, although
+/// such a device needs no flush for anything else.
+#[test]
+fn what_only_the_ring_had_is_durable_after_the_recovery() {
+    let (device, ring) = (device(), Arc::new(RingMemory::without_name().unwrap()));
+    let volume = Volume::open_on(device.clone(), &options(Some(&ring), 64 << 20)).unwrap();
+    work(&volume, 100, 0);
+    let expected = shown(&volume);
+    drop(volume);
+    let durable = Mutex::new(copy(&device));
+    let ordered = Arc::new(Ordered { now: device, durable });
+    drop(Volume::open_on(ordered.clone(), &options(Some(&ring), 64 << 20)).unwrap());
+    let left = ordered.durable.lock().unwrap().clone();
+    let volume = Volume::open_on(left, &options(None, 64 << 20)).unwrap();
+    assert!(shown(&volume) == expected, "the machine has stopped, and the ring is lost");
 }
 
 #[test]

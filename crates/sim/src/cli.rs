@@ -99,7 +99,8 @@ fn work(arguments: Arguments, every: u64, people: bool) -> bool {
 
 fn print_progress(runs: u64, start: Instant, total: &Report) {
     let seconds = start.elapsed().as_secs_f64();
-    let Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops } = total;
+    let Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops, .. } =
+        total;
     println!(
         "{runs} seeds in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
          {refused} without space, {unserved} without memory), {crashes} crashes, {images} crash \

@@ -141,6 +141,8 @@ counts! {
         pub unserved: u64,
         /// Crashes.
         pub crashes: u64,
+        /// Volumes closed, on a bucket.
+        pub closed: u64,
         /// Crash images examined.
         pub images: u64,
         /// Intents that recoveries completed.

@@ -129,7 +129,7 @@ impl Checkpoints<'_> {
     pub fn write_last(self) -> Result<()> {
         self.store.checkpoint_as(Reason::Closing, Boundary::Staged, || true)
     }
-    /// Writes the first checkpoint after a recovery.
+    /// Writes the first checkpoint after a recovery from the journal alone.
     pub(crate) fn write_recovered(self) -> Result<()> {
         self.store.checkpoint_as(Reason::Recovery, Boundary::Staged, || true)
     }
@@ -400,7 +400,11 @@ impl Store {
 
 /// Writes the copy whose turn it is, and flushes. Where the device keeps the order of writes, only if
 /// it is `awaited`.
-pub(crate) fn write_superblock(store: &Store, superblock: &Superblock, awaited: bool) -> Result<()> {
+pub(crate) fn write_superblock(
+    store: &Store,
+    superblock: &Superblock,
+    awaited: bool,
+) -> Result<()> {
     let mut raw = superblock.encode();
     raw.resize(superblock::BLOCK, 0);
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];

@@ -84,7 +84,7 @@ impl Recovery {
             (true, Ordering::Equal) => resume(store, &self.sb, self.start),
             // Closed, it has no records, and its journal may end in a segment that goes.
             (true, Ordering::Less) => {
-                begin_anew(store, &self.sb, self.start.lsn).map(|()| Recovered::default())
+                begin_anew(store, &self.sb, self.start.lsn, false).map(|()| Recovered::default())
             }
             _ => recover(store, &self.sb, self.start),
         }

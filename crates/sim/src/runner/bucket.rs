@@ -1,17 +1,19 @@
 //! A run on a volume in a bucket whose store misbehaves: at every `crash` in the list the process
-//! is gone without a word, and another one takes the volume over. What it finds is a state that
-//! there was, and none older than what was acknowledged.
+//! is gone without a word, at every `reopen` it closes the volume, or is gone while it does, and
+//! another one takes the volume over. What it finds is a state that there was, and none older than
+//! what was acknowledged.
 
 use super::{Ack, Failure, Report, Settings, make_durable};
 use crate::checks;
 use crate::exec::{Generator, Lockstep, Step};
 use crate::history::History;
 use crate::op::Op;
+use crate::rng::Rng;
 use crate::text::panic_text;
 use crate::walk::walk;
 use crate::workload::Workload;
 use shoal::raw::{Ino, Volume, mkfs_on};
-use shoal_bucket::faulty::{Faults, World};
+use shoal_bucket::faulty::{Faults, Faulty, World};
 use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Runtime};
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +24,8 @@ use std::time::Duration;
 struct Run {
     settings: Settings,
     world: Arc<World>,
+    rng: Rng,
+    connection: Faulty,
     volume: Option<Volume>,
     run: Lockstep,
     history: History,
@@ -81,7 +85,8 @@ fn options() -> Options {
 impl Run {
     fn new(settings: Settings, seed: u64) -> Result<Run, String> {
         let world = World::new(seed);
-        let place = place(&world);
+        let connection = world.connect(Faults::MANY);
+        let place = place(&connection);
         let capacity = settings.mkfs.size.max(64 << 20);
         let create = CreateOptions { capacity, overwrite: false, race: None, progress: |_| {} };
         let device = BucketDevice::create(&place, &create, options(), runtime()?)
@@ -92,15 +97,17 @@ impl Run {
         let run = Lockstep::new(&volume, Ino::ROOT)?;
         let history = History::new(0, &run.model, settings.explain);
         let report = Report::default();
-        Ok(Run { settings, world, volume: Some(volume), run, history, position: 0, report })
+        let (volume, position, rng) = (Some(volume), 0, Rng::new(seed).fork(18));
+        Ok(Run { settings, world, rng, connection, volume, run, history, position, report })
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
         self.report.steps += 1;
         match op {
             Op::Crash { .. } => return self.take_over(),
-            // Closed at the end of each owner that is not killed; memory is not the subject.
-            Op::Reopen { .. } | Op::NoMemory(_) => return Ok(()),
+            Op::Reopen { .. } => return self.close(),
+            // Memory is not the subject.
+            Op::NoMemory(_) => return Ok(()),
             _ => {}
         }
         self.position += 1;
@@ -122,6 +129,23 @@ impl Run {
         Ok(())
     }
 
+    /// The process closes the volume, or is gone after some requests; then another one opens it.
+    fn close(&mut self) -> Result<(), String> {
+        if self.rng.chance(50) {
+            self.connection.kill_after(1 + self.rng.below(12));
+        }
+        self.position += 1;
+        match self.volume.take().ok_or("no volume")?.close() {
+            Ok(()) => {
+                self.history.acknowledge_all(self.position);
+                self.report.closed += 1;
+            }
+            Err(_) if self.connection.is_dead() => {}
+            Err(e) => return Err(format!("close: {e}")),
+        }
+        self.take_over()
+    }
+
     /// The process is gone; another one opens the volume, and the run goes on from what it finds.
     fn take_over(&mut self) -> Result<(), String> {
         self.report.crashes += 1;
@@ -130,7 +154,8 @@ impl Run {
         let before = self.volume.take();
         self.position += 1;
         let permitted = self.history.permitted(self.position);
-        let device = BucketDevice::open(&place(&self.world), options(), runtime()?)
+        self.connection = self.world.connect(Faults::MANY);
+        let device = BucketDevice::open(&place(&self.connection), options(), runtime()?)
             .map_err(|e| format!("take-over: {e}"))?;
         let volume = Volume::open_on(Arc::new(device), &self.settings.open)
             .map_err(|e| format!("open after a take-over: {e}"))?;
@@ -150,6 +175,6 @@ impl Run {
     }
 }
 
-fn place(world: &Arc<World>) -> Place {
-    Place::new(Arc::new(world.connect(Faults::MANY)), "volume", "faulty")
+fn place(connection: &Faulty) -> Place {
+    Place::new(Arc::new(connection.clone()), "volume", "faulty")
 }
