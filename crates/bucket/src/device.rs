@@ -21,6 +21,9 @@ const UPLOADING_MAX: u64 = 64 << 20;
 const PIECES_WAITING_MAX: usize = PIECES_MAX / 4;
 /// Bytes of them, as a multiple of [`Options::staged_max`]: they stay in memory until then.
 const BYTES_WAITING_MAX: u64 = 8;
+/// Time after an opening when forgotten objects are looked for: programs that waited for the volume
+/// come first.
+const SWEEP_AFTER: Duration = Duration::from_secs(10);
 /// Names looked at before a volume is made: any foreign object is in the way.
 const FOREIGN_MAX: usize = 10;
 
@@ -145,12 +148,16 @@ impl BucketDevice {
         let slots = (log, manifests);
         let shared = Arc::new(Shared::new(access, id, capacity, options, contents, slots));
         let weak = Arc::downgrade(&shared);
+        let sweeping = weak.clone();
         shared.runtime.spawn(async move {
-            if let Some(shared) = weak.upgrade()
+            tokio::time::sleep(SWEEP_AFTER).await;
+            if let Some(shared) = sweeping.upgrade().filter(|shared| shared.may_write().is_ok())
                 && let Err(error) = shared.sweep().await
             {
                 tracing::warn!(%error, "objects of earlier mounts are not looked for");
             }
+        });
+        shared.runtime.spawn(async move {
             while let Some(shared) = weak.upgrade().filter(|shared| shared.may_write().is_ok()) {
                 let pause = shared.until_beat().await;
                 if pause.is_zero() {

@@ -61,6 +61,10 @@ pub struct Follower {
 struct Followed {
     /// `None`: it has to be read anew.
     state: Option<State>,
+    /// Number of a manifest that was there.
+    known: u64,
+    /// Log objects that the last look found.
+    found: u64,
     /// Time without a sign of life of the owner.
     silent: Duration,
     looked: Instant,
@@ -79,7 +83,8 @@ impl Follower {
         let state = state.ok_or_else(|| no_volume(place.name()))?;
         let access = means.access(state.volume, &options);
         let (silent, looked, claim) = (Duration::ZERO, Instant::now(), (0, Vec::new()));
-        let followed = Followed { state: Some(state), silent, looked, claim };
+        let (known, found, state) = (state.newest, 0, Some(state));
+        let followed = Followed { state, known, found, silent, looked, claim };
         Ok(Follower { place: place.clone(), access, options, followed: Mutex::new(followed) })
     }
 
@@ -184,22 +189,24 @@ impl Follower {
         let state = match followed.state.take() {
             Some(state) => state,
             None => {
-                let loaded = open::load(&self.access.store).await?;
+                let loaded = open::load_from(&self.access.store, followed.known).await?;
                 loaded.ok_or_else(|| no_volume(self.place.name()))?
             }
         };
+        followed.known = state.newest;
         Ok(followed.state.insert(state))
     }
 
     async fn read_on(&self, followed: &mut Followed) -> Result<bool> {
         let is_new = followed.state.is_none();
+        let expected = followed.found;
         let state = self.state(followed).await?;
         if is_new {
             return Ok(true);
         }
         let (begun, newest) = (state.slot, state.newest);
         loop {
-            let (objects, is_end) = self.read_log(state.slot).await?;
+            let (objects, is_end) = self.read_log(state.slot, expected).await?;
             if !self.read_manifests(state).await? {
                 followed.state = None;
                 self.state(followed).await?;
@@ -209,14 +216,17 @@ impl Follower {
                 self.apply(state, &raw)?;
             }
             if is_end {
-                return Ok(state.slot > begun || state.newest > newest);
+                let (slot, is_news) = (state.slot, state.slot > begun || state.newest > newest);
+                followed.found = slot - begun;
+                return Ok(is_news);
             }
         }
     }
 
-    /// Reads objects from a slot on. Returns whether an absent slot is behind them.
-    async fn read_log(&self, from: u64) -> Result<(Vec<Bytes>, bool)> {
-        let (mut objects, mut window) = (Vec::new(), 1);
+    /// Reads objects from a slot on, at first as many at once as are expected, and one more. Returns
+    /// whether an absent slot is behind them.
+    async fn read_log(&self, from: u64, expected: u64) -> Result<(Vec<Bytes>, bool)> {
+        let (mut objects, mut window) = (Vec::new(), (expected + 1).min(WINDOW_MAX));
         while objects.len() < BATCH_MAX {
             let next = from + objects.len() as u64;
             let names: Vec<String> = (next..next + window).map(log_name).collect();

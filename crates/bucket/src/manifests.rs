@@ -14,7 +14,8 @@ use crate::requests::Request;
 use crate::shared::{Log, Pending, Shared};
 use crate::store::Created;
 use bytes::Bytes;
-use shoal_base::Result;
+use futures::{StreamExt, TryStreamExt, stream};
+use shoal_base::{Error, Result};
 use shoal_format::bucket::manifest::{Body, ManifestHeader, ManifestKind, decode, encode};
 use shoal_format::bucket::object::FENCE_BYTES;
 use shoal_format::bucket::{Name, manifest_name};
@@ -26,6 +27,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const MOVE_MAX: u64 = 32 << 20;
 /// Names looked at by a sweep.
 const SWEEP_MAX: usize = 100_000;
+/// Objects deleted at once.
+const DELETES: usize = 16;
 
 /// The map at a place in the log.
 pub(crate) struct Snapshot {
@@ -73,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Writes the last manifest, and collects all garbage.
+    /// Writes the last manifest, and collects all garbage. The next owner need not wait for either.
     pub(crate) async fn publish_closed(&self) -> Result<()> {
         let snapshot = Snapshot::take(self, &mut *self.log.lock().await);
         let dead = snapshot.dead.clone();
@@ -141,11 +144,13 @@ impl Shared {
 
     /// Deletes objects that hold nothing in the newest manifest, and replaces older manifests.
     async fn collect(&self, dead: Vec<Name>) -> Result<()> {
-        for name in dead {
+        let delete = async |name: Name| {
             self.store.delete(&name.text()).await?;
             self.contents.write().map.forget(name);
             self.frames.forget_disk(name);
-        }
+            Ok::<(), Error>(())
+        };
+        stream::iter(dead).map(delete).buffer_unordered(DELETES).try_collect::<()>().await?;
         let mut manifests = self.manifests.lock().await;
         while let [old, .., newest] = manifests.old[..] {
             let header = ManifestHeader { base: newest, ..self.manifest_header(old) };

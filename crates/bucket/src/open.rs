@@ -69,14 +69,17 @@ pub(crate) struct State {
     pub lease: Duration,
 }
 
-/// Returns the number of the newest manifest; `None`: there is none.
-async fn newest(store: &Store) -> Result<Option<u64>> {
-    let listed = store.list("manifest", LISTED).await?;
-    let listed = listed.iter().filter_map(|(name, _)| manifest_sequence(name)).max();
+/// Returns the number of the newest manifest; `None`: there is none. `known`: one that is or was
+/// there, or 0, and then a list says where to begin.
+async fn newest(store: &Store, known: u64) -> Result<Option<u64>> {
+    let mut low = known;
+    if low == 0 {
+        let listed = store.list("manifest", LISTED).await?;
+        low = listed.iter().filter_map(|(name, _)| manifest_sequence(name)).max().unwrap_or(0);
+    }
     let there = async |sequence: u64| {
         store.get_range(&manifest_name(sequence), 0..1).await.map(|found| found.is_some())
     };
-    let mut low = listed.unwrap_or(0);
     // Everything up to `low` is there; look further in growing steps, then halve.
     let mut step = 1;
     while there(low + step).await? {
@@ -105,9 +108,14 @@ pub(crate) async fn manifest(store: &Store, sequence: u64) -> Result<Manifest> {
 
 /// Reads the newest state; `None`: there is no volume.
 pub(crate) async fn load(store: &Store) -> Result<Option<State>> {
+    load_from(store, 0).await
+}
+
+/// The same, if a manifest is `known`.
+pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>> {
     // A complete manifest may be superseded between finding and reading it.
     for _ in 0..CLAIMS_MAX {
-        let Some(number) = newest(store).await? else { return Ok(None) };
+        let Some(number) = newest(store, known).await? else { return Ok(None) };
         let found = manifest(store, number).await?;
         let complete = match &found.body {
             Body::Complete(..) => found.clone(),
@@ -358,7 +366,7 @@ pub(crate) async fn take(
                     return Err(lost(store));
                 }
                 if !state.learn(&found) {
-                    state = load(store).await?.ok_or_else(|| lost(store))?;
+                    state = load_from(store, sequence).await?.ok_or_else(|| lost(store))?;
                 }
             }
         }

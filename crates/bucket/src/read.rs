@@ -6,9 +6,13 @@ use crate::shared::Shared;
 use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::Result;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Objects that a miss has read besides its own, at most. A volume that was flushed often has its
+/// newest bytes in hundreds of small ones, a request each, and nobody may want them.
+const AHEAD_OBJECTS: usize = 8;
 
 impl Shared {
     /// Fills `buf` from byte `offset`. Bytes never written read as zero.
@@ -27,7 +31,7 @@ impl Shared {
         let places: Vec<Place> = missing.iter().map(|part| part.place).collect();
         for part in &missing {
             if let Some(range) = self.ahead.miss(part.addr) {
-                self.fetch_ahead(range, &places);
+                self.fetch_ahead(range, &places, AHEAD_OBJECTS);
             }
         }
         let pieces = self.runtime.wait(self.pieces(&missing))?;
@@ -94,16 +98,20 @@ impl Shared {
 
     /// Starts to read a range that will be wanted.
     pub(crate) fn will_read(self: &Arc<Shared>, range: Range<u64>) {
-        self.fetch_ahead(range, &[]);
+        self.fetch_ahead(range, &[], usize::MAX);
     }
 
     /// The same, without some pieces, which somebody waits for: a request of their own brings them
-    /// sooner.
-    fn fetch_ahead(self: &Arc<Shared>, range: Range<u64>, but: &[Place]) {
+    /// sooner. From `objects` different ones at most.
+    fn fetch_ahead(self: &Arc<Shared>, range: Range<u64>, but: &[Place], objects: usize) {
         let range = range.start..range.end.min(self.capacity);
         let mut places: Vec<Place> =
             self.contents.read().map.parts(range).iter().map(|part| part.place).collect();
         places.retain(|place| self.frames.get(place).is_none() && !but.contains(place));
+        let mut names = HashSet::new();
+        places.retain(|place| {
+            names.contains(&place.name) || { names.len() < objects && names.insert(place.name) }
+        });
         if places.is_empty() || self.ahead_slots.available_permits() == 0 {
             return;
         }
