@@ -39,8 +39,6 @@ clean_up() {
 }
 trap clean_up EXIT
 
-now() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
-
 # Runs as the first process of its namespaces. $1: the directory, $2: the round.
 own() {
   "$shoal" mount "$volume" "$there"
@@ -57,13 +55,6 @@ own() {
 }
 export -f own
 export shoal volume there work
-
-# Lines of numbers: the median, the one of 99 %, the largest.
-summary() {
-  sort -n | awk -v what="$1" '{ of[NR] = $1 } END {
-    if (NR) printf "%s: %d, p50 %d ms, p99 %d ms, max %d ms\n",
-      what, NR, of[int((NR + 1) / 2)], of[int((NR * 99 + 99) / 100)], of[NR] }'
-}
 
 # The age of what a replica shows while the owner writes.
 watch_replica() {

@@ -8,6 +8,16 @@
 exec 3>&1
 if [[ -t 1 ]]; then bold=$'\e[1m' plain=$'\e[0m'; else bold='' plain=''; fi
 
+# Milliseconds.
+now() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+
+# Lines of numbers: the median, the one of 99 %, the largest.
+summary() {
+  sort -n | awk -v what="$1" '{ of[NR] = $1 } END {
+    if (NR) printf "%s: %d, p50 %d ms, p99 %d ms, max %d ms\n",
+      what, NR, of[int((NR + 1) / 2)], of[int((NR * 99 + 99) / 100)], of[NR] }'
+}
+
 die() { echo "${0##*/}: $*" >&2; exit 1; }
 step() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 
