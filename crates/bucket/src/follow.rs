@@ -223,8 +223,8 @@ impl Follower {
         }
     }
 
-    /// Reads objects from a slot on, at first as many at once as are expected, and one more. Returns
-    /// whether an absent slot is behind them.
+    /// Reads objects from a slot on, at first as many at once as are expected, and one more.
+    /// Returns whether an absent slot is behind them.
     async fn read_log(&self, from: u64, expected: u64) -> Result<(Vec<Bytes>, bool)> {
         let (mut objects, mut window) = (Vec::new(), (expected + 1).min(WINDOW_MAX));
         while objects.len() < BATCH_MAX {

@@ -51,8 +51,8 @@ pub trait Device: Send + Sync {
     fn never_full(&self) -> bool {
         false
     }
-    /// Returns whether writes become durable in the order in which they are made: a crash leaves all
-    /// that had completed before some moment, and nothing of those that began after it. Then no
+    /// Returns whether writes become durable in the order in which they are made: a crash leaves
+    /// all that had completed before some moment, and nothing of those that began after it. Then no
     /// write has to wait for another one to be durable, and sectors are not torn.
     fn keeps_order(&self) -> bool {
         false
@@ -67,8 +67,8 @@ pub trait Device: Send + Sync {
     }
     /// Name for messages.
     fn describe(&self) -> String;
-    /// Makes completed writes durable, and releases the device: nothing may follow. Whoever opens the volume next need not wait to
-    /// learn that nobody uses it.
+    /// Makes completed writes durable, and releases the device: nothing may follow. Whoever opens
+    /// the volume next need not wait to learn that nobody uses it.
     fn close(&self) -> Result<()> {
         Ok(())
     }

@@ -52,8 +52,8 @@ impl Core {
         }
     }
 
-    /// Flushes data before the records that point to it, unless the device keeps their order. Must be
-    /// called after reading the ring's state and before writing any of the records found there.
+    /// Flushes data before the records that point to it, unless the device keeps their order. Must
+    /// be called after reading the ring's state and before writing any of the records found there.
     fn flush_data(&self, writer: &Writer) -> Result<()> {
         if self.io.device.keeps_order() {
             return Ok(());

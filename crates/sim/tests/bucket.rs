@@ -1,5 +1,6 @@
 //! The engine on a bucket whose store misbehaves, and one owner after the other: see
-//! `runner/bucket.rs`. `SHOAL_BUCKET_SEEDS=FROM-TO` runs other seeds. And the requests that calls take.
+//! `runner/bucket.rs`. `SHOAL_BUCKET_SEEDS=FROM-TO` runs other seeds. And the requests that calls
+//! take.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

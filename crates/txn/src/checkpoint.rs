@@ -10,9 +10,9 @@
 //! | 6 | write the superblock (the older copy); flush the device | a torn copy is invalid: the other copy points to the old checkpoint |
 //! | 7 | free the segments that only the old checkpoint used | the new checkpoint is complete |
 //!
-//! Where the device keeps the order of writes ([`Device::keeps_order`](shoal_device::Device)), steps
-//! 4 and 5 flush nothing, and what a recovery or the last checkpoint of a session writes is flushed
-//! with the next flush: of the last one, by closing the device.
+//! Where the device keeps the order of writes ([`Device::keeps_order`](shoal_device::Device)),
+//! steps 4 and 5 flush nothing, and what a recovery or the last checkpoint of a session writes is
+//! flushed with the next flush: of the last one, by closing the device.
 //!
 //! A failure in steps 3 to 6 makes the volume read-only: a failed write or flush is never retried
 //! as if it had succeeded.
@@ -120,12 +120,13 @@ impl Checkpoints<'_> {
     pub fn write(self) -> Result<()> {
         self.store.checkpoint_as(Reason::Running, Boundary::Staged, || true)
     }
-    /// Writes the last checkpoint of a session. Its superblock says that there is nothing to replay.
+    /// Writes the last checkpoint of a session. Its superblock says that there is nothing to
+    /// replay.
     pub fn write_clean(self) -> Result<()> {
         self.store.checkpoint_as(Reason::Left, Boundary::Staged, || true)
     }
-    /// The same, before [`Device::close`](shoal_device::Device::close), which makes it durable where
-    /// the device keeps the order of writes. The journal's thread must not flush after that.
+    /// The same, before [`Device::close`](shoal_device::Device::close), which makes it durable
+    /// where the device keeps the order of writes. The journal's thread must not flush after that.
     pub fn write_last(self) -> Result<()> {
         self.store.checkpoint_as(Reason::Closing, Boundary::Staged, || true)
     }
@@ -398,8 +399,8 @@ impl Store {
     }
 }
 
-/// Writes the copy whose turn it is, and flushes. Where the device keeps the order of writes, only if
-/// it is `awaited`.
+/// Writes the copy whose turn it is, and flushes. Where the device keeps the order of writes, only
+/// if it is `awaited`.
 pub(crate) fn write_superblock(
     store: &Store,
     superblock: &Superblock,

@@ -132,9 +132,9 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
 
 /// Begins a new journal at `lsn`, and writes a checkpoint of the next incarnation and the other
 /// copy of the superblock. Journal batches of the old incarnation stay readable until the
-/// checkpoint is published: if the machine stops before, they are replayed again. What only the ring
-/// of a killed process had cannot be: with any of it, the checkpoint must be durable, because the ring
-/// is used again.
+/// checkpoint is published: if the machine stops before, they are replayed again. What only the
+/// ring of a killed process had cannot be: with any of it, the checkpoint must be durable, because
+/// the ring is used again.
 pub(crate) fn begin_anew(store: &Store, sb: &Superblock, lsn: Lsn, had_kept: bool) -> Result<()> {
     let incarnation = sb.incarnation.wrapping_add(1);
     store.start_journal(incarnation, StartAt::Fresh { lsn })?;

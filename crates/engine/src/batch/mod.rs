@@ -173,8 +173,8 @@ impl Batches<'_> {
 }
 
 /// Waits before the next attempt, of varied length and longer the more there were. Attempts at a
-/// constant pace may meet another thread's changes at the same point every time, for as long as that
-/// one keeps its own pace: a thousand in a row did.
+/// constant pace may meet another thread's changes at the same point every time, for as long as
+/// that one keeps its own pace: a thousand in a row did.
 #[cold]
 fn pause(attempt: usize) {
     // The golden ratio spreads the lengths evenly, the same in every run.

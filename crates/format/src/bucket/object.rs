@@ -24,8 +24,8 @@ pub const PIECES_MAX: usize = 1 << 16;
 pub const BYTES_MAX: u64 = 256 << 20;
 /// Bytes of a fence: a header alone. Every other log object is longer.
 pub const FENCE_BYTES: u64 = ObjectHeader::SIZE as u64;
-/// Zeros at the end of a [`ObjectKind::Beat`] and a [`ObjectKind::Close`], so that they are longer than
-/// a fence.
+/// Zeros at the end of a [`ObjectKind::Beat`] and a [`ObjectKind::Close`], so that they are longer
+/// than a fence.
 const TAIL: usize = 8;
 
 numbered! {

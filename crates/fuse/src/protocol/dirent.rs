@@ -11,7 +11,8 @@ const ENTRY: usize = size_of::<EntryOut>();
 const HEAD: usize = size_of::<Dirent>();
 /// Offset of `off` in a record.
 const OFF: usize = std::mem::offset_of!(Dirent, off);
-/// The place behind all entries, as ext4 has one: greater than every cookie, and no negative offset.
+/// The place behind all entries, as ext4 has one: greater than every cookie, and no negative
+/// offset.
 const END: u64 = u64::MAX >> 1;
 
 /// Fills a reply with records until there is no room.
@@ -19,7 +20,7 @@ const END: u64 = u64::MAX >> 1;
 pub struct Listing<'a> {
     room: &'a mut [u8],
     used: usize,
-    /// Where the last record begins, without its node.
+    /// Offset of the last record, behind its node.
     last: Option<usize>,
 }
 
@@ -81,9 +82,9 @@ impl<'a> Listing<'a> {
     /// Records that there is no entry behind the last record: whoever goes on from there is at the
     /// end of the directory, whatever is added meanwhile.
     ///
-    /// Without it the kernel (Linux 6.18, `fs/fuse/readdir.c`) may go on in what another process has
-    /// been listing at the same time, which it keeps: a name that was moved was then listed under
-    /// its old name, too, by a listing that began when the call that moved it had ended.
+    /// Without it the kernel (Linux 6.18, `fs/fuse/readdir.c`) may go on in what another process
+    /// has been listing at the same time, which it keeps: a name that was moved was then listed
+    /// under its old name, too, by a listing that began when the call that moved it had ended.
     #[inline]
     pub fn end(&mut self) {
         if let Some(off) = self.last.and_then(|at| self.room.get_mut(at + OFF..at + OFF + 8)) {
