@@ -26,8 +26,8 @@ declare -x "CARGO_TARGET_${host}_RUNNER=timeout --foreground --kill-after=10 600
 programs() {
   local file
   for file in "$@"; do
-    file=$(basename "$file" .rs)
-    [[ $file == common ]] || echo "--test=$file"
+    [[ $file == *.rs || -e $file/main.rs ]] || continue
+    echo "--test=$(basename "$file" .rs)"
   done | sort -u
 }
 # Cargo runs one program after another, and the slowest test of most is alone for a while, or waits

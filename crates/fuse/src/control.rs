@@ -36,6 +36,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -318,9 +319,26 @@ fn wait_for_end(process: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// Time for which files in a mount must be in use before it counts as busy. A program that looks
+/// through the files of all processes refers to each for an instant.
+const BUSY_FOR: Duration = Duration::from_millis(200);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn is_busy(error: &io::Error) -> bool {
+    Os::from_io_error(error) == Some(Os::BUSY)
+}
+
 fn take_down(dir: &Path, lazy: bool) -> Result<()> {
     let what = format!("cannot unmount {}", dir.display());
-    unmount_dir(dir, lazy).map_err(|error| match Os::from_io_error(&error) {
+    let begun = Instant::now();
+    let done = loop {
+        match unmount_dir(dir, lazy) {
+            Err(error) if is_busy(&error) && begun.elapsed() < BUSY_FOR => thread::sleep(PAUSE),
+            done => break done,
+        }
+    };
+    done.map_err(|error| match Os::from_io_error(&error) {
         Some(Os::BUSY) => {
             Error::refused(Code::Busy, format!("{what}: files or directories in it are in use"))
         }
