@@ -233,6 +233,9 @@ impl Shared {
     /// one before, so that an idle volume costs little.
     pub(crate) async fn beat(self: &Arc<Shared>) -> Result<()> {
         let mut log = self.log.lock().await;
+        if log.closed {
+            return Ok(());
+        }
         self.may_write()?;
         if log.last.elapsed() < log.lease / 2 {
             return Ok(());

@@ -259,7 +259,8 @@ impl State {
         if header.epoch < self.log_epoch {
             return bad(format!("is of opening {}, after {}", header.epoch, self.log_epoch));
         }
-        self.closed = header.kind == ObjectKind::Close;
+        // Not if somebody has claimed it since, whose fence is on its way.
+        self.closed = header.kind == ObjectKind::Close && header.epoch >= self.epoch;
         self.log_epoch = header.epoch;
         self.epoch = self.epoch.max(header.epoch);
         self.lease = lease_of(&header);

@@ -269,6 +269,35 @@ fn a_successor_that_is_faster_than_the_last_manifest_is_no_failure() {
     assert_eq!(first(&BucketDevice::open(&place, options, runtime()).unwrap()), 2);
 }
 
+/// The next owner's claim is there, its fence is not yet: another standby that read the end of the
+/// log took the volume from it.
+#[test]
+fn a_closed_volume_that_is_claimed_is_nobody_elses() {
+    let (objects, place, calls) = world();
+    let owner = create(&place);
+    flush(&owner, 1);
+    let follower = follow(&place);
+    owner.close().unwrap();
+    let last = owner.counted().of(Request::PutManifest);
+    let raw = calls.block_on(async { objects.get(&manifest(last)).await?.bytes().await }).unwrap();
+    let (theirs, next) = (decode(&raw, last).unwrap().header, last + 1);
+    let theirs = ManifestHeader { sequence: next, epoch: next, writer: 77, base: last, ..theirs };
+    let theirs = ManifestHeader { closed: 0, ..theirs };
+    let claim = encode(theirs, &Body::Claim(b"it".to_vec()));
+    calls.block_on(objects.put(&manifest(next), claim.into())).unwrap();
+    assert!(follower.advance().unwrap());
+    assert_eq!(follower.owner(Duration::from_secs(1000)).unwrap(), Owner::Works);
+    // The manifest that is missing in a log that says it all.
+    calls.block_on(objects.delete(&manifest(last))).unwrap();
+    let base = ManifestHeader { base: 0, ..theirs };
+    let claim =
+        encode(ManifestHeader { sequence: last, epoch: last, ..base }, &Body::Claim(vec![]));
+    calls.block_on(objects.put(&manifest(last), claim.into())).unwrap();
+    calls.block_on(objects.delete(&manifest(next))).unwrap();
+    let late = follow(&place);
+    assert_eq!(late.owner(Duration::from_secs(1000)).unwrap(), Owner::Works);
+}
+
 /// The last object of an owner tells others that it has ended: no beat may come behind it.
 #[test]
 fn nothing_follows_the_end_of_the_log() {
