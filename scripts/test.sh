@@ -16,7 +16,9 @@ if ((EUID == 0)) && [[ -c /dev/fuse ]]; then
 fi
 SHOAL_SKIPPED=$(mktemp)
 export SHOAL_SKIPPED
-trap 'rm -f "$SHOAL_SKIPPED" "$SHOAL_SKIPPED.row"' EXIT
+# Interrupted, it leaves no row running.
+row=''
+trap '[[ ! $row ]] || kill "$row" 2>/dev/null; rm -f "$SHOAL_SKIPPED" "$SHOAL_SKIPPED.row"' EXIT
 # Ends a binary with a test that waits forever; the harness names it after 60 seconds. The slowest
 # binary takes 100 s here.
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
@@ -40,10 +42,11 @@ both_rows() {
   cargo test --workspace --no-run || return
   # shellcheck disable=SC2086
   cargo test --workspace --lib --bins $others >"$SHOAL_SKIPPED.row" 2>&1 &
-  local row=$!
+  row=$!
   # shellcheck disable=SC2086
   cargo test --workspace $mounting || status=$?
   wait "$row" || status=$?
+  row=''
   cat "$SHOAL_SKIPPED.row"
   ((status == 0)) || return "$status"
   cargo test --workspace --doc

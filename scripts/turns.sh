@@ -23,6 +23,7 @@ make_work
 declare -A node=()
 : >"$work/durable"
 : >"$work/lost"
+: >"$work/took"
 
 end_nodes() {
   local name
@@ -40,7 +41,7 @@ live() {
     local name=$1-$2-$n
     if { mkdir -p "$mount/$1-$2" && echo "content of $name" |
       dd of="$mount/$1-$2/$n" conv=fsync status=none; } 2>/dev/null; then
-      echo "$((${EPOCHREALTIME/[.,]/} / 1000)) $1 $1-$2/$n" >>"$work/durable"
+      echo "$(now) $1 $1-$2/$n" >>"$work/durable"
       is_owner=1
     else
       [[ ! $is_owner ]] || echo "$name" >>"$work/lost"
@@ -50,7 +51,7 @@ live() {
   done
   "$shoal" umount "$mount"
 }
-export -f live
+export -f live now
 export shoal volume work
 
 begin() {

@@ -1,5 +1,6 @@
 //! The device: a volume's address space, stored in a bucket.
 
+use crate::log::Flush;
 use crate::open::{self, Owned, Rival, State};
 use crate::place::Place;
 use crate::race::{Race, race};
@@ -97,7 +98,7 @@ impl BucketDevice {
         if create.overwrite {
             // Nothing of the volume before may be read by the next one.
             device.discard(0, create.capacity)?;
-            device.shared.runtime.wait(device.shared.flush(true))?;
+            device.shared.runtime.wait(device.shared.flush(Flush::Discards))?;
         }
         Ok(device)
     }
@@ -209,7 +210,7 @@ impl BucketDevice {
         }
         let too_many = runs + waiting.pieces > PIECES_WAITING_MAX;
         if too_many || waiting.bytes > staged_max * BYTES_WAITING_MAX {
-            shared.runtime.wait(shared.flush(false))?;
+            shared.runtime.wait(shared.flush(Flush::Writes))?;
         }
         if shared.uploading.load(Ordering::Acquire) > UPLOADING_MAX {
             shared.runtime.wait(async {
@@ -248,7 +249,7 @@ impl Device for BucketDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        self.shared.runtime.wait(self.shared.flush(false))
+        self.shared.runtime.wait(self.shared.flush(Flush::Writes))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -291,7 +292,7 @@ impl Device for BucketDevice {
             if self.shared.manifests.lock().await.closed {
                 return Ok(());
             }
-            self.shared.flush_closing().await?;
+            self.shared.flush(Flush::Closing).await?;
             self.shared.publish_closed().await
         })
     }

@@ -31,14 +31,15 @@ const DISCARD_MAX: u64 = 1 << 30;
 /// Shortest lease, as a multiple of the time that an object takes.
 const SLOW: u32 = 4;
 
-/// The reason for a log object.
+/// The reason for a flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Flush {
-    /// Completed writes.
+pub(crate) enum Flush {
+    /// Completed writes. Discarded ranges go with them, and alone they wait.
     Writes,
     /// The same, and discarded ranges even if there is nothing else.
     Discards,
-    /// The owner closes the volume.
+    /// The owner closes the volume. Whoever follows the log knows so before there is a manifest
+    /// that says it.
     Closing,
 }
 
@@ -66,18 +67,8 @@ impl Draft {
 }
 
 impl Shared {
-    /// Makes all completed writes durable. Discarded ranges alone are written only if `discards`.
-    pub(crate) async fn flush(self: &Arc<Shared>, discards: bool) -> Result<()> {
-        self.flush_as(if discards { Flush::Discards } else { Flush::Writes }).await
-    }
-
-    /// The last flush. Whoever follows the log knows that nobody owns the volume any more, before
-    /// there is a manifest that says so.
-    pub(crate) async fn flush_closing(self: &Arc<Shared>) -> Result<()> {
-        self.flush_as(Flush::Closing).await
-    }
-
-    async fn flush_as(self: &Arc<Shared>, flush: Flush) -> Result<()> {
+    /// Makes all completed writes durable.
+    pub(crate) async fn flush(self: &Arc<Shared>, flush: Flush) -> Result<()> {
         let mut log = self.log.lock().await;
         if log.closed && flush == Flush::Closing {
             return Ok(());

@@ -156,9 +156,9 @@ impl Journal {
         Lsn(lsn)
     }
 
-    /// Makes everything up to a boundary durable, or writes it where the device keeps the order of
-    /// writes, and returns the position at which reading would
-    /// begin there. Forgets older boundaries. Staging may continue meanwhile.
+    /// Makes everything up to a boundary durable, or only writes it where the device keeps the
+    /// order of writes. Returns the position at which reading would begin there. Forgets older
+    /// boundaries. Staging may continue meanwhile.
     pub fn flush_boundary(&self, lsn: Lsn) -> Result<JournalPos> {
         self.core.flush_boundary(lsn.0).map(|addr| JournalPos { addr, lsn })
     }
