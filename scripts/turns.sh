@@ -119,10 +119,11 @@ for name in "${!node[@]}"; do { wait "${node[$name]}" || true; } 2>/dev/null; do
 node=()
 mkdir "$work/mnt"
 "$shoal" mount --force "$volume" "$work/mnt"
-lost=0
-while read -r _ _ path; do
-  [[ $(cat "$work/mnt/$path" 2>/dev/null) == "content of ${path/\//-}" ]] || lost=$((lost + 1))
-done <"$work/durable"
+# A process for each file would take longer than all the kills.
+found=$(cd "$work/mnt" && cut -d' ' -f3 "$work/durable" |
+  { xargs -d '\n' grep -H '' /dev/null || true; } |
+  awk -F: '{ name = $1; sub("/", "-", name); n += $2 == "content of " name } END { print n + 0 }')
+lost=$(($(wc -l <"$work/durable") - found))
 "$shoal" umount "$work/mnt"
 "$shoal" fsck "$volume"
 summary "from the kill of an owner to the first durable file of the other node" <"$work/took"

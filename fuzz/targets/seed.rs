@@ -186,6 +186,8 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     ];
     let (raw, pieces) = object::pack(header, &pieces);
     put("bucket_object", "two", &raw)?;
+    let end = ObjectHeader { kind: ObjectKind::Close, ..header };
+    put("bucket_object", "close", &object::pack(end, &[]).0)?;
     put("bucket_manifest", "one", &manifest_of(&raw, &pieces[0]))?;
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };

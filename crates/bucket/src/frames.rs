@@ -2,18 +2,21 @@
 //! lie side by side in an object are fetched with one request. Before that, they are looked for on
 //! the local disk, if there is a cache.
 
+use crate::ahead::Ahead;
 use crate::disk::Disk;
-use crate::map::Place;
+use crate::map::{Part, Place};
 use crate::store::Store;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
 use shoal_base::{Error, Result};
 use shoal_format::bucket::Name;
 use shoal_format::bucket::object::{Piece, bytes_of};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
@@ -21,6 +24,10 @@ use tokio::task::spawn_blocking;
 const FETCH_MAX: u64 = 8 << 20;
 /// Largest number of bytes that are fetched although nobody wants them, to save a request.
 const GAP_MAX: u64 = 64 << 10;
+/// Share of the memory for pieces that were wanted more than once. With quick_cache's default,
+/// 0.97, so little is left for the others that a piece that was fetched ahead of its use is often
+/// gone before it.
+const HOT: f64 = 0.5;
 
 type Key = (Name, u32);
 type Flight = watch::Receiver<Option<Result<Bytes>>>;
@@ -29,15 +36,24 @@ type Sender = watch::Sender<Option<Result<Bytes>>>;
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Bytes> for ByBytes {
-    fn weight(&self, _: &Key, bytes: &Bytes) -> u64 {
-        bytes.len() as u64 + 64
+impl Weighter<Key, Held> for ByBytes {
+    fn weight(&self, _: &Key, held: &Held) -> u64 {
+        held.bytes.len() as u64 + 64
     }
+}
+
+/// A decoded piece.
+#[derive(Clone)]
+struct Held {
+    bytes: Bytes,
+    /// It was fetched ahead; `true` until it is used.
+    unused: Option<Arc<AtomicBool>>,
 }
 
 /// The cache.
 pub(crate) struct Frames {
-    cache: Cache<Key, Bytes, ByBytes>,
+    cache: Cache<Key, Held, ByBytes>,
+    ahead: Ahead,
     disk: Option<Arc<Disk>>,
     flights: Mutex<HashMap<Key, Flight>>,
 }
@@ -55,14 +71,20 @@ pub(crate) struct Wanted {
 pub(crate) struct Request {
     name: Name,
     places: Vec<(Place, Sender)>,
+    is_ahead: bool,
 }
 
 impl Frames {
     /// Makes a cache of so many bytes in memory.
     pub fn new(bytes: u64, disk: Option<Disk>) -> Frames {
         let pieces = (bytes / u64::from(shoal_format::bucket::FRAME)).max(64) as usize;
-        let cache = Cache::with_weighter(pieces, bytes, ByBytes);
-        Frames { cache, disk: disk.map(Arc::new), flights: Mutex::default() }
+        let mut options = OptionsBuilder::new();
+        options.estimated_items_capacity(pieces).weight_capacity(bytes).hot_allocation(HOT);
+        // All that must be set is.
+        let options = options.build().unwrap_or_else(|e| unreachable!("{e}"));
+        let cache = Cache::with_options(options, ByBytes, Default::default(), Default::default());
+        let ahead = Ahead::new(bytes);
+        Frames { cache, ahead, disk: disk.map(Arc::new), flights: Mutex::default() }
     }
 
     /// The cache on disk.
@@ -72,7 +94,7 @@ impl Frames {
 
     /// Adds a decoded piece.
     pub fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
-        self.cache.insert((name, offset), bytes);
+        self.cache.insert((name, offset), Held { bytes, unused: None });
     }
 
     /// Adds a piece of an object that was read for another reason: it is likely to be wanted.
@@ -84,11 +106,25 @@ impl Frames {
 
     /// Returns a piece if it is in memory.
     pub fn get(&self, place: &Place) -> Option<Bytes> {
-        self.cache.get(&(place.name, place.offset))
+        let Held { bytes, unused } = self.cache.get(&(place.name, place.offset))?;
+        if unused.is_some_and(|unused| unused.swap(false, Ordering::Relaxed)) {
+            self.ahead.used(bytes.len() as u64);
+        }
+        Some(bytes)
     }
 
-    /// Registers the wish for pieces that are not in memory.
-    pub fn want(&self, places: &mut Vec<Place>) -> Wanted {
+    /// Returns whether a piece is in memory. Does not use it.
+    pub fn has(&self, place: &Place) -> bool {
+        self.cache.peek(&(place.name, place.offset)).is_some()
+    }
+
+    /// Notes that a part of a piece was not in memory. Returns what to fetch besides it.
+    pub fn miss(&self, part: &Part) -> Option<Range<u64>> {
+        self.ahead.miss(part.addr, part.place.decoded)
+    }
+
+    /// Registers the wish for pieces that are not in memory. `is_ahead`: it is a guess.
+    pub fn want(&self, places: &mut Vec<Place>, is_ahead: bool) -> Wanted {
         places.sort_unstable_by_key(|place| (place.name, place.offset));
         places.dedup_by_key(|place| (place.name, place.offset));
         let mut wanted = Wanted::default();
@@ -99,13 +135,16 @@ impl Frames {
                 wanted.waits.push((*place, flight.clone()));
                 continue;
             }
-            if self.cache.peek(&key).is_some() {
+            if self.has(place) {
                 continue;
+            }
+            if is_ahead {
+                self.ahead.fetched(place.decoded.into());
             }
             let (sender, flight) = watch::channel(None);
             flights.insert(key, flight.clone());
             wanted.waits.push((*place, flight));
-            add(&mut wanted.requests, place.name, *place, sender);
+            add(&mut wanted.requests, (place.name, is_ahead), *place, sender);
         }
         wanted
     }
@@ -120,7 +159,7 @@ impl Frames {
     /// Hands over the pieces that are on the disk. Returns the requests for the others.
     async fn read_disk(&self, request: Request) -> Vec<Request> {
         let Some(disk) = self.disk.clone() else { return vec![request] };
-        let name = request.name;
+        let (name, is_ahead) = (request.name, request.is_ahead);
         let places: Vec<Place> = request.places.iter().map(|(place, _)| *place).collect();
         let read = spawn_blocking(move || {
             let ranges: Vec<_> = places.iter().map(|place| (place.offset, place.stored)).collect();
@@ -141,8 +180,8 @@ impl Frames {
         let mut rest = Vec::new();
         for ((place, sender), found) in request.places.into_iter().zip(found) {
             match found {
-                Some(bytes) => self.arrived(&place, &sender, Ok(bytes)),
-                None => add(&mut rest, name, place, sender),
+                Some(bytes) => self.arrived(&place, &sender, Ok(bytes), is_ahead),
+                None => add(&mut rest, (name, is_ahead), place, sender),
             }
         }
         rest
@@ -160,7 +199,7 @@ impl Frames {
                 Err(error) => Err(error.clone()),
             };
             valid &= decoded.is_ok();
-            self.arrived(&place, &sender, decoded);
+            self.arrived(&place, &sender, decoded, request.is_ahead);
         }
         if let Ok(Some(raw)) = got
             && valid
@@ -169,10 +208,11 @@ impl Frames {
         }
     }
 
-    fn arrived(&self, place: &Place, sender: &Sender, decoded: Result<Bytes>) {
+    fn arrived(&self, place: &Place, sender: &Sender, decoded: Result<Bytes>, is_ahead: bool) {
         let key = (place.name, place.offset);
         if let Ok(bytes) = &decoded {
-            self.cache.insert(key, bytes.clone());
+            let unused = is_ahead.then(|| Arc::new(AtomicBool::new(true)));
+            self.cache.insert(key, Held { bytes: bytes.clone(), unused });
         }
         // In this order, so that nobody finds it neither here nor there.
         self.flights.lock().remove(&key);
@@ -197,15 +237,15 @@ impl Frames {
 }
 
 /// Adds a piece to the last request, or to a new one.
-fn add(requests: &mut Vec<Request>, name: Name, place: Place, sender: Sender) {
+fn add(requests: &mut Vec<Request>, (name, is_ahead): (Name, bool), place: Place, sender: Sender) {
     match requests.last_mut() {
         Some(request) if request.takes(&place) => request.places.push((place, sender)),
-        _ => requests.push(Request { name, places: vec![(place, sender)] }),
+        _ => requests.push(Request { name, places: vec![(place, sender)], is_ahead }),
     }
 }
 
 impl Request {
-    fn range(&self) -> std::ops::Range<u64> {
+    fn range(&self) -> Range<u64> {
         let place = |at: usize| &self.places[at].0;
         let last = place(self.places.len() - 1);
         u64::from(place(0).offset)..u64::from(last.offset) + u64::from(last.stored)

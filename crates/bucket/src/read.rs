@@ -30,8 +30,8 @@ impl Shared {
         }
         let places: Vec<Place> = missing.iter().map(|part| part.place).collect();
         for part in &missing {
-            if let Some(range) = self.ahead.miss(part.addr) {
-                self.fetch_ahead(range, &places, AHEAD_OBJECTS);
+            if let Some(range) = self.frames.miss(part) {
+                self.fetch_ahead(range, Some(&places));
             }
         }
         let pieces = self.runtime.wait(self.pieces(&missing))?;
@@ -74,7 +74,9 @@ impl Shared {
             if places.is_empty() {
                 break;
             }
-            let arrived = self.start(self.frames.want(&mut places)).await.arrive().await?;
+            let arrived = self.start(self.frames.want(&mut places, false)).await.arrive().await?;
+            // Used, if it was fetched ahead and came in this moment.
+            places.iter().for_each(|place| drop(self.frames.get(place)));
             have.extend(arrived);
         }
         let slice = |part: &Part| {
@@ -98,24 +100,28 @@ impl Shared {
 
     /// Starts to read a range that will be wanted.
     pub(crate) fn will_read(self: &Arc<Shared>, range: Range<u64>) {
-        self.fetch_ahead(range, &[], usize::MAX);
+        self.fetch_ahead(range, None);
     }
 
-    /// The same, without some pieces, which somebody waits for: a request of their own brings them
-    /// sooner. From `objects` different ones at most.
-    fn fetch_ahead(self: &Arc<Shared>, range: Range<u64>, but: &[Place], objects: usize) {
+    /// The same. `but`: it is a guess after these pieces were missed. Somebody waits for them: a
+    /// request of their own brings them sooner.
+    fn fetch_ahead(self: &Arc<Shared>, range: Range<u64>, but: Option<&[Place]>) {
         let range = range.start..range.end.min(self.capacity);
         let mut places: Vec<Place> =
             self.contents.read().map.parts(range).iter().map(|part| part.place).collect();
-        places.retain(|place| self.frames.get(place).is_none() && !but.contains(place));
-        let mut names = HashSet::new();
-        places.retain(|place| {
-            names.contains(&place.name) || { names.len() < objects && names.insert(place.name) }
-        });
+        places.retain(|place| !self.frames.has(place));
+        if let Some(but) = but {
+            let mut names = HashSet::new();
+            places.retain(|place| {
+                let is_near = names.contains(&place.name)
+                    || (names.len() < AHEAD_OBJECTS && names.insert(place.name));
+                is_near && !but.contains(place)
+            });
+        }
         if places.is_empty() || self.ahead_slots.available_permits() == 0 {
             return;
         }
-        let wanted = self.frames.want(&mut places);
+        let wanted = self.frames.want(&mut places, but.is_some());
         for request in wanted.requests {
             let shared = self.clone();
             self.runtime.spawn(async move {

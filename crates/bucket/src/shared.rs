@@ -4,7 +4,6 @@
 //! Locks, in the order in which they are taken: `log`, `manifests`, `contents`. The first two are
 //! held across requests, `contents` never.
 
-use crate::ahead::Ahead;
 use crate::disk::{DiskCache, Root};
 use crate::frames::Frames;
 use crate::map::{Map, Part};
@@ -184,7 +183,6 @@ pub(crate) struct Access {
     pub runtime: Arc<Runtime>,
     pub store: Arc<Store>,
     pub frames: Arc<Frames>,
-    pub ahead: Arc<Ahead>,
     /// Requests for what nobody waits for, each of 8 MiB at most.
     pub ahead_slots: Arc<Semaphore>,
 }
@@ -223,7 +221,6 @@ impl Means {
             runtime: Arc::new(runtime),
             store: Arc::new(store),
             frames: Arc::new(frames),
-            ahead: Arc::default(),
             ahead_slots: Arc::new(Semaphore::new(AHEAD)),
         }
     }

@@ -9,6 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use shoal_base::Code;
 use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Race, Request, Runtime};
 use shoal_device::Device;
+use shoal_format::Compression;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -323,4 +324,58 @@ fn what_waits_for_a_flush_takes_bounded_memory() {
     assert!((10..=20).contains(&logs), "{logs}");
     let data = noise(1 << 20, 7);
     assert!(read(&device, 7 << 20, 1 << 20) == data);
+}
+
+/// A region that is read ahead of its use, at most.
+const REGION: u64 = 16 << 20;
+/// Bytes of a piece.
+const PIECE: u64 = 256 << 10;
+
+/// A volume of eight regions, open for reading with memory for some of them.
+fn eight_regions(memory: u64) -> BucketDevice {
+    let (_, place) = place();
+    let options = Options { compression: Compression::NONE, ..options() };
+    let device = create(&place, options.clone());
+    for region in 0..8 {
+        device.write_at(&vec![region as u8 + 1; REGION as usize], region * REGION).unwrap();
+    }
+    device.flush().unwrap();
+    device.close().unwrap();
+    let options = Options { cache_bytes: memory * REGION, ..options };
+    BucketDevice::read_only(&place, options, Runtime::start().unwrap()).unwrap()
+}
+
+#[test]
+fn a_pass_in_an_order_that_nobody_can_guess_fetches_little_else() {
+    let device = eight_regions(1);
+    let before = device.counted().received;
+    // Three pieces side by side in one region, then in another one, until all have been read.
+    let (mut wanted, triples) = (0, REGION / PIECE / 3);
+    for triple in 0..triples {
+        for region in [3, 0, 6, 1, 7, 4, 2, 5] {
+            for piece in 3 * triple..3 * triple + 3 {
+                assert_eq!(
+                    read(&device, region * REGION + piece * PIECE, 10),
+                    [region as u8 + 1; 10]
+                );
+                wanted += PIECE;
+            }
+        }
+    }
+    let received = device.counted().received - before;
+    assert!(received < wanted * 3 / 2, "{received} bytes for {wanted}");
+}
+
+#[test]
+fn a_pass_from_the_first_byte_to_the_last_fetches_nothing_twice_with_few_requests() {
+    let device = eight_regions(3);
+    let before = device.counted();
+    for piece in 0..8 * REGION / PIECE {
+        assert_eq!(read(&device, piece * PIECE, 10)[0], (piece * PIECE / REGION) as u8 + 1);
+    }
+    let after = device.counted();
+    let (received, gets) =
+        (after.received - before.received, after.of(Request::Get) - before.of(Request::Get));
+    assert!(received < 8 * REGION * 3 / 2, "{received}");
+    assert!(gets < 8 * REGION / PIECE / 2, "{gets}");
 }

@@ -30,6 +30,7 @@ mod mounted;
 mod output;
 mod progress;
 mod rings;
+mod store;
 
 mod session;
 

@@ -152,6 +152,12 @@ fn a_mount_of_a_bucket_is_the_only_one_and_keeps_what_was_synced() {
     scratch.shoal(["mount", "-o", &ring, &url, "m"]).fails(2, &["has no ring"]);
     scratch.shoal(["mount", &url, "m"]).ok();
     scratch.shell("echo kept >m/kept && shoal sync m").ok();
+    let info = scratch.shoal(["info", "m"]).ok();
+    for part in ["objects ", "$ a month", "requests ", " that write ("] {
+        assert!(info.contains(part), "{part}: {info}");
+    }
+    let top = scratch.shoal(["top", "--once", "--every", "1", "m"]).ok();
+    assert!(top.contains("bucket: ") && top.contains("$ an hour"), "{top}");
     scratch.shoal(["touch", &format!("{url}:/other")]).fails(2, &["is in use by", "--force"]);
     scratch.shoal(["umount", "m"]).ok();
     assert_eq!(scratch.shoal(["cat", &format!("{url}:/kept")]).ok(), "kept\n");

@@ -125,6 +125,10 @@ fn make_space(state: &State, quiet: &mut Quiet) -> Result<bool> {
     let mut more = state.options.discard && state.store.room().discard_run(DISCARD, keep) > 0;
     if Cleaner(state).should_clean() {
         more |= Cleaner(state).clean_in_background()?;
+    } else if quiet.is_wasteful(state) {
+        let gained = Cleaner(state).compact()?;
+        quiet.was_saved(state, gained);
+        more |= gained;
     } else if quiet.is_long(state) && Cleaner(state).should_compact() {
         more |= Cleaner(state).compact()?;
         quiet.was_used(state, more);
@@ -141,6 +145,9 @@ struct Quiet {
     no_gain: bool,
     /// Dead bytes at the last count of those that a checkpoint would free.
     dead: u64,
+    /// Dead bytes below which cleaning a wasteful volume gains nothing: they are in segments that
+    /// cannot be emptied.
+    hopeless: u64,
     /// Time of the last measurement of written bytes, their number at that time, and whether that
     /// was a large increase.
     looked: Option<Instant>,
@@ -186,6 +193,17 @@ impl Quiet {
         }
         self.transactions = now;
         !self.no_gain && self.since.is_some_and(|since| since.elapsed() >= QUIET)
+    }
+
+    /// Returns whether a volume that is paid for by what it stores can store less.
+    fn is_wasteful(&self, state: &State) -> bool {
+        Cleaner(state).is_wasteful() && state.store.space().counts().dead_bytes() > self.hopeless
+    }
+
+    /// Notes whether that has gained anything. Each attempt costs a checkpoint.
+    fn was_saved(&mut self, state: &State, gained: bool) {
+        let dead = state.store.space().counts().dead_bytes();
+        self.hopeless = if gained { 0 } else { dead + dead / 8 };
     }
 
     /// Excludes the background thread's own transactions, and notes whether compacting gained

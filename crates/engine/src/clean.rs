@@ -30,6 +30,8 @@ use shoal_txn::Need;
 pub(crate) const LIVE_MAX: f64 = 0.98;
 /// The same on an idle volume: data moved now may soon be dead anyway.
 const LIVE_MAX_IDLE: f64 = 0.6;
+/// Dead segments, added up, that a device may store which is paid for by what it stores: 1 GiB.
+const WASTE_MIN: u64 = 64;
 /// Segments considered at a time.
 const CONSIDERED: usize = 256;
 /// Consecutive batches without gain after which cleaning stops.
@@ -81,6 +83,15 @@ impl<'v> Cleaner<'v> {
         Ok(moved && self.0.store.space().counts().free_segments() > before)
     }
 
+    /// Returns whether more is dead than live on a device that has no end: few free segments are
+    /// no measure there, and a volume that is never idle would store ever more. Half of all
+    /// segments' bytes are dead, so what is moved is at most as much as what is gained.
+    pub(crate) fn is_wasteful(self) -> bool {
+        let counts = self.0.store.space().counts();
+        let least = WASTE_MIN * self.0.store.geometry().segment_size;
+        self.0.store.device().never_full() && counts.dead_bytes() > counts.live_bytes().max(least)
+    }
+
     /// Returns whether an idle volume has many dead bytes for its size, so that its sparse file
     /// could be smaller.
     pub(crate) fn should_compact(self) -> bool {
@@ -89,8 +100,7 @@ impl<'v> Cleaner<'v> {
             > (8 * self.0.store.geometry().segment_size).max(space.counts().live_bytes() / 8)
     }
 
-    /// Cleans a few segments with little live data on an idle volume. Returns whether it gained
-    /// anything.
+    /// Cleans a few segments with little live data. Returns whether it gained anything.
     pub(crate) fn compact(self) -> Result<bool> {
         let Some(_one) = self.0.cleaning.try_lock() else { return Ok(false) };
         let before = self.0.store.space().counts().free_segments();

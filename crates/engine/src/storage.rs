@@ -52,6 +52,10 @@ fn open_bucket(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Arc
     Ok(Arc::new(device))
 }
 
+/// Least memory for pieces of a bucket's objects: what the requests made at once may bring.
+#[cfg(feature = "bucket")]
+const PIECES_MIN: u64 = 64 << 20;
+
 /// The options of a bucket that readers and owners have.
 #[cfg(feature = "bucket")]
 pub(crate) fn bucket_options(options: &OpenOptions) -> Options {
@@ -60,7 +64,12 @@ pub(crate) fn bucket_options(options: &OpenOptions) -> Options {
         bytes: disk.bytes,
     });
     let limits = Limits { patience: options.patience };
-    Options { notice: options.notice, limits, disk, ..Options::default() }
+    let all = Options::default();
+    let cache_bytes = match options.cache_bytes {
+        0 => all.cache_bytes,
+        bytes => bytes.clamp(PIECES_MIN, all.cache_bytes),
+    };
+    Options { notice: options.notice, limits, disk, cache_bytes, ..all }
 }
 
 /// Default size of a volume in a bucket: a limit only, because what is not used is not stored. No

@@ -181,6 +181,9 @@ pub struct MountArgs {
     #[arg(long, short)]
     pub foreground: bool,
     /// Memory for metadata, as 2G [default: a quarter of the machine's]
+    ///
+    /// A volume in a bucket uses as much again, but 64M at least and 256M at most, for what it has
+    /// read of the bucket.
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub cache: Option<u64>,
     /// Threads that read requests from the device [default: one for each processor]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use shoal::raw::{Fact, RecoveryReport, RootInfo, S3_PRICES, StatFs, Time, VolumeInfo, identify};
+use shoal::raw::{RecoveryReport, RootInfo, StatFs, Time, VolumeInfo, identify};
 use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
@@ -15,6 +15,7 @@ use crate::output::Out;
 use crate::rings::GivenUp;
 use crate::session::{Access, Session};
 use crate::size::human;
+use crate::store::Store;
 use crate::tags;
 use crate::text::printable;
 
@@ -110,6 +111,10 @@ fn mount(args: &InfoArgs) -> Result<u8> {
         let mut rows = facts_rows(&facts);
         rows.extend([("size", bytes(size)), ("available", bytes(available))]);
         rows.extend(now.iter().map(|(name, value)| (*name, value.to_string())));
+        if let Some(store) = Store::of_mount(&stats) {
+            rows.extend(store.rows());
+            rows.push(store.row_of_requests());
+        }
         rows.extend(reason.map(|why| ("read-only", why)));
         for (name, value) in rows {
             out.line(&format!("{name:NAME_WIDTH$}{}", printable(value.as_bytes())))?;
@@ -226,21 +231,8 @@ fn rows(
     if let Some(why) = damage(info) {
         rows.push(("read-only", why.to_owned()));
     }
-    rows.extend(bucket_rows(&info.storage));
+    rows.extend(Store::of_volume(&info.storage).iter().flat_map(Store::rows));
     rows
-}
-
-/// Lines about the objects of a volume in a bucket, and what it costs to keep them.
-fn bucket_rows(storage: &[Fact]) -> Vec<(&'static str, String)> {
-    let facts: BTreeMap<&str, u64> = storage.iter().map(|it| (it.name, it.value)).collect();
-    let of = |name: &str| facts.get(name).copied().unwrap_or(0);
-    if facts.is_empty() {
-        return Vec::new();
-    }
-    let objects =
-        format!("{} of {}, in {} pieces", of("objects"), human(of("stored_bytes")), of("pieces"));
-    let month = of("stored_bytes") as f64 / 1e9 * S3_PRICES.month;
-    vec![("objects", objects), ("price", format!("{month:.2} $ a month, stored in S3 Standard"))]
 }
 
 /// Numbers of live and deleted subvolumes.

@@ -17,6 +17,7 @@ use crate::accounts::Accounts;
 use crate::json::Object;
 use crate::operations::{self, aligned, duration};
 use crate::size;
+use crate::store::Store;
 use crate::text::printable;
 
 /// A mount at a moment.
@@ -76,6 +77,8 @@ pub struct Interval {
     pub processes: Option<Vec<Row>>,
     /// Nodes and inode blocks read from the device.
     pub missed: [f64; 2],
+    /// Requests of a volume in a bucket, as clauses.
+    pub store: Option<Vec<String>>,
 }
 
 impl Interval {
@@ -95,6 +98,9 @@ impl Interval {
             users: rows(|loads| &loads.users, &|uid| (uid, accounts.user_or_number(uid))),
             processes: rows(|loads| &loads.processes, &process),
             missed: [rate("node_reads"), rate("inode_block_reads")],
+            store: Store::of_mount(&now.stats)
+                .zip(Store::of_mount(&before.stats))
+                .map(|(now, before)| now.since(&before, seconds)),
         }
     }
 
@@ -135,7 +141,7 @@ impl Interval {
     }
 
     /// Returns the state of the mount.
-    pub fn head(&self) -> [Paragraph; 4] {
+    pub fn head(&self) -> Vec<Paragraph> {
         let mut all = Timing::default();
         let requests = self.of(Group::Requests);
         requests.for_each(|operation| all.merge(&operation.timing));
@@ -152,7 +158,7 @@ impl Interval {
         let (replay, live) = (bytes("journal_replay_bytes"), bytes("live_bytes"));
         let (free, segments) = (of("segments_free"), of("segments"));
         let clauses = |clauses| Paragraph { clauses, between: "; " };
-        [
+        let mut head = vec![
             Paragraph { clauses: first, between: "   " },
             clauses(vec![
                 format!("memory: {cache} for metadata, {resident} the server"),
@@ -167,7 +173,9 @@ impl Interval {
                 format!("space: {live} live, {free} of {segments} segments free"),
                 format!("{} inodes", of("inodes")),
             ]),
-        ]
+        ];
+        head.extend(self.store.clone().map(clauses));
+        head
     }
 
     /// Returns the line that tells that the volume takes no changes.

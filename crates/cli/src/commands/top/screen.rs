@@ -373,6 +373,7 @@ mod tests {
             users: Some(vec![load(0, "root", 2000.0, 0.25), load(33, "www-data", 500.0, 0.75)]),
             processes: None,
             missed: [3.0, 4.0],
+            store: None,
         }
     }
 
@@ -535,6 +536,14 @@ q end  Tab all  s by operations  Space pause                     /mnt, every 2 s
         let (plain, _) = drawn(&shown, 60, 20);
         assert!(plain[(0, 0)].modifier.contains(Modifier::REVERSED));
         assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset), "no colour at all");
+    }
+
+    #[test]
+    fn requests_of_a_bucket_are_in_the_head() {
+        let clauses = ["bucket: 2.0 requests/s write 4.0 KiB/s", "0.0360 $ an hour"];
+        let interval = Interval { store: Some(clauses.map(String::from).into()), ..interval() };
+        let lines = lines(&shown(Some(&interval)), 80, 24);
+        assert_eq!(lines[5], clauses.join("; "));
     }
 
     #[test]
