@@ -97,13 +97,22 @@ impl std::fmt::Display for Faulty {
 impl World {
     /// Makes an empty store. Everything that happens follows from `seed` and the requests.
     pub fn new(seed: u64) -> Arc<World> {
-        Arc::new(World {
+        Arc::new(World::of(seed))
+    }
+
+    fn of(seed: u64) -> World {
+        World {
             inner: InMemory::new(),
             random: Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             late: Mutex::default(),
             lists: Mutex::default(),
             requests: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// Copies the store with its objects, and nothing that was held back.
+    pub fn fork(&self, seed: u64) -> Arc<World> {
+        Arc::new(World { inner: self.inner.fork(), ..World::of(seed) })
     }
 
     /// Makes a connection.

@@ -8,6 +8,12 @@ use shoal::raw::{Caller, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_bucket::faulty::{Faults, World};
 use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Request, Runtime};
 use shoal_device::Device;
+use shoal_sim::deadline::from_environment;
+use shoal_sim::exhaustive::actions::all;
+use shoal_sim::exhaustive::plan::{Longer, Prefix};
+use shoal_sim::exhaustive::requests::InBucket;
+use shoal_sim::exhaustive::sequence::Sequence;
+use shoal_sim::exhaustive::start::{Mode, Start};
 use shoal_sim::runner::bucket::run_in_bucket;
 use shoal_sim::seeds::of_test;
 use std::sync::Arc;
@@ -23,6 +29,37 @@ fn each_owner_finds_a_state_that_there_was_and_everything_acknowledged() {
     }
     println!("{steps} operations, {crashes} take-overs, {closed} of a closed volume");
     assert!(steps > 0 && crashes > closed && closed > 0);
+}
+
+/// Every sequence of one operation, with everything that can be made durable behind it, ended after
+/// each request; and of two operations one in `SHOAL_BUCKET_EVERY`.
+#[test]
+fn short_sequences_ended_after_every_request() {
+    let start = Start::new(Mode::Plain.settings()).unwrap();
+    let (bucket, actions) = (InBucket::new(&start).unwrap(), all());
+    let every = from_environment("SHOAL_BUCKET_EVERY", 4999);
+    let (mut sequences, mut requests, mut two) = (0, 0, 0);
+    let mut explore = |sequence: &Sequence| {
+        sequences += 1;
+        requests += bucket.explore(&actions, sequence).unwrap_or_else(|e| panic!("{e}"));
+    };
+    Prefix::empty(&start).longer(&actions, &mut |longer| {
+        if let Longer::Succeeds(prefix) = longer {
+            explore(&prefix.sequence);
+            prefix.longer(&actions, &mut |longer| {
+                two += 1;
+                if let Longer::Succeeds(prefix) = longer
+                    && two % every == 0
+                {
+                    explore(&prefix.sequence);
+                }
+                true
+            });
+        }
+        true
+    });
+    println!("{sequences} sequences, ended after {requests} requests");
+    assert!(sequences > 500 && requests > 2 * sequences);
 }
 
 /// A bucket with a volume whose requests are counted.

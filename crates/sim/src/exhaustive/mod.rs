@@ -8,6 +8,7 @@
 //! * [`sequence`]: sequences by name, and what is made durable behind each operation.
 //! * [`images`]: which images a crash at one point may leave, of those the ones to examine.
 //! * [`explore`]: one sequence run and crashed; [`judge`]: one image recovered and judged.
+//! * [`requests`]: the same sequences in a bucket, ended after every request.
 //! * [`plan`], [`run`], [`report`], [`cli`]: all of them, in threads, with counts.
 //!
 //! What is counted: a *sequence* is a list of operations with their syncs, of which each succeeds;
@@ -26,6 +27,7 @@ pub mod images;
 pub mod judge;
 pub mod plan;
 pub mod report;
+pub mod requests;
 pub mod run;
 pub mod sequence;
 pub mod start;

@@ -64,13 +64,13 @@ fn drive(seed: u64, count: usize, done: &mut Vec<Op>) -> Result<Report, String> 
 
 /// Everything happens on the thread that waits, in an order that the seed decides; pauses take no
 /// time.
-fn runtime() -> Result<Runtime, String> {
+pub(crate) fn runtime() -> Result<Runtime, String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let built = builder.enable_time().start_paused(true).build();
     built.map(Runtime::from).map_err(|e| format!("runtime: {e}"))
 }
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         force: true,
         // Small, so that short runs have data objects, manifests and garbage.
@@ -175,6 +175,6 @@ impl Run {
     }
 }
 
-fn place(connection: &Faulty) -> Place {
+pub(crate) fn place(connection: &Faulty) -> Place {
     Place::new(Arc::new(connection.clone()), "volume", "faulty")
 }
