@@ -24,9 +24,8 @@ use tokio::task::spawn_blocking;
 const FETCH_MAX: u64 = 8 << 20;
 /// Largest number of bytes that are fetched although nobody wants them, to save a request.
 const GAP_MAX: u64 = 64 << 10;
-/// Share of the memory for pieces that were wanted more than once. With quick_cache's default,
-/// 0.97, so little is left for the others that a piece that was fetched ahead of its use is often
-/// gone before it.
+/// Share of the memory for pieces that were used twice. quick_cache's default is 0.97, which leaves
+/// 8 of 256 MiB for pieces that wait for their first use.
 const HOT: f64 = 0.5;
 
 type Key = (Name, u32);

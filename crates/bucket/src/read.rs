@@ -75,7 +75,7 @@ impl Shared {
                 break;
             }
             let arrived = self.start(self.frames.want(&mut places, false)).await.arrive().await?;
-            // Used, if it was fetched ahead and came in this moment.
+            // Counts the use of those that were already being fetched ahead.
             places.iter().for_each(|place| drop(self.frames.get(place)));
             have.extend(arrived);
         }
@@ -103,8 +103,8 @@ impl Shared {
         self.fetch_ahead(range, None);
     }
 
-    /// The same. `but`: it is a guess after these pieces were missed. Somebody waits for them: a
-    /// request of their own brings them sooner.
+    /// Starts to read a range. `but`: the range is a guess, made when these pieces were missed.
+    /// They are left out, because a request of their own brings them sooner.
     fn fetch_ahead(self: &Arc<Shared>, range: Range<u64>, but: Option<&[Place]>) {
         let range = range.start..range.end.min(self.capacity);
         let mut places: Vec<Place> =
@@ -113,9 +113,9 @@ impl Shared {
         if let Some(but) = but {
             let mut names = HashSet::new();
             places.retain(|place| {
-                let is_near = names.contains(&place.name)
-                    || (names.len() < AHEAD_OBJECTS && names.insert(place.name));
-                is_near && !but.contains(place)
+                !but.contains(place)
+                    && (names.contains(&place.name)
+                        || (names.len() < AHEAD_OBJECTS && names.insert(place.name)))
             });
         }
         if places.is_empty() || self.ahead_slots.available_permits() == 0 {

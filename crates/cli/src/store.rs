@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal::raw::{Fact, S3_PRICES};
+use shoal::raw::{BucketRequest, Fact, RequestClass, S3_PRICES};
 use shoal_fuse::Stat;
 
 use crate::size::human;
@@ -12,33 +12,35 @@ const HOUR: f64 = 3600.0;
 
 /// Numbers of the store below a volume, by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Store(BTreeMap<String, u64>);
+pub struct StoreCounts(BTreeMap<String, u64>);
 
-impl Store {
+impl StoreCounts {
     /// That of a volume; `None`: it is not in a bucket.
-    pub fn of_volume(facts: &[Fact]) -> Option<Store> {
-        Store::of(facts.iter().map(|fact| (fact.name, fact.value)))
+    pub fn of_volume(facts: &[Fact]) -> Option<StoreCounts> {
+        StoreCounts::of(facts.iter().map(|fact| (fact.name, fact.value)))
     }
 
     /// That of a mount, by its counters.
-    pub fn of_mount(stats: &[Stat]) -> Option<Store> {
+    pub fn of_mount(stats: &[Stat]) -> Option<StoreCounts> {
         let named = |stat: &Stat| Some((stat.name.strip_prefix("store_")?.to_owned(), stat.value));
-        Store::of(stats.iter().filter_map(named))
+        StoreCounts::of(stats.iter().filter_map(named))
     }
 
-    fn of<S: Into<String>>(facts: impl Iterator<Item = (S, u64)>) -> Option<Store> {
+    fn of<S: Into<String>>(facts: impl Iterator<Item = (S, u64)>) -> Option<StoreCounts> {
         let facts: BTreeMap<String, u64> = facts.map(|(name, n)| (name.into(), n)).collect();
-        (!facts.is_empty()).then_some(Store(facts))
+        (!facts.is_empty()).then_some(StoreCounts(facts))
     }
 
     fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Requests that change or list objects, and those that read them.
+    /// Requests of the two classes that are charged: those that write or list, and those that read.
     fn requests(&self) -> [u64; 2] {
-        let sum = |names: &[&str]| names.iter().map(|name| self.get(name)).sum();
-        [sum(&["put_log", "put_data", "put_manifest", "list"]), sum(&["get"])]
+        [RequestClass::Write, RequestClass::Read].map(|class| {
+            let kinds = BucketRequest::ALL.iter().filter(|kind| kind.class() == class);
+            kinds.map(|kind| self.get(kind.name())).sum()
+        })
     }
 
     fn month(&self) -> String {
@@ -64,8 +66,8 @@ impl Store {
         ("requests", line)
     }
 
-    /// The same of the time since an earlier reading, as clauses.
-    pub fn since(&self, before: &Store, seconds: f64) -> Vec<String> {
+    /// Rates of requests and bytes since an earlier reading, and their price, as clauses.
+    pub fn since(&self, before: &StoreCounts, seconds: f64) -> Vec<String> {
         // An owner counts anew after it took over.
         let grown = |name: &str| self.get(name).saturating_sub(before.get(name));
         let rate = |n: u64| format!("{:.1}", n as f64 / seconds);
@@ -87,7 +89,7 @@ impl Store {
     }
 }
 
-/// A sum of money: cents, and what is less than a dollar in hundredths of them.
+/// Formats a sum of money in dollars: to the cent, below one dollar to a hundredth of a cent.
 fn dollars(sum: f64) -> String {
     if sum < 1.0 { format!("{sum:.4}") } else { format!("{sum:.2}") }
 }
@@ -96,7 +98,7 @@ fn dollars(sum: f64) -> String {
 mod tests {
     use super::*;
 
-    fn store(requests: u64) -> Store {
+    fn store(requests: u64) -> StoreCounts {
         let names = ["put_log", "put_data", "put_manifest", "list", "get", "delete", "repeated"];
         let counts = names.iter().map(|name| (*name, requests));
         let bytes = [("sent_bytes", requests << 20), ("received_bytes", requests << 10)];
@@ -106,14 +108,14 @@ mod tests {
             ("objects", 7),
             ("pieces", 9),
         ];
-        Store::of(counts.chain(bytes).chain(others)).expect("some facts")
+        StoreCounts::of(counts.chain(bytes).chain(others)).expect("some facts")
     }
 
     #[test]
     fn a_volume_in_a_file_has_no_store() {
-        assert_eq!(Store::of_volume(&[]), None);
+        assert_eq!(StoreCounts::of_volume(&[]), None);
         let stat = Stat { name: "inodes".into(), value: 1, what: "".into(), gauge: true };
-        assert_eq!(Store::of_mount(&[stat]), None);
+        assert_eq!(StoreCounts::of_mount(&[stat]), None);
     }
 
     #[test]

@@ -145,8 +145,8 @@ struct Quiet {
     no_gain: bool,
     /// Dead bytes at the last count of those that a checkpoint would free.
     dead: u64,
-    /// Dead bytes below which cleaning a wasteful volume gains nothing: they are in segments that
-    /// cannot be emptied.
+    /// Number of dead bytes up to which cleaning a wasteful volume is not tried again: it gained
+    /// nothing, because segments with pinned bytes cannot be emptied.
     hopeless: u64,
     /// Time of the last measurement of written bytes, their number at that time, and whether that
     /// was a large increase.
@@ -200,7 +200,7 @@ impl Quiet {
         Cleaner(state).is_wasteful() && state.store.space().counts().dead_bytes() > self.hopeless
     }
 
-    /// Notes whether that has gained anything. Each attempt costs a checkpoint.
+    /// Notes whether cleaning a wasteful volume gained anything. Each attempt costs a checkpoint.
     fn was_saved(&mut self, state: &State, gained: bool) {
         let dead = state.store.space().counts().dead_bytes();
         self.hopeless = if gained { 0 } else { dead + dead / 8 };

@@ -30,7 +30,8 @@ use shoal_txn::Need;
 pub(crate) const LIVE_MAX: f64 = 0.98;
 /// The same on an idle volume: data moved now may soon be dead anyway.
 const LIVE_MAX_IDLE: f64 = 0.6;
-/// Dead segments, added up, that a device may store which is paid for by what it stores: 1 GiB.
+/// Dead bytes, in segments, below which a volume in a bucket is not cleaned under load: 1 GiB with
+/// segments of the default size.
 const WASTE_MIN: u64 = 64;
 /// Segments considered at a time.
 const CONSIDERED: usize = 256;
@@ -83,9 +84,9 @@ impl<'v> Cleaner<'v> {
         Ok(moved && self.0.store.space().counts().free_segments() > before)
     }
 
-    /// Returns whether more is dead than live on a device that has no end: few free segments are
-    /// no measure there, and a volume that is never idle would store ever more. Half of all
-    /// segments' bytes are dead, so what is moved is at most as much as what is gained.
+    /// Returns whether more bytes are dead than live on a device that is never full. Such a device
+    /// never lacks free segments, so without this check a volume that is never idle would store
+    /// ever more. Some segment is then at most half live; the best are cleaned first.
     pub(crate) fn is_wasteful(self) -> bool {
         let counts = self.0.store.space().counts();
         let least = WASTE_MIN * self.0.store.geometry().segment_size;

@@ -104,7 +104,9 @@ pub use shoal_base::{
     Code, Corrupt, DeviceFailure, Error, Generation, Ino, Lsn, Result, limits, memory, phase, shard,
 };
 #[cfg(feature = "bucket")]
-pub use shoal_bucket::{Owner as BucketOwner, S3 as S3_PRICES};
+pub use shoal_bucket::{
+    Class as RequestClass, Owner as BucketOwner, Request as BucketRequest, S3 as S3_PRICES,
+};
 pub use shoal_device::{ClaimOptions, Device, Fact, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};

@@ -15,7 +15,7 @@ use crate::output::Out;
 use crate::rings::GivenUp;
 use crate::session::{Access, Session};
 use crate::size::human;
-use crate::store::Store;
+use crate::store::StoreCounts;
 use crate::tags;
 use crate::text::printable;
 
@@ -111,7 +111,7 @@ fn mount(args: &InfoArgs) -> Result<u8> {
         let mut rows = facts_rows(&facts);
         rows.extend([("size", bytes(size)), ("available", bytes(available))]);
         rows.extend(now.iter().map(|(name, value)| (*name, value.to_string())));
-        if let Some(store) = Store::of_mount(&stats) {
+        if let Some(store) = StoreCounts::of_mount(&stats) {
             rows.extend(store.rows());
             rows.push(store.row_of_requests());
         }
@@ -231,7 +231,7 @@ fn rows(
     if let Some(why) = damage(info) {
         rows.push(("read-only", why.to_owned()));
     }
-    rows.extend(Store::of_volume(&info.storage).iter().flat_map(Store::rows));
+    rows.extend(StoreCounts::of_volume(&info.storage).iter().flat_map(StoreCounts::rows));
     rows
 }
 

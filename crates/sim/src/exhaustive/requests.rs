@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Bytes copied at a time.
 const COPIED: usize = 1 << 20;
-/// Requests of a sequence after which something is wrong: there is always one more.
+/// Requests of a sequence at most; one that makes more never ends.
 const REQUESTS_MAX: u64 = 1000;
 
 /// The volume that every sequence starts from, in a bucket.
@@ -113,7 +113,7 @@ impl<'a> InBucket<'a> {
             .map_err(|e| format!("opening the volume: {e}"))
     }
 
-    /// Takes the volume over. What it is in is a state that there was, and none older than what was
+    /// Takes the volume over. Its state must be a permitted one, no older than what was
     /// acknowledged.
     fn judge(&self, world: &Arc<World>, run: Run) -> Result<(), String> {
         let permitted = run.history.permitted(run.position + 1);

@@ -17,7 +17,7 @@ use crate::accounts::Accounts;
 use crate::json::Object;
 use crate::operations::{self, aligned, duration};
 use crate::size;
-use crate::store::Store;
+use crate::store::StoreCounts;
 use crate::text::printable;
 
 /// A mount at a moment.
@@ -98,8 +98,8 @@ impl Interval {
             users: rows(|loads| &loads.users, &|uid| (uid, accounts.user_or_number(uid))),
             processes: rows(|loads| &loads.processes, &process),
             missed: [rate("node_reads"), rate("inode_block_reads")],
-            store: Store::of_mount(&now.stats)
-                .zip(Store::of_mount(&before.stats))
+            store: StoreCounts::of_mount(&now.stats)
+                .zip(StoreCounts::of_mount(&before.stats))
                 .map(|(now, before)| now.since(&before, seconds)),
         }
     }
