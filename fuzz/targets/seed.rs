@@ -188,7 +188,9 @@ fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     put("bucket_object", "two", &raw)?;
     let end = ObjectHeader { kind: ObjectKind::Close, ..header };
     put("bucket_object", "close", &object::pack(end, &[]).0)?;
-    put("bucket_manifest", "one", &manifest_of(&raw, &pieces[0]))?;
+    for (name, body) in manifests_of(&raw, &pieces[0]) {
+        put("bucket_manifest", name, &body)?;
+    }
     let [host, path, command] = ["host", "path", "command"].map(String::from);
     let claim = OwnerClaim { patience_ms: 2000, pid: 7, host, path, command, ..Default::default() };
     put("claim", "one", &claim.encode()[..200])?;
@@ -456,8 +458,8 @@ fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     Ok(())
 }
 
-/// A manifest of the first piece of an object.
-fn manifest_of(object: &[u8], piece: &object::Piece) -> Vec<u8> {
+/// Manifests of the first piece of an object: complete, and as changes.
+fn manifests_of(object: &[u8], piece: &object::Piece) -> [(&'static str, Vec<u8>); 2] {
     let header = ManifestHeader {
         kind: ManifestKind::Complete,
         volume: 7,
@@ -489,5 +491,14 @@ fn manifest_of(object: &[u8], piece: &object::Piece) -> Vec<u8> {
         checksum,
     };
     let objects = vec![ObjectEntry::of(Name::Log(4), object.len() as u32)];
-    manifest::encode(header, &Body::Complete(objects, vec![extent]))
+    let cleared = manifest::Extent::cleared(addr, len);
+    let gone = ObjectEntry::of(Name::Log(3), 0);
+    let changes = Body::Changes([vec![gone], objects.clone()].concat(), vec![
+        cleared,
+        manifest::Extent { object: 1, ..extent },
+    ]);
+    [
+        ("one", manifest::encode(header, &Body::Complete(objects, vec![extent]))),
+        ("changes", manifest::encode(header, &changes)),
+    ]
 }

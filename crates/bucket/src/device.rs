@@ -130,7 +130,8 @@ impl BucketDevice {
     }
 
     /// Shows a state for reading.
-    pub(crate) fn look(access: Access, state: State, options: Options) -> BucketDevice {
+    pub(crate) fn look(access: Access, mut state: State, options: Options) -> BucketDevice {
+        state.map.forget_dead();
         let id = Identity { volume: state.volume, ..Identity::default() };
         let contents = Contents { map: state.map, ..Contents::default() };
         let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);

@@ -12,7 +12,7 @@
 //! | write | staging bytes in memory (`staging.rs`); many of them become data objects in the background (`sending.rs`) |
 //! | flush | one log object (`log.rs`) |
 //! | read | staged bytes, then pieces of objects by the map (`map.rs`), from memory (`frames.rs`), from a local disk (`disk.rs`), or with requests that several pieces share (`read.rs`), with more around them the more is missed (`ahead.rs`) |
-//! | bound the log | a manifest: the map as one object (`manifests.rs`), which also collects garbage |
+//! | bound the log | a manifest: what has changed in the map, or all of it (`layers.rs`), as one object (`manifests.rs`, which also collects garbage) |
 //! | open, take over, fence off | `open.rs` |
 //! | see what another process writes, and replace it when it ends | `follow.rs` |
 //! | survive a store that is slow, away, or loses replies | `store.rs` |
@@ -29,6 +29,7 @@ mod disk;
 mod failure;
 #[cfg(feature = "faulty")]
 pub mod faulty;
+mod layers;
 mod map;
 mod place;
 mod requests;
@@ -58,6 +59,7 @@ mod follow;
 pub use device::{BucketDevice, CreateOptions};
 pub use disk::DiskCache;
 pub use follow::{Follower, Owner};
+pub use layers::Layering;
 pub use place::{Place, is_bucket};
 pub use race::Race;
 pub use requests::{Class, Counted, Prices, Request, S3};

@@ -12,7 +12,7 @@
 use crate::manifests::Snapshot;
 use crate::map::{Map, Part};
 use crate::requests::Request;
-use crate::shared::{Log, Pending, Shared, Waiting};
+use crate::shared::{Log, Moved, Pending, Shared, Waiting};
 use crate::store::Created;
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// Longest discarded range of one piece.
@@ -48,6 +49,8 @@ pub(crate) enum Flush {
 struct Draft {
     pieces: Vec<Piece>,
     uploads: Vec<Uploaded>,
+    /// Held until the copies are in the map.
+    turns: Vec<OwnedSemaphorePermit>,
 }
 
 impl Draft {
@@ -137,6 +140,7 @@ impl Shared {
         self.frames.write_disk(name, 0, raw);
         {
             let mut contents = self.contents.write();
+            contents.map.layers.begin(log.slot - 1);
             contents.map.add_object(name, size);
             for upload in &draft.uploads {
                 contents.map.add_object(Name::Data(self.id.epoch, upload.number), upload.size);
@@ -152,11 +156,13 @@ impl Shared {
             for upload in &draft.uploads {
                 contents.staging.settle(upload.batch, &upload.runs);
             }
+            contents.map.layers.begin(log.slot);
         }
         // What was just written is likely to be read.
         for (piece, (_, bytes)) in pieces[draft.pieces.len()..].iter().zip(runs) {
             self.frames.insert(name, piece.offset, bytes);
         }
+        drop(draft.turns);
         for Uploaded { number, runs, pieces, .. } in draft.uploads {
             for (piece, (_, bytes)) in pieces.iter().zip(runs) {
                 self.frames.insert(Name::Data(self.id.epoch, number), piece.offset, bytes);
@@ -170,7 +176,7 @@ impl Shared {
     async fn draft(&self, pending: Vec<Pending>) -> Result<Draft> {
         let mut draft = Draft::default();
         let (moved, rest): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(|work| matches!(work, Pending::Moved(..)));
+            pending.into_iter().partition(|work| matches!(work, Pending::Moved(_)));
         for work in moved.into_iter().chain(rest) {
             match work {
                 Pending::Discard(range) => draft.discard(range, &self.contents.read().map),
@@ -179,14 +185,13 @@ impl Shared {
                     draft.pieces.extend(&upload.pieces);
                     draft.uploads.push(upload);
                 }
-                Pending::Moved(upload, parts) => {
-                    let upload = upload.finish().await?;
+                Pending::Moved(Moved { upload, parts, turn }) => {
                     let contents = self.contents.read();
                     let still = |(_, part): &(&Piece, &Part)| contents.map.has(part);
                     let pieces = upload.pieces.iter().zip(&parts).filter(still);
                     draft.pieces.extend(pieces.map(|(piece, _)| *piece));
-                    drop(contents);
                     draft.uploads.push(upload);
+                    draft.turns.push(turn);
                 }
             }
         }
@@ -237,7 +242,12 @@ impl Shared {
         let done = self.append(&mut log, Bytes::from(raw), lease).await;
         done.map_err(|error| self.fail(error))?;
         // Holds nothing: it is collected with the next manifest.
-        self.contents.write().map.add_object(Name::Log(log.slot - 1), size);
+        {
+            let map = &mut self.contents.write().map;
+            map.layers.begin(log.slot - 1);
+            map.add_object(Name::Log(log.slot - 1), size);
+            map.layers.begin(log.slot);
+        }
         if log.objects >= self.options.log_objects_max {
             let snapshot = Snapshot::take(self, &mut log);
             let shared = self.clone();

@@ -2,23 +2,23 @@
 //!
 //! | step | action | if it fails or the machine stops here |
 //! | --- | --- | --- |
-//! | 1 | copy the map, right after a log object was applied to it | |
+//! | 1 | copy what has changed in the map since a [layer](crate::layers), or all of it, right after a log object was applied to it | |
 //! | 2 | create the manifest | the one before is the newest; more of the log is replayed |
 //! | 3 | wait, for readers of older manifests | the next owner does the rest: the manifest lists the objects that hold nothing |
-//! | 4 | delete objects that hold nothing in it; replace older complete manifests | the same |
+//! | 4 | delete objects that hold nothing in it; replace manifests that are no layers any more | the same; the sweep of the next owner finds those manifests |
 //!
 //! Fences and claims stay for ever. Data objects that no log object names, because their writer
 //! stopped, are found by name when the volume is opened for writing ([`Shared::sweep`]).
 
 use crate::requests::Request;
-use crate::shared::{Log, Pending, Shared};
+use crate::shared::{Log, Manifests, Moved, Pending, Shared};
 use crate::store::Created;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use shoal_base::{Error, Result};
-use shoal_format::bucket::manifest::{Body, ManifestHeader, ManifestKind, decode, encode};
+use shoal_format::bucket::manifest::{Body, ManifestHeader, ManifestKind, decode_header, encode};
 use shoal_format::bucket::object::FENCE_BYTES;
-use shoal_format::bucket::{Name, manifest_name};
+use shoal_format::bucket::{Name, manifest_name, manifest_sequence};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,12 +27,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const MOVE_MAX: u64 = 32 << 20;
 /// Names looked at by a sweep.
 const SWEEP_MAX: usize = 100_000;
+/// Smallest manifest that a sweep looks into, in bytes: most smaller ones are claims, which stay.
+const SWEPT_MIN: u64 = 1024;
 /// Objects deleted at once.
 const DELETES: usize = 16;
 
 /// The map at a place in the log.
 pub(crate) struct Snapshot {
     log_next: u64,
+    /// The layer that it changes; 0: none.
+    base: u64,
     body: Body,
     dead: Vec<Name>,
 }
@@ -40,14 +44,15 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Copies the map. The lock of the log keeps it as it is.
     pub fn take(shared: &Shared, log: &mut Log) -> Snapshot {
-        let contents = shared.contents.read();
-        let (objects, extents) = contents.map.to_manifest();
         (log.objects, log.bytes) = (0, 0);
-        Snapshot {
-            log_next: log.slot,
-            body: Body::Complete(objects, extents),
-            dead: contents.map.dead(),
-        }
+        let contents = shared.contents.read();
+        let base = contents.map.base(shared.options.layering);
+        let body = match &base {
+            Some(base) => contents.map.to_changes(base, shared.capacity),
+            None => contents.map.to_complete(),
+        };
+        let base = base.map_or(0, |layer| layer.sequence);
+        Snapshot { log_next: log.slot, base, body, dead: contents.map.dead() }
     }
 }
 
@@ -55,7 +60,11 @@ impl Shared {
     /// Writes a manifest, and collects garbage later. A failure leaves a longer log.
     pub(crate) async fn publish(self: Arc<Shared>, snapshot: Snapshot) {
         let dead = snapshot.dead.clone();
-        match self.write_manifest(snapshot, false).await {
+        let written = {
+            let mut manifests = self.manifests.lock().await;
+            self.write_manifest(&mut manifests, snapshot, false).await
+        };
+        match written {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
@@ -78,45 +87,52 @@ impl Shared {
 
     /// Writes the last manifest, and collects all garbage. The next owner need not wait for either.
     pub(crate) async fn publish_closed(&self) -> Result<()> {
-        let snapshot = Snapshot::take(self, &mut *self.log.lock().await);
+        let mut log = self.log.lock().await;
+        // No other manifest takes the place of its base meanwhile.
+        let mut manifests = self.manifests.lock().await;
+        let snapshot = Snapshot::take(self, &mut log);
         let dead = snapshot.dead.clone();
-        if !self.write_manifest(snapshot, true).await? {
+        if !self.write_manifest(&mut manifests, snapshot, true).await? {
             return Ok(());
         }
+        drop((log, manifests));
         if let Err(error) = self.collect(dead).await {
             tracing::warn!(%error, "objects that hold nothing are not deleted");
         }
         Ok(())
     }
 
-    /// Returns whether it was written: a later snapshot may have been faster, or the volume is
-    /// closed, or the next owner was faster than the last manifest. Only then does a manifest cover
-    /// the snapshot.
-    async fn write_manifest(&self, snapshot: Snapshot, closed: bool) -> Result<bool> {
-        let mut manifests = self.manifests.lock().await;
+    /// Returns whether it was written: a later snapshot may have been faster, or its base may be no
+    /// layer any more, or the volume is closed, or the next owner was faster than the last manifest.
+    /// Only then does a manifest cover the snapshot.
+    async fn write_manifest(
+        &self,
+        manifests: &mut Manifests,
+        snapshot: Snapshot,
+        closed: bool,
+    ) -> Result<bool> {
+        let Snapshot { log_next, base, body, .. } = snapshot;
         loop {
-            if manifests.closed || (!closed && snapshot.log_next <= manifests.log_next) {
+            if manifests.closed || (!closed && log_next <= manifests.log_next) {
                 return Ok(false);
             }
             // Of a volume that is being closed only the last one is written.
             if !closed && self.may_write().is_err() {
                 return Ok(false);
             }
+            if base != 0 && !self.contents.read().map.layers.contains(base) {
+                return Ok(false);
+            }
             let sequence = manifests.next;
-            let header = ManifestHeader {
-                base: self.id.epoch,
-                log_next: snapshot.log_next,
-                closed: u8::from(closed),
-                ..self.manifest_header(sequence)
-            };
-            let raw = Bytes::from(encode(header, &snapshot.body));
+            let mut header = self.manifest_header(sequence);
+            (header.base, header.log_next, header.closed) = (base, log_next, u8::from(closed));
+            let raw = Bytes::from(encode(header, &body));
             let name = manifest_name(sequence);
-            let found = match self.store.create(Request::PutManifest, &name, raw).await? {
-                Created::Ours => header,
-                Created::Taken(raw) => {
-                    decode(&raw, sequence).map_err(|damage| self.fail(damage))?.header
-                }
+            let found = match self.store.create(Request::PutManifest, &name, raw.clone()).await? {
+                Created::Ours => raw,
+                Created::Taken(raw) => raw,
             };
+            let found = decode_header(&found, sequence).map_err(|damage| self.fail(damage))?;
             if (found.epoch, found.writer) != (self.id.epoch, self.id.writer) {
                 if closed {
                     // The log says that the volume is closed, so the next one need not wait.
@@ -128,13 +144,16 @@ impl Shared {
             }
             manifests.next += 1;
             manifests.log_next = found.log_next;
-            manifests.old.push(sequence);
             manifests.closed = found.closed == 1;
             // Else it is an earlier one of this opening, which was given up and was there all the
-            // same.
-            if found.log_next == snapshot.log_next && manifests.closed == closed {
-                return Ok(true);
+            // same. What it changes is a layer, or it would not have been begun.
+            if found.log_next != log_next || manifests.closed != closed {
+                manifests.old.push(sequence);
+                continue;
             }
+            let replaced = self.contents.write().map.layers.push(&found);
+            manifests.old.extend(replaced.into_iter().flatten());
+            return Ok(true);
         }
     }
 
@@ -142,7 +161,8 @@ impl Shared {
         header(&self.id, sequence, self.capacity)
     }
 
-    /// Deletes objects that hold nothing in the newest manifest, and replaces older manifests.
+    /// Deletes objects that hold nothing in the newest manifest, and replaces manifests that are no
+    /// layers.
     async fn collect(&self, dead: Vec<Name>) -> Result<()> {
         let delete = async |name: Name| {
             self.store.delete(&name.text()).await?;
@@ -152,31 +172,39 @@ impl Shared {
         };
         stream::iter(dead).map(delete).buffer_unordered(DELETES).try_collect::<()>().await?;
         let mut manifests = self.manifests.lock().await;
-        while let [old, .., newest] = manifests.old[..] {
-            let header = ManifestHeader { base: newest, ..self.manifest_header(old) };
-            let raw = Bytes::from(encode(header, &Body::Superseded));
-            self.store.put(Request::PutManifest, &manifest_name(old), raw).await?;
+        while let Some(old) = manifests.old.first().copied() {
+            self.supersede(old).await?;
             manifests.old.remove(0);
         }
         Ok(())
     }
 
-    /// Copies parts of objects that hold little into a new data object.
+    /// Replaces a manifest that is no layer.
+    async fn supersede(&self, old: u64) -> Result<()> {
+        let base = self.contents.read().map.layers.newest();
+        let header = ManifestHeader { base, ..self.manifest_header(old) };
+        let raw = Bytes::from(encode(header, &Body::Superseded));
+        self.store.put(Request::PutManifest, &manifest_name(old), raw).await
+    }
+
+    /// Copies parts of objects that hold little into a new data object, if the copies before are in
+    /// the map. No flush waits for that.
     async fn move_some(self: &Arc<Shared>) -> Result<()> {
+        let Ok(turn) = self.moving.clone().try_acquire_owned() else { return Ok(()) };
         let parts = self.contents.read().map.choose(self.options.spare, MOVE_MAX);
         if parts.is_empty() {
             return Ok(());
         }
         let pieces = self.pieces(&parts).await?;
-        let runs: Vec<(u64, Bytes)> =
-            parts.iter().zip(pieces).map(|(part, bytes)| (part.addr, bytes)).collect();
+        let runs = parts.iter().zip(pieces).map(|(part, bytes)| (part.addr, bytes)).collect();
         let batch = self.batch.fetch_add(1, Ordering::Relaxed);
-        let upload = self.upload(batch, runs);
-        self.contents.write().pending.push(Pending::Moved(upload, parts));
+        let mut upload = self.upload(batch, runs).finish().await?;
+        upload.runs.clear();
+        self.contents.write().pending.push(Pending::Moved(Moved { upload, parts, turn }));
         Ok(())
     }
 
-    /// Deletes objects of earlier openings that nothing names.
+    /// Deletes objects of earlier openings that nothing names, and replaces manifests of theirs.
     pub(crate) async fn sweep(&self) -> Result<()> {
         let log_next = self.manifests.lock().await.log_next;
         for folder in ["data", "log"] {
@@ -190,6 +218,20 @@ impl Shared {
                     || Name::parse(&text).is_some_and(|it| self.contents.read().map.knows(it));
                 if is_garbage && !known() {
                     self.store.delete(&text).await?;
+                }
+            }
+        }
+        for (text, size) in self.store.list("manifest", SWEEP_MAX).await? {
+            let Some(sequence) = manifest_sequence(&text).filter(|_| size >= SWEPT_MIN) else {
+                continue;
+            };
+            // No manifest of this opening: those it replaces itself.
+            if sequence < self.id.epoch && !self.contents.read().map.layers.contains(sequence) {
+                let range = 0..ManifestHeader::SIZE as u64;
+                let raw = self.store.get_range(&text, range).await?;
+                let kind = raw.and_then(|raw| decode_header(&raw, sequence).ok()).map(|it| it.kind);
+                if matches!(kind, Some(ManifestKind::Complete | ManifestKind::Changes)) {
+                    self.supersede(sequence).await?;
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Which piece of which object holds which addresses, as of the log objects applied so far.
 
-use shoal_base::{Addr, Result};
+use crate::layers::{Layer, Layering, Layers};
+use shoal_base::{Addr, Error, Result};
 use shoal_format::Codec;
 use shoal_format::bucket::Name;
-use shoal_format::bucket::manifest::{Extent, ObjectEntry};
+use shoal_format::bucket::manifest::{Body, Extent, Manifest, ManifestHeader, ObjectEntry};
 use shoal_format::bucket::object::Piece;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -69,44 +70,118 @@ struct Object {
 pub(crate) struct Map {
     parts: BTreeMap<u64, Part>,
     objects: HashMap<Name, Object>,
-    /// Objects that hold nothing, and are to be deleted.
-    dead: BTreeSet<Name>,
+    /// Objects that hold nothing, and are to be deleted; slots of the log objects that made them
+    /// so.
+    dead: BTreeMap<Name, u64>,
+    /// The manifests that have it, and what they do not have.
+    pub layers: Layers,
+}
+
+/// The objects of a manifest, which its extents refer to by index.
+struct Table {
+    objects: Vec<ObjectEntry>,
+    index: HashMap<Name, u32>,
+}
+
+impl Table {
+    fn extent(&self, part: &Part) -> Extent {
+        let Place { name, offset, stored, decoded, codec, checksum } = part.place;
+        let (addr, len, skip, object) = (Addr(part.addr), part.len, part.skip, self.index[&name]);
+        Extent { addr, len, skip, decoded, stored, object, offset, codec, checksum }
+    }
 }
 
 impl Map {
-    /// Builds the map of a complete manifest.
-    pub fn from_manifest(objects: &[ObjectEntry], extents: &[Extent]) -> Map {
-        let mut map = Map::default();
-        objects.iter().for_each(|entry| map.add_object(entry.name(), u64::from(entry.size)));
+    /// Applies the next layer: a complete manifest, or changes to those before.
+    ///
+    /// # Errors
+    /// Corrupt: it is none of these, or does not fit those before.
+    pub fn apply_layer(&mut self, manifest: &Manifest) -> Result<()> {
+        let Manifest { header, body } = manifest;
+        let bad =
+            |rule: String| Err(Error::corrupt(format!("manifest {}", header.sequence), None, rule));
+        let (Body::Complete(objects, extents) | Body::Changes(objects, extents)) = body else {
+            return bad("is no part of a map".into());
+        };
+        // Its changes are in it, and not in those before.
+        self.layers.begin(header.log_next - 1);
+        let is_gone = |entry: &&ObjectEntry| entry.size == 0;
+        for entry in objects.iter().filter(|entry| !is_gone(entry)) {
+            self.grow_object(entry.name(), u64::from(entry.size));
+        }
         for extent in extents {
+            let Extent { addr, len, skip, offset, stored, decoded, codec, checksum, .. } = *extent;
+            if extent.is_cleared() {
+                self.remove(addr.0..addr.0 + u64::from(len));
+                continue;
+            }
             // The decoder has checked the index.
             let name = objects[extent.object as usize].name();
-            let Extent { offset, stored, decoded, codec, checksum, .. } = *extent;
             let place = Place { name, offset, stored, decoded, codec, checksum };
-            map.insert(Part { addr: extent.addr.0, len: extent.len, skip: extent.skip, place });
+            self.insert(Part { addr: addr.0, len, skip, place });
         }
-        map
+        for name in objects.iter().filter(is_gone).map(ObjectEntry::name) {
+            self.forget(name);
+            if self.knows(name) {
+                return bad(format!("object {} was deleted, and holds something", name.text()));
+            }
+        }
+        // That of a smaller volume that has overwritten another one.
+        self.remove(header.capacity..u64::MAX);
+        self.layers.begin(header.log_next);
+        match self.layers.push(header) {
+            Some(_) => Ok(()),
+            None => bad(format!("changes manifest {}, which is no layer", header.base)),
+        }
     }
 
-    /// Returns the tables of a complete manifest.
-    pub fn to_manifest(&self) -> (Vec<ObjectEntry>, Vec<Extent>) {
-        let mut names: Vec<Name> = self.objects.keys().copied().collect();
-        names.sort_unstable();
-        let entry = |name: &Name| ObjectEntry::of(*name, self.objects[name].size as u32);
-        let index: HashMap<Name, u32> =
-            names.iter().enumerate().map(|(n, name)| (*name, n as u32)).collect();
-        let extent = |part: &Part| {
-            let Place { name, offset, stored, decoded, codec, checksum } = part.place;
-            let (addr, len, skip, object) = (Addr(part.addr), part.len, part.skip, index[&name]);
-            Extent { addr, len, skip, decoded, stored, object, offset, codec, checksum }
-        };
-        (names.iter().map(entry).collect(), self.parts.values().map(extent).collect())
+    /// Returns the layer that the next manifest should change; `None`: it should be complete.
+    pub fn base(&self, rule: Layering) -> Option<Layer> {
+        match self.parts.len() + self.objects.len() <= rule.whole_max {
+            true => None,
+            false => self.layers.base(rule, |range| self.parts.range(range).count()),
+        }
+    }
+
+    /// Returns the body of a complete manifest.
+    pub fn to_complete(&self) -> Body {
+        let table = self.table(self.objects.keys().copied().collect());
+        let extents = self.parts.values().map(|part| table.extent(part)).collect();
+        Body::Complete(table.objects, extents)
+    }
+
+    /// Returns the body of a manifest of the changes since a layer, in a volume of `capacity`
+    /// bytes.
+    pub fn to_changes(&self, since: &Layer, capacity: u64) -> Body {
+        let within = |range: Range<u64>| range.start..range.end.min(capacity);
+        let ranges = self.layers.ranges(since).into_iter().map(within);
+        let changed: Vec<(Range<u64>, Vec<Part>)> = ranges
+            .filter(|range| !range.is_empty())
+            .map(|range| (range.clone(), self.parts(range)))
+            .collect();
+        let names = changed.iter().flat_map(|(_, parts)| parts).map(|part| part.place.name);
+        let table = self.table(names.chain(self.layers.objects(since)).collect());
+        let mut extents = Vec::new();
+        for (Range { start, end }, parts) in &changed {
+            extents.push(Extent::cleared(Addr(*start), (end - start) as u32));
+            extents.extend(parts.iter().map(|part| table.extent(part)));
+        }
+        Body::Changes(table.objects, extents)
+    }
+
+    /// Returns the table of objects with these names. One that is in the map no more has no bytes.
+    fn table(&self, names: BTreeSet<Name>) -> Table {
+        let size = |name| self.objects.get(name).map_or(0, |object| object.size as u32);
+        let objects = names.iter().map(|name| ObjectEntry::of(*name, size(name))).collect();
+        let index = names.iter().enumerate().map(|(n, name)| (*name, n as u32)).collect();
+        Table { objects, index }
     }
 
     /// Adds an object, which holds nothing yet.
     pub fn add_object(&mut self, name: Name, size: u64) {
         self.objects.entry(name).or_insert_with(|| {
-            self.dead.insert(name);
+            self.dead.insert(name, self.layers.slot());
+            self.layers.came(name);
             Object { size, live: 0 }
         });
     }
@@ -115,8 +190,9 @@ impl Map {
     /// is at least that long.
     pub fn grow_object(&mut self, name: Name, end: u64) {
         self.add_object(name, end);
-        if let Some(object) = self.objects.get_mut(&name) {
-            object.size = object.size.max(end);
+        if let Some(object) = self.objects.get_mut(&name).filter(|object| object.size < end) {
+            object.size = end;
+            self.layers.changed_object(name, false);
         }
     }
 
@@ -135,14 +211,16 @@ impl Map {
             object.live += u64::from(part.len);
             self.dead.remove(&part.place.name);
         }
+        self.layers.changed(part.addr..part.end());
         self.parts.insert(part.addr, part);
     }
 
     fn release(&mut self, part: &Part) {
+        self.layers.changed(part.addr..part.end());
         if let Some(object) = self.objects.get_mut(&part.place.name) {
             object.live -= u64::from(part.len);
             if object.live == 0 {
-                self.dead.insert(part.place.name);
+                self.dead.insert(part.place.name, self.layers.slot());
             }
         }
     }
@@ -191,12 +269,33 @@ impl Map {
 
     /// The objects that hold nothing.
     pub fn dead(&self) -> Vec<Name> {
-        self.dead.iter().copied().collect()
+        self.dead.keys().copied().collect()
+    }
+
+    /// Learns of a manifest that another process has written, and leaves it to that one to delete
+    /// what holds nothing in it; if it ends before, the next owner finds that by its names. Returns
+    /// whether the layers are known.
+    #[must_use]
+    pub fn learn(&mut self, header: &ManifestHeader) -> bool {
+        let dead = self.dead.extract_if(.., |_, slot| *slot < header.log_next);
+        for (name, _) in dead {
+            self.objects.remove(&name);
+            self.layers.changed_object(name, true);
+        }
+        self.layers.push(header).is_some()
     }
 
     /// Forgets an object that holds nothing, after it was deleted.
     pub fn forget(&mut self, name: Name) {
-        if self.dead.remove(&name) {
+        if self.dead.remove(&name).is_some() {
+            self.objects.remove(&name);
+            self.layers.changed_object(name, true);
+        }
+    }
+
+    /// Forgets all objects that hold nothing: a reader cannot know whether they are still there.
+    pub fn forget_dead(&mut self) {
+        for (name, _) in std::mem::take(&mut self.dead) {
             self.objects.remove(&name);
         }
     }
@@ -264,8 +363,26 @@ pub(crate) fn check_piece(piece: &Piece, capacity: u64, name: &str) -> Result<()
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_format::bucket::manifest::ManifestKind;
 
     const SPACE: u64 = 4096;
+    const HEADER: ManifestHeader = ManifestHeader {
+        kind: ManifestKind::Complete,
+        volume: 1,
+        epoch: 1,
+        writer: 1,
+        sequence: 2,
+        base: 0,
+        log_next: 1,
+        capacity: SPACE,
+        objects: 0,
+        extents: 0,
+        closed: 0,
+        body: 0,
+        written: 0,
+        decoded: 0,
+        body_sum: 0,
+    };
 
     fn piece(addr: u64, len: u32, tag: u64) -> Piece {
         Piece { stored: len, checksum: tag, ..Piece::discarded(Addr(addr), len) }
@@ -333,8 +450,10 @@ mod tests {
                 let bounds = held.clone().next().zip(held.clone().next_back());
                 prop_assert_eq!(map.bounds(&range), bounds.map(|(first, last)| first..last + 1));
             }
-            let (objects, extents) = map.to_manifest();
-            let again = Map::from_manifest(&objects, &extents);
+            let body = map.to_complete();
+            let mut again = Map::default();
+            again.apply_layer(&Manifest { header: HEADER, body: body.clone() }).unwrap();
+            let Body::Complete(objects, _) = &body else { unreachable!() };
             for map in [&map, &again] {
                 let mut found = vec![None; SPACE as usize];
                 for part in map.parts(0..SPACE) {
@@ -345,12 +464,12 @@ mod tests {
                 }
                 prop_assert_eq!(&found, &model);
                 let live: BTreeSet<u64> = model.iter().flatten().map(|(tag, _)| tag + 1).collect();
-                for object in &objects {
+                for object in objects {
                     let dead = map.dead().contains(&object.name());
                     prop_assert_eq!(dead, !live.contains(&object.number));
                 }
             }
-            prop_assert_eq!(again.to_manifest(), (objects, extents));
+            prop_assert_eq!(again.to_complete(), body);
         }
     }
 }

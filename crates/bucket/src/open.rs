@@ -3,7 +3,7 @@
 //! | step | action | reason |
 //! | --- | --- | --- |
 //! | 1 | find the newest manifest, by a list and then by number | the list may lag; numbers have no gap |
-//! | 2 | read the complete manifest that it is or continues, then the log behind it, up to the first absent slot | |
+//! | 2 | read the [layers](crate::layers) that it is the newest of, or continues, then the log behind it, up to the first absent slot | |
 //! | 3 | to write: look for the owner, if the volume is not closed ([`owner_ended`]) | two nodes that are started at once must not take the volume from each other for ever |
 //! | 4 | create the next manifest, a claim; if its number is taken, begin again | its number is the epoch, and no other opening has it |
 //! | 5 | create a fence in the first absent slot of the log; if that is taken by an earlier epoch, apply it and try the next one | from here on no earlier owner can make anything durable |
@@ -33,6 +33,8 @@ pub(crate) const WINDOW_MAX: u64 = 16;
 /// Names of manifests listed, one page: a volume has one for each of its openings, for ever. From
 /// the last of them the newest is found by number.
 const LISTED: usize = 1000;
+/// Most layers that are believed; writers make fewer.
+const CHAIN_MAX: usize = 64;
 /// Openings that race for a claim give up after so many attempts.
 const CLAIMS_MAX: u32 = 16;
 /// Pause between two looks for signs of life of the owner.
@@ -53,8 +55,6 @@ pub(crate) struct State {
     pub map: Map,
     /// Number of the newest manifest.
     pub newest: u64,
-    /// Number of the newest complete one; 0: there is none yet.
-    pub complete: u64,
     /// First slot that is not in that one.
     pub log_next: u64,
     /// First absent slot.
@@ -117,8 +117,8 @@ pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>
     for _ in 0..CLAIMS_MAX {
         let Some(number) = newest(store, known).await? else { return Ok(None) };
         let found = manifest(store, number).await?;
-        let complete = match &found.body {
-            Body::Complete(..) => found.clone(),
+        let layer = match &found.body {
+            Body::Complete(..) | Body::Changes(..) => found.clone(),
             Body::Claim(_) if found.header.base == 0 => {
                 match settled(store, empty(&found.header)).await? {
                     Some(state) => return Ok(Some(state)),
@@ -128,10 +128,9 @@ pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>
             Body::Claim(_) => manifest(store, found.header.base).await?,
             Body::Superseded => continue,
         };
-        let Body::Complete(objects, extents) = &complete.body else { continue };
-        let (at, by) = (&complete.header, &found.header);
+        let (at, by) = (layer.header, &found.header);
+        let Some(mut map) = map_of(store, layer).await? else { continue };
         // A claim may come with another size: that of a volume that overwrites this one.
-        let mut map = Map::from_manifest(objects, extents);
         map.remove(by.capacity..u64::MAX);
         let state = State {
             volume: at.volume,
@@ -139,7 +138,6 @@ pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>
             bound: at.capacity.max(by.capacity),
             map,
             newest: number,
-            complete: at.sequence,
             log_next: at.log_next,
             slot: at.log_next,
             epoch: at.epoch.max(by.epoch),
@@ -155,6 +153,33 @@ pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>
     Err(Error::refused(Code::Busy, message))
 }
 
+/// Reads the map of a layer and those before it; `None`: one of them is no layer any more, because
+/// there is a newer one.
+async fn map_of(store: &Store, newest: Manifest) -> Result<Option<Map>> {
+    let mut layers = vec![newest];
+    loop {
+        let last = &layers[layers.len() - 1].header;
+        match last.kind {
+            ManifestKind::Superseded => return Ok(None),
+            ManifestKind::Changes if layers.len() < CHAIN_MAX => {
+                layers.push(manifest(store, last.base).await?);
+            }
+            ManifestKind::Changes => {
+                let object = format!("object {}", manifest_name(layers[0].header.sequence));
+                let rule = format!("is the newest of more than {CHAIN_MAX} layers");
+                return Err(Error::corrupt(object, None, rule));
+            }
+            // A claim is refused when it is applied.
+            ManifestKind::Complete | ManifestKind::Claim => break,
+        }
+    }
+    let mut map = Map::default();
+    for layer in layers.iter().rev() {
+        map.apply_layer(layer)?;
+    }
+    Ok(Some(map))
+}
+
 fn empty(claim: &ManifestHeader) -> State {
     State {
         volume: claim.volume,
@@ -162,7 +187,6 @@ fn empty(claim: &ManifestHeader) -> State {
         bound: claim.capacity,
         map: Map::default(),
         newest: claim.sequence,
-        complete: 0,
         log_next: 1,
         slot: 1,
         epoch: claim.epoch,
@@ -236,9 +260,11 @@ impl State {
         match header.kind {
             // A new owner, perhaps with another size.
             ManifestKind::Claim => return false,
-            ManifestKind::Complete if header.log_next > self.slot => return false,
-            ManifestKind::Complete => {
-                (self.complete, self.log_next) = (header.sequence, header.log_next);
+            ManifestKind::Complete | ManifestKind::Changes => {
+                if header.log_next > self.slot || !self.map.learn(header) {
+                    return false;
+                }
+                self.log_next = header.log_next;
                 self.closed |= header.closed == 1;
             }
             // A newer one is there.
@@ -251,6 +277,7 @@ impl State {
     /// Applies the object in the next slot. Returns its pieces.
     pub fn apply(&mut self, raw: &Bytes) -> Result<Vec<Piece>> {
         let text = log_name(self.slot);
+        self.map.layers.begin(self.slot);
         let (header, pieces) = unpack(raw, &text, self.volume)?;
         let bad = |rule: String| Err(Error::corrupt(format!("object {text}"), None, rule));
         if header.sequence != self.slot || header.kind == ObjectKind::Data {
@@ -273,6 +300,7 @@ impl State {
             self.map.apply(piece, name);
         }
         self.slot += 1;
+        self.map.layers.begin(self.slot);
         Ok(pieces)
     }
 
@@ -357,7 +385,7 @@ pub(crate) async fn take(
         let sequence = state.newest + 1;
         let id = Identity { volume: state.volume, epoch: sequence, writer: random()? };
         let mut header = manifests::header(&id, sequence, state.capacity);
-        header.base = state.complete;
+        header.base = state.map.layers.newest();
         let raw = Bytes::from(encode(header, &Body::Claim(owner.to_vec())));
         match store.create(Request::PutManifest, &manifest_name(sequence), raw).await? {
             Created::Ours => return fence(store, state, id, options).await,
@@ -395,8 +423,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
     if store.get_range(&manifest_name(id.epoch + 1), 0..1).await?.is_some() {
         return Err(lost(store));
     }
-    let (complete, log_next) = (state.complete, state.log_next);
-    let old = if complete == 0 { Vec::new() } else { vec![complete] };
+    let log_next = state.log_next;
     Ok(Owned {
         id,
         capacity: state.capacity,
@@ -410,7 +437,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
             closed: false,
             slowest: Duration::ZERO,
         },
-        manifests: Manifests { next: id.epoch + 1, log_next, old, closed: false },
+        manifests: Manifests { next: id.epoch + 1, log_next, old: Vec::new(), closed: false },
     })
 }
 

@@ -6,12 +6,13 @@
 
 use crate::disk::{DiskCache, Root};
 use crate::frames::Frames;
+use crate::layers::Layering;
 use crate::map::{Map, Part};
 use crate::place::Place;
 use crate::runtime::Runtime;
 use crate::staging::Staging;
 use crate::store::{Limits, Store};
-use crate::upload::Upload;
+use crate::upload::{Upload, Uploaded};
 use parking_lot::RwLock;
 use shoal_base::{Code, Error, Result};
 use shoal_format::Compression;
@@ -20,7 +21,7 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// Options of an open volume.
@@ -47,6 +48,8 @@ pub struct Options {
     pub lease_min: Duration,
     /// The same of an idle owner.
     pub lease_max: Duration,
+    /// When a manifest has changes alone.
+    pub layering: Layering,
     /// Share of the stored bytes that may be of no use before they are collected.
     pub spare: f64,
     /// Take the volume over whoever owns it. The owner becomes read-only, and loses what it has not
@@ -71,6 +74,7 @@ impl Default for Options {
             grace: Duration::from_secs(60),
             lease_min: Duration::from_millis(1500),
             lease_max: Duration::from_secs(60),
+            layering: Layering::default(),
             spare: 0.3,
             force: false,
             capacity_min: 0,
@@ -105,9 +109,17 @@ pub(crate) enum Pending {
     Data(Upload),
     /// A discarded range.
     Discard(Range<u64>),
-    /// A data object with copies of these parts, one piece each, to be used where they are still in
-    /// the map.
-    Moved(Upload, Vec<Part>),
+    /// Copies.
+    Moved(Moved),
+}
+
+/// A data object that the store has, with copies of these parts, one piece each, to be used where
+/// they are still in the map.
+pub(crate) struct Moved {
+    pub upload: Uploaded,
+    pub parts: Vec<Part>,
+    /// No further parts are chosen before these are in the map.
+    pub turn: OwnedSemaphorePermit,
 }
 
 /// The bytes of the volume.
@@ -169,9 +181,9 @@ pub(crate) struct Log {
 pub(crate) struct Manifests {
     /// Sequence number of the next one.
     pub next: u64,
-    /// First slot that is not in the newest complete one.
+    /// First slot that is not in the newest layer.
     pub log_next: u64,
-    /// Complete ones that are to be superseded.
+    /// Those that are no layers any more, and are to be superseded.
     pub old: Vec<u64>,
     /// The volume is closed: nothing is written any more.
     pub closed: bool,
@@ -251,6 +263,8 @@ pub(crate) struct Shared {
     pub uploading: AtomicU64,
     pub uploaded: Notify,
     pub upload_slots: Semaphore,
+    /// The turn of who moves parts.
+    pub moving: Arc<Semaphore>,
     failure: OnceLock<Error>,
 }
 
@@ -281,6 +295,7 @@ impl Shared {
             uploading: AtomicU64::new(0),
             uploaded: Notify::new(),
             upload_slots: Semaphore::new(UPLOADS),
+            moving: Arc::new(Semaphore::new(1)),
             failure: OnceLock::new(),
         }
     }

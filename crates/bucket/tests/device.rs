@@ -7,9 +7,13 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use shoal_base::Code;
-use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Race, Request, Runtime};
+use shoal_bucket::{BucketDevice, CreateOptions, Layering, Options, Place, Race, Request, Runtime};
 use shoal_device::Device;
 use shoal_format::Compression;
+use shoal_format::bucket::manifest::{
+    Body, ManifestHeader, ManifestKind, ObjectEntry, decode, encode,
+};
+use shoal_format::bucket::manifest_name;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -249,6 +253,74 @@ fn many_flushes_leave_few_objects_and_a_short_log() {
     }
 }
 
+/// Names and bytes of the objects in a folder, in order.
+fn sizes(store: &InMemory, folder: &str) -> Vec<(String, u64)> {
+    let runtime = Runtime::start().unwrap();
+    let list = store.list(Some(&Path::from(format!("a/volume/{folder}"))));
+    let found: Vec<object_store::ObjectMeta> =
+        runtime.wait(futures::TryStreamExt::try_collect(list)).unwrap();
+    let mut sizes: Vec<_> =
+        found.into_iter().map(|it| (it.location.filename().unwrap().into(), it.size)).collect();
+    sizes.sort();
+    sizes
+}
+
+#[test]
+fn a_manifest_of_few_changes_is_small_and_all_of_them_are_the_volume() {
+    let (store, place) = place();
+    let small = Options {
+        log_objects_max: 4,
+        layering: Layering { parts: 8, whole_max: 100 },
+        // Nothing is moved.
+        spare: 1.0,
+        ..options()
+    };
+    let device = create(&place, small.clone());
+    for n in 0..2000u64 {
+        device.write_at(&noise(600, n), n << 18).unwrap();
+    }
+    device.flush().unwrap();
+    device.close().unwrap();
+    drop(device);
+    let (first, whole) = sizes(&store, "manifest").pop().unwrap();
+    let device = BucketDevice::open(&place, small, Runtime::start().unwrap()).unwrap();
+    for n in 0..120u64 {
+        device.write_at(&noise(700, n), (n % 20) << 18).unwrap();
+        device.flush().unwrap();
+    }
+    device.close().unwrap();
+    drop(device);
+    let later: Vec<_> =
+        sizes(&store, "manifest").into_iter().filter(|(name, _)| *name > first).collect();
+    assert!(later.len() > 1, "{later:?}");
+    assert!(later.iter().all(|(_, bytes)| *bytes < whole / 8), "{later:?}, {whole} bytes each");
+    let device = open(&place);
+    let gets = device.counted().of(Request::Get);
+    assert!(gets < 16, "{gets} requests to open");
+    for n in 0..2000u64 {
+        let (len, seed) = if n < 20 { (700, 100 + n) } else { (600, n) };
+        assert_eq!(read(&device, n << 18, len), noise(len, seed), "at {n}");
+    }
+}
+
+#[test]
+fn a_reader_counts_the_bytes_that_are_in_the_store() {
+    let (store, place) = place();
+    let device = create(&place, options());
+    for n in 0..50 {
+        device.write_at(&noise(3000, n), 4096).unwrap();
+        device.flush().unwrap();
+    }
+    device.close().unwrap();
+    let reader = BucketDevice::read_only(&place, options(), Runtime::start().unwrap()).unwrap();
+    let said = reader.facts().iter().find(|fact| fact.name == "stored_bytes").unwrap().value;
+    // Fences hold nothing and stay.
+    let fence = shoal_format::bucket::object::FENCE_BYTES;
+    let objects = [sizes(&store, "log"), sizes(&store, "data")].concat();
+    let stored: u64 = objects.iter().map(|(_, bytes)| *bytes).filter(|it| *it > fence).sum();
+    assert_eq!(said, stored);
+}
+
 #[test]
 fn what_is_damaged_is_named() {
     let (store, place) = place();
@@ -276,6 +348,51 @@ fn what_is_damaged_is_named() {
     assert!(refused().contains("log/00000000000000000002"), "{}", refused());
     runtime.wait(async { store.delete(&path).await.unwrap() });
     assert!(refused().contains("is not in the bucket"), "{}", refused());
+}
+
+#[test]
+fn layers_that_are_missing_or_something_else_are_named() {
+    let (store, place) = place();
+    let layered =
+        Options { layering: Layering { parts: 1, whole_max: 0 }, spare: 1.0, ..options() };
+    let device = create(&place, layered.clone());
+    for n in 0..100 {
+        device.write_at(&noise(1000, n), n << 18).unwrap();
+    }
+    device.close().unwrap();
+    drop(device);
+    let device = BucketDevice::open(&place, layered, Runtime::start().unwrap()).unwrap();
+    device.write_at(&noise(1000, 1), 0).unwrap();
+    device.close().unwrap();
+    drop(device);
+    let runtime = Runtime::start().unwrap();
+    let path = |sequence| Path::from(format!("a/volume/{}", manifest_name(sequence)));
+    let get = |sequence| {
+        let path = path(sequence);
+        runtime.wait(async { store.get(&path).await.unwrap().bytes().await.unwrap() })
+    };
+    let kind = |sequence| decode(&get(sequence), sequence).unwrap().header;
+    assert_eq!([1, 2, 3, 4].map(|it| kind(it).kind), {
+        use ManifestKind::{Changes, Claim, Complete};
+        [Claim, Complete, Claim, Changes]
+    });
+    assert_eq!(kind(4).base, 2);
+    let refused = |base: u64, body: &Body| {
+        let raw = encode(ManifestHeader { base, ..kind(4) }, body);
+        runtime.wait(async { store.put(&path(4), raw.into()).await.unwrap() });
+        let opened = BucketDevice::read_only(&place, options(), Runtime::start().unwrap());
+        let error = opened.map(drop).unwrap_err();
+        assert!(error.is_damage(), "{error}");
+        error.to_string()
+    };
+    let right = decode(&get(4), 4).unwrap().body;
+    assert!(refused(1, &right).contains("is no part of a map"), "{}", refused(1, &right));
+    let Body::Complete(all, extents) = decode(&get(2), 2).unwrap().body else { unreachable!() };
+    let held = all[extents[50].object as usize];
+    let gone = Body::Changes(vec![ObjectEntry { size: 0, ..held }], Vec::new());
+    assert!(refused(2, &gone).contains("was deleted, and holds"), "{}", refused(2, &gone));
+    runtime.wait(async { store.delete(&path(2)).await.unwrap() });
+    assert!(refused(2, &right).contains("is not in the bucket"), "{}", refused(2, &right));
 }
 
 #[test]

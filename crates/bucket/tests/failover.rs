@@ -10,7 +10,9 @@
 
 use shoal_base::Code;
 use shoal_bucket::faulty::{Faults, Faulty, World};
-use shoal_bucket::{BucketDevice, CreateOptions, Follower, Limits, Options, Place, Runtime};
+use shoal_bucket::{
+    BucketDevice, CreateOptions, Follower, Layering, Limits, Options, Place, Runtime,
+};
 use shoal_device::Device;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +133,7 @@ impl History {
             limits: Limits { patience: Duration::from_secs(300) },
             staged_max: [100 << 10, 16 << 20][self.random.below(2) as usize],
             log_objects_max: 1 + self.random.below(6),
+            layering: Layering { parts: 1 + self.random.below(3) as usize, whole_max: 0 },
             grace: Duration::from_millis(self.random.below(2) * 500),
             cache_bytes: 1 << 20,
             ..Options::default()

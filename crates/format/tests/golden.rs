@@ -383,6 +383,15 @@ fn bucket(golden: &mut Golden) {
     let text = ManifestHeader::read(&raw).unwrap().fields_text();
     let value = manifest::decode(&raw, 0x17).unwrap();
     golden.value("bucket-manifest", &value, &text, &raw, |raw| manifest::decode(raw, 0x17).ok());
+    let objects = [(Name::Log(0x12), 0), (Name::Data(0x13, 0x14), 0x1000)];
+    let objects = objects.map(|(name, size)| ObjectEntry::of(name, size)).to_vec();
+    let extents = vec![manifest::Extent::cleared(Addr(0x10), 0x40), extent];
+    let header = ManifestHeader { base: 0x16, ..header };
+    let raw = manifest::encode(header, &Body::Changes(objects, extents));
+    let text = ManifestHeader::read(&raw).unwrap().fields_text();
+    let value = manifest::decode(&raw, 0x17).unwrap();
+    let name = "bucket-manifest of changes";
+    golden.value(name, &value, &text, &raw, |raw| manifest::decode(raw, 0x17).ok());
 }
 
 /// The geometry of the usage table: two pages, with 1024 segments and with two.

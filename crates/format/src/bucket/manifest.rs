@@ -9,8 +9,13 @@
 //! | kind | body | meaning |
 //! | --- | --- | --- |
 //! | complete | objects, then extents; compressed | the volume as of the log objects before a slot |
+//! | changes | the same: objects that came, grew or went, and extents | the volume as of the log objects before a slot, if these changes are made to an earlier manifest, its *base* |
 //! | claim | the owner ([`crate::claim`]), compressed | an opening for writing, which owns the volume from now on; kept for ever |
-//! | superseded | none | stands in place of an old complete one |
+//! | superseded | none | stands in place of an old complete one or of changes |
+//!
+//! The manifests from a complete one to the newest, each the base of the next, are *layers*: only
+//! together do they say what the volume is. So what is written for a few changes does not grow with
+//! the volume.
 //!
 //! No number ever becomes free again. So a writer of an earlier epoch that wakes up finds the
 //! number taken that it would use next, and a reader finds the newest manifest by numbers alone,
@@ -37,6 +42,8 @@ numbered! {
         2 Claim,
         /// Stands in place of an old one.
         3 Superseded,
+        /// What has changed since another one.
+        4 Changes,
     }
 }
 
@@ -46,17 +53,18 @@ layout! {
     pub struct ManifestHeader: "bucket-manifest", 112 of varying,
     "Header of a manifest in a bucket; its body follows, compressed with Zstandard." {
         0 magic: u32 = MAGIC, "`SBM1`";
-        4 kind: ManifestKind, "1 complete, 2 claim, 3 superseded";
+        4 kind: ManifestKind, "1 complete, 2 claim, 3 superseded, 4 changes";
         8 volume: u64, "random number of the volume in the bucket";
         16 epoch: u64, "the opening that wrote it: sequence number of its claim";
         24 writer: u64, "random number of that opening";
         32 sequence: u64, "number of the manifest, from 1";
         40 base: u64,
-           "claim: the complete manifest that it continues; superseded: a newer complete one";
-        48 log_next: u64, "complete: first slot of the log that is not in it";
+           "changes: the manifest that they change; claim: the newest complete one or changes, which \
+            it continues; superseded: a newer one of these";
+        48 log_next: u64, "complete, changes: first slot of the log that is not in it";
         56 capacity: u64, "bytes of the address space";
-        64 objects: u32, "complete: number of objects";
-        68 extents: u32, "complete: number of extents";
+        64 objects: u32, "complete, changes: number of objects";
+        68 extents: u32, "complete, changes: number of extents";
         72 closed: u8, "1: the owner has closed the volume";
         73 reserved[3], "zero";
         76 body: u32, "bytes of the body as stored";
@@ -74,7 +82,7 @@ layout! {
     "An object that a manifest refers to, or that is to be deleted." {
         0 epoch: u64, "of a data object; 0: a log object";
         8 number: u64, "of a data object; slot of a log object";
-        16 size: u32, "bytes";
+        16 size: u32, "bytes; 0, in changes: it was deleted";
         20 reserved[4], "zero";
     }
 }
@@ -83,11 +91,12 @@ layout! {
     /// An extent in a manifest: addresses, and the part of a piece that holds them.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Extent: "bucket-manifest-extent", 48 of 48,
-    "An extent of a manifest. Extents ascend and do not overlap." {
+    "An extent of a manifest. Extents ascend and do not overlap. In changes, each lies within the \
+     last cleared range before it; what a cleared range held in the base is not valid any more." {
         0 addr: Addr, "address of its first byte";
         8 len: u32, "bytes";
         12 skip: u32, "bytes of the decoded piece before it";
-        16 decoded: u32, "bytes of the piece, decoded";
+        16 decoded: u32, "bytes of the piece, decoded; 0, in changes: a cleared range";
         20 stored: u32, "bytes of the piece, as stored";
         24 object: u32, "index of its object in the manifest";
         28 offset: u32, "offset of the piece in its object";
@@ -116,6 +125,19 @@ impl ObjectEntry {
     }
 }
 
+impl Extent {
+    /// Returns a range of which the extents behind it say all that it holds.
+    pub fn cleared(addr: Addr, len: u32) -> Extent {
+        let (skip, decoded, stored, object, offset) = (0, 0, 0, 0, 0);
+        let (codec, checksum) = (Codec::None, 0);
+        Extent { addr, len, skip, decoded, stored, object, offset, codec, checksum }
+    }
+    /// Returns whether it is a cleared range.
+    pub fn is_cleared(&self) -> bool {
+        self.decoded == 0
+    }
+}
+
 /// A manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Manifest {
@@ -130,6 +152,8 @@ pub struct Manifest {
 pub enum Body {
     /// Objects; extents by address.
     Complete(Vec<ObjectEntry>, Vec<Extent>),
+    /// The same, of what has changed since the base.
+    Changes(Vec<ObjectEntry>, Vec<Extent>),
     /// The owner, as its claim encodes it.
     Claim(Vec<u8>),
     /// Nothing.
@@ -140,11 +164,15 @@ pub enum Body {
 pub fn encode(header: ManifestHeader, body: &Body) -> Vec<u8> {
     let mut plain = Vec::new();
     let (kind, objects, extents) = match body {
-        Body::Complete(objects, extents) => {
+        Body::Complete(objects, extents) | Body::Changes(objects, extents) => {
             plain.reserve(objects.len() * ObjectEntry::SIZE + extents.len() * Extent::SIZE);
             objects.iter().for_each(|object| object.append(&mut plain));
             extents.iter().for_each(|extent| extent.append(&mut plain));
-            (ManifestKind::Complete, objects.len() as u32, extents.len() as u32)
+            let kind = match body {
+                Body::Changes(..) => ManifestKind::Changes,
+                _ => ManifestKind::Complete,
+            };
+            (kind, objects.len() as u32, extents.len() as u32)
         }
         Body::Claim(owner) => {
             plain.extend_from_slice(owner);
@@ -189,12 +217,16 @@ pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
     let body = match header.kind {
         ManifestKind::Superseded => Body::Superseded,
         ManifestKind::Claim => Body::Claim(plain),
-        ManifestKind::Complete => {
+        ManifestKind::Complete | ManifestKind::Changes => {
             let (objects, extents) = plain.split_at(header.objects as usize * ObjectEntry::SIZE);
             let objects = entries(objects, ObjectEntry::SIZE, ObjectEntry::read).map_err(bad)?;
             let extents = entries(extents, Extent::SIZE, Extent::read).map_err(bad)?;
-            rules(&header, &objects, &extents).map_err(bad)?;
-            Body::Complete(objects, extents)
+            object_rules(&header, &objects).map_err(bad)?;
+            extent_rules(&header, &objects, &extents).map_err(bad)?;
+            match header.kind {
+                ManifestKind::Changes => Body::Changes(objects, extents),
+                _ => Body::Complete(objects, extents),
+            }
         }
     };
     Ok(Manifest { header, body })
@@ -206,8 +238,13 @@ pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
 /// Corrupt.
 pub fn decode_header(raw: &[u8], sequence: u64) -> Result<ManifestHeader> {
     let bad = |rule: String| Error::corrupt(format!("manifest {sequence}"), None, rule);
-    let header = ManifestHeader::read(raw).map_err(|rule| bad(rule.to_string()))?;
-    if u64_at(raw, AT_CHECKSUM) != checksum(&raw[..AT_CHECKSUM]) {
+    let is_whole = raw.len() >= ManifestHeader::SIZE
+        && u64_at(raw, AT_CHECKSUM) == checksum(&raw[..AT_CHECKSUM]);
+    let header = ManifestHeader::read(raw).map_err(|rule| match is_whole {
+        true => super::unknown(&format!("manifest {sequence}"), rule),
+        false => bad(rule.to_string()),
+    })?;
+    if !is_whole {
         return Err(bad("checksum of the header".into()));
     }
     if header.sequence != sequence {
@@ -235,6 +272,10 @@ fn header_rules(header: &ManifestHeader) -> Result<(), String> {
         + u64::from(header.extents) * Extent::SIZE as u64;
     let lengths = match header.kind {
         ManifestKind::Complete => header.decoded == tables && log_next > 0 && epoch <= sequence,
+        ManifestKind::Changes => {
+            let fits = header.decoded == tables && log_next > 0 && epoch <= sequence;
+            fits && base > 0 && base < sequence
+        }
         ManifestKind::Claim => tables == 0 && epoch == sequence && base < sequence,
         ManifestKind::Superseded => tables == 0 && header.decoded == 0 && base > sequence,
     };
@@ -248,11 +289,7 @@ fn header_rules(header: &ManifestHeader) -> Result<(), String> {
     Ok(())
 }
 
-fn rules(
-    header: &ManifestHeader,
-    objects: &[ObjectEntry],
-    extents: &[Extent],
-) -> Result<(), String> {
+fn object_rules(header: &ManifestHeader, objects: &[ObjectEntry]) -> Result<(), String> {
     for (n, object) in objects.iter().enumerate() {
         let known = match object.name() {
             Name::Log(slot) => slot > 0 && slot < header.log_next,
@@ -262,14 +299,40 @@ fn rules(
             return Err(format!("object {n} is {}", object.name().text()));
         }
     }
-    let mut end = 0;
+    Ok(())
+}
+
+fn extent_rules(
+    header: &ManifestHeader,
+    objects: &[ObjectEntry],
+    extents: &[Extent],
+) -> Result<(), String> {
+    // Extents may lie from `end` up to `bound`.
+    let (mut end, mut bound) = match header.kind {
+        ManifestKind::Changes => (0, 0),
+        _ => (0, header.capacity),
+    };
     for (n, extent) in extents.iter().enumerate() {
-        let last = extent.addr.0.checked_add(u64::from(extent.len));
+        let start = extent.addr.0;
+        let last = start.checked_add(u64::from(extent.len));
         let Some(last) = last.filter(|last| *last <= header.capacity && extent.len > 0) else {
-            return Err(format!("extent {n}: {} bytes at {}", extent.len, extent.addr.0));
+            return Err(format!("extent {n}: {} bytes at {start}", extent.len));
         };
-        if extent.addr.0 < end {
+        if start < end {
             return Err(format!("extent {n} overlaps the one before"));
+        }
+        if header.kind == ManifestKind::Changes && extent.is_cleared() {
+            if *extent != Extent::cleared(extent.addr, extent.len) {
+                return Err(format!("extent {n}: a cleared range with bytes"));
+            }
+            if start < bound {
+                return Err(format!("extent {n} overlaps the cleared range before"));
+            }
+            (end, bound) = (start, last);
+            continue;
+        }
+        if last > bound {
+            return Err(format!("extent {n} is not in a cleared range"));
         }
         end = last;
         let size = objects.get(extent.object as usize).map(|object| u64::from(object.size));
@@ -334,12 +397,29 @@ mod tests {
         Body::Complete(objects.to_vec(), extents)
     }
 
+    fn changes() -> Body {
+        let gone = ObjectEntry::of(Name::Log(2), 0);
+        let objects = [gone, ObjectEntry::of(Name::Data(3, 1), 90_000)];
+        let cleared = |addr, len| Extent::cleared(Addr(addr), len);
+        let extents = [
+            cleared(0, 4096),
+            cleared(8192, 16_384),
+            extent(8192, 4096, 1),
+            extent(20_480, 4096, 1),
+            cleared(24_576, 4096),
+            extent(24_576, 4096, 1),
+        ];
+        Body::Changes(objects.to_vec(), extents.to_vec())
+    }
+
     #[test]
     fn each_kind_comes_back() {
         let claim = ManifestHeader { epoch: 5, ..HEADER };
         let newer = ManifestHeader { base: 9, ..HEADER };
         let owner = Body::Claim(b"somebody".to_vec());
-        for (header, body) in [(HEADER, complete()), (claim, owner), (newer, Body::Superseded)] {
+        let kinds =
+            [(HEADER, complete()), (HEADER, changes()), (claim, owner), (newer, Body::Superseded)];
+        for (header, body) in kinds {
             let raw = encode(header, &body);
             let found = decode(&raw, 5).expect("it is right");
             assert_eq!(found.body, body);
@@ -356,15 +436,16 @@ mod tests {
 
     #[test]
     fn lies_are_refused_by_name() {
-        let Body::Complete(objects, extents) = complete() else { unreachable!() };
-        let refusal = |change: &dyn Fn(&mut Vec<ObjectEntry>, &mut Vec<Extent>)| {
-            let (mut objects, mut extents) = (objects.clone(), extents.clone());
-            change(&mut objects, &mut extents);
-            let raw = encode(HEADER, &Body::Complete(objects, extents));
-            decode(&raw, 5).expect_err("it is refused").to_string()
-        };
         type Change = fn(&mut Vec<ObjectEntry>, &mut Vec<Extent>);
-        let cases: [(&str, Change); 8] = [
+        let refusal = |mut body: Body, change: Change| {
+            let (Body::Complete(objects, extents) | Body::Changes(objects, extents)) = &mut body
+            else {
+                unreachable!("it has tables")
+            };
+            change(objects, extents);
+            decode(&encode(HEADER, &body), 5).expect_err("it is refused").to_string()
+        };
+        let cases: [(&str, Change); 9] = [
             ("object 1 is log/", |objects, _| objects[1].number = 40),
             ("object 1 is log/", |objects, _| objects[1].number = 3),
             ("object 2 is data/", |objects, _| objects[2].epoch = 4),
@@ -373,11 +454,35 @@ mod tests {
             ("extent 1: its place", |_, extents| extents[1].object = 3),
             ("extent 1: its place", |_, extents| extents[1].offset = 89_000),
             ("extent 1: its part", |_, extents| extents[1].skip = 9),
+            ("extent 1: its part", |_, extents| extents[1] = Extent::cleared(Addr(8192), 4096)),
         ];
         for (rule, change) in cases {
-            let said = refusal(&change);
+            let said = refusal(complete(), change);
             assert!(said.contains(rule), "{said}, not {rule}");
         }
+        let cases: [(&str, Change); 6] = [
+            ("extent 0: a cleared range with", |_, extents| extents[0].checksum = 1),
+            ("extent 1 overlaps the cleared", |_, extents| extents[1].addr = Addr(2048)),
+            ("extent 2 is not in a cleared", |_, extents| extents[1].len = 2048),
+            ("extent 3 is not in a cleared", |_, extents| extents[3].addr = Addr(20_992)),
+            ("extent 2: its place", |_, extents| extents[2].object = 0),
+            ("extent 3 overlaps the one", |_, extents| extents[3].addr = Addr(8192)),
+        ];
+        for (rule, change) in cases {
+            let said = refusal(changes(), change);
+            assert!(said.contains(rule), "{said}, not {rule}");
+        }
+        for base in [0, 5] {
+            let raw = encode(ManifestHeader { base, ..HEADER }, &changes());
+            let said = decode(&raw, 5).expect_err("changes of nothing").to_string();
+            assert!(said.contains(&format!("base {base}")), "{said}");
+        }
+        let mut raw = encode(HEADER, &complete());
+        raw[ManifestHeader::TABLE.at("kind")] = 99;
+        reseal(&mut raw);
+        let said = decode(&raw, 5).expect_err("another kind");
+        assert!(said.to_string().contains("a newer version of Shoal"), "{said}");
+        assert!(!said.is_damage());
         let mut raw = encode(HEADER, &complete());
         raw[ManifestHeader::TABLE.at("decoded")] ^= 1;
         reseal(&mut raw);

@@ -19,8 +19,19 @@
 pub mod manifest;
 pub mod object;
 
+use shoal_base::{Code, Error};
+
 /// Longest piece, in bytes of the address space. Pieces do not cross multiples of it.
 pub const FRAME: u32 = 256 << 10;
+
+/// The error of an object whose checksum is right, and whose header breaks a rule.
+fn unknown(object: &str, rule: &str) -> Error {
+    let message = format!(
+        "{object}: has a right checksum and a header that this version of Shoal does not know \
+         ({rule}): a newer version of Shoal wrote it, and can read it"
+    );
+    Error::refused(Code::NotSupported, message)
+}
 
 /// Returns the name of a manifest.
 pub fn manifest_name(sequence: u64) -> String {

@@ -183,7 +183,10 @@ pub fn pack(header: ObjectHeader, pieces: &[Packed<'_>]) -> (Vec<u8>, Vec<Piece>
 /// Corruption, with the broken rule. `name` names the object in it.
 pub fn unpack(raw: &[u8], name: &str, volume: u64) -> Result<(ObjectHeader, Vec<Piece>)> {
     let bad = |rule: String| Error::corrupt(format!("object {name}"), None, rule);
-    let header = ObjectHeader::read(raw).map_err(|rule| bad(rule.to_string()))?;
+    let header = ObjectHeader::read(raw).map_err(|rule| match is_sealed(raw) {
+        true => super::unknown(&format!("object {name}"), rule),
+        false => bad(rule.to_string()),
+    })?;
     let count = header.count as usize;
     let head = ObjectHeader::SIZE + count.min(PIECES_MAX) * Piece::SIZE;
     let fits = match header.kind {
@@ -242,12 +245,22 @@ pub fn bytes_of<'r>(piece: &Piece, raw: &'r [u8], name: &str) -> Result<&'r [u8]
 /// Corrects the checksum of header and pieces of a changed object, for tests of the rules behind
 /// it. Does nothing if `raw` has no complete table.
 pub fn reseal(raw: &mut [u8]) {
-    let Ok(header) = ObjectHeader::read(raw) else { return };
-    let end =
-        ObjectHeader::SIZE.saturating_add((header.count as usize).saturating_mul(Piece::SIZE));
-    let Some(table) = raw.get(ObjectHeader::SIZE..end) else { return };
+    let Some(table) = table(raw) else { return };
     let sum = sum(&raw[..AT_CHECKSUM], table);
     set_at(raw, AT_CHECKSUM, sum);
+}
+
+/// Returns whether the checksum is right, whatever the fields before it mean.
+fn is_sealed(raw: &[u8]) -> bool {
+    table(raw).is_some_and(|table| u64_at(raw, AT_CHECKSUM) == sum(&raw[..AT_CHECKSUM], table))
+}
+
+/// Returns the pieces as they are stored.
+fn table(raw: &[u8]) -> Option<&[u8]> {
+    let at = ObjectHeader::TABLE.at("count");
+    let count = u32::from_le_bytes(raw.get(at..at + 4)?.try_into().ok()?) as usize;
+    let end = ObjectHeader::SIZE.saturating_add(count.saturating_mul(Piece::SIZE));
+    raw.get(ObjectHeader::SIZE..end)
 }
 
 fn sum(head: &[u8], pieces: &[u8]) -> u64 {
@@ -309,6 +322,8 @@ mod tests {
             let said = unpack(&raw, "log/4", 7).expect_err(rule).to_string();
             assert!(said.contains(rule) && said.contains("object log/4"), "{said}, not {rule}");
         }
+        let said = unpack(&lying(4, &[99]), "log/4", 7).expect_err("another kind").to_string();
+        assert!(said.contains("object log/4: ") && said.contains("a newer version"), "{said}");
         let mut raw = two();
         let (_, pieces) = unpack(&raw, "x", 7).expect("it is right");
         assert_eq!(bytes_of(&pieces[1], &raw, "x").expect("it is there"), [2; 100]);

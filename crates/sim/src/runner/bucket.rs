@@ -14,7 +14,7 @@ use crate::walk::walk;
 use crate::workload::Workload;
 use shoal::raw::{Ino, Volume, mkfs_on};
 use shoal_bucket::faulty::{Faults, Faulty, World};
-use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Runtime};
+use shoal_bucket::{BucketDevice, CreateOptions, Layering, Options, Place, Runtime};
 use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -76,6 +76,7 @@ pub(crate) fn options() -> Options {
         // Small, so that short runs have data objects, manifests and garbage.
         staged_max: 256 << 10,
         log_objects_max: 5,
+        layering: Layering { parts: 1, whole_max: 0 },
         grace: Duration::from_millis(200),
         cache_bytes: 4 << 20,
         ..Options::default()
